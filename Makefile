@@ -1,0 +1,57 @@
+# `make help` lists the targets. Each prepares what it needs.
+PYTHON ?= python3
+DOC := the_annotated_transformer
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+KATEX := blog/node_modules/ready
+LIVE := runs/live-*
+.DEFAULT_GOAL := help
+.PHONY: help setup html notebook page test check format train bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): requirements.txt requirements-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-dev.txt
+	@touch $@
+
+$(KATEX): $(READY) blog/package.json blog/package-lock.json
+	$(BIN)/npm ci --prefix blog --silent --no-audit --no-fund
+	@touch $@
+
+setup: $(READY) $(KATEX) ## make the environment in .venv
+
+html: $(READY) $(KATEX) ## execute the document and write build/the_annotated_transformer.html
+	rm -rf $(LIVE)
+	$(BIN)/python blog/notebook.py run --out build/$(DOC).ipynb
+	$(BIN)/python blog/page.py build/$(DOC).ipynb build/$(DOC).html
+
+notebook: $(READY) ## execute the document and write the notebook that is committed
+	rm -rf $(LIVE)
+	$(BIN)/python blog/notebook.py run
+
+page: $(READY) $(KATEX) ## write the page from the committed notebook, without executing it
+	$(BIN)/python blog/page.py $(DOC).ipynb build/$(DOC).html
+
+test: $(READY) $(KATEX) check ## check the style and the twins, and run the tests
+	$(BIN)/python -m pytest
+
+check: $(READY) ## check the style and that notebook and script are twins
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python blog/notebook.py check
+
+format: $(READY) ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+train: $(READY) ## train the tiny model on Multi30k for 30 minutes in runs/tiny
+	$(BIN)/python $(DOC).py train --data multi30k --preset tiny --run runs/tiny --minutes 30
+
+bench: $(READY) ## measure the speed of training against the 2022 edition's way
+	$(BIN)/python benchmarks/training_speed.py
+
+clean: ## remove what was built; runs/ stays
+	rm -rf build $(VENV) blog/node_modules

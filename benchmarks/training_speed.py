@@ -1,0 +1,250 @@
+"""Target tokens per second of training: this edition beside a re-creation of the 2022 edition's way, in one run.
+
+    python benchmarks/training_speed.py [--presets tiny,small] [--data SOURCE] [--rounds R] [--out FILE.jsonl]
+
+A target token is a symbol to predict; padding does not count. Both sides train models of the preset's sizes on the same
+sentence pairs, German to English, in this process and with its number of threads:
+
+- this edition: `Trainer.update` on batches of `token_batches`, the preset as shipped, joint byte-pair encoding;
+- the 2022 edition: see `edition_2022.py`, whose docstring says what is re-created and from which facts.
+
+After a warm-up of both, they take turns, round by round, so that a machine that grows slower or busier hits both. One
+round of one side is as many whole updates as `--seconds` holds. Making batches of numbers counts; making numbers of
+text does not. The figure is the median of the rounds. Pieces are shorter than words, so the same text has more tokens
+here than there; the rows therefore also give sentence pairs per second, which depend on no vocabulary.
+"""
+
+import argparse
+import datetime
+import itertools
+import json
+import os
+import platform
+import random
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import edition_2022
+from the_annotated_transformer import PRESETS, Config, Trainer, build_model, learn_bpe, load_pairs, token_batches
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "training_speed.jsonl"
+QUICK_PAIRS = 100  # what `--quick` reads of the data
+
+
+class Work(NamedTuple):
+    """What an update learnt from."""
+
+    tokens: int  # symbols to predict
+    pairs: int
+
+
+@dataclass
+class Speed:
+    """One figure per round of one side."""
+
+    tokens: list[float] = field(default_factory=list)  # per second
+    pairs: list[float] = field(default_factory=list)  # per second
+
+    def summary(self) -> dict[str, float]:
+        """Median, least and largest of the target tokens per second."""
+        return {f.__name__: round(f(self.tokens), 1) for f in (statistics.median, min, max)}
+
+    def add(self, update: Callable[[], Work], seconds: float) -> None:
+        """Measure one round: whole updates until `seconds` have passed, at least one."""
+        done, start = [], time.perf_counter()
+        while not done or time.perf_counter() - start < seconds:
+            done.append(update())
+        elapsed = time.perf_counter() - start
+        self.tokens.append(sum(work.tokens for work in done) / elapsed)
+        self.pairs.append(sum(work.pairs for work in done) / elapsed)
+
+
+def this_edition(config: Config, texts: list[tuple[str, str]]) -> Callable[[], Work]:
+    """A function that makes one update of this edition's training."""
+    tokenizer = learn_bpe(texts, config.bpe)
+    pairs = [tokenizer.pair(*text, ("de", "en")) for text in texts]
+    lengths = [(len(pair.src), len(pair.tgt)) for pair in pairs]
+    torch.manual_seed(config.seed)
+    trainer = Trainer(build_model(config, len(tokenizer)), config)
+
+    def epochs() -> Iterator[list[int]]:
+        """The batches of one epoch after another, as row numbers."""
+        for epoch in itertools.count():
+            yield from token_batches(lengths, config.tokens_per_batch, seed=epoch)
+
+    batches = epochs()
+
+    def update() -> Work:
+        batch = [pairs[i] for i in next(batches)]
+        trainer.update(batch)
+        return Work(sum(len(pair.tgt) - 1 for pair in batch), len(batch))
+
+    return update
+
+
+def previous_edition(config: Config, data: edition_2022.WordPairs, accumulate: int) -> Callable[[], Work]:
+    """A function that makes one update of the 2022 edition's training, with a model of the same sizes."""
+    torch.manual_seed(config.seed)
+    sizes = (config.N, config.d_model, config.d_ff, config.h)
+    trainer = edition_2022.Trainer(edition_2022.Model(data.src_vocab, data.tgt_vocab, *sizes), config.d_model)
+    draw = random.Random(config.seed)
+
+    def epochs() -> Iterator[list[edition_2022.Pair]]:
+        """The micro-batches of one epoch after another; the last of an epoch may be short."""
+        while True:
+            shuffled = draw.sample(data.pairs, len(data.pairs))
+            for start in range(0, len(shuffled), edition_2022.MICRO_BATCH):
+                yield shuffled[start : start + edition_2022.MICRO_BATCH]
+
+    batches = epochs()
+
+    def update() -> Work:
+        micro_batches = list(itertools.islice(batches, accumulate))
+        return Work(trainer.update(micro_batches), sum(map(len, micro_batches)))
+
+    return update
+
+
+def measure(updates: dict[str, Callable[[], Work]], rounds: int, seconds: float) -> dict[str, Speed]:
+    """Warm up every side for half a round, then let them take turns."""
+    for update in updates.values():
+        Speed().add(update, seconds / 2)
+    speeds = {edition: Speed() for edition in updates}
+    for _ in range(rounds):
+        for edition, update in updates.items():
+            speeds[edition].add(update, seconds)
+    return speeds
+
+
+def commit() -> str:
+    """The commit that is checked out, with + where tracked files beside the results differ from it; else 'unknown'."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results")
+        return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on besides the code."""
+    cpu, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
+    for line in info.read_text().splitlines() if info.exists() else []:
+        if line.startswith("model name"):
+            cpu = line.partition(":")[2].strip()
+            break
+    return {"cpu": cpu, "cores": os.cpu_count(), "torch": torch.__version__, "threads": torch.get_num_threads()}
+
+
+def portable(argument: str) -> str:
+    """An argument as given, but of an absolute path only the last part: rows name no folder of this machine."""
+    option, equals, value = argument.rpartition("=")
+    return f"{option}{equals}{Path(value).name}" if Path(value).is_absolute() else argument
+
+
+def result(speeds: dict[str, Speed]) -> dict[str, Any]:
+    """The figures of a row: both sides, and how many times faster this edition is."""
+    tokens = {edition: speed.summary() for edition, speed in speeds.items()}
+    pairs = {edition: round(statistics.median(speed.pairs), 1) for edition, speed in speeds.items()}
+    return {
+        "tokens_per_second": tokens,
+        "ratio": round(tokens["this"]["median"] / tokens["2022"]["median"], 2),
+        "pairs_per_second": pairs,
+        "ratio_of_pairs": round(pairs["this"] / pairs["2022"], 2),
+    }
+
+
+def table_lines(row: dict[str, Any]) -> list[str]:
+    """The two lines of a row in the printed table."""
+    lines = []
+    for edition, figures in row["tokens_per_second"].items():
+        numbers = "".join(f"{figures[name]:>9,.0f}" for name in ("median", "min", "max"))
+        pairs = row["pairs_per_second"][edition]
+        lines.append(f"{row['preset']:<8}{edition:<9}{numbers}{pairs:>9,.0f}")
+    lines[0] += f"{row['ratio']:>11.2f}{row['ratio_of_pairs']:>9.2f}"
+    return lines
+
+
+HEADER = f"{'preset':<8}{'edition':<9}{'tokens/s':>9}{'min':>9}{'max':>9}{'pairs/s':>9}{'this/2022':>11}{'by pairs':>9}"
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options; raises ValueError for an unknown preset or an impossible number."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--presets", default="tiny,small", help=f"some of {','.join(PRESETS)}")
+    parser.add_argument("--data", default="captions", help="multi30k, captions or a folder; default: captions")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each side; default: 7")
+    parser.add_argument("--seconds", type=float, default=15.0, help="length of a turn; default: 15")
+    parser.add_argument("--out", type=Path, help="rows are appended here; default: the results folder")
+    parser.add_argument(
+        "--quick", action="store_true", help="check the re-creation, then make very few updates; no row without --out"
+    )
+    options = parser.parse_args(arguments)
+    options.presets = options.presets.split(",")
+    if unknown := [name for name in options.presets if name not in PRESETS]:
+        raise ValueError(f"unknown preset {unknown[0]!r}; there are {', '.join(PRESETS)}")
+    if options.rounds < 1 or not options.seconds >= 0:
+        raise ValueError(
+            f"--rounds must be at least 1 and --seconds at least 0, not {options.rounds}, {options.seconds}"
+        )
+    if options.quick:
+        options.rounds, options.seconds = min(options.rounds, 2), 0.0
+    elif options.out is None:
+        options.out = RESULTS
+    return options
+
+
+def run(options: argparse.Namespace, command: str) -> None:
+    """Measure every preset, print the table, append the rows."""
+    if options.quick:
+        edition_2022.self_check()
+    if options.out:  # a file that cannot be written should fail now, not after the measurement
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.open("a").close()
+    texts = [text for text in load_pairs(options.data, "train") if all(text)]
+    texts = texts[:QUICK_PAIRS] if options.quick else texts
+    if not texts:
+        raise ValueError(f"{options.data}: no pair of the training split has text on both sides")
+    about = {"command": command, "commit": commit(), "date": datetime.date.today().isoformat(), "machine": machine()}
+    words, accumulate = edition_2022.word_pairs(texts), 1 if options.quick else edition_2022.ACCUMULATE
+    print(HEADER)
+    for preset in options.presets:
+        start, config = time.perf_counter(), PRESETS[preset]
+        sides = {"this": this_edition(config, texts), "2022": previous_edition(config, words, accumulate)}
+        row = about | {"preset": preset, "data": portable(options.data), "quick": options.quick}
+        row |= result(measure(sides, options.rounds, options.seconds))
+        row |= {"rounds": options.rounds, "seconds": round(time.perf_counter() - start, 1)}
+        print(*table_lines(row), sep="\n", flush=True)
+        if options.out:
+            with options.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+def main(arguments: list[str]) -> int:
+    """Run the benchmark; returns the exit status."""
+    command = shlex.join(["python", "benchmarks/training_speed.py", *map(portable, arguments)])
+    try:
+        run(parse(arguments), command)
+    except (ValueError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

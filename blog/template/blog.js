@@ -1,0 +1,137 @@
+// What moves on the page: the theme switch, the charts, the table of contents, the copy buttons.
+(() => {
+  const root = document.documentElement;
+  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const systemDark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ?? (systemDark.matches ? "dark" : "light")) === "dark";
+
+  // --- charts: drawn when they come near the screen, and again in the colours of the other theme ---
+
+  const probe = document.body.appendChild(document.createElement("i"));
+  probe.hidden = true;
+  const colour = (name) => {
+    probe.style.color = `var(${name})`;
+    return getComputedStyle(probe).color;
+  };
+
+  const chartConfig = () => {
+    const [ink, muted, rule] = ["--ink", "--muted", "--rule"].map(colour);
+    const words = { labelColor: muted, titleColor: ink };
+    return {
+      background: "transparent", font: getComputedStyle(document.body).fontFamily, view: { stroke: rule },
+      axis: { ...words, domainColor: rule, tickColor: rule, gridColor: rule, gridOpacity: 0.6 },
+      legend: words, header: words, title: { color: ink, subtitleColor: muted },
+      text: { color: ink }, rule: { color: muted }, // marks that are black otherwise
+    };
+  };
+
+  const drawn = new Map(); // figure -> what vegaEmbed made of it
+  const draw = async (figure) => {
+    const spec = JSON.parse(figure.querySelector("script").textContent);
+    const config = chartConfig();
+    const room = figure.clientWidth;
+    // a chart of one panel shrinks to a narrow screen; side by side, panels keep their size and the figure scrolls
+    const single = !["hconcat", "vconcat", "concat", "facet", "repeat", "spec"].some((key) => key in spec);
+    if (single && Number(figure.querySelector(".still").getAttribute("width")) > room) {
+      Object.assign(spec, { width: room, autosize: { type: "fit-x", contains: "padding" } });
+      config.legend = { ...config.legend, orient: "bottom", columns: 2 };
+    }
+    try {
+      drawn.get(figure)?.finalize();
+      const tooltip = { theme: isDark() ? "dark" : "light" };
+      const options = { mode: "vega-lite", renderer: "svg", actions: false, config, tooltip };
+      drawn.set(figure, await vegaEmbed(figure.querySelector(".live"), spec, options));
+      figure.classList.add("drawn");
+    } catch (error) {
+      figure.classList.add("failed"); // the picture takes its place
+      console.error(error);
+    }
+  };
+
+  const near = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      near.unobserve(target);
+      draw(target);
+    }
+  }, { rootMargin: "600px" });
+  all(".chart").forEach((figure) => near.observe(figure));
+  const redraw = () => [...drawn.keys()].forEach(draw);
+
+  // --- theme: the system's, until the reader chooses; paper is light ---
+
+  const tellFrames = () => { // a document in a frame, such as the attention explorer, follows
+    for (const frame of all("iframe")) {
+      const inner = frame.contentDocument?.documentElement;
+      if (inner && root.dataset.theme) inner.dataset.theme = root.dataset.theme;
+    }
+  };
+  addEventListener("load", tellFrames);
+  document.getElementById("theme").addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    try { localStorage.theme = root.dataset.theme; } catch { /* not remembered */ }
+    tellFrames();
+    redraw();
+  });
+  systemDark.addEventListener("change", redraw);
+  let chosen;
+  addEventListener("beforeprint", () => { chosen = root.dataset.theme; root.dataset.theme = "light"; });
+  addEventListener("afterprint", () => { if (chosen) root.dataset.theme = chosen; else delete root.dataset.theme; });
+
+  // --- table of contents: opens and marks the section that is being read ---
+
+  const toc = document.getElementById("toc");
+  const button = document.getElementById("contents");
+  const show = (open) => {
+    toc.classList.toggle("open", open);
+    button.setAttribute("aria-expanded", open);
+  };
+  button.addEventListener("click", () => show(!toc.classList.contains("open")));
+  toc.addEventListener("click", (event) => { if (event.target.closest("a")) show(false); });
+  addEventListener("keydown", (event) => { if (event.key === "Escape") show(false); });
+
+  const links = all("a", toc);
+  const sections = links.map((link) => document.getElementById(decodeURIComponent(link.hash.slice(1))));
+  let current;
+  const follow = () => {
+    const line = innerHeight / 4; // a section is being read when its heading is above this line
+    const link = links[sections.findLastIndex((section) => section.getBoundingClientRect().top < line)];
+    if (link === current) return;
+    current?.removeAttribute("aria-current");
+    current = link;
+    all("li.open", toc).forEach((item) => item.classList.remove("open"));
+    if (!link) return;
+    link.setAttribute("aria-current", "true");
+    link.closest("#toc > ol > li").classList.add("open");
+    const [box, frame] = [link.getBoundingClientRect(), toc.getBoundingClientRect()];
+    if (box.top < frame.top || box.bottom > frame.bottom) toc.scrollTop += box.top - frame.top - frame.height / 3;
+  };
+  let waiting = false;
+  addEventListener("scroll", () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => { waiting = false; follow(); });
+  }, { passive: true });
+  follow();
+
+  // --- copy buttons ---
+
+  const copy = async (text) => {
+    if (navigator.clipboard) return navigator.clipboard.writeText(text);
+    const area = document.body.appendChild(document.createElement("textarea")); // a page that came without https
+    area.value = text;
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  };
+  for (const block of all(".highlight")) {
+    const button = document.createElement("button");
+    Object.assign(button, { type: "button", className: "copy", textContent: "copy" });
+    button.addEventListener("click", async () => {
+      await copy(block.querySelector("pre").textContent);
+      button.textContent = "copied";
+      setTimeout(() => { button.textContent = "copy"; }, 1500);
+    });
+    block.append(button);
+  }
+})();

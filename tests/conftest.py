@@ -1,0 +1,50 @@
+"""What the tests share: the repository root on the import path, a fixed seed, and a small model with sentences for it."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import the_annotated_transformer as tat
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Every test starts from the same random numbers, whichever ran before it."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def randomise() -> Callable[[nn.Module], nn.Module]:
+    """Draws all weights anew, in float64, so that no zero bias or unit gain hides a mistake and no rounding excuses one."""
+
+    def draw(module: nn.Module, std: float = 0.3) -> nn.Module:
+        for p in module.double().parameters():
+            nn.init.normal_(p, std=std)
+        return module
+
+    return draw
+
+
+@pytest.fixture
+def small_model(randomise) -> Callable[..., tat.Transformer]:
+    """Makes models of 13 source and 11 target symbols without dropout, with random weights in float64."""
+
+    def build(**changes) -> tat.Transformer:
+        sizes = {"src_vocab": 13, "tgt_vocab": 11, "N": 2, "d_model": 16, "d_ff": 24, "h": 4, "dropout": 0.0}
+        return randomise(tat.make_model(**sizes | changes))
+
+    return build
+
+
+@pytest.fixture
+def sentences() -> tat.Batch:
+    """Three sentence pairs of unequal lengths, padded."""
+    sources = [[5, 6, 7, 8, 12, tat.EOS], [9, 10, tat.EOS], [4, 4, 11, tat.EOS]]
+    targets = [[tat.BOS, 5, 6, tat.EOS], [tat.BOS, 7, 8, 9, 10, tat.EOS], [tat.BOS, 4, tat.EOS]]
+    return tat.Batch(tat.pad_rows(sources), tat.pad_rows(targets))

@@ -1,0 +1,309 @@
+"""The command line: a run from start to end, going on after an interruption, and one clear line for bad input."""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import the_annotated_transformer as tat
+
+ROOT = Path(__file__).resolve().parents[1]
+SMALL = [
+    "--N",
+    "1",
+    "--d-model",
+    "32",
+    "--d-ff",
+    "32",
+    "--h",
+    "2",
+    "--bpe",
+    "200",
+    "--tokens-per-batch",
+    "600",
+    "--warmup",
+    "20",
+    "--factor",
+    "1",
+]
+
+
+def train(run: Path, *arguments: str) -> int:
+    """`train` on captions with a model of seconds."""
+    return tat.main(["train", "--data", "captions", "--run", str(run), *SMALL, *arguments])
+
+
+def error_of(capsys, *arguments: str) -> str:
+    """The one line that a failing command prints; its status is not zero and it wrote nothing else."""
+    assert tat.main(list(arguments)) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ") and captured.err.count("\n") == 1, captured.err
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A finished run of 30 updates with checkpoints every 10."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    assert train(folder, "--steps", "30", "--checkpoint-every", "10") == 0
+    return folder
+
+
+def test_importing_has_no_effect():
+    """Nothing printed, downloaded, plotted or seeded by an import."""
+    code = (
+        "import random, torch; torch.manual_seed(5); random.seed(5); before = torch.get_rng_state(), random.getstate()\n"
+        "import the_annotated_transformer\n"
+        "assert torch.equal(before[0], torch.get_rng_state()) and before[1] == random.getstate()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_without_a_command_there_is_help(capsys):
+    assert tat.main([]) == 0
+    out = capsys.readouterr().out
+    assert all(command in out for command in ("train", "translate", "evaluate", "explain"))
+
+
+def test_a_run_folder_holds_what_it_should(run):
+    assert {p.name for p in run.iterdir()} == {
+        "config.json",
+        "tokenizer.json",
+        "log.jsonl",
+        "checkpoints",
+        "model.safetensors",
+    }
+    names = {p.name for p in (run / "checkpoints").iterdir()}
+    assert names == {"000010.safetensors", "000020.safetensors", "000030.safetensors", "state.safetensors"}
+    about = json.loads((run / "config.json").read_text())
+    assert about["settings"]["d_model"] == 32 and about["data"] == "captions"
+
+
+def test_the_log_says_what_happened(run):
+    rows = tat.read_log(run)
+    assert [r["step"] for r in rows if "loss" in r] == [10, 20, 30] == [r["step"] for r in rows if "val_loss" in r]
+    losses = [r["val_loss"] for r in rows if "val_loss" in r]
+    assert losses[0] > losses[-1] > 0
+    assert all(
+        math.isclose(r["val_perplexity"], math.exp(r["val_loss"]), rel_tol=1e-2) for r in rows if "val_loss" in r
+    )
+
+
+def test_the_validation_loss_is_that_of_the_whole_set_at_once(run):
+    translator = tat.load_translator(run)
+    pairs = [translator.tokenizer.pair(*p, ("de", "en")) for p in tat.load_pairs("captions", "val")]
+    batch = tat.make_batch(pairs)
+    logits = translator.model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    expected = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch.tgt_y, ignore_index=tat.PAD)
+    assert abs(expected.item() - [r for r in tat.read_log(run) if "val_loss" in r][-1]["val_loss"]) < 2e-4
+
+
+def test_going_on_gives_the_uninterrupted_run(run, tmp_path, capsys):
+    """Weights, log and state after 15 + 15 updates equal those after 30, bit by bit; dropout is on."""
+    assert train(tmp_path / "again", "--steps", "15", "--checkpoint-every", "10") == 0
+    with (tmp_path / "again" / "log.jsonl").open("a") as log:
+        log.write('{"step": 17, "lo')  # a crash in the middle of a line
+    assert train(tmp_path / "again", "--steps", "30", "--checkpoint-every", "10") == 0
+    for name in ("model.safetensors", "checkpoints/000030.safetensors"):
+        ours, theirs = (tat.read_tensors(folder / name)[0] for folder in (tmp_path / "again", run))
+        assert ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
+    last = [
+        [r for r in tat.read_log(folder) if r["step"] == 30 and "val_loss" in r][0]["val_loss"]
+        for folder in (tmp_path / "again", run)
+    ]
+    assert last[0] == last[1]
+
+
+def test_a_finished_run_stays_as_it_is(run, capsys):
+    before = {p: p.read_bytes() for p in run.rglob("*.safetensors")}
+    assert train(run, "--steps", "30", "--checkpoint-every", "10") == 0
+    assert "30 updates" in capsys.readouterr().out
+    assert before == {p: p.read_bytes() for p in run.rglob("*.safetensors")}
+
+
+def test_words_and_epochs(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for i, language in enumerate(("de", "en")):
+        for split in ("train", "val"):
+            text = "\n".join(pair[i] for pair in tat.load_pairs("captions", split)[:200]) + "\n\n"
+            (folder / f"{split}.{language}").write_text(text)
+    arguments = [
+        "--data",
+        str(folder),
+        "--run",
+        str(tmp_path / "run"),
+        "--words",
+        "--epochs",
+        "2",
+        "--src",
+        "en",
+        "--tgt",
+        "de",
+    ]
+    assert tat.main(["train", *arguments, *[a for a in SMALL if a not in ("--bpe", "200")]]) == 0
+    translator = tat.load_translator(tmp_path / "run")
+    assert translator.tokenizer.words and translator.languages == ("en", "de")
+    assert tat.read_log(tmp_path / "run")[-1]["epoch"] == 2
+
+
+def test_translate_gives_one_line_for_each_line(run):
+    """Whatever the lines hold: blank, bytes that are no UTF-8, separators that are no line feed, specials, 300 words."""
+    lines = [
+        b"Ein Hund.",
+        b"",
+        b"  ",
+        b"\xff\xfe kaputt",
+        "a\u2028b\x0bc\x85d".encode(),
+        b"</s> <pad>",
+        b"Hund " * 300,
+        "😀".encode(),
+    ]
+    done = subprocess.run(
+        [sys.executable, ROOT / "the_annotated_transformer.py", "translate", "--model", run],
+        input=b"\n".join(lines) + b"\n", capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    out = done.stdout.decode("utf-8").split("\n")
+    assert len(out) == len(lines) + 1 and out[-1] == ""
+    assert out[1] == out[2] == "" != out[0]
+
+
+def test_translations_do_not_depend_on_their_neighbours(run):
+    translator = tat.load_translator(run)
+    lines = [pair[0] for pair in tat.load_pairs("captions", "test")[:70]]
+    together = tat.translate_lines(translator, lines, batch_size=32)
+    assert together == [tat.translate_lines(translator, [line])[0] for line in lines]
+
+
+def test_evaluate_reports_scores_with_signatures(run, capsys):
+    assert tat.main(["evaluate", "--model", str(run), "--data", "captions", "--split", "test", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["sentences"] == 500 and result["split"] == "test"
+    assert "tok:13a" in result["bleu_signature"] and "case:mixed" in result["bleu_signature"] and "chrf" in result
+    assert tat.main(["evaluate", "--model", str(run), "--data", "captions", "--split", "test"]) == 0
+    assert f"BLEU {result['bleu']:.2f}" in capsys.readouterr().out
+
+
+def test_score_is_100_for_the_references_and_less_for_others():
+    references = [pair[1] for pair in tat.load_pairs("captions", "test")[:50]]
+    assert tat.score(references, references)["bleu"] > 99.9
+    assert tat.score([r.lower() for r in references], references)["bleu"] < 95  # cased
+    assert tat.score(references[::-1], references)["bleu"] < 50
+
+
+def test_explain_writes_a_page_with_the_weights(run, tmp_path):
+    out = tmp_path / "page.html"
+    assert tat.main(["explain", "Ein </script> Hund.", "--model", str(run), "--out", str(out)]) == 0
+    page = out.read_text(encoding="utf-8")
+    data = json.loads(page.split('id="attention">')[1].split("</script>")[0])
+    assert data["source"][-1] == "</s>" and data["target"][0] == "<s>" and len(data["predicted"]) == len(data["target"])
+    S, T, shape = len(data["source"]), len(data["target"]), lambda kind: torch.tensor(data["maps"][kind]).shape
+    assert shape("encoder") == (1, 2, S, S) and shape("decoder") == (1, 2, T, T) and shape("cross") == (1, 2, T, S)
+    assert data["sentence"] == "Ein </script> Hund."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            "train --data captions --run {tmp}/r --preset huge",
+            "unknown preset 'huge'; there are tiny, small, base, big",
+        ),
+        ("train --data captions --run {tmp}/r --beans 3", "unknown option --beans"),
+        ("train --data captions --run {tmp}/r --d-model 30 --h 4", "d_model must be a multiple of h"),
+        ("train --data captions --run {tmp}/r --d-model many", "--d-model: 'many' is not a whole number"),
+        ("train --data captions --run {tmp}/r --dropout 1.5", "dropout must be at least 0 and below 1"),
+        ("train --data captions --run {tmp}/r --norm none", "norm must be post or pre"),
+        ("train --data captions --run {tmp}/r --minutes -1", "--minutes must be more than 0"),
+        ("train --data captions --run {tmp}/r --minutes soon", "--minutes"),
+        ("train --data captions --run {tmp}/r --steps 0", "--steps must be more than 0"),
+        ("train --data captions --run {tmp}/r --checkpoint-every 0", "--checkpoint-every must be at least 1"),
+        ("train --data captions --run {tmp}/r --tokens-per-batch 3 --steps 1", "a batch holds 3"),
+        ("train --data captions --run {tmp}/r --src fr", "captions has the splits"),
+        ("train --data {tmp}/nowhere --run {tmp}/r", "nowhere: neither multi30k, captions nor a folder"),
+        ("train --data captions --run {tmp}/file/r", "file"),
+        ("train --data captions", "--run"),
+        ("translate Hund --model {tmp}/nowhere", "nowhere/config.json: no such file"),
+        ("evaluate --data captions --split tset --model {run}", "captions has the splits train, val, test"),
+        ("evaluate --data {tmp} --split test --model {run}", "test.de: no such file"),
+        ("explain Hund --model {run} --out {tmp}/no/such/folder.html", "no/such"),
+        ("explain   --model {run} --out {tmp}/x.html", "sentence"),
+        ("fly", "fly"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, tmp_path, run, arguments, message):
+    (tmp_path / "file").write_text("")
+    words = [word.format(tmp=tmp_path, run=run) for word in arguments.split()]
+    assert message in error_of(capsys, *words)
+    assert not (tmp_path / "r").exists() or "batch holds" in message
+
+
+def test_translate_without_a_model_says_how_to_get_one(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(tat, "HERE", tmp_path)
+    assert "train --data multi30k --run runs/tiny" in error_of(capsys, "translate", "Hund")
+
+
+def test_a_run_of_another_kind_is_left_alone(capsys, run):
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    arguments = ["train", "--data", "captions", "--run", str(run), *SMALL, "--steps", "40", "--norm", "post"]
+    assert "norm = pre, not post" in error_of(capsys, *arguments)
+    assert before == {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("model.safetensors", lambda b: b[: len(b) // 2], "model.safetensors: not a readable safetensors file"),
+        ("model.safetensors", lambda b: b"nonsense", "model.safetensors: not a readable safetensors file"),
+        ("model.safetensors", None, "model.safetensors: no such file"),
+        ("tokenizer.json", lambda b: b"{}", "tokenizer.json: not a tokenizer"),
+        ("tokenizer.json", lambda b: b[:100], "tokenizer.json: not JSON"),
+        ("config.json", lambda b: b'{"settings": {"color": 3}}', "config.json: not the configuration of a model"),
+        ("config.json", lambda b: b"[]", "config.json: not a JSON object"),
+        ("config.json", lambda b: b.replace(b'"vocab": ', b'"vocab": 1'), "tokenizer.json"),
+        (
+            "config.json",
+            lambda b: b.replace(b'"d_ff": 32', b'"d_ff": 64'),
+            "has shape (32, 32), but the model needs (64, 32)",
+        ),
+        ("config.json", lambda b: b.replace(b'"N": 1', b'"N": 2'), "not weights of this model"),
+    ],
+)
+def test_a_damaged_or_foreign_model_is_refused(capsys, run, tmp_path, name, damage, message):
+    shutil.copytree(run, tmp_path / "m")
+    path = tmp_path / "m" / name
+    path.write_bytes(damage(path.read_bytes())) if damage else path.unlink()
+    assert message in error_of(capsys, "translate", "Hund", "--model", str(tmp_path / "m"))
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:1000], lambda b: b.replace(b"exp_avg_sq.", b"exp_avg_xx.")])
+def test_a_damaged_state_is_refused_and_nothing_is_lost(capsys, run, tmp_path, damage):
+    shutil.copytree(run, tmp_path / "m")
+    state = tmp_path / "m" / "checkpoints" / "state.safetensors"
+    state.write_bytes(damage(state.read_bytes()))
+    before = (tmp_path / "m" / "log.jsonl").read_bytes()
+    arguments = ["train", "--data", "captions", "--run", str(tmp_path / "m"), *SMALL, "--steps", "40"]
+    assert "state.safetensors" in error_of(capsys, *arguments)
+    assert (tmp_path / "m" / "log.jsonl").read_bytes() == before
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def crash(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        tat.write_atomically(path, crash)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,220 @@
+"""Reading, fetching, tokenising: damaged files are refused by name and line, and text survives the way to ids and back."""
+
+import gzip
+import hashlib
+import http.server
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+import the_annotated_transformer as tat
+
+MULTI30K = Path(__file__).resolve().parents[2] / "shared" / "multi30k"
+LANGUAGES = ("de", "en")
+
+
+def write(folder: Path, **files: str | bytes) -> Path:
+    """Files train_de=..., train_en=... in a folder; `.gz` is up to the content."""
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        content = content.encode() if isinstance(content, str) else content
+        ending = ".gz" if content[:2] == b"\x1f\x8b" else ""
+        (folder / (name.replace("_", ".") + ending)).write_bytes(content)
+    return folder
+
+
+def test_plain_and_compressed_files_read_alike(tmp_path):
+    text = "Ein Hund.\nZwei\u2028Katzen \x0b und\tein Kamel.\n\nEnde"
+    plain = write(tmp_path / "a", train_de=text, train_en="1\n2\n3\n4\n")
+    packed = write(tmp_path / "b", train_de=gzip.compress(text.encode()), train_en="1\r\n2\r\n3\r\n4\r\n")
+    pairs = tat.load_pairs(str(plain), "train")
+    assert pairs == tat.load_pairs(str(packed), "train")
+    assert [english for _, english in pairs] == ["1", "2", "3", "4"]
+    assert pairs[2] == ("", "3")
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"train_de": "a\nb\n", "train_en": "a\n"}, r"train\.en: ends at line 1, but .*train\.de has 2 lines"),
+        ({"train_de": "", "train_en": "a\n"}, r"train\.de: empty"),
+        ({"train_de": "\n\n", "train_en": "a\nb\n"}, r"train\.de: empty"),
+        ({"train_de": "a\n"}, r"train\.en: no such file"),
+        ({"train_de": b"gut\nM\xe4dchen\n", "train_en": "a\nb\n"}, r"train\.de, line 2: not UTF-8"),
+        ({"train_de": gzip.compress(b"a\n" * 999)[:-9], "train_en": "a\n"}, r"train\.de\.gz: truncated"),
+        ({"train_de": b"\x1f\x8bnonsense", "train_en": "a\n"}, r"train\.de\.gz: truncated or not a gzip"),
+    ],
+)
+def test_damaged_files_are_refused_by_name_and_line(tmp_path, files, message):
+    write(tmp_path, **files)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        tat.load_pairs(str(tmp_path), "train")
+
+
+def test_unknown_sources_and_splits_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere: neither multi30k, captions nor a folder"):
+        tat.load_pairs("nowhere", "train")
+    with pytest.raises(ValueError, match="multi30k has no split 'tset'; it has test_2016_flickr"):
+        tat.load_pairs("multi30k", "tset")
+    with pytest.raises(ValueError, match="captions has the splits train, val, test"):
+        tat.load_pairs("captions", "dev")
+    with pytest.raises(FileNotFoundError, match=r"dev\.de: no such file"):
+        tat.load_pairs(str(write(tmp_path, train_de="a", train_en="b")), "dev")
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A local server in place of the repository of Multi30k, with two small files of known checksums."""
+    site, requests = tmp_path / "site", []
+    write(site, val_de=gzip.compress(b"Ein Hund.\n", mtime=0), val_en=gzip.compress(b"A dog.\n", mtime=0))
+    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in site.iterdir()}
+    monkeypatch.setattr(tat, "MULTI30K_FILES", sums)
+    monkeypatch.setenv("MULTI30K_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # pooch waits between two tries
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def do_GET(self):
+            requests.append(self.path)
+            if requests.count(self.path) <= Handler.failures:
+                return self.send_error(503)
+            return super().do_GET()
+
+        def log_message(self, *args):
+            pass
+
+    Handler.failures = 0
+    handler = lambda *args: Handler(*args, directory=str(site))  # noqa: E731
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        server.url, server.requests, server.site, server.handler = (
+            f"http://127.0.0.1:{server.server_port}/",
+            requests,
+            site,
+            Handler,
+        )
+        yield server
+        server.shutdown()
+
+
+def test_multi30k_is_fetched_once_and_kept(server, tmp_path):
+    for _ in range(2):
+        folder = tat.fetch_multi30k("val", server.url)
+        assert tat.read_parallel(folder, "val", *LANGUAGES) == [("Ein Hund.", "A dog.")]
+    assert sorted(server.requests) == ["/val.de.gz", "/val.en.gz"]
+    assert str(folder).startswith(str(tmp_path))
+
+
+def test_a_failing_server_is_tried_again(server):
+    server.handler.failures = 2
+    tat.fetch_multi30k("val", server.url)
+    assert server.requests.count("/val.de.gz") == 3
+
+
+def test_a_wrong_checksum_leaves_nothing_behind(server, tmp_path):
+    (server.site / "val.de.gz").write_bytes(gzip.compress(b"tampered\n"))
+    with pytest.raises(FileNotFoundError, match=r"val\.de\.gz .* could not be fetched"):
+        tat.fetch_multi30k("val", server.url)
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def test_no_network_is_one_line(server):
+    with pytest.raises(FileNotFoundError, match="could not be fetched") as error:
+        tat.fetch_multi30k("val", "http://127.0.0.1:9/")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(not MULTI30K.is_dir(), reason="Multi30k is not here")
+def test_multi30k_checksums_are_those_of_the_real_files():
+    for path in MULTI30K.glob("*.gz"):
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == tat.MULTI30K_FILES[path.name]
+
+
+def test_choosing_data_falls_back_to_captions_with_a_notice(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path / "nowhere"))
+    assert tat.choose_data.__wrapped__() == "captions"
+    assert "NOTICE" in capsys.readouterr().out
+    monkeypatch.setenv("ANNOTATED_DATA", str(write(tmp_path / "here", train_de="a", train_en="b")))
+    assert tat.choose_data.__wrapped__() == str(tmp_path / "here")
+
+
+@pytest.fixture(scope="module", params=["words", "pieces"])
+def tokenizer(request):
+    """Both kinds of vocabulary, learnt from captions."""
+    pairs = tat.load_pairs("captions", "train")[:3000]
+    return tat.learn_words(pairs, LANGUAGES) if request.param == "words" else tat.learn_bpe(pairs, 400)
+
+
+def test_text_survives_the_way_to_ids_and_back(tokenizer):
+    for pair in tat.load_pairs("captions", "train")[:300]:
+        for text, language in zip(pair, LANGUAGES, strict=True):
+            ids = tokenizer.encode(text, language)
+            assert tokenizer.decode([tat.BOS, *ids, tat.EOS, 7, 7]) == text
+            assert tat.UNK not in ids
+
+
+def test_specials_have_their_numbers_and_their_names_in_text_are_text(tokenizer):
+    assert tokenizer.tokens(range(4)) == tat.SPECIALS
+    ids = tokenizer.encode("Ein </s> Hund <pad> <s>.", "de")
+    assert not {tat.PAD, tat.BOS, tat.EOS} & set(ids)
+
+
+def test_any_text_has_ids_and_decodes_to_one_line(tokenizer):
+    for text in ("", "   ", "😀 你好", "a\tb\x0bc\u2028d\u00a0e", "\x00", "e\u0301", "x" * 3000):
+        decoded = tokenizer.decode(tokenizer.encode(text, "de"))
+        assert len(decoded.splitlines()) <= 1
+
+
+def test_bpe_splits_into_at_most_the_merges_asked_for():
+    pairs = tat.load_pairs("captions", "train")[:500]
+    characters = len(set("".join(text for pair in pairs for text in pair)))
+    assert characters + 4 + 50 - 5 <= len(tat.learn_bpe(pairs, 50)) <= characters + 4 + 50
+
+
+def test_the_vocabulary_of_words_comes_from_words_seen_twice():
+    tokenizer = tat.learn_words([("Hund Hund Katze", "dog dog cat")], LANGUAGES)
+    assert tokenizer.tokens(range(4, len(tokenizer))) == ["▁Hund", "▁dog"]
+
+
+def test_tokenizers_survive_their_file(tokenizer, tmp_path):
+    tat.write_text(tmp_path / "tokenizer.json", tokenizer.vocabulary.to_str())
+    again = tat.read_tokenizer(tmp_path / "tokenizer.json")
+    text = "Zwei Hunde </s> im Park."
+    assert again.words == tokenizer.words and len(again) == len(tokenizer)
+    assert again.encode(text, "de") == tokenizer.encode(text, "de")
+
+
+def test_captions_are_distinct_and_their_splits_do_not_overlap():
+    splits = {split: tat.load_pairs("captions", split) for split in ("train", "val", "test")}
+    everything = [pair for pairs in splits.values() for pair in pairs]
+    assert len(set(everything)) == len(everything) == 21_000
+    assert tat.load_pairs("captions", "val", "en", "de") == [(en, de) for de, en in splits["val"]]
+
+
+def test_there_are_100_000_distinct_captions_and_one_translation_each():
+    captions = tat.captions(100_000, seed=1)
+    assert len({(c.de, c.en) for c in captions}) == 100_000
+    assert len({c.de for c in captions}) == 100_000
+    assert captions[:50] == tat.captions(50, seed=1) != tat.captions(50, seed=2)
+
+
+def test_the_folder_source_reads_what_torchtext_reads(tmp_path):
+    """The same pairs as the reader of torchtext 0.6, the library of the earlier editions."""
+    datasets = pytest.importorskip("torchtext.datasets")
+    data = pytest.importorskip("torchtext.data")
+    pairs = tat.load_pairs("captions", "test")
+    write(tmp_path, train_de="\n".join(p[0] for p in pairs) + "\n", train_en="\n".join(p[1] for p in pairs) + "\n")
+    fields = (data.Field(tokenize=str), data.Field(tokenize=str))
+    theirs = datasets.TranslationDataset(str(tmp_path / "train."), LANGUAGES, fields)
+    assert [("".join(e.src), "".join(e.trg)) for e in theirs.examples] == tat.load_pairs(str(tmp_path), "train")
+
+
+def test_a_missing_cache_is_no_reason_to_write_elsewhere(server, tmp_path, monkeypatch):
+    """A cache that cannot be written is an error in one line."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("MULTI30K_CACHE", str(blocked))
+    with pytest.raises(FileNotFoundError, match="could not be fetched"):
+        tat.fetch_multi30k("val", server.url)
+    shutil.rmtree(tmp_path / "site")

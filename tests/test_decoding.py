@@ -1,0 +1,172 @@
+"""Greedy decoding and its key/value cache, against the loop that recomputes everything."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import the_annotated_transformer as tat
+
+
+def greedy_by_hand(model: tat.Transformer, src: list[int], max_len: int) -> list[int]:
+    """One sentence, no padding, no cache, no batch: the likeliest symbol after the whole prefix, until EOS."""
+    ids = [tat.BOS]
+    while len(ids) < max_len and ids[-1] != tat.EOS:
+        tgt = torch.tensor([ids])
+        ids.append(int(model(torch.tensor([src]), tgt, None, tat.subsequent_mask(len(ids)))[0, -1].argmax()))
+    return ids
+
+
+class Scripted(tat.Generator):
+    """A generator that says what it is told: row b of `script` is what sentence b is to produce, step by step."""
+
+    def __init__(self, script: list[list[int]]):
+        super().__init__(16, 11)
+        self.script, self.steps = torch.tensor(script), 0
+
+    def logits(self, x: Tensor) -> Tensor:
+        """One-hot scores of the next symbol of each sentence."""
+        self.steps += 1
+        return nn.functional.one_hot(self.script[:, self.steps - 1], 11).double()
+
+
+@pytest.fixture
+def varied() -> tuple[tat.Transformer, tat.Batch]:
+    """A random model, not far from chaos, and 40 random sentences that it ends at different steps, if at all."""
+    torch.manual_seed(1)
+    model = tat.make_model(13, 6, 2, 16, 24, 4, dropout=0.0, norm="pre").double().eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(3 if p.dim() > 1 else 1)
+    lengths = torch.randint(1, 9, (40,)).tolist()
+    return model, tat.Batch(tat.pad_rows([torch.randint(4, 13, (n,)).tolist() + [tat.EOS] for n in lengths]))
+
+
+def test_batched_greedy_equals_one_by_one(varied):
+    """Catches sentences that influence each other in a batch, by padding or by what goes on after their end."""
+    model, batch = varied
+    found = tat.greedy_decode(model, batch.src, batch.src_mask, max_len=12).tolist()
+    ends = set()
+    for row, src, mask in zip(found, batch.src, batch.src_mask, strict=True):
+        expected = greedy_by_hand(model, src[mask[0]].tolist(), 12)
+        assert row == expected + [tat.PAD] * (len(row) - len(expected))
+        ends.add(len(expected))
+    assert len(ends) > 3  # otherwise the sentences are no test
+
+
+def test_greedy_equals_the_naive_loop_up_to_the_end(varied):
+    """Catches a cache that changes the result; the naive loop does not stop at EOS."""
+    model, batch = varied
+    cached = tat.greedy_decode(model, batch.src, batch.src_mask, 12)
+    naive = tat.greedy_decode_naive(model, batch.src, batch.src_mask, 12, tat.BOS)
+    assert naive.shape == (40, 12)
+    for row, free in zip(cached.tolist(), naive.tolist(), strict=True):
+        real = row.index(tat.EOS) + 1 if tat.EOS in row else len(row)
+        assert row[:real] == free[:real]
+    assert torch.equal(tat.greedy_decode(model, batch.src, batch.src_mask, 12, end_symbol=None), naive)
+
+
+def test_greedy_stops_when_all_have_ended(small_model, sentences):
+    """Catches a loop that goes on to max_len, stops with the first sentence, or writes after an end."""
+    model, calls = small_model(), []
+    model.generator = Scripted([[5, 2, 9, 9, 9, 9], [2, 9, 9, 9, 9, 9], [7, 6, 5, 2, 9, 9]])
+    model.decoder.register_forward_hook(lambda *_: calls.append(1))
+    found = tat.greedy_decode(model, sentences.src, sentences.src_mask, max_len=7)
+    assert found.tolist() == [[1, 5, 2, 0, 0], [1, 2, 0, 0, 0], [1, 7, 6, 5, 2]]
+    assert len(calls) == model.generator.steps == 4
+
+
+def test_greedy_takes_other_symbols(small_model, sentences):
+    """Catches BOS, EOS or PAD that are written into the loop."""
+    model = small_model()
+    model.generator = Scripted([[5, 2, 9, 9], [9, 2, 4, 4], [2, 9, 3, 3]])
+    found = tat.greedy_decode(model, sentences.src, sentences.src_mask, 9, start_symbol=8, end_symbol=9, pad=10)
+    assert found.tolist() == [[8, 5, 2, 9], [8, 9, 10, 10], [8, 2, 9, 10]]
+
+
+@pytest.mark.parametrize("end_symbol", [tat.EOS, None])
+def test_greedy_keeps_to_max_len(small_model, sentences, end_symbol):
+    """Catches a limit that is off by one, and an end symbol that stops where none was asked for."""
+    script = [[5, 6, 5, 6, 5, 6], [2, 3, 2, 3, 2, 3], [7, 7, 7, 2, 7, 7]]
+    for max_len in (1, 2, 6):
+        model = small_model()
+        model.generator = Scripted(script)
+        found = tat.greedy_decode(model, sentences.src, sentences.src_mask, max_len, end_symbol=end_symbol)
+        assert found.shape == (3, max_len)
+        if end_symbol is None:
+            assert found[:, 1:].tolist() == [row[: max_len - 1] for row in script]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_greedy_evaluates_and_restores_the_mode(small_model, sentences, training):
+    """Catches dropout while decoding, and a model that is left in another mode than it came in."""
+    model, modes = small_model(dropout=0.5).train(training), []
+    model.decoder.layers[0].self_attn.register_forward_hook(lambda module, *_: modes.append(module.training))
+    tat.greedy_decode(model, sentences.src, sentences.src_mask, max_len=5)
+    assert modes and not any(modes)
+    assert {module.training for module in model.modules()} == {training}
+
+
+def test_mode_is_restored_after_an_error(small_model):
+    """Catches a failed translation in the middle of training that switches dropout off for the rest of it."""
+    model = small_model().train()
+    with pytest.raises(IndexError):
+        tat.greedy_decode(model, torch.tensor([[99]]), torch.ones(1, 1, 1), max_len=5)
+    assert model.training
+
+
+def test_greedy_builds_no_gradients(small_model, sentences):
+    """Catches a graph that grows with every step."""
+    model, graphs = small_model(), []
+    model.decoder.register_forward_hook(lambda module, inputs, output: graphs.append(output.requires_grad))
+    tat.greedy_decode(model, sentences.src, sentences.src_mask, max_len=5)
+    tat.greedy_decode_naive(model, sentences.src, sentences.src_mask, 5, tat.BOS)
+    assert graphs and not any(graphs)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, norm):
+    """Catches wrong positions, keys out of order or lost, at every position of every sentence; beyond 256, too."""
+    model, batch = small_model(norm=norm), sentences
+    tgt = torch.randint(4, 11, (3, 300))
+    memory = model.encode(batch.src, batch.src_mask)
+    parallel = model.decode(memory, batch.src_mask, tgt, tat.subsequent_mask(300))
+    cache, steps = tat.Cache(N=2), []
+    for t in range(300):
+        assert cache.length == t
+        steps.append(model.decode(memory, batch.src_mask, tgt[:, t : t + 1], None, cache))
+    assert_close(torch.cat(steps, dim=1), parallel)
+
+
+def test_cache_projects_nothing_twice(small_model, sentences):
+    """Catches keys and values that are computed again: the source's once, each target position's once."""
+    model, shapes = small_model(N=1), {"own": [], "cross": []}
+    layer = model.decoder.layers[0]
+    for kind, attention in (("own", layer.self_attn), ("cross", layer.src_attn)):
+        for W in (attention.W_k, attention.W_v):
+            W.register_forward_hook(lambda module, inputs, output, kind=kind: shapes[kind].append(output.size(1)))
+    tat.greedy_decode(model, sentences.src, sentences.src_mask, max_len=6, end_symbol=None)
+    assert shapes == {"own": [1] * 2 * 5, "cross": [sentences.src.size(1)] * 2}
+
+
+def test_code_written_for_the_2022_edition_runs():
+    """Catches a changed name, argument order or mask convention: thousands of snippets look like this."""
+    model = tat.make_model(11, 11, 2)
+    model.eval()
+    src = torch.LongTensor([[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]])
+    src_mask = torch.ones(1, 1, 10)
+    memory = model.encode(src, src_mask)
+    ys = torch.zeros(1, 1).type_as(src)
+    for _ in range(9):
+        out = model.decode(memory, src_mask, ys, tat.subsequent_mask(ys.size(1)).type_as(src.data))
+        prob = model.generator(out[:, -1])
+        _, next_word = torch.max(prob, dim=1)
+        next_word = next_word.data[0]
+        ys = torch.cat([ys, torch.empty(1, 1).type_as(src.data).fill_(next_word)], dim=1)
+    assert ys.shape == (1, 10) and ys.dtype == torch.int64
+    found = tat.greedy_decode(model, src, src_mask, max_len=10, start_symbol=0)
+    assert torch.equal(found, ys[:, : found.size(1)]) and (found.size(1) == 10 or found[0, -1] == tat.EOS)
+    assert torch.equal(tat.greedy_decode(model, src, src_mask, 10, 0, end_symbol=None), ys)
+    batch = tat.Batch(src, src, pad=0)
+    logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    assert_close(model.generator(model.decode(memory, src_mask, batch.tgt, batch.tgt_mask)), logits.log_softmax(-1))

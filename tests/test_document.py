@@ -1,0 +1,181 @@
+"""The document: its twins agree, all of it runs, its page is whole, and the README says what is true."""
+
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT, NOTEBOOK = ROOT / "the_annotated_transformer.py", ROOT / "the_annotated_transformer.ipynb"
+CHROMIUM = shutil.which("chromium")
+
+
+def python(*arguments: str | Path, **options) -> subprocess.CompletedProcess[str]:
+    """Run a program of this repository."""
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, **options)
+
+
+def tracked_files() -> list[Path]:
+    """The files that git tracks, or all of a copy without git."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.split("\n")
+    return [ROOT / name for name in listed if name and (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory) -> Path:
+    """The document, executed on captions from a folder that holds what a clone holds beside it, training for 150 updates."""
+    folder = tmp_path_factory.mktemp("document")
+    for name in (SCRIPT.name, "explorer.html"):
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "images", folder / "images")
+    settings = os.environ | {"ANNOTATED_DATA": "captions", "ANNOTATED_STEPS": "150"}
+    done = python(ROOT / "blog" / "notebook.py", "run", "--script", folder / SCRIPT.name, env=settings)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return folder / NOTEBOOK.name
+
+
+@pytest.fixture(scope="module")
+def page(executed) -> Path:
+    """The page of that execution."""
+    out = executed.with_suffix(".html")
+    done = python(ROOT / "blog" / "page.py", executed, out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+def test_the_twins_hold_the_same_cells():
+    done = python(ROOT / "blog" / "notebook.py", "check")
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_difference_between_the_twins_is_found(tmp_path):
+    for path in (SCRIPT, NOTEBOOK):
+        shutil.copy(path, tmp_path)
+    script = tmp_path / SCRIPT.name
+    script.write_text(
+        script.read_text(encoding="utf-8").replace("PAD, BOS, EOS, UNK = 0, 1, 2, 3", "PAD, BOS, EOS, UNK = 0, 2, 1, 3")
+    )
+    done = python(ROOT / "blog" / "notebook.py", "check", "--script", script)
+    assert done.returncode == 1 and "+PAD, BOS, EOS, UNK = 0, 2, 1, 3" in done.stdout
+
+
+def test_the_whole_document_executes(executed):
+    """Every code cell ran, none with an error or a word on standard error; every example that should draws a chart."""
+    notebook = nbformat.read(executed, 4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    for cell in code:
+        for output in cell.outputs:
+            assert output.output_type != "error" and output.get("name") != "stderr", (cell.source[:200], output)
+    for cell in code:
+        if "-> alt." in cell.source and cell.source.startswith("@example"):
+            assert any("image/png" in output.get("data", {}) for output in cell.outputs), cell.source[:200]
+
+
+def test_the_committed_notebook_is_executed_and_names_no_machine():
+    notebook = nbformat.read(NOTEBOOK, 4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    text = json.dumps([cell.get("outputs") for cell in code], ensure_ascii=False)
+    assert not re.findall(r"(?:/root|/home|/work|/tmp)/\w+", text)
+    assert "NOTICE" not in text, "the committed notebook was not executed on Multi30k"
+
+
+def test_no_cell_is_dead_code():
+    """No `if False`, no commented-out call, and at most two code cells in a row without prose."""
+    notebook = nbformat.read(NOTEBOOK, 4)
+    in_a_row = 0
+    for cell in notebook.cells:
+        in_a_row = in_a_row + 1 if cell.cell_type == "code" else 0
+        last_lines = cell.source.startswith("if __name__")
+        assert in_a_row <= 2 or last_lines, cell.source[:200]
+        assert "if False" not in cell.source and not re.search(r"^\s*# \w+\(.*\)$", cell.source, re.M), cell.source[
+            :200
+        ]
+
+
+def test_cells_are_short():
+    """The lengths that the document's style asks for: a few lines in the median, none longer than a screen."""
+    lengths = [c.source.count("\n") + 1 for c in nbformat.read(NOTEBOOK, 4).cells if c.cell_type == "code"]
+    assert statistics.median(lengths) <= 15 and max(lengths) <= 40
+
+
+def test_every_image_that_is_shown_is_there():
+    shown = re.findall(r"\]\((images/[^)]+)\)", SCRIPT.read_text(encoding="utf-8"))
+    assert len(set(shown)) == 3 and all((ROOT / name).is_file() for name in shown)
+
+
+def test_the_page_is_self_contained(page):
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>") and "@@math" not in text and "katex-error" not in text
+    addresses = re.findall(r"""(?:src|srcset)=["']?(?!data:)([^"' >]+)""", text) + re.findall(
+        r"<link[^>]+href=[^>]+>", text
+    )
+    assert not addresses
+    ids = re.findall(r'<h[1-6] id="([^"]+)"', text)
+    assert len(ids) == len(set(ids)) > 30
+    for target in re.findall(r'href="#([^"]+)"', text):
+        assert f'id="{target}"' in text
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize(("width", "scheme"), [(1300, "light"), (360, "dark")])
+def test_the_page_draws_in_a_browser(page, width, scheme):
+    """Offline: no error, no request, all charts drawn once seen, no horizontal scrolling; the theme switch redraws."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
+        tab, problems, requests = context.new_page(), [], []
+        tab.on("console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None)
+        tab.on("pageerror", lambda e: problems.append(str(e)))
+        tab.on("request", lambda r: None if r.url.startswith(("data:", "blob:", "file:")) else requests.append(r.url))
+        tab.goto(page.as_uri())
+        charts = tab.locator("figure.vl").count()
+        for i in range(charts):
+            tab.locator("figure.vl").nth(i).scroll_into_view_if_needed()
+            tab.locator("figure.vl").nth(i).locator("svg.marks, canvas").first.wait_for(timeout=20_000)
+        assert charts >= 10
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        before = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        tab.locator("#theme").click()
+        assert tab.evaluate("getComputedStyle(document.body).backgroundColor") != before
+        assert (problems, requests) == ([], [])
+        browser.close()
+
+
+def test_the_readme_has_the_commands_that_ci_runs():
+    readme, makefile = (ROOT / "README.md").read_text(encoding="utf-8"), (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "make html" in readme and "make test" in readme
+    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("exec make test")
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
+    assert set(re.findall(r"make ([a-z]+)", readme)) <= targets
+    commands = set(re.findall(r"the_annotated_transformer\.py ([a-z]+)", readme))
+    assert commands == {"train", "translate", "evaluate", "explain"}
+    program = SCRIPT.read_text(encoding="utf-8")
+    for option in re.findall(r"the_annotated_transformer\.py \w+[^\n]*", readme):
+        for name in re.findall(r"--([a-z-]+)", option):
+            assert name.replace("-", "_") in program, name
+
+
+def test_the_requirements_are_pinned():
+    for name in ("requirements.txt", "requirements-dev.txt"):
+        lines = [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith("#")]
+        assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in lines)
+    assert "torch==2.13.0" in (ROOT / "requirements.txt").read_text().splitlines()
+
+
+def test_nothing_names_the_machine_it_was_made_on():
+    for path in tracked_files():
+        if path.suffix in (".py", ".md", ".json", ".jsonl", ".txt", ".toml", ".html", ".css", ".js", ".j2", ".svg"):
+            found = re.findall(r"(?:/root/|/home/\w|/work/\w)", path.read_text(encoding="utf-8"))
+            assert not found or path.name == Path(__file__).name, (path.name, found)

@@ -1,0 +1,629 @@
+"""The architecture, against PyTorch's own modules with the same weights, naive loops and the paper's counts."""
+
+import copy
+import io
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import the_annotated_transformer as tat
+
+BOTH_NORMS = pytest.mark.parametrize("norm", ["pre", "post"])
+
+
+# --- PyTorch's modules as the oracle ---
+
+
+def matching(ours: nn.Module, theirs: nn.Module) -> Iterator[tuple[nn.Parameter, nn.Parameter, slice]]:
+    """Each of our weights, PyTorch's weight that holds the same numbers, and the rows of it that do."""
+    if isinstance(ours, tat.MultiHeadedAttention):
+        d = len(ours.W_q.weight)
+        for i, W in enumerate((ours.W_q, ours.W_k, ours.W_v)):  # PyTorch stacks the three
+            yield W.weight, theirs.in_proj_weight, slice(i * d, (i + 1) * d)
+        yield ours.W_o.weight, theirs.out_proj.weight, slice(None)
+    elif isinstance(ours, tat.EncoderLayer | tat.DecoderLayer):
+        yield from matching(ours.self_attn, theirs.self_attn)
+        if isinstance(ours, tat.DecoderLayer):
+            yield from matching(ours.src_attn, theirs.multihead_attn)
+        yield from matching(ours.feed_forward.W_1, theirs.linear1)
+        yield from matching(ours.feed_forward.W_2, theirs.linear2)
+        for i, sublayer in enumerate(ours.sublayer):
+            yield from matching(sublayer.norm, getattr(theirs, f"norm{i + 1}"))
+    elif isinstance(ours, tat.Encoder | tat.Decoder):
+        for our_layer, their_layer in zip(ours.layers, theirs.layers, strict=True):
+            yield from matching(our_layer, their_layer)
+        if theirs.norm is not None:
+            yield from matching(ours.norm, theirs.norm)
+    else:
+        for our, their in zip(ours.parameters(), theirs.parameters(), strict=True):
+            yield our, their, slice(None)
+
+
+def copy_weights(ours: nn.Module, theirs: nn.Module) -> nn.Module:
+    """PyTorch's module with our weights, all of them; its biases in attention, which we have not, are zero."""
+    theirs = theirs.double()
+    with torch.no_grad():
+        for our, their, rows in matching(ours, theirs):
+            their[rows] = our
+    assert {id(our) for our, _, _ in matching(ours, theirs)} == {id(p) for p in ours.parameters()}
+    return theirs
+
+
+def assert_same_gradients(ours: nn.Module, theirs: nn.Module) -> None:
+    """All weights got the same gradient, and one that is not zero."""
+    for our, their, rows in matching(ours, theirs):
+        assert our.grad.abs().max() > 1e-6
+        assert_close(our.grad, their.grad[rows])
+
+
+def twin_inputs(*shape: int) -> tuple[Tensor, Tensor]:
+    """The same random tensor twice, each to receive its own gradient."""
+    x = torch.randn(*shape, dtype=torch.float64)
+    return x.clone().requires_grad_(), x.clone().requires_grad_()
+
+
+REAL_SRC = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()  # (B, S)
+REAL_TGT = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]]).bool()  # (B, T)
+SRC_MASK = REAL_SRC.unsqueeze(1)  # (B, 1, S)
+TGT_MASK = REAL_TGT.unsqueeze(1) & torch.ones(4, 4).tril().bool()  # (B, T, T)
+CAUSAL = torch.ones(4, 4).triu(1).bool()  # as PyTorch wants it: true = may not attend
+
+
+@pytest.mark.parametrize("mask", [None, SRC_MASK.unsqueeze(1), SRC_MASK[1], torch.ones(4, 5).tril().bool()])
+def test_attention_equals_the_fused_kernel(mask):
+    """Catches a wrong scale, softmax dimension or mask polarity."""
+    Q, K, V = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 7)
+    output, weights = tat.attention(Q, K, V, mask)
+    assert_close(output, F.scaled_dot_product_attention(Q, K, V, attn_mask=mask))
+    assert_close(output, weights @ V)
+    assert_close(weights.sum(-1), torch.ones(2, 3, 4))
+    if mask is not None:
+        assert weights.masked_select(~mask.expand_as(weights)).abs().max() == 0
+
+
+def test_attention_drops_weights_but_returns_them_whole():
+    """Catches dropout on the returned weights, and none on those that are used."""
+    Q, K, V = torch.randn(1, 4, 6), torch.randn(1, 5, 6), torch.randn(1, 5, 7)
+    output, weights = tat.attention(Q, K, V, dropout=lambda weights: 2 * weights)
+    plain, plain_weights = tat.attention(Q, K, V)
+    assert_close(output, 2 * plain)
+    assert_close(weights, plain_weights)
+
+
+def test_attention_without_any_key_is_not_a_number():
+    """Catches a masked row that silently becomes an average of what it must not see."""
+    x = torch.randn(1, 3, 4)
+    output, _ = tat.attention(x, x, x, torch.tensor([[1, 1, 0], [0, 0, 0], [1, 0, 0]]))
+    assert output[0, 1].isnan().all() and output[0, [0, 2]].isfinite().all()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_multi_head_attention_equals_pytorch(randomise, masked):
+    """Catches wrong heads, projections, masks or gradients, with queries and keys of different lengths."""
+    ours = randomise(tat.MultiHeadedAttention(4, 16))
+    theirs = copy_weights(ours, nn.MultiheadAttention(16, 4, bias=False, batch_first=True))
+    (q, their_q), (k, their_k), (v, their_v) = twin_inputs(2, 4, 16), twin_inputs(2, 5, 16), twin_inputs(2, 5, 16)
+    output = ours(q, k, v, SRC_MASK if masked else None)
+    padding = ~REAL_SRC if masked else None
+    expected, weights = theirs(their_q, their_k, their_v, key_padding_mask=padding, average_attn_weights=False)
+    assert_close(output, expected)
+    output.sin().sum().backward()
+    expected.sin().sum().backward()
+    assert_same_gradients(ours, theirs)
+    assert_close([q.grad, k.grad, v.grad], [their_q.grad, their_k.grad, their_v.grad])
+    with tat.recording(ours):
+        ours(q, k, v, SRC_MASK if masked else None)
+        assert_close(ours.recorded[0], weights.detach())
+
+
+def test_heads_with_narrow_keys_equal_a_loop():
+    """Catches a scale or a split that takes d_k for d_model / h, as in rows B of Table 3."""
+    h, d_k, d_v, x = 2, 3, 4, torch.randn(2, 5, 8)
+    ours = tat.MultiHeadedAttention(h, 8, d_k=d_k)
+    heads = []
+    for i in range(h):
+        W_q, W_k = (W.weight[i * d_k : (i + 1) * d_k].T for W in (ours.W_q, ours.W_k))
+        weights = ((x @ W_q) @ (x @ W_k).mT / math.sqrt(d_k)).softmax(-1)
+        heads.append(weights @ x @ ours.W_v.weight[i * d_v : (i + 1) * d_v].T)
+    assert_close(ours(x, x, x), torch.cat(heads, -1) @ ours.W_o.weight.T)
+
+
+@BOTH_NORMS
+def test_encoder_layer_equals_pytorch(randomise, norm):
+    """Catches a norm in the wrong place, a lost residual, swapped sublayers, and wrong gradients of any of them."""
+    attention, ffn = tat.MultiHeadedAttention(4, 16), tat.PositionwiseFeedForward(16, 24)
+    ours = randomise(tat.EncoderLayer(16, attention, ffn, 0.0, norm))
+    layer = nn.TransformerEncoderLayer(16, 4, 24, dropout=0.0, batch_first=True, norm_first=norm == "pre")
+    theirs = copy_weights(ours, layer)
+    x, their_x = twin_inputs(2, 5, 16)
+    output, expected = ours(x, SRC_MASK), theirs(their_x, src_key_padding_mask=~REAL_SRC)
+    assert_close(output, expected)
+    output.sin().sum().backward()
+    expected.sin().sum().backward()
+    assert_close(x.grad, their_x.grad)
+    assert_same_gradients(ours, theirs)
+
+
+@BOTH_NORMS
+def test_decoder_layer_equals_pytorch(randomise, norm):
+    """Catches, besides, a mask given to the wrong attention, or queries and memory swapped."""
+    own, cross = tat.MultiHeadedAttention(4, 16), tat.MultiHeadedAttention(4, 16)
+    ours = randomise(tat.DecoderLayer(16, own, cross, tat.PositionwiseFeedForward(16, 24), 0.0, norm))
+    layer = nn.TransformerDecoderLayer(16, 4, 24, dropout=0.0, batch_first=True, norm_first=norm == "pre")
+    theirs = copy_weights(ours, layer)
+    (x, their_x), (memory, their_memory) = twin_inputs(2, 4, 16), twin_inputs(2, 5, 16)
+    output = ours(x, memory, SRC_MASK, TGT_MASK)
+    padding = {"tgt_key_padding_mask": ~REAL_TGT, "memory_key_padding_mask": ~REAL_SRC}
+    expected = theirs(their_x, their_memory, tgt_mask=CAUSAL, **padding)
+    assert_close(output, expected)
+    output.sin().sum().backward()
+    expected.sin().sum().backward()
+    assert_close([x.grad, memory.grad], [their_x.grad, their_memory.grad])
+    assert_same_gradients(ours, theirs)
+
+
+def pytorch_model(ours: tat.Transformer, norm: str) -> nn.Transformer:
+    """nn.Transformer with our weights; a norm closes its stacks only where the layers are pre-norm."""
+    sizes = {"dim_feedforward": 24, "dropout": 0.0, "batch_first": True, "norm_first": norm == "pre"}
+    encoder, decoder = nn.TransformerEncoderLayer(16, 4, **sizes), nn.TransformerDecoderLayer(16, 4, **sizes)
+    final = [nn.LayerNorm(16) if norm == "pre" else None for _ in range(2)]
+    theirs = nn.Transformer(
+        custom_encoder=nn.TransformerEncoder(encoder, 2, final[0], enable_nested_tensor=False),
+        custom_decoder=nn.TransformerDecoder(decoder, 2, final[1]),
+        **{"d_model": 16, "nhead": 4} | sizes,
+    )
+    copy_weights(ours.encoder, theirs.encoder)
+    copy_weights(ours.decoder, theirs.decoder)
+    return theirs
+
+
+@BOTH_NORMS
+def test_whole_model_equals_pytorch(small_model, sentences, norm):
+    """Catches layers that read the wrong memory, a missing final norm, scale or position, and every wrong gradient."""
+    ours = small_model(norm=norm)
+    theirs = pytorch_model(ours, norm)
+    real_src, real_tgt = sentences.src != tat.PAD, sentences.tgt != tat.PAD
+    named = (ours.src_embed.embeddings.table, ours.tgt_embed.embeddings.table, ours.generator.proj)
+    tables = [part.weight.detach().clone().requires_grad_() for part in named]
+    x, y = (
+        F.embedding(ids, table) * 4.0 + naive_positions(ids.size(1), 16)  # 4 is the root of d_model = 16
+        for ids, table in zip((sentences.src, sentences.tgt), tables[:2], strict=True)
+    )
+    padding = {"src_key_padding_mask": ~real_src, "tgt_key_padding_mask": ~real_tgt}
+    causal = torch.ones(y.size(1), y.size(1)).triu(1).bool()
+    expected = theirs(x, y, tgt_mask=causal, memory_key_padding_mask=~real_src, **padding) @ tables[2].T
+    logits = ours(sentences.src, sentences.tgt, sentences.src_mask, sentences.tgt_mask)
+    assert_close(logits[real_tgt], expected[real_tgt], atol=1e-4, rtol=1e-4)  # our positions are in float32
+    for result in (logits, expected):
+        result[real_tgt].sin().mean().backward()
+    for our, their, rows in (*matching(ours.encoder, theirs.encoder), *matching(ours.decoder, theirs.decoder)):
+        assert_close(our.grad, their.grad[rows], atol=1e-5, rtol=1e-4)
+    for part, table in zip(named, tables, strict=True):
+        assert_close(part.weight.grad, table.grad, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-3])
+def test_layer_norm_equals_pytorch(randomise, size):
+    """Catches the unbiased variance and an epsilon outside the root, which shows where the input is small."""
+    theirs = randomise(nn.LayerNorm(7))
+    x = torch.randn(3, 4, 7, dtype=torch.float64) * size + 0.5
+    assert_close(tat.layer_norm(x, theirs.weight, theirs.bias), theirs(x))
+
+
+def test_generator_gives_log_probabilities(small_model, sentences):
+    """Catches probabilities or logits where log-probabilities are promised, and the reverse in `forward`."""
+    model, batch = small_model(), sentences
+    x = model.decode(model.encode(batch.src, batch.src_mask), batch.src_mask, batch.tgt, batch.tgt_mask)
+    logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    assert_close(logits, x @ model.generator.proj.weight.T)
+    assert_close(model.generator(x), F.log_softmax(logits, dim=-1))
+
+
+# --- Masks ---
+
+
+def test_masks_equal_a_loop():
+    """Catches a wrong polarity, a shifted diagonal, and padding that is masked by row instead of by column."""
+    ids, future = torch.tensor([[4, 5, 0, 6], [4, 0, 0, 0]]), tat.subsequent_mask(4)
+    assert future.shape == (1, 4, 4) and future.dtype == torch.bool
+    assert tat.source_mask(ids).shape == (2, 1, 4) and tat.target_mask(ids).shape == (2, 4, 4)
+    for b in range(2):
+        for key in range(4):
+            assert tat.source_mask(ids)[b, 0, key] == (ids[b, key] != 0)
+            for query in range(4):
+                assert future[0, query, key] == (key <= query)
+                assert tat.target_mask(ids)[b, query, key] == (ids[b, key] != 0 and key <= query)
+    assert tat.source_mask(ids, pad=5).tolist() == [[[True, False, True, True]], [[True] * 4]]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8, torch.float32, torch.float64])
+@pytest.mark.parametrize("record", [False, True])
+def test_masks_of_zeros_and_ones_equal_boolean_ones(small_model, sentences, dtype, record):
+    """Catches a number mask that is added to the scores, in the fused path or in the one that keeps weights."""
+    model, batch = small_model(), sentences
+    expected = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    with tat.recording(model if record else nn.Identity()):
+        logits = model(batch.src, batch.tgt, batch.src_mask.to(dtype), batch.tgt_mask.to(dtype))
+    assert_close(logits, expected)
+
+
+def test_masks_broadcast_over_batch_and_queries(small_model, sentences):
+    """Catches code that wants one mask per sentence or per query."""
+    model, src = small_model(), sentences.src
+    hidden = torch.ones(1, 1, src.size(1), dtype=torch.bool)
+    hidden[..., 2] = False
+    expected = model.encode(src, hidden.expand(3, src.size(1), -1))
+    assert_close(model.encode(src, hidden), expected)
+    assert (model.encode(src, None) - expected).abs().max() > 0.01
+    assert_close(model.encode(src, torch.ones(1, 1, src.size(1))), model.encode(src, None))
+
+
+@pytest.mark.parametrize("shape", [(3, 6), (3, 1, 1, 6)])
+def test_mask_of_other_dimensions_is_refused(small_model, sentences, shape):
+    """Catches a mask (B, S) that would broadcast to the wrong dimensions without a word."""
+    with pytest.raises(ValueError, match=rf"\(B or 1, T or 1, S\).*\({', '.join(map(str, shape))}\)"):
+        small_model().encode(sentences.src, torch.ones(shape))
+
+
+@BOTH_NORMS
+def test_decoder_is_causal(small_model, norm):
+    """Catches any path from a later target to an earlier prediction; and a mask that hides too much."""
+    model, T = small_model(norm=norm), 5
+    x, memory = torch.randn(1, T, 16).double().requires_grad_(), torch.randn(1, 3, 16).double()
+    output = model.decoder(x, memory, None, tat.subsequent_mask(T))
+    for t in range(T):
+        (influence,) = torch.autograd.grad(output[0, t].sin().sum(), x, retain_graph=True)
+        reached = influence[0].abs().amax(-1) > 0
+        assert reached.tolist() == [i <= t for i in range(T)]
+
+
+@BOTH_NORMS
+def test_padding_changes_nothing(small_model, sentences, norm):
+    """Catches padding that leaks into predictions or gradients: each sentence alone equals its row in a batch."""
+    model, batch = small_model(norm=norm), sentences
+    logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    real = batch.tgt_y != tat.PAD
+    logits[real].sin().sum().backward()
+    together = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    for i in range(len(batch.src)):
+        src, tgt = batch.src[i : i + 1, batch.src[i] != tat.PAD], batch.tgt[i : i + 1, : int(real[i].sum())]
+        alone = model(src, tgt, None, tat.subsequent_mask(tgt.size(1)))
+        assert_close(alone[0], logits[i, : tgt.size(1)])
+        alone.sin().sum().backward()
+    assert_close([p.grad for p in model.parameters()], together)
+
+
+# --- Dropout and residual connections ---
+
+
+def test_dropout_rate_reaches_every_module():
+    """Catches a part of the model with a rate of its own: a model without dropout must have none anywhere."""
+    N = 2
+    for dropout, inner in ((0.0, 0.0), (0.3, 0.0), (0.3, 0.2)):
+        model = tat.make_model(9, 9, N, 16, 24, 4, dropout, inner_dropout=inner)
+        modules = {name: m for name, m in model.named_modules() if isinstance(m, nn.Dropout)}
+        inside = [name for name in modules if "attn" in name or "feed_forward" in name]
+        assert (len(inside), len(modules)) == (5 * N, 5 * N + 5 * N + 2)  # sublayers, and two sums of embeddings
+        assert {name: m.p for name, m in modules.items()} == {n: inner if n in inside else dropout for n in modules}
+
+
+@pytest.mark.parametrize(("dropout", "inner"), [(0.3, 0.0), (0.0, 0.3), (0.0, 0.0)])
+def test_dropout_acts_in_training_only(small_model, sentences, dropout, inner):
+    """Catches dropout in evaluation, none in training, and any that a rate of zero leaves."""
+    model, batch = small_model(dropout=dropout, inner_dropout=inner), sentences
+    inputs = (batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    assert not torch.equal(model.train()(*inputs), model(*inputs)) or dropout == inner == 0
+    assert torch.equal(model.eval()(*inputs), model(*inputs))
+
+
+@pytest.mark.parametrize("record", [False, True])
+def test_attention_dropout_acts_in_training_only(record):
+    """Catches a fused path that forgets the rate, or keeps it in evaluation."""
+    layer, x = tat.MultiHeadedAttention(2, 8, dropout=0.5), torch.randn(1, 6, 8)
+    with tat.recording(layer if record else nn.Identity()):
+        assert not torch.equal(layer.train()(x, x, x), layer(x, x, x))
+        assert torch.equal(layer.eval()(x, x, x), layer(x, x, x))
+
+
+@pytest.mark.parametrize("p", [0.1, 0.25, 0.5, 0.9])
+def test_dropout_statistics(p):
+    """Catches a wrong rate or scale, and decisions that depend on each other: four come from one random number."""
+    x = torch.ones(400_003, requires_grad=True)  # no multiple of four
+    y = tat.Dropout(p)(x)
+    dropped = (y == 0).double()
+    deviation = math.sqrt(p * (1 - p) / 100_000)
+    assert all(abs(dropped[i::4].mean() - p) < 5 * deviation for i in range(4))
+    for distance in (1, 2, 3, 4):
+        both = (dropped[:-distance] * dropped[distance:]).mean()
+        assert abs(both - p * p) < 5 * deviation
+    assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - p)))
+    (2 * y).sum().backward()
+    assert_close(x.grad, 2 * y.detach())
+
+
+def test_dropout_keeps_what_it_should():
+    """Catches changes to the input with p = 0 or in evaluation, and a dtype or shape that is lost."""
+    x = torch.randn(3, 5, 7).mT
+    assert torch.equal(tat.Dropout(0.0).train()(x), x) and torch.equal(tat.Dropout(0.5).eval()(x), x)
+    y = tat.Dropout(0.5)(x.bfloat16())
+    assert y.dtype == torch.bfloat16 and y.shape == x.shape
+    assert_close(y[y != 0], 2 * x.bfloat16()[y != 0])
+    assert not torch.equal(tat.Dropout(0.5)(x), tat.Dropout(0.5)(x))
+
+
+@BOTH_NORMS
+def test_dropout_acts_on_the_sublayer_and_not_on_the_residual(norm):
+    """Catches dropout on x itself, or after the sum."""
+    connection, x = tat.SublayerConnection(64, 0.5, norm), torch.randn(50, 64)
+    seen = []
+    connection.norm.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].detach()))
+    output = connection(x, torch.ones_like)
+    total = output if norm == "pre" else seen[0]  # the sum, before post-norm normalises it
+    added = (total - x).round(decimals=4)
+    assert set(added.unique().tolist()) == {0.0, 2.0}
+
+
+# --- Embeddings, positions, initialisation ---
+
+
+def naive_positions(length: int, d_model: int, first: int = 0) -> Tensor:
+    """The formula of Section 3.5, one number at a time."""
+    table = torch.zeros(length, d_model, dtype=torch.float64)
+    for position in range(length):
+        for i in range(d_model // 2):
+            angle = (first + position) / 10_000 ** (2 * i / d_model)
+            table[position, 2 * i], table[position, 2 * i + 1] = math.sin(angle), math.cos(angle)
+    return table
+
+
+def test_positional_encoding_equals_the_formula():
+    """Catches a wrong exponent, and sines and cosines in halves instead of in turns."""
+    assert_close(tat.positional_encoding(100, 12).double(), naive_positions(100, 12), atol=1e-5, rtol=0)
+
+
+def test_odd_width_is_refused():
+    """Catches a crash without an explanation, in the function and in a model."""
+    for make in (lambda: tat.positional_encoding(5, 7), lambda: tat.make_model(9, 9, 1, 7, 8, 1)):
+        with pytest.raises(ValueError, match="d_model must be even .* it is 7"):
+            make()
+
+
+def test_positions_have_no_longest_length():
+    """Catches a table that ends, whether it is reached at once or by decoding step by step."""
+    module, zeros = tat.PositionalEncoding(8, 0.0), torch.zeros(1, 6000, 8)
+    assert_close(module(zeros[:, :1], start=5999)[0].double(), naive_positions(1, 8, 5999), atol=2e-3, rtol=0)
+    assert_close(module(zeros)[0, -2:].double(), naive_positions(2, 8, 5998), atol=2e-3, rtol=0)
+    for end in (255, 256, 257, 6000):
+        fresh = tat.PositionalEncoding(8, 0.0)
+        assert_close(fresh(zeros[:, :end])[0], tat.positional_encoding(end, 8))
+
+
+@pytest.mark.parametrize("start", [0, 1, 7, 250, 300])
+def test_start_offset_equals_slicing(start):
+    """Catches a decoder that counts its steps wrongly: positions from `start` are a slice of the whole."""
+    module, x = tat.PositionalEncoding(8, 0.0), torch.randn(2, 320, 8)
+    end = start + 20
+    assert_close(tat.PositionalEncoding(8, 0.0)(x[:, start:end], start), module(x)[:, start:end])
+
+
+def test_positions_add_dropout_to_the_sum():
+    """Catches dropout on the embedding alone (Section 5.4: on the sums)."""
+    y = tat.PositionalEncoding(64, 0.5)(torch.randn(2, 50, 64))
+    assert abs((y == 0).double().mean() - 0.5) < 0.05
+
+
+def test_position_table_stays_out_of_checkpoints(small_model):
+    """Catches a buffer that is saved (once per side) and ties a checkpoint to a length."""
+    model = small_model(tie="none")
+    assert set(model.state_dict()) == {name for name, _ in model.named_parameters()}
+    assert sum(name.endswith("positions.table") for name, _ in model.named_buffers()) == 2
+
+
+def test_embeddings_are_scaled():
+    """Catches the missing or inverted factor of Section 3.4."""
+    embeddings, ids = tat.Embeddings(25, 10), torch.tensor([[3, 9, 3]])
+    assert_close(embeddings(ids), torch.stack([embeddings.table.weight[i] * 5.0 for i in (3, 9, 3)])[None])
+
+
+def shared(model: tat.Transformer) -> tuple[bool, bool]:
+    """Whether source embedding and target embedding are the output matrix itself."""
+    output = model.generator.proj.weight
+    return output is model.src_embed.embeddings.table.weight, output is model.tgt_embed.embeddings.table.weight
+
+
+@pytest.mark.parametrize(
+    ("tie", "places"), [("none", (False, False)), ("target", (False, True)), ("all", (True, True))]
+)
+def test_tying_is_what_it_says_and_survives_copies(tie, places):
+    """Catches equal numbers in place of one parameter, double counting, and ties that a copy or a move breaks."""
+    sizes = {"N": 1, "d_model": 16, "d_ff": 24, "h": 4}
+    model = tat.make_model(9, 9, **sizes, tie=tie)
+    untied = sum(p.numel() for p in tat.make_model(9, 9, **sizes).parameters())
+    assert sum(p.numel() for p in model.parameters()) == untied - sum(places) * 9 * 16
+    assert shared(model) == shared(copy.deepcopy(model)) == shared(model.to(torch.float64)) == places
+    rest = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    assert rest == set(model.state_dict())
+
+
+def test_embedding_scale_does_not_depend_on_the_vocabulary():
+    """Catches Glorot's initialisation on embeddings, which shrinks them as the vocabulary grows."""
+    for vocab in (500, 20_000):
+        for tie in ("none", "all"):
+            model = tat.make_model(vocab, vocab, N=1, d_model=64, d_ff=8, h=1, tie=tie)
+            for side in (model.src_embed, model.tgt_embed):
+                assert abs(side.embeddings.table.weight.std() * 8 - 1) < 0.03
+    assert abs(model.generator.proj.weight.std() * 8 - 1) < 0.03  # tied: the output matrix has the same
+
+
+def test_matrices_start_with_glorot_and_biases_with_zero():
+    """Catches PyTorch's default initialisation left in place: the variance is 2 / (inputs + outputs)."""
+    model = tat.make_model(9, 9, N=1, d_model=64, d_ff=256, h=4)
+    for name, p in model.named_parameters():
+        if name.endswith("bias"):
+            assert p.abs().max() == 0
+        elif "W_" in name:
+            assert abs(p.std() * math.sqrt(sum(p.shape) / 2) - 1) < 0.03
+        elif "norm" in name:
+            assert (p == 1).all()
+
+
+def test_layers_start_with_different_weights():
+    """Catches layers that are copies of one layer."""
+    model = tat.make_model(9, 9, N=3, d_model=16, d_ff=24, h=4)
+    starts = [tuple(p.flatten()[:4].tolist()) for p in model.parameters() if p.dim() > 1]
+    assert len(set(starts)) == len(starts) == 3 * 6 + 3 * 10 + 3
+
+
+# --- Sizes ---
+
+
+def counted(N: int = 6, d_model: int = 512, d_ff: int = 2048, h: int = 8, d_k: int | None = None) -> int:
+    """The parameters of both stacks, added up from the shapes in the paper and nothing else."""
+    attention = 2 * d_model * h * (d_k or d_model // h) + 2 * d_model * d_model
+    ffn, norm = 2 * d_model * d_ff + d_ff + d_model, 2 * d_model
+    return N * (attention + ffn + 2 * norm) + N * (2 * attention + ffn + 3 * norm)
+
+
+def test_parameter_counts_of_table_3():
+    """Catches a missing or extra matrix: one vocabulary must explain the paper's totals of all base-size variants."""
+    fits = set(range(30_000, 45_000))
+    for variant, (sizes, millions) in tat.TABLE_3.items():
+        body = tat.body_parameters(**sizes)
+        assert body == counted(**sizes), variant
+        if variant != "big":  # the one model whose total asks for another vocabulary
+            d_model = sizes.get("d_model", 512)
+            fits &= {V for V in fits if abs(body + V * d_model - millions * 1e6) <= 0.5e6}
+    assert fits
+    base = tat.make_model(100, 100, N=2, tie="all")
+    assert sum(p.numel() for p in base.parameters()) == counted(N=2) + 100 * 512
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"d_model": 20, "h": 8}, "multiple of h.*d_model = 20 and h = 8"),
+        ({"h": 0}, "h must be at least 1, but it is 0"),
+        ({"N": 0}, "N must be at least 1, but it is 0"),
+        ({"d_ff": -3}, "d_ff must be at least 1, but it is -3"),
+        ({"src_vocab": 0}, "src_vocab must be at least 1, but it is 0"),
+        ({"tgt_vocab": 0}, "tgt_vocab must be at least 1, but it is 0"),
+        ({"dropout": 1.0}, "dropout must be .* below 1, but it is 1.0"),
+        ({"dropout": -0.1}, "dropout must be at least 0 .* -0.1"),
+        ({"inner_dropout": 1.5}, "inner_dropout must be .* 1.5"),
+        ({"norm": "rms"}, "norm must be post or pre.* rms"),
+        ({"tie": "source"}, "tie none, target or all.* source"),
+        ({"tie": "all", "src_vocab": 8}, "one vocabulary.* 8 and 9"),
+    ],
+)
+def test_bad_sizes_are_refused_with_the_numbers(sizes, message):
+    """Catches a size that crashes deep inside, or later, or never."""
+    good = {"src_vocab": 9, "tgt_vocab": 9, "N": 1, "d_model": 16, "d_ff": 24, "h": 4}
+    tat.make_model(**good)
+    with pytest.raises(ValueError, match=message):
+        tat.make_model(**good | sizes)
+
+
+def test_attention_refuses_heads_that_do_not_fit():
+    """Catches a layer made by itself, without make_model's checks."""
+    for h in (0, 3):
+        with pytest.raises(ValueError, match=f"d_model = 16 and h = {h}"):
+            tat.MultiHeadedAttention(h, 16)
+
+
+def test_only_pre_norm_has_a_final_norm(sentences):
+    """Catches a second norm at the end of a post-norm stack, or none where vectors grow from layer to layer."""
+    for norm, final in (("pre", 1), ("post", 0)):
+        model = tat.make_model(13, 11, 2, 16, 24, 4, norm=norm).eval()
+        norms = [sum(isinstance(m, nn.LayerNorm) for m in stack.modules()) for stack in (model.encoder, model.decoder)]
+        assert norms == [2 * 2 + final, 2 * 3 + final]
+        memory = model.encode(sentences.src, sentences.src_mask)
+        assert_close(memory.var(-1, unbiased=False), torch.ones(memory.shape[:2]), atol=1e-3, rtol=0)
+
+
+# --- Recorded weights ---
+
+
+def test_recording_keeps_weights_only_inside(small_model, sentences):
+    """Catches weights that are stored in training, or after the picture was taken, or when it failed."""
+    model, batch = small_model(dropout=0.5, inner_dropout=0.5), sentences
+    layers = [m for m in model.modules() if isinstance(m, tat.MultiHeadedAttention)]
+    model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    assert [layer.recorded for layer in layers] == [None] * 6
+    with pytest.raises(RuntimeError, match="stop"), tat.recording(model):
+        model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+        for layer in layers:
+            (weights,) = layer.recorded  # dropout is on, but these are the weights before it
+            assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
+            assert not weights.requires_grad and weights.grad_fn is None
+        copy.deepcopy(model)
+        raise RuntimeError("stop")
+    assert [layer.recorded for layer in layers] == [None] * 6
+
+
+def test_recorded_weights_are_those_that_act(small_model, sentences):
+    """Catches a recording path that computes something else than the fused one, or ignores the mask."""
+    model, batch = small_model().float(), sentences
+    inputs = (batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    expected = model(*inputs)
+    with tat.recording(model):
+        assert_close(model(*inputs), expected, atol=1e-4, rtol=1e-4)
+        for layer in model.decoder.layers:
+            own, cross = layer.self_attn.recorded[0], layer.src_attn.recorded[0]
+            assert own.shape == (3, 4, 5, 5) and cross.shape == (3, 4, 5, 6)
+            assert own.masked_select(~batch.tgt_mask.unsqueeze(1)).max() == 0
+            assert cross.masked_select(~batch.src_mask.unsqueeze(1)).max() == 0
+        for layer in model.encoder.layers:
+            assert layer.self_attn.recorded[0].masked_select(~batch.src_mask.unsqueeze(1)).max() == 0
+
+
+# --- Copies, lengths, precision ---
+
+
+@pytest.mark.parametrize("tie", ["none", "target", "all"])
+def test_copies_and_files_give_the_same_model(randomise, sentences, tie):
+    """Catches what cannot be copied, pickled, or loaded from a state dict; a long sentence was read before."""
+    sizes = (13, 13, 1, 16, 24, 4)
+    model, batch = randomise(tat.make_model(*sizes, tie=tie)).eval(), sentences
+    with torch.inference_mode():
+        model.encode(torch.full((1, 300), 5), None)
+    inputs = (batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    loaded = tat.make_model(*sizes, tie=tie).double().eval()
+    loaded.load_state_dict(model.state_dict())
+    for other in (copy.deepcopy(model), torch.load(file, weights_only=False), loaded):
+        assert torch.equal(other(*inputs), model(*inputs))
+        assert next(other.parameters()).data_ptr() != next(model.parameters()).data_ptr()
+        other(*inputs).sum().backward()
+
+
+@pytest.mark.parametrize(("S", "T"), [(1, 1), (1, 40), (600, 3), (3, 600)])
+def test_sentences_of_any_length(small_model, S, T):
+    """Catches a limit on length, or a dimension of one that is squeezed away."""
+    model = small_model(N=1, h=1)
+    src, tgt = torch.randint(4, 11, (2, S)), torch.randint(4, 11, (2, T))
+    logits = model(src, tgt, tat.source_mask(src), tat.target_mask(tgt))
+    assert logits.shape == (2, T, 11) and logits.isfinite().all()
+    start = model(src, tgt[:, :1], tat.source_mask(src), tat.target_mask(tgt[:, :1]))
+    assert_close(logits[:, :1], start)
+
+
+@pytest.mark.parametrize("record", [False, True])
+@BOTH_NORMS
+def test_half_precision_with_masks_is_finite(sentences, norm, record):
+    """Catches a mask constant that 16 bits cannot hold, and a part that falls back to another precision."""
+    model, batch = tat.make_model(13, 11, 2, 16, 24, 4, norm=norm).bfloat16(), sentences
+    with tat.recording(model if record else nn.Identity()):
+        logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    logits.float().sum().backward()
+    assert logits.dtype == torch.bfloat16 and logits.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    weights = tat.attention(*[torch.randn(1, 3, 4).half()] * 3, mask=tat.subsequent_mask(3))[1]
+    assert weights.isfinite().all() and weights.triu(1).abs().max() == 0
