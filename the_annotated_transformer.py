@@ -2069,9 +2069,9 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
 # > translation, so a trained model can come close to a BLEU of 100. The grammar also knows which word translates
 # > which, so the attention of a trained model can be compared with the true alignment.
 # >
-# > A noun is written `m Ball Bälle ball`: gender, singular, plural (`-` if it is never used), English. A person or an
-# > animal has its English pronoun after the gender (`f.her`). `w` is a masculine noun that takes its plural form in
-# > the accusative and dative (`den Jungen`). An irregular English plural comes last. Nouns stand in classes: `class:
+# > A noun is written `m Ball Bälle ball`: gender, singular, plural (`-` if none is needed), English. A person or a pet
+# > has its English pronoun after the gender (`f.her`). `w` is a masculine noun that takes its plural form in the
+# > accusative and dative (`den Jungen`). An irregular English plural comes last. Nouns stand in classes: `class:
 # > adjectives that suit them: nouns;`. To add a noun, add an entry to its class.
 
 # %%
@@ -2079,8 +2079,7 @@ NOUN_TABLE = """
 adult: jung=young alt=old groß=tall fröhlich=cheerful: m.him Mann Männer man men, f.her Frau Frauen woman women,
     w.him Tourist Touristen tourist, w.him Student Studenten student, f.her Künstlerin Künstlerinnen artist;
 child: klein=little blond=blond: w.him Junge Jungen boy, n.her Mädchen Mädchen girl, n Kind Kinder child children;
-pet: braun=brown schwarz=black weiß=white klein=small: m.it Hund Hunde dog, f.it Katze Katzen cat;
-mount: braun=brown weiß=white groß=big: n.it Pferd Pferde horse, m.it Esel Esel donkey, n.it Kamel Kamele camel;
+pet: braun=brown schwarz=black klein=small: m.it Hund Hunde dog, f.it Katze Katzen cat, w.it Welpe Welpen puppy puppies;
 colour: rot=red blau=blue grün=green gelb=yellow schwarz=black weiß=white: n Hemd Hemden shirt, f Jacke Jacken jacket,
     m Mantel Mäntel coat, m Hut Hüte hat, f Mütze Mützen cap, n Halsband Halsbänder collar, f Tasche Taschen bag,
     m Korb Körbe basket, m Ball Bälle ball, f Blume Blumen flower, m Schirm Schirme umbrella;
@@ -2088,7 +2087,7 @@ fruit: reif=ripe groß=big klein=small: m Apfel Äpfel apple, f Banane Bananen b
 text: alt=old neu=new: n Buch Bücher book, f Zeitung Zeitungen newspaper, m Brief Briefe letter;
 drink: kalt=cold frisch=fresh: m Saft - juice, f Milch - milk, n Wasser - water, m Tee - tea;
 place: klein=small ruhig=quiet: m Park - park, m Wald - forest, m Garten - garden, n Dorf - village, f Stadt - city;
-other: : m Bus - bus, m Zug - train, n Taxi - taxi, f Bank - bench, f Mauer - wall, n Haus - house, f Kirche - church,
+other: : m Bus - bus, n Taxi - taxi, f Bank - bench, f Mauer - wall, n Haus - house,
     m Strand - beach, f Straße - street, f Küche - kitchen, m See - lake, m Fluss - river, n Meer - sea"""
 NOUNS = [
     (kind.strip(), adjectives.split(), noun.split())
@@ -2098,31 +2097,30 @@ NOUNS = [
 
 # %% [markdown]
 # > The second table says who does what. Its columns are the kind of clause, who, the verb (`hebt.auf heben` stands for
-# > "hebt ... auf" and "heben ... auf"), a slot for the object, and where. The slot `auf=for acc ein Bus Zug` is a
-# > preposition with its English, a case, a determiner, and the nouns or classes that fit; `ein/zwei` is a choice, and
-# > `je` gives each of a crowd its own (a man reads a book, two men read books). The kind decides how the subject may
-# > be described: someone `busy` has no hand free to hold a flower, and a `bare` subject stays without a description.
+# > "hebt ... auf" and "heben ... auf"), a slot for the object, and where. The slot `auf=for acc ein Bus Taxi` is a
+# > preposition with its English, a case, a determiner (`-` for none), and the nouns or classes that fit; `ein/zwei` is
+# > a choice, and `je` gives each of a crowd its own (a man reads a book, two men read books). The kind decides how the
+# > subject may be described: someone `busy` has no hand free to hold a flower, and a `bare` subject is not described.
 
 # %%
 FRAME_TABLE = """
-look | adult child           |                            | in=in dat je Hemd Jacke Mantel     |
-wear | adult child           | trägt tragen wearing       | acc je Hemd Jacke Mantel Hut Mütze | park street
-wear | pet                   | trägt tragen wearing       | acc je Halsband                    | park street
-hold | adult child           | hält halten holding        | acc je Ball Blume Schirm           | park beach
-hold | adult child           | trägt tragen carrying      | acc ein/zwei Korb Tasche           | park street
-free | adult child           | sitzt sitzen sitting       | auf=on dat ein Bank Mauer          | park lake
-free | adult child           | wartet warten waiting      | auf=for acc ein Bus Zug Taxi       | street front
-free | adult child pet       | sieht.zu sehen watching    | dat ein/zwei adult child pet mount | park lake
-busy | adult child           | liest lesen reading        | acc je text                        | park beach room
-busy | adult child           | isst essen eating          | acc je fruit                       | park lake room
-busy | adult child           | trinkt trinken drinking    | acc - drink                        | park beach room
-busy | adult child pet       | spielt spielen playing     | mit=with dat ein/zwei Ball pet     | park beach room
-busy | adult child           | hebt.auf heben picking_up  | acc ein/zwei Ball fruit            | beach street
-busy | adult child           | füttert füttern feeding    | acc ein/zwei pet mount             | park front
-busy | adult child pet       | schläft schlafen sleeping  |                                    | park beach room
-busy | adult child pet mount | rennt rennen running       | durch=through acc der place        |
-bare | child pet             | springt springen jumping   | in=into acc der See Fluss Meer     |
-bare | adult child           | zieht.an ziehen putting_on | acc je Hemd Jacke Mantel           | park room"""
+look | adult child     |                            | in=in dat je Hemd Jacke Mantel     |
+wear | adult child     | trägt tragen wearing       | acc je Hemd Jacke Mantel Hut Mütze | park street
+wear | pet             | trägt tragen wearing       | acc je Halsband                    | park street
+hold | adult child     | hält halten holding        | acc je Ball Blume Schirm           | park beach
+hold | adult child     | trägt tragen carrying      | acc je Korb Tasche                 | park street
+free | adult child     | sitzt sitzen sitting       | auf=on dat ein Bank Mauer          | park lake
+free | adult child     | wartet warten waiting      | auf=for acc ein Bus Taxi           | street house
+free | adult child pet | sieht.zu sehen watching    | dat ein/zwei adult child pet       | park lake
+busy | adult child     | liest lesen reading        | acc je text                        | park beach room
+busy | adult child     | isst essen eating          | acc je fruit                       | park lake room
+busy | adult child     | trinkt trinken drinking    | acc - drink                        | park beach room
+busy | adult child pet | spielt spielen playing     | mit=with dat ein/zwei Ball pet     | park beach street
+busy | adult child     | hebt.auf heben picking_up  | acc ein/zwei Ball fruit            | beach street
+busy | adult child pet | schläft schlafen sleeping  |                                    | park beach
+busy | adult child pet | rennt rennen running       | durch=through acc der place        |
+bare | child pet       | springt springen jumping   | in=into acc der See Fluss Meer     |
+bare | adult child     | zieht.an ziehen putting_on | acc je Hemd Jacke Mantel           | park room"""
 
 
 class Frame(NamedTuple):
@@ -2140,7 +2138,7 @@ PLACES = {
     "street": "auf=on dat der Straße",
     "lake": "an=by dat der See Fluss",
     "room": "in=in dat der Küche",
-    "front": "vor=in_front_of dat ein Haus Kirche",
+    "house": "vor=in_front_of dat ein Haus",
 }
 DETERMINERS = dict(ein="a", der="the", die="the", zwei="two", drei="three", viele="many") | {"-": "", "+": ""}
 MERGED = {("in", "dem"): "im", ("an", "dem"): "am", ("in", "das"): "ins", (",", ","): ",", (",", "."): "."}
@@ -2185,7 +2183,8 @@ def say(words: list[tuple[str, str]], *agreement: str) -> Phrase:
     for german, english in words:
         sources = (Word(german),) if german else ()
         de += sources
-        en += [Word(text, sources) for text in english.split("_")] if english else []
+        for text in english.split("_") if english else ():
+            en.append(Word(text, sources))
     return Phrase(de, en, *agreement)
 
 
@@ -2193,6 +2192,8 @@ def join(*phrases: Phrase) -> Phrase:
     """One phrase after the other, in both languages."""
     return Phrase([w for p in phrases for w in p.de], [w for p in phrases for w in p.en])
 
+
+NOTHING = Phrase([], [])
 
 # %% [markdown]
 # > A German noun phrase shows gender and case once: on the determiner if it has an ending, else on the adjective.
@@ -2227,7 +2228,7 @@ def decline(noun: tuple, preposition: str, case: str, determiner: str, adjective
     article, ending = endings(determiner, case, gender)
     the = "an" if determiner == "ein" and (quality or english)[0] in "aeiou" else DETERMINERS[determiner]
     words = [preposition.split("="), (article, the), (stem and stem + ending, quality), (german, english)]
-    return words, kind, gender, pronoun
+    return [word for word in words if any(word)], kind, gender, pronoun
 
 
 # %% [markdown]
@@ -2250,7 +2251,7 @@ def fillings(slot: str, crowd: bool) -> list[tuple]:
 
 def fill(rng: random.Random, slot: str, crowd: bool = False) -> Phrase:
     """One filling of a slot: for `mit=with dat ein pet`, perhaps `mit einem braunen Hund`, `with a brown dog`."""
-    return say(*rng.choice(fillings(slot, crowd))) if slot else say([])
+    return say(*rng.choice(fillings(slot, crowd))) if slot else NOTHING
 
 
 # %% [markdown]
@@ -2265,7 +2266,7 @@ def clause(rng: random.Random, frame: Frame, who: Phrase, order: str, place: str
     finite, _, particle = singular.partition(".")
     crowd, last = who.gender == "p", order == "verb last"
     head = say([(particle * last + (infinitive if crowd else finite), "are" if crowd else "is")])
-    tail = say([("" if last else particle, "")])
+    tail = say([(particle, "")]) if particle and not last else NOTHING
     verb = Phrase(head.de, head.en + [Word(text, (*head.de, *tail.de)) for text in english.split("_")])
     thing = given[0] if given else fill(rng, frame.slot, crowd)
     parts = {
@@ -2275,17 +2276,16 @@ def clause(rng: random.Random, frame: Frame, who: Phrase, order: str, place: str
         "P": fill(rng, place),
         "T": tail,
         ",": say([("", ",")]),
-        "R": say([]) if last else describe(rng, thing, "wear hold"),
+        "R": NOTHING if last else describe(rng, thing, "wear hold"),
     }
-    german, english = ([parts[name] for name in names] for names in ORDERS[order])
-    return Phrase(join(*german).de, join(*english).en)
+    de, en = ORDERS[order]
+    return Phrase([w for name in de for w in parts[name].de], [w for name in en for w in parts[name].en])
 
 
 def describe(rng: random.Random, who: Phrase, kinds: str) -> Phrase:
     """Perhaps a description: `in einem roten Hemd`, or a relative clause, `der einen Ball hält`, in its commas."""
-    frames = [f for f in FRAMES if f.kind in kinds and who.kind in f.who] if rng.random() < 0.4 else []
-    if not frames:
-        return say([])
+    if rng.random() > 0.4 or not (frames := [f for f in FRAMES if f.kind in kinds and who.kind in f.who]):
+        return NOTHING
     frame = rng.choice(frames)
     if frame.kind == "look":
         return fill(rng, frame.slot, who.gender == "p")
@@ -2303,7 +2303,7 @@ def meanwhile(rng: random.Random, who: Phrase) -> Phrase:
 
 # %% [markdown]
 # > A caption is a main clause, at times with its place in front, and perhaps what others do meanwhile. Only when it is
-# > complete are words merged (`in dem` becomes `im`) and links turned into indices.
+# > complete are words merged (`in dem` becomes `im`) and links turned into indices. Only commas stay without a link.
 
 
 # %%
@@ -2315,7 +2315,7 @@ def compose(rng: random.Random) -> Phrase:
     place = PLACES[rng.choice(frame.places.split())] if frame.places and rng.random() < 0.6 else ""
     order = "place first" if place and rng.random() < 0.3 else "main"
     scene = clause(rng, frame, Phrase(*join(who, more)[:2], *who[2:]), order, place)
-    return join(scene, meanwhile(rng, who) if rng.random() < 0.4 else say([]), say([(".", ".")]))
+    return join(scene, meanwhile(rng, who) if rng.random() < 0.4 else NOTHING, say([(".", ".")]))
 
 
 def finish(sentence: Phrase) -> Caption:

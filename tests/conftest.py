@@ -12,6 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import the_annotated_transformer as tat
 
+torch.set_num_threads(1)  # models this small only lose by waiting for a second thread
+
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
