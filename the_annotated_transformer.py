@@ -69,7 +69,7 @@ import tempfile
 import time
 import urllib.request
 import zlib
-from collections import Counter
+from collections import Counter, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
@@ -393,7 +393,7 @@ class Dropout(nn.Dropout):
 
     def forward(self, x: Tensor) -> Tensor:
         """x with entries dropped if in training; any shape."""
-        if not self.training or self.p == 0 or x.device.type != "cpu":
+        if not self.training or not 0 < self.p < 0.999 or x.device.type != "cpu":
             return super().forward(x)
         numbers = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         bits = numbers.view(torch.int16)[: x.numel()].view(x.shape)  # uniform from -32768 to 32767
@@ -581,7 +581,7 @@ def attention(
     """Scaled dot-product attention, Equation (1): the output (..., T, d_v) and the weights (..., T, S).
 
     query (..., T, d_k), key (..., S, d_k), value (..., S, d_v); mask broadcasts to (..., T, S), true or 1 = may attend.
-    A query that may attend to no key at all gets NaN: there is nothing to average.
+    A query that may attend to no key at all gets NaN: there is nothing to average. (Fused kernels may give zeros.)
     """
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (..., T, S)
     if mask is not None:
@@ -758,9 +758,10 @@ class MultiHeadedAttention(nn.Module):
         super().__init__()
         if h < 1 or d_model % h:
             raise ValueError(f"d_model must be a multiple of h, but d_model = {d_model} and h = {h}")
-        d_v, self.h = d_model // h, h
-        self.W_q = nn.Linear(d_model, h * (d_k or d_v), bias=False)
-        self.W_k = nn.Linear(d_model, h * (d_k or d_v), bias=False)
+        self.h, d_v = h, d_model // h
+        d_k = d_v if d_k is None else d_k
+        self.W_q = nn.Linear(d_model, h * d_k, bias=False)
+        self.W_k = nn.Linear(d_model, h * d_k, bias=False)
         self.W_v = nn.Linear(d_model, h * d_v, bias=False)
         self.W_o = nn.Linear(h * d_v, d_model, bias=False)
         self.dropout = Dropout(dropout)
@@ -1040,7 +1041,7 @@ def make_model(
 
     Raises ValueError for sizes that do not fit together.
     """
-    check_sizes(src_vocab, tgt_vocab, N, d_model, d_ff, h, dropout, inner_dropout, norm, tie)
+    check_sizes(src_vocab, tgt_vocab, N, d_model, d_ff, h, d_k, dropout, inner_dropout, norm, tie)
 
     def attn() -> nn.Module:
         return MultiHeadedAttention(h, d_model, inner_dropout, d_k)
@@ -1066,16 +1067,10 @@ def make_model(
 
 
 # %%
-def check_sizes(src_vocab, tgt_vocab, N, d_model, d_ff, h, dropout, inner_dropout, norm, tie) -> None:
+def check_sizes(src_vocab, tgt_vocab, N, d_model, d_ff, h, d_k, dropout, inner_dropout, norm, tie) -> None:
     """Raise ValueError for sizes that do not make a model; MultiHeadedAttention and positional_encoding check their own."""
-    for name, number in {
-        "src_vocab": src_vocab,
-        "tgt_vocab": tgt_vocab,
-        "N": N,
-        "d_model": d_model,
-        "d_ff": d_ff,
-        "h": h,
-    }.items():
+    sizes = {"src_vocab": src_vocab, "tgt_vocab": tgt_vocab, "N": N, "d_model": d_model, "d_ff": d_ff, "h": h}
+    for name, number in (sizes | ({} if d_k is None else {"d_k": d_k})).items():
         if number < 1:
             raise ValueError(f"{name} must be at least 1, but it is {number}")
     for name, number in {"dropout": dropout, "inner_dropout": inner_dropout}.items():
@@ -1412,17 +1407,15 @@ def token_batches(lengths: list[tuple[int, int]], budget: int, seed: int | None 
 def example_padding() -> None:
     """How much of a batch is padding: random order padded to 72, and grouped by length."""
     draw = random.Random(0)
-    target = [max(4, round(draw.gauss(14, 4.5))) for _ in range(20_000)]
+    target = [max(4, round(draw.gauss(14, 4.5))) for _ in range(29_000)]
     lengths = [(max(4, t + round(draw.gauss(0, 2))), t) for t in target]
-    padded = sum(
-        len(b) * (max(lengths[i][0] for i in b) + max(lengths[i][1] for i in b))
-        for b in token_batches(lengths, 4096, seed=1)
-    )
-    real = sum(s + t for s, t in lengths)
-    print(
-        f"padding: random order, padded to 72: {1 - real / (144 * len(lengths)):.0%}; grouped by length: {1 - real / padded:.0%}"
-    )
-    assert 1 - real / padded < 0.2
+    padded = 0
+    for batch in token_batches(lengths, 5000, seed=1):
+        padded += len(batch) * sum(max(lengths[i][side] for i in batch) for side in (0, 1))
+    waste = {"in random order, padded to 72": 1 - sum(map(sum, lengths)) / (144 * len(lengths))}
+    waste["grouped by length"] = 1 - sum(map(sum, lengths)) / padded
+    print({way: f"{share:.1%} padding" for way, share in waste.items()})
+    assert waste["grouped by length"] < 0.06
 
 
 # %% [markdown]
@@ -1508,9 +1501,10 @@ def smoothed_loss(logits: Tensor, target: Tensor, eps: float = 0.1, pad: int = P
     logits (..., V), target (...).
     """
     log_p = logits.float().log_softmax(-1)  # (..., V)
-    right = log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    uniform = (log_p.sum(-1) - log_p[..., pad]) / (log_p.size(-1) - 1)  # padding gets no mass
-    loss = -((1 - eps) * right + eps * uniform)
+    loss = -(1 - eps) * log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    if eps:
+        spread = log_p.index_fill(-1, torch.tensor([pad], device=log_p.device), 0.0).sum(-1)  # padding gets no mass
+        loss = loss - eps * spread / (log_p.size(-1) - 1)
     return loss.masked_fill(target == pad, 0.0).sum()
 
 
@@ -1790,19 +1784,16 @@ def copy_pairs(n: int, vocab: int, seed: int, longest: int = 10) -> list[Pair]:
     return [Pair([*row, EOS], [BOS, *row, EOS]) for row in rows]
 
 
-def train_copy(updates: int = 800, vocab: int = 14, seed: int = 0) -> tuple[Transformer, list[dict]]:
+def train_copy(updates: int = 600, vocab: int = 14, seed: int = 0) -> tuple[Transformer, list[dict]]:
     """Train a small model to copy; returns it and the loss of each update."""
     torch.manual_seed(seed)
-    config = Config(
-        N=2, d_model=64, d_ff=128, h=4, dropout=0.0, norm="pre", factor=0.5, warmup=150, smoothing=0.0, seed=seed
-    )
-    model = make_model(vocab, vocab, N=2, d_model=64, d_ff=128, h=4, dropout=0.0, norm="pre", tie="all")
-    trainer, rows = Trainer(model, config), []
+    sizes = {"N": 2, "d_model": 64, "d_ff": 128, "h": 4, "dropout": 0.0, "norm": "pre", "tie": "all"}
+    config = Config(**sizes, factor=0.5, warmup=150, smoothing=0.0, ema=0.98, seed=seed)
+    trainer, rows = Trainer(make_model(vocab, vocab, **sizes), config), []
     for step in tqdm(range(updates), "copy task", file=sys.stdout):
-        rows.append(
-            {"update": step + 1, "loss": trainer.update(copy_pairs(64, vocab, seed=seed + step)), "task": "copy"}
-        )
-    return model.eval(), rows
+        loss = trainer.update(copy_pairs(64, vocab, seed=updates * seed + step))
+        rows.append({"update": step + 1, "loss": loss, "task": "copy"})
+    return trainer.averaged, rows
 
 
 # %% [markdown]
@@ -1816,16 +1807,34 @@ def train_copy(updates: int = 800, vocab: int = 14, seed: int = 0) -> tuple[Tran
 # > new.
 
 
+# %% [markdown]
+# > Translations made with dropout still on are a classic mistake; this switches it off for as long as needed.
+
+
+# %%
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Dropout off inside, and each module as it was before outside."""
+    before = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in before.items():
+            module.training = training
+
+
 # %%
 @torch.inference_mode()
 def greedy_decode_naive(model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, start_symbol: int) -> Tensor:
     """Greedy decoding that recomputes the prefix at each step: ids (B, max_len)."""
-    memory = model.eval().encode(src, src_mask)
-    ys = torch.full((len(src), 1), start_symbol)
-    for _ in range(max_len - 1):
-        out = model.decode(memory, src_mask, ys, subsequent_mask(ys.size(1)))
-        best = model.generator(out[:, -1]).argmax(-1, keepdim=True)  # (B, 1)
-        ys = torch.cat((ys, best), dim=1)
+    with evaluating(model):
+        memory = model.encode(src, src_mask)
+        ys = torch.full((len(src), 1), start_symbol, device=src.device)
+        for _ in range(max_len - 1):
+            out = model.decode(memory, src_mask, ys, subsequent_mask(ys.size(1)).to(src.device))
+            best = model.generator(out[:, -1]).argmax(-1, keepdim=True)  # (B, 1)
+            ys = torch.cat((ys, best), dim=1)
     return ys
 
 
@@ -1870,22 +1879,7 @@ class Cache:
         return 0 if K is None else K.size(2)
 
 
-# %% [markdown]
-# > Translations made with dropout still on are a classic mistake; this switches it off for as long as needed.
-
-
 # %%
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Dropout off inside, and as it was before outside."""
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
-
-
 # %% [markdown]
 # > So the fast form feeds in one symbol at a time.
 
@@ -1922,7 +1916,8 @@ def greedy_decode(
 def example_copy() -> alt.Chart:
     """Train on random sequences, then copy unseen ones exactly; both decoders agree."""
     model, rows = train_copy()
-    unseen = make_batch(copy_pairs(200, 14, seed=10**6))
+    seen = {tuple(pair.src) for step in range(len(rows)) for pair in copy_pairs(64, 14, seed=step)}
+    unseen = make_batch([pair for pair in copy_pairs(250, 14, seed=10**6) if tuple(pair.src) not in seen])
     naive = greedy_decode_naive(model, unseen.src, unseen.src_mask, 12, BOS)
     copies = greedy_decode(model, unseen.src, unseen.src_mask, max_len=12)
     print("source", unseen.src[0].tolist(), "\ncopied", copies[0].tolist())
@@ -2121,31 +2116,18 @@ busy | adult child pet | schläft schlafen sleeping  |                          
 busy | adult child pet | rennt rennen running       | durch=through acc der place        |
 bare | child pet       | springt springen jumping   | in=into acc der See Fluss Meer     |
 bare | adult child     | zieht.an ziehen putting_on | acc je Hemd Jacke Mantel           | park room"""
-
-
-class Frame(NamedTuple):
-    kind: str
-    who: str
-    verb: str
-    slot: str
-    places: str
-
-
+Frame = namedtuple("Frame", "kind who verb slot places")
 FRAMES = [Frame(*map(str.strip, line.split("|"))) for line in FRAME_TABLE.strip().splitlines()]
 PLACES = {
-    "park": "in=in dat der place",
-    "beach": "an=on dat der Strand",
-    "street": "auf=on dat der Straße",
-    "lake": "an=by dat der See Fluss",
-    "room": "in=in dat der Küche",
-    "house": "vor=in_front_of dat ein Haus",
-}
+    "park": "in=in dat der place", "beach": "an=on dat der Strand", "street": "auf=on dat der Straße",
+    "lake": "an=by dat der See Fluss", "room": "in=in dat der Küche", "house": "vor=in_front_of dat ein Haus",
+}  # fmt: skip
 DETERMINERS = dict(ein="a", der="the", die="the", zwei="two", drei="three", viele="many") | {"-": "", "+": ""}
 MERGED = {("in", "dem"): "im", ("an", "dem"): "am", ("in", "das"): "ins", (",", ","): ",", (",", "."): "."}
 ORDERS = {"main": ("SVPOTR", "SVORP"), "place first": ("PVSOTR", "P,SVOR"), "verb last": ("SOV", "SVO")}
 
 # %% [markdown]
-# > A phrase holds the same thing in both languages, and each English word points to the German words that it
+# > A phrase holds the same thing in both languages, and each English word carries the German words that it
 # > translates. Either language can then put the parts of a clause into its own order (`S`ubject, `V`erb, `O`bject,
 # > `P`lace, `T`ail of the verb, `R`elative clause), and no index is needed before the sentence is complete.
 
@@ -2153,17 +2135,16 @@ ORDERS = {"main": ("SVPOTR", "SVORP"), "place first": ("PVSOTR", "P,SVOR"), "ver
 # %%
 @dataclass(eq=False, slots=True)  # eq=False: each word is itself, even if another one is spelt like it
 class Word:
-    """A word; an English one knows the German words that it translates."""
+    """A German word, to which English words can refer wherever it ends up."""
 
     text: str
-    of: tuple["Word", ...] = ()
 
 
 class Phrase(NamedTuple):
     """The same thing said in German and in English; a noun phrase keeps what other words agree with."""
 
     de: list[Word]
-    en: list[Word]
+    en: list[tuple[str, tuple[Word, ...]]]  # each English word has with it the German words that it translates
     kind: str = "-"
     gender: str = ""  # m, f, n, or p: the plural, one for all genders
     pronoun: str = ""
@@ -2184,7 +2165,7 @@ def say(words: list[tuple[str, str]], *agreement: str) -> Phrase:
         sources = (Word(german),) if german else ()
         de += sources
         for text in english.split("_") if english else ():
-            en.append(Word(text, sources))
+            en.append((text, sources))
     return Phrase(de, en, *agreement)
 
 
@@ -2267,7 +2248,7 @@ def clause(rng: random.Random, frame: Frame, who: Phrase, order: str, place: str
     crowd, last = who.gender == "p", order == "verb last"
     head = say([(particle * last + (infinitive if crowd else finite), "are" if crowd else "is")])
     tail = say([(particle, "")]) if particle and not last else NOTHING
-    verb = Phrase(head.de, head.en + [Word(text, (*head.de, *tail.de)) for text in english.split("_")])
+    verb = Phrase(head.de, head.en + [(text, (*head.de, *tail.de)) for text in english.split("_")])
     thing = given[0] if given else fill(rng, frame.slot, crowd)
     parts = {
         "S": who,
@@ -2323,10 +2304,12 @@ def finish(sentence: Phrase) -> Caption:
     german, index = [""], {}
     for word in sentence.de:
         merged = MERGED.get((german[-1], word.text))
-        german[len(german) - bool(merged) :] = [merged or word.text]
+        if merged:
+            german.pop()
+        german.append(merged or word.text)
         index[word] = len(german) - 2  # german[0] is only there for the first word to look back at
-    links = sorted((index[source], j) for j, word in enumerate(sentence.en) for source in word.of)
-    texts = (" ".join(t).replace(" ,", ",").replace(" .", ".") for t in (german[1:], [w.text for w in sentence.en]))
+    links = [(index[word], j) for j, (_, sources) in enumerate(sentence.en) for word in sources]
+    texts = (" ".join(t).replace(" ,", ",").replace(" .", ".") for t in (german[1:], [text for text, _ in sentence.en]))
     return Caption(*(text[0].upper() + text[1:] for text in texts), links)
 
 
@@ -2337,8 +2320,7 @@ def captions(n: int, seed: int = 0) -> list[Caption]:
     rng, found = random.Random(seed), {}
     while len(found) < n:
         caption = finish(compose(rng))
-        nouns = re.findall(r"[A-ZÄÖÜ]\w{2,3}", caption.de)
-        if len(set(nouns)) == len(nouns):  # a second "Hund" in one sentence would have to be "another dog"
+        if len(nouns := re.findall(r"[A-ZÄÖÜ]\w{2,3}", caption.de)) == len(set(nouns)):  # a 2nd dog is "another dog"
             found.setdefault(caption.de, caption)
     return list(found.values())
 

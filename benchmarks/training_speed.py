@@ -15,15 +15,10 @@ here than there; the rows therefore also give sentence pairs per second, which d
 """
 
 import argparse
-import datetime
 import itertools
-import json
-import os
-import platform
 import random
 import shlex
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -36,10 +31,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import edition_2022
+from benchmarks.rows import RESULTS, append, origin, portable
 from the_annotated_transformer import PRESETS, Config, Trainer, build_model, learn_bpe, load_pairs, token_batches
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "training_speed.jsonl"
 QUICK_PAIRS = 100  # what `--quick` reads of the data
 
 
@@ -128,35 +122,6 @@ def measure(updates: dict[str, Callable[[], Work]], rounds: int, seconds: float)
     return speeds
 
 
-def commit() -> str:
-    """The commit that is checked out, with + where tracked files beside the results differ from it; else 'unknown'."""
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results")
-        return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def machine() -> dict[str, Any]:
-    """What the figures depend on besides the code."""
-    cpu, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
-    for line in info.read_text().splitlines() if info.exists() else []:
-        if line.startswith("model name"):
-            cpu = line.partition(":")[2].strip()
-            break
-    return {"cpu": cpu, "cores": os.cpu_count(), "torch": torch.__version__, "threads": torch.get_num_threads()}
-
-
-def portable(argument: str) -> str:
-    """An argument as given, but of an absolute path only the last part: rows name no folder of this machine."""
-    option, equals, value = argument.rpartition("=")
-    return f"{option}{equals}{Path(value).name}" if Path(value).is_absolute() else argument
-
-
 def result(speeds: dict[str, Speed]) -> dict[str, Any]:
     """The figures of a row: both sides, and how many times faster this edition is."""
     tokens = {edition: speed.summary() for edition, speed in speeds.items()}
@@ -205,7 +170,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if options.quick:
         options.rounds, options.seconds = min(options.rounds, 2), 0.0
     elif options.out is None:
-        options.out = RESULTS
+        options.out = RESULTS / "training_speed.jsonl"
     return options
 
 
@@ -220,7 +185,7 @@ def run(options: argparse.Namespace, command: str) -> None:
     texts = texts[:QUICK_PAIRS] if options.quick else texts
     if not texts:
         raise ValueError(f"{options.data}: no pair of the training split has text on both sides")
-    about = {"command": command, "commit": commit(), "date": datetime.date.today().isoformat(), "machine": machine()}
+    about = origin(command)
     words, accumulate = edition_2022.word_pairs(texts), 1 if options.quick else edition_2022.ACCUMULATE
     print(HEADER)
     for preset in options.presets:
@@ -231,8 +196,7 @@ def run(options: argparse.Namespace, command: str) -> None:
         row |= {"rounds": options.rounds, "seconds": round(time.perf_counter() - start, 1)}
         print(*table_lines(row), sep="\n", flush=True)
         if options.out:
-            with options.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+            append(options.out, row)
 
 
 def main(arguments: list[str]) -> int:
