@@ -5,7 +5,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 KATEX := blog/node_modules/ready
-LIVE := runs/live-*
 .DEFAULT_GOAL := help
 .PHONY: help setup html notebook page test check format train bench clean
 
@@ -18,18 +17,17 @@ $(READY): requirements.txt requirements-dev.txt
 	@touch $@
 
 $(KATEX): $(READY) blog/package.json blog/package-lock.json
-	$(BIN)/npm ci --prefix blog --silent --no-audit --no-fund
+	$(BIN)/npm ci --prefix blog --loglevel=error --no-audit --no-fund --no-update-notifier
 	@touch $@
 
 setup: $(READY) $(KATEX) ## make the environment in .venv
 
 html: $(READY) $(KATEX) ## execute the document and write build/the_annotated_transformer.html
-	rm -rf $(LIVE)
+	rm -rf runs/live-*-minutes-3
 	$(BIN)/python blog/notebook.py run --out build/$(DOC).ipynb
 	$(BIN)/python blog/page.py build/$(DOC).ipynb build/$(DOC).html
 
 notebook: $(READY) ## execute the document and write the notebook that is committed
-	rm -rf $(LIVE)
 	$(BIN)/python blog/notebook.py run
 
 page: $(READY) $(KATEX) ## write the page from the committed notebook, without executing it

@@ -30,12 +30,12 @@ def tracked_files() -> list[Path]:
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory) -> Path:
-    """The document, executed on captions from a folder that holds what a clone holds beside it, training for 150 updates."""
+    """The document, executed on captions from a folder that holds what a clone holds beside it, training for 80 updates."""
     folder = tmp_path_factory.mktemp("document")
     for name in (SCRIPT.name, "explorer.html"):
         shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "images", folder / "images")
-    settings = os.environ | {"ANNOTATED_DATA": "captions", "ANNOTATED_STEPS": "150"}
+    settings = os.environ | {"ANNOTATED_DATA": "captions", "ANNOTATED_STEPS": "80"}
     done = python(ROOT / "blog" / "notebook.py", "run", "--script", folder / SCRIPT.name, env=settings)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder / NOTEBOOK.name
