@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 KATEX := blog/node_modules/ready
 .DEFAULT_GOAL := help
+html notebook test: export ANNOTATED_DEVICE := cpu
 .PHONY: help setup html notebook page test check format train bench clean
 
 help: ## list the targets
@@ -27,7 +28,7 @@ html: $(READY) $(KATEX) ## execute the document and write build/the_annotated_tr
 	$(BIN)/python blog/notebook.py run --out build/$(DOC).ipynb
 	$(BIN)/python blog/page.py build/$(DOC).ipynb build/$(DOC).html
 
-notebook: $(READY) ## execute the document and write the notebook that is committed
+notebook: $(READY) ## execute the document and write the notebook that is committed; a finished live run is taken as it is
 	$(BIN)/python blog/notebook.py run
 
 page: $(READY) $(KATEX) ## write the page from the committed notebook, without executing it

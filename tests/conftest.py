@@ -1,5 +1,6 @@
 """What the tests share: the repository root on the import path, a fixed seed, and a small model with sentences for it."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+os.environ.setdefault("ANNOTATED_DEVICE", "cpu")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import the_annotated_transformer as tat

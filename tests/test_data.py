@@ -71,6 +71,7 @@ def server(tmp_path, monkeypatch):
     write(site, val_de=gzip.compress(b"Ein Hund.\n", mtime=0), val_en=gzip.compress(b"A dog.\n", mtime=0))
     sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in site.iterdir()}
     monkeypatch.setattr(tat, "MULTI30K_FILES", sums)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("MULTI30K_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # pooch waits between two tries
 
@@ -135,7 +136,9 @@ def test_choosing_data_falls_back_to_captions_with_a_notice(monkeypatch, capsys,
     monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path / "nowhere"))
     assert tat.choose_data.__wrapped__() == "captions"
     assert "NOTICE" in capsys.readouterr().out
-    monkeypatch.setenv("ANNOTATED_DATA", str(write(tmp_path / "here", train_de="a", train_en="b")))
+    monkeypatch.setenv(
+        "ANNOTATED_DATA", str(write(tmp_path / "here", train_de="a", train_en="b", val_de="a", val_en="b"))
+    )
     assert tat.choose_data.__wrapped__() == str(tmp_path / "here")
 
 

@@ -61,6 +61,19 @@ def test_two_processes_give_the_gradient_of_one(tmp_path):
             assert abs(shared_validation - validation) < 1e-6
 
 
+def train_on_long_pairs(rank: int, world: int, folder: str) -> None:
+    """Two updates in which the processes see sources of different lengths, one beyond the first table of positions."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
+    trainer = tat.Trainer(tat.make_model(20, 20, **SIZES), tat.Config(**SIZES))
+    for _ in range(2):
+        trainer.update([tat.Pair([5] * length + [tat.EOS], [tat.BOS, 5, tat.EOS]) for length in (600, 200)])
+    dist.destroy_process_group()
+
+
+def test_processes_may_hold_tables_of_positions_of_different_lengths(tmp_path):
+    multiprocessing.spawn(train_on_long_pairs, (2, str(tmp_path)), nprocs=2)
+
+
 def test_torchrun_trains_what_one_process_trains(tmp_path):
     """The same losses with one process and with two; one of them writes."""
     losses = {}

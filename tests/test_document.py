@@ -1,5 +1,7 @@
 """The document: its twins agree, all of it runs, its page is whole, and the README says what is true."""
 
+import dataclasses
+import inspect
 import json
 import os
 import re
@@ -12,6 +14,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+import the_annotated_transformer as tat
+
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT, NOTEBOOK = ROOT / "the_annotated_transformer.py", ROOT / "the_annotated_transformer.ipynb"
 CHROMIUM = shutil.which("chromium")
@@ -23,8 +27,10 @@ def python(*arguments: str | Path, **options) -> subprocess.CompletedProcess[str
 
 
 def tracked_files() -> list[Path]:
-    """The files that git tracks, or all of a copy without git."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.split("\n")
+    """The files that git tracks."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
     return [ROOT / name for name in listed if name and (ROOT / name).is_file()]
 
 
@@ -161,10 +167,10 @@ def test_the_readme_has_the_commands_that_ci_runs():
     assert set(re.findall(r"make ([a-z]+)", readme)) <= targets
     commands = set(re.findall(r"the_annotated_transformer\.py ([a-z]+)", readme))
     assert commands == {"train", "translate", "evaluate", "explain"}
-    program = SCRIPT.read_text(encoding="utf-8")
-    for option in re.findall(r"the_annotated_transformer\.py \w+[^\n]*", readme):
-        for name in re.findall(r"--([a-z-]+)", option):
-            assert name.replace("-", "_") in program, name
+    settings = {field.name for field in dataclasses.fields(tat.Config)}
+    for command, options in re.findall(r"the_annotated_transformer\.py ([a-z]+)([^\n]*)", readme):
+        known = set(inspect.signature(getattr(tat, command)).parameters) | (settings if command == "train" else set())
+        assert {name.replace("-", "_") for name in re.findall(r"--([a-z-]+)", options)} <= known
 
 
 def test_the_requirements_are_pinned():
