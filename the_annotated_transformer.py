@@ -3202,8 +3202,8 @@ def example_curves() -> alt.LayerChart:
         shown += [{"minutes": r["minutes"], "nats per token": r[kind], "loss": name} for r in rows if kind in r]
     print(f"validation: {shown[-1]['nats per token']:.3f} nats per token; guessing by frequency: {guess:.3f}")
     assert shown[-1]["nats per token"] < guess
-    line = alt.Chart(pd.DataFrame({"guess": [guess]})).mark_rule(strokeDash=[4, 4]).encode(y="guess:Q")
-    return curves(shown, "minutes", "nats per token", "loss") + line
+    line = alt.Chart(pd.DataFrame({"guess": [guess]})).mark_rule(strokeDash=[4, 4])
+    return curves(shown, "minutes", "nats per token", "loss") + line.encode(alt.Y("guess:Q", title="nats per token"))
 
 
 # %% [markdown]
