@@ -146,10 +146,10 @@ def test_the_page_draws_in_a_browser(page, width, scheme):
         tab.on("pageerror", lambda e: problems.append(str(e)))
         tab.on("request", lambda r: None if r.url.startswith(("data:", "blob:", "file:")) else requests.append(r.url))
         tab.goto(page.as_uri())
-        charts = tab.locator("figure.vl").count()
+        charts = tab.locator("figure.chart").count()
         for i in range(charts):
-            tab.locator("figure.vl").nth(i).scroll_into_view_if_needed()
-            tab.locator("figure.vl").nth(i).locator("svg.marks, canvas").first.wait_for(timeout=20_000)
+            tab.locator("figure.chart").nth(i).scroll_into_view_if_needed()
+            tab.locator("figure.chart").nth(i).locator("svg.marks, canvas").first.wait_for(timeout=20_000)
         assert charts >= 10
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         before = tab.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -164,7 +164,7 @@ def test_the_readme_has_the_commands_that_ci_runs():
     assert "make html" in readme and "make test" in readme
     assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("exec make test")
     targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
-    assert set(re.findall(r"make ([a-z]+)", readme)) <= targets
+    assert set(re.findall(r"(?:^|`)make ([a-z]+)", readme, re.M)) <= targets
     commands = set(re.findall(r"the_annotated_transformer\.py ([a-z]+)", readme))
     assert commands == {"train", "translate", "evaluate", "explain"}
     settings = {field.name for field in dataclasses.fields(tat.Config)}
