@@ -68,6 +68,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import urllib.request
 import zlib
@@ -318,7 +319,12 @@ class Transformer(nn.Module):
         return self.encoder(self.src_embed(src), src_mask)
 
     def decode(
-        self, memory: Tensor, src_mask: Tensor | None, tgt: Tensor, tgt_mask: Tensor | None, cache=None
+        self,
+        memory: Tensor,
+        src_mask: Tensor | None,
+        tgt: Tensor,
+        tgt_mask: Tensor | None,
+        cache: "Cache | None" = None,
     ) -> Tensor:
         """Target ids (B, T) with mask (B, T, T) to vectors (B, T, d_model)."""
         start = cache.length if cache else 0  # the position of tgt's first symbol
@@ -527,7 +533,7 @@ class DecoderLayer(nn.Module):
         self.sublayer = nn.ModuleList(SublayerConnection(d_model, dropout, norm) for _ in range(3))
 
     def forward(
-        self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None, cache=None
+        self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None, cache: "tuple | None" = None
     ) -> Tensor:
         """x (B, T, d_model), memory (B, S, d_model), src_mask (B, 1, S), tgt_mask (B, T, T)."""
         own, cross = cache or (None, None)
@@ -545,7 +551,7 @@ class Decoder(nn.Module):
         self.layers, self.norm = nn.ModuleList(layers), norm
 
     def forward(
-        self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None, cache=None
+        self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None, cache: "Cache | None" = None
     ) -> Tensor:
         """Embedded target (B, T, d_model) and memory (B, S, d_model) to vectors (B, T, d_model)."""
         for i, layer in enumerate(self.layers):
@@ -773,7 +779,9 @@ class MultiHeadedAttention(nn.Module):
         self.dropout = Dropout(dropout)
         self.recorded: list[Tensor] | None = None  # where `recording` collects weights
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, cache=None) -> Tensor:
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, cache: "KeyValues | None" = None
+    ) -> Tensor:
         """query (B, T, d_model), key and value (B, S, d_model), mask (B or 1, T or 1, S); returns (B, T, d_model)."""
         if mask is not None and mask.dim() != 3:
             raise ValueError(f"a mask has the shape (B or 1, T or 1, S), but this one has {tuple(mask.shape)}")
@@ -788,7 +796,7 @@ class MultiHeadedAttention(nn.Module):
             self.recorded.append(weights.detach())  # (B, h, T, S)
         return self.W_o(x.transpose(1, 2).flatten(2))  # (B, T, d_model)
 
-    def keys_and_values(self, key: Tensor, value: Tensor, cache=None) -> tuple[Tensor, Tensor]:
+    def keys_and_values(self, key: Tensor, value: Tensor, cache: "KeyValues | None") -> tuple[Tensor, Tensor]:
         """Projected keys (B, h, S, d_k) and values (B, h, S, d_v), from `cache` as far as it holds them."""
         if cache is not None and cache.complete:
             return cache.K, cache.V
@@ -1827,6 +1835,9 @@ def train_copy(updates: int = 600, vocab: int = 14, seed: int = 0) -> tuple[Tran
 # > All sentences of a batch advance together; one that has produced `</s>` is filled up with padding, and the loop
 # > stops when all have ended.
 # >
+# > An undertrained model repeats itself: the likeliest symbol after "a man in a" may lead back to "a man in a", and a
+# > search that never takes the second likeliest cannot leave the circle. More training is the cure.
+# >
 # > The naive form runs the decoder on the whole prefix at every step, although of all its outputs only the last is
 # > new.
 
@@ -2099,7 +2110,7 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
         for name in names:
             store.fetch(name, downloader=pooch.HTTPDownloader(timeout=20))
     except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:160]
+        reason = textwrap.shorten(str(error), 160)
         raise FileNotFoundError(
             f"multi30k: {names[0]} is not in {store.path} and could not be fetched ({reason})"
         ) from error
@@ -2608,7 +2619,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 k: json.loads(v) for k, v in (file.metadata() or {}).items()
             }
     except (SafetensorError, ValueError) as error:
-        raise ValueError(f"{path}: not a readable safetensors file ({error})") from error
+        raise ValueError(f"{path}: not a safetensors file that a run wrote ({error})") from error
 
 
 # %% [markdown]
@@ -3058,14 +3069,13 @@ def apply_settings(config: Config, settings: dict[str, Any]) -> Config:
     config = replace(config, **changed)
     if not 0 <= config.seed < 2**32:
         raise ValueError(f"--seed must be at least 0 and below 2**32, but it is {config.seed}")
-    for name in ("tokens_per_batch", "accumulate", "warmup"):
-        if getattr(config, name) < 1:
-            raise ValueError(f"{name} must be at least 1, but it is {getattr(config, name)}")
-    for name, top in {"bpe": math.inf, "clip": math.inf, "factor": math.inf, "smoothing": 1, "ema": 1}.items():
-        if not 0 <= getattr(config, name) < top:
-            raise ValueError(
-                f"{name} must be at least 0{' and below 1' if top == 1 else ''}, but it is {getattr(config, name)}"
-            )
+    limits = {"tokens_per_batch": (1, math.inf), "accumulate": (1, math.inf), "warmup": (1, math.inf)}
+    limits |= {"bpe": (0, math.inf), "clip": (0, math.inf), "factor": (0, math.inf), "smoothing": (0, 1), "ema": (0, 1)}
+    for name, (low, high) in limits.items():
+        if not low <= getattr(config, name) < high:
+            below = "" if high == math.inf else f" and below {high}"
+            option = "--" + name.replace("_", "-")
+            raise ValueError(f"{option} must be at least {low}{below}, but it is {getattr(config, name)}")
     with torch.device("meta"):
         build_model(config, 8)  # raises ValueError for sizes that do not fit
     return config
@@ -3179,8 +3189,8 @@ def example_training() -> None:
 
 # %% [markdown]
 # > The curves of that run: the training loss is smoothed and measured with dropout on, the validation loss is
-# > neither, so the two cannot be compared with each other. (With 6,106 symbols and ε = 0.1 no smoothed loss falls
-# > below 1.20, the entropy of $q$.) The dashed line is what a model would reach that knows how frequent each symbol
+# > neither, so the two cannot be compared with each other. (No smoothed loss falls below the entropy of $q$: 1.20 nats
+# > for Multi30k's 6,106 symbols and ε = 0.1.) The dashed line is what a model would reach that knows how frequent each symbol
 # > is, and nothing else.
 
 
@@ -3265,6 +3275,9 @@ def example_processes() -> pd.DataFrame | None:
 #
 # > Sentences are sorted by length, so that a batch holds little padding, decoded in batches, and put back in order. A
 # > translation may be 50 symbols longer than its source, the paper's limit (Section 6.1). A blank line stays blank.
+# >
+# > Of the three sentences below the second has a clause that ends in its verb, and the third a verb in two parts. After
+# > three minutes of training expect mistakes in them; half an hour mends most.
 
 
 # %%
@@ -3287,14 +3300,14 @@ def translate_lines(translator: Translator, lines: list[str], batch_size: int = 
 # %%
 OUR_SENTENCES = [
     "Ein kleiner Junge in einem roten Hemd spielt im Park mit einem Hund.",
-    "Zwei Frauen sitzen auf einer Bank und lesen ein Buch.",
-    "Ein Mann mit einem Hut steht vor einem großen Haus.",
+    "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest.",
+    "Eine Frau hebt am Strand einen gelben Ball auf.",
 ]
 
 
 @example
 def example_translate() -> None:
-    """Three sentences that stand in no data set, translated by the model trained above."""
+    """Three sentences that are not in Multi30k, translated by the model trained above."""
     for german, english in zip(OUR_SENTENCES, translate_lines(load_translator(live_run()), OUR_SENTENCES), strict=True):
         print(f"{german}\n  {english}")
 
@@ -3519,8 +3532,10 @@ SHIPPED_MODEL = Path("models") / "multi30k-de-en"
 def open_model(path: Path | None) -> Translator:
     """The model of a folder, or the one beside this document; raises FileNotFoundError that says how to get one."""
     if path is None and not (HERE / SHIPPED_MODEL).is_dir():
-        advice = "train one with: train --data multi30k --run runs/tiny, then pass --model runs/tiny"
-        raise FileNotFoundError(f"there is no {SHIPPED_MODEL} beside this script; {advice}")
+        command = "python the_annotated_transformer.py train --data multi30k --preset tiny --run runs/tiny"
+        raise FileNotFoundError(
+            f"no {SHIPPED_MODEL} beside this script; make a model with `{command}` and give --model runs/tiny"
+        )
     return load_translator(path or HERE / SHIPPED_MODEL)
 
 
@@ -3596,7 +3611,7 @@ def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
         for kind, weights in maps.maps.items()
     }
     content = maps._asdict() | {"maps": rounded, "sentence": sentence, "model": translator.path.name}
-    safe = json.dumps(content, ensure_ascii=False).replace("<", "\\u003c")
+    safe = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     empty = '<script type="application/json" id="attention">{}</script>'
     write_text(Path(out), page.read_text(encoding="utf-8").replace(empty, empty.replace("{}", safe)))
     print(f"{sentence}\n{maps.translation}\n{out}")

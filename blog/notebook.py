@@ -94,6 +94,12 @@ def refuse_hidden_error(cell: NotebookNode) -> None:
             raise CellExecutionError.from_cell_and_msg(cell, output)
 
 
+def notices(cell: NotebookNode) -> list[str]:
+    """The lines that a cell printed for the person who runs it: they begin with NOTICE."""
+    printed = "".join(output.text for output in cell.outputs if output.output_type == "stream")
+    return [line for line in printed.splitlines(keepends=True) if line.startswith("NOTICE")]
+
+
 def prepare_client(notebook: NotebookNode, folder: Path, sockets: str, timeout: int) -> NotebookClient:
     """What starts a kernel in `folder` and hands it cells, through files in `sockets` where the system has them."""
     local = {"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}} if os.name == "posix" else {}
@@ -139,6 +145,7 @@ def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> 
                     error.add_note(f"\n{place(script, cell, index)} failed")
                     raise
                 print(f" {time.monotonic() - start:7.1f} s", flush=True)
+                print(*notices(cell), sep="", end="", flush=True)
 
 
 def portable(value: Any, replacements: list[tuple[str, str]]) -> Any:

@@ -72,6 +72,14 @@ def test_a_difference_between_the_twins_is_found(tmp_path):
     assert done.returncode == 1 and "+PAD, BOS, EOS, UNK = 0, 2, 1, 3" in done.stdout
 
 
+def test_a_notice_of_a_cell_reaches_the_terminal(tmp_path):
+    script = tmp_path / "short.py"
+    script.write_text("# %%\nprint('NOTICE: no network')\nprint('all the rest')\n")
+    done = python(ROOT / "blog" / "notebook.py", "run", "--script", script)
+    assert done.returncode == 0 and "\nNOTICE: no network\n" in done.stdout, done.stdout + done.stderr
+    assert "\nall the rest" not in done.stdout
+
+
 def test_the_whole_document_executes(executed):
     """Every code cell ran, none with an error or a word on standard error; every example that should draws a chart."""
     notebook = nbformat.read(executed, 4)
