@@ -256,7 +256,8 @@ def test_bad_input_is_one_line(capsys, tmp_path, run, arguments, message):
 
 def test_translate_without_a_model_says_how_to_get_one(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(tat, "HERE", tmp_path)
-    assert "train --data multi30k --run runs/tiny" in error_of(capsys, "translate", "Hund")
+    command = "python the_annotated_transformer.py train --data multi30k --preset tiny --run runs/tiny"
+    assert command in error_of(capsys, "translate", "Hund")
 
 
 def test_a_run_of_another_kind_is_left_alone(capsys, run):
