@@ -270,8 +270,8 @@ def test_a_run_of_another_kind_is_left_alone(capsys, run):
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("model.safetensors", lambda b: b[: len(b) // 2], "model.safetensors: not a readable safetensors file"),
-        ("model.safetensors", lambda b: b"nonsense", "model.safetensors: not a readable safetensors file"),
+        ("model.safetensors", lambda b: b[: len(b) // 2], "model.safetensors: not a safetensors file that a run wrote"),
+        ("model.safetensors", lambda b: b"nonsense", "model.safetensors: not a safetensors file that a run wrote"),
         ("model.safetensors", None, "model.safetensors: no such file"),
         ("tokenizer.json", lambda b: b"{}", "tokenizer.json: not a tokenizer"),
         ("tokenizer.json", lambda b: b[:100], "tokenizer.json: not JSON"),
