@@ -779,9 +779,7 @@ class MultiHeadedAttention(nn.Module):
         self.dropout = Dropout(dropout)
         self.recorded: list[Tensor] | None = None  # where `recording` collects weights
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, cache: "KeyValues | None" = None
-    ) -> Tensor:
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, cache=None) -> Tensor:
         """query (B, T, d_model), key and value (B, S, d_model), mask (B or 1, T or 1, S); returns (B, T, d_model)."""
         if mask is not None and mask.dim() != 3:
             raise ValueError(f"a mask has the shape (B or 1, T or 1, S), but this one has {tuple(mask.shape)}")
