@@ -65,6 +65,7 @@ import math
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -72,6 +73,7 @@ import textwrap
 import time
 import urllib.request
 import zlib
+from array import array
 from collections import Counter, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -80,11 +82,14 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import altair as alt
+import numpy as np
 import pandas as pd
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 # %% [markdown]
@@ -1388,35 +1393,35 @@ def example_shift() -> pd.DataFrame:
 #
 # > Counting *tokens* and not sentences keeps the work and the memory of each batch about constant. Sorting by length
 # > first keeps padding low: below a few per cent, where random batches padded to a fixed length waste four fifths of
-# > the work. Ties are broken at random and the batches shuffled, anew in each epoch.
+# > the work. Ties are broken at random and the batches shuffled, anew in each epoch. The sorting is NumPy's: five
+# > million pairs take seconds.
 
 
 # %%
-def token_batches(lengths: list[tuple[int, int]], budget: int, seed: int | None = None) -> list[list[int]]:
-    """Indices of sentence pairs, grouped by length into batches of at most `budget` padded tokens a side (Section 5.1).
+def token_batches(lengths: ArrayLike, budget: int, seed: int | None = None) -> list[np.ndarray]:
+    """Row numbers of sentence pairs, grouped by length into batches of at most `budget` padded tokens a side (Section 5.1).
 
-    lengths: tokens of each source and target. With a seed the batches are drawn and ordered at random.
+    lengths (n, 2): tokens of each source and target. With a seed the batches are drawn and ordered at random.
     Raises ValueError for a pair longer than the budget.
     """
-    draw = random.Random(seed)
-    noise = [draw.random() if seed is not None else 0.0 for _ in lengths]
-
-    def place(i: int) -> tuple:  # sources grow in one group of targets and shrink in the next: no jump in between
-        source, group = lengths[i][0], lengths[i][1] // 2
-        return group, source if group % 2 else -source, noise[i]
-
-    batches, longest = [[]], 0
-    for i in sorted(range(len(lengths)), key=place):
-        if max(lengths[i]) > budget:
-            raise ValueError(f"pair {i + 1} has {max(lengths[i])} tokens, but a batch holds {budget}")
-        longest = max(longest, *lengths[i])
-        if longest * (len(batches[-1]) + 1) > budget:
-            batches.append([])
-            longest = max(lengths[i])
-        batches[-1].append(i)
+    sizes = np.asarray(lengths, dtype=np.int32).reshape(-1, 2)
+    if (too_long := sizes.max(1, initial=0) > budget).any():
+        i = too_long.argmax()
+        raise ValueError(f"pair {i + 1} has {sizes[i].max()} tokens, but a batch holds {budget}")
+    draw = np.random.default_rng(seed)
+    noise = np.arange(len(sizes)) if seed is None else draw.permutation(len(sizes))
+    source, group = sizes[:, 0], sizes[:, 1] // 2
+    snake = np.where(group % 2, source, -source)  # sources grow in one group of targets and shrink in the next: no jump
+    order = np.lexsort((noise, snake, group))
+    longest, start, batches = sizes.max(1)[order], 0, []
+    while start < len(order):
+        widths = np.maximum.accumulate(longest[start : start + budget // longest[start] + 1])
+        fits = np.searchsorted(widths * np.arange(1, len(widths) + 1), budget, side="right")
+        batches.append(order[start : start + fits])
+        start += fits
     if seed is not None:
         draw.shuffle(batches)
-    return [batch for batch in batches if batch]
+    return batches
 
 
 # %%
@@ -2012,8 +2017,8 @@ def example_longer() -> alt.Chart:
 # > that makes German interesting to translate.
 # >
 # > A *source* of data is a name or a folder. In a folder, `train.de` and `train.en` hold one sentence per line, plain
-# > or compressed (`.gz`), and line *i* of one translates line *i* of the other. A file that is damaged is refused,
-# > with the line where that shows.
+# > or compressed (`.gz`), and line *i* of one translates line *i* of the other. Files are read line by line, so that a
+# > large one needs no more memory than a small one. One that is damaged is refused, with the line where that shows.
 
 
 # %%
@@ -2026,23 +2031,21 @@ def find_file(folder: Path, name: str) -> Path:
 
 
 # %%
-def read_lines(path: Path) -> list[str]:
+def read_lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 text file, plain or .gz; raises ValueError naming the file, and the line, for a damaged one."""
+    number, text = 0, False
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(file, 1):  # only a line feed ends a line, whatever else the text holds
+                decoded = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).decode("utf-8").strip()
+                text = text or decoded != ""
+                yield decoded
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason})") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path}: truncated or not a gzip file ({error})") from error
-    lines = (
-        data.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").split(b"\n")
-    )  # only a line feed ends a line, whatever else the text holds
-    for number, line in enumerate(lines, 1):
-        try:
-            lines[number - 1] = line.decode("utf-8").strip()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason})") from error
-    if not any(lines):
+    if not text:
         raise ValueError(f"{path}: empty")
-    return lines
 
 
 # %% [markdown]
@@ -2051,19 +2054,19 @@ def read_lines(path: Path) -> list[str]:
 
 
 # %%
-def read_parallel(folder: Path, split: str, src: str, tgt: str) -> list[tuple[str, str]]:
+def read_parallel(folder: Path, split: str, src: str, tgt: str) -> Iterator[tuple[str, str]]:
     """The sentence pairs of FOLDER/SPLIT.SRC and FOLDER/SPLIT.TGT, line by line.
 
     Raises FileNotFoundError or ValueError naming the file, and the line, that is missing, damaged or uneven.
     """
     paths = [find_file(Path(folder), f"{split}.{language}") for language in (src, tgt)]
     sides = [read_lines(path) for path in paths]
-    if len(sides[0]) != len(sides[1]):
-        short = min((0, 1), key=lambda i: len(sides[i]))
-        raise ValueError(
-            f"{paths[short]}: ends at line {len(sides[short])}, but {paths[1 - short]} has {len(sides[1 - short])} lines"
-        )
-    return list(zip(*sides, strict=True))
+    for number, pair in enumerate(itertools.zip_longest(*sides)):
+        if None in pair:
+            short = pair.index(None)
+            longer = number + 1 + sum(1 for _ in sides[1 - short])
+            raise ValueError(f"{paths[short]}: ends at line {number}, but {paths[1 - short]} has {longer} lines")
+        yield pair
 
 
 # %% [markdown]
@@ -2385,10 +2388,10 @@ def caption_corpus() -> list[Caption]:
     return captions(21_000)
 
 
-def load_pairs(data: str, split: str, src: str = "de", tgt: str = "en") -> list[tuple[str, str]]:
-    """The sentence pairs of a split of a source: `multi30k`, `captions` or a folder.
+def stream_pairs(data: str, split: str, src: str = "de", tgt: str = "en") -> Iterator[tuple[str, str]]:
+    """The sentence pairs of a split of a source, one by one: `multi30k`, `captions` or a folder.
 
-    Raises ValueError or FileNotFoundError with one line that says what is wrong.
+    Raises ValueError or FileNotFoundError with one line that says what is wrong, some of it only when that line is read.
     """
     if data == "multi30k":
         return read_parallel(fetch_multi30k(split), split, src, tgt)
@@ -2397,10 +2400,15 @@ def load_pairs(data: str, split: str, src: str = "de", tgt: str = "en") -> list[
             raise ValueError(
                 f"captions has the splits {', '.join(CAPTION_SPLITS)} in de and en, not {split}.{src} and {split}.{tgt}"
             )
-        return [(getattr(c, src), getattr(c, tgt)) for c in caption_corpus()[CAPTION_SPLITS[split]]]
+        return ((getattr(c, src), getattr(c, tgt)) for c in caption_corpus()[CAPTION_SPLITS[split]])
     if not Path(data).is_dir():
         raise FileNotFoundError(f"{data}: neither multi30k, captions nor a folder")
     return read_parallel(Path(data), split, src, tgt)
+
+
+def load_pairs(data: str, split: str, src: str = "de", tgt: str = "en") -> list[tuple[str, str]]:
+    """All sentence pairs of a split of a source; raises as `stream_pairs` does."""
+    return list(stream_pairs(data, split, src, tgt))
 
 
 # %% [markdown]
@@ -2491,6 +2499,11 @@ class Tokenizer:
             return self.vocabulary.encode(words_of(text, language), is_pretokenized=True).ids
         return self.vocabulary.encode(text).ids
 
+    def encode_batch(self, texts: Iterable[str], language: str) -> list[list[int]]:
+        """The ids of many sentences, without BOS and EOS; pieces are found on all cores at once."""
+        words = [words_of(text, language) for text in texts] if self.words else list(texts)
+        return [found.ids for found in self.vocabulary.encode_batch_fast(words, is_pretokenized=self.words)]
+
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """The symbols with these ids, specials included."""
         return [self.vocabulary.id_to_token(i) for i in ids]
@@ -2501,9 +2514,13 @@ class Tokenizer:
         ids = ids[: ids.index(EOS)] if EOS in ids else ids
         return "".join(self.tokens(i for i in ids if i not in (PAD, BOS))).replace("▁", " ").strip()
 
-    def pair(self, src: str, tgt: str, languages: tuple[str, str]) -> Pair:
-        """A sentence pair as a training example."""
-        return Pair([*self.encode(src, languages[0]), EOS], [BOS, *self.encode(tgt, languages[1]), EOS])
+    def pairs(self, texts: Iterable[tuple[str, str]], languages: tuple[str, str]) -> list[Pair]:
+        """Sentence pairs as training examples."""
+        sides = [
+            self.encode_batch(side, language)
+            for side, language in zip(zip(*texts, strict=True), languages, strict=True)
+        ]
+        return [Pair([*src, EOS], [BOS, *tgt, EOS]) for src, tgt in zip(*sides, strict=True)]
 
 
 # %% [markdown]
@@ -2511,7 +2528,7 @@ class Tokenizer:
 
 
 # %%
-def learn_words(pairs: list[tuple[str, str]], languages: tuple[str, str], at_least: int = 2) -> Tokenizer:
+def learn_words(pairs: Iterable[tuple[str, str]], languages: tuple[str, str], at_least: int = 2) -> Tokenizer:
     """A vocabulary of all words that occur `at_least` times in the pairs."""
     from tokenizers import Tokenizer as Vocabulary
     from tokenizers.models import WordLevel
@@ -2526,8 +2543,8 @@ def learn_words(pairs: list[tuple[str, str]], languages: tuple[str, str], at_lea
 
 
 # %%
-def learn_bpe(pairs: list[tuple[str, str]], merges: int) -> Tokenizer:
-    """A joint byte-pair encoding of both sides with at most `merges` merges (Section 5.1)."""
+def learn_bpe(pairs: Iterable[tuple[str, str]], merges: int) -> Tokenizer:
+    """A joint byte-pair encoding of both sides with at most `merges` merges (Section 5.1); reads the pairs twice."""
     from tokenizers import Regex, normalizers, pre_tokenizers
     from tokenizers import Tokenizer as Vocabulary
     from tokenizers.models import BPE
@@ -2538,10 +2555,10 @@ def learn_bpe(pairs: list[tuple[str, str]], merges: int) -> Tokenizer:
         [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
     )
     vocabulary.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
-    texts = [text for pair in pairs for text in pair]
-    alphabet = len(set("".join(texts)))
-    trainer = BpeTrainer(vocab_size=len(SPECIALS) + alphabet + merges, special_tokens=SPECIALS, show_progress=False)
-    vocabulary.train_from_iterator(texts, trainer)
+    alphabet = {character for pair in pairs for text in pair for character in set(text)}
+    size = len(SPECIALS) + len(alphabet) + merges
+    trainer = BpeTrainer(vocab_size=size, special_tokens=SPECIALS, show_progress=False)
+    vocabulary.train_from_iterator(itertools.chain.from_iterable(pairs), trainer)
     return Tokenizer(vocabulary)
 
 
@@ -2789,6 +2806,74 @@ def load_checkpoint(run: Path, trainer: Trainer) -> Progress:
 
 
 # %% [markdown]
+# ## Corpora that do not fit in memory
+#
+# > Multi30k fits in memory many times over; the 36 million pairs of WMT's English-French do not, as Python lists. So a
+# > run turns its text into numbers once and keeps them in two files: all ids one after the other, and where each
+# > sentence starts. Later only what a batch needs is read. The files are *mapped*: they look like arrays, and the
+# > operating system fetches the pages that are touched. It counts those pages as the program's memory until the
+# > mapping is closed, so each batch maps anew, which takes microseconds.
+
+
+# %%
+class TokenStore:
+    """Sentence pairs as numbers in two files, PATH and PATH with the suffix .starts, read only where needed."""
+
+    def __init__(self, path: Path, vocab: int):
+        self.path, self.kind = path, np.uint16 if vocab <= 2**16 else np.uint32
+
+    def starts(self) -> np.ndarray:
+        """Where source and target of each pair start among the ids, and where the last one ends: (2n + 1)."""
+        return np.asarray(np.memmap(self.path.with_suffix(".starts"), np.int64, "r"))
+
+    def lengths(self) -> np.ndarray:
+        """The tokens of each source and target: (n, 2)."""
+        return np.diff(self.starts()).astype(np.int32).reshape(-1, 2)
+
+    def __len__(self) -> int:
+        return len(self.starts()) // 2
+
+    def __getitems__(self, rows: Iterable[int]) -> list[Pair]:
+        """The pairs with these numbers."""
+        ids, starts = np.asarray(np.memmap(self.path, self.kind, "r")), self.starts()
+        spans = (starts[2 * row : 2 * row + 3].tolist() for row in rows)
+        return [Pair(ids[src:tgt].tolist(), ids[tgt:end].tolist()) for src, tgt, end in spans]
+
+
+# %%
+def write_store(
+    path: Path, texts: Iterable[tuple[str, str]], tokenizer: Tokenizer, languages: tuple[str, str]
+) -> TokenStore:
+    """Turn text into a store, ten thousand pairs at a time; at every moment there is either a whole store or none."""
+    store, texts, starts = TokenStore(path, len(tokenizer)), iter(texts), array("q", [0])
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            while chunk := list(itertools.islice(texts, 10_000)):
+                sides = list(itertools.chain.from_iterable(tokenizer.pairs(chunk, languages)))
+                starts.extend(itertools.accumulate(map(len, sides), initial=starts.pop()))
+                np.fromiter(itertools.chain.from_iterable(sides), store.kind).tofile(file)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, write)
+    write_atomically(path.with_suffix(".starts"), lambda temporary: temporary.write_bytes(starts.tobytes()))
+    return store
+
+
+# %%
+@example
+def example_store() -> None:
+    """What goes in comes out, whichever rows are asked for."""
+    texts = load_pairs("captions", "val")
+    tokenizer = learn_bpe(texts, 300)
+    with tempfile.TemporaryDirectory() as folder:
+        store = write_store(Path(folder, "val.ids"), texts, tokenizer, ("de", "en"))
+        size = sum(file.stat().st_size for file in Path(folder).iterdir())
+        print(f"{len(store)} pairs, {store.lengths().sum():,} tokens, {size:,} bytes")
+        assert store.__getitems__([7, 0, 499]) == tokenizer.pairs([texts[i] for i in (7, 0, 499)], ("de", "en"))
+
+
+# %% [markdown]
 # ## Several processes
 #
 # > **Data parallelism.** `torchrun --nproc-per-node K -- the_annotated_transformer.py train …` starts K copies of the
@@ -2855,7 +2940,8 @@ def validation_loss(trainer: Trainer, pairs: list[Pair]) -> float:
 #
 # > The loop goes through the batches of each epoch, from where the run stopped. Now and then it measures the loss on
 # > the validation set and saves its state; both count as training time. It ends after so many minutes, epochs or
-# > updates.
+# > updates. PyTorch's `DataLoader` reads the batches from the store, with `--workers 2` in two processes that work
+# > ahead, so that a GPU need not wait; on a CPU reading takes less than a hundredth of an update.
 
 
 # %%
@@ -2883,20 +2969,19 @@ class Budget(NamedTuple):
 
 # %%
 def fit(
-    run: Path, trainer: Trainer, pairs: list[Pair], val: list[Pair], budget: Budget, checkpoint_every: int
+    run: Path, trainer: Trainer, pairs: TokenStore, val: list[Pair], budget: Budget, checkpoint_every: int, workers: int
 ) -> Progress:
     """Train until the budget is spent, with checkpoints, a log and a progress bar; goes on where `run` stopped."""
     progress = load_checkpoint(run, trainer)
     saved = progress.step, progress.seconds
     log, clock = Log(run, trainer.rank == 0, progress), Stopwatch(progress.seconds)
-    lengths = [(len(p.src), len(p.tgt)) for p in pairs]
+    config, lengths = trainer.config, pairs.lengths()
     with progress_bar(trainer.rank == 0) as bar:
         while not budget.spent(progress):
-            batches = token_batches(
-                lengths, trainer.config.tokens_per_batch, seed=trainer.config.seed + 7919 * progress.epoch
-            )
-            for rows in batches[progress.batch :]:
-                batch = [pairs[i] for i in rows]
+            batches = token_batches(lengths, config.tokens_per_batch, seed=config.seed + 7919 * progress.epoch)
+            for batch in DataLoader(
+                pairs, batch_sampler=batches[progress.batch :], collate_fn=list, num_workers=workers
+            ):
                 loss = trainer.update(batch)
                 progress.step, progress.batch = trainer.step, progress.batch + 1
                 progress.tokens += sum(len(p.tgt) - 1 for p in batch)
@@ -3003,7 +3088,7 @@ def progress_bar(visible: bool) -> tqdm:
 # %%
 def train(
     *, data: str, run: Path, preset: str = "tiny", minutes: float | None = None, epochs: int | None = None, steps: int | None = None,
-    words: bool = False, checkpoint_every: int = 200, src: str = "de", tgt: str = "en", **settings: str,
+    words: bool = False, checkpoint_every: int = 200, src: str = "de", tgt: str = "en", workers: int = 0, **settings: str,
 ) -> None:  # fmt: skip
     """Train a model, or go on with the training of one that was interrupted.
 
@@ -3021,6 +3106,7 @@ def train(
         checkpoint_every: updates between two checkpoints
         src: language of the source
         tgt: language of the target
+        workers: processes that read batches ahead
         settings: any field of Config
     """
     if words and "bpe" in settings:
@@ -3029,15 +3115,16 @@ def train(
         raise ValueError(f"unknown preset {preset!r}; there are {', '.join(PRESETS)}")
     config = apply_settings(PRESETS[preset], settings | ({"bpe": 0} if words else {}))
     budget = make_budget(minutes, epochs, steps)
-    if checkpoint_every < 1:
-        raise ValueError(f"--checkpoint-every must be at least 1, but it is {checkpoint_every}")
-    run, texts = Path(run), {split: full_pairs(data, split, src, tgt) for split in ("train", "val")}
+    for name, number, least in (("checkpoint-every", checkpoint_every, 1), ("workers", workers, 0)):
+        if number < least:
+            raise ValueError(f"--{name} must be at least {least}, but it is {number}")
+    run, about = Path(run), {"preset": preset, "data": data, "src": src, "tgt": tgt}
     with process_group():
-        tokenizer = prepare_run(run, config, {"preset": preset, "data": data, "src": src, "tgt": tgt}, texts["train"])
-        pairs = {split: [tokenizer.pair(*p, (src, tgt)) for p in texts[split]] for split in texts}
+        tokenizer = prepare_run(run, config, about)
+        pairs, val = (TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer)) for split in ("train", "val"))
         torch.manual_seed(config.seed)
         trainer = Trainer(build_model(config, len(tokenizer)), config, best_device())
-        progress = fit(run, trainer, pairs["train"], pairs["val"], budget, checkpoint_every)
+        progress = fit(run, trainer, pairs, val.__getitems__(range(len(val))), budget, checkpoint_every, workers)
         if trainer.rank == 0:
             print(f"{run}: {progress.step} updates, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes")
 
@@ -3080,12 +3167,21 @@ def apply_settings(config: Config, settings: dict[str, Any]) -> Config:
 
 
 # %%
-def full_pairs(data: str, split: str, src: str, tgt: str) -> list[tuple[str, str]]:
-    """The pairs of a split with text on both sides: others teach nothing. Raises ValueError if there are none."""
-    pairs = [pair for pair in load_pairs(data, split, src, tgt) if all(pair)]
-    if not pairs:
-        raise ValueError(f"{data}: no line of {split} has text in both {src} and {tgt}")
-    return pairs
+class FullPairs:
+    """The pairs of a split with text on both sides (others teach nothing), read again whenever they are gone through.
+
+    Raises ValueError if there are none, and as `stream_pairs` does.
+    """
+
+    def __init__(self, data: str, split: str, src: str, tgt: str):
+        self.data, self.split, self.src, self.tgt = data, split, src, tgt
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        pair = None
+        for pair in filter(all, stream_pairs(self.data, self.split, self.src, self.tgt)):
+            yield pair
+        if pair is None:
+            raise ValueError(f"{self.data}: no line of {self.split} has text in both {self.src} and {self.tgt}")
 
 
 # %% [markdown]
@@ -3107,8 +3203,8 @@ def make_budget(minutes: float | None, epochs: int | None, steps: int | None) ->
 
 
 # %%
-def prepare_run(run: Path, config: Config, about: dict[str, str], texts: list[tuple[str, str]]) -> Tokenizer:
-    """Make the folder of a run with its tokenizer and configuration, or check that an existing one is of the same kind.
+def prepare_run(run: Path, config: Config, about: dict[str, str]) -> Tokenizer:
+    """Make the folder of a run with its tokenizer, tokens and configuration, or check that an existing one is alike.
 
     In a group of processes the first one writes and the others wait. Raises ValueError for a folder of something else.
     """
@@ -3116,7 +3212,7 @@ def prepare_run(run: Path, config: Config, about: dict[str, str], texts: list[tu
         if (run / "config.json").exists():
             check_same_run(run, about | asdict(config))
         else:
-            start_run(run, config, about, texts)
+            start_run(run, config, about)
     if dist.is_initialized():
         dist.barrier()
     return read_tokenizer(run / "tokenizer.json")
@@ -3136,23 +3232,33 @@ def check_same_run(run: Path, wanted: dict[str, Any]) -> None:
 
 
 # %% [markdown]
-# > A new run learns its vocabulary. `config.json` is written last, so a folder that has one is complete.
+# > A new run learns its vocabulary and writes its tokens. `config.json` is written last, so a folder that has one is
+# > complete. What is wrong with the data shows before anything is written, except a sentence that fits into no batch:
+# > then what was written is removed.
 
 
 # %%
-def start_run(run: Path, config: Config, about: dict[str, str], texts: list[tuple[str, str]]) -> None:
-    """Learn the tokenizer of a new run and write it with the configuration; raises ValueError if they do not fit."""
+def start_run(run: Path, config: Config, about: dict[str, str]) -> None:
+    """Write the tokenizer, the tokens and the configuration of a new run; raises ValueError if they do not fit."""
     for name in ("model.safetensors", "log.jsonl", "checkpoints"):
         if (run / name).exists():
             raise ValueError(f"{run} holds {name} but no config.json, so it is no run; give another --run")
     languages = (about["src"], about["tgt"])
-    tokenizer = learn_bpe(texts, config.bpe) if config.bpe else learn_words(texts, languages)
-    longest = max(len(side) for pair in texts for side in tokenizer.pair(*pair, languages))
+    texts = {split: FullPairs(about["data"], split, *languages) for split in ("train", "val")}
+    for _ in texts["val"]:
+        pass  # read once, so that a damaged line shows now
+    tokenizer = learn_bpe(texts["train"], config.bpe) if config.bpe else learn_words(texts["train"], languages)
+    existed = run.exists()
+    run.mkdir(parents=True, exist_ok=True)
+    longest = 0
+    for split in texts:
+        store = write_store(run / "tokens" / f"{split}.ids", texts[split], tokenizer, languages)
+        longest = max(longest, store.lengths().max())
     if longest > config.tokens_per_batch:
+        shutil.rmtree(run / "tokens" if existed else run)
         raise ValueError(
             f"--tokens-per-batch is {config.tokens_per_batch}, but the longest sentence has {longest} tokens"
         )
-    run.mkdir(parents=True, exist_ok=True)
     write_text(run / "tokenizer.json", tokenizer.vocabulary.to_str(pretty=True))
     content = about | {"vocab": len(tokenizer), "settings": asdict(config)}
     write_text(run / "config.json", json.dumps(content, indent=1) + "\n")
@@ -3204,7 +3310,7 @@ def frequency_loss(pairs: list[Pair]) -> float:
 def example_curves() -> alt.LayerChart:
     """Losses over minutes; after the run, validation lies below guessing by frequency."""
     translator, rows = load_translator(live_run()), read_log(live_run())
-    val = [translator.tokenizer.pair(*p, ("de", "en")) for p in load_pairs(choose_data(), "val")]
+    val = translator.tokenizer.pairs(load_pairs(choose_data(), "val"), ("de", "en"))
     guess, shown = frequency_loss(val), []
     for kind, name in (("loss", "training, smoothed"), ("val_loss", "validation")):
         shown += [{"minutes": r["minutes"], "nats per token": r[kind], "loss": name} for r in rows if kind in r]

@@ -68,7 +68,7 @@ class Speed:
 def this_edition(config: Config, texts: list[tuple[str, str]]) -> Callable[[], Work]:
     """A function that makes one update of this edition's training."""
     tokenizer = learn_bpe(texts, config.bpe)
-    pairs = [tokenizer.pair(*text, ("de", "en")) for text in texts]
+    pairs = tokenizer.pairs(texts, ("de", "en"))
     lengths = [(len(pair.src), len(pair.tgt)) for pair in pairs]
     torch.manual_seed(config.seed)
     trainer = Trainer(build_model(config, len(tokenizer)), config)

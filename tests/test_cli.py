@@ -80,6 +80,7 @@ def test_a_run_folder_holds_what_it_should(run):
         "log.jsonl",
         "checkpoints",
         "model.safetensors",
+        "tokens",
     }
     names = {p.name for p in (run / "checkpoints").iterdir()}
     assert names == {"000010.safetensors", "000020.safetensors", "000030.safetensors", "state.safetensors"}
@@ -99,7 +100,7 @@ def test_the_log_says_what_happened(run):
 
 def test_the_validation_loss_is_that_of_the_whole_set_at_once(run):
     translator = tat.load_translator(run)
-    pairs = [translator.tokenizer.pair(*p, ("de", "en")) for p in tat.load_pairs("captions", "val")]
+    pairs = translator.tokenizer.pairs(tat.load_pairs("captions", "val"), ("de", "en"))
     batch = tat.make_batch(pairs)
     logits = translator.model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
     expected = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch.tgt_y, ignore_index=tat.PAD)
@@ -313,9 +314,9 @@ def test_a_folder_of_something_else_is_left_alone(capsys, tmp_path):
 
 
 def test_data_without_a_full_pair_and_languages_without_rules_are_refused(capsys, tmp_path):
-    for split in ("train", "val"):
+    for split, english in (("train", "\ndog\n"), ("val", "dog\n\n")):
         (tmp_path / f"{split}.de").write_text("Hund\n\n")
-        (tmp_path / f"{split}.xx").write_text("\ndog\n")
+        (tmp_path / f"{split}.xx").write_text(english)
     arguments = ["train", "--data", str(tmp_path), "--run", str(tmp_path / "r"), "--steps", "1", "--tgt", "xx"]
     assert "no line of train has text in both de and xx" in error_of(capsys, *arguments)
     for split in ("train", "val"):
@@ -354,3 +355,18 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
     with pytest.raises(RuntimeError):
         tat.write_atomically(path, crash)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_run_goes_on_without_its_data(tmp_path, capsys):
+    """The tokens are kept, so neither a moved corpus nor a changed one alters a run that has begun."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for split in ("train", "val"):
+        for i, language in enumerate(("de", "en")):
+            text = "\n".join(pair[i] for pair in tat.load_pairs("captions", split)[:100])
+            (data / f"{split}.{language}").write_text(text, encoding="utf-8")
+    arguments = f"train --data {data} --run {tmp_path / 'r'} --bpe 50 --tokens-per-batch 400 --N 1 --d-model 8 --d-ff 8"
+    assert tat.main([*arguments.split(), "--steps", "2", "--workers", "1"]) == 0
+    data.rename(tmp_path / "elsewhere")
+    assert tat.main([*arguments.split(), "--steps", "4"]) == 0
+    assert "4 updates" in capsys.readouterr().out

@@ -102,7 +102,7 @@ def server(tmp_path, monkeypatch):
 def test_multi30k_is_fetched_once_and_kept(server, tmp_path):
     for _ in range(2):
         folder = tat.fetch_multi30k("val", server.url)
-        assert tat.read_parallel(folder, "val", *LANGUAGES) == [("Ein Hund.", "A dog.")]
+        assert list(tat.read_parallel(folder, "val", *LANGUAGES)) == [("Ein Hund.", "A dog.")]
     assert sorted(server.requests) == ["/val.de.gz", "/val.en.gz"]
     assert str(folder).startswith(str(tmp_path))
 
@@ -221,3 +221,45 @@ def test_a_missing_cache_is_no_reason_to_write_elsewhere(server, tmp_path, monke
     with pytest.raises(FileNotFoundError, match="could not be fetched"):
         tat.fetch_multi30k("val", server.url)
     shutil.rmtree(tmp_path / "site")
+
+
+@pytest.mark.parametrize("vocab, itemsize", [(2**16, 2), (2**16 + 1, 4)])
+def test_a_store_gives_back_every_pair_and_is_as_small_as_its_numbers(tmp_path, vocab, itemsize):
+    """Catches shifted starts, chunks joined wrongly, and numbers that overflow."""
+
+    class Fake:  # a tokenizer whose ids reach to the end of the vocabulary
+        def __len__(self):
+            return vocab
+
+        def pairs(self, texts, languages):
+            return [tat.Pair([vocab - 1] * int(s), [tat.BOS] * int(t)) for s, t in texts]
+
+    texts = [(str(i % 7 + 1), str(i % 5 + 2)) for i in range(20_005)]  # more than two chunks
+    store = tat.write_store(tmp_path / "x" / "train.ids", texts, Fake(), LANGUAGES)
+    assert len(store) == len(texts)
+    assert store.lengths().tolist() == [[int(s), int(t)] for s, t in texts]
+    rows = [20_004, 0, 9_999, 10_000]
+    assert store.__getitems__(rows) == Fake().pairs([texts[i] for i in rows], LANGUAGES)
+    assert (tmp_path / "x" / "train.ids").stat().st_size == itemsize * store.lengths().sum()
+
+
+def test_a_store_that_is_not_finished_is_none(tmp_path):
+    def texts():
+        yield "Ein Hund.", "A dog."
+        raise KeyboardInterrupt
+
+    tokenizer = tat.learn_words([("Ein Hund.", "A dog.")] * 2, LANGUAGES)
+    with pytest.raises(KeyboardInterrupt):
+        tat.write_store(tmp_path / "train.ids", texts(), tokenizer, LANGUAGES)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["words", "pieces"])
+def test_many_sentences_are_encoded_as_one_by_one(kind):
+    texts = tat.load_pairs("captions", "train")[:300]
+    tokenizer = tat.learn_words(texts, LANGUAGES) if kind == "words" else tat.learn_bpe(texts, 200)
+    expected = [
+        tat.Pair([*tokenizer.encode(de, "de"), tat.EOS], [tat.BOS, *tokenizer.encode(en, "en"), tat.EOS])
+        for de, en in texts
+    ]
+    assert tokenizer.pairs(texts, LANGUAGES) == expected
