@@ -18,16 +18,22 @@ def greedy_by_hand(model: tat.Transformer, src: list[int], max_len: int) -> list
 
 
 class Scripted(tat.Generator):
-    """A generator that says what it is told: row b of `script` is what sentence b is to produce, step by step."""
+    """A generator that says what it is told: row b of `script` is what sentence b is to produce, step by step.
 
-    def __init__(self, script: list[list[int]]):
+    It expects that a sentence is asked for until it has produced `end`, and not again.
+    """
+
+    def __init__(self, script: list[list[int]], end: int | None = tat.EOS):
         super().__init__(16, 11)
-        self.script, self.steps = torch.tensor(script), 0
+        self.script, self.end, self.steps = torch.tensor(script), end, 0
 
     def logits(self, x: Tensor) -> Tensor:
         """One-hot scores of the next symbol of each sentence."""
-        self.steps += 1
-        return nn.functional.one_hot(self.script[:, self.steps - 1], 11).double()
+        assert len(x) == len(self.script)
+        symbols, self.steps = self.script[:, self.steps], self.steps + 1
+        if self.end is not None:
+            self.script = self.script[symbols != self.end]
+        return nn.functional.one_hot(symbols, 11).double()
 
 
 @pytest.fixture
@@ -70,7 +76,7 @@ def test_greedy_stops_when_all_have_ended(small_model, sentences):
     """Catches a loop that goes on to max_len, stops with the first sentence, or writes after an end."""
     model, calls = small_model(), []
     model.generator = Scripted([[5, 2, 9, 9, 9, 9], [2, 9, 9, 9, 9, 9], [7, 6, 5, 2, 9, 9]])
-    model.decoder.register_forward_hook(lambda *_: calls.append(1))
+    model.decoder.layers[0].feed_forward.register_forward_hook(lambda *_: calls.append(1))
     found = tat.greedy_decode(model, sentences.src, sentences.src_mask, max_len=7)
     assert found.tolist() == [[1, 5, 2, 0, 0], [1, 2, 0, 0, 0], [1, 7, 6, 5, 2]]
     assert len(calls) == model.generator.steps == 4
@@ -79,7 +85,7 @@ def test_greedy_stops_when_all_have_ended(small_model, sentences):
 def test_greedy_takes_other_symbols(small_model, sentences):
     """Catches BOS, EOS or PAD that are written into the loop."""
     model = small_model()
-    model.generator = Scripted([[5, 2, 9, 9], [9, 2, 4, 4], [2, 9, 3, 3]])
+    model.generator = Scripted([[5, 2, 9, 9], [9, 2, 4, 4], [2, 9, 3, 3]], end=9)
     found = tat.greedy_decode(model, sentences.src, sentences.src_mask, 9, start_symbol=8, end_symbol=9, pad=10)
     assert found.tolist() == [[8, 5, 2, 9], [8, 9, 10, 10], [8, 2, 9, 10]]
 
@@ -90,7 +96,7 @@ def test_greedy_keeps_to_max_len(small_model, sentences, end_symbol):
     script = [[5, 6, 5, 6, 5, 6], [2, 3, 2, 3, 2, 3], [7, 7, 7, 2, 7, 7]]
     for max_len in (1, 2, 6):
         model = small_model()
-        model.generator = Scripted(script)
+        model.generator = Scripted(script, end_symbol)
         found = tat.greedy_decode(model, sentences.src, sentences.src_mask, max_len, end_symbol=end_symbol)
         assert found.shape == (3, max_len)
         if end_symbol is None:
@@ -101,7 +107,7 @@ def test_greedy_keeps_to_max_len(small_model, sentences, end_symbol):
 def test_greedy_evaluates_and_restores_the_mode(small_model, sentences, training):
     """Catches dropout while decoding, and a model that is left in another mode than it came in."""
     model, modes = small_model(dropout=0.5).train(training), []
-    model.decoder.layers[0].self_attn.register_forward_hook(lambda module, *_: modes.append(module.training))
+    model.decoder.layers[0].feed_forward.register_forward_hook(lambda module, *_: modes.append(module.training))
     tat.greedy_decode(model, sentences.src, sentences.src_mask, max_len=5)
     assert modes and not any(modes)
     assert {module.training for module in model.modules()} == {training}
@@ -118,7 +124,7 @@ def test_mode_is_restored_after_an_error(small_model):
 def test_greedy_builds_no_gradients(small_model, sentences):
     """Catches a graph that grows with every step."""
     model, graphs = small_model(), []
-    model.decoder.register_forward_hook(lambda module, inputs, output: graphs.append(output.requires_grad))
+    model.decoder.norm.register_forward_hook(lambda module, inputs, output: graphs.append(output.requires_grad))
     tat.greedy_decode(model, sentences.src, sentences.src_mask, max_len=5)
     tat.greedy_decode_naive(model, sentences.src, sentences.src_mask, 5, tat.BOS)
     assert graphs and not any(graphs)
@@ -129,24 +135,35 @@ def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, norm
     """Catches wrong positions, keys out of order or lost, at every position of every sentence; beyond 256, too."""
     model, batch = small_model(norm=norm), sentences
     tgt = torch.randint(4, 11, (3, 300))
-    memory = model.encode(batch.src, batch.src_mask)
-    parallel = model.decode(memory, batch.src_mask, tgt, tat.subsequent_mask(300))
-    cache, steps = tat.Cache(N=2), []
-    for t in range(300):
-        assert cache.length == t
-        steps.append(model.decode(memory, batch.src_mask, tgt[:, t : t + 1], None, cache))
-    assert_close(torch.cat(steps, dim=1), parallel)
+    parallel = model(batch.src, tgt, batch.src_mask, tat.subsequent_mask(300))
+    decoder = tat.CachedDecoder(model, batch.src, batch.src_mask)
+    steps = [decoder.step(tgt[:, t]) for t in range(300)]
+    assert_close(torch.stack(steps, dim=1), parallel)
+
+
+def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):
+    """Catches a part of the memory that stays behind when sentences change places."""
+    model, batch, rows = small_model(), sentences, torch.tensor([2, 0])
+    tgt = torch.randint(4, 11, (3, 6))
+    decoder = tat.CachedDecoder(model, batch.src, batch.src_mask)
+    for t in range(3):
+        decoder.step(tgt[:, t])
+    decoder.select(rows)
+    steps = torch.stack([decoder.step(tgt[rows, t]) for t in range(3, 6)], dim=1)
+    parallel = model(batch.src, tgt, batch.src_mask, tat.subsequent_mask(6))
+    assert_close(steps, parallel[rows, 3:])
 
 
 def test_cache_projects_nothing_twice(small_model, sentences):
     """Catches keys and values that are computed again: the source's once, each target position's once."""
-    model, shapes = small_model(N=1), {"own": [], "cross": []}
-    layer = model.decoder.layers[0]
-    for kind, attention in (("own", layer.self_attn), ("cross", layer.src_attn)):
-        for W in (attention.W_k, attention.W_v):
-            W.register_forward_hook(lambda module, inputs, output, kind=kind: shapes[kind].append(output.size(1)))
-    tat.greedy_decode(model, sentences.src, sentences.src_mask, max_len=6, end_symbol=None)
-    assert shapes == {"own": [1] * 2 * 5, "cross": [sentences.src.size(1)] * 2}
+    model, seen = small_model(N=1), []
+    for W in (model.decoder.layers[0].src_attn.W_k, model.decoder.layers[0].src_attn.W_v):
+        W.register_forward_hook(lambda module, inputs, output: seen.append(output.shape[:2]))
+    decoder = tat.CachedDecoder(model, sentences.src, sentences.src_mask)
+    for t in range(1, 6):
+        decoder.step(torch.full((3,), tat.BOS))
+        assert [past.size(2) for past in decoder.layers[0].past] == [t, t]
+    assert seen == [sentences.src.shape] * 2
 
 
 def test_code_written_for_the_2022_edition_runs():
