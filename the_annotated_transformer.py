@@ -3149,13 +3149,26 @@ def train(
             raise ValueError(f"--{name} must be at least {least}, but it is {number}")
     run, about = Path(run), {"preset": preset, "data": data, "src": src, "tgt": tgt}
     with process_group():
-        tokenizer = prepare_run(run, config, about)
-        pairs, val = (TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer)) for split in ("train", "val"))
-        torch.manual_seed(config.seed)
-        trainer = Trainer(build_model(config, len(tokenizer)), config, best_device())
-        progress = fit(run, trainer, pairs, val.__getitems__(range(len(val))), budget, checkpoint_every, workers)
-        if trainer.rank == 0:
+        progress = train_together(run, config, about, budget, checkpoint_every, workers)
+        if processes()[0] == 0:
             print(f"{run}: {progress.step} updates, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes")
+
+
+# %% [markdown]
+# > What every process does. It is a function of its own so that the trainer is gone before the processes part: PyTorch
+# > can hang when the last user of a group outlives it.
+
+
+# %%
+def train_together(
+    run: Path, config: Config, about: dict[str, str], budget: Budget, checkpoint_every: int, workers: int
+) -> Progress:
+    """Prepare the folder of a run and train, with the other processes if there are any."""
+    tokenizer = prepare_run(run, config, about)
+    pairs, val = (TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer)) for split in ("train", "val"))
+    torch.manual_seed(config.seed)
+    trainer = Trainer(build_model(config, len(tokenizer)), config, best_device())
+    return fit(run, trainer, pairs, val.__getitems__(range(len(val))), budget, checkpoint_every, workers)
 
 
 # %% [markdown]
