@@ -3667,8 +3667,8 @@ def example_cross_heads() -> alt.VConcatChart:
 # %% [markdown]
 # ## The command line
 #
-# > The functions below are the commands: `train` (above), `translate`, `evaluate` and `explain`. `cyclopts` makes
-# > options and help from their signatures and docstrings. What is wrong with the input is said in one line on
+# > The functions below are the commands: `train` (above), `translate`, `evaluate`, `explain` and `export`. `cyclopts`
+# > makes options and help from their signatures and docstrings. What is wrong with the input is said in one line on
 # > standard error, and the exit status is 2.
 
 # %%
@@ -3764,6 +3764,34 @@ def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
 
 
 # %% [markdown]
+# > Who wants to *serve* a model takes it to [CTranslate2](https://opennmt.net/CTranslate2), which runs it in C++, on
+# > request with weights of 8 bits.
+
+
+# %%
+def export(*, out: Path, to: Literal["ctranslate2"] = "ctranslate2", model: Path | None = None, quantization: str | None = None) -> None:  # fmt: skip
+    """Convert a model for another program that runs it.
+
+    Args:
+        out: the folder to write; it must not exist
+        to: the program
+        model: the folder of a run or a model
+        quantization: int8, float16, ...; without it, float32
+    """
+    translator, out = open_model(model), Path(out)
+    if out.exists():
+        raise FileExistsError(f"{out}: exists already")
+    try:
+        from export_ctranslate2 import write_model
+    except ImportError as error:
+        raise ValueError(
+            f"export needs the file export_ctranslate2.py and the package ctranslate2 ({error})"
+        ) from error
+    write_model(translator, out, quantization)
+    print(f"{out}: for {to}, {quantization or 'float32'}; its tokens are made with the tokenizer.json beside it")
+
+
+# %% [markdown]
 # > And the program itself:
 
 
@@ -3778,7 +3806,7 @@ def main(arguments: list[str] | None = None) -> int:
         help_format="plaintext",
         version_flags=[],
     )
-    for command in (train, translate, evaluate, explain):
+    for command in (train, translate, evaluate, explain, export):
         app.command(command)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="replace")

@@ -1,17 +1,19 @@
-"""Target tokens per second of training: this edition beside a re-creation of the 2022 edition's way, in one run.
+"""Target tokens per second of training: this edition beside the 2022 edition's way and other libraries, in one run.
 
-    python benchmarks/training_speed.py [--presets tiny,small] [--data SOURCE] [--rounds R] [--out FILE.jsonl]
+    python benchmarks/training_speed.py [--presets tiny,small] [--data SOURCE] [--peers] [--rounds R] [--out FILE.jsonl]
 
-A target token is a symbol to predict; padding does not count. Both sides train models of the preset's sizes on the same
+A target token is a symbol to predict; padding does not count. All sides train models of the preset's sizes on the same
 sentence pairs, German to English, in this process and with its number of threads:
 
 - this edition: `Trainer.update` on batches of `token_batches`, the preset as shipped, joint byte-pair encoding;
-- the 2022 edition: see `edition_2022.py`, whose docstring says what is re-created and from which facts.
+- the 2022 edition: see `edition_2022.py`, whose docstring says what is re-created and from which facts;
+- with `--peers`, other libraries on the very batches of this edition: see `peers.py`.
 
-After a warm-up of both, they take turns, round by round, so that a machine that grows slower or busier hits both. One
-round of one side is as many whole updates as `--seconds` holds. Making batches of numbers counts; making numbers of
-text does not. The figure is the median of the rounds. Pieces are shorter than words, so the same text has more tokens
-here than there; the rows therefore also give sentence pairs per second, which depend on no vocabulary.
+After a warm-up of all, they take turns, round by round, so that a machine that grows slower or busier hits all. One
+round of this edition or of 2022's is as many whole updates as `--seconds` holds; a peer's has the batches of this
+edition's round. Making batches of numbers counts; making numbers of text does not. The figure is the median of the
+rounds. Pieces are shorter than words, so the same text has more tokens here than in 2022's way; the rows therefore also
+give sentence pairs per second, which depend on no vocabulary.
 """
 
 import argparse
@@ -21,7 +23,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,9 +32,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import edition_2022
+from benchmarks import edition_2022, peers
 from benchmarks.rows import RESULTS, append, origin, portable
-from the_annotated_transformer import PRESETS, Config, Trainer, build_model, learn_bpe, load_pairs, token_batches
+from the_annotated_transformer import PRESETS, Config, Pair, Trainer, build_model, learn_bpe, load_pairs, token_batches
 
 QUICK_PAIRS = 100  # what `--quick` reads of the data
 
@@ -55,37 +57,49 @@ class Speed:
         """Median, least and largest of the target tokens per second."""
         return {f.__name__: round(f(self.tokens), 1) for f in (statistics.median, min, max)}
 
-    def add(self, update: Callable[[], Work], seconds: float) -> None:
-        """Measure one round: whole updates until `seconds` have passed, at least one."""
+    def add(self, update: Callable[[], Work], seconds: float, updates: int | None = None) -> int:
+        """Measure one round: `updates` updates, or whole ones until `seconds` have passed; returns their number."""
         done, start = [], time.perf_counter()
-        while not done or time.perf_counter() - start < seconds:
+        while not done or (len(done) < updates if updates else time.perf_counter() - start < seconds):
             done.append(update())
         elapsed = time.perf_counter() - start
         self.tokens.append(sum(work.tokens for work in done) / elapsed)
         self.pairs.append(sum(work.pairs for work in done) / elapsed)
+        return len(done)
 
 
-def this_edition(config: Config, texts: list[tuple[str, str]]) -> Callable[[], Work]:
-    """A function that makes one update of this edition's training."""
-    tokenizer = learn_bpe(texts, config.bpe)
-    pairs = tokenizer.pairs(texts, ("de", "en"))
+def on_batches(learn: Callable[[list[Pair]], object], pairs: list[Pair], budget: int) -> Callable[[], Work]:
+    """A function that makes one update, with `learn`, on the next of the batches that are the same for all."""
     lengths = [(len(pair.src), len(pair.tgt)) for pair in pairs]
-    torch.manual_seed(config.seed)
-    trainer = Trainer(build_model(config, len(tokenizer)), config)
 
-    def epochs() -> Iterator[list[int]]:
+    def epochs() -> Iterator[Sequence[int]]:
         """The batches of one epoch after another, as row numbers."""
         for epoch in itertools.count():
-            yield from token_batches(lengths, config.tokens_per_batch, seed=epoch)
+            yield from token_batches(lengths, budget, seed=epoch)
 
     batches = epochs()
 
     def update() -> Work:
         batch = [pairs[i] for i in next(batches)]
-        trainer.update(batch)
+        learn(batch)
         return Work(sum(len(pair.tgt) - 1 for pair in batch), len(batch))
 
     return update
+
+
+def on_the_same_batches(config: Config, texts: list[tuple[str, str]], others: bool) -> dict[str, Callable[[], Work]]:
+    """This edition's training and, if wanted, that of the peers which are installed."""
+    tokenizer = learn_bpe(texts, config.bpe)
+    pairs = tokenizer.pairs(texts, ("de", "en"))
+    torch.manual_seed(config.seed)
+    learn: dict[str, Callable] = {"this": Trainer(build_model(config, len(tokenizer)), config).update}
+    for name in peers.PEERS if others else ():
+        try:
+            peers.self_check(name, config, len(tokenizer))
+            learn[name] = peers.peer_update(name, config, len(tokenizer))
+        except ImportError as error:
+            print(f"NOTICE: {name} is left out: {error}", file=sys.stderr)
+    return {name: on_batches(update, pairs, config.tokens_per_batch) for name, update in learn.items()}
 
 
 def previous_edition(config: Config, data: edition_2022.WordPairs, accumulate: int) -> Callable[[], Work]:
@@ -112,13 +126,14 @@ def previous_edition(config: Config, data: edition_2022.WordPairs, accumulate: i
 
 
 def measure(updates: dict[str, Callable[[], Work]], rounds: int, seconds: float) -> dict[str, Speed]:
-    """Warm up every side for half a round, then let them take turns."""
+    """Warm up every side with two updates, then let them take turns."""
     for update in updates.values():
-        Speed().add(update, seconds / 2)
+        Speed().add(update, seconds, updates=2)
     speeds = {edition: Speed() for edition in updates}
     for _ in range(rounds):
-        for edition, update in updates.items():
-            speeds[edition].add(update, seconds)
+        count = speeds["this"].add(updates["this"], seconds)
+        for edition in list(updates)[1:]:
+            speeds[edition].add(updates[edition], seconds, None if edition == "2022" else count)
     return speeds
 
 
@@ -131,21 +146,26 @@ def result(speeds: dict[str, Speed]) -> dict[str, Any]:
         "ratio": round(tokens["this"]["median"] / tokens["2022"]["median"], 2),
         "pairs_per_second": pairs,
         "ratio_of_pairs": round(pairs["this"] / pairs["2022"], 2),
+        "ratio_to_peers": {
+            name: round(tokens["this"]["median"] / tokens[name]["median"], 2) for name in peers.PEERS if name in tokens
+        },
     }
 
 
 def table_lines(row: dict[str, Any]) -> list[str]:
-    """The two lines of a row in the printed table."""
+    """The lines of a row in the printed table."""
+    ratios = {"2022": f"{row['ratio']:.2f} ({row['ratio_of_pairs']:.2f} by pairs)", "this": "", **row["ratio_to_peers"]}
     lines = []
     for edition, figures in row["tokens_per_second"].items():
         numbers = "".join(f"{figures[name]:>9,.0f}" for name in ("median", "min", "max"))
         pairs = row["pairs_per_second"][edition]
-        lines.append(f"{row['preset']:<8}{edition:<9}{numbers}{pairs:>9,.0f}")
-    lines[0] += f"{row['ratio']:>11.2f}{row['ratio_of_pairs']:>9.2f}"
+        lines.append(f"{row['preset']:<8}{edition:<16}{numbers}{pairs:>9,.0f}  {ratios[edition]}")
     return lines
 
 
-HEADER = f"{'preset':<8}{'edition':<9}{'tokens/s':>9}{'min':>9}{'max':>9}{'pairs/s':>9}{'this/2022':>11}{'by pairs':>9}"
+HEADER = (
+    f"{'preset':<8}{'who':<16}{'tokens/s':>9}{'min':>9}{'max':>9}{'pairs/s':>9}  this edition is so many times faster"
+)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -153,6 +173,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--presets", default="tiny,small", help=f"some of {','.join(PRESETS)}")
     parser.add_argument("--data", default="captions", help="multi30k, captions or a folder; default: captions")
+    parser.add_argument("--peers", action="store_true", help="measure other libraries, too: requirements-bench.txt")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each side; default: 7")
     parser.add_argument("--seconds", type=float, default=15.0, help="length of a turn; default: 15")
     parser.add_argument("--out", type=Path, help="rows are appended here; default: the results folder")
@@ -190,7 +211,8 @@ def run(options: argparse.Namespace, command: str) -> None:
     print(HEADER)
     for preset in options.presets:
         start, config = time.perf_counter(), PRESETS[preset]
-        sides = {"this": this_edition(config, texts), "2022": previous_edition(config, words, accumulate)}
+        sides = on_the_same_batches(config, texts, options.peers)
+        sides["2022"] = previous_edition(config, words, accumulate)
         row = about | {"preset": preset, "data": portable(options.data), "quick": options.quick}
         row |= result(measure(sides, options.rounds, options.seconds))
         row |= {"rounds": options.rounds, "seconds": round(time.perf_counter() - start, 1)}

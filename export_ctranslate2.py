@@ -1,0 +1,93 @@
+"""Convert a trained model to CTranslate2 (https://opennmt.net/CTranslate2), which runs it in C++, with int8 if wanted.
+
+The command `export` of the_annotated_transformer.py calls this. It needs the package `ctranslate2`, and only it does.
+"""
+
+import shutil
+from pathlib import Path
+
+import torch
+from ctranslate2.specs import LayerSpec, TransformerSpec
+from torch import Tensor, nn
+
+from the_annotated_transformer import Translator, positional_encoding
+
+LONGEST = 2048  # positions: CTranslate2 reads them from a table
+
+
+def numbers(tensor: Tensor):
+    """A tensor as the float32 array that a specification takes."""
+    return tensor.detach().cpu().float().contiguous().numpy()
+
+
+def fill_linear(spec: LayerSpec, *layers: nn.Linear) -> None:
+    """One linear layer, or several that read the same input, stacked."""
+    spec.weight = numbers(torch.cat([layer.weight for layer in layers]))
+    if layers[0].bias is not None:
+        spec.bias = numbers(torch.cat([layer.bias for layer in layers]))
+
+
+def fill_norm(spec: LayerSpec, norm: nn.LayerNorm) -> None:
+    """The gain and bias of a LayerNorm."""
+    spec.gamma, spec.beta = numbers(norm.weight), numbers(norm.bias)
+
+
+def fill_embeddings(spec: LayerSpec, embeddings: LayerSpec, embed: nn.Module) -> None:
+    """The embedding matrix of one side, and the positions that are added to it."""
+    table = embed.embeddings.table.weight
+    embeddings.weight = numbers(table)
+    spec.position_encodings.encodings = numbers(positional_encoding(LONGEST, table.size(1)))
+
+
+def fill_layer(spec: LayerSpec, layer: nn.Module) -> None:
+    """The sublayers of an encoder or decoder layer, each with its norm."""
+    own, ffn = layer.self_attn, layer.feed_forward
+    fill_linear(spec.self_attention.linear[0], own.W_q, own.W_k, own.W_v)
+    fill_linear(spec.self_attention.linear[1], own.W_o)
+    specs = [spec.self_attention, spec.ffn]
+    if hasattr(layer, "src_attn"):
+        cross = layer.src_attn
+        fill_linear(spec.attention.linear[0], cross.W_q)
+        fill_linear(spec.attention.linear[1], cross.W_k, cross.W_v)
+        fill_linear(spec.attention.linear[2], cross.W_o)
+        specs.insert(1, spec.attention)
+    fill_linear(spec.ffn.linear_0, ffn.W_1)
+    fill_linear(spec.ffn.linear_1, ffn.W_2)
+    for part, sublayer in zip(specs, layer.sublayer, strict=True):
+        fill_norm(part.layer_norm, sublayer.norm)
+
+
+def specification(translator: Translator) -> TransformerSpec:
+    """The whole model as CTranslate2 describes one; it will add </s> to each source itself."""
+    model, tokenizer = translator.model, translator.tokenizer
+    first = model.encoder.layers[0]
+    pre_norm = first.sublayer[0].pre
+    spec = TransformerSpec.from_config(len(model.encoder.layers), first.self_attn.h, pre_norm=pre_norm)
+    fill_embeddings(spec.encoder, spec.encoder.embeddings[0], model.src_embed)
+    fill_embeddings(spec.decoder, spec.decoder.embeddings, model.tgt_embed)
+    for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
+        for layer_spec, layer in zip(side.layer, stack.layers, strict=True):
+            fill_layer(layer_spec, layer)
+        if pre_norm:
+            fill_norm(side.layer_norm, stack.norm)
+    fill_linear(spec.decoder.projection, model.generator.proj)
+    tokens = tokenizer.tokens(range(len(tokenizer)))
+    spec.register_source_vocabulary(tokens)
+    spec.register_target_vocabulary(tokens)
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = first.sublayer[0].norm.eps
+    return spec
+
+
+def write_model(translator: Translator, out: Path, quantization: str | None = None) -> None:
+    """Write the folder `out`: CTranslate2's model.bin, config and vocabulary, and our tokenizer.json beside them.
+
+    quantization: int8, float16 or another type that CTranslate2 knows; None keeps float32.
+    Raises ValueError for an unknown type, FileExistsError where `out` is there already.
+    """
+    spec = specification(translator)
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    out.mkdir(parents=True)
+    spec.save(str(out))
+    shutil.copy(translator.path / "tokenizer.json", out)

@@ -1,0 +1,49 @@
+"""Export: the other program's translations are ours, symbol by symbol."""
+
+from pathlib import Path
+
+import ctranslate2
+import pytest
+import torch
+
+import the_annotated_transformer as tat
+
+SETTINGS = ["--steps", "60", "--N", "2", "--d-model", "32", "--d-ff", "48", "--h", "2", "--bpe", "300"]
+
+
+@pytest.fixture(scope="module", params=["pre", "post"])
+def run(request, tmp_path_factory) -> Path:
+    """A run of a small model that has learnt a little."""
+    run = tmp_path_factory.mktemp("runs") / request.param
+    arguments = ["train", "--data", "captions", "--run", str(run), "--norm", request.param, "--factor", "2"]
+    assert tat.main([*arguments, *SETTINGS, "--warmup", "30"]) == 0
+    return run
+
+
+def test_ctranslate2_finds_the_same_symbols(run, tmp_path):
+    """Catches every weight in a wrong place, other positions, another epsilon, a missing </s>."""
+    assert tat.main(["export", "--model", str(run), "--out", str(tmp_path / "served")]) == 0
+    theirs = ctranslate2.Translator(str(tmp_path / "served"), compute_type="float32")
+    translator = tat.load_translator(run)
+    vocabulary = translator.tokenizer.vocabulary
+    different = []
+    for german, _ in tat.load_pairs("captions", "test")[:60]:
+        src = torch.tensor([[*translator.tokenizer.encode(german, "de"), tat.EOS]])
+        ours = tat.greedy_decode(translator.model, src, tat.source_mask(src), max_len=25)[0, 1:].tolist()
+        found = theirs.translate_batch([vocabulary.encode(german).tokens], beam_size=1, max_decoding_length=24)
+        other = [vocabulary.token_to_id(token) for token in found[0].hypotheses[0]]
+        different += [] if ours in (other, [*other, tat.EOS]) else [(german, ours, other)]
+        assert len(other) > 3
+    assert not different
+
+
+def test_what_cannot_be_exported_is_said_in_one_line(run, tmp_path, capsys):
+    for arguments, message in (
+        (["--out", str(run)], "exists already"),
+        (["--out", str(tmp_path / "x"), "--quantization", "int3"], "int3"),
+        (["--out", str(tmp_path / "x"), "--to", "fax"], "fax"),
+    ):
+        assert tat.main(["export", "--model", str(run), *arguments]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("error: ") and error.count("\n") == 1 and message in error, error
+    assert not (tmp_path / "x").exists()
