@@ -3,6 +3,7 @@ PYTHON ?= python3
 DOC := the_annotated_transformer
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH := .venv-bench
 READY := $(VENV)/ready
 KATEX := blog/node_modules/ready
 .DEFAULT_GOAL := help
@@ -49,8 +50,18 @@ format: $(READY) ## format the code
 train: $(READY) ## train the tiny model on Multi30k for 30 minutes in runs/tiny
 	$(BIN)/python $(DOC).py train --data multi30k --preset tiny --run runs/tiny --minutes 30
 
-bench: $(READY) ## measure the speed of training against the 2022 edition's way
-	$(BIN)/python benchmarks/training_speed.py
+$(BENCH)/ready: requirements.txt requirements-bench.txt
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-bench.txt
+	@touch $@
+
+runs/tiny/model.safetensors:
+	$(MAKE) train
+
+bench: $(BENCH)/ready runs/tiny/model.safetensors ## measure speed and memory beside the 2022 edition's way and other libraries
+	$(BENCH)/bin/python benchmarks/training_speed.py --data multi30k --peers
+	$(BENCH)/bin/python benchmarks/decoding_speed.py --data multi30k --model runs/tiny
+	$(BENCH)/bin/python benchmarks/scale.py
 
 clean: ## remove what was built; runs/ stays
-	rm -rf build $(VENV) blog/node_modules
+	rm -rf build $(VENV) $(BENCH) blog/node_modules

@@ -798,9 +798,7 @@ class MultiHeadedAttention(nn.Module):
         """Queries (B, T, h * d_k), keys (B, S, h * d_k) and values (B, S, h * d_v) of all heads side by side."""
         if query is key is value:
             return joined(query, self.W_q, self.W_k, self.W_v)
-        return (self.W_q(query), *joined(key, self.W_k, self.W_v)) if key is value else (
-            self.W_q(query), self.W_k(key), self.W_v(value)
-        )  # fmt: skip
+        return self.W_q(query), self.W_k(key), self.W_v(value)
 
 
 # %% [markdown]
@@ -2889,6 +2887,10 @@ def write_store(
     return store
 
 
+# %% [markdown]
+# > A few hundred pairs, to see that what goes in comes out:
+
+
 # %%
 @example
 def example_store() -> None:
@@ -3660,7 +3662,7 @@ def example_cross_heads() -> alt.VConcatChart:
 # > | 10 | dropout 0.25 and 0.3 in `tiny` and `small` | little data | not measured here |
 # > | 11 | a batch's size is the padded length of its longer side | it bounds memory and work | none on results |
 # > | 12 | greedy search | the paper has beam search with beam 4 and length penalty 0.6 | not measured here |
-# > | 13 | fused attention, chunked loss, 16-bit dropout decisions, key/value cache | speed | the same numbers; for dropout the same distribution, its rate rounded to 1/65536 |
+# > | 13 | fused attention, joined projections, chunked loss, 16-bit dropout decisions, key/value cache, sentences that leave the batch when they end | speed | the same numbers; for dropout the same distribution, its rate rounded to 1/65536 |
 # > | 14 | `make_model` ties no matrices unless asked; the presets tie all three | two vocabularies may differ; code for the earlier editions | parameters, shown in Part 1 |
 # > | 15 | every update draws its dropout from `seed` and its number | a resumed run equals an uninterrupted one | none |
 

@@ -37,6 +37,8 @@ from the_annotated_transformer import (
     positional_encoding,
     rate,
     smoothed_loss,
+    source_mask,
+    subsequent_mask,
 )
 
 LENGTH = 72  # positions of every source and every target
@@ -168,15 +170,34 @@ class Model(nn.Module):
         """Ids (B, T) of the source (side 0) or the target (side 1) to vectors (B, T, d_model)."""
         return self.dropout(self.embeddings[side](ids) + self.positions[: ids.size(1)])
 
+    def encode(self, src: Tensor, mask: Tensor) -> Tensor:
+        """Sources (B, S) to memory (B, S, d_model)."""
+        memory = self.embed(0, src)
+        for layer in self.encoder:
+            memory = layer(memory, mask)
+        return self.norms[0](memory)
+
+    def decode(self, memory: Tensor, src_mask: Tensor, tgt: Tensor, tgt_mask: Tensor) -> Tensor:
+        """Targets (B, T) to vectors (B, T, d_model)."""
+        x = self.embed(1, tgt)
+        for layer in self.decoder:
+            x = layer(x, tgt_mask, memory, src_mask)
+        return self.norms[1](x)
+
     def forward(self, batch: Batch) -> Tensor:
         """Log-probabilities (B, T, V) at every position, padding too."""
-        memory, x = self.embed(0, batch.src), self.embed(1, batch.tgt)
-        for layer in self.encoder:
-            memory = layer(memory, batch.src_mask)
-        memory = self.norms[0](memory)
-        for layer in self.decoder:
-            x = layer(x, batch.tgt_mask, memory, batch.src_mask)
-        return self.output(self.norms[1](x)).log_softmax(-1)
+        memory = self.encode(batch.src, batch.src_mask)
+        return self.output(self.decode(memory, batch.src_mask, batch.tgt, batch.tgt_mask)).log_softmax(-1)
+
+
+def greedy(model: Model, src: Tensor) -> Tensor:
+    """The loop of that edition for one sentence, src (1, LENGTH): the whole prefix at each step, no end but LENGTH."""
+    memory, mask = model.encode(src, source_mask(src)), source_mask(src)
+    ys = torch.full((1, 1), BOS)
+    for _ in range(LENGTH - 1):
+        x = model.decode(memory, mask, ys, subsequent_mask(ys.size(1)))
+        ys = torch.cat((ys, model.output(x[:, -1]).log_softmax(-1).argmax(-1, keepdim=True)), dim=1)
+    return ys
 
 
 class DenseSmoothing(nn.Module):

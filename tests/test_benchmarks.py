@@ -39,8 +39,35 @@ def test_the_speed_benchmark_writes_a_row_without_paths_of_the_machine(tmp_path)
     assert str(tmp_path) not in text
 
 
+def benchmark(name: str, out: Path, *arguments: str | Path) -> dict:
+    """The row that a benchmark writes."""
+    command = [sys.executable, f"benchmarks/{name}.py", "--out", str(out), *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(out.read_text(encoding="utf-8"))
+
+
+def test_the_benchmark_of_decoding_measures_every_side_that_is_installed(tmp_path):
+    sizes = ["--N", "1", "--d-model", "16", "--d-ff", "16", "--h", "1", "--bpe", "100"]
+    assert tat.main(["train", "--data", "captions", "--run", str(tmp_path / "run"), "--steps", "1", *sizes]) == 0
+    settings = ["--data", "captions", "--split", "test", "--rounds", "1", "--model", tmp_path / "run"]
+    row = benchmark("decoding_speed", tmp_path / "rows.jsonl", *settings)
+    speeds = row["sentences_per_second"]
+    assert {"this", "2022", "CTranslate2"} <= speeds["split"].keys() and {"this", "CTranslate2"} <= speeds[
+        "steps"
+    ].keys()
+    assert all(speed > 0 for task in speeds.values() for speed in task.values())
+    assert str(tmp_path) not in json.dumps(row)
+
+
+def test_the_benchmark_of_scale_measures_both_sizes(tmp_path):
+    row = benchmark("scale", tmp_path / "rows.jsonl", "--pairs", "2000", "--updates", "2")
+    small, other = row["pairs"]["29000"], row["pairs"]["2000"]
+    assert small["store_mb"] >= other["store_mb"] and small["resident_mb"] > 100 and other["first_update_seconds"] > 0
+
+
 def test_saved_rows_say_where_they_come_from():
-    for name in ("training_speed", "quality"):
+    for name in (path.stem for path in RESULTS.glob("*.jsonl")):
         for row in rows(name):
             assert row["command"].startswith(("python ", "torchrun ")) and re.fullmatch(r"[0-9a-f]{7,}", row["commit"])
             assert row["machine"]["cores"] and row["date"]
@@ -60,10 +87,15 @@ def test_the_readme_quotes_saved_rows():
     speed = [
         [
             f"`{r['preset']}`",
-            *(f"{r['tokens_per_second'][e]['median']:,.0f}" for e in ("this", "2022")),
+            *(f"{found['median']:,.0f}" for found in r["tokens_per_second"].values()),
             f"{r['ratio']:.1f}",
         ]
         for r in rows("training_speed")
+    ]
+    speed += [
+        [f"`{r['preset']}`", task, *(f"{found:,.0f}" for side, found in r["sentences_per_second"][task].items())]
+        for r in rows("decoding_speed")
+        for task in ("split", "steps")
     ]
     assert len(quoted) >= 4
     for line in quoted:

@@ -1,0 +1,204 @@
+"""Sentences per second of greedy translation: this edition, the 2022 edition's loop, Hugging Face, CTranslate2.
+
+    python benchmarks/decoding_speed.py --model RUN [--data SOURCE] [--split NAME] [--rounds R] [--out FILE.jsonl]
+
+Two tasks, with the weights of RUN where a side can take them:
+
+- `split`: the sentences of a split, each to its own end, at most 50 symbols longer than its source, 64 at a time. The
+  2022 edition's loop (see `edition_2022.py`; random weights of the same sizes) takes one sentence at a time, runs the
+  whole prefix at every step and never stops before 72 symbols; it gets the first few sentences only.
+- `steps`: 64 random sources of 15 symbols, exactly 15 steps each; Hugging Face's MarianMTModel has random weights.
+
+Every side runs in a process of its own, so that no library's threads disturb another's, and the sides take turns round
+by round. A figure is the median of the rounds. CTranslate2 has the weights that `export` writes. A side whose package is
+missing (requirements-bench.txt) is left out, with a notice.
+"""
+
+import argparse
+import json
+import os
+import random
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import edition_2022, peers
+from benchmarks.rows import RESULTS, append, origin, portable
+from the_annotated_transformer import (
+    BOS,
+    EOS,
+    Config,
+    Translator,
+    greedy_decode,
+    load_pairs,
+    load_translator,
+    read_json,
+    source_mask,
+    translate_lines,
+)
+
+SIDES = ("this", "2022", "Hugging Face", "CTranslate2", "CTranslate2 int8")
+BATCH, STEPS, FEW = 64, 15, 8
+
+
+def random_sources(vocab: int) -> list[list[int]]:
+    """The sources of the task `steps`: the last symbol ends the sentence."""
+    draw = random.Random(0)
+    return [[draw.randrange(4, vocab) for _ in range(STEPS - 1)] + [EOS] for _ in range(BATCH)]
+
+
+def this_edition(translator: Translator, lines: list[str]) -> dict[str, Callable[[], int]]:
+    """What this edition does for each task; each call returns the number of sentences."""
+    src = torch.tensor(random_sources(len(translator.tokenizer)))
+
+    def steps() -> int:
+        return len(greedy_decode(translator.model, src, source_mask(src), STEPS + 1, end_symbol=None))
+
+    return {"split": lambda: len(translate_lines(translator, lines, BATCH)), "steps": steps}
+
+
+def edition_of_2022(translator: Translator, lines: list[str], config: Config) -> dict[str, Callable[[], int]]:
+    """The 2022 edition's loop over the first sentences."""
+    vocab = len(translator.tokenizer)
+    model = edition_2022.Model(vocab, vocab, config.N, config.d_model, config.d_ff, config.h).eval()
+    sources = [translator.tokenizer.encode(line, translator.languages[0])[:70] for line in lines[:FEW]]
+
+    @torch.no_grad()
+    def split() -> int:
+        for ids in sources:
+            src = edition_2022.fixed_batch([edition_2022.Pair([BOS, *ids, EOS], [BOS, EOS])]).src
+            edition_2022.greedy(model, src)
+        return len(sources)
+
+    return {"split": split}
+
+
+def hugging_face(translator: Translator, config: Config) -> dict[str, Callable[[], int]]:
+    """MarianMTModel's own `generate`, greedy."""
+    model = peers.marian(config, len(translator.tokenizer)).eval()
+    src = torch.tensor(random_sources(len(translator.tokenizer)))
+    length = {"min_new_tokens": STEPS, "max_new_tokens": STEPS}
+
+    def steps() -> int:
+        return len(model.generate(src, attention_mask=torch.ones_like(src), num_beams=1, do_sample=False, **length))
+
+    return {"steps": steps}
+
+
+def ctranslate2(translator: Translator, lines: list[str], kind: str) -> dict[str, float]:
+    """The speeds of CTranslate2 with our weights, measured by a program that does not load PyTorch."""
+    import ctranslate2  # noqa: F401  missing: said here
+
+    from export_ctranslate2 import write_model
+
+    tokens = translator.tokenizer.tokens
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(translator, Path(folder, "model"))
+        sources = [tokens(row[:-1]) for row in random_sources(len(translator.tokenizer))]
+        task = {"folder": f"{folder}/model", "kind": kind, "threads": torch.get_num_threads(), "batch": BATCH}
+        task |= {"lines": lines, "sources": sources, "steps": STEPS}
+        program = [sys.executable, Path(__file__).with_name("decoding_ctranslate2.py")]
+        done = subprocess.run(program, input=json.dumps(task), capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def speed(task: str, work: Callable[[], int]) -> float:
+    """Sentences per second: one call for a split, five for the short task after one to warm up."""
+    calls = 5 if task == "steps" else 1
+    if task == "steps":
+        work()
+    start = time.perf_counter()
+    return sum(work() for _ in range(calls)) / (time.perf_counter() - start)
+
+
+def measure_side(side: str, model: Path, data: str, split: str) -> dict[str, float]:
+    """Sentences per second of one side for each task that it has."""
+    translator = load_translator(model)
+    lines = [source for source, _ in load_pairs(data, split, *translator.languages)]
+    if side.startswith("CTranslate2"):
+        return ctranslate2(translator, lines, side.partition(" ")[2] or "float32")
+    config = Config(**read_json(model / "config.json")["settings"])
+    if side == "this":
+        tasks = this_edition(translator, lines)
+    else:
+        tasks = (
+            hugging_face(translator, config) if side == "Hugging Face" else edition_of_2022(translator, lines, config)
+        )
+    return {task: speed(task, work) for task, work in tasks.items()}
+
+
+def in_a_process(side: str, options: argparse.Namespace) -> dict[str, float]:
+    """`measure_side` in a new process; nothing where the side's package is missing."""
+    arguments = ["--model", options.model, "--data", options.data, "--split", options.split, "--side", side]
+    done = subprocess.run([sys.executable, __file__, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode and "No module named" in done.stderr:
+        print(f"NOTICE: {side} is left out: {done.stderr.splitlines()[-1]}", file=sys.stderr)
+        return {}
+    if done.returncode:
+        raise ValueError(f"{side}: {done.stderr.strip().removeprefix('error: ')}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def result(rounds: list[dict[str, dict[str, float]]]) -> dict[str, dict]:
+    """Medians of the rounds, and by how much this edition is faster: below 1, slower."""
+    speeds = {
+        task: {
+            side: round(statistics.median(found[side][task] for found in rounds), 1)
+            for side in SIDES
+            if task in rounds[0][side]
+        }
+        for task in ("split", "steps")
+    }
+    ratios = {
+        task: {side: round(found["this"] / speed, 2) for side, speed in found.items() if side != "this"}
+        for task, found in speeds.items()
+    }
+    return {"sentences_per_second": speeds, "ratio": ratios}
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--model", type=Path, required=True, help="the folder of a run")
+    parser.add_argument("--data", default="multi30k", help="multi30k, captions or a folder")
+    parser.add_argument("--split", default="test_2016_flickr")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, default=RESULTS / "decoding_speed.jsonl")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the benchmark; returns the exit status."""
+    options = parse(arguments)
+    command = shlex.join(["python", "benchmarks/decoding_speed.py", *map(portable, arguments)])
+    try:
+        if options.side:
+            print(json.dumps(measure_side(options.side, options.model, options.data, options.split)))
+            return 0
+        about = origin(command) | {"data": portable(options.data), "split": options.split, "rounds": options.rounds}
+        about |= {"preset": read_json(options.model / "config.json").get("preset"), "batch": BATCH}
+        rounds = [{side: in_a_process(side, options) for side in SIDES} for _ in range(options.rounds)]
+    except (ValueError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    row = about | result(rounds)
+    for task, speeds in row["sentences_per_second"].items():
+        for side, speed in speeds.items():
+            print(f"{task:<8}{side:<18}{speed:>9,.1f} sentences/s  {row['ratio'][task].get(side, '')}")
+    append(options.out, row)
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    sys.exit(main(sys.argv[1:]))
