@@ -3255,6 +3255,7 @@ def prepare_run(run: Path, config: Config, about: dict[str, str]) -> Tokenizer:
     if processes()[0] == 0:
         if (run / "config.json").exists():
             check_same_run(run, about | asdict(config))
+            write_tokens(run, about, read_tokenizer(run / "tokenizer.json"))
         else:
             start_run(run, config, about)
     if dist.is_initialized():
@@ -3282,6 +3283,18 @@ def check_same_run(run: Path, wanted: dict[str, Any]) -> None:
 
 
 # %%
+def write_tokens(run: Path, about: dict[str, str], tokenizer: Tokenizer) -> int:
+    """Write the token stores of a run where they are missing; returns the length of the longest sentence."""
+    longest, languages = 0, (about["src"], about["tgt"])
+    for split in ("train", "val"):
+        store = TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer))
+        if not store.path.with_suffix(".starts").exists():
+            write_store(store.path, FullPairs(about["data"], split, *languages), tokenizer, languages)
+        longest = max(longest, store.lengths().max())
+    return longest
+
+
+# %%
 def start_run(run: Path, config: Config, about: dict[str, str]) -> None:
     """Write the tokenizer, the tokens and the configuration of a new run; raises ValueError if they do not fit."""
     for name in ("model.safetensors", "log.jsonl", "checkpoints"):
@@ -3293,13 +3306,12 @@ def start_run(run: Path, config: Config, about: dict[str, str]) -> None:
         pass  # read once, so that a damaged line shows now
     tokenizer = learn_bpe(texts["train"], config.bpe) if config.bpe else learn_words(texts["train"], languages)
     existed = run.exists()
-    run.mkdir(parents=True, exist_ok=True)
-    longest = 0
-    for split in texts:
-        store = write_store(run / "tokens" / f"{split}.ids", texts[split], tokenizer, languages)
-        longest = max(longest, store.lengths().max())
+    for old in (run / "tokens").glob("*.starts"):
+        old.unlink()  # a start that was interrupted: its numbers belong to another vocabulary
+    longest = write_tokens(run, about, tokenizer)
     if longest > config.tokens_per_batch:
-        shutil.rmtree(run / "tokens" if existed else run)
+        if not existed:
+            shutil.rmtree(run)
         raise ValueError(
             f"--tokens-per-batch is {config.tokens_per_batch}, but the longest sentence has {longest} tokens"
         )

@@ -370,3 +370,24 @@ def test_a_run_goes_on_without_its_data(tmp_path, capsys):
     data.rename(tmp_path / "elsewhere")
     assert tat.main([*arguments.split(), "--steps", "4"]) == 0
     assert "4 updates" in capsys.readouterr().out
+
+
+def test_lost_tokens_are_made_again(tmp_path):
+    arguments = f"train --data captions --run {tmp_path / 'r'} --bpe 50 --N 1 --d-model 8 --d-ff 8 --h 1"
+    assert tat.main([*arguments.split(), "--steps", "1"]) == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "r" / "tokens").iterdir()}
+    shutil.rmtree(tmp_path / "r" / "tokens")
+    assert tat.main([*arguments.split(), "--steps", "1"]) == 0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "r" / "tokens").iterdir()} == before
+
+
+def test_tokens_of_a_start_that_was_interrupted_are_replaced(tmp_path):
+    """Catches numbers of an older vocabulary that a new one would read as other words."""
+    tokens = tmp_path / "r" / "tokens"
+    tokens.mkdir(parents=True)
+    for split in ("train", "val"):
+        (tokens / f"{split}.ids").write_bytes(bytes(8))
+        (tokens / f"{split}.starts").write_bytes(bytes(24))
+    arguments = f"train --data captions --run {tmp_path / 'r'} --bpe 50 --N 1 --d-model 8 --d-ff 8 --h 1 --steps 1"
+    assert tat.main(arguments.split()) == 0
+    assert len(tat.TokenStore(tokens / "train.ids", 100)) == 20_000
