@@ -93,7 +93,7 @@ def test_the_readme_quotes_saved_rows():
         for r in rows("training_speed")
     ]
     speed += [
-        [f"`{r['preset']}`", task, *(f"{found:,.0f}" for side, found in r["sentences_per_second"][task].items())]
+        [f"`{r['preset']}`", task, *(f"{found:,.1f}" for side, found in r["sentences_per_second"][task].items())]
         for r in rows("decoding_speed")
         for task in ("split", "steps")
     ]
