@@ -1,6 +1,6 @@
 """Sentences per second of greedy translation: this edition, the 2022 edition's loop, Hugging Face, CTranslate2.
 
-    python benchmarks/decoding_speed.py --model RUN [--data SOURCE] [--split NAME] [--rounds R] [--out FILE.jsonl]
+    python benchmarks/decoding_speed.py --model RUN [--data SOURCE] [--split NAME] [--sentences N] [--rounds R] [--out FILE]
 
 Two tasks, with the weights of RUN where a side can take them:
 
@@ -120,10 +120,11 @@ def speed(task: str, work: Callable[[], int]) -> float:
     return sum(work() for _ in range(calls)) / (time.perf_counter() - start)
 
 
-def measure_side(side: str, model: Path, data: str, split: str) -> dict[str, float]:
+def measure_side(side: str, options: argparse.Namespace) -> dict[str, float]:
     """Sentences per second of one side for each task that it has."""
-    translator = load_translator(model)
-    lines = [source for source, _ in load_pairs(data, split, *translator.languages)]
+    model, translator = options.model, load_translator(options.model)
+    pairs = load_pairs(options.data, options.split, *translator.languages)
+    lines = [source for source, _ in pairs[: options.sentences]]
     if side.startswith("CTranslate2"):
         return ctranslate2(translator, lines, side.partition(" ")[2] or "float32")
     config = Config(**read_json(model / "config.json")["settings"])
@@ -139,6 +140,7 @@ def measure_side(side: str, model: Path, data: str, split: str) -> dict[str, flo
 def in_a_process(side: str, options: argparse.Namespace) -> dict[str, float]:
     """`measure_side` in a new process; nothing where the side's package is missing."""
     arguments = ["--model", options.model, "--data", options.data, "--split", options.split, "--side", side]
+    arguments += ["--sentences", options.sentences] if options.sentences else []
     done = subprocess.run([sys.executable, __file__, *map(str, arguments)], capture_output=True, text=True)
     if done.returncode and "No module named" in done.stderr:
         print(f"NOTICE: {side} is left out: {done.stderr.splitlines()[-1]}", file=sys.stderr)
@@ -171,6 +173,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--model", type=Path, required=True, help="the folder of a run")
     parser.add_argument("--data", default="multi30k", help="multi30k, captions or a folder")
     parser.add_argument("--split", default="test_2016_flickr")
+    parser.add_argument("--sentences", type=int, help="only the first so many")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=RESULTS / "decoding_speed.jsonl")
@@ -183,7 +186,7 @@ def main(arguments: list[str]) -> int:
     command = shlex.join(["python", "benchmarks/decoding_speed.py", *map(portable, arguments)])
     try:
         if options.side:
-            print(json.dumps(measure_side(options.side, options.model, options.data, options.split)))
+            print(json.dumps(measure_side(options.side, options)))
             return 0
         about = origin(command) | {"data": portable(options.data), "split": options.split, "rounds": options.rounds}
         about |= {"preset": read_json(options.model / "config.json").get("preset"), "batch": BATCH}

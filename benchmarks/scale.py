@@ -1,11 +1,11 @@
 """Memory and waiting time of training on a large corpus beside a small one, in one run.
 
-    python benchmarks/scale.py [--pairs 5000000] [--updates 1000] [--out FILE.jsonl]
+    python benchmarks/scale.py [--pairs 29000,5000000] [--updates 1000] [--out FILE.jsonl]
 
 Writes a synthetic corpus (pairs put together from halves of captions), trains one update on it, which makes the
 vocabulary and the token store, and then goes on in a new process, as `train` does. Of the new process it reports the
-seconds from its start to its first update and its resident memory after the last. The same for 29,000 pairs, the size
-of Multi30k. The model is as small as can be, so that the memory is that of the data.
+seconds from its start to its first update and its resident memory after the last. 29,000 pairs are the size of
+Multi30k. The model is as small as can be, so that the memory is that of the data.
 """
 
 import argparse
@@ -25,7 +25,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import the_annotated_transformer as tat
 from benchmarks.rows import RESULTS, append, origin, portable
 
-SMALL = 29_000
 MODEL = {"N": "1", "d_model": "16", "d_ff": "16", "h": "1", "bpe": "2000", "ema": "0"}
 
 
@@ -83,7 +82,7 @@ def measure(pairs: int, updates: int) -> dict[str, float]:
 def main(arguments: list[str]) -> None:
     """Run the benchmark and append its row."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--pairs", type=int, default=5_000_000)
+    parser.add_argument("--pairs", default="29000,5000000", help="sizes of the corpora")
     parser.add_argument("--updates", type=int, default=1000)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=RESULTS / "scale.jsonl")
@@ -94,7 +93,7 @@ def main(arguments: list[str]) -> None:
     row = origin(shlex.join(["python", "benchmarks/scale.py", *map(portable, arguments)])) | {
         "updates": options.updates
     }
-    row |= {"pairs": {str(n): measure(n, options.updates) for n in (SMALL, options.pairs)}}
+    row |= {"pairs": {str(n): measure(n, options.updates) for n in map(int, options.pairs.split(","))}}
     print(json.dumps(row["pairs"], indent=1))
     append(options.out, row)
 

@@ -42,7 +42,8 @@ def test_the_speed_benchmark_writes_a_row_without_paths_of_the_machine(tmp_path)
 def benchmark(name: str, out: Path, *arguments: str | Path) -> dict:
     """The row that a benchmark writes."""
     command = [sys.executable, f"benchmarks/{name}.py", "--out", str(out), *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=one_thread, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(out.read_text(encoding="utf-8"))
 
@@ -50,7 +51,18 @@ def benchmark(name: str, out: Path, *arguments: str | Path) -> dict:
 def test_the_benchmark_of_decoding_measures_every_side_that_is_installed(tmp_path):
     sizes = ["--N", "1", "--d-model", "16", "--d-ff", "16", "--h", "1", "--bpe", "100"]
     assert tat.main(["train", "--data", "captions", "--run", str(tmp_path / "run"), "--steps", "1", *sizes]) == 0
-    settings = ["--data", "captions", "--split", "test", "--rounds", "1", "--model", tmp_path / "run"]
+    settings = [
+        "--data",
+        "captions",
+        "--split",
+        "test",
+        "--sentences",
+        "2",
+        "--rounds",
+        "1",
+        "--model",
+        tmp_path / "run",
+    ]
     row = benchmark("decoding_speed", tmp_path / "rows.jsonl", *settings)
     speeds = row["sentences_per_second"]
     assert {"this", "2022", "CTranslate2"} <= speeds["split"].keys() and {"this", "CTranslate2"} <= speeds[
@@ -60,10 +72,9 @@ def test_the_benchmark_of_decoding_measures_every_side_that_is_installed(tmp_pat
     assert str(tmp_path) not in json.dumps(row)
 
 
-def test_the_benchmark_of_scale_measures_both_sizes(tmp_path):
-    row = benchmark("scale", tmp_path / "rows.jsonl", "--pairs", "2000", "--updates", "2")
-    small, other = row["pairs"]["29000"], row["pairs"]["2000"]
-    assert small["store_mb"] >= other["store_mb"] and small["resident_mb"] > 100 and other["first_update_seconds"] > 0
+def test_the_benchmark_of_scale_measures_every_size(tmp_path):
+    found = benchmark("scale", tmp_path / "rows.jsonl", "--pairs", "3000", "--updates", "2")["pairs"]["3000"]
+    assert found["resident_mb"] > 100 and 0 < found["first_update_seconds"] < found["seconds"]
 
 
 def test_saved_rows_say_where_they_come_from():
