@@ -335,8 +335,8 @@ class Transformer(nn.Module):
 #
 # > Which form where? Training needs *logits*: the loss applies its own, numerically safe log-softmax. Search adds up
 # > *log-probabilities*. Plain probabilities are for people. (For a few vectors at a time, as in search, the product is
-# > taken the other way round: on a CPU the library multiplies a tall matrix by a narrow one nearly twice as fast as a
-# > flat one by a wide one.)
+# > taken the other way round: on the CPUs we tried, a tall matrix times a narrow one is faster than a flat one times
+# > a wide one.)
 
 
 # %%
@@ -745,7 +745,7 @@ def example_masked_row() -> None:
 # >
 # > The class computes Equation (1) with PyTorch's fused kernel, which never stores the weights. When weights are
 # > wanted for a picture, it takes the plain function. And where queries, keys and values come from the same vectors,
-# > it puts the three matrices side by side for one multiplication: a small model then trains a few per cent faster.
+# > it puts the three matrices side by side for one multiplication, which is faster than three.
 
 
 # %%
@@ -2839,7 +2839,7 @@ def load_checkpoint(run: Path, trainer: Trainer) -> Progress:
 # > run turns its text into numbers once and keeps them in two files: all ids one after the other, and where each
 # > sentence starts. Later only what a batch needs is read. The files are *mapped*: they look like arrays, and the
 # > operating system fetches the pages that are touched. It counts those pages as the program's memory until the
-# > mapping is closed, so each batch maps anew, which takes microseconds.
+# > mapping is closed, so each batch maps anew.
 
 
 # %%
@@ -2972,7 +2972,7 @@ def validation_loss(trainer: Trainer, pairs: list[Pair]) -> float:
 # > The loop goes through the batches of each epoch, from where the run stopped. Now and then it measures the loss on
 # > the validation set and saves its state; both count as training time. It ends after so many minutes, epochs or
 # > updates. PyTorch's `DataLoader` reads the batches from the store, with `--workers 2` in two processes that work
-# > ahead, so that a GPU need not wait; on a CPU reading takes less than a hundredth of an update.
+# > ahead, so that a GPU need not wait.
 
 
 # %%
