@@ -76,6 +76,7 @@ import zlib
 from array import array
 from collections import Counter, namedtuple
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -198,6 +199,8 @@ class Config:
     factor: float = 1.0  # scales the learning rate of Equation (3)
     warmup: int = 4000  # updates over which the rate rises (5.3)
     smoothing: float = 0.1  # eps_ls (5.4)
+    r_drop: float = 0.0  # weight of the agreement of two passes with different dropout; 0: one pass
+    bpe_dropout: float = 0.0  # share of merges that are skipped at random while training; 0: none
     inner_dropout: float = 0.0  # on attention weights and inside the feed-forward: the authors' code, not their text
     clip: float = 1.0  # largest norm of an update's gradient; 0: no limit
     ema: float = 0.0  # moving average of the weights; 0: none
@@ -959,9 +962,10 @@ class PositionalEncoding(nn.Module):
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """x (B, T, d_model) holds positions start to start + T - 1."""
         end = start + x.size(1)
-        if end > len(self.table):
-            self.table = positional_encoding(2 * end, x.size(-1)).to(self.table)
-        return self.dropout(x + self.table[start:end].to(x.dtype))
+        table = self.table
+        if end > len(table):
+            table = self.table = positional_encoding(2 * end, x.size(-1)).to(table)
+        return self.dropout(x + table[start:end].to(x.dtype))
 
 
 # %%
@@ -1585,28 +1589,41 @@ def example_overconfidence() -> alt.Chart:
 
 
 # %%
+def smoothed_gradient(scores: Tensor, target: Tensor, eps: float = 0.1, pad: int = PAD) -> tuple[Tensor, Tensor]:
+    """The smoothed loss, summed over targets, and its gradient p - q, written over the scores (Section 5.4).
+
+    scores (..., n, V); target (n), without padding.
+    """
+    y, spread = target.unsqueeze(-1).expand(*scores.shape[:-1], 1), eps / (scores.size(-1) - 1)
+    scores -= scores.amax(-1, keepdim=True)  # a shift of all scores changes nothing, and keeps exp in range
+    right, uniform = scores.gather(-1, y), scores.sum(-1, keepdim=True) - scores[..., pad : pad + 1]
+    z = scores.exp_().sum(-1, keepdim=True)
+    loss = (z.log() - (1 - eps) * right - spread * uniform).sum()
+    grad = scores.div_(z).sub_(spread)  # p - q, except for two columns
+    grad[..., pad] += spread
+    return loss, grad.scatter_add_(-1, y, grad.new_full(y.shape, eps - 1))
+
+
+# %%
 class ChunkedLoss(torch.autograd.Function):
-    """The smoothed loss of x @ weight.T, summed over targets, without ever holding all logits (Sections 3.4 and 5.4)."""
+    """A loss of the scores x @ weight.T, summed over rows, without ever holding all scores (Sections 3.4 and 5.4)."""
 
     @staticmethod
     def forward(
-        ctx, x: Tensor, weight: Tensor, target: Tensor, eps: float = 0.1, pad: int = PAD, chunk: int = 512
+        ctx, x: Tensor, weight: Tensor, target: Tensor, loss_and_gradient: Callable = smoothed_gradient, chunk: int = 512
     ) -> Tensor:
-        """x (n, d_model), weight (V, d_model), target (n) without padding; returns a scalar."""
+        """x (..., n, d_model), weight (V, d_model), target (n) without padding; returns a scalar."""
         total, grad_x, grad_w = x.new_zeros((), dtype=torch.float32), torch.empty_like(x), torch.zeros_like(weight)
-        spread = eps / (len(weight) - 1)
-        for start in range(0, len(x), chunk):
-            rows, y = x[start : start + chunk], target[start : start + chunk].unsqueeze(1)
-            scores = (rows @ weight.T).float()  # (chunk, V)
-            scores -= scores.amax(-1, keepdim=True)  # a shift of all scores changes nothing, and keeps exp in range
-            right, uniform = scores.gather(1, y), scores.sum(-1, keepdim=True) - scores[:, pad : pad + 1]
-            z = scores.exp_().sum(-1, keepdim=True)
-            total += (z.log() - (1 - eps) * right - spread * uniform).sum()
-            grad = scores.div_(z).sub_(spread)  # p - q, except for two columns
-            grad[:, pad] += spread
-            grad.scatter_add_(1, y, grad.new_full(y.shape, eps - 1))
-            grad_x[start : start + chunk] = grad.to(x.dtype) @ weight
-            grad_w.addmm_(grad.to(x.dtype).T, rows)
+        for start in range(0, len(target), chunk):
+            part = (..., slice(start, start + chunk), slice(None))
+            rows = x[part].flatten(0, -2)  # (chunk, d_model), for two passes (2 * chunk, d_model)
+            scores = (rows @ weight.T).float().view(*x[part].shape[:-1], -1)  # (..., chunk, V)
+            loss, grad = loss_and_gradient(scores, target[start : start + chunk])
+            total += loss
+            if any(ctx.needs_input_grad):
+                grad = grad.to(x.dtype).flatten(0, -2)
+                grad_x[part] = (grad @ weight).view_as(x[part])
+                grad_w.addmm_(grad.T, rows)
         ctx.save_for_backward(grad_x, grad_w)
         return total
 
@@ -1614,7 +1631,7 @@ class ChunkedLoss(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple:
         """The gradients that the forward pass left, scaled."""
         grad_x, grad_w = ctx.saved_tensors
-        return grad_x * grad, grad_w * grad, None, None, None, None
+        return grad_x * grad, grad_w * grad, None, None, None
 
 
 # %%
@@ -1622,16 +1639,61 @@ class ChunkedLoss(torch.autograd.Function):
 def example_chunked_loss() -> None:
     """Chunks of 3 tokens give the loss and the gradients of the whole."""
     torch.manual_seed(0)
-    x, weight, target = (
-        torch.randn(8, 16, requires_grad=True),
-        torch.randn(30, 16, requires_grad=True),
-        torch.randint(1, 30, (8,)),
-    )
-    whole, chunked = smoothed_loss(x @ weight.T, target), ChunkedLoss.apply(x, weight, target, 0.1, PAD, 3)
+    x, weight = torch.randn(8, 16, requires_grad=True), torch.randn(30, 16, requires_grad=True)
+    target = torch.randint(1, 30, (8,))
+    whole, chunked = smoothed_loss(x @ weight.T, target), ChunkedLoss.apply(x, weight, target, smoothed_gradient, 3)
     print(f"whole {whole.item():.6f}, in chunks {chunked.item():.6f}")
     torch.testing.assert_close(chunked, whole)
-    gradients = [torch.autograd.grad(loss, (x, weight)) for loss in (whole, chunked)]
-    torch.testing.assert_close(*gradients)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, (x, weight)) for loss in (whole, chunked)))
+
+
+# %% [markdown]
+# > **R-Drop: two passes that should agree.** Dropout makes training and use differ: trained is a random part of the
+# > network, used is the whole. R-Drop (Liang et al., 2021) sends each sentence through twice, with different dropout,
+# > and asks that the two distributions $p$ and $p'$ agree, by their divergence in both directions:
+# >
+# > $$\mathrm{loss} = \tfrac12\left(\mathrm{loss}_p + \mathrm{loss}_{p'}\right) +
+# >   \tfrac{\alpha}{4}\left(\mathrm{KL}(p \,\|\, p') + \mathrm{KL}(p' \,\|\, p)\right)$$
+# >
+# > An update costs twice as much. On little data that can pay, since there the same sentences come by dozens of times
+# > anyway. The setting `r_drop` is $\alpha$; 0 means one pass. Both divergences together are
+# > $\sum_k (p_k - p'_k)(\log p_k - \log p'_k)$; the gradient is in closed form again, and so the chunks serve here,
+# > too.
+
+
+# %%
+def r_drop_gradient(
+    scores: Tensor, target: Tensor, alpha: float, eps: float = 0.1, pad: int = PAD
+) -> tuple[Tensor, Tensor]:
+    """The loss of R-Drop, summed over targets, and its gradient by the scores (2, n, V) of two passes (Liang et al., 2021)."""
+    log_p, (loss, grad) = scores.log_softmax(-1), smoothed_gradient(scores, target, eps, pad)
+    gap, (p, q) = log_p[0] - log_p[1], log_p.exp_()  # each (n, V)
+    forth, back = (p * gap).sum(-1, keepdim=True), (q * gap).sum(-1, keepdim=True)  # KL(p || q), -KL(q || p)
+    loss += alpha / 2 * (forth - back).sum()
+    away = p - q
+    grad[0].add_(p.mul_(gap - forth).add_(away), alpha=alpha / 2)
+    grad[1].add_(q.mul_(back - gap).sub_(away), alpha=alpha / 2)
+    return loss / 2, grad.div_(2)
+
+
+# %%
+@example
+def example_r_drop() -> None:
+    """Value and gradients are those of PyTorch's own pieces; two passes that agree pay the plain loss."""
+    torch.manual_seed(0)
+    x, weight = torch.randn(2, 7, 16, requires_grad=True), torch.randn(30, 16, requires_grad=True)
+    target, alpha = torch.randint(1, 30, (7,)), 5.0
+    log_p, log_q = (x @ weight.T).log_softmax(-1)
+    theirs = sum(smoothed_loss(log, target) for log in (log_p, log_q)) / 2
+    for a, b in ((log_p, log_q), (log_q, log_p)):
+        theirs = theirs + alpha / 4 * F.kl_div(a, b, log_target=True, reduction="sum")
+    r_drop = functools.partial(r_drop_gradient, alpha=alpha)
+    ours = ChunkedLoss.apply(x, weight, target, r_drop, 3)
+    print(f"two random passes: {ours.item():.3f} with R-Drop")
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, (x, weight)) for loss in (ours, theirs)))
+    same = ChunkedLoss.apply(x[:1].expand(2, -1, -1), weight, target, r_drop)
+    torch.testing.assert_close(same, smoothed_loss(x[0] @ weight.T, target))
 
 
 # %% [markdown]
@@ -1649,18 +1711,25 @@ def example_chunked_loss() -> None:
 
 # %%
 class Objective(nn.Module):
-    """The smoothed loss of a batch, summed over its target tokens (Sections 3.4 and 5.4)."""
+    """The smoothed loss of a batch, summed over its target tokens (Sections 3.4 and 5.4); with R-Drop of two passes."""
 
-    def __init__(self, model: Transformer, eps: float):
+    def __init__(self, model: Transformer, eps: float, r_drop: float = 0.0):
         super().__init__()
-        self.model, self.eps = model, eps
+        self.model, self.eps, self.r_drop = model, eps, r_drop
 
     def forward(self, batch: Batch) -> Tensor:
         """Batch to a scalar."""
-        memory = self.model.encode(batch.src, batch.src_mask)
-        x = self.model.decode(memory, batch.src_mask, batch.tgt, batch.tgt_mask)  # (B, T, d_model)
+        weight, passes = self.model.generator.proj.weight, 2 if self.r_drop else 1
+        inputs = (batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+        src, tgt, src_mask, tgt_mask = (torch.cat([t] * passes) for t in inputs)
+        x = self.model.decode(self.model.encode(src, src_mask), src_mask, tgt, tgt_mask)  # (passes * B, T, d_model)
         real = batch.tgt_y != PAD
-        return ChunkedLoss.apply(x[real], self.model.generator.proj.weight, batch.tgt_y[real], self.eps)
+        x = x.unflatten(0, (passes, -1))[:, real]  # (passes, n, d_model)
+        if self.r_drop:
+            loss = functools.partial(r_drop_gradient, alpha=self.r_drop, eps=self.eps)
+        else:
+            loss = functools.partial(smoothed_gradient, eps=self.eps)
+        return ChunkedLoss.apply(x, weight, batch.tgt_y[real], loss, 512 // passes)
 
 
 # %%
@@ -1727,7 +1796,7 @@ class Trainer:
         self.model, self.config, self.step = model.to(self.device), config, 0
         self.optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
         self.rank, self.world = processes()
-        self.objective: nn.Module = Objective(model, config.smoothing)
+        self.objective: nn.Module = Objective(model, config.smoothing, config.r_drop)
         if self.world > 1:
             self.objective = nn.parallel.DistributedDataParallel(self.objective, forward_sync_buffers=False)
         self.averaged = averaged_copy(model) if config.ema else model
@@ -2516,6 +2585,8 @@ class Tokenizer:
         self.vocabulary = vocabulary  # a tokenizers.Tokenizer
         self.vocabulary.encode_special_tokens = True  # the text "</s>" in a sentence is text
         self.words = type(vocabulary.model).__name__ == "WordLevel"
+        merges = json.loads(vocabulary.to_str())["model"].get("merges", [])
+        self.ranks = {tuple(merge): rank for rank, merge in enumerate(merges)}
 
     def __len__(self) -> int:
         return self.vocabulary.get_vocab_size()
@@ -2540,6 +2611,20 @@ class Tokenizer:
         ids = list(ids)
         ids = ids[: ids.index(EOS)] if EOS in ids else ids
         return "".join(self.tokens(i for i in ids if i not in (PAD, BOS))).replace("▁", " ").strip()
+
+    def recut(self, ids: Iterable[int], skip: float, draw: random.Random) -> list[int]:
+        """The same sentence in other pieces, each merge skipped with probability `skip`."""
+        pieces = ["", *self.tokens(ids)]
+        for i in range(len(pieces) - 1, 0, -1):  # back to whole words
+            if not pieces[i].startswith("▁") and pieces[i] not in SPECIALS and pieces[i - 1] not in SPECIALS:
+                pieces[i - 1 : i + 1] = [pieces[i - 1] + pieces[i]]
+        words = ([word] if word in SPECIALS else segment(word, self.ranks, skip, draw) for word in pieces)
+        return [self.vocabulary.token_to_id(piece) for piece in itertools.chain.from_iterable(words)]
+
+    def recut_batch(self, pairs: list[Pair], skip: float, seed: int) -> list[Pair]:
+        """A training batch in other pieces; the same batch and seed give the same ones."""
+        draw = random.Random(f"{seed} {zlib.crc32(repr(pairs).encode())}")
+        return [Pair(*(self.recut(side, skip, draw) for side in pair)) for pair in pairs]
 
     def pairs(self, texts: Iterable[tuple[str, str]], languages: tuple[str, str]) -> list[Pair]:
         """Sentence pairs as training examples."""
@@ -2587,6 +2672,26 @@ def learn_bpe(pairs: Iterable[tuple[str, str]], merges: int) -> Tokenizer:
     trainer = BpeTrainer(vocab_size=size, special_tokens=SPECIALS, show_progress=False)
     vocabulary.train_from_iterator(itertools.chain.from_iterable(pairs), trainer)
     return Tokenizer(vocabulary)
+
+
+# %% [markdown]
+# > **BPE-dropout** (Provilkov et al., 2020). Trained on one way of cutting each word, a model knows little about its
+# > parts. So while training, each merge is skipped at random now and then, and the word falls into other, smaller
+# > pieces, anew each time. Translation still uses all merges.
+
+
+# %%
+def segment(word: str, ranks: dict[tuple[str, str], int], skip: float, draw: random.Random) -> list[str]:
+    """A word as pieces: the merge of lowest rank first, where each possible merge is skipped with probability `skip`."""
+    pieces = list(word)
+    while True:
+        merges = [
+            (ranks[pair], i) for i, pair in enumerate(itertools.pairwise(pieces)) if pair in ranks and draw.random() >= skip
+        ]
+        if not merges:
+            return pieces
+        i = min(merges)[1]
+        pieces[i : i + 2] = ["".join(pieces[i : i + 2])]
 
 
 # %% [markdown]
@@ -3000,8 +3105,9 @@ class Budget(NamedTuple):
 
 # %%
 def fit(
-    run: Path, trainer: Trainer, pairs: TokenStore, val: list[Pair], budget: Budget, checkpoint_every: int, workers: int
-) -> Progress:
+    run: Path, trainer: Trainer, pairs: TokenStore, val: list[Pair], budget: Budget, checkpoint_every: int, workers: int,
+    collate: Callable[[list[Pair]], list[Pair]] = list,
+) -> Progress:  # fmt: skip
     """Train until the budget is spent, with checkpoints, a log and a progress bar; goes on where `run` stopped."""
     progress = load_checkpoint(run, trainer)
     saved = progress.step, progress.seconds
@@ -3011,7 +3117,7 @@ def fit(
         while not budget.spent(progress):
             batches = token_batches(lengths, config.tokens_per_batch, seed=config.seed + 7919 * progress.epoch)
             for batch in DataLoader(
-                pairs, batch_sampler=batches[progress.batch :], collate_fn=list, num_workers=workers
+                pairs, batch_sampler=batches[progress.batch :], collate_fn=collate, num_workers=workers
             ):
                 loss = trainer.update(batch)
                 progress.step, progress.batch = trainer.step, progress.batch + 1
@@ -3170,7 +3276,9 @@ def train_together(
     pairs, val = (TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer)) for split in ("train", "val"))
     torch.manual_seed(config.seed)
     trainer = Trainer(build_model(config, len(tokenizer)), config, best_device())
-    return fit(run, trainer, pairs, val.__getitems__(range(len(val))), budget, checkpoint_every, workers)
+    recut = functools.partial(tokenizer.recut_batch, skip=config.bpe_dropout, seed=config.seed)
+    collate = recut if config.bpe_dropout else list
+    return fit(run, trainer, pairs, val.__getitems__(range(len(val))), budget, checkpoint_every, workers, collate)
 
 
 # %% [markdown]
@@ -3199,6 +3307,7 @@ def apply_settings(config: Config, settings: dict[str, Any]) -> Config:
     if not 0 <= config.seed < 2**32:
         raise ValueError(f"--seed must be at least 0 and below 2**32, but it is {config.seed}")
     limits = {"tokens_per_batch": (1, math.inf), "accumulate": (1, math.inf), "warmup": (1, math.inf)}
+    limits |= {"r_drop": (0, math.inf), "bpe_dropout": (0, 1)}
     limits |= {"bpe": (0, math.inf), "clip": (0, math.inf), "factor": (0, math.inf), "smoothing": (0, 1), "ema": (0, 1)}
     for name, (low, high) in limits.items():
         if not low <= getattr(config, name) < high:
@@ -3434,26 +3543,46 @@ def example_processes() -> pd.DataFrame | None:
 # ## Translating
 #
 # > Sentences are sorted by length, so that a batch holds little padding, decoded in batches, and put back in order. A
-# > translation may be 50 symbols longer than its source, the paper's limit (Section 6.1). A blank line stays blank.
+# > translation may be 50 symbols longer than its source, the paper's limit (Section 6.1). A blank line stays blank. On
+# > a CPU each thread takes a batch of its own: the products of a decoding step are small, and threads that shared one
+# > of them would spend much of their time waiting for each other.
 # >
 # > Of the three sentences below the second has a clause that ends in its verb, and the third a verb in two parts. After
 # > three minutes of training expect mistakes in them; half an hour mends most.
 
 
 # %%
-def translate_lines(translator: Translator, lines: list[str], batch_size: int = 64) -> list[str]:
+def in_threads(work: Callable, items: list, device: torch.device) -> list:
+    """The results of `work` for each item, in order; on a CPU by as many threads as PyTorch has, each with one item."""
+    count = min(torch.get_num_threads(), len(items)) if device.type == "cpu" else 1
+    if count < 2:
+        return [work(item) for item in items]
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(work, items))
+    finally:
+        torch.set_num_threads(before)
+
+
+# %%
+def translate_lines(translator: Translator, lines: list[str], batch_size: int = 128) -> list[str]:
     """One translation for each line, in order, by greedy decoding."""
     model, tokenizer, (language, _), _ = translator
     device = next(model.parameters()).device
     sources = [[*tokenizer.encode(line, language), EOS] for line in lines]
-    order = sorted((i for i, line in enumerate(lines) if line.strip()), key=lambda i: len(sources[i]))
-    results = [""] * len(lines)
-    for start in range(0, len(order), batch_size):
-        rows = order[start : start + batch_size]
+    order = sorted((i for i, line in enumerate(lines) if line.strip()), key=lambda i: -len(sources[i]))  # longest first
+    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+    def decode(rows: list[int]) -> list[list[int]]:
         src = pad_rows([sources[i] for i in rows]).to(device)
-        decoded = greedy_decode(model, src, source_mask(src), max_len=src.size(1) + 50)
-        for i, ids in zip(rows, decoded.tolist(), strict=True):
-            results[i] = tokenizer.decode(ids[: len(sources[i]) + 50])  # as if it had been alone
+        return greedy_decode(model, src, source_mask(src), max_len=src.size(1) + 50).tolist()
+
+    results = [""] * len(lines)
+    with evaluating(model):
+        for rows, decoded in zip(batches, in_threads(decode, batches, device), strict=True):
+            for i, ids in zip(rows, decoded, strict=True):
+                results[i] = tokenizer.decode(ids[: len(sources[i]) + 50])  # as if it had been alone
     return results
 
 
