@@ -747,20 +747,13 @@ def example_masked_row() -> None:
 # > write to every entry of the vector.
 # >
 # > The class computes Equation (1) with PyTorch's fused kernel, which never stores the weights. When weights are
-# > wanted for a picture, it takes the plain function. And where queries, keys and values come from the same vectors,
-# > it puts the three matrices side by side for one multiplication, which is faster than three.
+# > wanted for a picture, it takes the plain function.
 
 
 # %%
 def split_heads(x: Tensor, h: int) -> Tensor:
     """Cut the last dimension into h heads: (B, T, h * d) to (B, h, T, d)."""
     return x.unflatten(-1, (h, -1)).transpose(1, 2)
-
-
-def joined(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
-    """What several layers without bias make of the same x, in one multiplication."""
-    weight = torch.cat([layer.weight for layer in layers])
-    return F.linear(x, weight).split([layer.out_features for layer in layers], dim=-1)
 
 
 # %%
@@ -788,7 +781,7 @@ class MultiHeadedAttention(nn.Module):
         if mask is not None and mask.dim() != 3:
             raise ValueError(f"a mask has the shape (B or 1, T or 1, S), but this one has {tuple(mask.shape)}")
         mask = None if mask is None else (mask != 0).unsqueeze(1)  # (B, 1, T, S): one mask for all heads
-        Q, K, V = (split_heads(x, self.h) for x in self.project(query, key, value))  # (B, h, T, d_k), (B, h, S, d_k)
+        Q, K, V = (split_heads(x, self.h) for x in (self.W_q(query), self.W_k(key), self.W_v(value)))  # (B, h, ...)
         if self.recorded is None:
             p = self.dropout.p if self.training else 0.0
             x = F.scaled_dot_product_attention(Q, K, V, attn_mask=mask, dropout_p=p)  # (B, h, T, d_v)
@@ -796,12 +789,6 @@ class MultiHeadedAttention(nn.Module):
             x, weights = attention(Q, K, V, mask, self.dropout)
             self.recorded.append(weights.detach())  # (B, h, T, S)
         return self.W_o(x.transpose(1, 2).flatten(2))  # (B, T, d_model)
-
-    def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-        """Queries (B, T, h * d_k), keys (B, S, h * d_k) and values (B, S, h * d_v) of all heads side by side."""
-        if query is key is value:
-            return joined(query, self.W_q, self.W_k, self.W_v)
-        return self.W_q(query), self.W_k(key), self.W_v(value)
 
 
 # %% [markdown]
@@ -1392,7 +1379,7 @@ def example_shift() -> pd.DataFrame:
 # > Counting *tokens* and not sentences keeps the work and the memory of each batch about constant. Sorting by length
 # > first keeps padding low: below a few per cent, where random batches padded to a fixed length waste four fifths of
 # > the work. Ties are broken at random and the batches shuffled, anew in each epoch. The sorting is NumPy's: five
-# > million pairs take seconds.
+# > million pairs take a second.
 
 
 # %%
@@ -1410,7 +1397,8 @@ def token_batches(lengths: ArrayLike, budget: int, seed: int | None = None) -> l
     noise = np.arange(len(sizes)) if seed is None else draw.permutation(len(sizes))
     source, group = sizes[:, 0], sizes[:, 1] // 2
     snake = np.where(group % 2, source, -source)  # sources grow in one group of targets and shrink in the next: no jump
-    order = np.lexsort((noise, snake, group))
+    groups_apart = 2 * sizes.max(initial=0) + 1
+    order = np.argsort((group.astype(np.int64) * groups_apart + snake) * len(sizes) + noise)  # three keys in one number
     longest, start, batches = sizes.max(1)[order], 0, []
     while start < len(order):
         widths = np.maximum.accumulate(longest[start : start + budget // longest[start] + 1])
@@ -1610,7 +1598,12 @@ class ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx, x: Tensor, weight: Tensor, target: Tensor, loss_and_gradient: Callable = smoothed_gradient, chunk: int = 512
+        ctx,
+        x: Tensor,
+        weight: Tensor,
+        target: Tensor,
+        loss_and_gradient: Callable = smoothed_gradient,
+        chunk: int = 512,
     ) -> Tensor:
         """x (..., n, d_model), weight (V, d_model), target (n) without padding; returns a scalar."""
         total, grad_x, grad_w = x.new_zeros((), dtype=torch.float32), torch.empty_like(x), torch.zeros_like(weight)
@@ -2484,8 +2477,31 @@ def caption_corpus() -> list[Caption]:
     return captions(21_000)
 
 
+def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, str]]:
+    """The pairs of a translation set of the Hugging Face hub, NAME or NAME:CONFIG, read from disk as they are asked for.
+
+    The split `val` is the hub's `validation`. Raises ValueError where there is no such set, split or language.
+    """
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from None
+    path, _, config = name.partition(":")
+    try:
+        rows = load_dataset(path, config or None, split="validation" if split == "val" else split)
+        for row in rows:
+            yield tuple(" ".join(row["translation"][language].split()) for language in (src, tgt))
+    except KeyError as error:
+        raise ValueError(
+            f"hf:{name}: no {error} in {split}; translation sets have `translation` with {src}, {tgt}"
+        ) from error
+    except Exception as error:  # the library raises errors of many kinds
+        raise ValueError(f"hf:{name}: {' '.join(str(error).split())}") from error
+
+
+# %%
 def stream_pairs(data: str, split: str, src: str = "de", tgt: str = "en") -> Iterator[tuple[str, str]]:
-    """The sentence pairs of a split of a source, one by one: `multi30k`, `captions` or a folder.
+    """The sentence pairs of a split of a source, one by one: `multi30k`, `captions`, `hf:NAME[:CONFIG]` or a folder.
 
     Raises ValueError or FileNotFoundError with one line that says what is wrong, some of it only when that line is read.
     """
@@ -2497,8 +2513,10 @@ def stream_pairs(data: str, split: str, src: str = "de", tgt: str = "en") -> Ite
                 f"captions has the splits {', '.join(CAPTION_SPLITS)} in de and en, not {split}.{src} and {split}.{tgt}"
             )
         return ((getattr(c, src), getattr(c, tgt)) for c in caption_corpus()[CAPTION_SPLITS[split]])
+    if data.startswith("hf:"):
+        return hub_pairs(data.removeprefix("hf:"), split, src, tgt)
     if not Path(data).is_dir():
-        raise FileNotFoundError(f"{data}: neither multi30k, captions nor a folder")
+        raise FileNotFoundError(f"{data}: neither multi30k, captions, hf:NAME nor a folder")
     return read_parallel(Path(data), split, src, tgt)
 
 
@@ -2686,7 +2704,9 @@ def segment(word: str, ranks: dict[tuple[str, str], int], skip: float, draw: ran
     pieces = list(word)
     while True:
         merges = [
-            (ranks[pair], i) for i, pair in enumerate(itertools.pairwise(pieces)) if pair in ranks and draw.random() >= skip
+            (ranks[pair], i)
+            for i, pair in enumerate(itertools.pairwise(pieces))
+            if pair in ranks and draw.random() >= skip
         ]
         if not merges:
             return pieces
@@ -3233,7 +3253,7 @@ def train(
     --tokens-per-batch 8000. Without a limit a run takes 30 minutes.
 
     Args:
-        data: multi30k, captions, or a folder with train.LANG and val.LANG (plain or .gz)
+        data: multi30k, captions, hf:NAME[:CONFIG], or a folder with train.LANG and val.LANG (plain or .gz)
         run: the folder of this run; an existing one is continued
         preset: tiny, small, base or big
         minutes: train for so long
@@ -3803,7 +3823,7 @@ def example_cross_heads() -> alt.VConcatChart:
 # > | 10 | dropout 0.25 and 0.3 in `tiny` and `small` | little data | not measured here |
 # > | 11 | a batch's size is the padded length of its longer side | it bounds memory and work | none on results |
 # > | 12 | greedy search | the paper has beam search with beam 4 and length penalty 0.6 | not measured here |
-# > | 13 | fused attention, joined projections, chunked loss, 16-bit dropout decisions, key/value cache, sentences that leave the batch when they end | speed | the same numbers; for dropout the same distribution, its rate rounded to 1/65536 |
+# > | 13 | fused attention, chunked loss, 16-bit dropout decisions, key/value cache, sentences that leave the batch when they end | speed | the same numbers; for dropout the same distribution, its rate rounded to 1/65536 |
 # > | 14 | `make_model` ties no matrices unless asked; the presets tie all three | two vocabularies may differ; code for the earlier editions | parameters, shown in Part 1 |
 # > | 15 | every update draws its dropout from `seed` and its number | a resumed run equals an uninterrupted one | none |
 
@@ -3854,7 +3874,7 @@ def evaluate(*, data: str, split: str, model: Path | None = None, json: bool = F
     """Translate a split and score it with sacreBLEU (13a, cased) and chrF.
 
     Args:
-        data: multi30k, captions or a folder
+        data: multi30k, captions, hf:NAME[:CONFIG] or a folder
         split: the name of the split, such as val or test_2016_flickr
         model: the folder of a run or a model
         json: print one JSON object

@@ -24,7 +24,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -177,6 +177,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7, help="turns of each side; default: 7")
     parser.add_argument("--seconds", type=float, default=15.0, help="length of a turn; default: 15")
     parser.add_argument("--out", type=Path, help="rows are appended here; default: the results folder")
+    parser.add_argument("--tokens-per-batch", type=int, help="in place of the presets'; 2022 gets as many positions")
+    parser.add_argument("--bpe", type=int, help="merges, in place of the presets'")
     parser.add_argument(
         "--quick", action="store_true", help="check the re-creation, then make very few updates; no row without --out"
     )
@@ -208,12 +210,23 @@ def run(options: argparse.Namespace, command: str) -> None:
         raise ValueError(f"{options.data}: no pair of the training split has text on both sides")
     about = origin(command)
     words, accumulate = edition_2022.word_pairs(texts), 1 if options.quick else edition_2022.ACCUMULATE
+    positions = edition_2022.MICRO_BATCH * edition_2022.LENGTH
+    changed = {"bpe": options.bpe, "tokens_per_batch": options.tokens_per_batch}
+    changed = {name: number for name, number in changed.items() if number is not None}
+    if options.tokens_per_batch:
+        accumulate = max(1, options.tokens_per_batch // positions)
     print(HEADER)
     for preset in options.presets:
-        start, config = time.perf_counter(), PRESETS[preset]
+        start, config = time.perf_counter(), replace(PRESETS[preset], **changed)
         sides = on_the_same_batches(config, texts, options.peers)
         sides["2022"] = previous_edition(config, words, accumulate)
-        row = about | {"preset": preset, "data": portable(options.data), "quick": options.quick}
+        row = about | {
+            "preset": preset,
+            "data": portable(options.data),
+            "tokens_per_batch": config.tokens_per_batch,
+            "bpe": config.bpe,
+        }
+        row |= {"quick": options.quick}
         row |= result(measure(sides, options.rounds, options.seconds))
         row |= {"rounds": options.rounds, "seconds": round(time.perf_counter() - start, 1)}
         print(*table_lines(row), sep="\n", flush=True)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 os.environ.setdefault("ANNOTATED_DEVICE", "cpu")
+os.environ |= {"HF_HOME": tempfile.mkdtemp(prefix="hub-"), "HF_HUB_OFFLINE": "1"}  # `datasets` reads them when imported
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import the_annotated_transformer as tat

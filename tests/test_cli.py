@@ -234,7 +234,7 @@ def test_explain_writes_a_page_with_the_weights(run, tmp_path):
             "--tokens-per-batch is 3, but the longest sentence has",
         ),
         ("train --data captions --run {tmp}/r --src fr", "captions has the splits"),
-        ("train --data {tmp}/nowhere --run {tmp}/r", "nowhere: neither multi30k, captions nor a folder"),
+        ("train --data {tmp}/nowhere --run {tmp}/r", "nowhere: neither multi30k, captions, hf:NAME nor a folder"),
         ("train --data captions --run {tmp}/file/r", "file/r"),
         ("train --data captions --run {tmp}/r --words --bpe 70", "--words and --bpe exclude each other"),
         ("train --data captions --run {tmp}/r --seed -1", "--seed must be at least 0"),

@@ -3,10 +3,14 @@
 import gzip
 import hashlib
 import http.server
+import json
+import random
 import shutil
 import threading
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import the_annotated_transformer as tat
@@ -53,8 +57,27 @@ def test_damaged_files_are_refused_by_name_and_line(tmp_path, files, message):
         tat.load_pairs(str(tmp_path), "train")
 
 
+def test_sets_of_the_hub_are_read_as_their_library_reads_them(tmp_path_factory):
+    """The library takes a folder for a set of the hub, too; in its path, the word test would name a split."""
+    folder = tmp_path_factory.mktemp("hub")
+    rows = [{"translation": {"de": f"Ein Hund  {i}.\n", "en": f"A dog {i}."}} for i in range(3)]
+    for split, count in (("train", 3), ("validation", 1)):
+        lines = "".join(json.dumps(row) + "\n" for row in rows[:count])
+        (folder / f"{split}.jsonl").write_text(lines, encoding="utf-8")
+    source = f"hf:{folder}"
+    assert tat.load_pairs(source, "train") == [(f"Ein Hund {i}.", f"A dog {i}.") for i in range(3)]
+    assert tat.load_pairs(source, "val", "en", "de") == [("A dog 0.", "Ein Hund 0.")]
+    for arguments, message in (
+        ((source, "test"), "hf:.*test"),
+        ((source, "val", "fr", "en"), "hf:.*no 'fr' in val"),
+        ((f"{source}:small", "val"), "hf:.*small"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tat.load_pairs(*arguments)
+
+
 def test_unknown_sources_and_splits_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere: neither multi30k, captions nor a folder"):
+    with pytest.raises(FileNotFoundError, match="nowhere: neither multi30k, captions, hf:NAME nor a folder"):
         tat.load_pairs("nowhere", "train")
     with pytest.raises(ValueError, match="multi30k has no split 'tset'; it has test_2016_flickr"):
         tat.load_pairs("multi30k", "tset")
@@ -263,3 +286,50 @@ def test_many_sentences_are_encoded_as_one_by_one(kind):
         for de, en in texts
     ]
     assert tokenizer.pairs(texts, LANGUAGES) == expected
+
+
+# --- BPE-dropout ---
+
+
+def test_segment_merges_by_rank_and_skips_at_random():
+    """Catches merges in another order than learnt, and a skip that holds for the whole word."""
+    ranks = {("b", "c"): 0, ("a", "b"): 1, ("a", "bc"): 2}
+    draw = random.Random(0)
+    assert tat.segment("abc", ranks, 0.0, draw) == ["abc"]
+    assert tat.segment("abab", ranks, 0.0, draw) == ["ab", "ab"]
+    assert tat.segment("abc", ranks, 1.0, draw) == ["a", "b", "c"]
+    found = Counter(tuple(tat.segment("abc", ranks, 0.5, draw)) for _ in range(4000))
+    # skip bc and not ab: 1/4; skip both: 1/4; else bc, and then a+bc half of the time
+    expected = {("ab", "c"): 1 / 4, ("a", "b", "c"): 1 / 4, ("abc",): 1 / 4, ("a", "bc"): 1 / 4}
+    assert found.keys() == expected.keys()
+    assert all(abs(found[pieces] / 4000 - share) < 0.03 for pieces, share in expected.items())
+
+
+def test_recut_sentences_say_the_same_and_nothing_skipped_changes_nothing():
+    pairs = tat.load_pairs("captions", "train")[:300]
+    tokenizer = tat.learn_bpe(pairs, 400)
+    odd = ["Ein \u2603 Hund.", "</s> ein <pad> Hund", "Hund,Hund; (Hund)", "a"]
+    examples = tokenizer.pairs([*pairs, *((text, text) for text in odd)], LANGUAGES)
+    assert tokenizer.recut_batch(examples, 0.0, seed=3) == examples
+    recut = tokenizer.recut_batch(examples, 0.2, seed=3)
+    assert recut == tokenizer.recut_batch(examples, 0.2, seed=3) != tokenizer.recut_batch(examples, 0.2, seed=4)
+    assert sum(len(p.src) for p in recut) > 1.1 * sum(len(p.src) for p in examples)
+    for old, new in zip(examples, recut, strict=True):
+        assert new.tgt[0] == tat.BOS and new.tgt[-1] == new.src[-1] == tat.EOS
+        assert [tokenizer.decode(side) for side in new] == [tokenizer.decode(side) for side in old]
+
+
+def test_a_seed_draws_the_same_batches_whatever_the_machine():
+    """Catches an order that depends on how a sort breaks ties: a resumed run must find the batches it left."""
+    draw = random.Random(5)
+    lengths = [(draw.randint(2, 9), draw.randint(2, 9)) for _ in range(2000)]
+    batches = tat.token_batches(lengths, 60, seed=7)
+    noise = np.random.default_rng(7).permutation(2000)
+    rows = [row for batch in sorted(batches, key=lambda b: order_key(lengths[b[0]], noise[b[0]])) for row in batch]
+    assert rows == sorted(range(2000), key=lambda i: order_key(lengths[i], noise[i]))
+
+
+def order_key(lengths: tuple[int, int], noise: int) -> tuple[int, int, int]:
+    """What pairs are sorted by: pairs of target lengths, then sources up and down in turn, then chance."""
+    source, target = lengths
+    return target // 2, source if target // 2 % 2 else -source, noise

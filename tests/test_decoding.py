@@ -1,5 +1,10 @@
 """Greedy decoding and its key/value cache, against the loop that recomputes everything."""
 
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -187,3 +192,33 @@ def test_code_written_for_the_2022_edition_runs():
     batch = tat.Batch(src, src, pad=0)
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
     assert_close(model.generator(model.decode(memory, src_mask, batch.tgt, batch.tgt_mask)), logits.log_softmax(-1))
+
+
+def test_work_in_threads_comes_back_in_order_and_leaves_the_threads_as_they_were():
+    """Catches results in order of completion, several threads inside one piece of work, and an error that is lost."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        inside = []
+
+        def work(i: int) -> int:
+            inside.append((threading.get_ident(), torch.get_num_threads()))
+            time.sleep(0.02 if i == 0 else 0)
+            return i * i
+
+        cpu = torch.device("cpu")
+        assert tat.in_threads(work, [0, 1, 2, 3, 4], cpu) == [0, 1, 4, 9, 16]
+        assert len({thread for thread, _ in inside}) > 1 and {count for _, count in inside} == {1}
+        assert torch.get_num_threads() == in_a_new_thread(torch.get_num_threads) == 3
+        with pytest.raises(ZeroDivisionError):
+            tat.in_threads(lambda i: 1 / i, [1, 0], cpu)
+        assert torch.get_num_threads() == in_a_new_thread(torch.get_num_threads) == 3
+        assert tat.in_threads(work, [], cpu) == []
+    finally:
+        torch.set_num_threads(before)
+
+
+def in_a_new_thread(work: Callable[[], int]) -> int:
+    """What `work` gives in a thread that has just started."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()

@@ -94,4 +94,4 @@ def test_bad_input_under_torchrun_ends_all_processes(tmp_path):
         [*launch, ROOT / "the_annotated_transformer.py", *arguments],
         capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    assert done.returncode != 0 and "nowhere: neither multi30k, captions nor a folder" in done.stderr
+    assert done.returncode != 0 and "nowhere: neither multi30k, captions, hf:NAME nor a folder" in done.stderr

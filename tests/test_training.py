@@ -3,6 +3,7 @@
 import copy
 import math
 import random
+from functools import partial
 
 import pytest
 import torch
@@ -162,7 +163,7 @@ def test_chunked_loss_equals_the_whole(chunk, eps, pad):
     x, weight = torch.randn(12, 6, requires_grad=True), torch.randn(9, 6, requires_grad=True)
     target = torch.tensor([y for y in range(9) if y != pad] + [3, 3, 8, 1])
     whole = tat.smoothed_loss(x @ weight.T, target, eps, pad)
-    chunked = tat.ChunkedLoss.apply(x, weight, target, eps, pad, chunk)
+    chunked = tat.ChunkedLoss.apply(x, weight, target, partial(tat.smoothed_gradient, eps=eps, pad=pad), chunk)
     assert_close(chunked, whole)
     expected = torch.autograd.grad(3 * whole, (x, weight))
     assert_close(torch.autograd.grad(3 * chunked, (x, weight)), expected, atol=1e-5, rtol=1e-4)
@@ -172,7 +173,7 @@ def test_chunked_gradient_equals_finite_differences():
     """Catches a gradient that agrees with autograd's of the same mistake: slopes of the loss, measured in float64."""
     x, weight, target = torch.randn(5, 4).double(), torch.randn(7, 4).double(), torch.tensor([1, 6, 3, 3, 2])
     inputs = x.requires_grad_(), weight.requires_grad_()
-    gradients = torch.autograd.grad(tat.ChunkedLoss.apply(*inputs, target, 0.1, tat.PAD, 2), inputs)
+    gradients = torch.autograd.grad(tat.ChunkedLoss.apply(*inputs, target, tat.smoothed_gradient, 2), inputs)
     for tensor, gradient in zip(inputs, gradients, strict=True):
         for place in range(tensor.numel()):
             losses = []
@@ -195,6 +196,33 @@ def test_losses_survive_extreme_scores_and_no_targets():
     nothing = tat.ChunkedLoss.apply(x[:0], weight, target[:0])
     (gradient,) = torch.autograd.grad(nothing, weight)
     assert nothing == 0 and gradient.abs().max() == 0
+
+
+@pytest.mark.parametrize("chunk", [2, 256])
+@pytest.mark.parametrize(("alpha", "eps", "pad"), [(5.0, 0.1, 0), (0.7, 0.0, 3)])
+def test_r_drop_equals_the_sum_of_its_parts(chunk, alpha, eps, pad):
+    """Catches a divergence in one direction only, a wrong factor, and a gradient that belongs to the other pass."""
+    x, weight = torch.randn(2, 5, 6, requires_grad=True), torch.randn(9, 6, requires_grad=True)
+    target = torch.tensor([1, 4, 8, 8, 2])
+    r_drop = partial(tat.r_drop_gradient, alpha=alpha, eps=eps, pad=pad)
+    ours = tat.ChunkedLoss.apply(x, weight, target, r_drop, chunk)
+    p, q = (x @ weight.T).softmax(-1)
+    both_ways = (p * (p / q).log()).sum() + (q * (q / p).log()).sum()
+    plain = sum(tat.smoothed_loss(scores, target, eps, pad) for scores in x @ weight.T)
+    expected = plain / 2 + alpha / 4 * both_ways
+    assert_close(ours, expected)
+    assert_close(torch.autograd.grad(ours, (x, weight)), torch.autograd.grad(expected, (x, weight)))
+
+
+def test_objective_with_r_drop_sends_every_sentence_through_twice():
+    """Catches passes that share their dropout, and passes that are set beside another sentence's."""
+    torch.manual_seed(0)
+    batch = tat.make_batch(tat.copy_pairs(6, 14, seed=1))
+    model = tat.make_model(14, 14, 2, 16, 32, 2, dropout=0.0)
+    plain = tat.Objective(model, 0.1)(batch)
+    assert_close(tat.Objective(model, 0.1, r_drop=5.0)(batch), plain)  # no dropout: both passes agree
+    model = tat.make_model(14, 14, 2, 16, 32, 2, dropout=0.3)
+    assert tat.Objective(model, 0.1, r_drop=50.0)(batch) > 1.2 * tat.Objective(model, 0.1, r_drop=1e-9)(batch)
 
 
 # --- The schedule ---

@@ -1,0 +1,213 @@
+"""What each optimisation brings: the time of a task without it over the time with it, all others kept.
+
+    python benchmarks/gains.py --model RUN [--data SOURCE] [--preset tiny] [--rounds R] [--out FILE.jsonl]
+
+Training: one update on the same sentences. Decoding: the sentences of the split `val`, with the weights of RUN. The
+variants take turns, round by round; a figure is the median of the rounds. What a variant computes is the same (for
+dropout: the same distribution), except that batches in random order are other batches.
+"""
+
+import argparse
+import random
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import the_annotated_transformer as tat
+from benchmarks.rows import RESULTS, append, origin, portable
+
+UPDATES = 3  # per round
+
+
+@contextmanager
+def plain_attention() -> Iterator[None]:
+    """Equation (1) step by step in place of PyTorch's fused kernel."""
+
+    def attend(Q, K, V, attn_mask=None, dropout_p=0.0):
+        return tat.attention(Q, K, V, attn_mask, lambda w: F.dropout(w, dropout_p))[0]
+
+    with patch.object(F, "scaled_dot_product_attention", attend):
+        yield
+
+
+@contextmanager
+def whole_loss() -> Iterator[None]:
+    """All scores at once, and autograd in place of p - q."""
+
+    def loss(x, weight, target, *_):
+        return tat.smoothed_loss(x.squeeze(0) @ weight.T, target)
+
+    with patch.object(tat.ChunkedLoss, "apply", loss):
+        yield
+
+
+@contextmanager
+def usual_dropout() -> Iterator[None]:
+    """PyTorch's own dropout."""
+    with patch.object(tat.Dropout, "forward", nn.Dropout.forward):
+        yield
+
+
+def batches_of(pairs: list[tat.Pair], budget: int, sort: bool) -> list[list[tat.Pair]]:
+    """The first batches of an epoch: by length, or random sentences up to the same number of padded tokens."""
+    if sort:
+        rows = tat.token_batches([(len(p.src), len(p.tgt)) for p in pairs], budget, seed=0)
+        return [[pairs[i] for i in row] for row in rows[:UPDATES]]
+    found, draw = [[]], random.Random(0)
+    while len(found) <= UPDATES:
+        pair = draw.choice(pairs)
+        longest = max(len(side) for p in [*found[-1], pair] for side in p)
+        if longest * (len(found[-1]) + 1) > budget:
+            found.append([])
+        found[-1].append(pair)
+    return found[:UPDATES]
+
+
+def training(preset: str, texts: list[tuple[str, str]], rounds: int) -> dict[str, float]:
+    """Seconds per target token of each variant."""
+    config = tat.PRESETS[preset]
+    tokenizer = tat.learn_bpe(texts, config.bpe)
+    pairs = tokenizer.pairs(texts, ("de", "en"))
+    trainer = tat.Trainer(tat.build_model(config, len(tokenizer)), config)
+    slow_adam = torch.optim.Adam(trainer.model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, foreach=False)
+    variants = {
+        "as it is": nothing,
+        "attention written out": plain_attention,
+        "loss of all scores at once": whole_loss,
+        "PyTorch's dropout": usual_dropout,
+        "Adam as a loop": lambda: patch.object(trainer, "optimizer", slow_adam),
+        "batches in random order": nothing,
+    }
+
+    def measure(name: str) -> float:
+        batches = batches_of(pairs, config.tokens_per_batch, sort=name != "batches in random order")
+        with variants[name]():
+            trainer.update(batches[0])
+            start = time.perf_counter()
+            for batch in batches:
+                trainer.update(batch)
+            return (time.perf_counter() - start) / sum(len(p.tgt) - 1 for batch in batches for p in batch)
+
+    return in_turns(measure, variants, rounds)
+
+
+@contextmanager
+def nothing() -> Iterator[None]:
+    """As it is."""
+    yield
+
+
+@contextmanager
+def no_cache() -> Iterator[None]:
+    """The whole prefix again at every step, until every sentence has ended."""
+
+    def decode(model, src, src_mask, max_len):
+        ys = torch.full((len(src), 1), tat.BOS)
+        memory, ended = model.encode(src, src_mask), torch.zeros(len(src), dtype=torch.bool)
+        while ys.size(1) < max_len and not ended.all():
+            x = model.decode(memory, src_mask, ys, tat.subsequent_mask(ys.size(1)))
+            best = model.generator.logits(x[:, -1]).argmax(-1).masked_fill(ended, tat.PAD)
+            ys, ended = torch.cat((ys, best.unsqueeze(1)), 1), ended | (best == tat.EOS)
+        return ys
+
+    with patch.object(tat, "greedy_decode", torch.inference_mode()(decode)):
+        yield
+
+
+@contextmanager
+def all_stay() -> Iterator[None]:
+    """Sentences that have ended stay in the batch until the last has ended."""
+
+    def decode(model, src, src_mask, max_len):
+        decoder, ended = tat.CachedDecoder(model, src, src_mask), torch.zeros(len(src), dtype=torch.bool)
+        ys = [torch.full((len(src),), tat.BOS)]
+        while len(ys) < max_len and not ended.all():
+            best = decoder.step(ys[-1]).max(-1).indices.masked_fill(ended, tat.PAD)
+            ys, ended = [*ys, best], ended | (best == tat.EOS)
+        return torch.stack(ys, 1)
+
+    with patch.object(tat, "greedy_decode", torch.inference_mode()(decode)):
+        yield
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """All threads on one batch."""
+    with patch.object(tat, "in_threads", lambda work, items, device: [work(item) for item in items]):
+        yield
+
+
+@contextmanager
+def unsorted() -> Iterator[None]:
+    """Batches in the order of the input."""
+    with patch.object(tat, "sorted", lambda rows, key: list(rows), create=True):
+        yield
+
+
+def decoding(model: Path, lines: list[str], rounds: int) -> dict[str, float]:
+    """Seconds for all lines of each variant; all must give the same translations."""
+    translator = tat.load_translator(model)
+    variants = {
+        "as it is": nothing,
+        "no key/value cache": no_cache,
+        "ended sentences stay": all_stay,
+        "batches in the input's order": unsorted,
+        "all threads on one batch": one_at_a_time,
+    }
+    expected = tat.translate_lines(translator, lines)
+
+    def measure(name: str) -> float:
+        with variants[name]():
+            start = time.perf_counter()
+            found = tat.translate_lines(translator, lines)
+            seconds = time.perf_counter() - start
+        same = sum(a == b for a, b in zip(found, expected, strict=True)) / len(lines)
+        if same < 0.99:  # rounding may decide between two symbols that are equally likely
+            raise AssertionError(f"{name}: {same:.1%} of the translations are the same")
+        return seconds
+
+    return in_turns(measure, variants, rounds)
+
+
+def in_turns(measure: Callable[[str], float], variants: dict, rounds: int) -> dict[str, float]:
+    """The median over the rounds of the time of each variant over that of the first, in the same round."""
+    found = [{name: measure(name) for name in variants} for _ in range(rounds)]
+    return {
+        name: round(statistics.median(times[name] / times["as it is"] for times in found), 2)
+        for name in list(variants)[1:]
+    }
+
+
+def main(arguments: list[str]) -> None:
+    """Run the benchmark, print and append its row."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--model", type=Path, required=True, help="the folder of a run")
+    parser.add_argument("--data", default="multi30k", help="multi30k, captions or a folder")
+    parser.add_argument("--preset", default="tiny", choices=tat.PRESETS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sentences", type=int, help="only the first so many")
+    parser.add_argument("--out", type=Path, default=RESULTS / "gains.jsonl")
+    options = parser.parse_args(arguments)
+    row = origin(shlex.join(["python", "benchmarks/gains.py", *map(portable, arguments)]))
+    row |= {"preset": options.preset, "data": portable(options.data), "rounds": options.rounds}
+    lines = [source for source, _ in tat.load_pairs(options.data, "val")][: options.sentences]
+    row["training"] = training(options.preset, tat.load_pairs(options.data, "train"), options.rounds)
+    row["decoding"] = decoding(options.model, lines, options.rounds)
+    for task in ("training", "decoding"):
+        print(*(f"{task:<10}{name:<30}{ratio:>6.2f} times the time" for name, ratio in row[task].items()), sep="\n")
+    append(options.out, row)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

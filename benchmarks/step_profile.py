@@ -1,0 +1,152 @@
+"""Where a training step and a decoding step spend their time, and how near they come to the machine's own rate.
+
+    python benchmarks/step_profile.py [--presets tiny,small,base] [--data SOURCE] [--tokens 4096] [--out FILE.jsonl]
+
+The machine's rate is that of one large matrix multiplication, measured between the steps of the same run. A training
+step's rate is the floating-point operations of its matrix products (counted by PyTorch on the same step, without those
+inside attention, less the share that is padding) divided by its seconds. Shares come from PyTorch's profiler: the time of each kind of operation in one
+profiled step; `Python and the rest` is what no operation accounts for. The decoding step is one of a batch of 64.
+"""
+
+import argparse
+import shlex
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.rows import RESULTS, append, origin, portable
+from the_annotated_transformer import (
+    BOS,
+    PRESETS,
+    CachedDecoder,
+    Trainer,
+    build_model,
+    learn_bpe,
+    load_pairs,
+    make_batch,
+    token_batches,
+)
+
+KINDS = {  # kind of work: parts of the names of PyTorch's operations
+    "matrix products": ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"),
+    "attention": ("scaled_dot_product", "flash_attention"),
+    "normalisation": ("layer_norm",),
+    "random numbers": ("random", "bernoulli", "aten::ge", "aten::lt"),
+    "optimiser": ("_fused_adam", "lerp", "norm", "clip"),
+    "exp, sums, maxima": ("exp", "log", "softmax", "sum", "max", "gather", "scatter"),
+    "copies": ("copy_", "cat", "index", "clone", "fill", "zero", "embedding"),
+    "elementwise": ("add", "sub", "mul", "div", "relu", "threshold", "clamp", "neg", "where", "masked"),
+}
+
+
+def kind_of(operation: str) -> str:
+    """The kind that an operation of the profiler belongs to."""
+    if operation in KINDS["matrix products"] or operation == "aten::addmm_":
+        return "matrix products"
+    found = (kind for kind, parts in KINDS.items() if any(part in operation for part in parts))
+    return next(found, "Python and the rest")
+
+
+def shares(step: Callable[[], object]) -> dict[str, float]:
+    """The part of a step's time that each kind of work takes, the largest first."""
+    step()
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        step()
+    events = profiler.key_averages()
+    times = Counter()
+    for event in events:
+        times[kind_of(event.key)] += event.self_cpu_time_total
+    whole = sum(times.values())
+    return {kind: round(seconds / whole, 3) for kind, seconds in times.most_common()}
+
+
+def seconds(step: Callable[[], object], times: int) -> float:
+    """The median time of a step."""
+    found = []
+    for _ in range(times):
+        start = time.perf_counter()
+        step()
+        found.append(time.perf_counter() - start)
+    return statistics.median(found)
+
+
+def matmul_rate(n: int = 2048) -> float:
+    """Floating-point operations per second of a product of two n by n matrices."""
+    a, b = torch.randn(2, n, n)
+    a @ b
+    return 2 * n**3 / seconds(lambda: a @ b, 5)
+
+
+def measure(preset: str, texts: list[tuple[str, str]], tokens: int, times: int) -> dict[str, Any]:
+    """The row of one preset."""
+    config = replace(PRESETS[preset], tokens_per_batch=tokens)
+    tokenizer = learn_bpe(texts, config.bpe)
+    pairs = tokenizer.pairs(texts, ("de", "en"))
+    rows = token_batches([(len(p.src), len(p.tgt)) for p in pairs], tokens, seed=0)[0]
+    pairs = [pairs[i] for i in rows]
+    batch = make_batch(pairs)
+    trainer = Trainer(build_model(config, len(tokenizer)), config)
+
+    def update() -> None:
+        trainer.update(pairs)
+
+    update()
+    counter = FlopCounterMode(display=False)
+    with counter:
+        update()
+    real = sum(len(p.src) + len(p.tgt) - 1 for p in pairs) / (batch.src.numel() + batch.tgt.numel())
+    rates = [matmul_rate()]
+    training = seconds(update, times)
+    rates.append(matmul_rate())
+    needed = counter.get_total_flops() * real
+    row = {"preset": preset, "vocabulary": len(tokenizer), "tokens": batch.ntokens, "padding": round(1 - real, 4)}
+    row |= {"matmul_gflops": round(statistics.mean(rates) / 1e9, 1), "training_seconds": round(training, 3)}
+    row |= {"training_gflops": round(needed / training / 1e9, 1)}
+    row |= {"training_share_of_matmul": round(needed / training / statistics.mean(rates), 3)}
+    row |= {"training": shares(update)}
+    with torch.inference_mode():
+        trainer.model.eval()
+        src = make_batch((pairs * 64)[:64])
+        decoder, symbols = CachedDecoder(trainer.model, src.src, src.src_mask), torch.full((64,), BOS)
+
+        def step() -> None:
+            decoder.step(symbols).max(-1)
+
+        for _ in range(8):
+            step()
+        row |= {"decoding_step_ms": round(1000 * seconds(step, 8), 2), "decoding": shares(step)}
+    return row
+
+
+def main(arguments: list[str]) -> None:
+    """Run the benchmark, print and append its rows."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--presets", default="tiny,small,base", help=f"some of {','.join(PRESETS)}")
+    parser.add_argument("--data", default="captions", help="multi30k, captions or a folder; default: captions")
+    parser.add_argument("--tokens", type=int, default=4096, help="padded target tokens of a batch; default: 4096")
+    parser.add_argument("--times", type=int, default=5, help="measured training steps; default: 5")
+    parser.add_argument("--out", type=Path, default=RESULTS / "step_profile.jsonl")
+    options = parser.parse_args(arguments)
+    about = origin(shlex.join(["python", "benchmarks/step_profile.py", *map(portable, arguments)]))
+    texts = load_pairs(options.data, "train")
+    for preset in options.presets.split(","):
+        row = about | {"data": portable(options.data)} | measure(preset, texts, options.tokens, options.times)
+        print(f"{preset}: training step at {row['training_share_of_matmul']:.0%} of {row['matmul_gflops']} GFLOP/s")
+        for what in ("training", "decoding"):
+            print(f"  {what}: " + ", ".join(f"{kind} {share:.0%}" for kind, share in row[what].items()))
+        append(options.out, row)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
