@@ -58,10 +58,14 @@ $(BENCH)/ready: requirements.txt requirements-bench.txt
 runs/tiny/model.safetensors:
 	$(MAKE) train
 
-bench: $(BENCH)/ready runs/tiny/model.safetensors ## measure speed and memory beside the 2022 edition's way and other libraries
+bench: $(BENCH)/ready runs/tiny/model.safetensors ## measure speed and memory beside the 2022 edition's way and other libraries, and draw charts
 	$(BENCH)/bin/python benchmarks/training_speed.py --data multi30k --peers
 	$(BENCH)/bin/python benchmarks/decoding_speed.py --data multi30k --model runs/tiny
+	$(BENCH)/bin/python benchmarks/gains.py --data multi30k --model runs/tiny
+	$(BENCH)/bin/python benchmarks/step_profile.py --data multi30k
+	$(BENCH)/bin/python benchmarks/memory.py
 	$(BENCH)/bin/python benchmarks/scale.py
+	$(BENCH)/bin/python benchmarks/chart.py
 
 clean: ## remove what was built; runs/ stays
 	rm -rf build $(VENV) $(BENCH) blog/node_modules

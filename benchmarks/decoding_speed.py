@@ -71,7 +71,7 @@ def this_edition(translator: Translator, lines: list[str]) -> dict[str, Callable
     def steps() -> int:
         return sum(in_threads(decode, batches, torch.device("cpu")))
 
-    return {"split": lambda: len(translate_lines(translator, lines, BATCH)), "steps": steps}
+    return {"split": lambda: len(translate_lines(translator, lines, batch_size=BATCH)), "steps": steps}
 
 
 def edition_of_2022(translator: Translator, lines: list[str], config: Config) -> dict[str, Callable[[], int]]:

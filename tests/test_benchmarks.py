@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import the_annotated_transformer as tat
 from benchmarks import edition_2022
 
@@ -48,33 +50,59 @@ def benchmark(name: str, out: Path, *arguments: str | Path) -> dict:
     return json.loads(out.read_text(encoding="utf-8"))
 
 
-def test_the_benchmark_of_decoding_measures_every_side_that_is_installed(tmp_path):
-    sizes = ["--N", "1", "--d-model", "16", "--d-ff", "16", "--h", "1", "--bpe", "100"]
-    assert tat.main(["train", "--data", "captions", "--run", str(tmp_path / "run"), "--steps", "1", *sizes]) == 0
-    settings = [
-        "--data",
-        "captions",
-        "--split",
-        "test",
-        "--sentences",
-        "2",
-        "--rounds",
-        "1",
-        "--model",
-        tmp_path / "run",
-    ]
+def test_the_benchmark_of_decoding_measures_every_side_that_is_installed(trained, tmp_path):
+    settings = ["--data", "captions", "--split", "test", "--sentences", "2", "--rounds", "1", "--model", trained]
     row = benchmark("decoding_speed", tmp_path / "rows.jsonl", *settings)
     speeds = row["sentences_per_second"]
     assert {"this", "2022", "CTranslate2"} <= speeds["split"].keys() and {"this", "CTranslate2"} <= speeds[
         "steps"
     ].keys()
     assert all(speed > 0 for task in speeds.values() for speed in task.values())
-    assert str(tmp_path) not in json.dumps(row)
+    assert str(trained) not in json.dumps(row)
 
 
 def test_the_benchmark_of_scale_measures_every_size(tmp_path):
     found = benchmark("scale", tmp_path / "rows.jsonl", "--pairs", "3000", "--updates", "2")["pairs"]["3000"]
     assert found["resident_mb"] > 100 and 0 < found["first_update_seconds"] < found["seconds"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A run of one update of a model as small as can be."""
+    run = tmp_path_factory.mktemp("runs") / "run"
+    sizes = ["--N", "1", "--d-model", "16", "--d-ff", "16", "--h", "1", "--bpe", "100"]
+    assert tat.main(["train", "--data", "captions", "--run", str(run), "--steps", "1", *sizes]) == 0
+    return run
+
+
+def test_the_benchmark_of_gains_measures_every_idea(trained, tmp_path):
+    settings = [
+        "--data",
+        "captions",
+        "--rounds",
+        "1",
+        "--sentences",
+        "8",
+        "--tokens-per-batch",
+        "300",
+        "--model",
+        trained,
+    ]
+    row = benchmark("gains", tmp_path / "rows.jsonl", *settings)
+    assert len(row["training"]) == 5 and len(row["decoding"]) == 4
+    assert all(ratio > 0 for task in ("training", "decoding") for ratio in row[task].values())
+
+
+def test_the_profile_accounts_for_the_whole_step(tmp_path):
+    row = benchmark("step_profile", tmp_path / "rows.jsonl", "--presets", "tiny", "--tokens", "300", "--times", "1")
+    assert 0 < row["training_share_of_matmul"] < 1
+    for what in ("training", "decoding"):
+        assert sum(row[what].values()) == pytest.approx(1, abs=0.01) and row[what]["matrix products"] > 0.05
+
+
+def test_the_benchmark_of_memory_measures_both_sides(tmp_path):
+    row = benchmark("memory", tmp_path / "rows.jsonl", "--preset", "tiny", "--tokens", "300", "--vocab", "500")
+    assert row["this"]["peak_mb"] > 100 and row["2022"]["target_tokens"] < row["this"]["target_tokens"] <= 300
 
 
 def test_saved_rows_say_where_they_come_from():

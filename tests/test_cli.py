@@ -70,7 +70,7 @@ def test_importing_has_no_effect():
 def test_without_a_command_there_is_help(capsys):
     assert tat.main([]) == 0
     out = capsys.readouterr().out
-    assert all(command in out for command in ("train", "translate", "evaluate", "explain"))
+    assert all(command in out for command in ("train", "translate", "evaluate", "average", "explain", "export"))
 
 
 def test_a_run_folder_holds_what_it_should(run):
@@ -190,9 +190,56 @@ def test_evaluate_reports_scores_with_signatures(run, capsys):
     assert tat.main(["evaluate", "--model", str(run), "--data", "captions", "--split", "test", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["sentences"] == 500 and result["split"] == "test"
-    assert "tok:13a" in result["bleu_signature"] and "case:mixed" in result["bleu_signature"] and "chrf" in result
+    assert "tok:13a" in result["bleu_signature"] and "case:mixed" in result["bleu_signature"]
+    assert "tok:13a" in result["bleu_lower_signature"] and "case:lc" in result["bleu_lower_signature"]
+    assert "tok:none" in result["bleu_moses_signature"] and "case:lc" in result["bleu_moses_signature"]
     assert tat.main(["evaluate", "--model", str(run), "--data", "captions", "--split", "test"]) == 0
-    assert f"BLEU {result['bleu']:.2f}" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    for name in ("bleu", "bleu_lower", "bleu_moses", "chrf"):
+        assert f"{result[name]:.2f}  {result[name + '_signature']}" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "title", "called"),
+    [
+        ((), "beam 4, alpha 0.6", "beam_search {'beam': 4, 'alpha': 0.6}"),
+        (("--beam", "1"), "greedy", "greedy_decode {}"),
+        (("--beam", "2", "--alpha", "1"), "beam 2, alpha 1.0", "beam_search {'beam': 2, 'alpha': 1.0}"),
+    ],
+)
+def test_the_search_of_the_command_line_is_the_one_asked_for(run, capsys, monkeypatch, options, title, called):
+    """Catches an option that is read and not used."""
+    asked = []
+
+    def stand_in(name: str):
+        def search(model, src, src_mask, max_len, **settings):
+            asked.append(f"{name} {settings}")
+            return torch.tensor([[tat.BOS, tat.EOS]] * len(src))
+
+        return search
+
+    for name in ("greedy_decode", "beam_search"):
+        monkeypatch.setattr(tat, name, stand_in(name))
+    arguments = ["evaluate", "--model", str(run), "--data", "captions", "--split", "val", "--json", *options]
+    assert tat.main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["search"] == title and set(asked) == {called}
+
+
+def test_average_is_the_mean_of_the_last_checkpoints(run, tmp_path, capsys):
+    out = tmp_path / "averaged"
+    assert tat.main(["average", str(run), "--last", "2", "--out", str(out)]) == 0
+    assert "000020 to 000030" in capsys.readouterr().out
+    found = tat.weights_of(tat.load_translator(out).model)
+    parts = [tat.read_tensors(run / "checkpoints" / f"0000{step}.safetensors")[0] for step in (20, 30)]
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, (parts[0][name] + parts[1][name]) / 2)
+    assert tat.main(["translate", "Hund", "--model", str(out)]) == 0
+
+
+def test_checkpoints_of_two_runs_are_not_averaged(run, tmp_path):
+    tat.write_tensors(tmp_path / "other.safetensors", {"x": torch.ones(2)})
+    with pytest.raises(ValueError, match="other.safetensors: other weights than in .*000030"):
+        tat.average_weights([run / "checkpoints" / "000030.safetensors", tmp_path / "other.safetensors"])
 
 
 def test_score_is_100_for_the_references_and_less_for_others():
@@ -245,6 +292,15 @@ def test_explain_writes_a_page_with_the_weights(run, tmp_path):
         ("evaluate --data {tmp} --split test --model {run}", "test.de: no such file"),
         ("explain Hund --model {run} --out {tmp}/no/such/folder.html", "no/such"),
         ("explain   --model {run} --out {tmp}/x.html", "sentence"),
+        ("translate Hund --model {run} --beam 0", "--beam must be at least 1"),
+        ("evaluate --data captions --split val --model {run} --alpha -1", "--alpha must be at least 0"),
+        ("average {run} --last 0 --out {tmp}/r", "--last must be at least 1"),
+        ("average {run} --last 9 --out {tmp}/r", "has 3 checkpoints, not 9"),
+        ("average {tmp}/nowhere --out {tmp}/r", "nowhere/config.json: no such file"),
+        ("average {run} --last 2 --out {run}", "exists already"),
+        ("train --data captions --run {tmp}/r --bpe-dropout 1", "--bpe-dropout must be at least 0 and below 1"),
+        ("train --data captions --run {tmp}/r --words --bpe-dropout 0.1", "--bpe-dropout needs byte-pair encoding"),
+        ("train --data captions --run {tmp}/r --r-drop -1", "--r-drop must be at least 0"),
         ("fly", "fly"),
     ],
 )
@@ -266,6 +322,16 @@ def test_a_run_of_another_kind_is_left_alone(capsys, run):
     arguments = ["train", "--data", "captions", "--run", str(run), *SMALL, "--steps", "40", "--norm", "post"]
     assert "norm = pre, not post" in error_of(capsys, *arguments)
     assert before == {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+
+
+def test_a_run_of_an_earlier_version_goes_on(run, tmp_path):
+    """Catches a new setting without which older runs could not be continued."""
+    older = tmp_path / "older"
+    shutil.copytree(run, older)
+    about = json.loads((older / "config.json").read_text())
+    del about["settings"]["r_drop"], about["settings"]["bpe_dropout"]
+    (older / "config.json").write_text(json.dumps(about))
+    assert train(older, "--steps", "31", "--checkpoint-every", "10") == 0
 
 
 @pytest.mark.parametrize(

@@ -310,9 +310,11 @@ def test_recut_sentences_say_the_same_and_nothing_skipped_changes_nothing():
     tokenizer = tat.learn_bpe(pairs, 400)
     odd = ["Ein \u2603 Hund.", "</s> ein <pad> Hund", "Hund,Hund; (Hund)", "a"]
     examples = tokenizer.pairs([*pairs, *((text, text) for text in odd)], LANGUAGES)
-    assert tokenizer.recut_batch(examples, 0.0, seed=3) == examples
-    recut = tokenizer.recut_batch(examples, 0.2, seed=3)
-    assert recut == tokenizer.recut_batch(examples, 0.2, seed=3) != tokenizer.recut_batch(examples, 0.2, seed=4)
+    assert tat.recut_batch(examples, tokenizer, 0.0, seed=3) == examples
+    recut = tat.recut_batch(examples, tokenizer, 0.2, seed=3)
+    assert (
+        recut == tat.recut_batch(examples, tokenizer, 0.2, seed=3) != tat.recut_batch(examples, tokenizer, 0.2, seed=4)
+    )
     assert sum(len(p.src) for p in recut) > 1.1 * sum(len(p.src) for p in examples)
     for old, new in zip(examples, recut, strict=True):
         assert new.tgt[0] == tat.BOS and new.tgt[-1] == new.src[-1] == tat.EOS

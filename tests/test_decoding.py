@@ -153,7 +153,7 @@ def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):
     decoder = tat.CachedDecoder(model, batch.src, batch.src_mask)
     for t in range(3):
         decoder.step(tgt[:, t])
-    decoder.select(rows)
+    decoder.select(rows, rows)
     steps = torch.stack([decoder.step(tgt[rows, t]) for t in range(3, 6)], dim=1)
     parallel = model(batch.src, tgt, batch.src_mask, tat.subsequent_mask(6))
     assert_close(steps, parallel[rows, 3:])
@@ -216,6 +216,80 @@ def test_work_in_threads_comes_back_in_order_and_leaves_the_threads_as_they_were
         assert tat.in_threads(work, [], cpu) == []
     finally:
         torch.set_num_threads(before)
+
+
+# --- Beam search ---
+
+
+def beam_by_hand(model: tat.Transformer, src: list[int], max_len: int, beam: int, alpha: float) -> list[int]:
+    """One sentence, no padding, no cache, no batch: lists of (log-probability, ids)."""
+    source, open_ends, finished = torch.tensor([src]), [(0.0, [tat.BOS])], []
+    for t in range(1, max_len):
+        extended = []
+        for log_p, ids in open_ends:
+            step = model(source, torch.tensor([ids]), None, tat.subsequent_mask(len(ids)))[0, -1].log_softmax(-1)
+            extended += [(log_p + more, [*ids, symbol]) for symbol, more in enumerate(step.tolist())]
+        open_ends = []
+        for log_p, ids in sorted(extended, reverse=True)[: beam - len(finished)]:
+            if ids[-1] == tat.EOS or len(ids) == max_len:
+                finished.append((log_p / ((5 + t) / 6) ** alpha, ids))
+            else:
+                open_ends.append((log_p, ids))
+    return max(finished)[1]
+
+
+@pytest.mark.parametrize(("beam", "alpha"), [(1, 0.6), (2, 0.0), (3, 0.6), (5, 1.5)])
+def test_batched_beam_equals_one_by_one(varied, beam, alpha):
+    """Catches beams that take each other's past or source, a wrong penalty, and a search that stops too soon.
+
+    By hand nothing stops early, so the bound that ends the search is tested, too.
+    """
+    model, batch = varied
+    found = tat.beam_search(model, batch.src, batch.src_mask, 12, beam, alpha).tolist()
+    longest = batch.src.size(1)
+    lengths = set()
+    for row, src, mask in zip(found, batch.src, batch.src_mask, strict=True):
+        real = src[mask[0]].tolist()
+        expected = beam_by_hand(model, real, 12 - (longest - len(real)), beam, alpha)
+        assert row == expected + [tat.PAD] * (len(row) - len(expected))
+        lengths.add(len(expected))
+    assert len(lengths) > 3
+
+
+def test_beam_of_one_is_greedy(varied):
+    """Catches a first step or an end that is another's."""
+    model, batch = varied
+    wide = batch.src_mask.all(-1).squeeze(-1)  # sentences without padding: max_len means the same to both
+    src, mask = batch.src[wide], batch.src_mask[wide]
+    assert len(src) > 3
+    assert torch.equal(tat.beam_search(model, src, mask, 12, beam=1), tat.greedy_decode(model, src, mask, 12))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+def test_the_widest_beam_finds_the_best_of_all_sequences(alpha):
+    """Catches every mistake of the search: its score is that of the best of all 4 ** 5 endings."""
+    model = tat.make_model(5, 4, 1, 16, 24, 2, dropout=0.0).eval()
+    src = torch.randint(3, 5, (3, 4))
+    found = tat.beam_search(model, src, tat.source_mask(src), 6, beam=4**5, alpha=alpha).tolist()
+    with torch.no_grad():
+        for row, one in zip(found, src, strict=True):
+            best = tat.exhaustive_search(model, one.unsqueeze(0), 6, alpha)[1]
+            assert row == best + [tat.PAD] * (len(row) - len(best))
+
+
+def test_beam_search_stops_when_nothing_can_win(small_model, sentences):
+    """Catches a search that always goes on to its limit."""
+    model, steps = small_model(), []
+    sure = torch.full((1, 11), -30.0).index_fill_(1, torch.tensor([tat.EOS]), 30.0).double()
+    model.generator.logits = lambda x: steps.append(1) or sure.expand(len(x), -1)
+    found = tat.beam_search(model, sentences.src, sentences.src_mask, max_len=40, beam=3)
+    assert found.tolist() == [[tat.BOS, tat.EOS]] * 3 and len(steps) == 1
+
+
+def test_beam_search_refuses_impossible_settings(small_model, sentences):
+    for beam, alpha in ((0, 0.6), (-1, 0.6), (4, -0.1), (4, float("nan")), (4, float("inf"))):
+        with pytest.raises(ValueError, match="beam must be at least 1 and alpha at least 0"):
+            tat.beam_search(small_model(), sentences.src, sentences.src_mask, 5, beam, alpha)
 
 
 def in_a_new_thread(work: Callable[[], int]) -> int:

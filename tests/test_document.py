@@ -40,7 +40,8 @@ def executed(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("document")
     for name in (SCRIPT.name, "explorer.html"):
         shutil.copy(ROOT / name, folder)
-    shutil.copytree(ROOT / "images", folder / "images")
+    for name in ("images", "benchmarks/results"):
+        shutil.copytree(ROOT / name, folder / name)
     settings = os.environ | {"ANNOTATED_DATA": "captions", "ANNOTATED_STEPS": "80"}
     done = python(ROOT / "blog" / "notebook.py", "run", "--script", folder / SCRIPT.name, env=settings)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -173,7 +174,7 @@ def test_the_readme_has_the_commands_that_ci_runs():
     targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
     assert set(re.findall(r"(?:^|`)make ([a-z]+)", readme, re.M)) <= targets
     commands = set(re.findall(r"the_annotated_transformer\.py ([a-z]+)", readme))
-    assert commands == {"train", "translate", "evaluate", "explain"}
+    assert commands == {"train", "translate", "evaluate", "explain", "average"}
     settings = {field.name for field in dataclasses.fields(tat.Config)}
     for command, options in re.findall(r"the_annotated_transformer\.py ([a-z]+)([^\n]*)", readme):
         known = set(inspect.signature(getattr(tat, command)).parameters) | (settings if command == "train" else set())
