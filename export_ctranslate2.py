@@ -10,7 +10,7 @@ import torch
 from ctranslate2.specs import LayerSpec, TransformerSpec
 from torch import Tensor, nn
 
-from the_annotated_transformer import Translator, positional_encoding
+from the_annotated_transformer import LearnedPositions, Translator, positional_encoding
 
 LONGEST = 2048  # positions: CTranslate2 reads them from a table
 
@@ -34,9 +34,12 @@ def fill_norm(spec: LayerSpec, norm: nn.LayerNorm) -> None:
 
 def fill_embeddings(spec: LayerSpec, embeddings: LayerSpec, embed: nn.Module) -> None:
     """The embedding matrix of one side, and the positions that are added to it."""
-    table = embed.embeddings.table.weight
+    table, positions = embed.embeddings.table.weight, embed.positions
     embeddings.weight = numbers(table)
-    spec.position_encodings.encodings = numbers(positional_encoding(LONGEST, table.size(1)))
+    learned = isinstance(positions, LearnedPositions)
+    spec.position_encodings.encodings = numbers(
+        positions.table.weight if learned else positional_encoding(LONGEST, table.size(1))
+    )
 
 
 def fill_layer(spec: LayerSpec, layer: nn.Module) -> None:
@@ -58,9 +61,14 @@ def fill_layer(spec: LayerSpec, layer: nn.Module) -> None:
 
 
 def specification(translator: Translator) -> TransformerSpec:
-    """The whole model as CTranslate2 describes one; it will add </s> to each source itself."""
+    """The whole model as CTranslate2 describes one; it will add </s> to each source itself.
+
+    Raises ValueError for keys of another width than values, which CTranslate2 does not have.
+    """
     model, tokenizer = translator.model, translator.tokenizer
     first = model.encoder.layers[0]
+    if first.self_attn.W_k.out_features != first.self_attn.W_v.out_features:
+        raise ValueError("CTranslate2 has keys and values of one width alone, but this model has d_k of its own")
     pre_norm = first.sublayer[0].pre
     spec = TransformerSpec.from_config(len(model.encoder.layers), first.self_attn.h, pre_norm=pre_norm)
     fill_embeddings(spec.encoder, spec.encoder.embeddings[0], model.src_embed)

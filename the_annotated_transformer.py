@@ -192,6 +192,8 @@ class Config:
     d_model: int = 512
     d_ff: int = 2048
     h: int = 8
+    d_k: int = 0  # width of queries and keys in a head (3.2.2); 0: d_model / h
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"  # (3.5)
     dropout: float = 0.1  # P_drop: on embeddings and on each sublayer's output (5.4)
     norm: Literal["post", "pre"] = "post"  # LayerNorm after the addition (3.1), or before the sublayer
     tie: Literal["none", "target", "all"] = "all"  # which embeddings share the output matrix (3.4)
@@ -272,7 +274,11 @@ def bars(rows: list[dict], x: str, y: str, colour: str) -> alt.Chart:
     """Bars of column `y` for each value of column `x`, side by side for the values of column `colour`."""
     chart = alt.Chart(pd.DataFrame(rows)).mark_bar()
     encoding = chart.encode(
-        alt.X(f"{x}:O"), alt.Y(f"{y}:Q"), alt.Color(f"{colour}:N"), xOffset=f"{colour}:N", tooltip=[x, y, colour]
+        alt.X(f"{x}:O", sort=None),
+        alt.Y(f"{y}:Q"),
+        alt.Color(f"{colour}:N"),
+        xOffset=f"{colour}:N",
+        tooltip=[x, y, colour],
     )
     return encoding.properties(width=480, height=220)
 
@@ -957,11 +963,32 @@ class PositionalEncoding(nn.Module):
         return self.dropout(x + table[start:end].to(x.dtype))
 
 
+# %% [markdown]
+# > **Learned positions** (row E of Table 3) are a second embedding, by position in place of symbol. It has to end
+# > somewhere, and so does every sentence.
+
+
+# %%
+class LearnedPositions(nn.Module):
+    """Adds a learned vector for each position, then applies dropout (Section 3.5; Table 3, row E)."""
+
+    def __init__(self, d_model: int, dropout: float, longest: int = 512):
+        super().__init__()
+        self.dropout, self.table = Dropout(dropout), nn.Embedding(longest, d_model)
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """x (B, T, d_model) holds positions start to start + T - 1; raises ValueError beyond the last that is learned."""
+        end, longest = start + x.size(1), self.table.num_embeddings
+        if end > longest:
+            raise ValueError(f"a sentence has {end} symbols or more, but only {longest} positions are learned")
+        return self.dropout(x + self.table.weight[start:end])
+
+
 # %%
 class EmbeddingsWithPositions(nn.Module):
     """What stands below each stack: embeddings plus positional encoding (Figure 1)."""
 
-    def __init__(self, embeddings: Embeddings, positions: PositionalEncoding):
+    def __init__(self, embeddings: Embeddings, positions: PositionalEncoding | LearnedPositions):
         super().__init__()
         self.embeddings, self.positions = embeddings, positions
 
@@ -1043,13 +1070,14 @@ def example_rotation() -> alt.Chart:
 def make_model(
     src_vocab: int, tgt_vocab: int, N: int = 6, d_model: int = 512, d_ff: int = 2048, h: int = 8, dropout: float = 0.1, *,
     norm: Literal["post", "pre"] = "post", tie: Literal["none", "target", "all"] = "none",
-    inner_dropout: float = 0.0, d_k: int | None = None,
+    inner_dropout: float = 0.0, d_k: int | None = None, positions: Literal["sinusoidal", "learned"] = "sinusoidal",
 ) -> Transformer:  # fmt: skip
     """A Transformer with fresh weights; the default sizes are the base model's (Section 3, Table 3).
 
     Raises ValueError for sizes that do not fit together.
     """
-    check_sizes(src_vocab, tgt_vocab, N, d_model, d_ff, h, d_k, dropout, inner_dropout, norm, tie)
+    check_sizes(src_vocab, tgt_vocab, N, d_model, d_ff, h, d_k, dropout, inner_dropout)
+    check_choices(src_vocab, tgt_vocab, norm, tie, positions)
 
     def attn() -> nn.Module:
         return MultiHeadedAttention(h, d_model, inner_dropout, d_k)
@@ -1061,7 +1089,8 @@ def make_model(
         return nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
 
     def embed(vocab: int) -> nn.Module:
-        return EmbeddingsWithPositions(Embeddings(d_model, vocab), PositionalEncoding(d_model, dropout))
+        places = PositionalEncoding if positions == "sinusoidal" else LearnedPositions
+        return EmbeddingsWithPositions(Embeddings(d_model, vocab), places(d_model, dropout))
 
     encoder = Encoder([EncoderLayer(d_model, attn(), ffn(), dropout, norm) for _ in range(N)], final_norm())
     decoder = Decoder([DecoderLayer(d_model, attn(), attn(), ffn(), dropout, norm) for _ in range(N)], final_norm())
@@ -1075,7 +1104,7 @@ def make_model(
 
 
 # %%
-def check_sizes(src_vocab, tgt_vocab, N, d_model, d_ff, h, d_k, dropout, inner_dropout, norm, tie) -> None:
+def check_sizes(src_vocab, tgt_vocab, N, d_model, d_ff, h, d_k, dropout, inner_dropout) -> None:
     """Raise ValueError for sizes that do not make a model; MultiHeadedAttention and positional_encoding check their own."""
     sizes = {"src_vocab": src_vocab, "tgt_vocab": tgt_vocab, "N": N, "d_model": d_model, "d_ff": d_ff, "h": h}
     for name, number in (sizes | ({} if d_k is None else {"d_k": d_k})).items():
@@ -1084,8 +1113,14 @@ def check_sizes(src_vocab, tgt_vocab, N, d_model, d_ff, h, d_k, dropout, inner_d
     for name, number in {"dropout": dropout, "inner_dropout": inner_dropout}.items():
         if not 0 <= number < 1:
             raise ValueError(f"{name} must be at least 0 and below 1, but it is {number}")
+
+
+def check_choices(src_vocab: int, tgt_vocab: int, norm: str, tie: str, positions: str) -> None:
+    """Raise ValueError for a choice that there is not, or one that does not fit the vocabularies."""
     if norm not in ("post", "pre") or tie not in ("none", "target", "all"):
         raise ValueError(f"norm must be post or pre, tie none, target or all, but they are {norm} and {tie}")
+    if positions not in ("sinusoidal", "learned"):
+        raise ValueError(f"positions must be sinusoidal or learned, but they are {positions}")
     if tie == "all" and src_vocab != tgt_vocab:
         raise ValueError(
             f"tie='all' needs one vocabulary for both sides, but the sizes are {src_vocab} and {tgt_vocab}"
@@ -1381,7 +1416,7 @@ def example_shift() -> pd.DataFrame:
 # > Counting *tokens* and not sentences keeps the work and the memory of each batch about constant. Sorting by length
 # > first keeps padding low: below a few per cent, where random batches padded to a fixed length waste four fifths of
 # > the work. Ties are broken at random and the batches shuffled, anew in each epoch. The sorting is NumPy's: five
-# > million pairs take a second.
+# > million pairs take seconds.
 
 
 # %%
@@ -2490,23 +2525,27 @@ def caption_corpus() -> list[Caption]:
 def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, str]]:
     """The pairs of a translation set of the Hugging Face hub, NAME or NAME:CONFIG, read from disk as they are asked for.
 
-    The split `val` is the hub's `validation`. Raises ValueError where there is no such set, split or language.
+    The split `val` is the hub's `validation`. Raises FileNotFoundError where there is no such set or split, ValueError
+    for a language that it does not have.
     """
     try:
         from datasets import load_dataset
     except ImportError:
         raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from None
     path, _, config = name.partition(":")
+    if not path:
+        raise ValueError("hf: needs the name of a set, hf:NAME or hf:NAME:CONFIG")
     try:
         rows = load_dataset(path, config or None, split="validation" if split == "val" else split)
+    except Exception as error:  # the library raises errors of many kinds
+        raise FileNotFoundError(f"hf:{name}: {' '.join(str(error).split())}") from error
+    try:
         for row in rows:
-            yield tuple(" ".join(row["translation"][language].split()) for language in (src, tgt))
+            yield tuple(" ".join((row["translation"][language] or "").split()) for language in (src, tgt))
     except KeyError as error:
         raise ValueError(
             f"hf:{name}: no {error} in {split}; translation sets have `translation` with {src}, {tgt}"
         ) from error
-    except Exception as error:  # the library raises errors of many kinds
-        raise ValueError(f"hf:{name}: {' '.join(str(error).split())}") from error
 
 
 # %%
@@ -2690,7 +2729,8 @@ def learn_bpe(pairs: Iterable[tuple[str, str]], merges: int) -> Tokenizer:
 # %% [markdown]
 # > **BPE-dropout** (Provilkov et al., 2020). Trained on one way of cutting each word, a model knows little about its
 # > parts. So while training, each merge is skipped at random now and then, and the word falls into other, smaller
-# > pieces, anew each time. Translation still uses all merges.
+# > pieces, anew in each epoch. Translation still uses all merges. Batches are put together before that, by the usual
+# > number of pieces, so they grow beyond `tokens_per_batch`, by up to a half and more.
 
 
 # %%
@@ -2723,9 +2763,9 @@ def recut(tokenizer: Tokenizer, ids: Iterable[int], skip: float, draw: random.Ra
     return [tokenizer.vocabulary.token_to_id(piece) for piece in itertools.chain.from_iterable(pieces)]
 
 
-def recut_batch(pairs: list[Pair], tokenizer: Tokenizer, skip: float, seed: int) -> list[Pair]:
-    """A training batch in other pieces; the same batch and seed give the same ones."""
-    draw = random.Random(f"{seed} {zlib.crc32(repr(pairs).encode())}")
+def recut_batch(pairs: list[Pair], tokenizer: Tokenizer, skip: float, seed: int, epoch: int) -> list[Pair]:
+    """A training batch in other pieces; the same batch, seed and epoch give the same ones."""
+    draw = random.Random(f"{seed} {epoch} {zlib.crc32(repr(pairs).encode())}")
     return [Pair(*(recut(tokenizer, side, skip, draw) for side in pair)) for pair in pairs]
 
 
@@ -2841,6 +2881,7 @@ def build_model(config: Config, vocab: int) -> Transformer:
     return make_model(
         vocab, vocab, config.N, config.d_model, config.d_ff, config.h, config.dropout,
         norm=config.norm, tie=config.tie, inner_dropout=config.inner_dropout,
+        d_k=config.d_k or None, positions=config.positions,
     )  # fmt: skip
 
 
@@ -2928,7 +2969,7 @@ class Progress:
 
 # %%
 def save_checkpoint(run: Path, trainer: Trainer, progress: Progress, keep: int = 10) -> None:
-    """Write the weights at this update, the model as of now, and, last, the state from which to continue."""
+    """Write the weights at this update, the state from which to continue, and the model as of now."""
     tensors = {f"model.{name}": p for name, p in weights_of(trainer.model).items()}
     for kind in ("exp_avg", "exp_avg_sq"):
         tensors |= {f"{kind}.{name}": trainer.optimizer.state[p][kind] for name, p in weights_of(trainer.model).items()}
@@ -2937,10 +2978,10 @@ def save_checkpoint(run: Path, trainer: Trainer, progress: Progress, keep: int =
     folder = run / "checkpoints"
     folder.mkdir(exist_ok=True)
     write_tensors(folder / f"{progress.step:06d}.safetensors", weights_of(trainer.model), step=progress.step)
-    for old in sorted(folder.glob("[0-9]*.safetensors"), key=lambda path: int(path.stem))[:-keep]:
+    for old in sorted(folder.glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))[:-keep]:
         old.unlink()
-    write_tensors(run / "model.safetensors", weights_of(trainer.averaged), step=progress.step)
     write_tensors(folder / "state.safetensors", tensors, progress=asdict(progress))
+    write_tensors(run / "model.safetensors", weights_of(trainer.averaged), step=progress.step)
 
 
 # %% [markdown]
@@ -3140,8 +3181,8 @@ class Budget(NamedTuple):
 
 # %%
 def fit(
-    run: Path, trainer: Trainer, pairs: TokenStore, val: list[Pair], budget: Budget, checkpoint_every: int, workers: int,
-    collate: Callable[[list[Pair]], list[Pair]] = list,
+    run: Path, trainer: Trainer, tokenizer: Tokenizer, pairs: TokenStore, val: list[Pair], budget: Budget,
+    checkpoint_every: int, workers: int,
 ) -> Progress:  # fmt: skip
     """Train until the budget is spent, with checkpoints, a log and a progress bar; goes on where `run` stopped."""
     progress = load_checkpoint(run, trainer)
@@ -3151,9 +3192,10 @@ def fit(
     with progress_bar(trainer.rank == 0) as bar:
         while not budget.spent(progress):
             batches = token_batches(lengths, config.tokens_per_batch, seed=config.seed + 7919 * progress.epoch)
-            for batch in DataLoader(
-                pairs, batch_sampler=batches[progress.batch :], collate_fn=collate, num_workers=workers
-            ):
+            cut = {"tokenizer": tokenizer, "skip": config.bpe_dropout, "seed": config.seed, "epoch": progress.epoch}
+            collate = functools.partial(recut_batch, **cut) if config.bpe_dropout else list
+            left = batches[progress.batch :]
+            for batch in DataLoader(pairs, batch_sampler=left, collate_fn=collate, num_workers=workers):
                 loss = trainer.update(batch)
                 progress.step, progress.batch = trainer.step, progress.batch + 1
                 progress.tokens += sum(len(p.tgt) - 1 for p in batch)
@@ -3311,9 +3353,7 @@ def train_together(
     pairs, val = (TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer)) for split in ("train", "val"))
     torch.manual_seed(config.seed)
     trainer = Trainer(build_model(config, len(tokenizer)), config, best_device())
-    recut = functools.partial(recut_batch, tokenizer=tokenizer, skip=config.bpe_dropout, seed=config.seed)
-    collate = recut if config.bpe_dropout else list
-    return fit(run, trainer, pairs, val.__getitems__(range(len(val))), budget, checkpoint_every, workers, collate)
+    return fit(run, trainer, tokenizer, pairs, val.__getitems__(range(len(val))), budget, checkpoint_every, workers)
 
 
 # %% [markdown]
@@ -3342,7 +3382,7 @@ def apply_settings(config: Config, settings: dict[str, Any]) -> Config:
     if not 0 <= config.seed < 2**32:
         raise ValueError(f"--seed must be at least 0 and below 2**32, but it is {config.seed}")
     limits = {"tokens_per_batch": (1, math.inf), "accumulate": (1, math.inf), "warmup": (1, math.inf)}
-    limits |= {"r_drop": (0, math.inf), "bpe_dropout": (0, 1)}
+    limits |= {"r_drop": (0, math.inf), "bpe_dropout": (0, 1), "d_k": (0, math.inf)}
     limits |= {"bpe": (0, math.inf), "clip": (0, math.inf), "factor": (0, math.inf), "smoothing": (0, 1), "ema": (0, 1)}
     for name, (low, high) in limits.items():
         if not low <= getattr(config, name) < high:
@@ -3401,6 +3441,8 @@ def prepare_run(run: Path, config: Config, about: dict[str, str]) -> Tokenizer:
     if processes()[0] == 0:
         if (run / "config.json").exists():
             check_same_run(run, about | asdict(config))
+            if (run / "model.safetensors").exists() and not (run / "checkpoints" / "state.safetensors").exists():
+                raise ValueError(f"{run} is a model without the state of its training; give another --run")
             write_tokens(run, about, read_tokenizer(run / "tokenizer.json"))
         else:
             start_run(run, config, about)
@@ -3591,7 +3633,10 @@ def example_processes() -> pd.DataFrame | None:
 
 # %%
 def in_threads(work: Callable, items: list, device: torch.device) -> list:
-    """The results of `work` for each item, in order; on a CPU by as many threads as PyTorch has, each with one item."""
+    """The results of `work` for each item, in order; on a CPU by as many threads as PyTorch has, each with one item.
+
+    While it runs, other threads of the program get one thread from PyTorch, too.
+    """
     count = min(torch.get_num_threads(), len(items)) if device.type == "cpu" else 1
     if count < 2:
         return [work(item) for item in items]
@@ -3745,12 +3790,13 @@ def beam_search(
     """The translation of best score that a beam finds: ids (B, at most max_len), BOS first, PAD after EOS (Section 6.1).
 
     src (B, S), src_mask (B or 1, 1, S). max_len is for sources without padding: one with n padded positions gets n fewer
-    symbols, as many as if it were alone. Raises ValueError for a beam below 1 or a negative alpha.
+    symbols, as many as if it were alone, but one at least. Raises ValueError for a beam below 1 or a negative alpha.
     """
     if beam < 1 or not 0 <= alpha < math.inf:
         raise ValueError(f"the beam must be at least 1 and alpha at least 0, but they are {beam} and {alpha}")
     device, neg = src.device, -torch.inf
-    limit = max_len - (src_mask == 0).sum((1, 2)).expand(len(src))  # the longest output of each sentence, BOS included
+    padding = (src_mask == 0).sum((1, 2)).expand(len(src))
+    limit = (max_len - padding).clamp(min=2)  # the longest output of each sentence, BOS included
     best, results = torch.full((len(src),), neg, device=device), [[BOS]] * len(src)
     places, open_places = torch.arange(beam, device=device), torch.full((len(src), 1), beam, device=device)
     with evaluating(model):
@@ -3857,12 +3903,13 @@ def average(run: Path, *, out: Path, last: int = 5) -> None:
     if last < 1:
         raise ValueError(f"--last must be at least 1, but it is {last}")
     read_json(run / "config.json")
-    paths = sorted((run / "checkpoints").glob("[0-9]*.safetensors"), key=lambda path: int(path.stem))
+    paths = sorted((run / "checkpoints").glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))
     if len(paths) < last:
         raise ValueError(f"{run} has {len(paths)} checkpoints, not {last}")
     if out.exists():
         raise FileExistsError(f"{out}: exists already")
-    weights = average_weights(paths[-last:])
+    translator, weights = load_translator(run), average_weights(paths[-last:])
+    load_weights(translator.model, weights, run / "checkpoints")
     out.mkdir(parents=True)
     for name in ("config.json", "tokenizer.json"):
         shutil.copy(run / name, out / name)
@@ -3881,7 +3928,7 @@ def example_search_and_average() -> pd.DataFrame:
     """BLEU of the last checkpoint, the mean of the last five and the moving average, each greedy and with a beam."""
     translator, pairs = load_translator(live_run()), load_pairs(choose_data(), "val")[:300]
     sources, references = (list(side) for side in zip(*pairs, strict=True))
-    paths = sorted((live_run() / "checkpoints").glob("[0-9]*.safetensors"), key=lambda path: int(path.stem))[-5:]
+    paths = sorted((live_run() / "checkpoints").glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))[-5:]
     moving = {name: p.detach().clone() for name, p in weights_of(translator.model).items()}
     weights = {"last checkpoint": average_weights(paths[-1:]), f"mean of the last {len(paths)}": average_weights(paths)}
     table = {}
@@ -3934,7 +3981,7 @@ def saved_rows(name: str) -> list[dict]:
 def example_gains() -> alt.Chart | None:
     """How many times longer training and decoding take without each idea."""
     rows = [
-        {"without": f"{idea} ({task})", "times the time": times, "task": task}
+        {"plain form": f"{idea} ({task})", "times the time": times, "task": task}
         for row in saved_rows("gains")[-1:]
         for task in ("training", "decoding")
         for idea, times in row[task].items()
@@ -3944,10 +3991,10 @@ def example_gains() -> alt.Chart | None:
     chart = alt.Chart(pd.DataFrame(rows)).mark_bar()
     sides = {
         "x": "times the time:Q",
-        "y": alt.Y("without:N", sort=None, axis=alt.Axis(labelLimit=320)),
+        "y": alt.Y("plain form:N", sort=None, axis=alt.Axis(labelLimit=320)),
         "color": "task:N",
     }
-    return chart.encode(**sides, tooltip=["without", "times the time"]).properties(width=320, height=200)
+    return chart.encode(**sides, tooltip=["plain form", "times the time"]).properties(width=320, height=200)
 
 
 # %% [markdown]
@@ -3996,9 +4043,9 @@ def example_training_speed() -> alt.Chart | None:
     """Target tokens per second of training, as multiples of 2022's way."""
     last = {row["preset"]: row["tokens_per_second"] for row in saved_rows("training_speed")}
     rows = [
-        {"preset": preset, "times the speed of 2022": speed["median"] / speeds["2022"]["median"], "who": who}
-        for preset, speeds in last.items()
-        for who, speed in speeds.items()
+        {"preset": preset, "times the speed of 2022": speed["median"] / last[preset]["2022"]["median"], "who": who}
+        for preset in sorted(last, key=list(PRESETS).index)
+        for who, speed in last[preset].items()
     ]
     return bars(rows, "preset", "times the speed of 2022", "who") if rows else None
 
@@ -4006,9 +4053,9 @@ def example_training_speed() -> alt.Chart | None:
 # %% [markdown]
 # > And greedy decoding with the same weights, in sentences per second: `split` is test_2016_flickr, each sentence to its
 # > own end; `steps` is exactly fifteen steps for random sentences. CTranslate2 is a library in C++ for this purpose
-# > alone, and it remains faster, by about the factor that a chain of small operations pays for being started one by one
-# > from Python: a step at these sizes consists of about a hundred of them. Who serves a model takes it there with the
-# > command `export`; who wants to understand one stays here.
+# > alone, and it remains faster: a step at these sizes is a chain of about a hundred small operations, and PyTorch starts
+# > each of them by itself. Who serves a model takes it there with the command `export`; who wants to understand one
+# > stays here.
 
 
 # %%
@@ -4176,7 +4223,7 @@ def example_cross_heads() -> alt.VConcatChart:
 # > | 9 | `factor`, `warmup`, `bpe` and `tokens_per_batch` differ in `tiny` and `small` | narrow models and 29,000 pairs need a higher rate and fewer updates | not measured here |
 # > | 10 | dropout 0.25 and 0.3 in `tiny` and `small` | little data | not measured here |
 # > | 11 | a batch's size is the padded length of its longer side | it bounds memory and work | none on results |
-# > | 12 | the command line searches with beam 4 and length penalty 0.6, as the paper; scores during development are greedy | speed | not measured here |
+# > | 12 | `translate` and `evaluate` search with beam 4 and length penalty 0.6, as the paper; pictures and scores during development are greedy | speed | not measured here |
 # > | 13 | fused attention, chunked loss, 16-bit dropout decisions, key/value cache, sentences that leave the batch when they end | speed | the same numbers; for dropout the same distribution, its rate rounded to 1/65536 |
 # > | 14 | `make_model` ties no matrices unless asked; the presets tie all three | two vocabularies may differ; code for the earlier editions | parameters, shown in Part 1 |
 # > | 15 | every update draws its dropout from `seed` and its number | a resumed run equals an uninterrupted one | none |
@@ -4206,8 +4253,8 @@ def open_model(path: Path | None) -> Translator:
 # %%
 def make_search(beam: int, alpha: float) -> Callable[..., Tensor]:
     """Beam search with these settings, or greedy decoding for one beam; raises ValueError for impossible ones."""
-    if beam < 1:
-        raise ValueError(f"--beam must be at least 1, but it is {beam}")
+    if not 1 <= beam <= 1000:
+        raise ValueError(f"--beam must be at least 1 and at most 1000, but it is {beam}")
     if not 0 <= alpha < math.inf:
         raise ValueError(f"--alpha must be at least 0, but it is {alpha}")
     return greedy_decode if beam == 1 else functools.partial(beam_search, beam=beam, alpha=alpha)
@@ -4228,7 +4275,7 @@ def translate(*sentence: str, model: Path | None = None, beam: int = 4, alpha: f
     )
     at_once = 1 if not sentence and sys.stdin.isatty() else 1000
     while chunk := list(itertools.islice(lines, at_once)):
-        print(*translate_lines(translator, chunk, search), sep="\n", flush=True)
+        print(*translate_lines(translator, chunk, search, batch_size=max(1, 512 // beam)), sep="\n", flush=True)
 
 
 # %% [markdown]
@@ -4237,7 +4284,7 @@ def translate(*sentence: str, model: Path | None = None, beam: int = 4, alpha: f
 
 # %%
 def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = 4, alpha: float = 0.6, json: bool = False) -> None:  # fmt: skip
-    """Translate a split and score it with sacreBLEU (13a; cased and lower-cased) and chrF.
+    """Translate a split and score it: BLEU (13a cased, 13a lower-cased, lower-cased after Moses) and chrF.
 
     Args:
         data: multi30k, captions, hf:NAME[:CONFIG] or a folder
@@ -4250,7 +4297,7 @@ def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = 4,
     search, translator = make_search(beam, alpha), open_model(model)
     sources, references = zip(*load_pairs(data, split, *translator.languages), strict=True)
     start = time.monotonic()
-    translations = translate_lines(translator, list(sources), search)
+    translations = translate_lines(translator, list(sources), search, batch_size=max(1, 512 // beam))
     result = {
         "data": data,
         "split": split,
@@ -4271,7 +4318,7 @@ to_json = json.dumps  # `evaluate` has an option of the module's name
 
 # %%
 def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
-    """Write a page that shows all attention weights of a sentence and its translation.
+    """Write a page that shows all attention weights of a sentence and its greedy translation.
 
     Args:
         sentence: a sentence in the model's source language

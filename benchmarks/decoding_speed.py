@@ -10,8 +10,8 @@ Two tasks, with the weights of RUN where a side can take them:
 - `steps`: 8 batches of 64 random sources of 15 symbols, exactly 15 steps each; Hugging Face's MarianMTModel has random
   weights.
 
-All have the same number of threads. This edition gives each batch to one thread; of CTranslate2's two ways, several
-batches at once or all threads on one, the faster counts.
+All have the same number of threads. This edition gives each batch to one thread; of Hugging Face's and CTranslate2's two
+ways, a batch for each thread or all threads on one, the faster counts.
 
 Every side runs in a process of its own, so that no library's threads disturb another's, and the sides take turns round
 by round. A figure is the median of the rounds. CTranslate2 has the weights that `export` writes. A side whose package is
@@ -96,11 +96,14 @@ def hugging_face(translator: Translator, config: Config) -> dict[str, Callable[[
     batches = torch.tensor(random_sources(len(translator.tokenizer))).split(BATCH)
     length = {"min_new_tokens": STEPS, "max_new_tokens": STEPS}
 
-    def steps() -> int:
+    def decode(src: torch.Tensor) -> int:
         search = {"num_beams": 1, "do_sample": False, **length}
-        return sum(len(model.generate(src, attention_mask=torch.ones_like(src), **search)) for src in batches)
+        return len(model.generate(src, attention_mask=torch.ones_like(src), **search))
 
-    return {"steps": steps}
+    return {
+        "steps": lambda: sum(map(decode, batches)),
+        "steps in threads": lambda: sum(in_threads(decode, batches, torch.device("cpu"))),
+    }
 
 
 def ctranslate2(translator: Translator, lines: list[str], kind: str) -> dict[str, float]:
@@ -142,7 +145,11 @@ def measure_side(side: str, options: argparse.Namespace) -> dict[str, float]:
         tasks = (
             hugging_face(translator, config) if side == "Hugging Face" else edition_of_2022(translator, lines, config)
         )
-    return {task: speed(task, work) for task, work in tasks.items()}
+    speeds: dict[str, float] = {}
+    for way, work in tasks.items():  # of two ways of one task, the faster counts
+        task = way.partition(" ")[0]
+        speeds[task] = max(speeds.get(task, 0.0), speed(task, work))
+    return speeds
 
 
 def in_a_process(side: str, options: argparse.Namespace) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
     python benchmarks/gains.py --model RUN [--data SOURCE] [--preset tiny] [--rounds R] [--out FILE.jsonl]
 
-Training: one update on the same sentences. Decoding: the sentences of the split `val`, with the weights of RUN. The
+Training: three updates, on the same sentences. Decoding: the sentences of the split `val`, with the weights of RUN. The
 variants take turns, round by round; a figure is the median of the rounds. What a variant computes is the same (for
 dropout: the same distribution), except that batches in random order are other batches.
 """
@@ -110,13 +110,16 @@ def nothing() -> Iterator[None]:
 
 @torch.inference_mode()
 def no_cache(model: tat.Transformer, src: torch.Tensor, src_mask: torch.Tensor, max_len: int) -> torch.Tensor:
-    """Greedy decoding of the whole prefix at every step, until every sentence has ended."""
-    ys = torch.full((len(src), 1), tat.BOS)
-    memory, ended = model.encode(src, src_mask), torch.zeros(len(src), dtype=torch.bool)
-    while ys.size(1) < max_len and not ended.all():
-        x = model.decode(memory, src_mask, ys, tat.subsequent_mask(ys.size(1)))
-        best = model.generator.logits(x[:, -1]).argmax(-1).masked_fill(ended, tat.PAD)
-        ys, ended = torch.cat((ys, best.unsqueeze(1)), 1), ended | (best == tat.EOS)
+    """Greedy decoding of the whole prefix at every step; sentences that have ended leave the batch."""
+    memory, going = model.encode(src, src_mask), torch.arange(len(src))
+    ys = torch.full((len(src), max_len), tat.PAD).index_fill_(1, torch.tensor([0]), tat.BOS)
+    for t in range(1, max_len):
+        x = model.decode(memory, src_mask, ys[going, :t], tat.subsequent_mask(t))
+        ys[going, t] = model.generator.logits(x[:, -1]).max(-1).indices
+        rows = (ys[going, t] != tat.EOS).nonzero().flatten()
+        memory, src_mask, going = memory[rows], src_mask[rows], going[rows]
+        if len(going) == 0:
+            break
     return ys
 
 

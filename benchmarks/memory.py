@@ -3,9 +3,9 @@
     python benchmarks/memory.py [--preset base] [--tokens 4096] [--vocab 37000] [--out FILE.jsonl]
 
 Each side makes two updates in a process of its own, which then reports the largest resident memory it ever had. This
-edition's batch has `--tokens` target tokens; the 2022 edition's has as many *positions*, that is as many sentences,
-padded to 72, as fill them, and so fewer words: a comparison in that edition's favour. Sentences are random symbols of
-Multi30k's lengths.
+edition's batch has `--tokens` padded target tokens; the 2022 edition's has as many positions, that is as many sentences,
+padded to 72, as fill them, and so fewer words, in micro-batches of 32 sentences as that edition had. Sentences are
+random symbols of Multi30k's lengths.
 """
 
 import argparse
@@ -46,8 +46,11 @@ def peak(side: str, options: argparse.Namespace) -> dict[str, int]:
     else:
         sizes = (config.N, config.d_model, config.d_ff, config.h)
         trainer = edition_2022.Trainer(edition_2022.Model(options.vocab, options.vocab, *sizes), config.d_model)
-        batch = [[Pair([BOS, *p.src], p.tgt) for p in pairs[: options.tokens // edition_2022.LENGTH]]]
-        tokens = sum(len(p.tgt) - 1 for p in batch[0])
+        sentences = [Pair([BOS, *p.src], p.tgt) for p in pairs[: options.tokens // edition_2022.LENGTH]]
+        batch = [
+            sentences[i : i + edition_2022.MICRO_BATCH] for i in range(0, len(sentences), edition_2022.MICRO_BATCH)
+        ]
+        tokens = sum(len(p.tgt) - 1 for p in sentences)
     for _ in range(2):
         trainer.update(batch)
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

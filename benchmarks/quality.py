@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     row |= {"parameters": sum(p.numel() for p in translator.model.parameters())}
     row |= {key: last[key] for key in ("step", "epoch", "minutes", "tokens", "loss", "val_loss", "val_perplexity")}
     row |= {"data": portable(options.data), "split": options.split, "search": "greedy", "settings": about["settings"]}
-    row |= tat.score(tat.translate_lines(translator, list(sources)), list(references))
+    row |= tat.score(tat.translate_lines(translator, list(sources)), list(references), translator.languages[1])
     append(RESULTS / "quality.jsonl", row)
     print(f"{options.split}: BLEU {row['bleu']:.2f}, chrF {row['chrf']:.2f} after {row['minutes']:.1f} minutes")
     return 0

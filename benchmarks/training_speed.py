@@ -177,7 +177,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7, help="turns of each side; default: 7")
     parser.add_argument("--seconds", type=float, default=15.0, help="length of a turn; default: 15")
     parser.add_argument("--out", type=Path, help="rows are appended here; default: the results folder")
-    parser.add_argument("--tokens-per-batch", type=int, help="in place of the presets'; 2022 gets as many positions")
+    parser.add_argument(
+        "--tokens-per-batch", type=int, help="in place of the presets'; 2022 gets about as many positions"
+    )
     parser.add_argument("--bpe", type=int, help="merges, in place of the presets'")
     parser.add_argument(
         "--quick", action="store_true", help="check the re-creation, then make very few updates; no row without --out"
@@ -214,7 +216,7 @@ def run(options: argparse.Namespace, command: str) -> None:
     changed = {"bpe": options.bpe, "tokens_per_batch": options.tokens_per_batch}
     changed = {name: number for name, number in changed.items() if number is not None}
     if options.tokens_per_batch:
-        accumulate = max(1, options.tokens_per_batch // positions)
+        accumulate = max(1, round(options.tokens_per_batch / positions))
     print(HEADER)
     for preset in options.presets:
         start, config = time.perf_counter(), replace(PRESETS[preset], **changed)

@@ -1,6 +1,8 @@
 """What the tests share: the repository root on the import path, a fixed seed, and a small model with sentences for it."""
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -16,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import the_annotated_transformer as tat
 
+atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 torch.set_num_threads(1)  # models this small only lose by waiting for a second thread
 
 

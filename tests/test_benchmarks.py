@@ -5,12 +5,15 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import the_annotated_transformer as tat
-from benchmarks import edition_2022
+from benchmarks import edition_2022, step_profile
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -98,6 +101,21 @@ def test_the_profile_accounts_for_the_whole_step(tmp_path):
     assert 0 < row["training_share_of_matmul"] < 1
     for what in ("training", "decoding"):
         assert sum(row[what].values()) == pytest.approx(1, abs=0.01) and row[what]["matrix products"] > 0.05
+    found = step_profile.shares(lambda: time.sleep(0.2) or torch.ones(50, 50) @ torch.ones(50, 50))
+    assert found["Python and the rest"] > 0.9  # time between operations counts
+
+
+def test_the_profile_counts_every_product():
+    """Catches a product in place that PyTorch's counter leaves out."""
+    a, b, c = torch.ones(3, 4), torch.ones(4, 5), torch.ones(3, 5)
+    mapping = {torch.ops.aten.addmm_: step_profile.flops_addmm_}
+    with FlopCounterMode(display=False, custom_mapping=mapping) as counter:
+        c.addmm_(a, b)
+    assert counter.get_total_flops() == 2 * 3 * 4 * 5
+    assert (
+        step_profile.kind_of("aten::addmm_") == "matrix products"
+        and step_profile.kind_of("aten::matmul") != "elementwise"
+    )
 
 
 def test_the_benchmark_of_memory_measures_both_sides(tmp_path):

@@ -236,6 +236,17 @@ def test_average_is_the_mean_of_the_last_checkpoints(run, tmp_path, capsys):
     assert tat.main(["translate", "Hund", "--model", str(out)]) == 0
 
 
+def test_an_averaged_model_is_not_trained_over(run, tmp_path, capsys):
+    """Catches a model that is taken for a run at its beginning, and overwritten by fresh weights."""
+    out = tmp_path / "averaged"
+    assert tat.main(["average", str(run), "--last", "2", "--out", str(out)]) == 0
+    before = (out / "model.safetensors").read_bytes()
+    capsys.readouterr()
+    arguments = ["train", "--data", "captions", "--run", str(out), *SMALL, "--steps", "2"]
+    assert "is a model without the state of its training" in error_of(capsys, *arguments)
+    assert (out / "model.safetensors").read_bytes() == before
+
+
 def test_checkpoints_of_two_runs_are_not_averaged(run, tmp_path):
     tat.write_tensors(tmp_path / "other.safetensors", {"x": torch.ones(2)})
     with pytest.raises(ValueError, match="other.safetensors: other weights than in .*000030"):
@@ -272,6 +283,7 @@ def test_explain_writes_a_page_with_the_weights(run, tmp_path):
         ("train --data captions --run {tmp}/r --d-model many", "--d-model: 'many' is not a whole number"),
         ("train --data captions --run {tmp}/r --dropout 1.5", "dropout must be at least 0 and below 1"),
         ("train --data captions --run {tmp}/r --norm none", "norm must be post or pre"),
+        ("train --data captions --run {tmp}/r --positions none", "positions must be sinusoidal or learned"),
         ("train --data captions --run {tmp}/r --minutes -1", "--minutes must be more than 0"),
         ("train --data captions --run {tmp}/r --minutes soon", "--minutes"),
         ("train --data captions --run {tmp}/r --steps 0", "--steps must be more than 0"),
@@ -292,7 +304,7 @@ def test_explain_writes_a_page_with_the_weights(run, tmp_path):
         ("evaluate --data {tmp} --split test --model {run}", "test.de: no such file"),
         ("explain Hund --model {run} --out {tmp}/no/such/folder.html", "no/such"),
         ("explain   --model {run} --out {tmp}/x.html", "sentence"),
-        ("translate Hund --model {run} --beam 0", "--beam must be at least 1"),
+        ("translate Hund --model {run} --beam 0", "--beam must be at least 1 and at most 1000"),
         ("evaluate --data captions --split val --model {run} --alpha -1", "--alpha must be at least 0"),
         ("average {run} --last 0 --out {tmp}/r", "--last must be at least 1"),
         ("average {run} --last 9 --out {tmp}/r", "has 3 checkpoints, not 9"),

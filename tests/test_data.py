@@ -71,8 +71,9 @@ def test_sets_of_the_hub_are_read_as_their_library_reads_them(tmp_path_factory):
         ((source, "test"), "hf:.*test"),
         ((source, "val", "fr", "en"), "hf:.*no 'fr' in val"),
         ((f"{source}:small", "val"), "hf:.*small"),
+        (("hf:", "val"), "needs the name of a set"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
             tat.load_pairs(*arguments)
 
 
@@ -310,11 +311,14 @@ def test_recut_sentences_say_the_same_and_nothing_skipped_changes_nothing():
     tokenizer = tat.learn_bpe(pairs, 400)
     odd = ["Ein \u2603 Hund.", "</s> ein <pad> Hund", "Hund,Hund; (Hund)", "a"]
     examples = tokenizer.pairs([*pairs, *((text, text) for text in odd)], LANGUAGES)
-    assert tat.recut_batch(examples, tokenizer, 0.0, seed=3) == examples
-    recut = tat.recut_batch(examples, tokenizer, 0.2, seed=3)
+    assert tat.recut_batch(examples, tokenizer, 0.0, 3, epoch=0) == examples
+    recut = tat.recut_batch(examples, tokenizer, 0.2, 3, epoch=0)
     assert (
-        recut == tat.recut_batch(examples, tokenizer, 0.2, seed=3) != tat.recut_batch(examples, tokenizer, 0.2, seed=4)
+        recut
+        == tat.recut_batch(examples, tokenizer, 0.2, 3, epoch=0)
+        != tat.recut_batch(examples, tokenizer, 0.2, 4, epoch=0)
     )
+    assert recut != tat.recut_batch(examples, tokenizer, 0.2, 3, epoch=1)
     assert sum(len(p.src) for p in recut) > 1.1 * sum(len(p.src) for p in examples)
     for old, new in zip(examples, recut, strict=True):
         assert new.tgt[0] == tat.BOS and new.tgt[-1] == new.src[-1] == tat.EOS

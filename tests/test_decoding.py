@@ -135,10 +135,10 @@ def test_greedy_builds_no_gradients(small_model, sentences):
     assert graphs and not any(graphs)
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, norm):
+@pytest.mark.parametrize("changes", [{"norm": "pre"}, {"norm": "post"}, {"positions": "learned", "d_k": 3}])
+def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, changes):
     """Catches wrong positions, keys out of order or lost, at every position of every sentence; beyond 256, too."""
-    model, batch = small_model(norm=norm), sentences
+    model, batch = small_model(**changes), sentences
     tgt = torch.randint(4, 11, (3, 300))
     parallel = model(batch.src, tgt, batch.src_mask, tat.subsequent_mask(300))
     decoder = tat.CachedDecoder(model, batch.src, batch.src_mask)

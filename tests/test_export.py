@@ -11,11 +11,12 @@ import the_annotated_transformer as tat
 SETTINGS = ["--steps", "60", "--N", "2", "--d-model", "32", "--d-ff", "48", "--h", "2", "--bpe", "300"]
 
 
-@pytest.fixture(scope="module", params=["pre", "post"])
+@pytest.fixture(scope="module", params=[("pre", "sinusoidal"), ("post", "learned")])
 def run(request, tmp_path_factory) -> Path:
     """A run of a small model that has learnt a little."""
-    run = tmp_path_factory.mktemp("runs") / request.param
-    arguments = ["train", "--data", "captions", "--run", str(run), "--norm", request.param, "--factor", "2"]
+    (norm, positions), run = request.param, tmp_path_factory.mktemp("runs") / "run"
+    arguments = ["train", "--data", "captions", "--run", str(run), "--norm", norm, "--positions", positions]
+    arguments += ["--factor", "2"]
     assert tat.main([*arguments, *SETTINGS, "--warmup", "30"]) == 0
     return run
 
@@ -47,3 +48,12 @@ def test_what_cannot_be_exported_is_said_in_one_line(run, tmp_path, capsys):
         error = capsys.readouterr().err
         assert error.startswith("error: ") and error.count("\n") == 1 and message in error, error
     assert not (tmp_path / "x").exists()
+
+
+def test_keys_of_a_width_of_their_own_are_refused(tmp_path, capsys):
+    """Catches a wrong model that is written without a word."""
+    arguments = ["train", "--data", "captions", "--run", str(tmp_path / "run"), "--d-k", "8", *SETTINGS[2:]]
+    assert tat.main([*arguments, "--steps", "1"]) == 0
+    capsys.readouterr()
+    assert tat.main(["export", "--model", str(tmp_path / "run"), "--out", str(tmp_path / "x")]) == 2
+    assert "d_k of its own" in capsys.readouterr().err and not (tmp_path / "x").exists()

@@ -627,3 +627,16 @@ def test_half_precision_with_masks_is_finite(sentences, norm, record):
     assert all(p.grad.isfinite().all() for p in model.parameters())
     weights = tat.attention(*[torch.randn(1, 3, 4).half()] * 3, mask=tat.subsequent_mask(3))[1]
     assert weights.isfinite().all() and weights.triu(1).abs().max() == 0
+
+
+def test_learned_positions_are_learned_and_end():
+    """Catches positions that no gradient reaches, the same vector for all, and silence beyond the last."""
+    model = tat.make_model(9, 9, 1, 16, 16, 2, dropout=0.0, positions="learned")
+    ids = torch.tensor([[4, 4, 4]])
+    x = model.src_embed(ids)
+    assert not torch.equal(x[0, 0], x[0, 1]) and torch.equal(model.src_embed(ids[:, :1], 2), x[:, 2:])
+    x.sum().backward()
+    gradient = model.src_embed.positions.table.weight.grad
+    assert gradient[:3].abs().min() > 0 and gradient[3:].abs().max() == 0
+    with pytest.raises(ValueError, match="has 513 symbols or more, but only 512 positions are learned"):
+        model.src_embed(torch.full((1, 513), 4))
