@@ -229,7 +229,7 @@ PRESETS = {
 # %% [markdown]
 # ## Charts
 #
-# > Three helpers draw all the charts, so that each chart takes a few lines where it is used.
+# > Three helpers draw nearly all the charts, so that each chart takes a few lines where it is used.
 
 
 # %%
@@ -1117,10 +1117,11 @@ def check_sizes(src_vocab, tgt_vocab, N, d_model, d_ff, h, d_k, dropout, inner_d
 
 def check_choices(src_vocab: int, tgt_vocab: int, norm: str, tie: str, positions: str) -> None:
     """Raise ValueError for a choice that there is not, or one that does not fit the vocabularies."""
-    if norm not in ("post", "pre") or tie not in ("none", "target", "all"):
-        raise ValueError(f"norm must be post or pre, tie none, target or all, but they are {norm} and {tie}")
-    if positions not in ("sinusoidal", "learned"):
-        raise ValueError(f"positions must be sinusoidal or learned, but they are {positions}")
+    choices = {"norm": (norm, "post", "pre"), "tie": (tie, "none", "target", "all")}
+    choices["positions"] = (positions, "sinusoidal", "learned")
+    for name, (chosen, *known) in choices.items():
+        if chosen not in known:
+            raise ValueError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, but it is {chosen}")
     if tie == "all" and src_vocab != tgt_vocab:
         raise ValueError(
             f"tie='all' needs one vocabulary for both sides, but the sizes are {src_vocab} and {tgt_vocab}"
@@ -1179,7 +1180,7 @@ def example_tied() -> None:
 
 
 # %% [markdown]
-# > **Causality, seen.** Change the last target symbol: only the last prediction may change. And the padding:
+# > **Causality, seen.** Change target symbol 3: only the predictions from position 3 on may change. And the padding:
 # > translate a sentence alone, then in a batch where it is padded; its predictions must be the same.
 
 
@@ -1349,7 +1350,7 @@ def example_complexity() -> alt.Chart:
 #
 # > Every target begins with `<s>` and ends with `</s>`; every source ends with `</s>`. Position $t$ reads the symbols
 # > up to $t$ and must predict symbol $t + 1$. A shift of none would ask it to copy its input; a shift of two would
-# > leave a symbol that is never predicted from its predecessor. That the whole target is fed in at once is no
+# > predict no symbol from its predecessor. That the whole target is fed in at once is no
 # > cheating, since the causal mask hides at each position what it has to predict. It is what makes training parallel.
 # >
 # > Sentences of a batch are filled up with padding. `ntokens` counts the symbols to predict, padding left out.
@@ -1630,8 +1631,8 @@ def smoothed_gradient(scores: Tensor, target: Tensor, eps: float = 0.1, pad: int
 
 
 # %% [markdown]
-# > The second takes any such function of the scores, cuts the rows into chunks and multiplies the gradient on, through
-# > the output matrix.
+# > That was loss and gradient of one chunk. The next function cuts the rows into chunks, and carries each chunk's
+# > gradient on through the output matrix, to the decoder's vectors and to the matrix itself.
 
 
 # %%
@@ -3756,10 +3757,12 @@ def example_bleu() -> None:
 #
 # > Greedy decoding takes the likeliest symbol and never looks back. A beam keeps the $K$ likeliest *beginnings*. At each
 # > step every beginning is extended by every symbol, and the $K$ likeliest of all these extensions remain; one that ends
-# > in `</s>` is a finished translation and takes its place along, so that after $K$ of them none is open.
+# > in `</s>`, or has reached the limit of length, is finished and leaves its place empty; after $K$ finished ones none is
+# > open.
 # >
 # > Each further symbol multiplies a probability below 1, so shorter translations have an advantage that they do not
-# > deserve. The finished ones are therefore compared by their log-probability divided by a *length penalty*:
+# > deserve. The finished ones are therefore compared by their log-probability divided by a *length penalty*, where $|Y|$
+# > counts the symbols with `</s>`:
 # >
 # > $$\mathrm{score}(Y) = \frac{\log P(Y \mid X)}{lp(Y)}, \qquad lp(Y) = \left(\frac{5 + |Y|}{6}\right)^{\alpha}$$
 # >
@@ -3769,7 +3772,7 @@ def example_bleu() -> None:
 # >
 # > All beams of all sentences go through the decoder together, as rows of one batch; the beams of a sentence share the
 # > keys and values of their source. With one beam this is greedy decoding, and with a beam as wide as there are
-# > sequences it is exhaustive search. The second cell checks both.
+# > sequences it is exhaustive search. The last cell of this section checks both.
 
 
 # %%
@@ -3905,7 +3908,7 @@ def average(run: Path, *, out: Path, last: int = 5) -> None:
     read_json(run / "config.json")
     paths = sorted((run / "checkpoints").glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))
     if len(paths) < last:
-        raise ValueError(f"{run} has {len(paths)} checkpoints, not {last}")
+        raise ValueError(f"--last is {last}, but {run} has only {len(paths)} of its checkpoints (--checkpoint-every)")
     if out.exists():
         raise FileExistsError(f"{out}: exists already")
     translator, weights = load_translator(run), average_weights(paths[-last:])
@@ -3918,14 +3921,15 @@ def average(run: Path, *, out: Path, last: int = 5) -> None:
 
 
 # %% [markdown]
-# > Both ideas at the model trained above: BLEU on the first 300 validation sentences, by weights and search. So few
-# > sentences of a run so short show a tendency and no more; figures for whole sets are made with the command `evaluate`.
+# > Both ideas at the model trained above: BLEU on the first 300 validation sentences, by weights and search. On so few
+# > sentences, differences below one point mean little; the beam's gain is the clearest. A run of three minutes has hardly
+# > any checkpoints, and its moving average still remembers its beginning: there, averaging can do harm.
 
 
 # %%
 @example
 def example_search_and_average() -> pd.DataFrame:
-    """BLEU of the last checkpoint, the mean of the last five and the moving average, each greedy and with a beam."""
+    """BLEU of the last checkpoint, the mean of the last (at most five) and the moving average, greedy and with a beam."""
     translator, pairs = load_translator(live_run()), load_pairs(choose_data(), "val")[:300]
     sources, references = (list(side) for side in zip(*pairs, strict=True))
     paths = sorted((live_run() / "checkpoints").glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))[-5:]
@@ -3971,9 +3975,9 @@ def saved_rows(name: str) -> list[dict]:
 # %% [markdown]
 # ## Where the speed comes from
 #
-# > Nothing in this document was made hard to read for speed. What makes it fast are a handful of ideas, each of them
-# > met above, each with its check that the result is the same. The chart shows what one takes away by going back to
-# > the plain form while all the others stay: the time of the task without the idea over the time with it.
+# > What makes this document fast are a handful of ideas, each of them met above, each with its check that the result is
+# > the same. The chart sets one of them at a time back to its plain form, and shows by how much the task then takes
+# > longer: 1 means no longer at all.
 
 
 # %%
@@ -4001,17 +4005,18 @@ def example_gains() -> alt.Chart | None:
 # > **In training,** most comes from *batches of like lengths*, since what is not computed costs nothing, and from the
 # > *loss in chunks*: the scores of all tokens at once do not fit into the processor's caches, and writing them down, with
 # > the log-softmax and two gradients of the same size, costs as much again as the products that make them. Then follows
-# > the cheaper *dropout*. The *fused attention* kernel and the *fused Adam* bring nothing measurable here: at the length of
-# > a sentence, attention itself is a small part of the work. They are here because they are one line each, and because
-# > long sequences and GPUs need them. What was tried and did not stay, such as the three projections of self-attention as
+# > the cheaper *dropout*. The *fused attention* kernel and the *fused Adam* bring nothing beyond the noise of about a
+# > tenth here; they are one word each, and long sequences and GPUs need them. Random batches are still cut by their tokens;
+# > 2022's way, below, pads every sentence to 72, which is where most of its distance comes from. What was tried and did not stay, such as the three projections of self-attention as
 # > one product, or numbers of 16 bits, is in `benchmarks/results/LOG.md`.
 # >
 # > **In decoding,** the *key/value cache* is the greatest gain in the document. *Sentences that leave* when they end,
-# > and *batches of like lengths*, save steps of sentences that have nothing more to say. *A batch for each thread* adds a
-# > little.
+# > and *batches of like lengths*, save steps of sentences that have nothing more to say. What *a batch for each thread*
+# > adds depends on the machine: with two threads, little.
 # >
-# > How near is this to what the machine can do? The next table has the share of a training step's time by kind of work,
-# > and its rate in products as a part of the rate of one large matrix multiplication in the same run.
+# > How near is this to what the machine can do? The first row of the next table is the rate at which a training step does
+# > its matrix products, as a part of the rate of one large multiplication in the same run; the rows below are the shares
+# > of the step's time by kind of work.
 
 
 # %%
@@ -4051,8 +4056,9 @@ def example_training_speed() -> alt.Chart | None:
 
 
 # %% [markdown]
-# > And greedy decoding with the same weights, in sentences per second: `split` is test_2016_flickr, each sentence to its
-# > own end; `steps` is exactly fifteen steps for random sentences. CTranslate2 is a library in C++ for this purpose
+# > And greedy decoding, in sentences per second: `split` is test_2016_flickr, each sentence to its own end (2022's loop
+# > takes one at a time, and only the first eight); `steps` is exactly fifteen steps for random sentences. `this` is this
+# > edition; an empty cell was not measured. CTranslate2 is a library in C++ for this purpose
 # > alone, and it remains faster: a step at these sizes is a chain of about a hundred small operations, and PyTorch starts
 # > each of them by itself. Who serves a model takes it there with the command `export`; who wants to understand one
 # > stays here.

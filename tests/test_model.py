@@ -516,8 +516,8 @@ def test_parameter_counts_of_table_3():
         ({"dropout": 1.0}, "dropout must be .* below 1, but it is 1.0"),
         ({"dropout": -0.1}, "dropout must be at least 0 .* -0.1"),
         ({"inner_dropout": 1.5}, "inner_dropout must be .* 1.5"),
-        ({"norm": "rms"}, "norm must be post or pre.* rms"),
-        ({"tie": "source"}, "tie none, target or all.* source"),
+        ({"norm": "rms"}, "norm must be post or pre, but it is rms"),
+        ({"tie": "source"}, "tie must be none, target or all, but it is source"),
         ({"tie": "all", "src_vocab": 8}, "one vocabulary.* 8 and 9"),
     ],
 )
