@@ -4,7 +4,8 @@
 
 Each side makes two updates in a process of its own, which then reports the largest resident memory it ever had. This
 edition's batch has `--tokens` padded target tokens; the 2022 edition's has as many positions, that is as many sentences,
-padded to 72, as fill them, and so fewer words, in micro-batches of 32 sentences as that edition had. Sentences are
+padded to 72, as fill them, and so fewer words, once all of them together and once in
+micro-batches of 32 as that edition had. Sentences are
 random symbols of Multi30k's lengths.
 """
 
@@ -23,6 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import edition_2022
 from benchmarks.rows import RESULTS, append, origin, portable
 from the_annotated_transformer import BOS, EOS, PRESETS, Pair, Trainer, build_model, token_batches
+
+
+SIDES = ("this", "2022", "2022 in micro-batches")
 
 
 def random_pairs(vocab: int) -> list[Pair]:
@@ -47,9 +51,8 @@ def peak(side: str, options: argparse.Namespace) -> dict[str, int]:
         sizes = (config.N, config.d_model, config.d_ff, config.h)
         trainer = edition_2022.Trainer(edition_2022.Model(options.vocab, options.vocab, *sizes), config.d_model)
         sentences = [Pair([BOS, *p.src], p.tgt) for p in pairs[: options.tokens // edition_2022.LENGTH]]
-        batch = [
-            sentences[i : i + edition_2022.MICRO_BATCH] for i in range(0, len(sentences), edition_2022.MICRO_BATCH)
-        ]
+        size = len(sentences) if side == "2022" else edition_2022.MICRO_BATCH
+        batch = [sentences[i : i + size] for i in range(0, len(sentences), size)]
         tokens = sum(len(p.tgt) - 1 for p in sentences)
     for _ in range(2):
         trainer.update(batch)
@@ -58,12 +61,12 @@ def peak(side: str, options: argparse.Namespace) -> dict[str, int]:
 
 
 def main(arguments: list[str]) -> None:
-    """Measure both sides, each in a new process; print and append the row."""
+    """Measure all sides, each in a new process; print and append the row."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--preset", default="base", choices=PRESETS)
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--vocab", type=int, default=37_000)
-    parser.add_argument("--side", choices=("this", "2022"), help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=RESULTS / "memory.jsonl")
     options = parser.parse_args(arguments)
     if options.side:
@@ -71,13 +74,13 @@ def main(arguments: list[str]) -> None:
         return
     row = origin(shlex.join(["python", "benchmarks/memory.py", *map(portable, arguments)]))
     row |= {"preset": options.preset, "tokens": options.tokens, "vocab": options.vocab}
-    for side in ("this", "2022"):
+    for side in SIDES:
         command = [sys.executable, __file__, "--side", side, "--preset", options.preset]
         command += ["--tokens", str(options.tokens), "--vocab", str(options.vocab)]
         row[side] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-        print(f"{side:<5} {row[side]['peak_mb']:>7,} MB for {row[side]['target_tokens']:,} target tokens")
+        print(f"{side:<22} {row[side]['peak_mb']:>7,} MB for {row[side]['target_tokens']:,} target tokens")
     row["ratio"] = round(row["this"]["peak_mb"] / row["2022"]["peak_mb"], 3)
-    print(f"this edition needs {row['ratio']:.0%} of it")
+    print(f"this edition needs {row['ratio']:.0%} of 2022, all together")
     append(options.out, row)
 
 
