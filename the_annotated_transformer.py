@@ -3798,8 +3798,7 @@ def beam_search(
     if beam < 1 or not 0 <= alpha < math.inf:
         raise ValueError(f"the beam must be at least 1 and alpha at least 0, but they are {beam} and {alpha}")
     device, neg = src.device, -torch.inf
-    padding = (src_mask == 0).sum((1, 2)).expand(len(src))
-    limit = (max_len - padding).clamp(min=2)  # the longest output of each sentence, BOS included
+    limit = (max_len - (src_mask == 0).sum((1, 2)).expand(len(src))).clamp(min=2)  # of each output, BOS included
     best, results = torch.full((len(src),), neg, device=device), [[BOS]] * len(src)
     places, open_places = torch.arange(beam, device=device), torch.full((len(src), 1), beam, device=device)
     with evaluating(model):

@@ -25,7 +25,6 @@ from benchmarks import edition_2022
 from benchmarks.rows import RESULTS, append, origin, portable
 from the_annotated_transformer import BOS, EOS, PRESETS, Pair, Trainer, build_model, token_batches
 
-
 SIDES = ("this", "2022", "2022 in micro-batches")
 
 
