@@ -3893,6 +3893,18 @@ def average_weights(paths: list[Path]) -> dict[str, Tensor]:
 
 
 # %%
+def write_model(out: Path, like: Path, weights: dict[str, Tensor]) -> None:
+    """Write weights as a new model folder with the tokenizer and configuration of another; FileExistsError if it exists."""
+    try:
+        Path(out).mkdir(parents=True)
+    except FileExistsError:
+        raise FileExistsError(f"{out}: exists already") from None
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(like / name, out / name)
+    write_tensors(out / "model.safetensors", weights)
+
+
+# %%
 def average(run: Path, *, out: Path, last: int = 5) -> None:
     """Average the last checkpoints of a run into a model (Section 6.1).
 
@@ -3901,21 +3913,16 @@ def average(run: Path, *, out: Path, last: int = 5) -> None:
         out: the folder to write the model to; it must not exist
         last: so many checkpoints
     """
-    run, out = Path(run), Path(out)
+    run = Path(run)
     if last < 1:
         raise ValueError(f"--last must be at least 1, but it is {last}")
     read_json(run / "config.json")
     paths = sorted((run / "checkpoints").glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))
     if len(paths) < last:
         raise ValueError(f"--last is {last}, but {run} has only {len(paths)} of its checkpoints (--checkpoint-every)")
-    if out.exists():
-        raise FileExistsError(f"{out}: exists already")
     translator, weights = load_translator(run), average_weights(paths[-last:])
     load_weights(translator.model, weights, run / "checkpoints")
-    out.mkdir(parents=True)
-    for name in ("config.json", "tokenizer.json"):
-        shutil.copy(run / name, out / name)
-    write_tensors(out / "model.safetensors", weights)
+    write_model(out, run, weights)
     print(f"{out}: the average of {last} checkpoints, {paths[-last].stem} to {paths[-1].stem}")
 
 
@@ -4352,25 +4359,33 @@ def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
 
 
 # %%
-def export(*, out: Path, to: Literal["ctranslate2"] = "ctranslate2", model: Path | None = None, quantization: str | None = None) -> None:  # fmt: skip
-    """Convert a model for another program that runs it.
+def export(
+    *, out: Path, to: Literal["ctranslate2", "half"] = "ctranslate2", model: Path | None = None, quantization: str | None = None
+) -> None:  # fmt: skip
+    """Convert a model for another program that runs it, or to half its size.
 
     Args:
         out: the folder to write; it must not exist
-        to: the program
+        to: ctranslate2, or half: a model for this program whose weights are float16
         model: the folder of a run or a model
-        quantization: int8, float16, ...; without it, float32
+        quantization: for ctranslate2: int8, float16, ...; without it, float32
     """
     translator, out = open_model(model), Path(out)
+    if to == "half":
+        if quantization:
+            raise ValueError("--quantization is for ctranslate2; half is always float16")
+        write_model(out, translator.path, {name: p.half() for name, p in weights_of(translator.model).items()})
+        print(f"{out}: float16")
+        return
     if out.exists():
         raise FileExistsError(f"{out}: exists already")
     try:
-        from export_ctranslate2 import write_model
+        import export_ctranslate2
     except ImportError as error:
         raise ValueError(
             f"export needs the file export_ctranslate2.py and the package ctranslate2 ({error})"
         ) from error
-    write_model(translator, out, quantization)
+    export_ctranslate2.write_model(translator, out, quantization)
     print(f"{out}: for {to}, {quantization or 'float32'}; its tokens are made with the tokenizer.json beside it")
 
 

@@ -1,7 +1,8 @@
 """The side of CTranslate2 in decoding_speed.py: a program that never loads PyTorch, whose threads would disturb it.
 
 Reads one JSON object from standard input: the model's folder, the kind of numbers, the number of threads, the lines to
-translate, the sources and the number of steps of the other task, the size of a batch. Writes sentences per second.
+translate, the sources and the number of steps of another task, the size of a batch and of a beam. Writes sentences per
+second.
 """
 
 import json
@@ -20,16 +21,16 @@ def speed(work: Callable[[], int]) -> float:
 
 
 def speeds(task: dict, at_once: int) -> dict[str, float]:
-    """Both tasks with so many batches at once, over which the threads are spread."""
+    """All tasks with so many batches at once, over which the threads are spread."""
     vocabulary = Tokenizer.from_file(f"{task['folder']}/tokenizer.json")
     vocabulary.encode_special_tokens = True
     threads = {"inter_threads": at_once, "intra_threads": task["threads"] // at_once}
     model = ctranslate2.Translator(task["folder"], compute_type=task["kind"], **threads)
 
-    def split() -> int:
+    def split(beam: int = 1) -> int:
         tokens = [found.tokens for found in vocabulary.encode_batch(task["lines"])]
         limits = {"max_batch_size": task["batch"], "max_decoding_length": max(map(len, tokens)) + 51}
-        found = model.translate_batch(tokens, beam_size=1, **limits)
+        found = model.translate_batch(tokens, beam_size=beam, length_penalty=task["alpha"], **limits)
         return len([vocabulary.decode([vocabulary.token_to_id(t) for t in f.hypotheses[0]]) for f in found])
 
     def steps() -> int:
@@ -37,11 +38,11 @@ def speeds(task: dict, at_once: int) -> dict[str, float]:
         return len(model.translate_batch(task["sources"], beam_size=1, max_batch_size=task["batch"], **limits))
 
     steps()
-    return {"split": speed(split), "steps": speed(steps)}
+    return {"split": speed(split), "beam": speed(lambda: split(task["beam"])), "steps": speed(steps)}
 
 
 def main() -> None:
-    """Measure both tasks both ways: all threads on one batch, and a batch for each thread; print the faster."""
+    """Measure all tasks both ways: all threads on one batch, and a batch for each thread; print the faster."""
     task = json.load(sys.stdin)
     ways = [speeds(task, at_once) for at_once in {1, task["threads"]}]
     print(json.dumps({name: max(way[name] for way in ways) for name in ways[0]}))

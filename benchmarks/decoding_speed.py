@@ -1,12 +1,14 @@
-"""Sentences per second of greedy translation: this edition, the 2022 edition's loop, Hugging Face, CTranslate2.
+"""Sentences per second of translation: this edition, the 2022 edition's loop, Hugging Face, CTranslate2.
 
     python benchmarks/decoding_speed.py --model RUN [--data SOURCE] [--split NAME] [--sentences N] [--rounds R] [--out FILE]
 
-Two tasks, with the weights of RUN where a side can take them:
+Three tasks, with the weights of RUN where a side can take them:
 
-- `split`: the sentences of a split, each to its own end, at most 50 symbols longer than its source, 64 at a time. The
+- `split`: the sentences of a split, greedy, each to its own end, at most 50 symbols longer than its source, 64 at a time. The
   2022 edition's loop (see `edition_2022.py`; random weights of the same sizes) takes one sentence at a time, runs the
   whole prefix at every step and never stops before 72 symbols; it gets the first few sentences only.
+- `beam`: the same sentences with beams of five and the length penalty 0.6, beside CTranslate2 (whose penalty has another
+  form) alone.
 - `steps`: 8 batches of 64 random sources of 15 symbols, exactly 15 steps each; Hugging Face's MarianMTModel has random
   weights.
 
@@ -46,13 +48,15 @@ from the_annotated_transformer import (
     in_threads,
     load_pairs,
     load_translator,
+    make_search,
     read_json,
     source_mask,
     translate_lines,
 )
 
 SIDES = ("this", "2022", "Hugging Face", "CTranslate2", "CTranslate2 int8")
-BATCH, STEPS, BATCHES, FEW = 64, 15, 8, 8
+TASKS = ("split", "beam", "steps")
+BATCH, STEPS, BATCHES, FEW, BEAM, ALPHA = 64, 15, 8, 8, 5, 0.6
 
 
 def random_sources(vocab: int) -> list[list[int]]:
@@ -71,7 +75,10 @@ def this_edition(translator: Translator, lines: list[str]) -> dict[str, Callable
     def steps() -> int:
         return sum(in_threads(decode, batches, torch.device("cpu")))
 
-    return {"split": lambda: len(translate_lines(translator, lines, batch_size=BATCH)), "steps": steps}
+    def split(search: Callable = greedy_decode) -> int:
+        return len(translate_lines(translator, lines, search, BATCH))
+
+    return {"split": split, "beam": lambda: split(make_search(BEAM, ALPHA)), "steps": steps}
 
 
 def edition_of_2022(translator: Translator, lines: list[str], config: Config) -> dict[str, Callable[[], int]]:
@@ -117,7 +124,7 @@ def ctranslate2(translator: Translator, lines: list[str], kind: str) -> dict[str
         write_model(translator, Path(folder, "model"))
         sources = [tokens(row[:-1]) for row in random_sources(len(translator.tokenizer))]
         task = {"folder": f"{folder}/model", "kind": kind, "threads": torch.get_num_threads(), "batch": BATCH}
-        task |= {"lines": lines, "sources": sources, "steps": STEPS}
+        task |= {"lines": lines, "sources": sources, "steps": STEPS, "beam": BEAM, "alpha": ALPHA}
         program = [sys.executable, Path(__file__).with_name("decoding_ctranslate2.py")]
         done = subprocess.run(program, input=json.dumps(task), capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
@@ -173,7 +180,7 @@ def result(rounds: list[dict[str, dict[str, float]]]) -> dict[str, dict]:
             for side in SIDES
             if task in rounds[0][side]
         }
-        for task in ("split", "steps")
+        for task in TASKS
     }
     ratios = {
         task: {side: round(found["this"] / speed, 2) for side, speed in found.items() if side != "this"}
@@ -204,7 +211,7 @@ def main(arguments: list[str]) -> int:
             print(json.dumps(measure_side(options.side, options)))
             return 0
         about = origin(command) | {"data": portable(options.data), "split": options.split, "rounds": options.rounds}
-        about |= {"preset": read_json(options.model / "config.json").get("preset"), "batch": BATCH}
+        about |= {"preset": read_json(options.model / "config.json").get("preset"), "batch": BATCH, "beam": BEAM}
         rounds = [{side: in_a_process(side, options) for side in SIDES} for _ in range(options.rounds)]
     except (ValueError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)

@@ -1,15 +1,17 @@
-"""Score a finished run on a split and append the row to benchmarks/results/quality.jsonl.
+"""Score the model of a finished run on a split and append the row to benchmarks/results/quality.jsonl.
 
-    python benchmarks/quality.py RUN --data SOURCE --split NAME --command "the command that trained it" [--commit HASH]
+    python benchmarks/quality.py MODEL --data SOURCE --split NAME --command "the command that trained it" [--commit HASH]
+        [--run RUN] [--beam 1] [--alpha 0.6] [--out FILE.jsonl]
 
 The row holds what was trained, for how long and from which commit, the last losses of its log, and sacreBLEU and chrF with
 their signatures. Figures come from the run's own files; nothing is typed in but the command and the commit of the
-training, which the run does not know.
+training, which the run does not know. MODEL is a run, or a model made from the run that `--run` names.
 """
 
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -17,26 +19,49 @@ import the_annotated_transformer as tat
 from benchmarks.rows import RESULTS, append, origin, portable
 
 
+def training(run: Path) -> dict[str, Any]:
+    """The last figures in the log of a run."""
+    last = {key: value for row in tat.read_log(run) for key, value in row.items()}
+    return {key: last[key] for key in ("step", "epoch", "minutes", "tokens", "loss", "val_loss", "val_perplexity")}
+
+
+def scores(model: Path, data: str, split: str, beam: int = 1, alpha: float = 0.6) -> dict[str, Any]:
+    """BLEU and chrF of a model's translations of a split, with their signatures, and how they were searched."""
+    translator = tat.load_translator(model)
+    sources, references = zip(*tat.load_pairs(data, split, *translator.languages), strict=True)
+    found = tat.translate_lines(translator, list(sources), tat.make_search(beam, alpha))
+    search = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
+    return {"split": split, "search": search} | tat.score(found, list(references), translator.languages[1])
+
+
+def describe(model: Path) -> dict[str, Any]:
+    """Preset, direction, size and settings of a model."""
+    about = tat.read_json(model / "config.json")
+    parameters = sum(p.numel() for p in tat.load_translator(model).model.parameters())
+    found = {"preset": about["preset"], "direction": f"{about['src']}-{about['tgt']}", "parameters": parameters}
+    return found | {"seed": about["settings"]["seed"], "settings": about["settings"]}
+
+
 def main(arguments: list[str]) -> int:
-    """Score one run; returns the exit status."""
+    """Score one model; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--run", type=Path, help="the run that MODEL was made from (default: MODEL itself)")
     parser.add_argument("--data", required=True)
     parser.add_argument("--split", required=True)
     parser.add_argument("--command", required=True, help="the command that trained the run")
     parser.add_argument("--commit", help="the commit that trained it (default: the one checked out)")
+    parser.add_argument("--beam", type=int, default=1)
+    parser.add_argument("--alpha", type=float, default=0.6)
+    parser.add_argument("--out", type=Path, default=RESULTS / "quality.jsonl")
     options = parser.parse_args(arguments)
-    translator, log = tat.load_translator(options.run), tat.read_log(options.run)
-    about, last = tat.read_json(options.run / "config.json"), {key: value for row in log for key, value in row.items()}
-    sources, references = zip(*tat.load_pairs(options.data, options.split, *translator.languages), strict=True)
-    row = origin(options.command) | {"preset": about["preset"], "direction": "-".join(translator.languages)}
-    row |= {"commit": options.commit or row["commit"], "seed": about["settings"]["seed"]}
-    row |= {"parameters": sum(p.numel() for p in translator.model.parameters())}
-    row |= {key: last[key] for key in ("step", "epoch", "minutes", "tokens", "loss", "val_loss", "val_perplexity")}
-    row |= {"data": portable(options.data), "split": options.split, "search": "greedy", "settings": about["settings"]}
-    row |= tat.score(tat.translate_lines(translator, list(sources)), list(references), translator.languages[1])
-    append(RESULTS / "quality.jsonl", row)
-    print(f"{options.split}: BLEU {row['bleu']:.2f}, chrF {row['chrf']:.2f} after {row['minutes']:.1f} minutes")
+    row = origin(options.command) | describe(options.model) | training(options.run or options.model)
+    row |= {"commit": options.commit or row["commit"], "model": options.model.name, "data": portable(options.data)}
+    row |= scores(options.model, options.data, options.split, options.beam, options.alpha)
+    append(options.out, row)
+    print(
+        f"{row['split']}, {row['search']}: BLEU {row['bleu']:.2f}, chrF {row['chrf']:.2f}, {row['minutes']:.1f} minutes"
+    )
     return 0
 
 

@@ -38,11 +38,23 @@ def test_ctranslate2_finds_the_same_symbols(run, tmp_path):
     assert not different
 
 
+def test_half_a_model_is_half_as_large_and_loads_as_before(run, tmp_path):
+    out = tmp_path / "half"
+    assert tat.main(["export", "--model", str(run), "--out", str(out), "--to", "half"]) == 0
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (out, run)]
+    assert sizes[0] < 0.7 * sizes[1]  # the header is no shorter
+    whole, half = (tat.weights_of(tat.load_translator(folder).model) for folder in (run, out))
+    for name, tensor in half.items():
+        assert tensor.dtype == torch.float32 and torch.equal(tensor, whole[name].half().float())
+
+
 def test_what_cannot_be_exported_is_said_in_one_line(run, tmp_path, capsys):
     for arguments, message in (
         (["--out", str(run)], "exists already"),
         (["--out", str(tmp_path / "x"), "--quantization", "int3"], "int3"),
         (["--out", str(tmp_path / "x"), "--to", "fax"], "fax"),
+        (["--out", str(run), "--to", "half"], "exists already"),
+        (["--out", str(tmp_path / "x"), "--to", "half", "--quantization", "int8"], "always float16"),
     ):
         assert tat.main(["export", "--model", str(run), *arguments]) == 2
         error = capsys.readouterr().err
