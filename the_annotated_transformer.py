@@ -206,6 +206,7 @@ class Config:
     r_drop: float = 0.0  # weight of the agreement of two passes with different dropout; 0: one pass
     bpe_dropout: float = 0.0  # share of merges that are skipped at random while training; 0: none
     inner_dropout: float = 0.0  # on attention weights and inside the feed-forward: the authors' code, not their text
+    optimizer: Literal["adam", "muon"] = "adam"  # (5.3); muon: Adam only where there are no matrices of a layer
     clip: float = 1.0  # largest norm of an update's gradient; 0: no limit
     ema: float = 0.0  # moving average of the weights; 0: none
     seed: int = 0
@@ -1816,6 +1817,84 @@ def backward(objective: nn.Module, pairs: list[Pair], accumulate: int, device: t
 
 
 # %% [markdown]
+# > **An optimiser for matrices** (Muon; Jordan et al., 2024). Adam treats the entries of a matrix as so many single numbers,
+# > and its update of a matrix is dominated by a few directions: its gradient is nearly of low rank. Muon takes the gradient's
+# > moving average $M = U \Sigma V^\top$ and moves by $U V^\top$: the same directions, each by the same length. No singular
+# > values need to be computed for that. With $M$ scaled to norm 1, each step
+# >
+# > $$X \leftarrow a X + b\,(X X^\top) X + c\,(X X^\top)^2 X, \qquad (a, b, c) = (3.4445, -4.7750, 2.0315),$$
+# >
+# > applies the polynomial $a\sigma + b\sigma^3 + c\sigma^5$ to all singular values $\sigma$ at once, and five of them bring
+# > all but the smallest between 0.7 and 1.2. The coefficients are the authors'. What is scaled by
+# > $\sqrt{\max(\text{rows}, \text{columns})}$ has entries of mean square 1, like the first update of Adam, so both share the
+# > schedule of Equation (3). Embeddings, gains and biases are no maps from vectors to vectors and stay with Adam.
+# >
+# > PyTorch has this optimiser as well (`torch.optim.Muon`), in numbers of 16 bits, which many processors can only emulate.
+
+
+# %%
+def orthogonalised(M: Tensor, steps: int = 5) -> Tensor:
+    """Matrices (n, rows, columns) with the singular vectors of M and singular values near 1 (Jordan et al., 2024)."""
+    X = M / M.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    X = X.mT if M.size(1) > M.size(2) else X  # the smaller product
+    for _ in range(steps):
+        S = X @ X.mT
+        X = 3.4445 * X + (-4.7750 * S + 2.0315 * S @ S) @ X
+    return X.mT if M.size(1) > M.size(2) else X
+
+
+# %%
+class Muon(torch.optim.Optimizer):
+    """Moves matrices by the orthogonalised moving average of their gradients, with a root mean square of `lr` an entry."""
+
+    def __init__(self, matrices: list[nn.Parameter], lr: float = 0.0, momentum: float = 0.95):
+        super().__init__(matrices, {"lr": lr, "momentum": momentum})
+        self.state.update({p: {"momentum": torch.zeros_like(p)} for p in matrices})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One update; matrices of one shape are orthogonalised together."""
+        for group in self.param_groups:
+            shapes: dict[torch.Size, list[nn.Parameter]] = {}
+            for p in group["params"]:
+                shapes.setdefault(p.shape, []).append(p)
+            for shape, alike in shapes.items():
+                grads = torch.stack([p.grad for p in alike])
+                averages = [self.state[p]["momentum"] for p in alike]
+                torch._foreach_lerp_(averages, list(grads), 1 - group["momentum"])
+                ahead = grads.lerp(torch.stack(averages), group["momentum"])  # as Nesterov: one step further
+                torch._foreach_add_(alike, list(orthogonalised(ahead)), alpha=-group["lr"] * max(shape) ** 0.5)
+
+
+# %%
+def make_optimizers(model: Transformer, kind: str) -> list[torch.optim.Optimizer]:
+    """Adam with the paper's settings (Section 5.3); for "muon", with Muon for the matrices of all layers."""
+    layers = [*model.encoder.parameters(), *model.decoder.parameters()] if kind == "muon" else []
+    matrices = [p for p in layers if p.dim() == 2]
+    others = [p for p in model.parameters() if not any(p is matrix for matrix in matrices)]
+    adam = torch.optim.Adam(others, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    for p in others:  # what Adam would do at its first step; so a checkpoint finds every place to be filled
+        averages = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        adam.state[p] = {"step": torch.zeros((), device=p.device)} | averages
+    return [adam, Muon(matrices)] if matrices else [adam]
+
+
+# %%
+@example
+def example_orthogonalised() -> None:
+    """Singular values over two powers of ten come close together; the singular vectors stay."""
+    torch.manual_seed(0)
+    U, V = (torch.linalg.qr(torch.randn(64, 64))[0] for _ in range(2))
+    before = torch.logspace(0, -2, 64)
+    after = U.T @ orthogonalised((U * before @ V.T).unsqueeze(0))[0] @ V  # diagonal, if the vectors are the same
+    print(
+        f"singular values {before.min():.3f} to {before.max():.2f} -> {after.diag().min():.2f} to {after.diag().max():.2f}"
+    )
+    torch.testing.assert_close(after, after.diag().diag(), atol=1e-4, rtol=0)
+    assert after.diag().min() > 0.6 and after.diag().max() < 1.3
+
+
+# %% [markdown]
 # > `Trainer` adds the optimiser and the schedule. Each update seeds its own dropout, so that a run that was
 # > interrupted draws the same numbers when it goes on. `averaged` is a second set of weights that follows the trained
 # > ones slowly, an *exponential moving average*. It smooths out the noise of the last updates, much as the paper's
@@ -1829,8 +1908,8 @@ class Trainer:
 
     def __init__(self, model: Transformer, config: Config, device: torch.device | None = None):
         self.device = device or torch.device("cpu")
-        self.model, self.config, self.step = model.to(self.device), config, 0
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+        self.model, self.config, self.step, self.lr = model.to(self.device), config, 0, 0.0
+        self.optimizers = make_optimizers(model, config.optimizer)
         self.rank, self.world = processes()
         self.objective: nn.Module = Objective(model, config.smoothing, config.r_drop)
         if self.world > 1:
@@ -1839,7 +1918,7 @@ class Trainer:
 
     def gradient(self, pairs: list[Pair]) -> float:
         """Set the gradient of the mean loss per target token of `pairs`; returns this process's part of that mean."""
-        self.optimizer.zero_grad()
+        self.model.zero_grad()
         return backward(self.objective, pairs, self.config.accumulate, self.device)
 
     def update(self, pairs: list[Pair]) -> float:
@@ -1850,9 +1929,10 @@ class Trainer:
         loss = self.gradient(pairs)
         if self.config.clip:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate(self.step, self.config.d_model, self.config.factor, self.config.warmup)
-        self.optimizer.step()
+        self.lr = rate(self.step, self.config.d_model, self.config.factor, self.config.warmup)
+        for optimizer in self.optimizers:
+            optimizer.param_groups[0]["lr"] = self.lr
+            optimizer.step()
         if self.config.ema:
             update_average(self.averaged, self.model, min(self.config.ema, self.step / (self.step + 9)))
         return loss
@@ -2969,11 +3049,18 @@ class Progress:
 
 
 # %%
+def moments(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
+    """The optimisers' state of each weight by its name: their moving averages, and Adam's number of updates."""
+    states = {p: state for optimizer in trainer.optimizers for p, state in optimizer.state.items()}
+    return {name: states[p] for name, p in weights_of(trainer.model).items()}
+
+
+# %%
 def save_checkpoint(run: Path, trainer: Trainer, progress: Progress, keep: int = 10) -> None:
     """Write the weights at this update, the state from which to continue, and the model as of now."""
     tensors = {f"model.{name}": p for name, p in weights_of(trainer.model).items()}
-    for kind in ("exp_avg", "exp_avg_sq"):
-        tensors |= {f"{kind}.{name}": trainer.optimizer.state[p][kind] for name, p in weights_of(trainer.model).items()}
+    for name, state in moments(trainer).items():
+        tensors |= {f"{kind}.{name}": state[kind] for kind in state.keys() - {"step"}}
     if trainer.config.ema:
         tensors |= {f"averaged.{name}": p for name, p in weights_of(trainer.averaged).items()}
     folder = run / "checkpoints"
@@ -3005,9 +3092,9 @@ def load_checkpoint(run: Path, trainer: Trainer) -> Progress:
         load_weights(trainer.averaged, groups.get("averaged", {}), path)
     try:
         progress = Progress(**notes["progress"])
-        for name, p in weights_of(trainer.model).items():
-            moments = {kind: groups[kind][name].to(p.device) for kind in ("exp_avg", "exp_avg_sq")}
-            trainer.optimizer.state[p] = {"step": torch.tensor(float(progress.step), device=p.device), **moments}
+        for name, state in moments(trainer).items():
+            for kind, tensor in state.items():
+                tensor.copy_(groups[kind][name]) if kind != "step" else tensor.fill_(progress.step)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path}: not the state of a run ({error})") from error
     trainer.step = progress.step
@@ -3201,7 +3288,7 @@ def fit(
                 progress.step, progress.batch = trainer.step, progress.batch + 1
                 progress.tokens += sum(len(p.tgt) - 1 for p in batch)
                 progress.seconds = clock.seconds()
-                log.update(progress, loss, trainer.optimizer.param_groups[0]["lr"], bar)
+                log.update(progress, loss, trainer.lr, bar)
                 bar.n = round(100 * budget.share(progress))
                 if progress.step % checkpoint_every == 0:
                     checkpoint(run, trainer, progress, val, log)

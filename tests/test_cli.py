@@ -123,6 +123,18 @@ def test_going_on_gives_the_uninterrupted_run(run, tmp_path, capsys):
     assert last[0] == last[1]
 
 
+def test_going_on_with_two_optimisers(tmp_path):
+    """Catches a moving average that is not saved, or is given to another weight."""
+    for folder, stops in (("whole", (8,)), ("parts", (3, 8))):
+        for steps in stops:
+            assert train(tmp_path / folder, "--steps", str(steps), "--optimizer", "muon") == 0
+    ours, theirs = (
+        tat.read_tensors(tmp_path / name / "checkpoints/state.safetensors")[0] for name in ("parts", "whole")
+    )
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
+    assert {"momentum", "exp_avg"} <= {name.partition(".")[0] for name in ours}
+
+
 def test_a_finished_run_stays_as_it_is(run, capsys):
     """Also where its last update is not one of the regular checkpoints."""
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}

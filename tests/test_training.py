@@ -318,8 +318,32 @@ def test_update_is_adam_with_the_papers_constants(accumulate):
             v.lerp_(g.double().square(), 1 - 0.98)
             w -= rate * (m / (1 - 0.9**step)) / ((v / (1 - 0.98**step)).sqrt() + 1e-9)
         assert_close(weights(trainer.model), [w.float() for w in expected], atol=1e-5, rtol=1e-4)
-        assert trainer.step == step and trainer.optimizer.param_groups[0]["lr"] == pytest.approx(rate)
-    assert trainer.optimizer.param_groups[0]["eps"] == 1e-9  # too small to be seen in three updates
+        assert trainer.step == step and trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx(rate)
+    assert trainer.optimizers[0].param_groups[0]["eps"] == 1e-9  # too small to be seen in three updates
+
+
+def test_muon_moves_by_the_singular_vectors_of_the_average():
+    """Catches another average, a wrong scale, a transposed product, and matrices of a layer that stay with Adam."""
+    torch.manual_seed(0)
+    matrices = [nn.Parameter(torch.randn(shape)) for shape in ((8, 16), (16, 8), (8, 16), (5, 5))]
+    optimizer, average = tat.Muon(matrices, lr=0.1), [torch.zeros_like(p) for p in matrices]
+    for _ in range(3):
+        before = [p.detach().clone() for p in matrices]
+        for p, m in zip(matrices, average, strict=True):
+            p.grad = torch.randn_like(p)
+            m.lerp_(p.grad, 0.05)
+        optimizer.step()
+        for p, m, old in zip(matrices, average, before, strict=True):
+            U, S, Vh = torch.linalg.svd(0.05 * p.grad + 0.95 * m, full_matrices=False)
+            sigma = S / S.norm()
+            for _ in range(5):
+                sigma = 3.4445 * sigma - 4.7750 * sigma**3 + 2.0315 * sigma**5
+            moved = 0.1 * max(p.shape) ** 0.5 * U @ sigma.diag() @ Vh
+            assert_close(old - p.detach(), moved, atol=1e-4, rtol=1e-3)
+    adam, muon = tat.make_optimizers(tat.make_model(13, 13, **SIZES | {"tie": "all"}), "muon")
+    assert all(p.dim() == 1 or 13 in p.shape for p in adam.param_groups[0]["params"])
+    assert all(p.dim() == 2 and 13 not in p.shape for p in muon.param_groups[0]["params"])
+    assert len(tat.make_optimizers(tat.make_model(13, 13, **SIZES), "adam")) == 1
 
 
 def test_clip_bounds_the_gradient_of_an_update():
