@@ -20,9 +20,10 @@ from benchmarks.rows import RESULTS, append, origin, portable
 
 
 def training(run: Path) -> dict[str, Any]:
-    """The last figures in the log of a run."""
+    """The last figures in the log of a run; a run of a few updates has no `loss` yet."""
     last = {key: value for row in tat.read_log(run) for key, value in row.items()}
-    return {key: last[key] for key in ("step", "epoch", "minutes", "tokens", "loss", "val_loss", "val_perplexity")}
+    kinds = ("step", "epoch", "minutes", "tokens", "loss", "val_loss", "val_perplexity")
+    return {key: last[key] for key in kinds if key in last}
 
 
 def scores(model: Path, data: str, split: str, beam: int = 1, alpha: float = 0.6) -> dict[str, Any]:

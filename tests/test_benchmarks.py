@@ -13,7 +13,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import the_annotated_transformer as tat
-from benchmarks import edition_2022, step_profile
+from benchmarks import edition_2022, quality, step_profile, time_to_quality, variants
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -121,6 +121,67 @@ def test_the_profile_counts_every_product():
 def test_the_benchmark_of_memory_measures_both_sides(tmp_path):
     row = benchmark("memory", tmp_path / "rows.jsonl", "--preset", "tiny", "--tokens", "300", "--vocab", "500")
     assert row["this"]["peak_mb"] > 100 and row["2022"]["target_tokens"] < row["this"]["target_tokens"] <= 300
+
+
+SMALLEST = {"N": 1, "d_model": 16, "d_ff": 16, "h": 1, "bpe": 100}
+
+
+def test_variants_are_trained_once_and_scored(tmp_path, monkeypatch):
+    """Catches a variant that is trained without its change, and one that is trained again though its row is saved."""
+    changes = {"seed 0": ("base", {"seed": 0}), "d_ff = 24": ("C", {"d_ff": 24})}
+    monkeypatch.setitem(variants.TABLES, "small", variants.Table(2, SMALLEST, changes))
+    arguments = [
+        "small",
+        "--data",
+        str(captions(tmp_path)),
+        "--runs",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "rows.jsonl"),
+    ]
+    for _ in range(2):
+        assert variants.main(arguments) == 0
+    base, wide = (json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines())
+    assert wide["parameters"] - base["parameters"] == 2 * 8 * (2 * 16 + 1)  # of both stacks
+    assert base["epoch"] == wide["epoch"] == 2 and base["tokens"] == wide["tokens"]
+    assert base["search"] == "greedy" and base["beam"] == "beam 4, alpha 0.6" and base["split"] == "val"
+    assert str(tmp_path) not in json.dumps([base, wide])
+    assert variants.main([*arguments, "--only", "d_ff = 25"]) == 2
+
+
+def test_time_to_quality_scores_the_run_as_it_goes(tmp_path):
+    """Catches scores of another budget, a run that begins anew, and rows that are written twice."""
+    arguments = [str(tmp_path / "run"), "--data", str(captions(tmp_path)), "--out", str(tmp_path / "rows.jsonl")]
+    arguments += [f"--set={name}={value}" for name, value in SMALLEST.items()]
+    for until in ("0.02", "0.04"):
+        assert time_to_quality.main([*arguments, "--every", "0.02", "--until", until]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [row["budget"] for row in rows] == [0.02, 0.04] and rows[0]["step"] < rows[1]["step"]
+    assert all(row["minutes"] >= row["budget"] for row in rows) and rows[0]["settings"]["d_ff"] == 16
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam 2, alpha 0.5"])
+def test_the_row_of_a_model_is_that_of_evaluate(search, trained, tmp_path, capsys):
+    out, options = tmp_path / "rows.jsonl", ["--beam", "1"] if search == "greedy" else ["--beam", "2", "--alpha", "0.5"]
+    common = ["--data", "captions", "--split", "val", *options]
+    assert quality.main([str(trained), *common, "--command", "python x", "--out", str(out)]) == 0
+    row = json.loads(out.read_text())
+    capsys.readouterr()
+    assert tat.main(["evaluate", "--model", str(trained), *common, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert row["search"] == search and row["step"] == 1 and row["command"] == "python x"
+    assert {key: row[key] for key in ("bleu", "bleu_signature", "chrf")} == {
+        key: found[key] for key in ("bleu", "bleu_signature", "chrf")
+    }
+
+
+def captions(folder: Path) -> Path:
+    """A folder of few captions."""
+    for split in ("train", "val"):
+        for i, language in enumerate(("de", "en")):
+            text = "\n".join(pair[i] for pair in tat.load_pairs("captions", split)[:40])
+            (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
+    return folder
 
 
 def test_saved_rows_say_where_they_come_from():
