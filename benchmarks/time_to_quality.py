@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
             run=options.run,
             preset=options.preset,
             minutes=minutes,
-            checkpoint_every=10**9,
+            checkpoint_every=100,
             **settings,
         )
         row = origin(command) | about | {"budget": minutes} | quality.describe(options.run)
