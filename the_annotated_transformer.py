@@ -206,7 +206,7 @@ class Config:
     r_drop: float = 0.0  # weight of the agreement of two passes with different dropout; 0: one pass
     bpe_dropout: float = 0.0  # share of merges that are skipped at random while training; 0: none
     inner_dropout: float = 0.0  # on attention weights and inside the feed-forward: the authors' code, not their text
-    optimizer: Literal["adam", "muon"] = "adam"  # (5.3); muon: Adam only where there are no matrices of a layer
+    optimizer: Literal["adam", "muon"] = "adam"  # (5.3), or Muon for the layers' matrices (Part 2)
     clip: float = 1.0  # largest norm of an update's gradient; 0: no limit
     ema: float = 0.0  # moving average of the weights; 0: none
     seed: int = 0
@@ -1817,15 +1817,15 @@ def backward(objective: nn.Module, pairs: list[Pair], accumulate: int, device: t
 
 
 # %% [markdown]
-# > **An optimiser for matrices** (Muon; Jordan et al., 2024). Adam treats the entries of a matrix as so many single numbers,
-# > and its update of a matrix is dominated by a few directions: its gradient is nearly of low rank. Muon takes the gradient's
-# > moving average $M = U \Sigma V^\top$ and moves by $U V^\top$: the same directions, each by the same length. No singular
-# > values need to be computed for that. With $M$ scaled to norm 1, each step
+# > **An optimiser for matrices** (Muon; Jordan et al., 2024; to be skipped at a first reading). Adam treats the entries of a
+# > matrix as so many single numbers, and its update of a matrix is dominated by a few directions: its gradient is nearly of
+# > low rank. Muon takes the gradient's moving average $M = U \Sigma V^\top$ and moves by $U V^\top$: the same directions, each
+# > by the same length. No singular values need to be computed for that. With $M$ scaled to norm 1, each step
 # >
 # > $$X \leftarrow a X + b\,(X X^\top) X + c\,(X X^\top)^2 X, \qquad (a, b, c) = (3.4445, -4.7750, 2.0315),$$
 # >
 # > applies the polynomial $a\sigma + b\sigma^3 + c\sigma^5$ to all singular values $\sigma$ at once, and five of them bring
-# > all but the smallest between 0.7 and 1.2. The coefficients are the authors'. Scaled by
+# > all but the smallest between about 0.7 and 1.2. The coefficients are the authors'. Scaled by
 # > $0.3 \sqrt{\max(\text{rows}, \text{columns})}$ its entries have a root mean square of 0.3, about that of Adam's updates (Liu et
 # > al., 2025, take 0.2), so both share the schedule of Equation (3). Embeddings, gains and biases are no maps from vectors to
 # > vectors and stay with Adam.
@@ -1840,7 +1840,8 @@ def orthogonalised(M: Tensor, steps: int = 5) -> Tensor:
     X = X.mT if M.size(1) > M.size(2) else X  # the smaller product
     for _ in range(steps):
         S = X @ X.mT
-        X = 3.4445 * X + (-4.7750 * S + 2.0315 * S @ S) @ X
+        S = torch.baddbmm(S, S, S, beta=-4.7750, alpha=2.0315)  # b S + c S S
+        X = torch.baddbmm(X, S, X, beta=3.4445)  # a X + S X
     return X.mT if M.size(1) > M.size(2) else X
 
 
@@ -4300,8 +4301,8 @@ def example_training_speed() -> alt.Chart | None:
 
 
 # %% [markdown]
-# > And greedy decoding, in sentences per second: `split` is test_2016_flickr, each sentence to its own end (2022's loop
-# > takes one at a time, and only the first eight); `steps` is exactly fifteen steps for random sentences. `this` is this
+# > And decoding, in sentences per second: `split` is test_2016_flickr, greedy, each sentence to its own end (2022's loop
+# > takes one at a time, and only the first eight); `beam` is the same with beams of five; `steps`, greedy, is exactly fifteen steps for random sentences. `this` is this
 # > edition; an empty cell was not measured. CTranslate2 is a library in C++ for this purpose
 # > alone, and it remains faster: a step at these sizes is a chain of about a hundred small operations, and PyTorch starts
 # > each of them by itself. Who serves a model takes it there with the command `export`; who wants to understand one
@@ -4311,7 +4312,7 @@ def example_training_speed() -> alt.Chart | None:
 # %%
 @example
 def example_decoding_speed() -> pd.DataFrame | None:
-    """Sentences per second of greedy decoding, by task and program."""
+    """Sentences per second of decoding, by task and program."""
     rows = saved_rows("decoding_speed")
     return pd.DataFrame(rows[-1]["sentences_per_second"], dtype=object).T.fillna("") if rows else None
 
@@ -4478,7 +4479,7 @@ def example_cross_heads() -> alt.VConcatChart:
 # > | 14 | `make_model` ties no matrices unless asked; the presets tie all three | two vocabularies may differ; code for the earlier editions | parameters, shown in Part 1 |
 # > | 15 | every update draws its dropout from `seed` and its number | a resumed run equals an uninterrupted one | none |
 # > | 16 | `r_drop` and `bpe_dropout`, off in all presets | ideas of 2021 and 2020 for little data (Parts 2 and 3) | not measured here |
-# > | 17 | `optimizer="muon"` in `tiny` | an optimiser of 2024 that learns from fewer tokens (Part 2) | after 300 updates a validation loss of 2.39, Adam's 3.06 |
+# > | 17 | `optimizer="muon"` in `tiny` | an optimiser of 2024 (Part 2) | learns more from each token (`benchmarks/results/LOG.md`) |
 
 # %% [markdown]
 # ## The command line
