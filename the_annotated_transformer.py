@@ -206,7 +206,7 @@ class Config:
     r_drop: float = 0.0  # weight of the agreement of two passes with different dropout; 0: one pass
     bpe_dropout: float = 0.0  # share of merges that are skipped at random while training; 0: none
     inner_dropout: float = 0.0  # on attention weights and inside the feed-forward: the authors' code, not their text
-    optimizer: Literal["adam", "muon"] = "adam"  # (5.3); muon: Adam only where there are no matrices of a layer
+    optimizer: Literal["adam", "muon"] = "adam"  # (5.3), or Muon for the layers' matrices (Part 2)
     clip: float = 1.0  # largest norm of an update's gradient; 0: no limit
     ema: float = 0.0  # moving average of the weights; 0: none
     seed: int = 0
@@ -216,7 +216,7 @@ class Config:
 PRESETS = {
     "tiny": Config(
         N=4, d_model=128, d_ff=256, h=4, dropout=0.25, norm="pre",
-        bpe=6000, tokens_per_batch=5000, factor=1.5, warmup=500, ema=0.999,
+        bpe=6000, tokens_per_batch=5000, optimizer="muon", factor=1.5, warmup=200, ema=0.999,
     ),
     "small": Config(
         N=3, d_model=256, d_ff=1024, h=8, dropout=0.3, norm="pre",
@@ -1817,17 +1817,18 @@ def backward(objective: nn.Module, pairs: list[Pair], accumulate: int, device: t
 
 
 # %% [markdown]
-# > **An optimiser for matrices** (Muon; Jordan et al., 2024). Adam treats the entries of a matrix as so many single numbers,
-# > and its update of a matrix is dominated by a few directions: its gradient is nearly of low rank. Muon takes the gradient's
-# > moving average $M = U \Sigma V^\top$ and moves by $U V^\top$: the same directions, each by the same length. No singular
-# > values need to be computed for that. With $M$ scaled to norm 1, each step
+# > **An optimiser for matrices** (Muon; Jordan et al., 2024; to be skipped at a first reading). Adam treats the entries of a
+# > matrix as so many single numbers, and its update of a matrix is dominated by a few directions: its gradient is nearly of
+# > low rank. Muon takes the gradient's moving average $M = U \Sigma V^\top$ and moves by $U V^\top$: the same directions, each
+# > by the same length. No singular values need to be computed for that. With $M$ scaled to norm 1, each step
 # >
 # > $$X \leftarrow a X + b\,(X X^\top) X + c\,(X X^\top)^2 X, \qquad (a, b, c) = (3.4445, -4.7750, 2.0315),$$
 # >
 # > applies the polynomial $a\sigma + b\sigma^3 + c\sigma^5$ to all singular values $\sigma$ at once, and five of them bring
-# > all but the smallest between 0.7 and 1.2. The coefficients are the authors'. What is scaled by
-# > $\sqrt{\max(\text{rows}, \text{columns})}$ has entries of mean square 1, like the first update of Adam, so both share the
-# > schedule of Equation (3). Embeddings, gains and biases are no maps from vectors to vectors and stay with Adam.
+# > all but the smallest between about 0.7 and 1.2. The coefficients are the authors'. Scaled by
+# > $0.3 \sqrt{\max(\text{rows}, \text{columns})}$ its entries have a root mean square of 0.3, about that of Adam's updates (Liu et
+# > al., 2025, take 0.2), so both share the schedule of Equation (3). Embeddings, gains and biases are no maps from vectors to
+# > vectors and stay with Adam.
 # >
 # > PyTorch has this optimiser as well (`torch.optim.Muon`), in numbers of 16 bits, which many processors can only emulate.
 
@@ -1839,7 +1840,8 @@ def orthogonalised(M: Tensor, steps: int = 5) -> Tensor:
     X = X.mT if M.size(1) > M.size(2) else X  # the smaller product
     for _ in range(steps):
         S = X @ X.mT
-        X = 3.4445 * X + (-4.7750 * S + 2.0315 * S @ S) @ X
+        S = torch.baddbmm(S, S, S, beta=-4.7750, alpha=2.0315)  # b S + c S S
+        X = torch.baddbmm(X, S, X, beta=3.4445)  # a X + S X
     return X.mT if M.size(1) > M.size(2) else X
 
 
@@ -1864,7 +1866,7 @@ def example_orthogonalised() -> None:
 
 # %%
 class Muon(torch.optim.Optimizer):
-    """Moves matrices by the orthogonalised moving average of their gradients, with a root mean square of `lr` an entry."""
+    """Moves matrices by the orthogonalised moving average of their gradients, each entry by about 0.3 `lr`."""
 
     def __init__(self, matrices: list[nn.Parameter], lr: float = 0.0, momentum: float = 0.95):
         super().__init__(matrices, {"lr": lr, "momentum": momentum})
@@ -1882,7 +1884,7 @@ class Muon(torch.optim.Optimizer):
                 averages = [self.state[p]["momentum"] for p in alike]
                 torch._foreach_lerp_(averages, list(grads), 1 - group["momentum"])
                 ahead = grads.lerp(torch.stack(averages), group["momentum"])  # as Nesterov: one step further
-                torch._foreach_add_(alike, list(orthogonalised(ahead)), alpha=-group["lr"] * max(shape) ** 0.5)
+                torch._foreach_add_(alike, list(orthogonalised(ahead)), alpha=-0.3 * group["lr"] * max(shape) ** 0.5)
 
 
 # %%
@@ -3059,6 +3061,11 @@ def moments(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
     return {name: states[p] for name, p in weights_of(trainer.model).items()}
 
 
+# %% [markdown]
+# > A checkpoint is written in three files: the weights alone, of which the last ten stay, to be averaged; the state; and the
+# > model as it is to be used.
+
+
 # %%
 def save_checkpoint(run: Path, trainer: Trainer, progress: Progress, keep: int = 10) -> None:
     """Write the weights at this update, the state from which to continue, and the model as of now."""
@@ -3669,7 +3676,8 @@ def beside(name: str) -> Path | None:
     path = HERE / name
     if not path.exists() and REPOSITORY:
         with suppress(OSError):
-            urllib.request.urlretrieve(f"{REPOSITORY}/raw/main/{name}", path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, lambda part: urllib.request.urlretrieve(f"{REPOSITORY}/raw/main/{name}", part))
     return path if path.exists() else None
 
 
@@ -3780,6 +3788,45 @@ def example_translate() -> None:
     """Three sentences that are not in Multi30k, translated by the model trained above."""
     for german, english in zip(OUR_SENTENCES, translate_lines(load_translator(live_run()), OUR_SENTENCES), strict=True):
         print(f"{german}\n  {english}")
+
+
+# %% [markdown]
+# > A model comes with this document: the same code, trained for longer (Part 5 tells how). It is what the commands use
+# > unless they are given another.
+
+
+# %%
+SHIPPED_MODEL = "models/multi30k-de-en"
+
+
+def open_model(path: Path | None = None) -> Translator:
+    """The model of a folder, or the one beside this document; raises FileNotFoundError that says how to get one."""
+    if path is None:
+        if not all(
+            beside(f"{SHIPPED_MODEL}/{name}") for name in ("config.json", "tokenizer.json", "model.safetensors")
+        ):
+            command = "python the_annotated_transformer.py train --data multi30k --preset tiny --run runs/tiny"
+            raise FileNotFoundError(
+                f"no {SHIPPED_MODEL} beside this script; make a model with `{command}` and give --model runs/tiny"
+            )
+        path = HERE / SHIPPED_MODEL
+    return load_translator(path)
+
+
+# %%
+def our_model() -> Translator:
+    """The model that comes with this document; where it cannot be had, with a notice, the one trained above."""
+    try:
+        return open_model()
+    except FileNotFoundError:
+        print(f"NOTICE: {SHIPPED_MODEL} is not beside this document; the model trained above takes its place.")
+        return load_translator(live_run())
+
+
+@example
+def example_our_model() -> None:
+    """The same sentences by the model that comes with this document."""
+    print(*translate_lines(our_model(), OUR_SENTENCES), sep="\n")
 
 
 # %% [markdown]
@@ -3920,6 +3967,20 @@ def beam_search(
 
 
 # %% [markdown]
+# > What the commands call by the name of `--beam`:
+
+
+# %%
+def make_search(beam: int, alpha: float) -> Callable[..., Tensor]:
+    """Beam search with these settings, or greedy decoding for one beam; raises ValueError for impossible ones."""
+    if not 1 <= beam <= 1000:
+        raise ValueError(f"--beam must be at least 1 and at most 1000, but it is {beam}")
+    if not 0 <= alpha < math.inf:
+        raise ValueError(f"--alpha must be at least 0, but it is {alpha}")
+    return greedy_decode if beam == 1 else functools.partial(beam_search, beam=beam, alpha=alpha)
+
+
+# %% [markdown]
 # > What a beam can only approximate, where it can still be had: all sequences, one by one.
 
 
@@ -3993,6 +4054,10 @@ def write_model(out: Path, like: Path, weights: dict[str, Tensor]) -> None:
     for name in ("config.json", "tokenizer.json"):
         shutil.copy(like / name, out / name)
     write_tensors(out / "model.safetensors", weights)
+
+
+# %% [markdown]
+# > And as a command, which leaves a model folder like any other:
 
 
 # %%
@@ -4102,6 +4167,20 @@ def example_quality() -> pd.DataFrame | None:
     names |= {"bleu_moses": "Moses", "chrf": "chrF", "minutes": "minutes", "parameters": "parameters"}
     rows = [{title: row.get(key, "") for key, title in names.items()} for row in saved_rows("quality")]
     return pd.DataFrame(rows).round(2).set_index("direction") if rows else None
+
+
+# %% [markdown]
+# ### How long must one train?
+#
+# > BLEU on the validation set, greedy, while a model learns, on the machine of this document's benchmarks.
+
+
+# %%
+@example
+def example_time_to_quality() -> alt.Chart | None:
+    """BLEU over minutes of training, on two processor cores."""
+    rows = [{"minutes": r["minutes"], "BLEU": r["bleu"], "run": r["run"]} for r in saved_rows("time_to_quality")]
+    return curves(rows, "minutes", "BLEU", "run") if rows else None
 
 
 # %% [markdown]
@@ -4222,8 +4301,8 @@ def example_training_speed() -> alt.Chart | None:
 
 
 # %% [markdown]
-# > And greedy decoding, in sentences per second: `split` is test_2016_flickr, each sentence to its own end (2022's loop
-# > takes one at a time, and only the first eight); `steps` is exactly fifteen steps for random sentences. `this` is this
+# > And decoding, in sentences per second: `split` is test_2016_flickr, greedy, each sentence to its own end (2022's loop
+# > takes one at a time, and only the first eight); `beam` is the same with beams of five; `steps`, greedy, is exactly fifteen steps for random sentences. `this` is this
 # > edition; an empty cell was not measured. CTranslate2 is a library in C++ for this purpose
 # > alone, and it remains faster: a step at these sizes is a chain of about a hundred small operations, and PyTorch starts
 # > each of them by itself. Who serves a model takes it there with the command `export`; who wants to understand one
@@ -4233,7 +4312,7 @@ def example_training_speed() -> alt.Chart | None:
 # %%
 @example
 def example_decoding_speed() -> pd.DataFrame | None:
-    """Sentences per second of greedy decoding, by task and program."""
+    """Sentences per second of decoding, by task and program."""
     rows = saved_rows("decoding_speed")
     return pd.DataFrame(rows[-1]["sentences_per_second"], dtype=object).T.fillna("") if rows else None
 
@@ -4246,7 +4325,7 @@ def example_decoding_speed() -> pd.DataFrame | None:
 #
 # > A map shows where information *may* flow, not what the model concludes from it. With that grain of salt: here are
 # > the three kinds for one sentence, taken in evaluation mode, before dropout, and labelled with the symbols that
-# > were really read. Rows are queries, columns keys. In the two maps of the decoder, row $t$ reads a target symbol
+# > were really read. The model is the one that comes with this document. Rows are queries, columns keys. In the two maps of the decoder, row $t$ reads a target symbol
 # > and predicts the *next* one, so the label has both.
 
 
@@ -4316,7 +4395,7 @@ def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
 @example
 def example_maps() -> alt.VConcatChart:
     """The three kinds of attention in the last layer, averaged over the heads, with labels checked against shapes."""
-    sentence = attention_maps(load_translator(live_run()), OUR_SENTENCES[1])
+    sentence = attention_maps(our_model(), OUR_SENTENCES[1])
     S, T = len(sentence.source), len(sentence.target)
     decoder_rows = [f"{read} → {predicts}" for read, predicts in zip(sentence.target, sentence.predicted, strict=True)]
     labels = {
@@ -4348,7 +4427,7 @@ def example_maps() -> alt.VConcatChart:
 @example
 def example_cross_heads() -> alt.VConcatChart:
     """Cross-attention of each head (columns) in each layer (rows of charts)."""
-    sentence = attention_maps(load_translator(live_run()), OUR_SENTENCES[1])
+    sentence = attention_maps(our_model(), OUR_SENTENCES[1])
     weights, small = sentence.maps["cross"], {"width": 150, "height": 150}
     N, h = weights.shape[:2]
     grid = [
@@ -4399,7 +4478,8 @@ def example_cross_heads() -> alt.VConcatChart:
 # > | 13 | fused attention, chunked loss, 16-bit dropout decisions, key/value cache, sentences that leave the batch when they end | speed | the same numbers; for dropout the same distribution, its rate rounded to 1/65536 |
 # > | 14 | `make_model` ties no matrices unless asked; the presets tie all three | two vocabularies may differ; code for the earlier editions | parameters, shown in Part 1 |
 # > | 15 | every update draws its dropout from `seed` and its number | a resumed run equals an uninterrupted one | none |
-# > | 16 | `r_drop` and `bpe_dropout`, off | ideas of 2021 and 2020 for little data (Parts 2 and 3) | not measured here |
+# > | 16 | `r_drop` and `bpe_dropout`, off in all presets | ideas of 2021 and 2020 for little data (Parts 2 and 3) | not measured here |
+# > | 17 | `optimizer="muon"` in `tiny` | an optimiser of 2024 (Part 2) | learns more from each token (`benchmarks/results/LOG.md`) |
 
 # %% [markdown]
 # ## The command line
@@ -4408,30 +4488,8 @@ def example_cross_heads() -> alt.VConcatChart:
 # > makes options and help from their signatures and docstrings. What is wrong with the input is said in one line on
 # > standard error, and the exit status is 2.
 
-# %%
-SHIPPED_MODEL = Path("models") / "multi30k-de-en"
-
-
-def open_model(path: Path | None) -> Translator:
-    """The model of a folder, or the one beside this document; raises FileNotFoundError that says how to get one."""
-    if path is None and not (HERE / SHIPPED_MODEL).is_dir():
-        command = "python the_annotated_transformer.py train --data multi30k --preset tiny --run runs/tiny"
-        raise FileNotFoundError(
-            f"no {SHIPPED_MODEL} beside this script; make a model with `{command}` and give --model runs/tiny"
-        )
-    return load_translator(path or HERE / SHIPPED_MODEL)
-
 
 # %%
-def make_search(beam: int, alpha: float) -> Callable[..., Tensor]:
-    """Beam search with these settings, or greedy decoding for one beam; raises ValueError for impossible ones."""
-    if not 1 <= beam <= 1000:
-        raise ValueError(f"--beam must be at least 1 and at most 1000, but it is {beam}")
-    if not 0 <= alpha < math.inf:
-        raise ValueError(f"--alpha must be at least 0, but it is {alpha}")
-    return greedy_decode if beam == 1 else functools.partial(beam_search, beam=beam, alpha=alpha)
-
-
 def translate(*sentence: str, model: Path | None = None, beam: int = 4, alpha: float = 0.6) -> None:
     """Translate sentences; without any, one per line from standard input, one line out for each.
 

@@ -28,6 +28,15 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(scope="session")
+def multi30k() -> Path:
+    """The folder of the real files; a test that wants it is skipped where they are not."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "multi30k"
+    if not folder.is_dir():
+        pytest.skip("Multi30k is not here")
+    return folder
+
+
 @pytest.fixture
 def randomise() -> Callable[[nn.Module], nn.Module]:
     """Draws all weights anew, in float64, so that no zero bias or unit gain hides a mistake and no rounding excuses one."""

@@ -199,7 +199,8 @@ def test_the_readme_quotes_saved_rows():
         [cell.strip() for cell in line.strip("|").split("|")] for line in results.splitlines() if line.startswith("| `")
     ]
     quality = [
-        [f"`{r['preset']}`", r["split"], f"{r['minutes']:.1f}", f"{r['bleu']:.2f}", f"{r['chrf']:.2f}"]
+        [f"`{r.get('model') or r['preset']}`", r["direction"], r["split"], r["search"], f"{r['minutes']:.0f}"]
+        + [f"{r[key]:.2f}" for key in ("bleu", "chrf")]
         for r in rows("quality")
     ]
     speed = [
@@ -213,7 +214,7 @@ def test_the_readme_quotes_saved_rows():
     speed += [
         [f"`{r['preset']}`", task, *(f"{found:,.1f}" for side, found in r["sentences_per_second"][task].items())]
         for r in rows("decoding_speed")
-        for task in ("split", "steps")
+        for task in r["sentences_per_second"]
     ]
     assert len(quoted) >= 4
     for line in quoted:

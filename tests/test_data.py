@@ -15,7 +15,6 @@ import pytest
 
 import the_annotated_transformer as tat
 
-MULTI30K = Path(__file__).resolve().parents[2] / "shared" / "multi30k"
 LANGUAGES = ("de", "en")
 
 
@@ -150,9 +149,8 @@ def test_no_network_is_one_line(server):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.skipif(not MULTI30K.is_dir(), reason="Multi30k is not here")
-def test_multi30k_checksums_are_those_of_the_real_files():
-    for path in MULTI30K.glob("*.gz"):
+def test_multi30k_checksums_are_those_of_the_real_files(multi30k):
+    for path in multi30k.glob("*.gz"):
         assert hashlib.sha256(path.read_bytes()).hexdigest() == tat.MULTI30K_FILES[path.name]
 
 

@@ -40,7 +40,7 @@ def executed(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("document")
     for name in (SCRIPT.name, "explorer.html"):
         shutil.copy(ROOT / name, folder)
-    for name in ("images", "benchmarks/results"):
+    for name in ("images", "benchmarks/results", "models"):
         shutil.copytree(ROOT / name, folder / name)
     settings = os.environ | {"ANNOTATED_DATA": "captions", "ANNOTATED_STEPS": "80"}
     done = python(ROOT / "blog" / "notebook.py", "run", "--script", folder / SCRIPT.name, env=settings)
