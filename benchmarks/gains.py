@@ -86,7 +86,7 @@ def training(config: tat.Config, texts: list[tuple[str, str]], rounds: int) -> d
         "attention written out": plain_attention,
         "loss of all scores at once": whole_loss,
         "PyTorch's dropout": usual_dropout,
-        "Adam as a loop": lambda: patch.object(trainer, "optimizer", slow_adam),
+        "Adam as a loop": lambda: patch.object(trainer, "optimizers", [slow_adam]),
         "batches in random order": nothing,
     }
 
@@ -198,7 +198,7 @@ def main(arguments: list[str]) -> None:
     row |= {"preset": options.preset, "data": portable(options.data), "rounds": options.rounds}
     lines = [source for source, _ in tat.load_pairs(options.data, "val")][: options.sentences]
     config = tat.PRESETS[options.preset]
-    config = replace(config, tokens_per_batch=options.tokens_per_batch or config.tokens_per_batch)
+    config = replace(config, optimizer="adam", tokens_per_batch=options.tokens_per_batch or config.tokens_per_batch)
     row["training"] = training(config, tat.load_pairs(options.data, "train"), options.rounds)
     row["decoding"] = decoding(options.model, lines, options.rounds)
     for task in ("training", "decoding"):

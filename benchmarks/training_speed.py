@@ -219,7 +219,7 @@ def run(options: argparse.Namespace, command: str) -> None:
         accumulate = max(1, round(options.tokens_per_batch / positions))
     print(HEADER)
     for preset in options.presets:
-        start, config = time.perf_counter(), replace(PRESETS[preset], **changed)
+        start, config = time.perf_counter(), replace(PRESETS[preset], optimizer="adam", **changed)  # as all others
         sides = on_the_same_batches(config, texts, options.peers)
         sides["2022"] = previous_edition(config, words, accumulate)
         row = about | {
