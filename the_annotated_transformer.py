@@ -4166,7 +4166,8 @@ def example_quality() -> pd.DataFrame | None:
     names = {"direction": "direction", "split": "split", "search": "search", "bleu": "bleu", "bleu_lower": "lower"}
     names |= {"bleu_moses": "Moses", "chrf": "chrF", "minutes": "minutes", "parameters": "parameters"}
     rows = [{title: row.get(key, "") for key, title in names.items()} for row in saved_rows("quality")]
-    return pd.DataFrame(rows).round(2).set_index("direction") if rows else None
+    rows = [{k: f"{v:.2f}" if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+    return pd.DataFrame(rows).set_index("direction") if rows else None
 
 
 # %% [markdown]
