@@ -3106,7 +3106,7 @@ def load_checkpoint(run: Path, trainer: Trainer) -> Progress:
         for name, state in moments(trainer).items():
             for kind, tensor in state.items():
                 tensor.copy_(groups[kind][name]) if kind != "step" else tensor.fill_(progress.step)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path}: not the state of a run ({error})") from error
     trainer.step = progress.step
     return progress
@@ -3488,6 +3488,8 @@ def apply_settings(config: Config, settings: dict[str, Any]) -> Config:
             below = "" if high == math.inf else f" and below {high}"
             option = "--" + name.replace("_", "-")
             raise ValueError(f"{option} must be at least {low}{below}, but it is {getattr(config, name)}")
+    if config.optimizer not in ("adam", "muon"):
+        raise ValueError(f"--optimizer must be adam or muon, but it is {config.optimizer}")
     if config.bpe_dropout and not config.bpe:
         raise ValueError("--bpe-dropout needs byte-pair encoding, not whole words")
     with torch.device("meta"):
@@ -4162,10 +4164,11 @@ def saved_rows(name: str) -> list[dict]:
 # %%
 @example
 def example_quality() -> pd.DataFrame | None:
-    """Every model that was trained to its end, by split and search."""
+    """Every model that was scored, by split and search."""
     names = {"direction": "direction", "split": "split", "search": "search", "bleu": "bleu", "bleu_lower": "lower"}
-    names |= {"bleu_moses": "Moses", "chrf": "chrF", "minutes": "minutes", "parameters": "parameters"}
-    rows = [{title: row.get(key, "") for key, title in names.items()} for row in saved_rows("quality")]
+    names |= {"bleu_moses": "Moses", "chrf": "chrF", "minutes": "minutes", "optimizer": "optimiser"}
+    rows = [row | {"optimizer": row["settings"].get("optimizer", "adam")} for row in saved_rows("quality")]
+    rows = [{title: row.get(key, "") for key, title in names.items()} for row in rows]
     rows = [{k: f"{v:.2f}" if isinstance(v, float) else v for k, v in row.items()} for row in rows]
     return pd.DataFrame(rows).set_index("direction") if rows else None
 
@@ -4253,8 +4256,9 @@ def example_gains() -> alt.Chart | None:
 # > the log-softmax and two gradients of the same size, costs as much again as the products that make them. Then follows
 # > the cheaper *dropout*. The *fused attention* kernel and the *fused Adam* bring nothing beyond the noise of about a
 # > tenth here; they are one word each, and long sequences and GPUs need them. Random batches are still cut by their tokens;
-# > 2022's way, below, pads every sentence to 72, which is where most of its distance comes from. What was tried and did not stay, such as the three projections of self-attention as
-# > one product, or numbers of 16 bits, is in `benchmarks/results/LOG.md`.
+# > 2022's way, below, pads every sentence to 72, which is where most of its distance comes from. What was tried and did
+# > not stay, such as the three projections of self-attention as one product, or numbers of 16 bits, is in
+# > `benchmarks/results/LOG.md`.
 # >
 # > **In decoding,** the *key/value cache* is the greatest gain in the document. *Sentences that leave* when they end,
 # > and *batches of like lengths*, save steps of sentences that have nothing more to say. What *a batch for each thread*
@@ -4285,7 +4289,7 @@ def example_profile() -> pd.DataFrame | None:
 #
 # > The same sizes, the same sentences, the same threads, in turns: PyTorch's own `nn.Transformer`, Marian as Hugging
 # > Face has it, and JoeyNMT train on the very batches of this document; 2022's way is our re-creation of the previous
-# > edition's, with sentences in random order padded to 72.
+# > edition's, with sentences in random order padded to 72. All sides use Adam.
 
 
 # %%
@@ -4303,9 +4307,9 @@ def example_training_speed() -> alt.Chart | None:
 
 # %% [markdown]
 # > And decoding, in sentences per second: `split` is test_2016_flickr, greedy, each sentence to its own end (2022's loop
-# > takes one at a time, and only the first eight); `beam` is the same with beams of five; `steps`, greedy, is exactly fifteen steps for random sentences. `this` is this
-# > edition; an empty cell was not measured. CTranslate2 is a library in C++ for this purpose
-# > alone, and it remains faster: a step at these sizes is a chain of about a hundred small operations, and PyTorch starts
+# > takes one at a time, and only the first eight); `beam` is the same with beams of five; `steps`, greedy, is exactly
+# > fifteen steps for random sentences. `this` is this edition; an empty cell was not measured. CTranslate2 is a library in
+# > C++ for this purpose alone, and it remains faster: a step at these sizes is a chain of about a hundred small operations, and PyTorch starts
 # > each of them by itself. Who serves a model takes it there with the command `export`; who wants to understand one
 # > stays here.
 
@@ -4326,8 +4330,8 @@ def example_decoding_speed() -> pd.DataFrame | None:
 #
 # > A map shows where information *may* flow, not what the model concludes from it. With that grain of salt: here are
 # > the three kinds for one sentence, taken in evaluation mode, before dropout, and labelled with the symbols that
-# > were really read. The model is the one that comes with this document. Rows are queries, columns keys. In the two maps of the decoder, row $t$ reads a target symbol
-# > and predicts the *next* one, so the label has both.
+# > were really read. The model is the one that comes with this document. Rows are queries, columns keys. In the two maps
+# > of the decoder, row $t$ reads a target symbol and predicts the *next* one, so the label has both.
 
 
 # %%

@@ -1,13 +1,10 @@
-"""Variants of a model that differ in one thing, trained alike: the paper's Table 3 in miniature, and ablations.
+"""Variants of a model that differ in one thing, trained alike: the paper's Table 3 in miniature.
 
-    python benchmarks/variants.py {table_3,ablation} [--data multi30k] [--epochs N] [--runs runs] [--only NAME,...]
-        [--out FILE.jsonl]
+    python benchmarks/variants.py table_3 [--data multi30k] [--epochs N] [--runs runs] [--only NAME,...] [--out FILE.jsonl]
 
 `table_3`: one size or setting of the preset `tiny` changed at a time, each trained on the same number of tokens; the
 preset itself with three seeds, so that the spread between seeds is known. Batches are smaller and the warmup shorter than
 in the preset, since the runs are short.
-
-`ablation`: the recipe of the shipped model, with one ingredient taken away at a time.
 
 A run that was interrupted goes on, and a variant whose row is saved is not trained again: the command can be stopped and
 given anew. Rows hold parameters, tokens, minutes, the validation loss and the scores on the validation set, greedy and

@@ -149,15 +149,17 @@ def test_variants_are_trained_once_and_scored(tmp_path, monkeypatch):
     assert variants.main([*arguments, "--only", "d_ff = 25"]) == 2
 
 
-def test_time_to_quality_scores_the_run_as_it_goes(tmp_path):
-    """Catches scores of another budget, a run that begins anew, and rows that are written twice."""
+def test_time_to_quality_scores_the_run_as_it_goes(tmp_path, monkeypatch):
+    """Catches scores of another budget, a run that begins anew, and rows that are written twice. A minute is an update here."""
+    train = tat.train
+    monkeypatch.setattr(tat, "train", lambda minutes, **options: train(steps=round(minutes), **options))
     arguments = [str(tmp_path / "run"), "--data", str(captions(tmp_path)), "--out", str(tmp_path / "rows.jsonl")]
     arguments += [f"--set={name}={value}" for name, value in SMALLEST.items()]
-    for until in ("0.02", "0.04"):
-        assert time_to_quality.main([*arguments, "--every", "0.02", "--until", until]) == 0
+    for until in ("2", "4"):
+        assert time_to_quality.main([*arguments, "--every", "2", "--until", until]) == 0
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    assert [row["budget"] for row in rows] == [0.02, 0.04] and rows[0]["step"] < rows[1]["step"]
-    assert all(row["minutes"] >= row["budget"] for row in rows) and rows[0]["settings"]["d_ff"] == 16
+    assert [(row["budget"], row["step"]) for row in rows] == [(2, 2), (4, 4)]
+    assert rows[0]["settings"]["d_ff"] == 16 and rows[0]["split"] == "val" and rows[0]["search"] == "greedy"
 
 
 @pytest.mark.parametrize("search", ["greedy", "beam 2, alpha 0.5"])

@@ -316,6 +316,7 @@ def test_explain_writes_a_page_with_the_weights(run, tmp_path):
         ("evaluate --data {tmp} --split test --model {run}", "test.de: no such file"),
         ("explain Hund --model {run} --out {tmp}/no/such/folder.html", "no/such"),
         ("explain   --model {run} --out {tmp}/x.html", "sentence"),
+        ("train --data captions --run {tmp}/x --optimizer sgd", "--optimizer must be adam or muon, but it is sgd"),
         ("translate Hund --model {run} --beam 0", "--beam must be at least 1 and at most 1000"),
         ("evaluate --data captions --split val --model {run} --alpha -1", "--alpha must be at least 0"),
         ("average {run} --last 0 --out {tmp}/r", "--last must be at least 1"),

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors import safe_open
 
 import the_annotated_transformer as tat
@@ -24,7 +25,7 @@ def test_it_is_small():
     }
     assert sum(path.stat().st_size for path in MODEL.iterdir()) <= 20e6
     with safe_open(MODEL / "model.safetensors", "pt") as file:
-        assert {file.get_tensor(name).dtype for name in file.keys()} == {tat.torch.float16}  # noqa: SIM118
+        assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.float16}  # noqa: SIM118
     parameters = quality.describe(MODEL)["parameters"]
     assert parameters <= 10e6 and f"{parameters:,} parameters" in CARD
 
