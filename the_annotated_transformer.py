@@ -81,6 +81,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -204,6 +205,7 @@ class Config:
     warmup: int = 4000  # updates over which the rate rises (5.3)
     smoothing: float = 0.1  # eps_ls (5.4)
     r_drop: float = 0.0  # weight of the agreement of two passes with different dropout; 0: one pass
+    r_drop_after: int = 0  # updates of one pass at the beginning, before R-Drop
     bpe_dropout: float = 0.0  # share of merges that are skipped at random while training; 0: none
     inner_dropout: float = 0.0  # on attention weights and inside the feed-forward: the authors' code, not their text
     optimizer: Literal["adam", "muon"] = "adam"  # (5.3), or Muon for the layers' matrices (Part 2)
@@ -220,7 +222,7 @@ PRESETS = {
     ),
     "small": Config(
         N=3, d_model=256, d_ff=1024, h=8, dropout=0.3, norm="pre",
-        bpe=6000, tokens_per_batch=5000, factor=1.0, warmup=1000, ema=0.999,
+        bpe=6000, tokens_per_batch=5000, optimizer="muon", warmup=100, ema=0.999,
     ),
     "base": Config(),
     "big": Config(d_model=1024, d_ff=4096, h=16, dropout=0.3),
@@ -1693,9 +1695,11 @@ def example_chunked_loss() -> None:
 # >   \tfrac{\alpha}{4}\left(\mathrm{KL}(p \,\|\, p') + \mathrm{KL}(p' \,\|\, p)\right)$$
 # >
 # > An update costs twice as much. On little data that can pay, since there the same sentences come by dozens of times
-# > anyway. The setting `r_drop` is $\alpha$; 0 means one pass. Both divergences together are
-# > $\sum_k (p_k - p'_k)(\log p_k - \log p'_k)$; the gradient is in closed form again, and so the chunks serve here,
-# > too.
+# > anyway. The setting `r_drop` is $\alpha$; 0 means one pass. The first updates learn more without it, and at
+# > half the price, so `r_drop_after` may put it off for a number of them.
+# >
+# > Both divergences together are $\sum_k (p_k - p'_k)(\log p_k - \log p'_k)$; the gradient is in closed form again, and
+# > so the chunks serve here, too.
 
 
 # %%
@@ -1890,7 +1894,7 @@ class Muon(torch.optim.Optimizer):
 # %%
 def make_optimizers(model: Transformer, kind: str) -> list[torch.optim.Optimizer]:
     """Adam with the paper's settings (Section 5.3); for "muon", with Muon for the matrices of all layers."""
-    layers = [*model.encoder.parameters(), *model.decoder.parameters()] if kind == "muon" else []
+    layers = {"adam": [], "muon": [*model.encoder.parameters(), *model.decoder.parameters()]}[kind]
     matrices = [p for p in layers if p.dim() == 2]
     others = [p for p in model.parameters() if not any(p is matrix for matrix in matrices)]
     adam = torch.optim.Adam(others, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
@@ -1917,9 +1921,10 @@ class Trainer:
         self.model, self.config, self.step, self.lr = model.to(self.device), config, 0, 0.0
         self.optimizers = make_optimizers(model, config.optimizer)
         self.rank, self.world = processes()
-        self.objective: nn.Module = Objective(model, config.smoothing, config.r_drop)
+        self.loss = Objective(model, config.smoothing, config.r_drop)
+        self.objective: nn.Module = self.loss
         if self.world > 1:
-            self.objective = nn.parallel.DistributedDataParallel(self.objective, forward_sync_buffers=False)
+            self.objective = nn.parallel.DistributedDataParallel(self.loss, forward_sync_buffers=False)
         self.averaged = averaged_copy(model) if config.ema else model
 
     def gradient(self, pairs: list[Pair]) -> float:
@@ -1932,6 +1937,7 @@ class Trainer:
         self.step += 1
         torch.manual_seed(1_000_003 * self.config.seed + 1009 * self.step + self.rank)
         self.model.train()
+        self.loss.r_drop = self.config.r_drop if self.step > self.config.r_drop_after else 0.0
         loss = self.gradient(pairs)
         if self.config.clip:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
@@ -3038,8 +3044,8 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 # %% [markdown]
-# > The state of a run is more than the model: the moving average, Adam's two averages per weight, and the position in
-# > the data.
+# > The state of a run is more than the model: the moving average, the optimisers' own averages (Adam has two of each
+# > weight, Muon one), and the position in the data.
 
 
 # %%
@@ -3104,8 +3110,9 @@ def load_checkpoint(run: Path, trainer: Trainer) -> Progress:
     try:
         progress = Progress(**notes["progress"])
         for name, state in moments(trainer).items():
-            for kind, tensor in state.items():
-                tensor.copy_(groups[kind][name]) if kind != "step" else tensor.fill_(progress.step)
+            for kind in state.keys() - {"step"}:
+                state[kind].copy_(groups[kind][name].view_as(state[kind]))
+            state.get("step", torch.zeros(())).fill_(progress.step)
     except (KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path}: not the state of a run ({error})") from error
     trainer.step = progress.step
@@ -3481,7 +3488,7 @@ def apply_settings(config: Config, settings: dict[str, Any]) -> Config:
     if not 0 <= config.seed < 2**32:
         raise ValueError(f"--seed must be at least 0 and below 2**32, but it is {config.seed}")
     limits = {"tokens_per_batch": (1, math.inf), "accumulate": (1, math.inf), "warmup": (1, math.inf)}
-    limits |= {"r_drop": (0, math.inf), "bpe_dropout": (0, 1), "d_k": (0, math.inf)}
+    limits |= {"r_drop": (0, math.inf), "r_drop_after": (0, math.inf), "bpe_dropout": (0, 1), "d_k": (0, math.inf)}
     limits |= {"bpe": (0, math.inf), "clip": (0, math.inf), "factor": (0, math.inf), "smoothing": (0, 1), "ema": (0, 1)}
     for name, (low, high) in limits.items():
         if not low <= getattr(config, name) < high:
@@ -3677,7 +3684,7 @@ def beside(name: str) -> Path | None:
     """A file of this repository: beside this document, else fetched from its public address, else none."""
     path = HERE / name
     if not path.exists() and REPOSITORY:
-        with suppress(OSError):
+        with suppress(OSError, HTTPException):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, lambda part: urllib.request.urlretrieve(f"{REPOSITORY}/raw/main/{name}", part))
     return path if path.exists() else None
@@ -3793,8 +3800,8 @@ def example_translate() -> None:
 
 
 # %% [markdown]
-# > A model comes with this document: the same code, trained for longer (Part 5 tells how). It is what the commands use
-# > unless they are given another.
+# > A model comes with this document: the same code, trained for longer (the card beside it tells how). It is what the
+# > commands use unless they are given another.
 
 
 # %%
@@ -4048,14 +4055,23 @@ def average_weights(paths: list[Path]) -> dict[str, Tensor]:
 
 # %%
 def write_model(out: Path, like: Path, weights: dict[str, Tensor]) -> None:
-    """Write weights as a new model folder with the tokenizer and configuration of another; FileExistsError if it exists."""
+    """Write weights as a new model folder with the tokenizer and configuration of another; FileExistsError if it exists.
+
+    Raises ValueError for weights that are not finite: in 16 bits, no number is larger than 65,504.
+    """
+    if not all(tensor.isfinite().all() for tensor in weights.values()):
+        raise ValueError(f"{out}: some weights are not finite")
     try:
         Path(out).mkdir(parents=True)
     except FileExistsError:
         raise FileExistsError(f"{out}: exists already") from None
-    for name in ("config.json", "tokenizer.json"):
-        shutil.copy(like / name, out / name)
-    write_tensors(out / "model.safetensors", weights)
+    try:
+        for name in ("config.json", "tokenizer.json"):
+            shutil.copy(like / name, out / name)
+        write_tensors(out / "model.safetensors", weights)
+    except OSError:
+        shutil.rmtree(out)
+        raise
 
 
 # %% [markdown]
@@ -4309,17 +4325,18 @@ def example_training_speed() -> alt.Chart | None:
 # > And decoding, in sentences per second: `split` is test_2016_flickr, greedy, each sentence to its own end (2022's loop
 # > takes one at a time, and only the first eight); `beam` is the same with beams of five; `steps`, greedy, is exactly
 # > fifteen steps for random sentences. `this` is this edition; an empty cell was not measured. CTranslate2 is a library in
-# > C++ for this purpose alone, and it remains faster: a step at these sizes is a chain of about a hundred small operations, and PyTorch starts
-# > each of them by itself. Who serves a model takes it there with the command `export`; who wants to understand one
-# > stays here.
+# > C++ for this purpose alone, and it remains faster: a step at these sizes is a chain of about a hundred small
+# > operations, and PyTorch starts each of them by itself. Who serves a model takes it there with the command `export`;
+# > who wants to understand one stays here.
 
 
 # %%
 @example
 def example_decoding_speed() -> pd.DataFrame | None:
-    """Sentences per second of decoding, by task and program."""
-    rows = saved_rows("decoding_speed")
-    return pd.DataFrame(rows[-1]["sentences_per_second"], dtype=object).T.fillna("") if rows else None
+    """Sentences per second of decoding, by preset, task and program."""
+    last = {row["preset"]: row["sentences_per_second"] for row in saved_rows("decoding_speed")}
+    table = {(preset, task): speeds for preset, tasks in last.items() for task, speeds in tasks.items()}
+    return pd.DataFrame(table, dtype=object).T.fillna("") if table else None
 
 
 # %% [markdown]
@@ -4484,7 +4501,7 @@ def example_cross_heads() -> alt.VConcatChart:
 # > | 14 | `make_model` ties no matrices unless asked; the presets tie all three | two vocabularies may differ; code for the earlier editions | parameters, shown in Part 1 |
 # > | 15 | every update draws its dropout from `seed` and its number | a resumed run equals an uninterrupted one | none |
 # > | 16 | `r_drop` and `bpe_dropout`, off in all presets | ideas of 2021 and 2020 for little data (Parts 2 and 3) | not measured here |
-# > | 17 | `optimizer="muon"` in `tiny` | an optimiser of 2024 (Part 2) | learns more from each token (`benchmarks/results/LOG.md`) |
+# > | 17 | `optimizer="muon"` in `tiny` and `small` | an optimiser of 2024 (Part 2) | learns more from each token (`benchmarks/results/LOG.md`) |
 
 # %% [markdown]
 # ## The command line
@@ -4626,6 +4643,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="Train, use and look into a Transformer.",
         help_format="plaintext",
         version_flags=[],
+        suppress_keyboard_interrupt=False,
     )
     for command in (train, translate, evaluate, average, explain, export):
         app.command(command)

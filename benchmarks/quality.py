@@ -56,7 +56,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--alpha", type=float, default=0.6)
     parser.add_argument("--out", type=Path, default=RESULTS / "quality.jsonl")
     options = parser.parse_args(arguments)
-    row = origin(options.command) | describe(options.model) | training(options.run or options.model)
+    run = options.run or options.model
+    if not tat.read_log(run):
+        print(f"error: {run} has no log; --run names the run that the model was made from", file=sys.stderr)
+        return 2
+    row = origin(options.command) | describe(options.model) | training(run)
     row |= {"commit": options.commit or row["commit"], "model": options.model.name, "data": portable(options.data)}
     row |= scores(options.model, options.data, options.split, options.beam, options.alpha)
     append(options.out, row)

@@ -20,6 +20,12 @@ from benchmarks import quality
 from benchmarks.rows import RESULTS, append, origin, portable
 
 
+def setting(text: str) -> tuple[str, str]:
+    """NAME=VALUE in two; argparse reports the ValueError."""
+    name, value = text.split("=", 1)
+    return name, value
+
+
 def main(arguments: list[str]) -> int:
     """Train and score in turns; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
@@ -28,18 +34,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--preset", default="tiny")
     parser.add_argument("--every", type=float, default=5, help="minutes between two scores")
     parser.add_argument("--until", type=float, default=45, help="minutes of training in all")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a field of Config")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", type=setting)
     parser.add_argument("--out", type=Path, default=RESULTS / "time_to_quality.jsonl")
     options = parser.parse_args(arguments)
-    settings = dict(setting.split("=", 1) for setting in options.set)
-    about = {"run": options.run.name, "data": portable(options.data), "set": settings}
+    if not 0 < options.every <= options.until:
+        parser.error(f"--every must be above 0 and at most --until, but it is {options.every}")
+    settings = dict(options.set)
+    about = {"run": options.run.name, "preset": options.preset, "data": portable(options.data), "set": settings}
     command = shlex.join(["python", "benchmarks/time_to_quality.py", *map(portable, arguments)])
     rows = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
-    done = {row["budget"] for row in rows if all(row[key] == value for key, value in about.items())}
-    for turn in range(1, round(options.until / options.every) + 1):
+    done = {row["budget"] for row in rows if about.items() <= row.items()}
+    for turn in range(1, int(options.until / options.every + 1e-9) + 1):
         minutes = turn * options.every
         if minutes in done:
             continue
+        if any(row["minutes"] >= minutes + options.every for row in tat.read_log(options.run)[-1:]):
+            print(f"error: {options.run} has trained for more than {minutes:g} minutes already", file=sys.stderr)
+            return 2
         tat.train(
             data=options.data,
             run=options.run,

@@ -5,7 +5,7 @@
 A target token is a symbol to predict; padding does not count. All sides train models of the preset's sizes on the same
 sentence pairs, German to English, in this process and with its number of threads:
 
-- this edition: `Trainer.update` on batches of `token_batches`, the preset as shipped, joint byte-pair encoding;
+- this edition: `Trainer.update` on batches of `token_batches`, the preset with Adam (as all others), joint byte-pair encoding;
 - the 2022 edition: see `edition_2022.py`, whose docstring says what is re-created and from which facts;
 - with `--peers`, other libraries on the very batches of this edition: see `peers.py`.
 

@@ -1,10 +1,14 @@
-"""Variants of a model that differ in one thing, trained alike: the paper's Table 3 in miniature.
+"""Variants of a model that differ in one thing, trained alike: the paper's Table 3 in miniature, and an ablation.
 
-    python benchmarks/variants.py table_3 [--data multi30k] [--epochs N] [--runs runs] [--only NAME,...] [--out FILE.jsonl]
+    python benchmarks/variants.py {table_3,ablation} [--data multi30k] [--epochs N] [--runs runs] [--only NAME,...]
+        [--out FILE.jsonl]
 
 `table_3`: one size or setting of the preset `tiny` changed at a time, each trained on the same number of tokens; the
-preset itself with three seeds, so that the spread between seeds is known. Batches are smaller and the warmup shorter than
-in the preset, since the runs are short.
+preset itself with three seeds, so that the spread between seeds is known. Batches are smaller than in the preset, since
+the runs are short.
+
+`ablation`: the recipe of the shipped model, much shorter, with one ingredient taken away at a time (and one added that the
+recipe does without). Without R-Drop an update costs less than half, so the run is made longer by about what that saves.
 
 A run that was interrupted goes on, and a variant whose row is saved is not trained again: the command can be stopped and
 given anew. Rows hold parameters, tokens, minutes, the validation loss and the scores on the validation set, greedy and
@@ -13,6 +17,7 @@ with a beam.
 
 import argparse
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -25,47 +30,71 @@ from benchmarks import quality
 from benchmarks.rows import RESULTS, append, origin, portable
 
 
+class Variant(NamedTuple):
+    """What one variant changes, the row of the paper's table that it belongs to, and its epochs if they differ."""
+
+    row: str
+    changes: dict[str, Any]
+    epochs: int = 0
+
+
 class Table(NamedTuple):
-    """What all variants have in common, and by name what each changes: (row of the paper's table, settings)."""
+    """What all variants have in common, and the variants by name."""
 
     epochs: int
     common: dict[str, Any]
-    variants: dict[str, tuple[str, dict[str, Any]]]
+    variants: dict[str, Variant]
 
 
 TABLES = {
     "table_3": Table(
         epochs=4,
-        common={"tokens_per_batch": 2000, "warmup": 300},
+        common={"tokens_per_batch": 2000},
         variants={
-            **{f"seed {seed}": ("base", {"seed": seed}) for seed in range(3)},
-            **{f"h = {h}": ("A", {"h": h}) for h in (1, 2, 8, 16)},
-            **{f"d_k = {d}": ("B", {"d_k": d}) for d in (8, 16)},
-            **{f"N = {N}": ("C", {"N": N}) for N in (1, 2, 6)},
-            **{f"d_model = {d}": ("C", {"d_model": d}) for d in (64, 256)},
-            **{f"d_ff = {d}": ("C", {"d_ff": d}) for d in (128, 512)},
-            **{f"dropout = {p}": ("D", {"dropout": p}) for p in (0.0, 0.1, 0.4)},
-            **{f"smoothing = {eps}": ("D", {"smoothing": eps}) for eps in (0.0, 0.2)},
-            "positions = learned": ("E", {"positions": "learned"}),
-            "norm = post": ("", {"norm": "post"}),
+            **{f"seed {seed}": Variant("base", {"seed": seed}) for seed in range(3)},
+            **{f"h = {h}": Variant("A", {"h": h}) for h in (1, 2, 8, 16)},
+            **{f"d_k = {d}": Variant("B", {"d_k": d}) for d in (8, 16)},
+            **{f"N = {N}": Variant("C", {"N": N}) for N in (1, 2, 6)},
+            **{f"d_model = {d}": Variant("C", {"d_model": d}) for d in (64, 256)},
+            **{f"d_ff = {d}": Variant("C", {"d_ff": d}) for d in (128, 512)},
+            **{f"dropout = {p}": Variant("D", {"dropout": p}) for p in (0.0, 0.1, 0.4)},
+            **{f"smoothing = {eps}": Variant("D", {"smoothing": eps}) for eps in (0.0, 0.2)},
+            "positions = learned": Variant("E", {"positions": "learned"}),
+            "norm = post": Variant("", {"norm": "post"}),
+        },
+    ),
+    "ablation": Table(
+        epochs=8,
+        common={"r_drop": 5.0, "r_drop_after": 560},
+        variants={
+            **{f"the recipe, seed {seed}": Variant("base", {"seed": seed}) for seed in range(2)},
+            "without R-Drop": Variant("", {"r_drop": 0.0}, epochs=11),
+            "without Muon (Adam, warmup 500)": Variant("", {"optimizer": "adam", "warmup": 500}),
+            "without smoothing": Variant("", {"smoothing": 0.0}),
+            "without dropout and R-Drop": Variant("", {"dropout": 0.0, "r_drop": 0.0}, epochs=11),
+            "without the moving average": Variant("", {"ema": 0.0}),
+            "without tied matrices": Variant("", {"tie": "none"}),
+            "without byte-pair encoding": Variant("", {"bpe": 0}),
+            "without pre-norm": Variant("", {"norm": "post"}),
+            "with BPE-dropout": Variant("", {"bpe_dropout": 0.1}),
         },
     ),
 }
 
 
-def measure(run: Path, options: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
+def measure(run: Path, data: str, epochs: int, settings: dict[str, Any]) -> dict[str, Any]:
     """Train one variant, or go on with it, and score it on the validation set."""
     texts = {key: str(value) for key, value in settings.items()}
-    tat.train(data=options.data, run=run, preset="tiny", epochs=options.epochs, checkpoint_every=10**9, **texts)
-    greedy, beam = (quality.scores(run, options.data, "val", size) for size in (1, 4))
+    tat.train(data=data, run=run, preset="tiny", epochs=epochs, checkpoint_every=10**9, **texts)
+    greedy, beam = (quality.scores(run, data, "val", size) for size in (1, 4))
     searched = {"beam": beam["search"], "bleu_beam": beam["bleu"], "chrf_beam": beam["chrf"]}
     return quality.describe(run) | quality.training(run) | greedy | searched
 
 
-def saved(path: Path, about: dict[str, Any]) -> set[str]:
-    """The variants that have a row with the same data and epochs."""
+def saved(path: Path, about: dict[str, Any]) -> bool:
+    """Whether there is a row of the same variant, data and epochs."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-    return {row["variant"] for row in rows if all(row[key] == value for key, value in about.items())}
+    return any(about.items() <= row.items() for row in rows)
 
 
 def main(arguments: list[str]) -> int:
@@ -79,19 +108,22 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, help="the rows (default: benchmarks/results/TABLE.jsonl)")
     options = parser.parse_args(arguments)
     table, out = TABLES[options.table], options.out or RESULTS / f"{options.table}.jsonl"
-    options.epochs = options.epochs or table.epochs
     names = options.only.split(",") if options.only else list(table.variants)
+    if options.epochs is not None and options.epochs < 1:
+        print(f"error: --epochs must be at least 1, but it is {options.epochs}", file=sys.stderr)
+        return 2
     if unknown := [name for name in names if name not in table.variants]:
         print(f"error: unknown variant {unknown[0]!r}; there are {', '.join(table.variants)}", file=sys.stderr)
         return 2
     command = shlex.join(["python", "benchmarks/variants.py", *map(portable, arguments)])
-    about = {"data": portable(options.data), "epochs": options.epochs}
     for name in names:
-        if name not in saved(out, about):
-            row_of_paper, changes = table.variants[name]
-            run = options.runs / options.table / name.replace(" = ", "-").replace(" ", "-")
-            row = origin(command) | about | {"variant": name, "row": row_of_paper}
-            row |= measure(run, options, table.common | changes)
+        variant = table.variants[name]
+        epochs = options.epochs or variant.epochs or table.epochs
+        about = {"variant": name, "data": portable(options.data), "epochs": epochs}
+        if not saved(out, about):
+            run = options.runs / options.table / re.sub(r"[^\w.]+", "-", f"{name} epochs {epochs}")
+            row = origin(command) | about | {"row": variant.row}
+            row |= measure(run, options.data, epochs, table.common | variant.changes)
             append(out, row)
             print(f"{name}: BLEU {row['bleu']:.2f}, with a beam {row['bleu_beam']:.2f}, {row['minutes']:.1f} minutes")
     return 0

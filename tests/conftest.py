@@ -31,7 +31,7 @@ def seeded() -> None:
 @pytest.fixture(scope="session")
 def multi30k() -> Path:
     """The folder of the real files; a test that wants it is skipped where they are not."""
-    folder = Path(__file__).resolve().parents[2] / "shared" / "multi30k"
+    folder = Path(os.environ.get("MULTI30K_CACHE") or Path(__file__).resolve().parents[2] / "shared" / "multi30k")
     if not folder.is_dir():
         pytest.skip("Multi30k is not here")
     return folder

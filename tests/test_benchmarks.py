@@ -128,7 +128,7 @@ SMALLEST = {"N": 1, "d_model": 16, "d_ff": 16, "h": 1, "bpe": 100}
 
 def test_variants_are_trained_once_and_scored(tmp_path, monkeypatch):
     """Catches a variant that is trained without its change, and one that is trained again though its row is saved."""
-    changes = {"seed 0": ("base", {"seed": 0}), "d_ff = 24": ("C", {"d_ff": 24})}
+    changes = {"seed 0": variants.Variant("base", {"seed": 0}), "d_ff = 24": variants.Variant("C", {"d_ff": 24}, 3)}
     monkeypatch.setitem(variants.TABLES, "small", variants.Table(2, SMALLEST, changes))
     arguments = [
         "small",
@@ -143,7 +143,7 @@ def test_variants_are_trained_once_and_scored(tmp_path, monkeypatch):
         assert variants.main(arguments) == 0
     base, wide = (json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines())
     assert wide["parameters"] - base["parameters"] == 2 * 8 * (2 * 16 + 1)  # of both stacks
-    assert base["epoch"] == wide["epoch"] == 2 and base["tokens"] == wide["tokens"]
+    assert base["epoch"] == 2 and wide["epoch"] == 3 and wide["tokens"] == pytest.approx(1.5 * base["tokens"])
     assert base["search"] == "greedy" and base["beam"] == "beam 4, alpha 0.6" and base["split"] == "val"
     assert str(tmp_path) not in json.dumps([base, wide])
     assert variants.main([*arguments, "--only", "d_ff = 25"]) == 2
@@ -158,7 +158,7 @@ def test_time_to_quality_scores_the_run_as_it_goes(tmp_path, monkeypatch):
     for until in ("2", "4"):
         assert time_to_quality.main([*arguments, "--every", "2", "--until", until]) == 0
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    assert [(row["budget"], row["step"]) for row in rows] == [(2, 2), (4, 4)]
+    assert [(row["budget"], row["step"]) for row in rows] == [(2, 2), (4, 4)] and rows[0]["preset"] == "tiny"
     assert rows[0]["settings"]["d_ff"] == 16 and rows[0]["split"] == "val" and rows[0]["search"] == "greedy"
 
 
@@ -175,6 +175,16 @@ def test_the_row_of_a_model_is_that_of_evaluate(search, trained, tmp_path, capsy
     assert {key: row[key] for key in ("bleu", "bleu_signature", "chrf")} == {
         key: found[key] for key in ("bleu", "bleu_signature", "chrf")
     }
+
+
+def test_a_model_without_a_log_gets_no_row(trained, tmp_path, capsys):
+    """Catches a row without minutes, which every reader of the file would stumble over."""
+    model, out = tmp_path / "model", tmp_path / "rows.jsonl"
+    tat.export(out=model, to="half", model=trained)
+    arguments = [str(model), "--data", "captions", "--split", "val", "--command", "python x", "--out", str(out)]
+    assert quality.main(arguments) == 2 and not out.exists()
+    assert "--run names the run" in capsys.readouterr().err
+    assert quality.main([*arguments, "--run", str(trained)]) == 0 and out.exists()
 
 
 def captions(folder: Path) -> Path:
@@ -195,14 +205,14 @@ def test_saved_rows_say_where_they_come_from():
 
 
 def test_the_readme_quotes_saved_rows():
-    """Each row of its two tables of results has the figures of a saved row."""
+    """Each row of its tables of results, and its sentence on memory, has the figures of saved rows, in their order."""
     results = (ROOT / "README.md").read_text(encoding="utf-8").split("## Results")[1].split("\n## ")[0]
     quoted = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in results.splitlines() if line.startswith("| `")
     ]
     quality = [
-        [f"`{r.get('model') or r['preset']}`", r["direction"], r["split"], r["search"], f"{r['minutes']:.0f}"]
-        + [f"{r[key]:.2f}" for key in ("bleu", "chrf")]
+        [f"`{r.get('model') or r['preset']}`", r["direction"], f"{r['parameters'] / 1e6:.1f} M", f"{r['minutes']:.0f}"]
+        + [r["split"], r["search"], *(f"{r[key]:.2f}" for key in ("bleu", "bleu_lower", "chrf") if key in r)]
         for r in rows("quality")
     ]
     speed = [
@@ -220,4 +230,7 @@ def test_the_readme_quotes_saved_rows():
     ]
     assert len(quoted) >= 4
     for line in quoted:
-        assert any(all(cell in line for cell in row) for row in quality + speed), line
+        assert [cell for cell in line if cell] in quality + speed, line
+    for pairs, found in rows("scale")[-1]["pairs"].items():
+        assert f"{int(pairs):,} " in results and f"{found['first_update_seconds']:.1f} seconds" in results
+        assert f"{found['resident_mb']} MB" in results

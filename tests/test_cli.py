@@ -135,6 +135,17 @@ def test_going_on_with_two_optimisers(tmp_path):
     assert {"momentum", "exp_avg"} <= {name.partition(".")[0] for name in ours}
 
 
+def test_an_interrupted_command_says_how_to_go_on(tmp_path, capsys, monkeypatch):
+    """Catches the library's own silent exit."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tat, "fit", interrupted)
+    assert train(tmp_path / "run", "--steps", "1") == 130
+    assert capsys.readouterr().err.startswith("interrupted; training goes on from its last checkpoint")
+
+
 def test_a_finished_run_stays_as_it_is(run, capsys):
     """Also where its last update is not one of the regular checkpoints."""
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
@@ -354,7 +365,7 @@ def test_a_run_of_an_earlier_version_goes_on(run, tmp_path):
     older = tmp_path / "older"
     shutil.copytree(run, older)
     about = json.loads((older / "config.json").read_text())
-    del about["settings"]["r_drop"], about["settings"]["bpe_dropout"]
+    del about["settings"]["r_drop"], about["settings"]["r_drop_after"], about["settings"]["bpe_dropout"]
     (older / "config.json").write_text(json.dumps(about))
     assert train(older, "--steps", "31", "--checkpoint-every", "10") == 0
 

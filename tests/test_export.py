@@ -48,6 +48,14 @@ def test_half_a_model_is_half_as_large_and_loads_as_before(run, tmp_path):
         assert tensor.dtype == torch.float32 and torch.equal(tensor, whole[name].half().float())
 
 
+def test_weights_too_large_for_16_bits_are_refused(run, tmp_path, capsys):
+    """Catches infinities that are written without a word, and half a folder."""
+    translator = tat.load_translator(run)
+    tat.write_model(tmp_path / "large", run, {n: p.detach() * 1e6 for n, p in tat.weights_of(translator.model).items()})
+    assert tat.main(["export", "--model", str(tmp_path / "large"), "--out", str(tmp_path / "x"), "--to", "half"]) == 2
+    assert "some weights are not finite" in capsys.readouterr().err and not (tmp_path / "x").exists()
+
+
 def test_what_cannot_be_exported_is_said_in_one_line(run, tmp_path, capsys):
     for arguments, message in (
         (["--out", str(run)], "exists already"),

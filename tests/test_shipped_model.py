@@ -65,6 +65,7 @@ def test_the_card_quotes_saved_rows():
     last = ROWS[-1]
     for text in (last["bleu_signature"], last["command"], last["commit"], f"{last['minutes']:.0f} minutes"):
         assert text in CARD, text
+    assert f"{last['step']:,} updates, {last['epoch']} passes" in CARD.replace("\n", " ")
 
 
 def test_the_rows_are_those_of_the_files(multi30k):

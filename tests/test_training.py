@@ -225,6 +225,14 @@ def test_objective_with_r_drop_sends_every_sentence_through_twice():
     assert tat.Objective(model, 0.1, r_drop=50.0)(batch) > 1.2 * tat.Objective(model, 0.1, r_drop=1e-9)(batch)
 
 
+def test_r_drop_begins_after_so_many_updates():
+    """Catches an R-Drop that begins an update early or late, or never."""
+    model = tat.make_model(13, 13, **SIZES | {"dropout": 0.3})
+    plain, later = small_trainer(model), small_trainer(model, r_drop=50.0, r_drop_after=2)
+    losses = [[trainer.update(uneven_pairs()) for _ in range(3)] for trainer in (plain, later)]
+    assert losses[0][:2] == losses[1][:2] and losses[0][2] != losses[1][2]
+
+
 # --- The schedule ---
 
 
@@ -344,6 +352,19 @@ def test_muon_moves_by_the_singular_vectors_of_the_average():
     assert all(p.dim() == 1 or 13 in p.shape for p in adam.param_groups[0]["params"])
     assert all(p.dim() == 2 and 13 not in p.shape for p in muon.param_groups[0]["params"])
     assert len(tat.make_optimizers(tat.make_model(13, 13, **SIZES), "adam")) == 1
+
+
+@pytest.mark.parametrize("kind", ["adam", "muon"])
+def test_an_update_moves_every_weight_at_its_rate(kind):
+    """Catches an optimiser that makes no step, or has another's rate."""
+    trainer = small_trainer(optimizer=kind, factor=0.1)
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    trainer.update(uneven_pairs())
+    assert trainer.lr == tat.rate(1, 16, 0.1, 10)
+    for name, p in trainer.model.named_parameters():
+        moved = (p.detach() - before[name]).pow(2).mean().sqrt() / trainer.lr
+        matrix = kind == "muon" and p.dim() == 2 and name.startswith(("encoder", "decoder"))
+        assert (0.15 < moved < 0.45) if matrix else (0.3 < moved < 1.01), (name, moved)
 
 
 def test_clip_bounds_the_gradient_of_an_update():
