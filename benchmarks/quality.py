@@ -1,7 +1,7 @@
 """Score the model of a finished run on a split and append the row to benchmarks/results/quality.jsonl.
 
     python benchmarks/quality.py MODEL --data SOURCE --split NAME --command "the command that trained it" [--commit HASH]
-        [--run RUN] [--beam 1] [--alpha 0.6] [--out FILE.jsonl]
+        [--run RUN] [--beam 1] [--alpha A] [--out FILE.jsonl]
 
 The row holds what was trained, for how long and from which commit, the last losses of its log, and sacreBLEU and chrF with
 their signatures. Figures come from the run's own files; nothing is typed in but the command and the commit of the
@@ -26,7 +26,7 @@ def training(run: Path) -> dict[str, Any]:
     return {key: last[key] for key in kinds if key in last}
 
 
-def scores(model: Path, data: str, split: str, beam: int = 1, alpha: float = 0.6) -> dict[str, Any]:
+def scores(model: Path, data: str, split: str, beam: int = 1, alpha: float = tat.ALPHA) -> dict[str, Any]:
     """BLEU and chrF of a model's translations of a split, with their signatures, and how they were searched."""
     translator = tat.load_translator(model)
     sources, references = zip(*tat.load_pairs(data, split, *translator.languages), strict=True)
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--command", required=True, help="the command that trained the run")
     parser.add_argument("--commit", help="the commit that trained it (default: the one checked out)")
     parser.add_argument("--beam", type=int, default=1)
-    parser.add_argument("--alpha", type=float, default=0.6)
+    parser.add_argument("--alpha", type=float, default=tat.ALPHA)
     parser.add_argument("--out", type=Path, default=RESULTS / "quality.jsonl")
     options = parser.parse_args(arguments)
     run = options.run or options.model

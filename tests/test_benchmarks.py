@@ -144,7 +144,9 @@ def test_variants_are_trained_once_and_scored(tmp_path, monkeypatch):
     base, wide = (json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines())
     assert wide["parameters"] - base["parameters"] == 2 * 8 * (2 * 16 + 1)  # of both stacks
     assert base["epoch"] == 2 and wide["epoch"] == 3 and wide["tokens"] == pytest.approx(1.5 * base["tokens"])
-    assert base["search"] == "greedy" and base["beam"] == "beam 4, alpha 0.6" and base["split"] == "val"
+    assert (
+        base["search"] == "greedy" and base["beam"] == f"beam {tat.BEAM}, alpha {tat.ALPHA}" and base["split"] == "val"
+    )
     assert str(tmp_path) not in json.dumps([base, wide])
     assert variants.main([*arguments, "--only", "d_ff = 25"]) == 2
 

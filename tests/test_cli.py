@@ -225,7 +225,7 @@ def test_evaluate_reports_scores_with_signatures(run, capsys):
 @pytest.mark.parametrize(
     ("options", "title", "called"),
     [
-        ((), "beam 4, alpha 0.6", "beam_search {'beam': 4, 'alpha': 0.6}"),
+        ((), "beam 5, alpha 1.8", "beam_search {'beam': 5, 'alpha': 1.8}"),
         (("--beam", "1"), "greedy", "greedy_decode {}"),
         (("--beam", "2", "--alpha", "1"), "beam 2, alpha 1.0", "beam_search {'beam': 2, 'alpha': 1.0}"),
     ],
