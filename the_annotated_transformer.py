@@ -36,11 +36,11 @@
 # | 2 Training | batches, loss, optimiser; a model that learns to copy in under a minute |
 # | 3 A real translation system | a translator trained on Multi30k, with one process or several, and its BLEU |
 # | 4 What the paper also used | beam search and averaged checkpoints, checked against exhaustive search and a mean |
-# | 5 Results | charts from saved rows: where the speed comes from |
+# | 5 Results | the paper's tables, and ours from saved rows: quality, time, where the speed comes from |
 # | 6 Looking inside | the three kinds of attention at work on a sentence of yours |
 # | Appendix | each departure from the paper, and the command line |
 #
-# > Part 7, on what came after 2017, is not written yet, and of Part 5, the results, only the speed.
+# > Part 7, on what came after 2017, is not written yet.
 
 # %% [markdown]
 # # Part 0: Prelims
@@ -180,8 +180,8 @@ SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"]
 # The paper's base model fixes these numbers (Sections 3 and 5, and the first row of Table 3).
 #
 # > All settings stand in one frozen dataclass whose defaults are the base model. `accumulate`, `factor` and those after
-# > `smoothing` have no counterpart in the paper's text; the Appendix says why they exist. `big` is the paper's large model;
-# > `tiny` and `small` fit 29,000 sentence pairs and a laptop.
+# > `smoothing` (but for `optimizer="adam"`) have no counterpart in the paper's text; the Appendix says why they exist.
+# > `big` is the paper's large model; `tiny` and `small` fit 29,000 sentence pairs and a laptop.
 
 
 # %%
@@ -2893,7 +2893,9 @@ def example_tokens() -> None:
 
 # %%
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file, then move it to `path` in one step."""
+    """Let `write` fill a temporary file, then move it to `path` in one step; raises OSError where that cannot be."""
+    if not path.parent.is_dir() or path.is_dir():
+        raise OSError(f"{path}: {'this is a folder' if path.is_dir() else 'its folder does not exist'}")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     try:
@@ -4683,7 +4685,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; training goes on from its last checkpoint with the same command", file=sys.stderr)
+        print("interrupted; the same command goes on from the run's last checkpoint, if it has one", file=sys.stderr)
         return 130
 
 

@@ -143,7 +143,7 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path, capsys, monkeypatch)
 
     monkeypatch.setattr(tat, "fit", interrupted)
     assert train(tmp_path / "run", "--steps", "1") == 130
-    assert capsys.readouterr().err.startswith("interrupted; training goes on from its last checkpoint")
+    assert capsys.readouterr().err.startswith("interrupted; the same command goes on from the run's last checkpoint")
 
 
 def test_a_finished_run_stays_as_it_is(run, capsys):
@@ -325,7 +325,11 @@ def test_explain_writes_a_page_with_the_weights(run, tmp_path):
         ("translate Hund --model {tmp}/nowhere", "nowhere/config.json: no such file"),
         ("evaluate --data captions --split tset --model {run}", "captions has the splits train, val, test"),
         ("evaluate --data {tmp} --split test --model {run}", "test.de: no such file"),
-        ("explain Hund --model {run} --out {tmp}/no/such/folder.html", "no/such"),
+        (
+            "explain Hund --model {run} --out {tmp}/no/such/folder.html",
+            "no/such/folder.html: its folder does not exist",
+        ),
+        ("explain Hund --model {run} --out {tmp}", "this is a folder"),
         ("explain   --model {run} --out {tmp}/x.html", "sentence"),
         ("train --data captions --run {tmp}/x --optimizer sgd", "--optimizer must be adam or muon, but it is sgd"),
         ("translate Hund --model {run} --beam 0", "--beam must be at least 1 and at most 1000"),
