@@ -59,6 +59,7 @@
 # %%
 import builtins
 import copy
+import difflib
 import functools
 import gzip
 import itertools
@@ -3414,8 +3415,12 @@ def train(
 ) -> None:  # fmt: skip
     """Train a model, or go on with the training of one that was interrupted.
 
-    Any field of `Config` may be given as a setting, for example --dropout 0.3, --norm post, --bpe 8000 or
-    --tokens-per-batch 8000. Without a limit a run takes 30 minutes.
+    Without a limit a run takes 30 minutes. Besides the options below, any
+    field of `Config` may be given as a setting:
+
+    --N --d-model --d-ff --h --d-k --positions --dropout --norm --tie --bpe
+    --tokens-per-batch --accumulate --factor --warmup --smoothing --r-drop
+    --r-drop-after --bpe-dropout --inner-dropout --optimizer --clip --ema --seed
 
     Args:
         data: multi30k, captions, hf:NAME[:CONFIG], or a folder with train.LANG and val.LANG (plain or .gz)
@@ -3429,7 +3434,7 @@ def train(
         src: language of the source
         tgt: language of the target
         workers: processes that read batches ahead
-        settings: any field of Config
+        settings: any of the settings above, such as --dropout 0.3 or --norm post
     """
     if words and "bpe" in settings:
         raise ValueError("--words and --bpe exclude each other")
@@ -3478,7 +3483,8 @@ def apply_settings(config: Config, settings: dict[str, Any]) -> Config:
     for option, value in settings.items():
         name = option.replace("-", "_")
         if name not in asdict(config):
-            raise ValueError(f"unknown option --{option.replace('_', '-')}")
+            near = [f"; is it --{other}?" for other in difflib.get_close_matches(name, asdict(config), n=1)]
+            raise ValueError(f"unknown option --{option.replace('_', '-')}{''.join(near).replace('_', '-')}")
         kind = type(getattr(config, name))
         try:
             changed[name] = kind(value)
@@ -3875,7 +3881,10 @@ SCORES = {"bleu": "BLEU", "bleu_lower": "BLEU, lower-cased", "bleu_moses": "BLEU
 
 
 def score(translations: list[str], references: list[str], language: str = "en") -> dict[str, Any]:
-    """BLEU of a corpus (13a cased; lower-cased; lower-cased after Moses tokenisation) and chrF, each with its signature."""
+    """BLEU of a corpus (13a cased; lower-cased; lower-cased after Moses tokenisation) and chrF, each with its signature.
+
+    `length` is that of the translations as a part of the references'.
+    """
     from sacrebleu.metrics import BLEU, CHRF
     from sacremoses import MosesTokenizer
 
@@ -3888,8 +3897,10 @@ def score(translations: list[str], references: list[str], language: str = "en") 
     scores = {}
     for name in SCORES:
         hypotheses, truth = cut if name == "bleu_moses" else (translations, references)
-        scores[name] = metrics[name].corpus_score(hypotheses, [truth]).score
-        scores[f"{name}_signature"] = str(metrics[name].get_signature())
+        result = metrics[name].corpus_score(hypotheses, [truth])
+        scores |= {name: result.score, f"{name}_signature": str(metrics[name].get_signature())}
+        if name == "bleu":
+            scores["length"] = result.sys_len / result.ref_len
     return scores
 
 
@@ -3997,9 +4008,9 @@ def beam_search(
 
 # %% [markdown]
 # > **Which penalty?** 0.6 served the paper's sentences, of more than twenty words. Captions have a dozen, and with 0.6 their
-# > translations come out 4 per cent too short, for which BLEU punishes them. The chart shows the validation set (its rows
-# > are in `benchmarks/results/search.jsonl`); what is best there is what the commands use, unless `--beam` and `--alpha` say
-# > otherwise.
+# > translations come out too short, for which BLEU punishes them. The cell below shows by how much, on the validation set
+# > (its rows are in `benchmarks/results/search.jsonl`); what is best there is what the commands use, unless `--beam` and
+# > `--alpha` say otherwise.
 
 
 # %%
@@ -4016,15 +4027,19 @@ def make_search(beam: int, alpha: float) -> Callable[..., Tensor]:
 
 
 # %% [markdown]
-# > BLEU by length penalty:
+# > BLEU by length penalty, and the length of all translations as a part of the references':
 
 
 # %%
 @example
 def example_length_penalty() -> alt.Chart | None:
     """BLEU of a trained model on the validation set, by beam and length penalty."""
-    rows = [(r["search"].replace("alpha ", "").split(", "), r["bleu"]) for r in saved_rows("search")]
-    rows = [{"alpha": float(search[-1]), "BLEU": bleu, "search": search[0]} for search, bleu in rows]
+    rows = []
+    for row in saved_rows("search"):
+        search, alpha = row["search"].split(", alpha ")
+        rows.append({"alpha": float(alpha), "BLEU": row["bleu"], "search": search})
+        if search == f"beam {BEAM}":
+            print(f"{row['search']}: BLEU {row['bleu']:.2f}, length {row['length']:.1%}")
     return curves(rows, "alpha", "BLEU", "search") if rows else None
 
 
@@ -4229,6 +4244,9 @@ def example_quality() -> pd.DataFrame | None:
 def example_time_to_quality() -> alt.Chart | None:
     """BLEU over minutes of training, on two processor cores."""
     rows = [{"minutes": r["minutes"], "BLEU": r["bleu"], "run": r["run"]} for r in saved_rows("time_to_quality")]
+    for goal in (30, 35, 36, 38, 40):
+        if first := min((row["minutes"] for row in rows if row["BLEU"] >= goal), default=None):
+            print(f"{goal} BLEU within {first:.0f} minutes")
     return curves(rows, "minutes", "BLEU", "run") if rows else None
 
 
@@ -4354,8 +4372,9 @@ def example_training_speed() -> alt.Chart | None:
 # > And decoding, in sentences per second: `split` is test_2016_flickr, greedy, each sentence to its own end (2022's loop
 # > takes one at a time, and only the first eight); `beam` is the same with beams of five; `steps`, greedy, is exactly
 # > fifteen steps for random sentences. `this` is this edition; an empty cell was not measured. CTranslate2 is a library in
-# > C++ for this purpose alone, and it remains faster: a step at these sizes is a chain of about a hundred small
-# > operations, and PyTorch starts each of them by itself. Who serves a model takes it there with the command `export`;
+# > C++ for this purpose alone, and it remains faster: a step of `tiny` is a chain of about a hundred small operations, and
+# > PyTorch starts each of them by itself; in a step of `small` every weight must come anew from the memory that the cores
+# > share, 17 MB of them. Who serves a model takes it there with the command `export`;
 # > who wants to understand one stays here.
 
 
@@ -4592,6 +4611,7 @@ def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BE
         print(f"{split}: {len(sources)} sentences, {result['search']}")
         for name, title in SCORES.items():
             print(f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}")
+        print(f"{'length / reference':<28}{result['length']:6.2f}")
 
 
 to_json = json.dumps  # `evaluate` has an option of the module's name

@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -82,12 +82,12 @@ def training(config: tat.Config, texts: list[tuple[str, str]], rounds: int) -> d
     trainer = tat.Trainer(tat.build_model(config, len(tokenizer)), config)
     slow_adam = torch.optim.Adam(trainer.model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, foreach=False)
     variants = {
-        "as it is": nothing,
+        "as it is": nullcontext,
         "attention written out": plain_attention,
         "loss of all scores at once": whole_loss,
         "PyTorch's dropout": usual_dropout,
         "Adam as a loop": lambda: patch.object(trainer, "optimizers", [slow_adam]),
-        "batches in random order": nothing,
+        "batches in random order": nullcontext,
     }
 
     def measure(name: str) -> float:
@@ -100,12 +100,6 @@ def training(config: tat.Config, texts: list[tuple[str, str]], rounds: int) -> d
             return (time.perf_counter() - start) / sum(len(p.tgt) - 1 for batch in batches for p in batch)
 
     return in_turns(measure, variants, rounds)
-
-
-@contextmanager
-def nothing() -> Iterator[None]:
-    """As it is."""
-    yield
 
 
 @torch.inference_mode()
@@ -152,9 +146,9 @@ def decoding(model: Path, lines: list[str], rounds: int) -> dict[str, float]:
     """The time for all lines of each variant, over that of the first; all must give the same translations."""
     translator = tat.load_translator(model)
     variants = {
-        "as it is": (nothing, tat.greedy_decode),
-        "no key/value cache": (nothing, no_cache),
-        "ended sentences stay": (nothing, all_stay),
+        "as it is": (nullcontext, tat.greedy_decode),
+        "no key/value cache": (nullcontext, no_cache),
+        "ended sentences stay": (nullcontext, all_stay),
         "batches in the input's order": (unsorted, tat.greedy_decode),
         "all threads on one batch": (one_at_a_time, tat.greedy_decode),
     }

@@ -1,5 +1,6 @@
 """The command line: a run from start to end, going on after an interruption, and one clear line for bad input."""
 
+import dataclasses
 import json
 import math
 import os
@@ -65,6 +66,12 @@ def test_importing_has_no_effect():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_help_of_train_names_every_setting(capsys):
+    assert tat.main(["train", "--help"]) == 0
+    words = set(capsys.readouterr().out.split())
+    assert {"--" + field.name.replace("_", "-") for field in dataclasses.fields(tat.Config)} <= words
 
 
 def test_without_a_command_there_is_help(capsys):
@@ -220,6 +227,7 @@ def test_evaluate_reports_scores_with_signatures(run, capsys):
     printed = capsys.readouterr().out
     for name in ("bleu", "bleu_lower", "bleu_moses", "chrf"):
         assert f"{result[name]:.2f}  {result[name + '_signature']}" in printed
+    assert f"{result['length']:.2f}" in printed.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -283,6 +291,11 @@ def test_score_is_100_for_the_references_and_less_for_others():
     assert tat.score(references[::-1], references)["bleu"] < 50
 
 
+def test_length_is_that_of_the_translations_by_that_of_the_references():
+    scores = tat.score(["a dog runs"] * 3, ["a dog runs here ."] * 3)
+    assert scores["length"] == pytest.approx(3 / 5)
+
+
 def test_explain_writes_a_page_with_the_weights(run, tmp_path):
     out = tmp_path / "page.html"
     assert tat.main(["explain", "Ein </script> Hund.", "--model", str(run), "--out", str(out)]) == 0
@@ -302,6 +315,7 @@ def test_explain_writes_a_page_with_the_weights(run, tmp_path):
             "unknown preset 'huge'; there are tiny, small, base, big",
         ),
         ("train --data captions --run {tmp}/r --beans 3", "unknown option --beans"),
+        ("train --data captions --run {tmp}/r --smothing 0.2", "unknown option --smothing; is it --smoothing?"),
         ("train --data captions --run {tmp}/r --d-model 30 --h 4", "d_model must be a multiple of h"),
         ("train --data captions --run {tmp}/r --d-model many", "--d-model: 'many' is not a whole number"),
         ("train --data captions --run {tmp}/r --dropout 1.5", "dropout must be at least 0 and below 1"),
