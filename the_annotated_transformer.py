@@ -3411,7 +3411,8 @@ def progress_bar(visible: bool) -> tqdm:
 # %%
 def train(
     *, data: str, run: Path, preset: str = "tiny", minutes: float | None = None, epochs: int | None = None, steps: int | None = None,
-    words: bool = False, checkpoint_every: int = 200, src: str = "de", tgt: str = "en", workers: int = 0, **settings: str,
+    words: bool = False, checkpoint_every: int = 200, src: str = "de", tgt: str = "en", workers: int = 0,
+    start_from: Path | None = None, **settings: str,
 ) -> None:  # fmt: skip
     """Train a model, or go on with the training of one that was interrupted.
 
@@ -3434,18 +3435,16 @@ def train(
         src: language of the source
         tgt: language of the target
         workers: processes that read batches ahead
+        start_from: a run or a model whose weights and vocabulary a new run begins with, in place of random and learned ones
         settings: any of the settings above, such as --dropout 0.3 or --norm post
     """
-    if words and "bpe" in settings:
-        raise ValueError("--words and --bpe exclude each other")
-    if preset not in PRESETS:
-        raise ValueError(f"unknown preset {preset!r}; there are {', '.join(PRESETS)}")
-    config = apply_settings(PRESETS[preset], settings | ({"bpe": 0} if words else {}))
+    config = make_config(preset, words, settings)
     budget = make_budget(minutes, epochs, steps)
     for name, number, least in (("checkpoint-every", checkpoint_every, 1), ("workers", workers, 0)):
         if number < least:
             raise ValueError(f"--{name} must be at least {least}, but it is {number}")
     run, about = Path(run), {"preset": preset, "data": data, "src": src, "tgt": tgt}
+    about |= {"start_from": str(start_from)} if start_from else {}
     with process_group():
         progress = train_together(run, config, about, budget, checkpoint_every, workers)
         if processes()[0] == 0:
@@ -3465,12 +3464,25 @@ def train_together(
     tokenizer = prepare_run(run, config, about)
     pairs, val = (TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer)) for split in ("train", "val"))
     torch.manual_seed(config.seed)
-    trainer = Trainer(build_model(config, len(tokenizer)), config, best_device())
+    model = build_model(config, len(tokenizer))
+    if "start_from" in about and not (run / "checkpoints" / "state.safetensors").exists():
+        load_weights(model, weights_of(load_translator(about["start_from"]).model), Path(about["start_from"]))
+    trainer = Trainer(model, config, best_device())
     return fit(run, trainer, tokenizer, pairs, val.__getitems__(range(len(val))), budget, checkpoint_every, workers)
 
 
 # %% [markdown]
 # > Every field of `Config` is an option, and every value is checked before anything is written.
+
+
+# %%
+def make_config(preset: str, words: bool, settings: dict[str, str]) -> Config:
+    """A preset with some of its settings changed; raises ValueError for what does not exist or fit."""
+    if words and "bpe" in settings:
+        raise ValueError("--words and --bpe exclude each other")
+    if preset not in PRESETS:
+        raise ValueError(f"unknown preset {preset!r}; there are {', '.join(PRESETS)}")
+    return apply_settings(PRESETS[preset], settings | ({"bpe": 0} if words else {}))
 
 
 # %%
@@ -3568,8 +3580,8 @@ def prepare_run(run: Path, config: Config, about: dict[str, str]) -> Tokenizer:
 
 
 # %%
-def check_same_run(run: Path, wanted: dict[str, Any]) -> None:
-    """Raise ValueError if the folder holds a run with other settings."""
+def check_same_run(run: Path, wanted: dict[str, Any], advice: str = "give another --run") -> None:
+    """Raise ValueError, which ends with the advice, if the folder holds a run with other settings."""
     old = read_json(run / "config.json")
     settings = old.get("settings")
     if not isinstance(settings, dict):
@@ -3578,7 +3590,7 @@ def check_same_run(run: Path, wanted: dict[str, Any]) -> None:
     for key, value in wanted.items():
         before = old.get(key)
         if before != value:
-            raise ValueError(f"{run} holds a run with {key} = {before}, not {value}; give another --run")
+            raise ValueError(f"{run} holds a run with {key} = {before}, not {value}; {advice}")
 
 
 # %% [markdown]
@@ -3609,7 +3621,13 @@ def start_run(run: Path, config: Config, about: dict[str, str]) -> None:
     texts = {split: FullPairs(about["data"], split, *languages) for split in ("train", "val")}
     for _ in texts["val"]:
         pass  # read once, so that a damaged line shows now
-    tokenizer = learn_bpe(texts["train"], config.bpe) if config.bpe else learn_words(texts["train"], languages)
+    if "start_from" in about:
+        forms = ("N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie", "bpe")
+        start = load_translator(about["start_from"])
+        check_same_run(start.path, {name: getattr(config, name) for name in forms}, "the new run needs the same")
+        tokenizer = start.tokenizer
+    else:
+        tokenizer = learn_bpe(texts["train"], config.bpe) if config.bpe else learn_words(texts["train"], languages)
     existed = run.exists()
     for old in (run / "tokens").glob("*.starts"):
         old.unlink()  # a start that was interrupted: its numbers belong to another vocabulary
@@ -4009,8 +4027,8 @@ def beam_search(
 # %% [markdown]
 # > **Which penalty?** 0.6 served the paper's sentences, of more than twenty words. Captions have a dozen, and with 0.6 their
 # > translations come out too short, for which BLEU punishes them. The cell below shows by how much, on the validation set
-# > (its rows are in `benchmarks/results/search.jsonl`); what is best there is what the commands use, unless `--beam` and
-# > `--alpha` say otherwise.
+# > (its rows are in `benchmarks/results/search.jsonl`). The commands use five beams and the penalty that is best for them,
+# > unless `--beam` and `--alpha` say otherwise; ten beams take twice the time and gain next to nothing.
 
 
 # %%

@@ -267,6 +267,34 @@ def test_average_is_the_mean_of_the_last_checkpoints(run, tmp_path, capsys):
     assert tat.main(["translate", "Hund", "--model", str(out)]) == 0
 
 
+def test_a_run_may_start_from_a_model(run, tmp_path):
+    """With a rate of 0 it stays that model: weights and vocabulary, the moving average too."""
+    (tmp_path / "data").mkdir()
+    for split in ("train", "val"):
+        for i, language in enumerate(("de", "en")):
+            lines = [pair[i].upper() + "\n" for pair in tat.load_pairs("captions", "val")[:40]]
+            (tmp_path / "data" / f"{split}.{language}").write_text("".join(lines), encoding="utf-8")
+    new = tmp_path / "new"
+    arguments = ["train", "--data", str(tmp_path / "data"), "--run", str(new), *SMALL[:-2], "--start-from", str(run)]
+    assert tat.main([*arguments, "--steps", "2", "--factor", "0"]) == 0
+    before, after = (tat.load_translator(path) for path in (run, new))
+    assert (new / "tokenizer.json").read_text() == (run / "tokenizer.json").read_text()
+    for a, b in zip(before.model.parameters(), after.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert tat.main([*arguments, "--steps", "4", "--factor", "0"]) == 0  # goes on
+    assert [row["step"] for row in tat.read_log(new) if "val_loss" in row] == [2, 4]
+
+
+def test_a_run_that_goes_on_keeps_what_it_learned(run, tmp_path):
+    """Catches a run that begins again with the weights of the other model."""
+    folders = [tmp_path / "once", tmp_path / "twice"]
+    for folder, stops in zip(folders, ((4,), (2, 4)), strict=True):
+        for steps in stops:
+            assert train(folder, "--start-from", str(run), "--steps", str(steps)) == 0
+    once, twice = (tat.load_translator(folder).model.parameters() for folder in folders)
+    assert all(torch.equal(a, b) for a, b in zip(once, twice, strict=True))
+
+
 def test_an_averaged_model_is_not_trained_over(run, tmp_path, capsys):
     """Catches a model that is taken for a run at its beginning, and overwritten by fresh weights."""
     out = tmp_path / "averaged"
@@ -333,6 +361,8 @@ def test_explain_writes_a_page_with_the_weights(run, tmp_path):
         ("train --data {tmp}/nowhere --run {tmp}/r", "nowhere: neither multi30k, captions, hf:NAME nor a folder"),
         ("train --data captions --run {tmp}/file/r", "file/r"),
         ("train --data captions --run {tmp}/r --words --bpe 70", "--words and --bpe exclude each other"),
+        ("train --data captions --run {tmp}/r --start-from {tmp}/nowhere", "nowhere/config.json: no such file"),
+        ("train --data captions --run {tmp}/r --start-from {run}", "N = 1, not 4; the new run needs the same"),
         ("train --data captions --run {tmp}/r --seed -1", "--seed must be at least 0"),
         ("translate Hund --model {tmp}/file", "a file, not the folder of a run or a model"),
         ("train --data captions", "--run"),

@@ -1,6 +1,7 @@
-"""The model in the repository: what its card says of it is true of its files."""
+"""The models in the repository: what their cards say of them is true of their files."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,25 +13,45 @@ from benchmarks import quality
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / tat.SHIPPED_MODEL
-CARD = (MODEL / "README.md").read_text(encoding="utf-8")
-ROWS = [row for row in tat.saved_rows("quality") if row.get("model") == MODEL.name]
+each_model = pytest.mark.parametrize("model", sorted(MODEL.parent.iterdir()), ids=lambda path: path.name)
 
 
-def test_it_is_small():
-    assert {path.name for path in MODEL.iterdir()} == {
+def card(model: Path) -> str:
+    """The card of a model."""
+    return (model / "README.md").read_text(encoding="utf-8")
+
+
+def saved(model: Path) -> list[dict]:
+    """The scores of a model."""
+    return [row for row in tat.saved_rows("quality") if row.get("model") == model.name]
+
+
+@each_model
+def test_it_is_small(model):
+    assert {path.name for path in model.iterdir()} == {
         "README.md",
         "config.json",
         "model.safetensors",
         "tokenizer.json",
     }
-    assert sum(path.stat().st_size for path in MODEL.iterdir()) <= 20e6
-    with safe_open(MODEL / "model.safetensors", "pt") as file:
+    assert sum(path.stat().st_size for path in model.iterdir()) <= 20e6
+    with safe_open(model / "model.safetensors", "pt") as file:
         assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.float16}  # noqa: SIM118
-    parameters = quality.describe(MODEL)["parameters"]
-    assert parameters <= 10e6 and f"{parameters:,} parameters" in CARD
+    parameters = quality.describe(model)["parameters"]
+    assert parameters <= 10e6 and f"{parameters:,} parameters" in " ".join(card(model).split())
 
 
-def test_the_command_takes_it_when_none_is_named(capsys):
+@each_model
+def test_the_command_on_the_card_translates(model, capsys):
+    command = shlex.split(re.search(r"^python the_annotated_transformer.py (translate .*)$", card(model), re.M)[1])
+    named = Path(command[2]) if command[1] == "--model" else Path(tat.SHIPPED_MODEL)
+    assert named.name == model.name
+    assert tat.main([part if part != str(named) else str(model) for part in command]) == 0
+    words = set(re.findall(r"\w+", capsys.readouterr().out.lower()))
+    assert {"dog", "through", "snow"} <= words or {"hund", "durch", "schnee"} <= words
+
+
+def test_the_command_takes_one_when_none_is_named(capsys):
     assert tat.main(["translate", "Ein Hund läuft durch den Schnee."]) == 0
     words = capsys.readouterr().out.lower().split()
     assert {"dog", "through", "snow."} <= set(words)
@@ -56,18 +77,25 @@ def test_what_is_missing_is_fetched(monkeypatch, tmp_path):
     assert tat.beside("models/nothing") is None and not list((tmp_path / "colab/models").glob("*nothing*"))
 
 
-def test_the_card_quotes_saved_rows():
-    quoted = re.findall(
-        r"^\| (\w+) \| (greedy|beam \d+, alpha [\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", CARD, re.M
-    )
-    saved = {(r["split"], r["search"], *(f"{r[k]:.2f}" for k in ("bleu", "bleu_lower", "chrf"))) for r in ROWS}
-    assert len(quoted) >= 4 and set(quoted) <= saved
-    last = ROWS[-1]
-    for text in (last["bleu_signature"], last["command"], last["commit"], f"{last['minutes']:.0f} minutes"):
-        assert text in CARD, text
-    assert f"{last['step']:,} updates, {last['epoch']} passes" in CARD.replace("\n", " ")
+@each_model
+def test_the_card_quotes_saved_rows(model):
+    rows, text = saved(model), card(model)
+    quoted = re.findall(r"^\| (\w+) \| (greedy|beam \d+, alpha [\d.]+) \| ([\d.]+(?: \| [\d.]+)+) \|$", text, re.M)
+    kinds = ["bleu", "bleu_lower", "chrf", "bleu_moses"]
+    assert len(quoted) >= 4
+    for split, search, figures in quoted:
+        found = figures.split(" | ")
+        assert len(found) >= 3
+        assert found in [
+            [f"{r[k]:.2f}" for k in kinds[: len(found)]] for r in rows if (r["split"], r["search"]) == (split, search)
+        ]
+    last, flat = rows[-1], " ".join(text.split())
+    for quote in (last["bleu_signature"], last["command"], last["commit"], f"{last['minutes']:.0f} minutes"):
+        assert quote in flat, quote
+    assert f"{last['step']:,} updates, {last['epoch']} passes" in flat
 
 
-def test_the_rows_are_those_of_the_files(multi30k):
-    row = [r for r in ROWS if r["split"] == "val" and r["search"] == "greedy"][-1]
-    assert quality.scores(MODEL, str(multi30k), "val")["bleu"] == pytest.approx(row["bleu"], abs=0.15)
+@each_model
+def test_the_rows_are_those_of_the_files(model, multi30k):
+    row = [r for r in saved(model) if r["split"] == "val" and r["search"] == "greedy"][-1]
+    assert quality.scores(model, str(multi30k), "val")["bleu"] == pytest.approx(row["bleu"], abs=0.15)
