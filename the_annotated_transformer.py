@@ -3524,6 +3524,10 @@ def apply_settings(config: Config, settings: dict[str, Any]) -> Config:
     return config
 
 
+# %% [markdown]
+# > What a run reads of its data:
+
+
 # %%
 class FullPairs:
     """The pairs of a split with text on both sides (others teach nothing), read again whenever they are gone through.
