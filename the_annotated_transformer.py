@@ -4032,7 +4032,7 @@ def beam_search(
 # > **Which penalty?** 0.6 served the paper's sentences, of more than twenty words. Captions have a dozen, and with 0.6 their
 # > translations come out too short, for which BLEU punishes them. The cell below shows by how much, on the validation set
 # > (its rows are in `benchmarks/results/search.jsonl`). The commands use five beams and the penalty that is best for them,
-# > unless `--beam` and `--alpha` say otherwise; ten beams take twice the time and gain next to nothing.
+# > unless `--beam` and `--alpha` say otherwise; ten beams are twice the work and gain next to nothing.
 
 
 # %%
