@@ -7,8 +7,8 @@
 preset itself with three seeds, so that the spread between seeds is known. Batches are smaller than in the preset, since
 the runs are short.
 
-`ablation`: the recipe of the shipped model, much shorter, with one ingredient taken away at a time, and with those added that
-it does without. With R-Drop an update costs more than twice as much, so that run is half as long.
+`ablation`: the recipe of the shipped model, much shorter, with one ingredient taken away at a time, or one added that it
+does not have. With R-Drop an update costs more than twice as much, so that run is half as long.
 
 A run that was interrupted goes on, and a variant whose row is saved is not trained again: the command can be stopped and
 given anew. Rows hold parameters, tokens, minutes, the validation loss and the scores on the validation set, greedy and

@@ -13,7 +13,9 @@ from benchmarks import quality
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / tat.SHIPPED_MODEL
-each_model = pytest.mark.parametrize("model", sorted(MODEL.parent.iterdir()), ids=lambda path: path.name)
+each_model = pytest.mark.parametrize(
+    "model", sorted(path.parent for path in MODEL.parent.glob("*/README.md")), ids=lambda path: path.name
+)
 
 
 def card(model: Path) -> str:
@@ -22,8 +24,9 @@ def card(model: Path) -> str:
 
 
 def saved(model: Path) -> list[dict]:
-    """The scores of a model."""
-    return [row for row in tat.saved_rows("quality") if row.get("model") == model.name]
+    """The scores of a model as it is, not of older ones of its name."""
+    rows = [row for row in tat.saved_rows("quality") if row.get("model") == model.name]
+    return [row for row in rows if row["step"] == rows[-1]["step"]]
 
 
 @each_model
@@ -49,12 +52,6 @@ def test_the_command_on_the_card_translates(model, capsys):
     assert tat.main([part if part != str(named) else str(model) for part in command]) == 0
     words = set(re.findall(r"\w+", capsys.readouterr().out.lower()))
     assert {"dog", "through", "snow"} <= words or {"hund", "durch", "schnee"} <= words
-
-
-def test_the_command_takes_one_when_none_is_named(capsys):
-    assert tat.main(["translate", "Ein Hund läuft durch den Schnee."]) == 0
-    words = capsys.readouterr().out.lower().split()
-    assert {"dog", "through", "snow."} <= set(words)
 
 
 def test_the_document_goes_on_without_it(monkeypatch, capsys, tmp_path):

@@ -418,6 +418,14 @@ def test_updates_draw_different_dropout():
     assert trainer.model.training
 
 
+def test_dropout_may_begin_late():
+    """Catches dropout in the first updates, none later, and one update too few or too many without."""
+    model, pairs = tat.make_model(13, 13, **SIZES | {"dropout": 0.3}), uneven_pairs()
+    trainer = small_trainer(model, factor=0.0, dropout_after=2)  # a rate of zero: only dropout can change the loss
+    losses = [trainer.update(pairs) for _ in range(4)]
+    assert losses[0] == losses[1] and len(set(losses)) == 3
+
+
 def test_copy_task_learns_to_copy():
     """Catches whatever keeps model, loss, updates and decoding from working together: shift, masks, symbols."""
     pairs = tat.copy_pairs(600, 14, seed=10**6)
@@ -430,3 +438,16 @@ def test_copy_task_learns_to_copy():
     copies = tat.greedy_decode(model, unseen.src, unseen.src_mask, max_len=12).tolist()
     exact = [row[: len(pair.tgt)] == pair.tgt for row, pair in zip(copies, pairs, strict=True)]
     assert sum(exact) / len(exact) > 0.9
+
+
+# --- The end of a run ---
+
+
+@pytest.mark.parametrize(
+    "budget, share",
+    [({"epochs": 4}, 0.375), ({"epochs": 4, "steps": 10}, 0.7), ({"minutes": 1}, 0.5), ({"epochs": 1}, 1)],
+)
+def test_share_of_the_budget(budget, share):
+    """Catches a bar that stands still within an epoch, that knows one limit only, or that passes the end."""
+    progress = tat.Progress(step=7, epoch=1, batch=10, seconds=30)
+    assert tat.Budget(**budget).share(progress, batches=20) == share
