@@ -1832,14 +1832,15 @@ def backward(objective: nn.Module, pairs: list[Pair], accumulate: int, device: t
 # > directions, each by the same length. No singular values need to be computed for that. Divided by its Frobenius norm,
 # > $M$ has none above 1. Then each step
 # >
-# > $$X \leftarrow a X + b\,(X X^\top) X + c\,(X X^\top)^2 X, \qquad (a, b, c) = (3.4445, -4.7750, 2.0315),$$
+# > $$X \leftarrow a X + b\,(X X^\top) X + c\,(X X^\top)^2 X$$
 # >
 # > applies the polynomial $a\sigma + b\sigma^3 + c\sigma^5$ to every singular value $\sigma$, since
-# > $X X^\top X = U \Sigma^3 V^\top$, and leaves $U$ and $V$ alone. Five steps bring all but the smallest $\sigma$ to between about 0.7
-# > and 1.2. The coefficients are the authors'. The result, scaled by $0.3 \sqrt{\max(\text{rows}, \text{columns})}$, has
-# > entries with a root mean square of about 0.3, like Adam's updates (Liu et al., 2025, take 0.2), so both share the
-# > schedule of Equation (3). The embeddings and the output matrix stay with Adam, as the authors advise, and so do gains
-# > and biases. What is orthogonalised is the average mixed once more with the newest gradient, as in Nesterov's momentum.
+# > $X X^\top X = U \Sigma^3 V^\top$, and leaves $U$ and $V$ alone. Five steps bring all but the smallest $\sigma$ to between
+# > about 0.7 and 1.2. The coefficients are the authors': $a = 3.4445$, $b = -4.7750$, $c = 2.0315$. The result, scaled by
+# > $0.3 \sqrt{\max(\text{rows}, \text{columns})}$, has entries with a root mean square of about 0.3, like Adam's updates (Liu
+# > et al., 2025, take 0.2), so both share the schedule of Equation (3). The embeddings and the output matrix stay with
+# > Adam, as the authors advise, and so do gains and biases. What is orthogonalised is the average mixed once more with
+# > the newest gradient, as in Nesterov's momentum.
 # >
 # > PyTorch has this optimiser as well (`torch.optim.Muon`), in numbers of 16 bits, which many processors can only emulate.
 
