@@ -4328,9 +4328,9 @@ def example_time_to_quality() -> alt.Chart | None:
 #
 # > Not every larger model was better: eight layers did worse than six.
 # >
-# > Below is the same in miniature: `tiny` on Multi30k, each variant trained on as many tokens as the others, for about six
-# > minutes on two cores (`benchmarks/variants.py table_3`), and scored on the validation set with a beam. The grey band
-# > spans three runs of `tiny` itself that differ in their seed alone: a point inside it shows nothing. `tiny` has
+# > Below is a part of it in miniature: `tiny` on Multi30k, each variant trained on as many tokens as the others, most of
+# > them for 13 to 16 minutes on one core (`benchmarks/variants.py table_3`), and scored on the validation set with a beam.
+# > The rows that are missing are not measured yet. The grey band spans three runs of `tiny` itself that differ in their seed alone: a point inside it shows nothing. `tiny` has
 # > $N = 4$, $d_{\text{model}} = 128$, $d_{\text{ff}} = 256$, four heads of $d_k = 32$, dropout 0.25, smoothing 0.1,
 # > sinusoids and pre-norm.
 
@@ -4373,7 +4373,7 @@ def example_table_3() -> alt.HConcatChart | None:
 # > What agrees with the paper: learned positions are as good as sinusoids (E), and a single head has a slightly higher
 # > perplexity than four or eight (A), too little to show in BLEU. What does not agree: six layers do worse than four, and
 # > $d_{\text{model}} = 256$, at three times the minutes, lowers the perplexity but not the errors that BLEU counts (C).
-# > And dropout (D) does great harm, at any rate. The reason is the length of the runs: after four passes through the data
+# > And dropout (D) does great harm, the more the higher its rate. The reason is the length of the runs: after four passes through the data
 # > nothing is overfitted yet, and dropout only slows the learning down; it is in long runs, like the paper's, that it
 # > helps. A table like this must be read together with its number of updates. With `--dropout-after 1000`, the first
 # > thousand updates do without dropout (*late dropout*; Liu et al., 2023).
