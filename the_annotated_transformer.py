@@ -4238,9 +4238,15 @@ def example_search_and_average() -> pd.DataFrame:
 #
 # > Two more ingredients stand where they are used: the one matrix for source embedding, target embedding and output in
 # > Part 1 (`tie="all"`), and the common byte-pair encoding that makes it possible in Part 3 (`learn_bpe`).
+#
+# ## Summary of Part 4
+#
+# > A beam follows several beginnings at once, and the length penalty decides which of its finished translations wins.
+# > The mean of the weights of one run's checkpoints is again a model, and costs no more than one of them.
 # >
 # > **Exercises.** 1. Why must the beams of a sentence be reordered in the key/value cache at every step, but not in the
-# > keys of the source? 2. Which $\alpha$ is best for a model of your own, and how long are its translations then? 3. Average the first five checkpoints of a run in place of the last. What happens, and why?
+# > keys of the source? 2. Which $\alpha$ is best for a model of your own, and how long are its translations then? 3.
+# > Average the first five checkpoints of a run in place of the last. What happens, and why?
 
 # %% [markdown]
 # # Part 5: Results (Section 6)
@@ -4328,8 +4334,9 @@ def example_time_to_quality() -> alt.Chart | None:
 #
 # > Not every larger model was better: eight layers did worse than six.
 # >
-# > Below is a part of it in miniature: `tiny` on Multi30k, each variant trained on as many tokens as the others, most of
-# > them for 13 to 16 minutes on one core (`benchmarks/variants.py table_3`), and scored on the validation set with a beam.
+# > Below is a part of it in miniature: `tiny` on Multi30k, with batches of 2,000 tokens in place of 5,000. Each variant was
+# > trained for four passes through the data (1,068 updates), most of them in 13 to 16 minutes on one core
+# > (`benchmarks/variants.py table_3`), and scored on the validation set with a beam.
 # > The rows that are missing are not measured yet. The grey band spans three runs of `tiny` itself that differ in their seed alone: a point inside it shows nothing. `tiny` has
 # > $N = 4$, $d_{\text{model}} = 128$, $d_{\text{ff}} = 256$, four heads of $d_k = 32$, dropout 0.25, smoothing 0.1,
 # > sinusoids and pre-norm.
@@ -4502,6 +4509,19 @@ def example_decoding_speed() -> pd.DataFrame | None:
     table = {(preset, task): speeds for preset, tasks in last.items() for task, speeds in tasks.items()}
     return pd.DataFrame(table, dtype=object).T.fillna("") if table else None
 
+
+# %% [markdown]
+# ## Summary of Part 5
+#
+# > A score means something beside another one of the same sentences, cut into the same words, with the same case. What a
+# > part of the model brings depends on how long it was trained and on how much there is to learn from. Most of the speed
+# > comes from what is not computed: padding, what a cache remembers, sentences that have ended.
+# >
+# > **Exercises.** 1. Of how many P100-days did the big model's training consist, and for how many days would it keep your
+# > own processor busy, if it did nothing but large matrix products? 2. Train the variants `seed 0`, `h = 1` and
+# > `dropout = 0.4` of Table 3 for four times as long (`--only`, `--epochs 16`, and an `--out` of your own; about an hour
+# > each). Do they keep their places? 3. Score a model's translations against the references with all commas
+# > removed from both. By how much does BLEU change, and is the model better now?
 
 # %% [markdown]
 # # Part 6: Looking inside
