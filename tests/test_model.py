@@ -431,6 +431,19 @@ def test_embeddings_are_scaled():
     assert_close(embeddings(ids), torch.stack([embeddings.table.weight[i] * 5.0 for i in (3, 9, 3)])[None])
 
 
+def test_word_dropout_silences_whole_symbols_while_training():
+    """Catches single entries in place of symbols, vectors made larger to compensate, and word dropout in evaluation."""
+    torch.manual_seed(0)
+    model = tat.make_model(9, 9, 1, 16, 24, 4, word_dropout=0.25)
+    ids = torch.randint(9, (50, 40))
+    for embeddings in (model.src_embed.embeddings, model.tgt_embed.embeddings):
+        vectors, plain = embeddings(ids), embeddings.table.weight[ids] * 4.0
+        silent = (vectors == 0).all(-1)
+        assert_close(vectors, plain.masked_fill(silent.unsqueeze(-1), 0))
+        assert 0.2 < silent.float().mean() < 0.3
+        assert_close(embeddings.eval()(ids), plain)
+
+
 def shared(model: tat.Transformer) -> tuple[bool, bool]:
     """Whether source embedding and target embedding are the output matrix itself."""
     output = model.generator.proj.weight
@@ -516,6 +529,7 @@ def test_parameter_counts_of_table_3():
         ({"dropout": 1.0}, "dropout must be .* below 1, but it is 1.0"),
         ({"dropout": -0.1}, "dropout must be at least 0 .* -0.1"),
         ({"inner_dropout": 1.5}, "inner_dropout must be .* 1.5"),
+        ({"word_dropout": -0.5}, "word_dropout must be .* -0.5"),
         ({"norm": "rms"}, "norm must be post or pre, but it is rms"),
         ({"tie": "source"}, "tie must be none, target or all, but it is source"),
         ({"tie": "all", "src_vocab": 8}, "one vocabulary.* 8 and 9"),
