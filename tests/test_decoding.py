@@ -171,6 +171,18 @@ def test_cache_projects_nothing_twice(small_model, sentences):
     assert seen == [sentences.src.shape] * 2
 
 
+@pytest.mark.parametrize("width", [1, 63, 640, 1279, 1280, 1281, 6106])
+def test_the_largest_are_found_by_blocks(width):
+    """Catches a block that is left out, the symbols after the last whole block, and places that belong to other values."""
+    torch.manual_seed(width)
+    x = torch.randn(40, width)
+    x[::2, -1] = x[::2].amax(1) + 1
+    for k in {1, min(10, width)}:
+        values, places = tat.largest(x, k)
+        assert torch.equal(values, x.sort(descending=True).values[:, :k])
+        assert torch.equal(x.gather(1, places), values)
+
+
 def test_code_written_for_the_2022_edition_runs():
     """Catches a changed name, argument order or mask convention: thousands of snippets look like this."""
     model = tat.make_model(11, 11, 2)
