@@ -86,7 +86,7 @@ def measure(run: Path, data: str, epochs: int, settings: dict[str, Any]) -> dict
     """Train one variant, or go on with it, and score it on the validation set."""
     texts = {key: str(value) for key, value in settings.items()}
     tat.train(data=data, run=run, preset="tiny", epochs=epochs, checkpoint_every=10**9, **texts)
-    greedy, beam = (quality.scores(run, data, "val", size) for size in (1, tat.BEAM))
+    greedy, beam = (quality.scores([run], data, "val", size) for size in (1, tat.BEAM))
     searched = {"beam": beam["search"], "bleu_beam": beam["bleu"], "chrf_beam": beam["chrf"]}
     return quality.describe(run) | quality.training(run) | greedy | searched
 
