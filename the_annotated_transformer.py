@@ -4435,16 +4435,16 @@ def example_time_to_quality() -> alt.Chart | None:
 # >
 # > Below is a part of it in miniature: `tiny` on Multi30k, with batches of 2,000 tokens in place of 5,000. Each variant was
 # > trained for four passes through the data (1,068 updates), most of them in 13 to 16 minutes on one core
-# > (`benchmarks/variants.py table_3`), and scored on the validation set with a beam.
+# > (`benchmarks/variants.py`), and scored on the validation set with a beam.
 # > Of the paper's rows, those that are missing here are not measured yet. The grey band spans three runs of `tiny` itself
 # > that differ in their seed alone: a point inside it shows nothing. `tiny` has $N = 4$, $d_{\text{model}} = 128$,
 # > $d_{\text{ff}} = 256$, four heads of $d_k = 32$, dropout 0.25, smoothing 0.1, sinusoids and pre-norm.
 
 
 # %%
-def variants_table(name: str) -> pd.DataFrame:
-    """The variants of a benchmark in the order of the paper's rows, with perplexity and BLEU on the validation set."""
-    rows = saved_rows(name)
+def variants_table() -> pd.DataFrame:
+    """The variants of `tiny` in the order of the paper's rows, with perplexity and BLEU on the validation set."""
+    rows = saved_rows("variants")
     rows.sort(key=lambda row: (row["row"], [float(n) if n[0].isdigit() else n for n in row["variant"].split()]))
     columns = {"variant": "variant", "row": "row", "bleu": "greedy", "bleu_beam": "BLEU", "minutes": "minutes"}
     table = pd.DataFrame(
@@ -4457,7 +4457,7 @@ def variants_table(name: str) -> pd.DataFrame:
 @example
 def example_table_3() -> alt.HConcatChart | None:
     """Perplexity and BLEU of each variant on the validation set, and the range of the preset's own seeds."""
-    table = variants_table("table_3")
+    table = variants_table()
     tiny, variants, panels = table[table["row"] == "base"], table[table["row"].str.fullmatch("[A-E]")], []
     if tiny.empty:
         return None
@@ -4488,6 +4488,42 @@ def example_table_3() -> alt.HConcatChart | None:
 # >
 # > Post-norm, which is not a row of the paper's table, was measured, too, but would squeeze the chart: with a warmup of 200
 # > updates it does not get going at this preset's rate. Part 1 shows why.
+
+
+# %% [markdown]
+# ### Which ingredient brings what
+#
+# > The same for what `tiny` has and the paper's model has not, or the other way round: each ingredient is taken away in turn,
+# > and some are added that `tiny` does without.
+
+
+# %%
+INGREDIENTS = {
+    "optimizer = adam": "Adam (warmup 500), not Muon",
+    "norm = post": "post-norm, not pre-norm",
+    "words": "whole words, not byte pairs",
+    "tie = none": "three matrices, not one",
+    "ema = 0": "no moving average",
+    "smoothing = 0.0": "no smoothing",
+    "clip = 0": "no clipping of gradients",
+    "dropout = 0.0": "no dropout",
+    "dropout_after = 534": "with late dropout: none in the first half",
+    "word_dropout = 0.1": "with word dropout",
+    "bpe_dropout = 0.1": "with BPE-dropout",
+    "r_drop = 5": "with R-Drop, half as many updates",
+}
+
+
+@example
+def example_ablation() -> pd.DataFrame | None:
+    """What changes when one ingredient is taken away, or added; the range of three seeds tells what is chance."""
+    table, columns = variants_table().set_index("variant"), ["perplexity", "greedy", "BLEU", "minutes"]
+    own = table[table["row"] == "base"][columns]
+    if own.empty:
+        return None
+    found = table[columns].reindex([name for name in INGREDIENTS if name in table.index]).rename(index=INGREDIENTS)
+    seeds = pd.DataFrame({"tiny, lowest": own.min(), "tiny, mean": own.mean(), "tiny, highest": own.max()}).T
+    return pd.concat([seeds, found]).round(2)
 
 
 # %% [markdown]

@@ -1,14 +1,10 @@
-"""Variants of a model that differ in one thing, trained alike: the paper's Table 3 in miniature, and an ablation.
+"""Variants of the preset `tiny` that differ in one thing, trained alike: the paper's Table 3 in miniature, and an ablation.
 
-    python benchmarks/variants.py {table_3,ablation} [--data multi30k] [--epochs N] [--runs runs] [--only NAME,...]
-        [--out FILE.jsonl]
+    python benchmarks/variants.py [--data multi30k] [--epochs N] [--runs runs] [--only NAME,...] [--out FILE.jsonl]
 
-`table_3`: one size or setting of the preset `tiny` changed at a time, each trained on the same number of tokens; the
-preset itself with three seeds, so that the spread between seeds is known. Batches are smaller than in the preset, since
-the runs are short.
-
-`ablation`: the recipe of the shipped model, much shorter, with one ingredient taken away at a time, or one added that it
-does not have. With R-Drop an update costs more than twice as much, so that run is half as long.
+One size, setting or ingredient is changed at a time, and each variant is trained on the same number of tokens; the preset
+itself with three seeds, so that the spread between seeds is known. Batches are smaller than in the preset, since the runs
+are short. With R-Drop an update costs more than twice as much, so that run is half as long.
 
 A run that was interrupted goes on, and a variant whose row is saved is not trained again: the command can be stopped and
 given anew. Rows hold parameters, tokens, minutes, the validation loss and the scores on the validation set, greedy and
@@ -31,54 +27,34 @@ from benchmarks.rows import RESULTS, append, origin, portable
 
 
 class Variant(NamedTuple):
-    """What one variant changes, the row of the paper's table that it belongs to, and its epochs if they differ."""
+    """What one variant changes, the row of the paper's table that it belongs to, if any, and its epochs if they differ."""
 
     row: str
     changes: dict[str, Any]
     epochs: int = 0
 
 
-class Table(NamedTuple):
-    """What all variants have in common, and the variants by name."""
-
-    epochs: int
-    common: dict[str, Any]
-    variants: dict[str, Variant]
-
-
-TABLES = {
-    "table_3": Table(
-        epochs=4,
-        common={"tokens_per_batch": 2000},
-        variants={
-            **{f"seed {seed}": Variant("base", {"seed": seed}) for seed in range(3)},
-            **{f"h = {h}": Variant("A", {"h": h}) for h in (1, 2, 8, 16)},
-            **{f"d_k = {d}": Variant("B", {"d_k": d}) for d in (8, 16)},
-            **{f"N = {N}": Variant("C", {"N": N}) for N in (1, 2, 6)},
-            **{f"d_model = {d}": Variant("C", {"d_model": d}) for d in (64, 256)},
-            **{f"d_ff = {d}": Variant("C", {"d_ff": d}) for d in (128, 512)},
-            **{f"dropout = {p}": Variant("D", {"dropout": p}) for p in (0.0, 0.1, 0.4)},
-            **{f"smoothing = {eps}": Variant("D", {"smoothing": eps}) for eps in (0.0, 0.2)},
-            "positions = learned": Variant("E", {"positions": "learned"}),
-            "norm = post": Variant("", {"norm": "post"}),
-        },
-    ),
-    "ablation": Table(
-        epochs=8,
-        common={},
-        variants={
-            **{f"the recipe, seed {seed}": Variant("base", {"seed": seed}) for seed in range(2)},
-            "without Muon (Adam, warmup 500)": Variant("", {"optimizer": "adam", "warmup": 500}),
-            "without smoothing": Variant("", {"smoothing": 0.0}),
-            "without dropout": Variant("", {"dropout": 0.0}),
-            "without the moving average": Variant("", {"ema": 0.0}),
-            "without tied matrices": Variant("", {"tie": "none"}),
-            "without byte-pair encoding": Variant("", {"bpe": 0}),
-            "without pre-norm": Variant("", {"norm": "post"}),
-            "with BPE-dropout": Variant("", {"bpe_dropout": 0.1}),
-            "with R-Drop": Variant("", {"r_drop": 5.0}, epochs=4),
-        },
-    ),
+EPOCHS, COMMON = 4, {"tokens_per_batch": 2000}
+VARIANTS = {
+    **{f"seed {seed}": Variant("base", {"seed": seed}) for seed in range(3)},
+    **{f"h = {h}": Variant("A", {"h": h}) for h in (1, 2, 8, 16)},
+    **{f"d_k = {d}": Variant("B", {"d_k": d}) for d in (8, 16)},
+    **{f"N = {N}": Variant("C", {"N": N}) for N in (1, 2, 6)},
+    **{f"d_model = {d}": Variant("C", {"d_model": d}) for d in (64, 256)},
+    **{f"d_ff = {d}": Variant("C", {"d_ff": d}) for d in (128, 512)},
+    **{f"dropout = {p}": Variant("D", {"dropout": p}) for p in (0.0, 0.1, 0.4)},
+    **{f"smoothing = {eps}": Variant("D", {"smoothing": eps}) for eps in (0.0, 0.2)},
+    "positions = learned": Variant("E", {"positions": "learned"}),
+    "norm = post": Variant("", {"norm": "post"}),
+    "optimizer = adam": Variant("", {"optimizer": "adam", "warmup": 500}),
+    "ema = 0": Variant("", {"ema": 0.0}),
+    "tie = none": Variant("", {"tie": "none"}),
+    "words": Variant("", {"bpe": 0}),
+    "clip = 0": Variant("", {"clip": 0.0}),
+    "dropout_after = 534": Variant("", {"dropout_after": 534}),
+    "word_dropout = 0.1": Variant("", {"word_dropout": 0.1}),
+    "bpe_dropout = 0.1": Variant("", {"bpe_dropout": 0.1}),
+    "r_drop = 5": Variant("", {"r_drop": 5.0}, epochs=2),
 }
 
 
@@ -100,31 +76,29 @@ def saved(path: Path, about: dict[str, Any]) -> bool:
 def main(arguments: list[str]) -> int:
     """Train what has no row yet; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("table", choices=TABLES)
     parser.add_argument("--data", default="multi30k", help="multi30k, captions or a folder")
-    parser.add_argument("--epochs", type=int, help="passes through the data (default: the table's own number)")
+    parser.add_argument("--epochs", type=int, help="passes through the data (default: 4)")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the runs are kept")
     parser.add_argument("--only", help="some of the variants, with commas between them")
-    parser.add_argument("--out", type=Path, help="the rows (default: benchmarks/results/TABLE.jsonl)")
+    parser.add_argument("--out", type=Path, default=RESULTS / "variants.jsonl", help="the rows")
     options = parser.parse_args(arguments)
-    table, out = TABLES[options.table], options.out or RESULTS / f"{options.table}.jsonl"
-    names = options.only.split(",") if options.only else list(table.variants)
+    names = options.only.split(",") if options.only else list(VARIANTS)
     if options.epochs is not None and options.epochs < 1:
         print(f"error: --epochs must be at least 1, but it is {options.epochs}", file=sys.stderr)
         return 2
-    if unknown := [name for name in names if name not in table.variants]:
-        print(f"error: unknown variant {unknown[0]!r}; there are {', '.join(table.variants)}", file=sys.stderr)
+    if unknown := [name for name in names if name not in VARIANTS]:
+        print(f"error: unknown variant {unknown[0]!r}; there are {', '.join(VARIANTS)}", file=sys.stderr)
         return 2
     command = shlex.join(["python", "benchmarks/variants.py", *map(portable, arguments)])
     for name in names:
-        variant = table.variants[name]
-        epochs = options.epochs or variant.epochs or table.epochs
+        variant = VARIANTS[name]
+        epochs = options.epochs or variant.epochs or EPOCHS
         about = {"variant": name, "data": portable(options.data), "epochs": epochs}
-        if not saved(out, about):
-            run = options.runs / options.table / re.sub(r"[^\w.]+", "-", f"{name} epochs {epochs}")
+        if not saved(options.out, about):
+            run = options.runs / "variants" / re.sub(r"[^\w.]+", "-", f"{name} epochs {epochs}")
             row = origin(command) | about | {"row": variant.row}
-            row |= measure(run, options.data, epochs, table.common | variant.changes)
-            append(out, row)
+            row |= measure(run, options.data, epochs, COMMON | variant.changes)
+            append(options.out, row)
             print(f"{name}: BLEU {row['bleu']:.2f}, with a beam {row['bleu_beam']:.2f}, {row['minutes']:.1f} minutes")
     return 0
 

@@ -129,16 +129,10 @@ SMALLEST = {"N": 1, "d_model": 16, "d_ff": 16, "h": 1, "bpe": 100}
 def test_variants_are_trained_once_and_scored(tmp_path, monkeypatch):
     """Catches a variant that is trained without its change, and one that is trained again though its row is saved."""
     changes = {"seed 0": variants.Variant("base", {"seed": 0}), "d_ff = 24": variants.Variant("C", {"d_ff": 24}, 3)}
-    monkeypatch.setitem(variants.TABLES, "small", variants.Table(2, SMALLEST, changes))
-    arguments = [
-        "small",
-        "--data",
-        str(captions(tmp_path)),
-        "--runs",
-        str(tmp_path),
-        "--out",
-        str(tmp_path / "rows.jsonl"),
-    ]
+    for name, value in {"VARIANTS": changes, "EPOCHS": 2, "COMMON": SMALLEST}.items():
+        monkeypatch.setattr(variants, name, value)
+    paths = {"--data": captions(tmp_path), "--runs": tmp_path, "--out": tmp_path / "rows.jsonl"}
+    arguments = [str(part) for option in paths.items() for part in option]
     for _ in range(2):
         assert variants.main(arguments) == 0
     base, wide = (json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines())
