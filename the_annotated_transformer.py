@@ -4075,11 +4075,10 @@ def beam_search(
         ys = torch.full((len(src), beam, 1), BOS, device=device)  # what each beam has written
         log_p = torch.where(places > 0, neg, 0.0).repeat(len(src), 1)  # at first there is one beginning
         for t in range(1, max_len):
-            logits = decoder.step(ys[:, :, -1].flatten()).float()  # (B * beam, V)
-            values, symbols = largest(logits, min(beam, logits.size(1)))
-            step = (values - logits.logsumexp(-1, keepdim=True)).view(len(going), beam, -1)  # log-probabilities
+            step = decoder.step(ys[:, :, -1].flatten()).float().log_softmax(-1)  # (B * beam, V)
+            step, symbols = (x.view(len(going), beam, -1) for x in largest(step, min(beam, step.size(1))))
             log_p, found = (log_p.unsqueeze(-1) + step).flatten(1).topk(beam)  # (B, beam), best first
-            parents, symbols = found // step.size(-1), symbols.view(len(going), -1).gather(1, found)
+            parents, symbols = found // step.size(-1), symbols.flatten(1).gather(1, found)
             ys = torch.cat((ys.gather(1, parents.unsqueeze(-1).expand_as(ys)), symbols.unsqueeze(-1)), dim=-1)
             alive = (places < open_places) & (log_p > neg)
             ended = alive & ((symbols == EOS) | (t + 1 >= limit[going]).unsqueeze(1))
