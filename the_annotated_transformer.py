@@ -899,8 +899,8 @@ def example_feed_forward() -> None:
 # > **How can three places share one matrix?** All three have one row of width $d_{\text{model}}$ per symbol. Reading
 # > a symbol in is looking its row up; scoring it is the dot product of the decoder's vector with that row.
 # >
-# > **Word dropout** (Gal and Ghahramani, 2016) is no part of the paper and off unless asked for: while training, the
-# > embedding of a random share of the symbols, of source and target, is all zeros. The position remains, so the model
+# > **Word dropout** (after Gal and Ghahramani, 2016, who drop all occurrences of a word at once) is no part of the paper and
+# > off unless asked for: while training, the embedding of a random share of the symbols, of source and target, is all zeros. The position remains, so the model
 # > sees that something stands there and has to guess it from the rest, which makes it harder to learn by heart.
 
 
@@ -2161,12 +2161,6 @@ class CachedDecoder:
                 layer.mask = None if layer.mask is None else layer.mask[sources]
 
 
-@functools.singledispatch
-def start_decoding(model: Transformer, src: Tensor, src_mask: Tensor) -> CachedDecoder:
-    """The source read and the decoder ready for its first symbol; Part 4 adds a form for several models at once."""
-    return CachedDecoder(model, src, src_mask)
-
-
 # %% [markdown]
 # > So the fast form feeds in one symbol at a time. And a sentence that has ended leaves the batch, with its keys and
 # > values: a single long sentence then costs its own steps, not those of all its neighbours. The translations are the
@@ -2189,7 +2183,7 @@ def greedy_decode(
     src (B, S), src_mask (B or 1, 1, S). Stops when every sentence has ended; end_symbol None: never before max_len.
     """
     with evaluating(model):
-        decoder = start_decoding(model, src, src_mask)
+        decoder = CachedDecoder(model, src, src_mask)
         ys = torch.full((len(src), max_len), pad, device=src.device)
         ys[:, 0], going = start_symbol, torch.arange(len(src), device=src.device)  # the sentences still to be ended
         for t in range(1, max_len):
@@ -4038,7 +4032,10 @@ def length_penalty(length: Tensor | float, alpha: float) -> Tensor | float:
 
 # %%
 def largest(x: Tensor, k: int, block: int = 64) -> tuple[Tensor, Tensor]:
-    """The k largest entries of each row of x (R, V), and where they stand: the same as x.topk(k), sooner for long rows."""
+    """The k largest entries of each row of x (R, V), and where they stand: as x.topk(k) does, sooner for long rows.
+
+    Of equal entries it may choose others.
+    """
     whole = x.size(1) // block * block  # what is left over makes a block of its own
     if whole < 2 * k * block:
         return x.topk(k)
@@ -4071,7 +4068,7 @@ def beam_search(
     best, results = torch.full((len(src),), neg, device=device), [[BOS]] * len(src)
     places, open_places = torch.arange(beam, device=device), torch.full((len(src), 1), beam, device=device)
     with evaluating(model):
-        decoder, going = start_decoding(model, src, src_mask), torch.arange(len(src), device=device)
+        decoder, going = CachedDecoder(model, src, src_mask), torch.arange(len(src), device=device)
         ys = torch.full((len(src), beam, 1), BOS, device=device)  # what each beam has written
         log_p = torch.where(places > 0, neg, 0.0).repeat(len(src), 1)  # at first there is one beginning
         for t in range(1, max_len):
@@ -4275,62 +4272,6 @@ def example_search_and_average() -> pd.DataFrame:
 
 
 # %% [markdown]
-# ## Ensembles
-#
-# The paper's main results are those of single models. They are compared with ensembles of earlier systems, too, and
-# are better (Table 2).
-#
-# > Models that were trained from different random weights make different mistakes. An **ensemble** lets them write one
-# > translation together: at each step all of them read what was chosen so far, and the next symbol is chosen by the mean of
-# > their probabilities. That is an average, too, but of what the models *say*, which is possible for any models with the same
-# > vocabulary; and it costs as many times the work as there are models.
-# >
-# > For the searches, an ensemble is one more decoder. What its `step` returns are logarithms of sums, not of means, which
-# > makes no difference: both searches only compare, or subtract what all symbols have in common.
-
-
-# %%
-class Ensemble(nn.ModuleList):
-    """Models with one vocabulary that choose each symbol together, by the mean of their probabilities."""
-
-
-class EnsembleDecoder:
-    """The decoders of an ensemble's models, each with a cache of its own."""
-
-    def __init__(self, models: Ensemble, src: Tensor, src_mask: Tensor):
-        self.decoders = [start_decoding(model, src, src_mask) for model in models]
-
-    def step(self, symbols: Tensor) -> Tensor:
-        """The next symbol of each row (B) to the logarithms of the summed probabilities (B, V) of the one after it."""
-        return torch.stack([decoder.step(symbols).log_softmax(-1) for decoder in self.decoders]).logsumexp(0)
-
-    def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
-        """Keep what these rows have read, in this order, and of the sources these, or all."""
-        for decoder in self.decoders:
-            decoder.select(rows, sources)
-
-
-start_decoding.register(Ensemble, EnsembleDecoder)
-
-
-# %% [markdown]
-# > The commands `translate` and `evaluate` make one of several `--model`s:
-
-
-# %%
-def open_models(paths: list[Path] | None) -> Translator:
-    """The model of a folder, or an ensemble of several; raises ValueError for models that do not speak the same language."""
-    first, *others = (open_model(path) for path in paths or [None])
-    for other in others:
-        if (other.languages, other.tokenizer.vocabulary.to_str()) != (
-            first.languages,
-            first.tokenizer.vocabulary.to_str(),
-        ):
-            raise ValueError(f"{other.path} has other languages or another vocabulary than {first.path}")
-    return first._replace(model=Ensemble([first.model, *(other.model for other in others)])) if others else first
-
-
-# %% [markdown]
 # ## Shared embeddings and byte-pair encoding (Sections 3.4 and 5.1)
 #
 # > Two more ingredients stand where they are used: the one matrix for source embedding, target embedding and output in
@@ -4339,8 +4280,7 @@ def open_models(paths: list[Path] | None) -> Translator:
 # ## Summary of Part 4
 #
 # > A beam follows several beginnings at once, and the length penalty decides which of its finished translations wins.
-# > The mean of the weights of one run's checkpoints is again a model, and costs no more than one of them. Models of
-# > different runs can share their probabilities instead, at the price of all of them.
+# > The mean of the weights of one run's checkpoints is again a model, and costs no more than one of them.
 # >
 # > **Exercises.** 1. Why must the beams of a sentence be reordered in the key/value cache at every step, but not in the
 # > keys of the source? 2. Which $\alpha$ is best for a model of your own, and how long are its translations then? 3.
@@ -4492,8 +4432,9 @@ def example_table_3() -> alt.HConcatChart | None:
 # %% [markdown]
 # ### Which ingredient brings what
 #
-# > The same for what `tiny` has and the paper's model has not, or the other way round: each ingredient is taken away in turn,
-# > and some are added that `tiny` does without.
+# > The same for the ingredients of `tiny`: each is taken away in turn, and some are added that it does without. All runs make
+# > four passes through the data, but the one with R-Drop, whose updates cost twice as much, makes two. With whole words there
+# > are fewer updates, and the perplexity is that of a word, which cannot be compared with the others'.
 
 
 # %%
@@ -4833,16 +4774,16 @@ def example_cross_heads() -> alt.VConcatChart:
 
 
 # %%
-def translate(*sentence: str, model: list[Path] | None = None, beam: int = BEAM, alpha: float = ALPHA) -> None:
+def translate(*sentence: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA) -> None:
     """Translate sentences; without any, one per line from standard input, one line out for each.
 
     Args:
         sentence: sentences in the model's source language
-        model: the folder of a run or a model; given several times, all of them together
+        model: the folder of a run or a model
         beam: beams of the search; 1: greedy decoding
         alpha: exponent of the length penalty
     """
-    search, translator = make_search(beam, alpha), open_models(model)
+    search, translator = make_search(beam, alpha), open_model(model)
     lines = (
         iter(sentence) if sentence else (line.decode("utf-8", "replace").rstrip("\r\n") for line in sys.stdin.buffer)
     )
@@ -4856,18 +4797,18 @@ def translate(*sentence: str, model: list[Path] | None = None, beam: int = BEAM,
 
 
 # %%
-def evaluate(*, data: str, split: str, model: list[Path] | None = None, beam: int = BEAM, alpha: float = ALPHA, json: bool = False) -> None:  # fmt: skip
+def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA, json: bool = False) -> None:  # fmt: skip
     """Translate a split and score it: BLEU (13a cased, 13a lower-cased, lower-cased after Moses), chrF and length.
 
     Args:
         data: multi30k, captions, hf:NAME[:CONFIG] or a folder
         split: the name of the split, such as val or test_2016_flickr
-        model: the folder of a run or a model; given several times, all of them together
+        model: the folder of a run or a model
         beam: beams of the search; 1: greedy decoding
         alpha: exponent of the length penalty
         json: print one JSON object
     """
-    search, translator = make_search(beam, alpha), open_models(model)
+    search, translator = make_search(beam, alpha), open_model(model)
     sources, references = zip(*load_pairs(data, split, *translator.languages), strict=True)
     start = time.monotonic()
     translations = translate_lines(translator, list(sources), search, batch_size=max(1, 512 // beam))
@@ -4965,7 +4906,6 @@ def main(arguments: list[str] | None = None) -> int:
         help="Train, use and look into a Transformer.",
         help_format="plaintext",
         version_flags=[],
-        default_parameter=cyclopts.Parameter(negative_iterable=()),  # no --empty-model
         suppress_keyboard_interrupt=False,
     )
     for command in (train, translate, evaluate, average, explain, export):

@@ -2,16 +2,13 @@
 
     python benchmarks/quality.py MODEL --data SOURCE --split NAME --command "the command that trained it" [--commit HASH]
         [--run RUN] [--beam 1] [--alpha A] [--out FILE.jsonl]
-    python benchmarks/quality.py MODEL MODEL... --data SOURCE --split NAME [--beam 1] [--alpha A] [--out FILE.jsonl]
 
 The row holds what was trained, for how long and from which commit, the last losses of its log, and sacreBLEU and chrF with
 their signatures. Figures come from the run's own files; nothing is typed in but the command and the commit of the
-training, which the run does not know. MODEL is a run, or a model made from the run that `--run` names. Several models are an
-ensemble; how each was trained, its own rows say.
+training, which the run does not know. MODEL is a run, or a model made from the run that `--run` names.
 """
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,9 +26,9 @@ def training(run: Path) -> dict[str, Any]:
     return {key: last[key] for key in kinds if key in last}
 
 
-def scores(models: list[Path], data: str, split: str, beam: int = 1, alpha: float = tat.ALPHA) -> dict[str, Any]:
-    """BLEU and chrF of a model's or ensemble's translations, with their signatures, and how they were searched."""
-    translator = tat.open_models(models)
+def scores(model: Path, data: str, split: str, beam: int = 1, alpha: float = tat.ALPHA) -> dict[str, Any]:
+    """BLEU and chrF of a model's translations of a split, with their signatures, and how they were searched."""
+    translator = tat.load_translator(model)
     sources, references = zip(*tat.load_pairs(data, split, *translator.languages), strict=True)
     found = tat.translate_lines(translator, list(sources), tat.make_search(beam, alpha))
     search = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
@@ -49,34 +46,27 @@ def describe(model: Path) -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     """Score one model; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("model", type=Path, nargs="+")
+    parser.add_argument("model", type=Path)
     parser.add_argument("--run", type=Path, help="the run that MODEL was made from (default: MODEL itself)")
     parser.add_argument("--data", required=True)
     parser.add_argument("--split", required=True)
-    parser.add_argument("--command", help="the command that trained the run")
+    parser.add_argument("--command", required=True, help="the command that trained the run")
     parser.add_argument("--commit", help="the commit that trained it (default: the one checked out)")
     parser.add_argument("--beam", type=int, default=1)
     parser.add_argument("--alpha", type=float, default=tat.ALPHA)
     parser.add_argument("--out", type=Path, default=RESULTS / "quality.jsonl")
     options = parser.parse_args(arguments)
-    first, *others = options.model
-    if others:
-        row = origin(shlex.join(["python", "benchmarks/quality.py", *map(portable, arguments)])) | describe(first)
-        row["parameters"] += sum(describe(model)["parameters"] for model in others)
-    else:
-        run = options.run or first
-        if not tat.read_log(run):
-            print(f"error: {run} has no log; --run names the run that the model was made from", file=sys.stderr)
-            return 2
-        if not options.command:
-            print("error: --command is missing: the command that trained the run", file=sys.stderr)
-            return 2
-        row = origin(options.command) | describe(first) | training(run)
-        row["commit"] = options.commit or row["commit"]
-    row |= {"model": " + ".join(model.name for model in options.model), "data": portable(options.data)}
+    run = options.run or options.model
+    if not tat.read_log(run):
+        print(f"error: {run} has no log; --run names the run that the model was made from", file=sys.stderr)
+        return 2
+    row = origin(options.command) | describe(options.model) | training(run)
+    row |= {"commit": options.commit or row["commit"], "model": options.model.name, "data": portable(options.data)}
     row |= scores(options.model, options.data, options.split, options.beam, options.alpha)
     append(options.out, row)
-    print(f"{row['model']}, {row['split']}, {row['search']}: BLEU {row['bleu']:.2f}, chrF {row['chrf']:.2f}")
+    print(
+        f"{row['split']}, {row['search']}: BLEU {row['bleu']:.2f}, chrF {row['chrf']:.2f}, {row['minutes']:.1f} minutes"
+    )
     return 0
 
 

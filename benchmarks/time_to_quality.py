@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
             **settings,
         )
         row = origin(command) | about | {"budget": minutes} | quality.describe(options.run)
-        row |= quality.training(options.run) | quality.scores([options.run], options.data, "val")
+        row |= quality.training(options.run) | quality.scores(options.run, options.data, "val")
         append(options.out, row)
         print(f"{row['minutes']:.1f} minutes: BLEU {row['bleu']:.2f}", flush=True)
     return 0

@@ -2,9 +2,9 @@
 
     python benchmarks/variants.py [--data multi30k] [--epochs N] [--runs runs] [--only NAME,...] [--out FILE.jsonl]
 
-One size, setting or ingredient is changed at a time, and each variant is trained on the same number of tokens; the preset
+One size, setting or ingredient is changed at a time, and each variant passes equally often through the data; the preset
 itself with three seeds, so that the spread between seeds is known. Batches are smaller than in the preset, since the runs
-are short. With R-Drop an update costs more than twice as much, so that run is half as long.
+are short. With R-Drop an update costs more than twice as much, so that run is half as long unless --epochs is given.
 
 A run that was interrupted goes on, and a variant whose row is saved is not trained again: the command can be stopped and
 given anew. Rows hold parameters, tokens, minutes, the validation loss and the scores on the validation set, greedy and
@@ -62,7 +62,7 @@ def measure(run: Path, data: str, epochs: int, settings: dict[str, Any]) -> dict
     """Train one variant, or go on with it, and score it on the validation set."""
     texts = {key: str(value) for key, value in settings.items()}
     tat.train(data=data, run=run, preset="tiny", epochs=epochs, checkpoint_every=10**9, **texts)
-    greedy, beam = (quality.scores([run], data, "val", size) for size in (1, tat.BEAM))
+    greedy, beam = (quality.scores(run, data, "val", size) for size in (1, tat.BEAM))
     searched = {"beam": beam["search"], "bleu_beam": beam["bleu"], "chrf_beam": beam["chrf"]}
     return quality.describe(run) | quality.training(run) | greedy | searched
 

@@ -173,24 +173,6 @@ def test_the_row_of_a_model_is_that_of_evaluate(search, trained, tmp_path, capsy
     }
 
 
-def test_the_row_of_an_ensemble_is_that_of_evaluate(trained, tmp_path, capsys):
-    """Catches the row of the first model alone, and training figures that belong to one of them."""
-    other, out = tmp_path / "other", tmp_path / "rows.jsonl"
-    tat.train(data="captions", run=other, steps=3, start_from=trained, **SMALLEST)
-    common = ["--data", "captions", "--split", "val", "--beam", "2", "--alpha", "0.5"]
-    assert quality.main([str(trained), str(other), *common, "--out", str(out)]) == 0
-    row, one = json.loads(out.read_text()), quality.describe(trained)
-    assert row["model"] == f"{trained.name} + other" and row["parameters"] == 2 * one["parameters"]
-    assert "minutes" not in row and str(tmp_path) not in row["command"]
-    capsys.readouterr()
-    assert tat.main(["evaluate", "--model", str(trained), "--model", str(other), *common, "--json"]) == 0
-    assert (
-        row["chrf"]
-        == json.loads(capsys.readouterr().out)["chrf"]
-        != quality.scores([trained], "captions", "val", 2, 0.5)["chrf"]
-    )
-
-
 def test_a_model_without_a_log_gets_no_row(trained, tmp_path, capsys):
     """Catches a row without minutes, which every reader of the file would stumble over."""
     model, out = tmp_path / "model", tmp_path / "rows.jsonl"
@@ -224,13 +206,12 @@ def test_the_readme_quotes_saved_rows():
     quoted = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in results.splitlines() if line.startswith("| `")
     ]
-    last = {r.get("model"): r.get("step") for r in rows("quality")}  # older models of the same name are no longer there
+    last = {r.get("model"): r["step"] for r in rows("quality")}  # older models of the same name are no longer there
     quality = [
-        [f"`{r.get('model') or r['preset']}`", r["direction"], f"{r['parameters'] / 1e6:.1f} M"]
-        + ([f"{r['minutes']:.0f}"] if "minutes" in r else [])  # an ensemble has none of its own
+        [f"`{r.get('model') or r['preset']}`", r["direction"], f"{r['parameters'] / 1e6:.1f} M", f"{r['minutes']:.0f}"]
         + [r["split"], r["search"], *(f"{r[key]:.2f}" for key in ("bleu", "bleu_lower", "chrf") if key in r)]
         for r in rows("quality")
-        if r.get("step") == last[r.get("model")]
+        if r["step"] == last[r.get("model")]
     ]
     speed = [
         [

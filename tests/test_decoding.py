@@ -308,35 +308,3 @@ def in_a_new_thread(work: Callable[[], int]) -> int:
     """What `work` gives in a thread that has just started."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(work).result()
-
-
-# --- Ensembles ---
-
-
-@pytest.fixture
-def two_models(small_model) -> tat.Ensemble:
-    """Two models of different sizes and weights with one vocabulary."""
-    return tat.Ensemble([small_model(dropout=0.3).eval(), small_model(N=1, d_model=24, norm="pre").eval()])
-
-
-def test_an_ensemble_means_probabilities_and_keeps_its_rows_together(two_models, sentences):
-    """Catches a mean of logits or of their logarithms, a model that is left out, and a cache that is not reordered."""
-    models, tgt, rows = two_models, torch.randint(4, 11, (3, 6)), torch.tensor([2, 0])
-    src, mask = sentences.src, sentences.src_mask
-    parallel = [model(src, tgt, mask, tat.subsequent_mask(6)).softmax(-1) for model in models]
-    decoder = tat.start_decoding(models, src, mask)
-    steps = [decoder.step(tgt[:, t])[rows] for t in range(3)]
-    decoder.select(rows, rows)
-    steps += [decoder.step(tgt[rows, t]) for t in range(3, 6)]
-    assert_close(torch.stack(steps, dim=1).softmax(-1), (sum(parallel) / 2)[rows])
-
-
-def test_searches_take_an_ensemble_for_a_model(two_models, sentences):
-    """Catches dropout that stays on in a member, and a search that asks the first model alone."""
-    models, src, mask = two_models, sentences.src, sentences.src_mask
-    alone, same = models[0], tat.Ensemble([models[0], models[0]])
-    for search in (tat.greedy_decode, tat.beam_search):
-        assert torch.equal(search(same, src, mask, 8), search(alone, src, mask, 8))
-        together = search(models, src, mask, 8)
-        assert torch.equal(search(models.train(), src, mask, 8), together) and models[1].training
-        assert not torch.equal(together, search(alone, src, mask, 8))

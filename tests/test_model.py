@@ -431,6 +431,16 @@ def test_embeddings_are_scaled():
     assert_close(embeddings(ids), torch.stack([embeddings.table.weight[i] * 5.0 for i in (3, 9, 3)])[None])
 
 
+def test_every_dropout_of_a_configuration_reaches_the_model():
+    """Catches a setting that is accepted and then forgotten."""
+    rates = {"dropout": 0.1, "inner_dropout": 0.2, "word_dropout": 0.3}
+    model = tat.build_model(tat.Config(N=1, d_model=16, d_ff=24, h=4, **rates), 20)
+    layer = model.decoder.layers[0]
+    assert {sublayer.dropout.p for sublayer in layer.sublayer} == {model.src_embed.positions.dropout.p} == {0.1}
+    assert layer.feed_forward.dropout.p == layer.self_attn.dropout.p == 0.2
+    assert {side.embeddings.word_dropout for side in (model.src_embed, model.tgt_embed)} == {0.3}
+
+
 def test_word_dropout_silences_whole_symbols_while_training():
     """Catches single entries in place of symbols, vectors made larger to compensate, and word dropout in evaluation."""
     torch.manual_seed(0)

@@ -95,4 +95,4 @@ def test_the_card_quotes_saved_rows(model):
 @each_model
 def test_the_rows_are_those_of_the_files(model, multi30k):
     row = [r for r in saved(model) if r["split"] == "val" and r["search"] == "greedy"][-1]
-    assert quality.scores([model], str(multi30k), "val")["bleu"] == pytest.approx(row["bleu"], abs=0.15)
+    assert quality.scores(model, str(multi30k), "val")["bleu"] == pytest.approx(row["bleu"], abs=0.15)
