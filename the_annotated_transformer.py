@@ -2155,9 +2155,9 @@ class CachedDecoder:
     def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
         """Keep what these rows have read, in this order, and of the sources these, or all."""
         for layer in self.layers:
-            layer.past = [x[rows] for x in layer.past]
+            layer.past = [x.index_select(0, rows) for x in layer.past]
             if sources is not None:
-                layer.source = [x[sources] for x in layer.source]
+                layer.source = [x.index_select(0, sources) for x in layer.source]
                 layer.mask = None if layer.mask is None else layer.mask[sources]
 
 
