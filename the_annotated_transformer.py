@@ -210,7 +210,6 @@ class Config:
     r_drop_after: int = 0  # updates of one pass at the beginning, before R-Drop
     bpe_dropout: float = 0.0  # share of merges that are skipped at random while training; 0: none
     inner_dropout: float = 0.0  # on attention weights (6.3) and inside the feed-forward (the authors' code)
-    word_dropout: float = 0.0  # share of symbols whose embedding is zero while training, source and target
     optimizer: Literal["adam", "muon"] = "adam"  # (5.3), or Muon for the layers' matrices (Part 2)
     clip: float = 1.0  # largest norm of an update's gradient; 0: no limit
     ema: float = 0.0  # moving average of the weights; 0: none
@@ -898,27 +897,20 @@ def example_feed_forward() -> None:
 # >
 # > **How can three places share one matrix?** All three have one row of width $d_{\text{model}}$ per symbol. Reading
 # > a symbol in is looking its row up; scoring it is the dot product of the decoder's vector with that row.
-# >
-# > **Word dropout** (after Gal and Ghahramani, 2016, who drop all occurrences of a word at once) is no part of the paper and
-# > off unless asked for: while training, the embedding of a random share of the symbols, of source and target, is all zeros. The position remains, so the model
-# > sees that something stands there and has to guess it from the rest, which makes it harder to learn by heart.
 
 
 # %%
 class Embeddings(nn.Module):
-    """Learned embeddings, scaled by the root of d_model (Section 3.4), some of them zero while training (word dropout)."""
+    """Learned embeddings, scaled by the root of d_model (Section 3.4)."""
 
-    def __init__(self, d_model: int, vocab: int, word_dropout: float = 0.0):
+    def __init__(self, d_model: int, vocab: int):
         super().__init__()
         self.table = nn.Embedding(vocab, d_model)
-        self.scale, self.word_dropout = math.sqrt(d_model), word_dropout
+        self.scale = math.sqrt(d_model)
 
     def forward(self, x: Tensor) -> Tensor:
         """Ids (B, T) to vectors (B, T, d_model)."""
-        vectors = self.table(x) * self.scale
-        if self.training and self.word_dropout:
-            vectors = vectors * (torch.rand(x.shape, device=x.device) >= self.word_dropout).unsqueeze(-1)
-        return vectors
+        return self.table(x) * self.scale
 
 
 # %% [markdown]
@@ -1084,15 +1076,13 @@ def example_rotation() -> alt.Chart:
 def make_model(
     src_vocab: int, tgt_vocab: int, N: int = 6, d_model: int = 512, d_ff: int = 2048, h: int = 8, dropout: float = 0.1, *,
     norm: Literal["post", "pre"] = "post", tie: Literal["none", "target", "all"] = "none",
-    inner_dropout: float = 0.0, word_dropout: float = 0.0, d_k: int | None = None,
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal",
+    inner_dropout: float = 0.0, d_k: int | None = None, positions: Literal["sinusoidal", "learned"] = "sinusoidal",
 ) -> Transformer:  # fmt: skip
     """A Transformer with fresh weights; the default sizes are the base model's (Section 3, Table 3).
 
     Raises ValueError for sizes that do not fit together.
     """
-    check_sizes(src_vocab, tgt_vocab, N, d_model, d_ff, h, d_k)
-    check_rates(dropout=dropout, inner_dropout=inner_dropout, word_dropout=word_dropout)
+    check_sizes(src_vocab, tgt_vocab, N, d_model, d_ff, h, d_k, dropout, inner_dropout)
     check_choices(src_vocab, tgt_vocab, norm, tie, positions)
 
     def attn() -> nn.Module:
@@ -1106,7 +1096,7 @@ def make_model(
 
     def embed(vocab: int) -> nn.Module:
         places = PositionalEncoding if positions == "sinusoidal" else LearnedPositions
-        return EmbeddingsWithPositions(Embeddings(d_model, vocab, word_dropout), places(d_model, dropout))
+        return EmbeddingsWithPositions(Embeddings(d_model, vocab), places(d_model, dropout))
 
     encoder = Encoder([EncoderLayer(d_model, attn(), ffn(), dropout, norm) for _ in range(N)], final_norm())
     decoder = Decoder([DecoderLayer(d_model, attn(), attn(), ffn(), dropout, norm) for _ in range(N)], final_norm())
@@ -1120,17 +1110,13 @@ def make_model(
 
 
 # %%
-def check_sizes(src_vocab, tgt_vocab, N, d_model, d_ff, h, d_k) -> None:
+def check_sizes(src_vocab, tgt_vocab, N, d_model, d_ff, h, d_k, dropout, inner_dropout) -> None:
     """Raise ValueError for sizes that do not make a model; MultiHeadedAttention and positional_encoding check their own."""
     sizes = {"src_vocab": src_vocab, "tgt_vocab": tgt_vocab, "N": N, "d_model": d_model, "d_ff": d_ff, "h": h}
     for name, number in (sizes | ({} if d_k is None else {"d_k": d_k})).items():
         if number < 1:
             raise ValueError(f"{name} must be at least 1, but it is {number}")
-
-
-def check_rates(**rates: float) -> None:
-    """Raise ValueError for a rate of dropout that is not one."""
-    for name, number in rates.items():
+    for name, number in {"dropout": dropout, "inner_dropout": inner_dropout}.items():
         if not 0 <= number < 1:
             raise ValueError(f"{name} must be at least 0 and below 1, but it is {number}")
 
@@ -2999,7 +2985,7 @@ def build_model(config: Config, vocab: int) -> Transformer:
     return make_model(
         vocab, vocab, config.N, config.d_model, config.d_ff, config.h, config.dropout,
         norm=config.norm, tie=config.tie, inner_dropout=config.inner_dropout,
-        word_dropout=config.word_dropout, d_k=config.d_k or None, positions=config.positions,
+        d_k=config.d_k or None, positions=config.positions,
     )  # fmt: skip
 
 
@@ -3444,8 +3430,8 @@ def train(
 
     --N --d-model --d-ff --h --d-k --positions --dropout --dropout-after --norm
     --tie --bpe --tokens-per-batch --accumulate --factor --warmup --smoothing
-    --r-drop --r-drop-after --bpe-dropout --inner-dropout --word-dropout
-    --optimizer --clip --ema --seed
+    --r-drop --r-drop-after --bpe-dropout --inner-dropout --optimizer --clip
+    --ema --seed
 
     Args:
         data: multi30k, captions, hf:NAME[:CONFIG], or a folder with train.LANG and val.LANG (plain or .gz)
@@ -4448,7 +4434,6 @@ INGREDIENTS = {
     "clip = 0": "no clipping of gradients",
     "dropout = 0.0": "no dropout",
     "dropout_after = 534": "with late dropout: none in the first half",
-    "word_dropout = 0.1": "with word dropout",
     "bpe_dropout = 0.1": "with BPE-dropout",
     "r_drop = 5": "with R-Drop, half as many updates",
 }

@@ -52,7 +52,6 @@ VARIANTS = {
     "words": Variant("", {"bpe": 0}),
     "clip = 0": Variant("", {"clip": 0.0}),
     "dropout_after = 534": Variant("", {"dropout_after": 534}),
-    "word_dropout = 0.1": Variant("", {"word_dropout": 0.1}),
     "bpe_dropout = 0.1": Variant("", {"bpe_dropout": 0.1}),
     "r_drop = 5": Variant("", {"r_drop": 5.0}, epochs=2),
 }

@@ -433,25 +433,10 @@ def test_embeddings_are_scaled():
 
 def test_every_dropout_of_a_configuration_reaches_the_model():
     """Catches a setting that is accepted and then forgotten."""
-    rates = {"dropout": 0.1, "inner_dropout": 0.2, "word_dropout": 0.3}
-    model = tat.build_model(tat.Config(N=1, d_model=16, d_ff=24, h=4, **rates), 20)
+    model = tat.build_model(tat.Config(N=1, d_model=16, d_ff=24, h=4, dropout=0.1, inner_dropout=0.2), 20)
     layer = model.decoder.layers[0]
     assert {sublayer.dropout.p for sublayer in layer.sublayer} == {model.src_embed.positions.dropout.p} == {0.1}
     assert layer.feed_forward.dropout.p == layer.self_attn.dropout.p == 0.2
-    assert {side.embeddings.word_dropout for side in (model.src_embed, model.tgt_embed)} == {0.3}
-
-
-def test_word_dropout_silences_whole_symbols_while_training():
-    """Catches single entries in place of symbols, vectors made larger to compensate, and word dropout in evaluation."""
-    torch.manual_seed(0)
-    model = tat.make_model(9, 9, 1, 16, 24, 4, word_dropout=0.25)
-    ids = torch.randint(9, (50, 40))
-    for embeddings in (model.src_embed.embeddings, model.tgt_embed.embeddings):
-        vectors, plain = embeddings(ids), embeddings.table.weight[ids] * 4.0
-        silent = (vectors == 0).all(-1)
-        assert_close(vectors, plain.masked_fill(silent.unsqueeze(-1), 0))
-        assert 0.2 < silent.float().mean() < 0.3
-        assert_close(embeddings.eval()(ids), plain)
 
 
 def shared(model: tat.Transformer) -> tuple[bool, bool]:
@@ -539,7 +524,6 @@ def test_parameter_counts_of_table_3():
         ({"dropout": 1.0}, "dropout must be .* below 1, but it is 1.0"),
         ({"dropout": -0.1}, "dropout must be at least 0 .* -0.1"),
         ({"inner_dropout": 1.5}, "inner_dropout must be .* 1.5"),
-        ({"word_dropout": -0.5}, "word_dropout must be .* -0.5"),
         ({"norm": "rms"}, "norm must be post or pre, but it is rms"),
         ({"tie": "source"}, "tie must be none, target or all, but it is source"),
         ({"tie": "all", "src_vocab": 8}, "one vocabulary.* 8 and 9"),
