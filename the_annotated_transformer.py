@@ -4011,9 +4011,9 @@ def length_penalty(length: Tensor | float, alpha: float) -> Tensor | float:
 
 
 # %% [markdown]
-# > Of the extensions of one beginning, only its $K$ likeliest can be among the $K$ likeliest of all. To find them among
-# > thousands of symbols, PyTorch's `topk` would handle each symbol with its number. It is quicker to take the maximum of
-# > each block of symbols first: the $K$ largest of a row lie in the $K$ blocks with the largest maxima.
+# > Of the extensions of one beginning, only its $K$ likeliest can be among the $K$ likeliest of all. PyTorch's `topk` finds
+# > them, but slowly, because it moves each of thousands of entries about together with its place. It is quicker to take the
+# > maximum of each block of 64 entries first: the $K$ largest of a row lie in the $K$ blocks with the largest maxima.
 
 
 # %%
@@ -4359,10 +4359,10 @@ def example_time_to_quality() -> alt.Chart | None:
 # > Not every larger model was better: eight layers did worse than six.
 # >
 # > Below is a part of it in miniature: `tiny` on Multi30k, with batches of 2,000 tokens in place of 5,000. Each variant was
-# > trained for four passes through the data (1,068 updates), most of them in 13 to 16 minutes on one core
-# > (`benchmarks/variants.py`), and scored on the validation set with a beam.
-# > Of the paper's rows, those that are missing here are not measured yet. The grey band spans three runs of `tiny` itself
-# > that differ in their seed alone: a point inside it shows nothing. `tiny` has $N = 4$, $d_{\text{model}} = 128$,
+# > trained for four passes through the data (1,068 updates) on one core (`benchmarks/variants.py`), which took from 4 minutes
+# > for a single layer to 41 for twice the width, though not all on the same machine. All were scored on the validation set
+# > with a beam. The grey band spans three runs of `tiny` itself that differ in their seed alone: a point inside it shows
+# > nothing, and one that is hardly outside, hardly more. `tiny` has $N = 4$, $d_{\text{model}} = 128$,
 # > $d_{\text{ff}} = 256$, four heads of $d_k = 32$, dropout 0.25, smoothing 0.1, sinusoids and pre-norm.
 
 
@@ -4391,7 +4391,7 @@ def example_table_3() -> alt.HConcatChart | None:
         print(f"tiny itself: {name} {mean:.2f}, the mean of {len(tiny)} seeds from {low:.2f} to {high:.2f}")
         band = alt.Chart(pd.DataFrame({"low": [low], "high": [high]})).mark_rect(opacity=0.3, color="grey")
         points = alt.Chart(variants).mark_point(filled=True, size=70, opacity=1).encode(
-            alt.X(f"{name}:Q", title=name).scale(zero=False),
+            alt.X(f"{name}:Q", title=name).scale(zero=False, padding=8),
             alt.Y("variant:N", sort=None, title=None, axis=alt.Axis(labels=not panels, grid=True)),
             alt.Color("row:N", title="row of Table 3"),
             tooltip=list(table),
@@ -4401,26 +4401,27 @@ def example_table_3() -> alt.HConcatChart | None:
 
 
 # %% [markdown]
-# > What agrees with the paper: learned positions are as good as sinusoids (E), and a single head has a slightly higher
-# > perplexity than four or eight (A), too little to show in BLEU. What does not agree (C): six layers do worse than four,
-# > $d_{\text{ff}} = 512$ brings nothing, and $d_{\text{model}} = 256$, at three times the minutes, lowers the perplexity but
-# > not the errors that BLEU counts.
+# > What agrees with the paper: too many heads hurt, and a single one has a slightly higher perplexity, though that is too
+# > little to show in BLEU (A). Narrower keys hurt much (B), and so does a width of 64 (C). Smoothing raises the perplexity (D).
+# > Learned positions are as good as sinusoids (E).
 # >
-# > Nor does dropout (D): it does great harm, the more the higher its rate. The reason is the length of the runs: after
-# > four passes through the data nothing is overfitted yet, and dropout only slows the learning down; it is in long runs,
-# > like the paper's, that it helps. A table like this must be read together with its number of updates. With
-# > `--dropout-after 1000`, the first thousand updates do without dropout (*late dropout*; Liu et al., 2023).
+# > What does not agree: depth and width (C). Two layers do better than four, and six do worse; half or twice the
+# > $d_{\text{ff}}$ makes hardly any difference; and $d_{\text{model}} = 256$ lowers the perplexity but not the errors that BLEU
+# > counts. So short a training favours what learns quickly. And smoothing does not pay in BLEU (D): without it the model is as
+# > good, and with twice as much it is worse.
 # >
-# > Post-norm, which is not a row of the paper's table, was measured, too, but would squeeze the chart: with a warmup of 200
-# > updates it does not get going at this preset's rate. Part 1 shows why.
+# > Nor does dropout (D): it does great harm, the more the higher its rate. The reason is the same: after four passes through
+# > the data nothing is overfitted yet, and dropout only slows the learning down; it is in long runs, like the paper's, that
+# > it helps. A table like this must be read together with its number of updates.
 
 
 # %% [markdown]
 # ### Which ingredient brings what
 #
 # > The same for the ingredients of `tiny`: each is taken away in turn, and some are added that it does without. All runs make
-# > four passes through the data, but the one with R-Drop, whose updates cost twice as much, makes two. With whole words there
-# > are fewer updates, and the perplexity is that of a word, which cannot be compared with the others'.
+# > four passes through the data, but the one with R-Drop, whose updates cost twice as much, makes two. Whole words make fewer
+# > updates, and their perplexity is that of a word, which cannot be compared with the others. `greedy` and `BLEU` (five
+# > beams) are of the validation set.
 
 
 # %%
@@ -4442,13 +4443,24 @@ INGREDIENTS = {
 @example
 def example_ablation() -> pd.DataFrame | None:
     """What changes when one ingredient is taken away, or added; the range of three seeds tells what is chance."""
-    table, columns = variants_table().set_index("variant"), ["perplexity", "greedy", "BLEU", "minutes"]
+    table, columns = variants_table().set_index("variant"), ["perplexity", "greedy", "BLEU"]
     own = table[table["row"] == "base"][columns]
     if own.empty:
         return None
     found = table[columns].reindex([name for name in INGREDIENTS if name in table.index]).rename(index=INGREDIENTS)
     seeds = pd.DataFrame({"tiny, lowest": own.min(), "tiny, mean": own.mean(), "tiny, highest": own.max()}).T
     return pd.concat([seeds, found]).round(2)
+
+
+# %% [markdown]
+# > **What the recipe owes to its parts.** Pre-norm decides whether anything is learned at all at this rate (Part 1 shows why).
+# > Byte pairs are nearly three points ahead of whole words, of which every rare one is unknown; Muon is two ahead of Adam; and
+# > the moving average of the weights brings one and a half. Clipping and smoothing cannot be told from chance. Three separate
+# > matrices do a little better than one here, with 1.6 million weights more than the 2.1 million that `tiny` has.
+# >
+# > **What comes too early.** Whatever makes it harder to learn by heart costs points in a run of four passes: dropout,
+# > BPE-dropout (Part 3), R-Drop (Part 2). Dropout that sets in halfway (*late dropout*, `--dropout-after`; Liu et al., 2023)
+# > costs four points in place of six. How these did in longer runs is in `benchmarks/results/LOG.md`.
 
 
 # %% [markdown]
@@ -4737,18 +4749,18 @@ def example_cross_heads() -> alt.VConcatChart:
 # > | 4 | embeddings start with standard deviation $d_{\text{model}}^{-1/2}$, matrices with Glorot's uniform | the paper gives none | shown in Part 1 |
 # > | 5 | `inner_dropout` (attention weights, feed-forward) is off | Section 5.4 names neither; Section 6.3 has the first, the authors' code both | not measured here |
 # > | 6 | smoothing gives no mass to padding | it is never right | less than $\epsilon_{ls} / V$ a symbol |
-# > | 7 | gradients are clipped at norm 1 | a safeguard; the paper has none | not measured here |
-# > | 8 | a moving average of the weights in `tiny` and `small` in place of averaged checkpoints; neither in `base` and `big` | no files to keep; a model at any time | shown in Part 4 |
+# > | 7 | gradients are clipped at norm 1 | a safeguard; the paper has none | shown in Part 5 for short runs |
+# > | 8 | a moving average of the weights in `tiny` and `small` in place of averaged checkpoints; neither in `base` and `big` | no files to keep; a model at any time | shown in Parts 4 and 5 |
 # > | 9 | `warmup`, `bpe`, `tokens_per_batch` and, in `tiny`, `factor` differ from the paper's | narrow models and 29,000 pairs need a higher rate and fewer updates | not measured here |
 # > | 10 | dropout 0.25 and 0.3 in `tiny` and `small` | little data | shown in Part 5 for short runs |
 # > | 11 | a batch's size is the padded length of its longer side | it bounds memory and work | none on results |
 # > | 12 | `translate` and `evaluate` search with beam 5 and length penalty 1.8, the paper with 4 and 0.6; pictures and scores during development are greedy | chosen on the validation set; speed | shown in Part 4 |
 # > | 13 | fused attention, chunked loss, 16-bit dropout decisions, key/value cache, sentences that leave the batch when they end | speed | the same numbers; for dropout the same distribution, its rate rounded to 1/65536 |
-# > | 14 | `make_model` ties no matrices unless asked; the presets tie all three | two vocabularies may differ; code for the earlier editions | parameters, shown in Part 1 |
+# > | 14 | `make_model` ties no matrices unless asked; the presets tie all three | two vocabularies may differ; code for the earlier editions | parameters, shown in Part 1; BLEU, in Part 5 for short runs |
 # > | 15 | every update draws its dropout from `seed` and its number | a resumed run equals an uninterrupted one | none |
-# > | 16 | `r_drop` and `bpe_dropout`, off in all presets | ideas of 2021 and 2020 for little data (Parts 2 and 3) | no gain within an hour on two cores (`benchmarks/results/LOG.md`) |
-# > | 17 | `dropout_after`, off in all presets | overfitting comes late (Part 5) | learns faster at first; not yet measured to the end of a run |
-# > | 18 | `optimizer="muon"` in `tiny` and `small` | an optimiser of 2024 (Part 2) | learns much faster at first; after half an hour little of that is left (`benchmarks/results/LOG.md`) |
+# > | 16 | `r_drop` and `bpe_dropout`, off in all presets | ideas of 2021 and 2020 for little data (Parts 2 and 3) | no gain within an hour on two cores, shown in Part 5 for short runs (`benchmarks/results/LOG.md`) |
+# > | 17 | `dropout_after`, off in all presets | overfitting comes late (Part 5) | learns faster at first, shown in Part 5; not yet measured to the end of a run |
+# > | 18 | `optimizer="muon"` in `tiny` and `small` | an optimiser of 2024 (Part 2) | learns much faster at first, shown in Part 5; after half an hour little of that is left (`benchmarks/results/LOG.md`) |
 
 # %% [markdown]
 # ## The command line
