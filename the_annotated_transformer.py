@@ -4231,9 +4231,9 @@ def average(run: Path, *, out: Path, last: int = 5) -> None:
 
 # %% [markdown]
 # > Both ideas tried on the model trained above: BLEU on the first 300 validation sentences, by weights and search. On so few
-# > sentences, differences below one point mean little; the beam's gain is the clearest. A run of three minutes has hardly
-# > any checkpoints, and its weights still improve fast; an average lags behind them, and can do harm. The paper averages,
-# > too, and does not say what it gained.
+# > sentences, differences below one point mean little; the beam's gain is the clearest. In a longer run an average may
+# > gain, too. A run of three minutes has hardly any checkpoints, and its weights still improve fast; an average then lags
+# > behind them, and can do harm. The paper averages, too, and does not say what it gained.
 
 
 # %%
@@ -4270,7 +4270,7 @@ def example_search_and_average() -> pd.DataFrame:
 # >
 # > **Exercises.** 1. Why must the beams of a sentence be reordered in the key/value cache at every step, but not in the
 # > keys of the source? 2. Which $\alpha$ is best for a model of your own, and how long are its translations then? 3.
-# > Average the first five checkpoints of a run in place of the last. What happens, and why?
+# > Average five early checkpoints of a run in place of the last (a run keeps its last ten). What happens, and why?
 
 # %% [markdown]
 # # Part 5: Results (Section 6)
@@ -4304,8 +4304,9 @@ def example_search_and_average() -> pd.DataFrame:
 # > count, whose model of 2.6 million parameters reached 41.02 on test_2016_flickr from English to German, more than ours
 # > so far.
 # >
-# > Rows of one direction with the same optimiser and more minutes are the same run, later; what an older recipe was not
-# > scored by is left empty.
+# > Rows of one direction with the same optimiser and more minutes are the same run, later, part of it beside other work; what
+# > an older recipe was not scored by is left empty. From English to German the beam gains on the validation set and nothing on
+# > the test set: a penalty that is right for the one makes translations of the other too long.
 
 
 # %%
@@ -4401,18 +4402,18 @@ def example_table_3() -> alt.HConcatChart | None:
 
 
 # %% [markdown]
-# > What agrees with the paper: too many heads hurt, and a single one has a slightly higher perplexity, though that is too
-# > little to show in BLEU (A). Narrower keys hurt much (B), and so does a width of 64 (C). Smoothing raises the perplexity (D).
-# > Learned positions are as good as sinusoids (E).
+# > What agrees with the paper: keys of width 8 hurt (B), so does a model of width 64 (C), smoothing raises the perplexity (D),
+# > and learned positions are as good as sinusoids (E). The number of heads (A) makes hardly any difference: one head has a
+# > slightly higher perplexity; sixteen lose a point with a beam, but nothing greedily.
 # >
-# > What does not agree: depth and width (C). Two layers do better than four, and six do worse; half or twice the
-# > $d_{\text{ff}}$ makes hardly any difference; and $d_{\text{model}} = 256$ lowers the perplexity but not the errors that BLEU
-# > counts. So short a training favours what learns quickly. And smoothing does not pay in BLEU (D): without it the model is as
-# > good, and with twice as much it is worse.
+# > What does not agree: depth and width (C). Two layers do better than four; one and six do worse; half or twice the
+# > $d_{\text{ff}}$ makes hardly any difference; and $d_{\text{model}} = 256$ has a lower perplexity but a lower BLEU, too. So
+# > small differences in BLEU depend on the search as well: the length penalty suits a `tiny` that was trained for longer, and
+# > some variants write longer translations than others. Nor does smoothing pay here (D).
 # >
-# > Nor does dropout (D): it does great harm, the more the higher its rate. The reason is the same: after four passes through
-# > the data nothing is overfitted yet, and dropout only slows the learning down; it is in long runs, like the paper's, that
-# > it helps. A table like this must be read together with its number of updates.
+# > Dropout (D) does great harm, the more the higher its rate. The reason is the length of the runs: after four passes through
+# > the data nothing is overfitted yet, and dropout only slows the learning down. The paper measured its benefit in long runs;
+# > a long one without it was not made here. A table like this must be read together with its number of updates.
 
 
 # %% [markdown]
@@ -4453,14 +4454,16 @@ def example_ablation() -> pd.DataFrame | None:
 
 
 # %% [markdown]
-# > **What the recipe owes to its parts.** Pre-norm decides whether anything is learned at all at this rate (Part 1 shows why).
-# > Byte pairs are nearly three points ahead of whole words, of which every rare one is unknown; Muon is two ahead of Adam; and
-# > the moving average of the weights brings one and a half. Clipping and smoothing cannot be told from chance. Three separate
-# > matrices do a little better than one here, with 1.6 million weights more than the 2.1 million that `tiny` has.
+# > **What the recipe owes to its parts.** Post-norm hardly gets going at this rate. Byte pairs are about three points ahead of whole
+# > words, of which every rare one is unknown and which make an eighth fewer updates. Muon is one and a half to two ahead of
+# > Adam, a lead that long runs lose (`benchmarks/results/LOG.md`), and the moving average brings about one. Clipping and
+# > smoothing cannot be told from chance. Three separate matrices do better than one here, with 1.6 million weights more than
+# > the 2.1 million that `tiny` has.
 # >
-# > **What comes too early.** Whatever makes it harder to learn by heart costs points in a run of four passes: dropout,
-# > BPE-dropout (Part 3), R-Drop (Part 2). Dropout that sets in halfway (*late dropout*, `--dropout-after`; Liu et al., 2023)
-# > costs four points in place of six. How these did in longer runs is in `benchmarks/results/LOG.md`.
+# > **What comes too early.** In a run of four passes, `tiny` would do better without what is meant against overfitting:
+# > without dropout it gains six points, with dropout only in the second half (*late dropout*, `--dropout-after`; Liu et al.,
+# > 2023) two; BPE-dropout (Part 3) takes seven. R-Drop (Part 2) had half the updates, so its figure says little. How these
+# > did in longer runs is in the same file.
 
 
 # %% [markdown]
@@ -4593,8 +4596,8 @@ def example_decoding_speed() -> pd.DataFrame | None:
 # >
 # > **Exercises.** 1. Of how many P100-days did the big model's training consist, and for how many days would it keep your
 # > own processor busy, if it did nothing but large matrix products? 2. Train the variants `seed 0`, `h = 1` and
-# > `dropout = 0.4` of Table 3 for four times as long (`--only`, `--epochs 16`, and an `--out` of your own; about an hour
-# > each). Do they keep their places? 3. Score a model's translations against the references with all commas
+# > `dropout = 0.4` of Table 3 for four times as long (`benchmarks/variants.py --only "seed 0,h = 1,dropout = 0.4"`,
+# > `--epochs 16`, and an `--out` of your own; about an hour each). Do they keep their places? 3. Score a model's translations against the references with all commas
 # > removed from both. By how much does BLEU change, and is the model better now?
 
 # %% [markdown]
