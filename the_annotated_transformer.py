@@ -4407,9 +4407,11 @@ def example_table_3() -> alt.HConcatChart | None:
 # > slightly higher perplexity; sixteen lose a point with a beam, but nothing greedily.
 # >
 # > What does not agree: depth and width (C). Two layers do better than four; one and six do worse; half or twice the
-# > $d_{\text{ff}}$ makes hardly any difference; and $d_{\text{model}} = 256$ has a lower perplexity but a lower BLEU, too. So
-# > small differences in BLEU depend on the search as well: the length penalty suits a `tiny` that was trained for longer, and
-# > some variants write longer translations than others. Nor does smoothing pay here (D).
+# > $d_{\text{ff}}$ makes hardly any difference; and $d_{\text{model}} = 256$ has a lower perplexity but a lower BLEU, too. Nor
+# > does smoothing pay here (D).
+# >
+# > Not every point of BLEU is the model's. The length penalty was chosen for a `tiny` that was trained for longer, and some
+# > variants write longer translations than others: six layers and $d_{\text{model}} = 256$ gain next to nothing by the beam.
 # >
 # > Dropout (D) does great harm, the more the higher its rate. The reason is the length of the runs: after four passes through
 # > the data nothing is overfitted yet, and dropout only slows the learning down. The paper measured its benefit in long runs;
@@ -4454,16 +4456,16 @@ def example_ablation() -> pd.DataFrame | None:
 
 
 # %% [markdown]
-# > **What the recipe owes to its parts.** Post-norm hardly gets going at this rate. Byte pairs are about three points ahead of whole
-# > words, of which every rare one is unknown and which make an eighth fewer updates. Muon is one and a half to two ahead of
-# > Adam, a lead that long runs lose (`benchmarks/results/LOG.md`), and the moving average brings about one. Clipping and
-# > smoothing cannot be told from chance. Three separate matrices do better than one here, with 1.6 million weights more than
-# > the 2.1 million that `tiny` has.
+# > **What the recipe owes to its parts.** Post-norm hardly gets going at this rate. Byte pairs are about three points ahead of
+# > whole words, of which every rare one is unknown and which make an eighth fewer updates. Muon is one and a half to two ahead
+# > of Adam, a lead that longer runs mostly lose (`benchmarks/results/LOG.md`), and the moving average brings about one. What
+# > clipping and smoothing bring cannot be told from chance. Three separate matrices do better than one here, with 1.6 million
+# > weights more than the 2.1 million that `tiny` has.
 # >
 # > **What comes too early.** In a run of four passes, `tiny` would do better without what is meant against overfitting:
 # > without dropout it gains six points, with dropout only in the second half (*late dropout*, `--dropout-after`; Liu et al.,
-# > 2023) two; BPE-dropout (Part 3) takes seven. R-Drop (Part 2) had half the updates, so its figure says little. How these
-# > did in longer runs is in the same file.
+# > 2023) two; BPE-dropout (Part 3) takes seven. R-Drop (Part 2) had half the updates, so its figure says little. The
+# > same file has how these did in longer runs.
 
 
 # %% [markdown]
@@ -4527,8 +4529,8 @@ def example_gains() -> alt.Chart | None:
 # > and *batches of like lengths*, save steps of sentences that have nothing more to say. What *a batch for each thread*
 # > adds depends on the machine: with two threads, little.
 # >
-# > How near is this to what the machine can do? The first row of the next table is the rate at which a training step does
-# > its matrix products, as a part of the rate of one large multiplication in the same run; the rows below are the shares
+# > How near is this to what the machine can do? The first row of the next table is the operations of a training step's matrix
+# > products by its whole time, as a part of the rate of one large multiplication in the same run; the rows below are the shares
 # > of the step's time by kind of work.
 
 
@@ -4571,7 +4573,8 @@ def example_training_speed() -> alt.Chart | None:
 # %% [markdown]
 # > And decoding, in sentences per second: `split` is test_2016_flickr, greedy, each sentence to its own end (2022's loop
 # > takes one at a time, and only the first eight); `beam` is the same with beams of five; `steps`, greedy, is exactly
-# > fifteen steps for random sentences. `this` is this edition; an empty cell was not measured. CTranslate2 is a library in
+# > fifteen steps for random sentences. `this` is this edition; an empty cell was not measured. (`tiny` is the model that comes
+# > with this document, `small` one of 150 updates; both ran on two cores of an Intel Xeon, training above on an AMD EPYC.) CTranslate2 is a library in
 # > C++ for this purpose alone, and it remains faster: a step of `tiny` is a chain of about a hundred small operations, and
 # > PyTorch starts each of them by itself; in a step of `small` the decoder's weights, 17 MB, come anew from the cache that
 # > the cores share. To serve a model, take it there with the command
@@ -4597,8 +4600,8 @@ def example_decoding_speed() -> pd.DataFrame | None:
 # > **Exercises.** 1. Of how many P100-days did the big model's training consist, and for how many days would it keep your
 # > own processor busy, if it did nothing but large matrix products? 2. Train the variants `seed 0`, `h = 1` and
 # > `dropout = 0.4` of Table 3 for four times as long (`benchmarks/variants.py --only "seed 0,h = 1,dropout = 0.4"`,
-# > `--epochs 16`, and an `--out` of your own; about an hour each). Do they keep their places? 3. Score a model's translations against the references with all commas
-# > removed from both. By how much does BLEU change, and is the model better now?
+# > `--epochs 16`, and an `--out` of your own; up to an hour each). Do they keep their places? 3. Score a model's
+# > translations against the references with all commas removed from both. By how much does BLEU change, and is the model better now?
 
 # %% [markdown]
 # # Part 6: Looking inside
