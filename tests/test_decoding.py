@@ -40,6 +40,10 @@ class Scripted(tat.Generator):
             self.script = self.script[symbols != self.end]
         return nn.functional.one_hot(symbols, 11).double()
 
+    def padded(self) -> Callable[[Tensor], Tensor]:
+        """The same: there is no matrix to be padded."""
+        return self.logits
+
 
 @pytest.fixture
 def varied() -> tuple[tat.Transformer, tat.Batch]:
@@ -143,7 +147,9 @@ def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, chan
     parallel = model(batch.src, tgt, batch.src_mask, tat.subsequent_mask(300))
     decoder = tat.CachedDecoder(model, batch.src, batch.src_mask)
     steps = [decoder.step(tgt[:, t]) for t in range(300)]
-    assert_close(torch.stack(steps, dim=1), parallel)
+    found = torch.stack(steps, dim=1)
+    assert_close(found[..., : parallel.size(-1)], parallel)
+    assert found.size(-1) == 64 and (found[..., parallel.size(-1) :] == -torch.inf).all()
 
 
 def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):
@@ -156,7 +162,22 @@ def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):
     decoder.select(rows, rows)
     steps = torch.stack([decoder.step(tgt[rows, t]) for t in range(3, 6)], dim=1)
     parallel = model(batch.src, tgt, batch.src_mask, tat.subsequent_mask(6))
-    assert_close(steps, parallel[rows, 3:])
+    assert_close(steps[..., : parallel.size(-1)], parallel[rows, 3:])
+
+
+def test_sources_may_have_different_numbers_of_rows(small_model, sentences):
+    """Catches a row that reads the source of its neighbour, or the past of one that is gone."""
+    model, batch, owners = small_model(), sentences, torch.tensor([0, 0, 2])
+    live = torch.tensor([[True, False, True], [False, False, False], [False, True, False]])
+    tgt = torch.randint(4, 11, (3, 6))
+    decoder = tat.CachedDecoder(model, batch.src, batch.src_mask)
+    for t in range(3):
+        decoder.step(tgt[:, t])
+    decoder.select(owners)
+    tgt = torch.cat((tgt[owners, :3], torch.randint(4, 11, (3, 3))), dim=1)
+    steps = torch.stack([decoder.step(tgt[:, t], live) for t in range(3, 6)], dim=1)
+    parallel = model(batch.src[owners], tgt, batch.src_mask[owners], tat.subsequent_mask(6))
+    assert_close(steps[..., : parallel.size(-1)], parallel[:, 3:])
 
 
 def test_cache_projects_nothing_twice(small_model, sentences):
@@ -293,9 +314,19 @@ def test_beam_search_stops_when_nothing_can_win(small_model, sentences):
     """Catches a search that always goes on to its limit."""
     model, steps = small_model(), []
     sure = torch.full((1, 11), -30.0).index_fill_(1, torch.tensor([tat.EOS]), 30.0).double()
-    model.generator.logits = lambda x: steps.append(1) or sure.expand(len(x), -1)
+    model.generator.padded = lambda: lambda x: steps.append(1) or sure.expand(len(x), -1)
     found = tat.beam_search(model, sentences.src, sentences.src_mask, max_len=40, beam=3)
     assert found.tolist() == [[tat.BOS, tat.EOS]] * 3 and len(steps) == 1
+
+
+def test_a_finished_place_costs_nothing(small_model, sentences):
+    """Catches rows of the decoder for places of the beam that hold no beginning."""
+    model, rows = small_model(), []
+    half = torch.full((1, 11), -30.0).double().index_fill_(1, torch.tensor([tat.EOS, 5]), 0.0)
+    half[0, 5] = 0.1
+    model.generator.padded = lambda: lambda x: rows.append(len(x)) or half.expand(len(x), -1)
+    tat.beam_search(model, sentences.src, sentences.src_mask, max_len=40, beam=4, alpha=2.0)
+    assert rows[:4] == [3, 9, 6, 3]  # of each sentence one beginning; then four, of which one ends; and so on
 
 
 def test_beam_search_refuses_impossible_settings(small_model, sentences):
