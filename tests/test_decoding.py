@@ -271,7 +271,7 @@ def beam_by_hand(model: tat.Transformer, src: list[int], max_len: int, beam: int
     return max(finished)[1]
 
 
-@pytest.mark.parametrize(("beam", "alpha"), [(1, 0.6), (2, 0.0), (3, 0.6), (5, 1.5)])
+@pytest.mark.parametrize(("beam", "alpha"), [(1, 0.6), (2, 0.0), (3, 0.6), (3, 2.5), (5, 1.5)])
 def test_batched_beam_equals_one_by_one(varied, beam, alpha):
     """Catches beams that take each other's past or source, a wrong penalty, and a search that stops too soon.
 
@@ -330,8 +330,8 @@ def test_a_finished_place_costs_nothing(small_model, sentences):
 
 
 def test_beam_search_refuses_impossible_settings(small_model, sentences):
-    for beam, alpha in ((0, 0.6), (-1, 0.6), (4, -0.1), (4, float("nan")), (4, float("inf"))):
-        with pytest.raises(ValueError, match="beam must be at least 1 and alpha at least 0"):
+    for beam, alpha in ((0, 0.6), (-1, 0.6), (4, -0.1), (4, 10.1), (4, float("nan")), (4, float("inf"))):
+        with pytest.raises(ValueError, match="beam must be at least 1 and alpha from 0 to 10"):
             tat.beam_search(small_model(), sentences.src, sentences.src_mask, 5, beam, alpha)
 
 
