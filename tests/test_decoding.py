@@ -319,6 +319,26 @@ def test_beam_search_stops_when_nothing_can_win(small_model, sentences):
     assert found.tolist() == [[tat.BOS, tat.EOS]] * 3 and len(steps) == 1
 
 
+def test_beam_search_where_numbers_are_halves(small_model, sentences):
+    """Catches scores that are kept in PyTorch's default precision."""
+    before, model = torch.get_default_dtype(), small_model().bfloat16()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        found = tat.beam_search(model, sentences.src, sentences.src_mask, max_len=12, beam=3)
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(found, tat.beam_search(model, sentences.src, sentences.src_mask, max_len=12, beam=3))
+
+
+def test_padded_scores_are_the_scores():
+    """Catches a bias that is left out."""
+    generator = tat.Generator(16, 70)
+    generator.proj = nn.Linear(16, 70)
+    x = torch.randn(5, 16)
+    assert_close(generator.padded()(x)[:, :70], generator.logits(x))
+    assert generator.padded()(x).shape == (5, 128) and (generator.padded()(x)[:, 70:] == -torch.inf).all()
+
+
 def test_a_finished_place_costs_nothing(small_model, sentences):
     """Catches rows of the decoder for places of the beam that hold no beginning."""
     model, rows = small_model(), []
