@@ -4325,12 +4325,12 @@ def example_search_and_average() -> pd.DataFrame:
 # > way. That of others on Multi30k can, where it was counted in the same way: `bleu` is cased, with the tokenisation 13a
 # > of sacreBLEU; `lower` the same without case; `Moses` lower-cased with the Moses tokeniser, as Zhiyong Wu et al. (2021)
 # > count, whose model of 2.6 million parameters reached 41.02 on test_2016_flickr from English to German. Ours is as good
-# > when it translates greedily, and a little worse with the beam and the penalty that are best on the validation set:
-# > there its translations are too short, on the test set too long.
+# > when it translates greedily, and a little worse with the beam and the penalty of this document: with these its
+# > translations are too short on the validation set, and too long on the test set.
 # >
-# > Rows of one direction with the same optimiser and more minutes are the same run, later, part of it beside other work; what
-# > an older recipe was not scored by is left empty. The last rows went on from there with pairs of models besides (see
-# > *More pairs from the same pairs* below), and their minutes come on top.
+# > Among the rows of people's pairs, those of one direction with the same optimiser and more minutes are the same run, later,
+# > part of it beside other work; what was not measured is left empty. The last rows went on from there with models' pairs
+# > besides (see *More pairs from the same pairs* below), and their minutes come on top.
 
 
 # %%
@@ -4513,7 +4513,7 @@ def example_ablation() -> pd.DataFrame | None:
 # > With the pairs as they are, that is three times as many (*data diversification*; Nguyen et al., 2020), and still nothing
 # > has been read but the 29,000. Both models in `models/` went on with these for one or two hours, from where the pairs alone
 # > had brought them, with less dropout and the learning rate raised again. Their cards have the commands. The table has
-# > their BLEU before and after.
+# > their BLEU before and after; the updates of the last two rows come on top of those of the first.
 
 
 # %%
