@@ -4501,7 +4501,7 @@ def example_ablation() -> pd.DataFrame | None:
 # %% [markdown]
 # ### More pairs from the same pairs
 #
-# > Nothing in these two tables cures what ends a long run: with 29,000 pairs, overfitting. What did help were more of
+# > Nothing in these two tables cures what ends a long run: with 29,000 pairs, overfitting. What did help was more of
 # > them. A caption has many right translations, of which the data shows one, and two models that were trained on the pairs,
 # > one for each direction, can write down others:
 # >
