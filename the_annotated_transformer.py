@@ -4038,8 +4038,9 @@ def length_penalty(length: Tensor | float, alpha: float) -> Tensor | float:
 def largest(x: Tensor, k: int, block: int = 64) -> tuple[Tensor, Tensor]:
     """The k largest entries of each row of x (R, V), and where they stand: as x.topk(k) does, sooner for long rows.
 
-    Of equal entries it may choose others.
+    Of equal entries it may choose others. Shorter rows have all their entries taken.
     """
+    k = min(k, x.size(1))
     whole = x.size(1) // block * block  # what is left over makes a block of its own
     if whole < 2 * k * block:
         return x.topk(k)
@@ -4076,8 +4077,7 @@ def beam_search(
         log_p = torch.where(places > 0, neg, 0.0).float().repeat(len(src), 1)  # (B, beam); at first one beginning each
         live, ys = log_p > neg, torch.full((len(src), 1), BOS, device=device)  # each has a row of symbols, (rows, t)
         for t in range(1, max_len):
-            step = decoder.step(ys[:, -1], live).float().log_softmax(-1)  # (rows, V as padded)
-            step, symbols = largest(step, min(beam, step.size(1)))  # (rows, k)
+            step, symbols = largest(decoder.step(ys[:, -1], live).float().log_softmax(-1), beam)  # (rows, at most beam)
             scores = log_p.new_full((*live.shape, step.size(1)), neg)
             scores[live] = log_p[live].unsqueeze(1) + step
             log_p, found = scores.flatten(1).topk(beam)  # (B, beam), best first
@@ -4090,15 +4090,12 @@ def beam_search(
             for i in (score > best[going]).nonzero().flatten().tolist():
                 best[going[i]], results[going[i]] = score[i], ys[i, place[i]].tolist()
             log_p, open_places = log_p.masked_fill(ended | ~alive, neg), open_places - ended.sum(1, keepdim=True)
-            hope = log_p.amax(1) / length_penalty(limit[going] - 1, alpha)  # no continuation can score more
-            rows = (hope > best[going]).nonzero().flatten()
-            if len(rows) == 0:
+            rows = (log_p.amax(1) / length_penalty(limit[going] - 1, alpha) > best[going]).nonzero().flatten()
+            if len(rows) == 0:  # no continuation can score more
                 break
-            sources = rows if len(rows) < len(going) else None
             log_p, going, open_places, ys, parents = (x[rows] for x in (log_p, going, open_places, ys, parents))
-            live = log_p > neg
-            ys = ys[live]
-            decoder.select(parents[live], sources)
+            decoder.select(parents[log_p > neg], rows if len(rows) < len(live) else None)
+            live, ys = log_p > neg, ys[log_p > neg]
     return pad_rows(results).to(device)
 
 
