@@ -4102,9 +4102,10 @@ def beam_search(
 # %% [markdown]
 # > **Which penalty?** The paper's is 0.6. With it, the translations of our small model come out too short, for which BLEU
 # > punishes them: it ends too early, and a wide beam finds these early ends. The cell below shows by how much, on the
-# > validation set, German to English (its rows are in `benchmarks/results/search.jsonl`). The commands use five beams and
-# > the penalty that is best for them there, unless `--beam` and `--alpha` say otherwise; another model or direction may
-# > need another one. Ten beams are twice the work and gain next to nothing.
+# > validation set, German to English (its rows are in `benchmarks/results/search.jsonl`; they are of the model in `models/`
+# > before it went on with more pairs, see Part 5). The commands use five beams and the penalty that is best for them there,
+# > unless `--beam` and `--alpha` say otherwise; another model or direction may need another one. Ten beams are twice the
+# > work and gain next to nothing.
 
 
 # %%
@@ -4531,7 +4532,7 @@ def example_more_pairs() -> pd.DataFrame | None:
 # > Look at the loss as well: from German to English it is no lower than before, yet the translations are better. The loss
 # > asks how likely people's wordings are, and of what these models learned to write, a third is models' wordings. Where
 # > targets come from models, only translations tell which model is better. (More updates with the pairs alone had
-# > stopped improving the translations from German to English; see `LOG.md`.)
+# > stopped improving the translations from German to English; see `benchmarks/results/LOG.md`.)
 
 
 # %% [markdown]
