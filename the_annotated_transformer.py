@@ -4770,9 +4770,8 @@ def example_maps() -> alt.VConcatChart:
 
 
 # %% [markdown]
-# > Every head of the cross-attention, layer by layer. Look for the diagonal, for heads that always look at the full
-# > stop or at `</s>` (a way of attending to nothing in particular), and for the words whose order differs in the two
-# > languages.
+# > Every head of the cross-attention, layer by layer. Look for the diagonal, for rows that look at the full stop and at
+# > `</s>` (a way of attending to nothing in particular), and for the words whose order differs in the two languages.
 
 
 # %%
