@@ -351,8 +351,9 @@ class Transformer(nn.Module):
 #
 # > Which form where? Training needs *logits*: the loss applies its own, numerically safe log-softmax. Search adds up
 # > *log-probabilities*. Plain probabilities are for people. (For search, which asks again and again, `padded` first
-# > rounds the number of symbols up to a multiple of 64, so that each row of scores fills whole vectors of the processor.
-# > The same product then takes a seventh to a quarter less time. The additional symbols have probability 0.)
+# > rounds the number of symbols up to a multiple of 64, so that each row of scores fills whole vectors of the processor,
+# > and transposes the matrix once and for all. The same product then takes a fifth to a third less time. The additional
+# > symbols have probability 0.)
 
 
 # %%
@@ -368,14 +369,14 @@ class Generator(nn.Module):
         return self.proj(x)
 
     def padded(self) -> Callable[[Tensor], Tensor]:
-        """`logits` for many calls with the same weights: (..., V rounded up to a multiple of 64), -inf beyond V.
+        """`logits` of rows (R, d_model) for many calls: (R, V rounded up to a multiple of 64), -inf beyond V.
 
         A generator with other `logits` needs another `padded`, too.
         """
-        extra, weight, bias = -len(self.proj.weight) % 64, self.proj.weight, self.proj.bias
-        bias = weight.new_zeros(len(weight)) if bias is None else bias
-        weight, bias = F.pad(weight, (0, 0, 0, extra)), F.pad(bias, (0, extra), value=-torch.inf)
-        return lambda x: F.linear(x, weight, bias)
+        extra, weight, bias = -len(self.proj.weight) % 64, self.proj.weight.t(), self.proj.bias
+        bias = weight.new_zeros(weight.size(1)) if bias is None else bias
+        weight, bias = F.pad(weight, (0, extra)).contiguous(), F.pad(bias, (0, extra), value=-torch.inf)
+        return lambda x: torch.addmm(bias, x, weight)
 
     def forward(self, x: Tensor) -> Tensor:
         """Log-probabilities (..., V)."""
@@ -3096,12 +3097,15 @@ def moments(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
 
 
 # %% [markdown]
-# > A checkpoint is written in three files: the weights alone, of which the last ten stay, to be averaged; the state; and the
-# > model as it is to be used.
+# > A checkpoint is written in three files: the weights alone, of which the last twenty stay, to be averaged; the state; and
+# > the model as it is to be used.
 
 
 # %%
-def save_checkpoint(run: Path, trainer: Trainer, progress: Progress, keep: int = 10) -> None:
+KEPT = 20  # checkpoints of a run, as many as the paper averaged
+
+
+def save_checkpoint(run: Path, trainer: Trainer, progress: Progress) -> None:
     """Write the weights at this update, the state from which to continue, and the model as of now."""
     tensors = {f"model.{name}": p for name, p in weights_of(trainer.model).items()}
     for name, state in moments(trainer).items():
@@ -3111,7 +3115,7 @@ def save_checkpoint(run: Path, trainer: Trainer, progress: Progress, keep: int =
     folder = run / "checkpoints"
     folder.mkdir(exist_ok=True)
     write_tensors(folder / f"{progress.step:06d}.safetensors", weights_of(trainer.model), step=progress.step)
-    for old in sorted(folder.glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))[:-keep]:
+    for old in sorted(folder.glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))[:-KEPT]:
         old.unlink()
     write_tensors(folder / "state.safetensors", tensors, progress=asdict(progress))
     write_tensors(run / "model.safetensors", weights_of(trainer.averaged), step=progress.step)
@@ -4100,10 +4104,10 @@ def beam_search(
 
 
 # %% [markdown]
-# > **Which penalty?** The paper's is 0.6. With it, the translations of our small model come out too short, for which BLEU
+# > **Which penalty?** The paper's is 0.6. With it, the translations of so small a model come out too short, for which BLEU
 # > punishes them: it ends too early, and a wide beam finds these early ends. The cell below shows by how much, on the
 # > validation set, German to English (its rows are in `benchmarks/results/search.jsonl`; they are of the model in `models/`
-# > before it went on with more pairs, see Part 5). The commands use five beams and the penalty that is best for them there,
+# > before it went on with more pairs, see Part 5). The commands use five beams and the best penalty of those tried there,
 # > unless `--beam` and `--alpha` say otherwise; another model or direction may need another one. Ten beams are twice the
 # > work and gain next to nothing.
 
@@ -4131,8 +4135,9 @@ def example_length_penalty() -> alt.Chart | None:
     """BLEU of a trained model on the validation set, by beam and length penalty."""
     rows = []
     for row in saved_rows("search"):
-        search, alpha = row["search"].split(", alpha ")
-        rows.append({"alpha": float(alpha), "BLEU": row["bleu"], "search": search})
+        search, _, alpha = row["search"].partition(", alpha ")
+        if alpha:
+            rows.append({"alpha": float(alpha), "BLEU": row["bleu"], "search": search})
         if search == f"beam {BEAM}":
             print(f"{row['search']}: BLEU {row['bleu']:.2f}, length {row['length']:.1%}")
     return curves(rows, "alpha", "BLEU", "search") if rows else None
@@ -4187,8 +4192,8 @@ def example_beam() -> pd.DataFrame:
 # > it translates. It works because the checkpoints come from one run. Two runs from different random weights number their
 # > hidden units and heads differently, and the mean of their weights is of no use.
 # >
-# > `average` does it afterwards, from the files of a run. The moving average that `Trainer` keeps (`ema`) does the same
-# > while training, and a run's `model.safetensors` holds it.
+# > `average` does it afterwards, from the files of a run. The moving average that `Trainer` keeps (`ema`) does much the same
+# > while training, and a run's `model.safetensors` then holds it. `base` and `big` have none, as in the paper: average theirs.
 
 
 # %%
@@ -4243,7 +4248,8 @@ def average(run: Path, *, out: Path, last: int = 5) -> None:
     read_json(run / "config.json")
     paths = sorted((run / "checkpoints").glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))
     if len(paths) < last:
-        raise ValueError(f"--last is {last}, but {run} has only {len(paths)} of its checkpoints (--checkpoint-every)")
+        found = f"{run} has only {len(paths)} of its checkpoints"
+        raise ValueError(f"--last is {last}, but {found} (--checkpoint-every; the last {KEPT} are kept)")
     translator, weights = load_translator(run), average_weights(paths[-last:])
     load_weights(translator.model, weights, run / "checkpoints")
     write_model(out, run, weights)
@@ -4291,7 +4297,7 @@ def example_search_and_average() -> pd.DataFrame:
 # >
 # > **Exercises.** 1. Why must the beams of a sentence be reordered in the key/value cache at every step, but not in the
 # > keys of the source? 2. Which $\alpha$ is best for a model of your own, and how long are its translations then? 3.
-# > Average five early checkpoints of a run in place of the last (a run keeps its last ten). What happens, and why?
+# > Average the five last checkpoints of a run of two minutes, and of one of an hour. What happens, and why?
 
 # %% [markdown]
 # # Part 5: Results (Section 6)
@@ -4305,9 +4311,8 @@ def example_search_and_average() -> pd.DataFrame:
 #
 # On WMT 2014's newstest2014 the big model reached 28.4 BLEU from English to German, more than two points above everything
 # before it, ensembles included, after 3.5 days on eight P100 GPUs; even the base model surpassed them all. From English to
-# French the big model, with dropout 0.1 in place of 0.3, reached 41.8 in the paper's table (its text says 41.0). Base models
-# are the average of the last 5 checkpoints, which were written every 10 minutes, big ones of the last 20. The cost is the
-# time of training times the number of GPUs times what each can sustain, 9.5 TFLOP/s for a P100:
+# French the big model, with dropout 0.1 in place of 0.3, reached 41.8 in the paper's table (its text says 41.0). The cost is
+# the time of training times the number of GPUs times what each can sustain, 9.5 TFLOP/s for a P100:
 #
 # | model | EN-DE | EN-FR | operations, EN-DE | EN-FR |
 # |---|---|---|---|---|
@@ -4326,9 +4331,10 @@ def example_search_and_average() -> pd.DataFrame:
 # > when it translates greedily, and a little worse with the beam and the penalty of this document: with these its
 # > translations are too short on the validation set, and too long on the test set.
 # >
-# > Among the rows of people's pairs, those of one direction with the same optimiser and more minutes are the same run, later,
-# > part of it beside other work; what was not measured is left empty. The last rows went on from there with models' pairs
-# > besides (see *More pairs from the same pairs* below), and their minutes come on top.
+# > Among the rows of people's pairs, those of one direction with the same optimiser and more minutes are the same run,
+# > later. Beyond half an hour it went on twice: beside other work for this table, and alone, with more updates in the same
+# > minutes, for the chart of the next section. What was not measured is left empty. The last rows went on from there with
+# > models' pairs besides (see *More pairs from the same pairs* below), and their minutes come on top.
 
 
 # %%
@@ -4431,19 +4437,21 @@ def example_table_3() -> alt.HConcatChart | None:
 
 # %% [markdown]
 # > What agrees with the paper: keys of width 8 hurt (B), so does a model of width 64 (C), smoothing raises the perplexity (D),
-# > and learned positions are as good as sinusoids (E). The number of heads (A) makes hardly any difference: one head has a
-# > slightly higher perplexity; sixteen lose a point with a beam, but nothing greedily.
+# > and learned positions are as good as sinusoids (E).
 # >
-# > What does not agree: depth and width (C). Two layers do better than four; one and six do worse; half or twice the
+# > What does not agree: the number of heads (A) makes hardly any difference, where the paper lost almost a point with a
+# > single one; here one head has a slightly higher perplexity, and sixteen lose a point with a beam, but nothing greedily.
+# > Depth and width (C) are another matter, too. Two layers do better than four; one and six do worse; half or twice the
 # > $d_{\text{ff}}$ makes hardly any difference; and $d_{\text{model}} = 256$ has a lower perplexity but a lower BLEU, too. Nor
 # > does smoothing pay here (D).
 # >
-# > Not every point of BLEU is the model's. The length penalty was chosen for a `tiny` that was trained for longer, and some
-# > variants write longer translations than others: six layers and $d_{\text{model}} = 256$ gain next to nothing by the beam.
+# > Part of each difference comes from the search. The length penalty was chosen for a `tiny` that was trained for longer, and
+# > the beam changes the BLEU of a variant by anything from a third of a point less to two points more.
 # >
-# > Dropout (D) does great harm, the more the higher its rate. The reason is the length of the runs: after four passes through
-# > the data nothing is overfitted yet, and dropout only slows the learning down. The paper measured its benefit in long runs;
-# > a long one without it was not made here. A table like this must be read together with its number of updates.
+# > Dropout (D), which helped the paper's models much, does great harm, the more the higher its rate. The likely reason is
+# > the length of the runs: after four passes through the data little is overfitted yet, and dropout slows the learning down.
+# > The paper measured its benefit in long runs; a long one without it was not made here. A table like this must be read
+# > together with its number of updates.
 
 
 # %% [markdown]
@@ -4484,24 +4492,24 @@ def example_ablation() -> pd.DataFrame | None:
 
 
 # %% [markdown]
-# > **What the recipe owes to its parts.** Post-norm hardly gets going at this rate. Byte pairs are about three points ahead of
-# > whole words, of which every rare one is unknown and which make an eighth fewer updates. Muon is one and a half to two ahead
-# > of Adam, a lead that longer runs mostly lose (`benchmarks/results/LOG.md`), and the moving average brings about one. What
-# > clipping and smoothing bring cannot be told from chance. Three separate matrices do better than one here, with 1.6 million
-# > weights more than the 2.1 million that `tiny` has.
+# > **What the recipe owes to its parts**, in BLEU. Post-norm hardly gets going at this rate. Byte pairs are about three
+# > points ahead of whole words, of which every rare one is unknown and which make an eighth fewer updates. Muon is 1.4
+# > (greedy) to two ahead of Adam, a lead that longer runs mostly lose (`benchmarks/results/LOG.md`), and the moving average
+# > brings about one. What clipping and smoothing bring cannot be told from chance. Three separate matrices do better than
+# > one here, with 1.6 million weights more than the 2.1 million that `tiny` has.
 # >
 # > **What comes too early.** In a run of four passes, `tiny` would do better without what is meant against overfitting:
-# > without dropout it gains six points, with dropout only in the second half (*late dropout*, `--dropout-after`; Liu et al.,
-# > 2023) two; BPE-dropout (Part 3) takes seven. R-Drop (Part 2) had half the updates, so its figure says little. The
-# > same file has how these did in longer runs.
+# > without dropout it gains six points with the beam, with dropout only in the second half (*late dropout*, `--dropout-after`;
+# > Liu et al., 2023) two; BPE-dropout (Part 3) takes seven. R-Drop (Part 2) had half the updates, so its figure says little.
+# > How these did in longer runs is in `LOG.md`, too.
 
 
 # %% [markdown]
 # ### More pairs from the same pairs
 #
-# > Nothing in these two tables cures what ends a long run: with 29,000 pairs, overfitting. What did help was more of
-# > them. A caption has many right translations, of which the data shows one, and two models that were trained on the pairs,
-# > one for each direction, can write down others:
+# > Short runs cannot tell what helps a long one, which with 29,000 pairs ends in overfitting. R-Drop, BPE-dropout and more
+# > dropout, begun late, did not help (`LOG.md`). What did help was more pairs. A caption has many right translations, of
+# > which the data shows one, and two models that were trained on the pairs, one for each direction, can write down others:
 # >
 # > - each source sentence a second time, with the translation of the model of the same direction (*sequence-level
 # >   distillation*; Kim and Rush, 2016). A model's translations are more regular than people's, and easier to learn;
@@ -4511,7 +4519,7 @@ def example_ablation() -> pd.DataFrame | None:
 # > With the pairs as they are, that is three times as many (*data diversification*; Nguyen et al., 2020), and still nothing
 # > has been read but the 29,000. Both models in `models/` went on with these for one or two hours, from where the pairs alone
 # > had brought them, with less dropout and the learning rate raised again. Their cards have the commands. The table has
-# > their BLEU before and after; the updates of the last two rows come on top of those of the first.
+# > their BLEU before and after; the updates of the last two rows come on top of those of the first two.
 
 
 # %%
@@ -4540,11 +4548,12 @@ def example_more_pairs() -> pd.DataFrame | None:
 #
 # To see whether the model is good for more than translation, the authors trained one with four layers of width 1024 to
 # write the parse tree of an English sentence, brackets and all, as its target. The output is much longer than the input
-# and must be well formed, and there are only 40,000 sentences of it. With hardly any tuning (dropout, on attention, too,
-# learning rate and beam on the development set; beam 21, $\alpha = 0.3$, outputs up to 300 symbols longer) it scored an
-# F1 of 91.3 on Section 23 of the Wall Street Journal, better than all earlier parsers that learned from these sentences
-# alone, except the Recurrent Neural Network Grammar, a network built for parsing (Dyer et al., 2016; 91.7). With 17
-# million automatically parsed sentences besides, it scored 92.7.
+# and must be well formed, and there are only 40,000 sentences with trees. Hardly anything was tuned: dropout (on the
+# attention weights as well), learning rate and beam size, on the development set. With 21 beams, $\alpha = 0.3$ and outputs
+# up to 300 symbols longer than the input it scored an F1 of 91.3 on Section 23 of the Wall Street Journal, better than all
+# earlier parsers that learned from these sentences alone, except the Recurrent Neural Network Grammar, a network built for
+# parsing (Dyer et al., 2016; 91.7). With 17 million automatically parsed sentences besides it scored 92.7, better than
+# others so trained; above it in the paper's table are a multi-task model (93.0) and that grammar in its generative form (93.3).
 #
 # ## What remained open (Section 7)
 #
@@ -4557,8 +4566,8 @@ def example_more_pairs() -> pd.DataFrame | None:
 # ## Where the speed comes from
 #
 # > What makes this document fast are a handful of ideas, each of them met above, each with its check that the result is
-# > the same. The chart sets one of them at a time back to its plain form, and shows by how much the task then takes
-# > longer: 1 means no longer at all.
+# > the same. The chart sets one of them at a time back to its plain form, and shows how many times longer the task then
+# > takes: 1 means no longer at all. Here and in the table below, training is with Adam; Muon's own products come on top.
 
 
 # %%
@@ -4585,8 +4594,8 @@ def example_gains() -> alt.Chart | None:
 # %% [markdown]
 # > **In training,** most comes from *batches of like lengths*, since what is not computed costs nothing, and from the
 # > *loss in chunks*: the scores of all tokens at once do not fit into the processor's caches, and writing them down, with
-# > the log-softmax and two gradients of the same size, costs as much again as the products that make them. Then follows
-# > the cheaper *dropout*. The *fused attention* kernel and the *fused Adam* bring nothing beyond the noise of about a
+# > the log-softmax and two gradients of the same size, takes time beside the products that make them. Then follows the
+# > cheaper *dropout*. The *fused attention* kernel and the *fused Adam* bring nothing beyond the noise of about a
 # > tenth here; they are one word each, and long sequences and GPUs need them. Random batches are still cut by their tokens;
 # > 2022's way, below, pads every sentence to 72, which is where most of its distance comes from. What was tried and did
 # > not stay, such as the three projections of self-attention as one product, or numbers of 16 bits, is in
@@ -4596,9 +4605,9 @@ def example_gains() -> alt.Chart | None:
 # > and *batches of like lengths*, save steps of sentences that have nothing more to say. What *a batch for each thread*
 # > adds depends on the machine: with two threads, little.
 # >
-# > How near is this to what the machine can do? The first row of the next table is the operations of a training step's matrix
-# > products by its whole time, as a part of the rate of one large multiplication in the same run; the rows below are the shares
-# > of the step's time by kind of work.
+# > How near is this to what the machine can do? The first row of the next table is the rate of a training step, the operations
+# > of its matrix products divided by its whole time, as a share of what one large multiplication reaches in the same run. The
+# > rows below are the shares of the step's time by kind of work.
 
 
 # %%
@@ -4667,7 +4676,8 @@ def example_decoding_speed() -> pd.DataFrame | None:
 # > own processor busy, if it did nothing but large matrix products? 2. Train the variants `seed 0`, `h = 1` and
 # > `dropout = 0.4` of Table 3 for four times as long (`benchmarks/variants.py --only "seed 0,h = 1,dropout = 0.4"`,
 # > `--epochs 16`, and an `--out` of your own; up to an hour each). Do they keep their places? 3. Score a model's
-# > translations against the references with all commas removed from both. By how much does BLEU change, and is the model better now?
+# > translations against the references with all commas removed from both. By how much does BLEU change, and is the model
+# > better now?
 
 # %% [markdown]
 # # Part 6: Looking inside
@@ -4704,6 +4714,10 @@ class AttentionMaps(NamedTuple):
     predicted: list[str]  # what it predicts
     maps: dict[str, Tensor]
     translation: str
+
+    def steps(self) -> list[str]:
+        """What each decoder position reads, and what it predicts from it."""
+        return [f"{read} → {predicts}" for read, predicts in zip(self.target, self.predicted, strict=True)]
 
 
 # %% [markdown]
@@ -4749,11 +4763,10 @@ def example_maps() -> alt.VConcatChart:
     """The three kinds of attention in the last layer, averaged over the heads, with labels checked against shapes."""
     sentence = attention_maps(our_model(), OUR_SENTENCES[1])
     S, T = len(sentence.source), len(sentence.target)
-    decoder_rows = [f"{read} → {predicts}" for read, predicts in zip(sentence.target, sentence.predicted, strict=True)]
     labels = {
         "encoder": (sentence.source,) * 2,
-        "decoder": (decoder_rows, sentence.target),
-        "cross": (decoder_rows, sentence.source),
+        "decoder": (sentence.steps(), sentence.target),
+        "cross": (sentence.steps(), sentence.source),
     }
     assert sentence.source[-1] == "</s>" and sentence.target[0] == "<s>"
     assert [tuple(sentence.maps[k].shape[2:]) for k in labels] == [(S, S), (T, T), (T, S)]
@@ -4770,8 +4783,10 @@ def example_maps() -> alt.VConcatChart:
 
 
 # %% [markdown]
-# > Every head of the cross-attention, layer by layer. Look for the diagonal, for rows that look at the full stop and at
-# > `</s>` (a way of attending to nothing in particular), and for the words whose order differs in the two languages.
+# > Every head of the cross-attention, layer by layer. Look for diagonals: some heads look at the source of the word that was
+# > just read, others, in higher layers, at that of the word to come, one step further. Look for the words whose order differs
+# > in the two languages, and for rows of other words that look at the full stop or at `</s>`, a way of attending to nothing in
+# > particular.
 
 
 # %%
@@ -4783,7 +4798,7 @@ def example_cross_heads() -> alt.VConcatChart:
     N, h = weights.shape[:2]
     grid = [
         [
-            heatmap(weights[n, i], sentence.predicted, sentence.source, f"layer {n + 1}, head {i + 1}").properties(
+            heatmap(weights[n, i], sentence.steps(), sentence.source, f"layer {n + 1}, head {i + 1}").properties(
                 **small
             )
             for i in range(h)
@@ -4795,8 +4810,8 @@ def example_cross_heads() -> alt.VConcatChart:
 
 # %% [markdown]
 # > **Summary.** Attention weights are a by-product that can be looked at, if they are taken in evaluation mode and
-# > labelled with care. The cross-attention of a translator follows the order of words; its self-attention is harder
-# > to read.
+# > labelled with care. The cross-attention of a translator often shows which source word a target word comes from, even
+# > where the order differs; its self-attention is harder to read.
 # >
 # > **For a sentence of your own**, with all layers and heads, in a page that you can explore with the mouse:
 # > `python the_annotated_transformer.py explain "Ein Hund läuft." --model RUN --out attention.html`
