@@ -55,10 +55,7 @@ $(BENCH)/ready: requirements.txt requirements-bench.txt
 	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-bench.txt
 	@touch $@
 
-runs/tiny/model.safetensors:
-	$(MAKE) train
-
-bench: $(BENCH)/ready runs/tiny/model.safetensors ## measure speed and memory beside the 2022 edition's way and other libraries, and draw charts
+bench: $(BENCH)/ready train ## measure speed and memory beside the 2022 edition's way and other libraries, and draw charts
 	$(BENCH)/bin/python benchmarks/training_speed.py --data multi30k --peers
 	$(BENCH)/bin/python benchmarks/decoding_speed.py --data multi30k --model runs/tiny
 	$(BENCH)/bin/python benchmarks/gains.py --data multi30k --model runs/tiny

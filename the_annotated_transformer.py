@@ -82,6 +82,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -95,6 +96,7 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
+from torch.utils.flop_counter import FlopCounterMode
 from tqdm import tqdm
 
 # %% [markdown]
@@ -180,9 +182,10 @@ SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"]
 #
 # The paper's base model fixes these numbers (Sections 3 and 5, and the first row of Table 3).
 #
-# > All settings stand in one frozen dataclass whose defaults are the base model. `dropout_after`, `accumulate`, `factor`
-# > and those after `smoothing` (but for `optimizer="adam"`) have no counterpart in the paper's text; the Appendix says
-# > why they exist. `big` is the paper's large model; `tiny` and `small` fit 29,000 sentence pairs and a laptop.
+# > All settings stand in one frozen dataclass whose defaults are the base model, but for the clipping of gradients, which
+# > the paper does not mention. `dropout_after`, `accumulate`, `factor` and most of those after `smoothing` have no
+# > counterpart in its text; the Appendix says why most of them exist. `big` is the paper's large model; `tiny` and `small` fit
+# > 29,000 sentence pairs and a laptop.
 
 
 # %%
@@ -293,8 +296,8 @@ def bars(rows: list[dict], x: str, y: str, colour: str) -> alt.Chart:
 #
 # ## Background (Sections 1 and 2)
 #
-# By 2017 the best translation systems were recurrent networks with attention. A recurrent network computes its state
-# at position *t* from its state at position *t* − 1, so the positions of one sentence cannot be computed side by
+# Until 2017 the best translation systems were recurrent networks with attention, which convolutional ones were just
+# overtaking. A recurrent network computes its state at position *t* from its state at position *t* − 1, so the positions of one sentence cannot be computed side by
 # side, and the longer the sentence the more that hurts. Convolutional models (ByteNet, ConvS2S) do compute all
 # positions at once, but the number of operations between two distant positions grows with their distance:
 # logarithmically in ByteNet, linearly in ConvS2S. That makes dependencies over long distances hard to learn.
@@ -393,8 +396,8 @@ class Generator(nn.Module):
 #   \mu = \frac{1}{d}\sum_i x_i, \quad \sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
 #
 # > The variance divides by $d$, not by $d - 1$, and $\epsilon$ stands inside the root. Why not batch normalisation?
-# > Its statistics run over the batch, so the translation of one sentence would depend on the others beside it and on
-# > their padding, and a decoder that works position by position has no such statistics to use.
+# > In training its statistics run over the batch, so what one sentence teaches would depend on the others beside it and
+# > on their padding; in use it falls back on stored averages, which fit badly where lengths and positions vary.
 
 
 # %%
@@ -651,16 +654,17 @@ def example_attention() -> None:
 # better than *unscaled* dot products for large $d_k$ but is slower.)
 #
 # > Below, 64 random keys compete for one query. Without the division, one key takes nearly all the weight as $d_k$
-# > grows, and hardly any gradient reaches the scores. With it, hardly anything depends on $d_k$.
+# > grows, and hardly any gradient reaches the scores: the slopes $p_k (1 - p_k)$ of the weights, each by its own score,
+# > go to 0 altogether. With it, hardly anything depends on $d_k$.
 
 
 # %%
 def softmax_saturation(d_k: int, scale: float, trials: int = 500, keys: int = 64) -> dict[str, float]:
-    """The largest softmax weight, and the gradient it sends back, averaged over random queries and keys (Section 3.2.1)."""
+    """The largest weight and the sum of all slopes of a softmax, averaged over random queries and keys (Section 3.2.1)."""
     torch.manual_seed(0)
     scores = (torch.randn(trials, 1, d_k) * torch.randn(trials, keys, d_k)).sum(-1) * scale  # (trials, keys)
-    top = scores.softmax(-1).max(-1).values
-    return {"largest weight": top.mean().item(), "slope of the softmax": (top * (1 - top)).mean().item()}
+    p = scores.softmax(-1)
+    return {"largest weight": p.amax(-1).mean().item(), "sum of the slopes": (p * (1 - p)).sum(-1).mean().item()}
 
 
 # %%
@@ -672,7 +676,8 @@ def example_scaling() -> alt.Chart:
         for name, scale in (("not divided", 1.0), ("divided by √d_k", d_k**-0.5)):
             rows.append({"d_k": d_k, "scores": name, **softmax_saturation(d_k, scale)})
     assert rows[-2]["largest weight"] > 0.9 > 0.2 > rows[-1]["largest weight"]
-    return curves(rows, "d_k", "largest weight", "scores") | curves(rows, "d_k", "slope of the softmax", "scores")
+    assert rows[-2]["sum of the slopes"] < 0.2 < 0.9 < rows[-1]["sum of the slopes"]
+    return curves(rows, "d_k", "largest weight", "scores") | curves(rows, "d_k", "sum of the slopes", "scores")
 
 
 # %% [markdown]
@@ -980,8 +985,9 @@ class PositionalEncoding(nn.Module):
 
 
 # %% [markdown]
-# > **Learned positions** (row E of Table 3) are a second embedding, by position in place of symbol. It has to end
-# > somewhere, and so does every sentence.
+# > **Learned positions** (row E of Table 3) are a second embedding, by position in place of symbol. Nothing multiplies
+# > them by $\sqrt{d_{\text{model}}}$: they start small beside the symbols, and grow as they are learned. The embedding has
+# > to end somewhere, and so has every sentence.
 
 
 # %%
@@ -1221,9 +1227,8 @@ def example_causal() -> None:
 
 # %% [markdown]
 # > **Pre- or post-norm: what it does to the gradient.** At the start of training, post-norm sends far more gradient
-# > to the last layers than to the first, and more so the deeper the stack; large first steps then do damage, which is
-# > one reason for the warmup of Section 5.3. With pre-norm the gradient is spread evenly (Xiong et al., 2020). Both,
-# > with twelve layers:
+# > to the last layers than to the first; large first steps then do damage, which is one reason for the warmup of
+# > Section 5.3. With pre-norm the gradient is spread evenly (Xiong et al., 2020). Both, with twelve layers:
 
 
 # %%
@@ -1244,7 +1249,7 @@ def example_pre_post() -> alt.Chart:
     post, pre = layer_gradients("post"), layer_gradients("pre")
     spread = [max(r["gradient norm"] for r in rows) / min(r["gradient norm"] for r in rows) for rows in (post, pre)]
     print(f"largest over smallest: post-norm {spread[0]:.1f}, pre-norm {spread[1]:.1f}")
-    assert spread[0] > spread[1]
+    assert post[-1]["gradient norm"] > 10 * post[0]["gradient norm"] and spread[1] < 4
     return curves(post + pre, "layer", "gradient norm", "norm", log_y=True)
 
 
@@ -1314,8 +1319,10 @@ def example_parameters() -> pd.DataFrame:
 # Self-attention is cheaper than recurrence as long as $n < d$, which holds for sentences and word pieces. It may also
 # be easier to interpret, as Part 6 tries out.
 #
-# > The table counts orders of magnitude and leaves the projections out: $4nd^2$ multiplications that self-attention
-# > needs besides. They, not the $n^2$, dominate at the length of a sentence.
+# > The path through convolutions is that of dilated kernels; with contiguous ones it is $O(n/k)$. And the table counts
+# > orders of magnitude: self-attention has two products of $n^2 d$ multiplications, those of queries with keys and of
+# > weights with values, and $4nd^2$ in the projections, which the table leaves out. They, not the $n^2$, dominate at the
+# > length of a sentence.
 
 
 # %%
@@ -1339,8 +1346,13 @@ def example_complexity() -> alt.Chart:
         for kind in kinds
         for n in range(16, 1025, 16)
     ]
-    assert layer_cost("self-attention", 511, 512) < layer_cost("recurrent", 511, 512)
-    assert layer_cost("self-attention", 513, 512) > layer_cost("recurrent", 513, 512)
+    n, d, layer = 30, 512, MultiHeadedAttention(8, 512)
+    layer.recorded = []  # attention in its plain form, whose products PyTorch can count
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        layer(*[torch.randn(1, n, d)] * 3)
+    square = 2 * layer_cost("self-attention", n, d)
+    assert counter.get_total_flops() == 2 * (square + 4 * n * d * d)  # an addition for each multiplication
+    print(f"{n} symbols: {square / (square + 4 * n * d * d):.0%} of the multiplications are the n² part")
     return curves(rows, "length n", "operations", "layer", log_y=True)
 
 
@@ -1366,9 +1378,9 @@ def example_complexity() -> alt.Chart:
 # by one: without its last symbol it is the decoder's input, without its first it is what the decoder must predict.
 #
 # > Every target begins with `<s>` and ends with `</s>`; every source ends with `</s>`. Position $t$ reads the symbols
-# > up to $t$ and must predict symbol $t + 1$. A shift of none would ask it to copy its input; a shift of two would
-# > predict no symbol from its predecessor. That the whole target is fed in at once is no
-# > cheating, since the causal mask hides at each position what it has to predict. It is what makes training parallel.
+# > up to $t$ and must predict symbol $t + 1$. A shift of none would ask it to copy its input; with a shift of
+# > two it would have to guess symbol $t + 2$ without having seen symbol $t + 1$. That the whole target is fed in at once is
+# > no cheating, since the causal mask hides at each position what it has to predict. It is what makes training parallel.
 # >
 # > Sentences of a batch are filled up with padding. `ntokens` counts the symbols to predict, padding left out.
 
@@ -1502,7 +1514,7 @@ def example_padding() -> None:
 # > $\mathit{step}^{-0.5}$?** It is slow enough for the length of a run to be left open. `factor` scales the curve;
 # > the paper has 1.
 # >
-# > One step of the schedule is one *update*, however many batches were accumulated for it.
+# > One step of the schedule is one *update*, however many pieces its gradient was accumulated from.
 
 
 # %%
@@ -1544,8 +1556,8 @@ def example_rate() -> alt.Chart:
 #
 # > $u$ is uniform over all symbols but padding, which is never right and gets no mass. The first form below writes
 # > the sum as it stands; the second gives the same number without ever building $q$. PyTorch's own
-# > `cross_entropy(label_smoothing=…)` spreads the mass over padding, too: the two agree exactly where the model gives
-# > padding no probability.
+# > `cross_entropy(label_smoothing=…)` spreads the mass over padding, too. Without the column of padding, and where the
+# > model gives it no probability, it is the same loss.
 
 
 # %%
@@ -1594,7 +1606,7 @@ def example_smoothing() -> alt.Chart:
 # > symbol the probability $p$ and spreads the rest evenly. For the same reason a *smoothed* loss has no perplexity:
 # > validation below uses $\epsilon = 0$.
 # >
-# > **Why does it help BLEU?** BLEU asks only which symbol ranks first. A model that is not pushed towards certainty
+# > **Why does it help BLEU?** BLEU sees the words that were chosen, not how sure the model was of them. A model that is not pushed towards certainty
 # > keeps its alternatives alive and overfits less. That this raises BLEU is observed, not proved.
 
 
@@ -1777,6 +1789,7 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Batch to a scalar."""
         weight, passes = self.model.generator.proj.weight, 2 if self.r_drop else 1
+        weight = weight if torch.is_grad_enabled() else weight.detach()  # where it is not asked for, none is computed
         inputs = (batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
         src, tgt, src_mask, tgt_mask = (torch.cat([t] * passes) for t in inputs)
         x = self.model.decode(self.model.encode(src, src_mask), src_mask, tgt, tgt_mask)  # (passes * B, T, d_model)
@@ -1928,8 +1941,8 @@ def make_optimizers(model: Transformer, kind: str) -> list[torch.optim.Optimizer
 # > draws the same numbers when it goes on. `averaged` is a second set of weights that follows the trained ones slowly, an
 # > *exponential moving average*. It smooths out the noise of the last updates, much as the paper's averaging of the last
 # > checkpoints does, and costs one pass over the weights. After $s$ updates its decay is $s / (s + 9)$, until that
-# > exceeds `ema` (0.999 at update 8,991): so it averages over about the last tenth of a run, however long that is, and
-# > the random start is soon forgotten.
+# > exceeds `ema` (0.999 at update 8,991): up to there it averages over about the last tenth of the run, then over the last
+# > 1,000 updates or so, and the random start is soon forgotten.
 
 
 # %%
@@ -2050,7 +2063,7 @@ def train_copy(updates: int = 600, vocab: int = 14, seed: int = 0) -> tuple[Tran
 # > stops when all have ended.
 # >
 # > An undertrained model repeats itself: the likeliest symbol after "a man in a" may lead back to "a man in a", and a
-# > search that never takes the second likeliest cannot leave the circle. More training is the cure.
+# > search that never takes the second likeliest does not look for a way out. In translation, more training is the cure.
 # >
 # > The naive form runs the decoder on the whole prefix at every step, although of all its outputs only the last is
 # > new.
@@ -2272,7 +2285,7 @@ def example_longer() -> alt.Chart:
 # >
 # > A *source* of data is a name or a folder. In a folder, `train.de` and `train.en` hold one sentence per line, plain
 # > or compressed (`.gz`), and line *i* of one translates line *i* of the other. Files are read line by line, so that a
-# > large one needs no more memory than a small one. One that is damaged is refused, with the line where that shows.
+# > large one needs no more memory than a small one. One that is damaged is refused, and text that is not UTF-8 with its line.
 
 
 # %%
@@ -2793,10 +2806,11 @@ class Tokenizer:
         return [self.vocabulary.id_to_token(i) for i in ids]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The sentence up to EOS; an unknown symbol shows as <unk>."""
+        """The sentence up to EOS; an unknown word or symbol shows as <unk>."""
         ids = list(ids)
-        ids = ids[: ids.index(EOS)] if EOS in ids else ids
-        return "".join(self.tokens(i for i in ids if i not in (PAD, BOS))).replace("▁", " ").strip()
+        ids = [i for i in (ids[: ids.index(EOS)] if EOS in ids else ids) if i not in (PAD, BOS)]
+        unknown = "▁<unk>" if self.words else "<unk>"  # unknown words most likely had a space before them
+        return "".join(unknown if i == UNK else self.vocabulary.id_to_token(i) for i in ids).replace("▁", " ").strip()
 
     def pairs(self, texts: Iterable[tuple[str, str]], languages: tuple[str, str]) -> list[Pair]:
         """Sentence pairs as training examples."""
@@ -2910,10 +2924,10 @@ def example_tokens() -> None:
 #
 # > A training run lives in a folder: what it was asked to do (`config.json`), its vocabulary (`tokenizer.json`), what
 # > it measured (`log.jsonl`), and its weights. Calling `train` again with the same folder continues where it stopped,
-# > and the result is the same as if it had never been interrupted: the order of the batches depends on the seed and
+# > and after as many updates the result is the same as if it had never been interrupted: the order of the batches depends on the seed and
 # > the epoch alone, and the dropout on the seed and the update.
 # >
-# > Every file is first written beside its place and then moved there, so a crash never leaves half a file. Weights
+# > Every file but the log is first written beside its place and then moved there, so a crash never leaves half a file. Weights
 # > are stored as [safetensors](https://huggingface.co/docs/safetensors), which hold numbers and nothing that could
 # > run.
 
@@ -3097,8 +3111,8 @@ def moments(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
 
 
 # %% [markdown]
-# > A checkpoint is written in three files: the weights alone, of which the last twenty stay, to be averaged; the state; and
-# > the model as it is to be used.
+# > A checkpoint is written in three files: the weights alone, of which the last twenty stay, to be averaged; the model as
+# > it is to be used; and the state, last, so that a crash between them is made good when the run goes on.
 
 
 # %%
@@ -3117,8 +3131,8 @@ def save_checkpoint(run: Path, trainer: Trainer, progress: Progress) -> None:
     write_tensors(folder / f"{progress.step:06d}.safetensors", weights_of(trainer.model), step=progress.step)
     for old in sorted(folder.glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))[:-KEPT]:
         old.unlink()
-    write_tensors(folder / "state.safetensors", tensors, progress=asdict(progress))
     write_tensors(run / "model.safetensors", weights_of(trainer.averaged), step=progress.step)
+    write_tensors(folder / "state.safetensors", tensors, progress=asdict(progress))
 
 
 # %% [markdown]
@@ -3248,7 +3262,8 @@ def process_group() -> Iterator[None]:
     device = best_device()
     if device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    wait = timedelta(days=1)  # the first process may read a large corpus for hours before the others have work
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=wait)
     try:
         yield
     finally:
@@ -3336,6 +3351,10 @@ def fit(
             left = batches[progress.batch :]
             for batch in DataLoader(pairs, batch_sampler=left, collate_fn=collate, num_workers=workers):
                 loss = trainer.update(batch)
+                if not math.isfinite(loss):
+                    raise ValueError(
+                        f"the loss of update {trainer.step} is {loss}; try a lower --factor, in another --run"
+                    )
                 progress.step, progress.batch = trainer.step, progress.batch + 1
                 progress.tokens += sum(len(p.tgt) - 1 for p in batch)
                 progress.seconds = clock.seconds()
@@ -3618,7 +3637,7 @@ def prepare_run(run: Path, config: Config, about: dict[str, Any], start: "Transl
     if processes()[0] == 0:
         if (run / "config.json").exists():
             check_same_run(run, about | asdict(config))
-            if (run / "model.safetensors").exists() and not (run / "checkpoints" / "state.safetensors").exists():
+            if (run / "model.safetensors").exists() and not (run / "checkpoints").exists():
                 raise ValueError(f"{run} is a model without the state of its training; give another --run")
             write_tokens(run, about, read_tokenizer(run / "tokenizer.json"))
         else:
@@ -3672,7 +3691,8 @@ def start_run(run: Path, config: Config, about: dict[str, Any], start: "Translat
         pass  # read once, so that a damaged line shows now
     if start:
         forms = ("N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie", "bpe")
-        check_same_run(start.path, {name: getattr(config, name) for name in forms}, "the new run needs the same")
+        wanted = {name: getattr(config, name) for name in forms} | {"src": about["src"], "tgt": about["tgt"]}
+        check_same_run(start.path, wanted, "the new run needs the same")
         tokenizer = start.tokenizer
     else:
         tokenizer = learn_bpe(texts["train"], config.bpe) if config.bpe else learn_words(texts["train"], languages)
@@ -3681,8 +3701,7 @@ def start_run(run: Path, config: Config, about: dict[str, Any], start: "Translat
         old.unlink()  # a start that was interrupted: its numbers belong to another vocabulary
     longest = write_tokens(run, about, tokenizer)
     if longest > config.tokens_per_batch:
-        if not existed:
-            shutil.rmtree(run)
+        shutil.rmtree(run / "tokens" if existed else run)
         raise ValueError(
             f"--tokens-per-batch is {config.tokens_per_batch}, but the longest sentence has {longest} tokens"
         )
@@ -4836,7 +4855,7 @@ def example_cross_heads() -> alt.VConcatChart:
 # > | 5 | `inner_dropout` (attention weights, feed-forward) is off | Section 5.4 names neither; Section 6.3 has the first, the authors' code both | not measured here |
 # > | 6 | smoothing gives no mass to padding | it is never right | less than $\epsilon_{ls} / V$ a symbol |
 # > | 7 | gradients are clipped at norm 1 | a safeguard; the paper has none | shown in Part 5 for short runs |
-# > | 8 | a moving average of the weights in `tiny` and `small` in place of averaged checkpoints; neither in `base` and `big` | no files to keep; a model at any time | shown in Parts 4 and 5 |
+# > | 8 | a moving average of the weights in `tiny` and `small` in place of averaged checkpoints; neither in `base` and `big` | a model at any time | shown in Parts 4 and 5 |
 # > | 9 | `warmup`, `bpe`, `tokens_per_batch` and, in `tiny`, `factor` differ from the paper's | narrow models and 29,000 pairs need a higher rate and fewer updates | not measured here |
 # > | 10 | dropout 0.25 and 0.3 in `tiny` and `small` | little data | shown in Part 5 for short runs |
 # > | 11 | a batch's size is the padded length of its longer side | it bounds memory and work | none on results |
@@ -4972,7 +4991,8 @@ def export(
             f"export needs the file export_ctranslate2.py and the package ctranslate2 ({error})"
         ) from error
     export_ctranslate2.write_model(translator, out, quantization)
-    print(f"{out}: for {to}, {quantization or 'float32'}; its tokens are made with the tokenizer.json beside it")
+    cut = ", from words cut by spaCy's rules" if translator.tokenizer.words else ""
+    print(f"{out}: for {to}, {quantization or 'float32'}; its tokens are made with the tokenizer.json beside it{cut}")
 
 
 # %% [markdown]
@@ -4995,14 +5015,16 @@ def main(arguments: list[str] | None = None) -> int:
         app.command(command)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="replace")
+    given = sys.argv[1:] if arguments is None else arguments
+    given = [word.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for word in given]  # what is not UTF-8
     try:
-        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        app(given, exit_on_error=False, print_error=False, result_action="return_value")
         return 0
     except (cyclopts.CycloptsError, ValueError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on from the run's last checkpoint, if it has one", file=sys.stderr)
+        print("interrupted; a training goes on from its last checkpoint with the same command", file=sys.stderr)
         return 130
 
 

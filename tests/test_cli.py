@@ -150,7 +150,39 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path, capsys, monkeypatch)
 
     monkeypatch.setattr(tat, "fit", interrupted)
     assert train(tmp_path / "run", "--steps", "1") == 130
-    assert capsys.readouterr().err.startswith("interrupted; the same command goes on from the run's last checkpoint")
+    assert capsys.readouterr().err.startswith("interrupted; a training goes on from its last checkpoint")
+
+
+@pytest.mark.parametrize("steps", [2, 4])
+@pytest.mark.parametrize("lost", ["model.safetensors", "state.safetensors"])
+def test_a_crash_between_two_files_of_a_checkpoint_is_made_good(tmp_path, monkeypatch, lost, steps):
+    """Catches a model that stays older than its run, and a first checkpoint that cannot be repeated."""
+    folder, write = tmp_path / "run", tat.write_tensors
+
+    def fail(path, *args, **kwargs):
+        if broken and path.name == lost:
+            raise OSError("No space left on device")
+        write(path, *args, **kwargs)
+
+    broken, arguments = False, ["--checkpoint-every", "2"]
+    monkeypatch.setattr(tat, "write_tensors", fail)
+    if steps == 4:
+        assert train(folder, "--steps", "2", *arguments) == 0
+    broken = True
+    assert train(folder, "--steps", str(steps), *arguments) == 2
+    broken = False
+    assert train(folder, "--steps", str(steps), *arguments) == 0
+    for file in (folder / "model.safetensors", folder / "checkpoints" / "state.safetensors"):
+        notes = tat.read_tensors(file)[1]
+        assert notes.get("step", notes.get("progress", {}).get("step")) == steps
+
+
+def test_a_loss_that_is_no_number_ends_the_training_before_it_is_saved(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "run"
+    monkeypatch.setattr(tat.Trainer, "update", lambda self, pairs: math.nan)
+    arguments = ["train", "--data", "captions", "--run", str(folder), *SMALL, "--minutes", "0.05"]
+    assert "the loss of update 0 is nan" in error_of(capsys, *arguments)
+    assert not (folder / "model.safetensors").exists()
 
 
 def test_a_finished_run_stays_as_it_is(run, capsys):
@@ -384,6 +416,10 @@ def test_explain_writes_a_page_with_the_weights(run, tmp_path):
             " ".join(["train --data captions --run {tmp}/r", *SMALL, "--start-from {run} --norm post"]),
             "norm = pre, not post",
         ),
+        (
+            " ".join(["train --data captions --run {tmp}/r", *SMALL, "--start-from {run} --src en --tgt de"]),
+            "src = de, not en",
+        ),
         ("train --data captions --run {tmp}/r --seed -1", "--seed must be at least 0"),
         ("translate Hund --model {tmp}/file", "a file, not the folder of a run or a model"),
         ("train --data captions", "--run"),
@@ -526,6 +562,18 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
     with pytest.raises(RuntimeError):
         tat.write_atomically(path, crash)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_refused_run_leaves_nothing_in_a_folder_that_was_there(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    assert tat.main(["train", "--data", "captions", "--run", str(tmp_path), "--tokens-per-batch", "3"]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_an_argument_that_is_not_utf8_is_translated(run, capsys):
+    """Catches a traceback for what a shell hands over byte by byte."""
+    assert tat.main(["translate", "Ein K\udce4se", "--model", str(run)]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
 
 
 def test_a_run_goes_on_without_its_data(tmp_path, capsys):

@@ -200,6 +200,7 @@ def test_bpe_splits_into_at_most_the_merges_asked_for():
 def test_the_vocabulary_of_words_comes_from_words_seen_twice():
     tokenizer = tat.learn_words([("Hund Hund Katze", "dog dog cat")], LANGUAGES)
     assert tokenizer.tokens(range(4, len(tokenizer))) == ["▁Hund", "▁dog"]
+    assert tokenizer.decode(tokenizer.encode("Hund bellt Hund", "de")) == "Hund <unk> Hund"
 
 
 def test_tokenizers_survive_their_file(tokenizer, tmp_path):

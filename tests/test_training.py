@@ -214,6 +214,16 @@ def test_r_drop_equals_the_sum_of_its_parts(chunk, alpha, eps, pad):
     assert_close(torch.autograd.grad(ours, (x, weight)), torch.autograd.grad(expected, (x, weight)))
 
 
+def test_no_gradient_is_computed_where_none_is_asked_for(small_model, sentences, monkeypatch):
+    objective = tat.Objective(small_model(), 0.1)
+    loss = objective(sentences)
+    monkeypatch.setattr(torch.Tensor, "addmm_", None)  # what adds up the gradient of the output matrix
+    with torch.no_grad():
+        assert_close(objective(sentences), loss.detach())
+    with pytest.raises(TypeError):
+        objective(sentences)
+
+
 def test_objective_with_r_drop_sends_every_sentence_through_twice():
     """Catches passes that share their dropout, and passes that are set beside another sentence's."""
     torch.manual_seed(0)
