@@ -96,7 +96,6 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from torch.utils.flop_counter import FlopCounterMode
 from tqdm import tqdm
 
 # %% [markdown]
@@ -1346,6 +1345,8 @@ def example_complexity() -> alt.Chart:
         for kind in kinds
         for n in range(16, 1025, 16)
     ]
+    from torch.utils.flop_counter import FlopCounterMode
+
     n, d, layer = 30, 512, MultiHeadedAttention(8, 512)
     layer.recorded = []  # attention in its plain form, whose products PyTorch can count
     with FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -2807,8 +2808,7 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """The sentence up to EOS; an unknown word or symbol shows as <unk>."""
-        ids = list(ids)
-        ids = [i for i in (ids[: ids.index(EOS)] if EOS in ids else ids) if i not in (PAD, BOS)]
+        ids = [i for i in itertools.takewhile(lambda i: i != EOS, ids) if i not in (PAD, BOS)]
         unknown = "▁<unk>" if self.words else "<unk>"  # unknown words most likely had a space before them
         return "".join(unknown if i == UNK else self.vocabulary.id_to_token(i) for i in ids).replace("▁", " ").strip()
 
