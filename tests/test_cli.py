@@ -417,7 +417,7 @@ def test_explain_writes_a_page_with_the_weights(run, tmp_path):
             "norm = pre, not post",
         ),
         (
-            " ".join(["train --data captions --run {tmp}/r", *SMALL, "--start-from {run} --src en --tgt de"]),
+            " ".join(["train --data captions --run {tmp}/r", *SMALL, "--steps 1 --start-from {run} --src en --tgt de"]),
             "src = de, not en",
         ),
         ("train --data captions --run {tmp}/r --seed -1", "--seed must be at least 0"),
