@@ -192,6 +192,27 @@ def captions(folder: Path) -> Path:
     return folder
 
 
+def test_the_closest_translation_is_chosen_line_by_line(tmp_path):
+    texts = {
+        "reference": "Ein Hund läuft durch den Schnee.\nZwei Frauen lesen ein Buch.\n",
+        "one": "Ein Hund rennt im Schnee.\nZwei Frauen lesen ein Buch.\n",
+        "two": "Ein Hund läuft durch Schnee.\nZwei Damen lesen.\n",
+        "short": "Ein Hund.\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+
+    def chosen(*names):
+        command = [sys.executable, "benchmarks/closest.py", *(tmp_path / name for name in names)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
+
+    found = chosen("reference", "one", "two")
+    assert found.stdout == "Ein Hund läuft durch Schnee.\nZwei Frauen lesen ein Buch.\n", found.stderr
+    for names in (("reference", "short"), ("reference", "none")):
+        failed = chosen(*names)
+        assert failed.returncode == 2 and failed.stderr.startswith("error: ") and not failed.stdout
+
+
 def test_saved_rows_say_where_they_come_from():
     for name in (path.stem for path in RESULTS.glob("*.jsonl")):
         for row in rows(name):
