@@ -4351,9 +4351,10 @@ def example_search_and_average() -> pd.DataFrame:
 # > On a thousand sentences so small a difference tells of neither that it is the better one.
 # >
 # > Among the rows of people's pairs, those of one direction with the same optimiser and more minutes are the same run,
-# > later. Beyond half an hour it went on twice: beside other work for this table, and alone, with more updates in the same
-# > minutes, for the chart of the next section. What was not measured is left empty. The last rows went on from there with
-# > models' pairs besides (see *More pairs from the same pairs* below); each one's minutes come on top of those before it.
+# > later. After half an hour it was continued twice: for this table beside other work, so that 40 BLEU took 56 minutes, and
+# > for the chart of the next section with the machine to itself, where it took 45. What was not measured is left empty. The
+# > last rows went on from there with models' pairs besides (see *More pairs from the same pairs* below); each one's minutes
+# > come on top of those before it.
 
 
 # %%
@@ -4548,7 +4549,8 @@ def example_ablation() -> pd.DataFrame | None:
 # > (*sequence-level interpolation*; Kim and Rush, 2016). Back-translations were those of both models of the other direction.
 # >
 # > The cards have the commands. The table has BLEU from stage to stage; the updates of each row come on top of those in the
-# > rows of its direction above.
+# > rows of its direction above. On the validation set the second round helps both searches; on the test set it helps the
+# > beam, and costs a little greedily.
 
 
 # %%
@@ -4621,13 +4623,13 @@ def example_gains() -> alt.Chart | None:
 
 
 # %% [markdown]
-# > **In training,** most comes from *batches of like lengths*, since what is not computed costs nothing, and from the
-# > *loss in chunks*: the scores of all tokens at once do not fit into the processor's caches, and writing them down, with
-# > the log-softmax and two gradients of the same size, takes time beside the products that make them. Then follows the
-# > cheaper *dropout*. The *fused attention* kernel and the *fused Adam* bring nothing beyond the noise of about a
-# > tenth here; they are one word each, and long sequences and GPUs need them. Random batches are still cut by their tokens;
-# > 2022's way, below, pads every sentence to 72, which is where most of its distance comes from. What was tried and did
-# > not stay, such as the three projections of self-attention as one product, or numbers of 16 bits, is in
+# > **In training,** most comes from *batches of like lengths*, since what is not computed costs nothing, and from the *loss
+# > in chunks*: the scores of all tokens at once do not fit into the processor's caches, and writing them down, with the
+# > log-softmax and two gradients of the same size, takes time beside the products that make them. Then follows the cheaper
+# > *dropout*. The *fused attention* kernel and the *fused Adam* bring nothing beyond the noise of about a tenth here; they
+# > are one word each, and long sequences and GPUs need them. The bar for random batches still fills each by its tokens;
+# > 2022's way, below, pads every sentence to 72, which is where most of its distance comes from. What was tried and did not
+# > stay, such as the three projections of self-attention as one product, or numbers of 16 bits, is in
 # > `benchmarks/results/LOG.md`.
 # >
 # > **In decoding,** the *key/value cache* is the greatest gain in the document. *Sentences that leave* when they end,
@@ -4891,7 +4893,7 @@ def translate(*sentence: str, model: Path | None = None, beam: int = BEAM, alpha
 
     Args:
         sentence: sentences in the model's source language
-        model: the folder of a run or a model
+        model: the folder of a run or a model; without it, models/multi30k-de-en
         beam: beams of the search; 1: greedy decoding
         alpha: exponent of the length penalty
     """
@@ -4915,7 +4917,7 @@ def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BE
     Args:
         data: multi30k, captions, hf:NAME[:CONFIG] or a folder
         split: the name of the split, such as val or test_2016_flickr
-        model: the folder of a run or a model
+        model: the folder of a run or a model; without it, models/multi30k-de-en
         beam: beams of the search; 1: greedy decoding
         alpha: exponent of the length penalty
         json: print one JSON object
@@ -4950,7 +4952,7 @@ def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
     Args:
         sentence: a sentence in the model's source language
         out: the HTML file to write
-        model: the folder of a run or a model
+        model: the folder of a run or a model; without it, models/multi30k-de-en
     """
     translator = open_model(model)
     page = beside("explorer.html")
@@ -4982,7 +4984,7 @@ def export(
     Args:
         out: the folder to write; it must not exist
         to: ctranslate2, or half: a model for this program whose weights are float16
-        model: the folder of a run or a model
+        model: the folder of a run or a model; without it, models/multi30k-de-en
         quantization: for ctranslate2: int8, float16, ...; without it, float32
     """
     translator, out = open_model(model), Path(out)
