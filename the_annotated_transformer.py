@@ -3378,6 +3378,10 @@ def fit(
 def checkpoint(run: Path, trainer: Trainer, progress: Progress, val: list[Pair], log: "Log") -> None:
     """Measure the validation loss, log it, and save the state of the run."""
     loss = validation_loss(trainer, val)
+    if not math.isfinite(loss):
+        raise ValueError(
+            f"the validation loss at update {trainer.step} is {loss}; try a lower --factor, in another --run"
+        )
     log.write(progress, val_loss=round(loss, 4), val_perplexity=round(math.exp(min(loss, 50)), 3))
     if trainer.rank == 0:
         save_checkpoint(run, trainer, progress)
@@ -3637,7 +3641,9 @@ def prepare_run(run: Path, config: Config, about: dict[str, Any], start: "Transl
     if processes()[0] == 0:
         if (run / "config.json").exists():
             check_same_run(run, about | asdict(config))
-            if (run / "model.safetensors").exists() and not (run / "checkpoints").exists():
+            folder = run / "checkpoints"
+            lost = not (folder / "state.safetensors").exists() and len(list(folder.glob("[0-9]*"))) != 1
+            if (run / "model.safetensors").exists() and lost:  # with one, its first checkpoint was interrupted
                 raise ValueError(f"{run} is a model without the state of its training; give another --run")
             write_tokens(run, about, read_tokenizer(run / "tokenizer.json"))
         else:
@@ -3701,7 +3707,13 @@ def start_run(run: Path, config: Config, about: dict[str, Any], start: "Translat
         old.unlink()  # a start that was interrupted: its numbers belong to another vocabulary
     longest = write_tokens(run, about, tokenizer)
     if longest > config.tokens_per_batch:
-        shutil.rmtree(run / "tokens" if existed else run)
+        for split in ("train", "val"):
+            for suffix in (".ids", ".starts"):
+                (run / "tokens" / split).with_suffix(suffix).unlink()
+        with suppress(OSError):  # a folder that holds something else stays
+            (run / "tokens").rmdir()
+            if not existed:
+                run.rmdir()
         raise ValueError(
             f"--tokens-per-batch is {config.tokens_per_batch}, but the longest sentence has {longest} tokens"
         )
@@ -4316,7 +4328,8 @@ def example_search_and_average() -> pd.DataFrame:
 # >
 # > **Exercises.** 1. Why must the beams of a sentence be reordered in the key/value cache at every step, but not in the
 # > keys of the source? 2. Which $\alpha$ is best for a model of your own, and how long are its translations then? 3.
-# > Average the five last checkpoints of a run of two minutes, and of one of an hour. What happens, and why?
+# > Average the five last checkpoints (`--checkpoint-every 20`) of a run of two minutes, and of one of an hour. What happens,
+# > and why?
 
 # %% [markdown]
 # # Part 5: Results (Section 6)
@@ -4899,7 +4912,9 @@ def translate(*sentence: str, model: Path | None = None, beam: int = BEAM, alpha
     """
     search, translator = make_search(beam, alpha), open_model(model)
     lines = (
-        iter(sentence) if sentence else (line.decode("utf-8", "replace").rstrip("\r\n") for line in sys.stdin.buffer)
+        (line.encode("utf-8", "replace").decode() for line in sentence)  # a shell may hand over other bytes
+        if sentence
+        else (line.decode("utf-8", "replace").rstrip("\r\n") for line in sys.stdin.buffer)
     )
     at_once = 1 if not sentence and sys.stdin.isatty() else 1000
     while chunk := list(itertools.islice(lines, at_once)):
@@ -5027,10 +5042,8 @@ def main(arguments: list[str] | None = None) -> int:
         app.command(command)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="replace")
-    given = sys.argv[1:] if arguments is None else arguments
-    given = [word.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for word in given]  # what is not UTF-8
     try:
-        app(given, exit_on_error=False, print_error=False, result_action="return_value")
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return 0
     except (cyclopts.CycloptsError, ValueError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)

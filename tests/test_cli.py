@@ -182,7 +182,17 @@ def test_a_loss_that_is_no_number_ends_the_training_before_it_is_saved(tmp_path,
     monkeypatch.setattr(tat.Trainer, "update", lambda self, pairs: math.nan)
     arguments = ["train", "--data", "captions", "--run", str(folder), *SMALL, "--minutes", "0.05"]
     assert "the loss of update 0 is nan" in error_of(capsys, *arguments)
+    monkeypatch.undo()
+    monkeypatch.setattr(tat, "validation_loss", lambda *_: math.nan)
+    assert "the validation loss at update 1 is nan" in error_of(capsys, *arguments[:-2], "--steps", "1")
     assert not (folder / "model.safetensors").exists()
+
+
+def test_a_run_that_lost_its_state_is_not_trained_over(run, tmp_path, capsys):
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / "state.safetensors").unlink()
+    arguments = ["train", "--data", "captions", "--run", str(tmp_path / "run"), *SMALL, "--steps", "40"]
+    assert "is a model without the state of its training" in error_of(capsys, *arguments)
 
 
 def test_a_finished_run_stays_as_it_is(run, capsys):
@@ -564,10 +574,14 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_refused_run_leaves_nothing_in_a_folder_that_was_there(tmp_path):
-    (tmp_path / "notes.txt").touch()
+def test_a_refused_run_leaves_only_what_was_there(tmp_path):
+    for name in ("notes.txt", "tokens/mine.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
     assert tat.main(["train", "--data", "captions", "--run", str(tmp_path), "--tokens-per-batch", "3"]) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    assert {path.name for path in tmp_path.rglob("*")} == {"notes.txt", "tokens", "mine.txt"}
+    assert tat.main(["train", "--data", "captions", "--run", str(tmp_path / "new"), "--tokens-per-batch", "3"]) == 2
+    assert not (tmp_path / "new").exists()
 
 
 def test_an_argument_that_is_not_utf8_is_translated(run, capsys):
