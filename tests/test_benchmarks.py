@@ -66,7 +66,7 @@ def test_the_benchmark_of_decoding_measures_every_side_that_is_installed(trained
 
 def test_the_benchmark_of_scale_measures_every_size(tmp_path):
     found = benchmark("scale", tmp_path / "rows.jsonl", "--pairs", "3000", "--updates", "2")["pairs"]["3000"]
-    assert found["resident_mb"] > 100 and 0 < found["first_update_seconds"] < found["seconds"]
+    assert found["resident_mb"] > 100 and 0 < found["first_update_seconds"] <= found["seconds"]  # rounded
 
 
 @pytest.fixture(scope="module")
