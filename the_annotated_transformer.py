@@ -4364,8 +4364,8 @@ def example_search_and_average() -> pd.DataFrame:
 # > On a thousand sentences so small a difference tells of neither that it is the better one.
 # >
 # > Among the rows of people's pairs, those of one direction with the same optimiser and more minutes are the same run,
-# > later. After half an hour it was continued twice: for this table beside other work, so that 40 BLEU took 56 minutes, and
-# > for the chart of the next section with the machine to itself, where it took 45. What was not measured is left empty. The
+# > later. After half an hour it was continued twice: for this table partly beside other work, so that 40 BLEU took 56 minutes,
+# > and for the chart of the next section, where it took 45. What was not measured is left empty. The
 # > last rows went on from there with models' pairs besides (see *More pairs from the same pairs* below); each one's minutes
 # > come on top of those before it.
 
@@ -4973,6 +4973,7 @@ def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
     page = beside("explorer.html")
     if page is None:
         raise FileNotFoundError("explorer.html is not beside this script")
+    sentence = sentence.encode("utf-8", "replace").decode()  # a shell may hand over other bytes
     maps = attention_maps(translator, sentence)
     rounded = {
         kind: [[[[round(w, 4) for w in row] for row in head] for head in layer] for layer in weights.tolist()]

@@ -584,10 +584,11 @@ def test_a_refused_run_leaves_only_what_was_there(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_an_argument_that_is_not_utf8_is_translated(run, capsys):
+def test_an_argument_that_is_not_utf8_is_translated(run, tmp_path, capsys):
     """Catches a traceback for what a shell hands over byte by byte."""
     assert tat.main(["translate", "Ein K\udce4se", "--model", str(run)]) == 0
     assert capsys.readouterr().out.count("\n") == 1
+    assert tat.main(["explain", "Ein K\udce4se", "--model", str(run), "--out", str(tmp_path / "page.html")]) == 0
 
 
 def test_a_run_goes_on_without_its_data(tmp_path, capsys):
