@@ -38,6 +38,16 @@ def test_ctranslate2_finds_the_same_symbols(run, tmp_path):
     assert not different
 
 
+def test_a_loaded_model_lies_in_memory_as_decoding_reads_it(run):
+    """Catches matrices that are left as they were, or that change."""
+    model, saved = tat.load_translator(run).model, tat.read_tensors(run / "model.safetensors")[0]
+    assert all(torch.equal(weight, saved[name]) for name, weight in tat.weights_of(model).items())
+    layer = model.decoder.layers[0]
+    weights = [module.weight for module in layer.modules() if isinstance(module, torch.nn.Linear)]
+    assert len(weights) == 10 and all(weight.t().is_contiguous() for weight in weights)
+    assert tat.CachedLayer(layer, torch.zeros(1, 1, 32), None).weight.is_contiguous()
+
+
 def test_half_a_model_is_half_as_large_and_loads_as_before(run, tmp_path):
     out = tmp_path / "half"
     assert tat.main(["export", "--model", str(run), "--out", str(out), "--to", "half"]) == 0
