@@ -4598,15 +4598,15 @@ def example_ablation() -> pd.DataFrame | None:
 # > has been read but the 29,000. Both models in `models/` went on with these for one or two hours, from where the pairs alone
 # > had brought them, with less dropout and the learning rate raised again.
 # >
-# > From English to German there was a second round, since now there were better translators. For each English sentence
-# > there were four translations, by the model of before and that of after the first round, the latter also greedily and with
-# > the paper's length penalty; of these the one nearest to the person's was kept, by the BLEU of the sentence
-# > (`benchmarks/closest.py`). It is a model's wording still, and of those the one that says most of what the person said
-# > (*sequence-level interpolation*; Kim and Rush, 2016). Back-translations were those of both models of the other direction.
+# > Then there was a second round, since now there were better translators. For each source sentence there were four
+# > translations, by the model of before and that of after the first round, the latter also greedily and with the paper's
+# > length penalty; of these the one nearest to the person's was kept, by the BLEU of the sentence (`benchmarks/closest.py`).
+# > It is a model's wording still, and of those the one that says most of what the person said (*sequence-level
+# > interpolation*; Kim and Rush, 2016). Back-translations were those of two models of the other direction.
 # >
 # > The cards have the commands. The table has BLEU from stage to stage; the updates of each row come on top of those in the
-# > rows of its direction above. On the validation set the second round helps both searches; on the test set it helps the
-# > beam, and costs a little greedily.
+# > rows of its direction above. The second round helps everywhere but in one place: from English to German, greedy decoding
+# > of the test set loses a little.
 
 
 # %%
@@ -4737,10 +4737,10 @@ def example_training_speed() -> alt.Chart | None:
 # > And decoding, in sentences per second: `split` is test_2016_flickr, greedy, each sentence to its own end (2022's loop
 # > takes one at a time, and only the first eight); `beam` is the same with beams of five; `steps`, greedy, is exactly
 # > fifteen steps for random sentences. `this` is this edition; an empty cell was not measured. (`tiny` is the model that comes
-# > with this document, before it went on with more pairs, `small` one of 150 updates.) CTranslate2 is a library in C++ for
-# > this purpose alone, and it remains faster: a step of `tiny` is a chain of about a hundred small operations, and PyTorch
-# > starts each of them by itself; in a step of `small` the decoder's weights, 17 MB, come anew from the cache that the cores
-# > share. To serve a model, take it there with the command `export`; to understand one, stay here.
+# > with this document, `small` one of 1,200 updates.) CTranslate2 is a library in C++ for this purpose alone, and it remains
+# > faster: a step is a chain of about a hundred operations, and PyTorch starts each of them by itself. At `tiny` they are small,
+# > and that counts; at `small` half of a beam search's time goes into matrix products, which no library computes much faster.
+# > To serve a model, take it there with the command `export`; to understand one, stay here.
 
 
 # %%
