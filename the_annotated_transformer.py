@@ -2192,6 +2192,7 @@ class CachedDecoder:
         What is beyond V is -inf. live (sources, places) says which places of each source have a row, in this order; None:
         all sources have equally many.
         """
+        live = None if live is None or live.all() else live
         x = self.model.tgt_embed(symbols.unsqueeze(1), self.length).squeeze(1)  # (rows, d_model)
         for layer in self.layers:
             x = layer(x, live)
@@ -4130,6 +4131,13 @@ def largest(x: Tensor, k: int, block: int = 64) -> tuple[Tensor, Tensor]:
     return values, places.gather(1, found)
 
 
+def likeliest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k most probable symbols of each row of logits (R, V), and their log-probabilities, first: both (R, at most k)."""
+    few = logits.split(64)  # rows that a core's own cache can hold
+    values, symbols = zip(*(largest(rows.float().log_softmax(-1), k) for rows in few), strict=True)
+    return torch.cat(values), torch.cat(symbols)
+
+
 # %% [markdown]
 # > The search. `open_places` counts what is left of each sentence's $K$ places.
 
@@ -4155,7 +4163,7 @@ def beam_search(
         log_p = torch.where(places > 0, neg, 0.0).float().repeat(len(src), 1)  # (B, beam); at first one beginning each
         live, ys = log_p > neg, torch.full((len(src), 1), BOS, device=device)  # each has a row of symbols, (rows, t)
         for t in range(1, max_len):
-            step, symbols = largest(decoder.step(ys[:, -1], live).float().log_softmax(-1), beam)  # (rows, at most beam)
+            step, symbols = likeliest(decoder.step(ys[:, -1], live), beam)  # (rows, at most beam)
             scores = log_p.new_full((*live.shape, step.size(1)), neg)
             scores[live] = log_p[live].unsqueeze(1) + step
             log_p, found = scores.flatten(1).topk(beam)  # (B, beam), best first

@@ -152,6 +152,15 @@ def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, chan
     assert found.size(-1) == 64 and (found[..., parallel.size(-1) :] == -torch.inf).all()
 
 
+def test_the_likeliest_symbols_of_many_rows():
+    """Catches rows that change places or get lost where they are cut into parts, and values that are not logarithms."""
+    logits = torch.randn(150, 700, dtype=torch.double)
+    values, symbols = tat.likeliest(logits, 5)
+    expected = logits.float().log_softmax(-1).topk(5)
+    assert torch.equal(symbols, expected.indices)
+    assert_close(values, expected.values)
+
+
 def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):
     """Catches a part of the memory that stays behind when sentences change places, once or twice between two steps."""
     model, batch, rows = small_model(), sentences, torch.tensor([2, 0])
