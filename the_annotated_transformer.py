@@ -2189,7 +2189,7 @@ class CachedDecoder:
     def step(self, symbols: Tensor, live: Tensor | None = None) -> Tensor:
         """The next symbol of each row (rows) to the logits of the one after it: (rows, V rounded up to a multiple of 64).
 
-        What is beyond V is -inf. live (sources, places) says which places of each source have a row, in this order; None:
+        They have no gradients, and what is beyond V is -inf. live (sources, places) says which places of each source have a row, in this order; None:
         all sources have equally many.
         """
         live = None if live is None or live.all() else live
@@ -3039,12 +3039,13 @@ def load_weights(model: Transformer, tensors: dict[str, Tensor], path: Path) -> 
 # %% [markdown]
 # > A linear layer's matrix has a row for each output. The product of a few vectors with it is often quicker to compute when
 # > it lies in memory the other way round: on one of our machines it takes 0.6 of the time for 16 vectors of `small`, 0.9 for
-# > 64 (`benchmarks/results/LOG.md`). A tensor knows in which order its numbers lie, so nothing else changes.
+# > 64 (`benchmarks/results/LOG.md`). A tensor knows in which order its numbers lie, so whatever computes with it gives the
+# > same. (What wants them row by row, such as `safetensors.torch.save_file`, needs a copy: `.contiguous()`.)
 
 
 # %%
 def transpose_in_memory(model: Transformer) -> None:
-    """Lay the matrices of all layers column by column, for decoding; shapes and values stay."""
+    """Lay the matrices of all layers column by column, for decoding; shapes and values stay, `is_contiguous()` does not."""
     for module in (*model.encoder.modules(), *model.decoder.modules()):
         if isinstance(module, nn.Linear):
             module.weight.data = module.weight.data.t().contiguous().t()
@@ -3967,8 +3968,8 @@ def example_translate() -> None:
 
 
 # %% [markdown]
-# > A model comes with this document: the same code, trained for longer (the card beside it tells how). It is what the
-# > commands use unless they are given another.
+# > Two models come with this document, one for each direction: the same code, trained for hours (the cards beside them tell
+# > how, and Part 5 why). The one from German to English is what the commands use unless they are given another.
 
 
 # %%
@@ -4133,8 +4134,9 @@ def largest(x: Tensor, k: int, block: int = 64) -> tuple[Tensor, Tensor]:
 
 def likeliest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k most probable symbols of each row of logits (R, V), and their log-probabilities, first: both (R, at most k)."""
-    few = logits.split(64)  # rows that a core's own cache can hold
-    values, symbols = zip(*(largest(rows.float().log_softmax(-1), k) for rows in few), strict=True)
+    count = 64 if logits.device.type == "cpu" else len(logits)  # few rows stay nearer to a core on the way
+    parts = [largest(rows.float().log_softmax(-1), k) for rows in logits.split(count)]
+    values, symbols = zip(*parts, strict=True)
     return torch.cat(values), torch.cat(symbols)
 
 
@@ -4444,7 +4446,7 @@ def example_quality() -> pd.DataFrame | None:
 # %% [markdown]
 # ### How long must one train?
 #
-# > BLEU on the validation set, greedy, while a model learns, on the machine of this document's benchmarks.
+# > BLEU on the validation set, greedy, while a model learns, on two cores of an AMD EPYC.
 
 
 # %%
@@ -4628,13 +4630,14 @@ def example_more_pairs() -> pd.DataFrame | None:
             if found.get(key, {}).get("updates") != row["step"]:  # a later state of the same run takes its place
                 found[key] = {"updates": row["step"], "loss on val": row["val_loss"]}
             found[key][f"{row['split']}, {row['search'].partition(',')[0]}"] = row["bleu"]
+    found = dict(sorted(found.items(), key=lambda item: item[0][0]))  # by direction, then as they were made
     return pd.DataFrame.from_dict(found, orient="index").round(2) if found else None
 
 
 # %% [markdown]
-# > Look at the loss as well: from German to English it is no lower than before, yet the translations are better. The loss
-# > asks how likely people's wordings are, and of what these models learned to write, a third or a quarter is models'. Where
-# > targets come from models, only translations tell which model is better. (More updates with the pairs alone had
+# > Look at the loss as well: from German to English the first round did not lower it, yet the translations got better. The
+# > loss asks how likely people's wordings are, and of what these models learned to write, a third or a quarter is models'.
+# > Where targets come from models, only translations tell which model is better. (More updates with the pairs alone had
 # > stopped improving the translations from German to English; see `benchmarks/results/LOG.md`.)
 
 
@@ -4744,11 +4747,12 @@ def example_training_speed() -> alt.Chart | None:
 # %% [markdown]
 # > And decoding, in sentences per second: `split` is test_2016_flickr, greedy, each sentence to its own end (2022's loop
 # > takes one at a time, and only the first eight); `beam` is the same with beams of five; `steps`, greedy, is exactly
-# > fifteen steps for random sentences. `this` is this edition; an empty cell was not measured. (`tiny` is the model that comes
-# > with this document, `small` one of 1,200 updates.) CTranslate2 is a library in C++ for this purpose alone, and it remains
-# > faster: a step is a chain of about a hundred operations, and PyTorch starts each of them by itself. At `tiny` they are small,
-# > and that counts; at `small` half of a beam search's time goes into matrix products, which no library computes much faster.
-# > To serve a model, take it there with the command `export`; to understand one, stay here.
+# > fifteen steps for random sentences. `this` is this edition; an empty cell was not measured. (`tiny` is the model of this
+# > document from German to English, `small` one of 1,200 updates; the machine has two cores of an Intel Xeon.) CTranslate2 is a
+# > library in C++ for this purpose alone, and it remains faster: a step is a chain of about a hundred operations, and PyTorch
+# > starts each of them by itself. At `tiny` they are small, and that counts; at `small` half of a beam search's time goes into
+# > matrix products (`benchmarks/results/LOG.md`), which C++ alone makes no faster, but integers of 8 bits do. To serve a model,
+# > take it there with the command `export`; to understand one, stay here.
 
 
 # %%

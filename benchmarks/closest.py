@@ -2,8 +2,8 @@
 
     python benchmarks/closest.py REFERENCE TRANSLATIONS...
 
-All files have one sentence per line. The second round of training pairs is made with it: see the card of
-`models/multi30k-en-de`.
+All files have one sentence per line. The second round of training pairs is made with it: see the cards in
+`models/`.
 """
 
 import sys

@@ -36,6 +36,7 @@ from the_annotated_transformer import (
     load_pairs,
     make_batch,
     token_batches,
+    transpose_in_memory,
 )
 
 KINDS = {  # kind of work: how the names of PyTorch's operations begin, the first that fits counts
@@ -140,6 +141,7 @@ def measure(preset: str, texts: list[tuple[str, str]], tokens: int, times: int) 
     row |= {"training": shares(update)}
     with torch.inference_mode():
         trainer.model.eval()
+        transpose_in_memory(trainer.model)  # as in a model that was read from a file
         src = make_batch((pairs * 64)[:64])
         decoder, symbols = CachedDecoder(trainer.model, src.src, src.src_mask), torch.full((64,), BOS)
 

@@ -42,9 +42,10 @@ def test_a_loaded_model_lies_in_memory_as_decoding_reads_it(run):
     """Catches matrices that are left as they were, or that change."""
     model, saved = tat.load_translator(run).model, tat.read_tensors(run / "model.safetensors")[0]
     assert all(torch.equal(weight, saved[name]) for name, weight in tat.weights_of(model).items())
+    stacks = (*model.encoder.modules(), *model.decoder.modules())
+    weights = [module.weight for module in stacks if isinstance(module, torch.nn.Linear)]
+    assert len(weights) == 2 * 6 + 2 * 10 and all(weight.t().is_contiguous() for weight in weights)
     layer = model.decoder.layers[0]
-    weights = [module.weight for module in layer.modules() if isinstance(module, torch.nn.Linear)]
-    assert len(weights) == 10 and all(weight.t().is_contiguous() for weight in weights)
     assert tat.CachedLayer(layer, torch.zeros(1, 1, 32), None).weight.is_contiguous()
 
 
