@@ -2125,7 +2125,7 @@ def extended(past: Tensor, new: Tensor, rows: Tensor | None = None) -> Tensor:
     """past (R, h, t, d), or of it these rows in this order, with new (rows, h, 1, d) behind: (rows, h, t + 1, d)."""
     if rows is None:
         return torch.cat((past, new), dim=2)
-    if past.device.type != "cpu":
+    if past.device.type != "cpu":  # the single copy below was tried on processors alone
         return torch.cat((past.index_select(0, rows), new), dim=2)
     both = new.new_empty(*new.shape[:2], past.size(2) + 1, new.size(3))
     torch.index_select(past, 0, rows, out=both[:, :, :-1])
@@ -4134,7 +4134,7 @@ def largest(x: Tensor, k: int, block: int = 64) -> tuple[Tensor, Tensor]:
 
 def likeliest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k most probable symbols of each row of logits (R, V), and their log-probabilities, first: both (R, at most k)."""
-    count = 64 if logits.device.type == "cpu" else len(logits)  # few rows stay nearer to a core on the way
+    count = 64 if logits.device.type == "cpu" else len(logits)  # what is made of a few rows is still in a cache when read
     parts = [largest(rows.float().log_softmax(-1), k) for rows in logits.split(count)]
     values, symbols = zip(*parts, strict=True)
     return torch.cat(values), torch.cat(symbols)
