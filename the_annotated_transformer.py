@@ -2189,8 +2189,8 @@ class CachedDecoder:
     def step(self, symbols: Tensor, live: Tensor | None = None) -> Tensor:
         """The next symbol of each row (rows) to the logits of the one after it: (rows, V rounded up to a multiple of 64).
 
-        They have no gradients, and what is beyond V is -inf. live (sources, places) says which places of each source have a row, in this order; None:
-        all sources have equally many.
+        They have no gradients, and what is beyond V is -inf. live (sources, places) says which places of each source have a
+        row, in this order; None: all sources have equally many.
         """
         live = None if live is None or live.all() else live
         x = self.model.tgt_embed(symbols.unsqueeze(1), self.length).squeeze(1)  # (rows, d_model)
@@ -4134,7 +4134,7 @@ def largest(x: Tensor, k: int, block: int = 64) -> tuple[Tensor, Tensor]:
 
 def likeliest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k most probable symbols of each row of logits (R, V), and their log-probabilities, first: both (R, at most k)."""
-    count = 64 if logits.device.type == "cpu" else len(logits)  # what is made of a few rows is still in a cache when read
+    count = 64 if logits.device.type == "cpu" else len(logits)  # what is made of few rows is read while in a cache
     parts = [largest(rows.float().log_softmax(-1), k) for rows in logits.split(count)]
     values, symbols = zip(*parts, strict=True)
     return torch.cat(values), torch.cat(symbols)
