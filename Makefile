@@ -25,7 +25,7 @@ $(KATEX): $(READY) blog/package.json blog/package-lock.json
 setup: $(READY) $(KATEX) ## make the environment in .venv
 
 html: $(READY) $(KATEX) ## execute the document and write build/the_annotated_transformer.html
-	rm -rf runs/live-*-minutes-3
+	rm -rf runs/live-*-minutes-3-*
 	$(BIN)/python blog/notebook.py run --out build/$(DOC).ipynb
 	$(BIN)/python blog/page.py build/$(DOC).ipynb build/$(DOC).html
 
@@ -35,13 +35,12 @@ notebook: $(READY) ## execute the document and write the notebook that is commit
 page: $(READY) $(KATEX) ## write the page from the committed notebook, without executing it
 	$(BIN)/python blog/page.py $(DOC).ipynb build/$(DOC).html
 
-test: $(READY) $(KATEX) check ## check the style and the twins, and run the tests
-	$(BIN)/python -m pytest
+test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and report all
+	@status=0; $(BIN)/python -m pytest || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status
 
 check: $(READY) ## check the style and that notebook and script are twins
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/python blog/notebook.py check
+	@status=0; for check in "ruff check ." "ruff format --check ." "python blog/notebook.py check"; do \
+		echo "$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
 format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .

@@ -39,20 +39,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import edition_2022, peers
 from benchmarks.rows import RESULTS, append, origin, portable
-from the_annotated_transformer import (
-    BOS,
-    EOS,
-    Config,
-    Translator,
-    greedy_decode,
-    in_threads,
-    load_pairs,
-    load_translator,
-    make_search,
-    read_json,
-    source_mask,
-    translate_lines,
-)
+from the_annotated_transformer import BOS, EOS, Translator, in_threads, source_mask
+from translator.decoding import greedy_decode, make_search, translate_lines
+from translator.files import read_json
+from translator.settings import Settings
+from translator.sources import load_pairs
+from translator.weights import load_translator
 
 SIDES = ("this", "2022", "Hugging Face", "CTranslate2", "CTranslate2 int8")
 TASKS = ("split", "beam", "steps")
@@ -81,7 +73,7 @@ def this_edition(translator: Translator, lines: list[str]) -> dict[str, Callable
     return {"split": split, "beam": lambda: split(make_search(BEAM, ALPHA)), "steps": steps}
 
 
-def edition_of_2022(translator: Translator, lines: list[str], config: Config) -> dict[str, Callable[[], int]]:
+def edition_of_2022(translator: Translator, lines: list[str], config: Settings) -> dict[str, Callable[[], int]]:
     """The 2022 edition's loop over the first sentences."""
     vocab = len(translator.tokenizer)
     model = edition_2022.Model(vocab, vocab, config.N, config.d_model, config.d_ff, config.h).eval()
@@ -97,7 +89,7 @@ def edition_of_2022(translator: Translator, lines: list[str], config: Config) ->
     return {"split": split}
 
 
-def hugging_face(translator: Translator, config: Config) -> dict[str, Callable[[], int]]:
+def hugging_face(translator: Translator, config: Settings) -> dict[str, Callable[[], int]]:
     """MarianMTModel's own `generate`, greedy."""
     model = peers.marian(config, len(translator.tokenizer)).eval()
     batches = torch.tensor(random_sources(len(translator.tokenizer))).split(BATCH)
@@ -113,15 +105,15 @@ def hugging_face(translator: Translator, config: Config) -> dict[str, Callable[[
     }
 
 
-def ctranslate2(translator: Translator, lines: list[str], kind: str) -> dict[str, float]:
+def ctranslate2(translator: Translator, model: Path, lines: list[str], kind: str) -> dict[str, float]:
     """The speeds of CTranslate2 with our weights, measured by a program that does not load PyTorch."""
     import ctranslate2  # noqa: F401  missing: said here
 
-    from export_ctranslate2 import write_model
+    from translator.export import write_model
 
     tokens = translator.tokenizer.tokens
     with tempfile.TemporaryDirectory() as folder:
-        write_model(translator, Path(folder, "model"))
+        write_model(translator, model, Path(folder, "model"))
         sources = [tokens(row[:-1]) for row in random_sources(len(translator.tokenizer))]
         task = {"folder": f"{folder}/model", "kind": kind, "threads": torch.get_num_threads(), "batch": BATCH}
         task |= {"lines": lines, "sources": sources, "steps": STEPS, "beam": BEAM, "alpha": ALPHA}
@@ -144,8 +136,8 @@ def measure_side(side: str, options: argparse.Namespace) -> dict[str, float]:
     pairs = load_pairs(options.data, options.split, *translator.languages)
     lines = [source for source, _ in pairs[: options.sentences]]
     if side.startswith("CTranslate2"):
-        return ctranslate2(translator, lines, side.partition(" ")[2] or "float32")
-    config = Config(**read_json(model / "config.json")["settings"])
+        return ctranslate2(translator, model, lines, side.partition(" ")[2] or "float32")
+    config = Settings(**read_json(model / "config.json")["settings"])
     if side == "this":
         tasks = this_edition(translator, lines)
     else:

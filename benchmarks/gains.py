@@ -27,6 +27,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import the_annotated_transformer as tat
 from benchmarks.rows import RESULTS, append, origin, portable
+from translator import decoding
+from translator.decoding import CachedDecoder, greedy_decode, translate_lines
+from translator.settings import PRESETS, Settings, build_model
+from translator.sources import load_pairs
+from translator.trainer import Trainer
+from translator.vocabulary import encode_pairs
+from translator.weights import load_translator
 
 UPDATES = 3  # per round
 
@@ -56,14 +63,14 @@ def whole_loss() -> Iterator[None]:
 @contextmanager
 def usual_dropout() -> Iterator[None]:
     """PyTorch's own dropout."""
-    with patch.object(tat.Dropout, "forward", nn.Dropout.forward):
+    with patch.object(tat.FastDropout, "forward", nn.Dropout.forward):
         yield
 
 
 def batches_of(pairs: list[tat.Pair], budget: int, sort: bool) -> list[list[tat.Pair]]:
     """The first batches of an epoch: by length, or random sentences up to the same number of padded tokens."""
     if sort:
-        rows = tat.token_batches([(len(p.src), len(p.tgt)) for p in pairs], budget, seed=0)
+        rows = tat.sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget, seed=0)
         return [[pairs[i] for i in row] for row in rows[:UPDATES]]
     found, draw = [[]], random.Random(0)
     while len(found) <= UPDATES:
@@ -75,11 +82,11 @@ def batches_of(pairs: list[tat.Pair], budget: int, sort: bool) -> list[list[tat.
     return found[:UPDATES]
 
 
-def training(config: tat.Config, texts: list[tuple[str, str]], rounds: int) -> dict[str, float]:
+def training_gains(config: Settings, texts: list[tuple[str, str]], rounds: int) -> dict[str, float]:
     """The time per target token of each variant, over that of the first."""
     tokenizer = tat.learn_bpe(texts, config.bpe)
-    pairs = tokenizer.pairs(texts, ("de", "en"))
-    trainer = tat.Trainer(tat.build_model(config, len(tokenizer)), config)
+    pairs = encode_pairs(tokenizer, texts, ("de", "en"))
+    trainer = Trainer(build_model(config, len(tokenizer)), config)
     slow_adam = torch.optim.Adam(trainer.model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, foreach=False)
     variants = {
         "as it is": nullcontext,
@@ -120,7 +127,7 @@ def no_cache(model: tat.Transformer, src: torch.Tensor, src_mask: torch.Tensor, 
 @torch.inference_mode()
 def all_stay(model: tat.Transformer, src: torch.Tensor, src_mask: torch.Tensor, max_len: int) -> torch.Tensor:
     """Greedy decoding in which sentences that have ended stay in the batch until the last has ended."""
-    decoder, ended = tat.CachedDecoder(model, src, src_mask), torch.zeros(len(src), dtype=torch.bool)
+    decoder, ended = CachedDecoder(model, src, src_mask), torch.zeros(len(src), dtype=torch.bool)
     ys = [torch.full((len(src),), tat.BOS)]
     while len(ys) < max_len and not ended.all():
         best = decoder.step(ys[-1]).max(-1).indices.masked_fill(ended, tat.PAD)
@@ -131,34 +138,34 @@ def all_stay(model: tat.Transformer, src: torch.Tensor, src_mask: torch.Tensor, 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
     """All threads on one batch."""
-    with patch.object(tat, "in_threads", lambda work, items, device: [work(item) for item in items]):
+    with patch.object(decoding, "in_threads", lambda work, items, device: [work(item) for item in items]):
         yield
 
 
 @contextmanager
 def unsorted() -> Iterator[None]:
     """Batches in the order of the input."""
-    with patch.object(tat, "sorted", lambda rows, key: list(rows), create=True):
+    with patch.object(decoding, "sorted", lambda rows, key: list(rows), create=True):
         yield
 
 
-def decoding(model: Path, lines: list[str], rounds: int) -> dict[str, float]:
+def decoding_gains(model: Path, lines: list[str], rounds: int) -> dict[str, float]:
     """The time for all lines of each variant, over that of the first; all must give the same translations."""
-    translator = tat.load_translator(model)
+    translator = load_translator(model)
     variants = {
-        "as it is": (nullcontext, tat.greedy_decode),
+        "as it is": (nullcontext, greedy_decode),
         "no key/value cache": (nullcontext, no_cache),
         "ended sentences stay": (nullcontext, all_stay),
-        "batches in the input's order": (unsorted, tat.greedy_decode),
-        "all threads on one batch": (one_at_a_time, tat.greedy_decode),
+        "batches in the input's order": (unsorted, greedy_decode),
+        "all threads on one batch": (one_at_a_time, greedy_decode),
     }
-    expected = tat.translate_lines(translator, lines)
+    expected = translate_lines(translator, lines)
 
     def measure(name: str) -> float:
         change, search = variants[name]
         with change():
             start = time.perf_counter()
-            found = tat.translate_lines(translator, lines, search)
+            found = translate_lines(translator, lines, search)
             seconds = time.perf_counter() - start
         same = sum(a == b for a, b in zip(found, expected, strict=True)) / len(lines)
         if same < 0.99:  # rounding may decide between two symbols that are equally likely
@@ -182,7 +189,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--model", type=Path, required=True, help="the folder of a run")
     parser.add_argument("--data", default="multi30k", help="multi30k, captions or a folder")
-    parser.add_argument("--preset", default="tiny", choices=tat.PRESETS)
+    parser.add_argument("--preset", default="tiny", choices=PRESETS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens-per-batch", type=int, help="in place of the preset's")
     parser.add_argument("--sentences", type=int, help="only the first so many")
@@ -190,11 +197,11 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     row = origin(shlex.join(["python", "benchmarks/gains.py", *map(portable, arguments)]))
     row |= {"preset": options.preset, "data": portable(options.data), "rounds": options.rounds}
-    lines = [source for source, _ in tat.load_pairs(options.data, "val")][: options.sentences]
-    config = tat.PRESETS[options.preset]
+    lines = [source for source, _ in load_pairs(options.data, "val")][: options.sentences]
+    config = PRESETS[options.preset]
     config = replace(config, optimizer="adam", tokens_per_batch=options.tokens_per_batch or config.tokens_per_batch)
-    row["training"] = training(config, tat.load_pairs(options.data, "train"), options.rounds)
-    row["decoding"] = decoding(options.model, lines, options.rounds)
+    row["training"] = training_gains(config, load_pairs(options.data, "train"), options.rounds)
+    row["decoding"] = decoding_gains(options.model, lines, options.rounds)
     for task in ("training", "decoding"):
         print(*(f"{task:<10}{name:<30}{ratio:>6.2f} times the time" for name, ratio in row[task].items()), sep="\n")
     append(options.out, row)

@@ -23,7 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import edition_2022
 from benchmarks.rows import RESULTS, append, origin, portable
-from the_annotated_transformer import BOS, EOS, PRESETS, Pair, Trainer, build_model, token_batches
+from the_annotated_transformer import BOS, EOS, Pair, sorted_batches
+from translator.settings import PRESETS, build_model
+from translator.trainer import Trainer
 
 SIDES = ("this", "2022", "2022 in micro-batches")
 
@@ -44,7 +46,7 @@ def peak(side: str, options: argparse.Namespace) -> dict[str, int]:
     config = replace(PRESETS[options.preset], tokens_per_batch=options.tokens)
     if side == "this":
         trainer = Trainer(build_model(config, options.vocab), config)
-        batch = [pairs[i] for i in token_batches([(len(p.src), len(p.tgt)) for p in pairs], options.tokens, seed=0)[0]]
+        batch = [pairs[i] for i in sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], options.tokens, seed=0)[0]]
         tokens = sum(len(p.tgt) - 1 for p in batch)
     else:
         sizes = (config.N, config.d_model, config.d_ff, config.h)

@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from the_annotated_transformer import BOS, EOS, PAD, UNK, Batch, Config, Pair, make_batch, positional_encoding
+from the_annotated_transformer import BOS, EOS, PAD, UNK, Batch, Pair, make_batch, positional_encoding
+from translator.settings import Settings
 
 LONGEST = 512  # positions that the peers hold
 
@@ -31,7 +32,7 @@ def smoothed_cross_entropy(logits: Tensor, batch: Batch, eps: float) -> Tensor:
 class TorchTransformer(nn.Module):
     """PyTorch's nn.Transformer with what it lacks: embeddings, positions, an output layer."""
 
-    def __init__(self, config: Config, vocab: int):
+    def __init__(self, config: Settings, vocab: int):
         super().__init__()
         self.eps, self.scale = config.smoothing, math.sqrt(config.d_model)
         self.table = nn.Embedding(vocab, config.d_model)
@@ -57,7 +58,7 @@ class TorchTransformer(nn.Module):
         return smoothed_cross_entropy(x @ self.table.weight.T, batch, self.eps)
 
 
-def marian(config: Config, vocab: int) -> nn.Module:
+def marian(config: Settings, vocab: int) -> nn.Module:
     """Hugging Face's MarianMTModel of these sizes."""
     from transformers import MarianConfig, MarianMTModel
 
@@ -77,7 +78,7 @@ def marian(config: Config, vocab: int) -> nn.Module:
 class Marian(nn.Module):
     """MarianMTModel with the smoothed loss."""
 
-    def __init__(self, config: Config, vocab: int):
+    def __init__(self, config: Settings, vocab: int):
         super().__init__()
         self.model, self.eps = marian(config, vocab), config.smoothing
 
@@ -90,7 +91,7 @@ class Marian(nn.Module):
 class Joey(nn.Module):
     """JoeyNMT's model, with one table of embeddings on both sides and before the softmax."""
 
-    def __init__(self, config: Config, vocab: int):
+    def __init__(self, config: Settings, vocab: int):
         super().__init__()
         from joeynmt.decoders import TransformerDecoder
         from joeynmt.embeddings import Embeddings
@@ -121,14 +122,14 @@ class Symbols:
     specials = lang_tags = ()
 
 
-PEERS: dict[str, Callable[[Config, int], nn.Module]] = {
+PEERS: dict[str, Callable[[Settings, int], nn.Module]] = {
     "nn.Transformer": TorchTransformer,
     "Marian": Marian,
     "JoeyNMT": Joey,
 }
 
 
-def peer_update(name: str, config: Config, vocab: int) -> Callable[[list[Pair]], None]:
+def peer_update(name: str, config: Settings, vocab: int) -> Callable[[list[Pair]], None]:
     """A function that makes one update: loss per token, clipped gradient, PyTorch's fused Adam; ImportError if missing."""
     torch.manual_seed(config.seed)
     model = PEERS[name](config, vocab).train()
@@ -144,7 +145,7 @@ def peer_update(name: str, config: Config, vocab: int) -> Callable[[list[Pair]],
     return update
 
 
-def self_check(name: str, config: Config, vocab: int) -> None:
+def self_check(name: str, config: Settings, vocab: int) -> None:
     """Assert that a peer has about our number of parameters and a loss that ignores padding and starts near ln(V)."""
     torch.manual_seed(0)
     model = PEERS[name](config, vocab).eval()

@@ -17,28 +17,34 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import the_annotated_transformer as tat
 from benchmarks.rows import RESULTS, append, origin, portable
+from translator.decoding import make_search, translate_lines
+from translator.files import read_json
+from translator.runs import read_log
+from translator.scoring import score
+from translator.sources import load_pairs
+from translator.weights import load_translator
 
 
 def training(run: Path) -> dict[str, Any]:
     """The last figures in the log of a run; a run of a few updates has no `loss` yet."""
-    last = {key: value for row in tat.read_log(run) for key, value in row.items()}
+    last = {key: value for row in read_log(run) for key, value in row.items()}
     kinds = ("step", "epoch", "minutes", "tokens", "loss", "val_loss", "val_perplexity")
     return {key: last[key] for key in kinds if key in last}
 
 
 def scores(model: Path, data: str, split: str, beam: int = 1, alpha: float = tat.ALPHA) -> dict[str, Any]:
     """BLEU and chrF of a model's translations of a split, with their signatures, and how they were searched."""
-    translator = tat.load_translator(model)
-    sources, references = zip(*tat.load_pairs(data, split, *translator.languages), strict=True)
-    found = tat.translate_lines(translator, list(sources), tat.make_search(beam, alpha))
+    translator = load_translator(model)
+    sources, references = zip(*load_pairs(data, split, *translator.languages), strict=True)
+    found = translate_lines(translator, list(sources), make_search(beam, alpha))
     search = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
-    return {"split": split, "search": search} | tat.score(found, list(references), translator.languages[1])
+    return {"split": split, "search": search} | score(found, list(references), translator.languages[1])
 
 
 def describe(model: Path) -> dict[str, Any]:
     """Preset, direction, size and settings of a model."""
-    about = tat.read_json(model / "config.json")
-    parameters = sum(p.numel() for p in tat.load_translator(model).model.parameters())
+    about = read_json(model / "config.json")
+    parameters = sum(p.numel() for p in load_translator(model).model.parameters())
     found = {"preset": about["preset"], "direction": f"{about['src']}-{about['tgt']}", "parameters": parameters}
     return found | {"seed": about["settings"]["seed"], "settings": about["settings"]}
 
@@ -57,7 +63,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=RESULTS / "quality.jsonl")
     options = parser.parse_args(arguments)
     run = options.run or options.model
-    if not tat.read_log(run):
+    if not read_log(run):
         print(f"error: {run} has no log; --run names the run that the model was made from", file=sys.stderr)
         return 2
     row = origin(options.command) | describe(options.model) | training(run)

@@ -22,8 +22,10 @@ from pathlib import Path
 START = time.perf_counter()
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import the_annotated_transformer as tat
 from benchmarks.rows import RESULTS, append, origin, portable
+from translator import commands
+from translator.sources import load_pairs
+from translator.trainer import Trainer
 
 MODEL = {"N": "1", "d_model": "16", "d_ff": "16", "h": "1", "bpe": "2000", "ema": "0"}
 
@@ -31,7 +33,7 @@ MODEL = {"N": "1", "d_model": "16", "d_ff": "16", "h": "1", "bpe": "2000", "ema"
 def write_corpus(folder: Path, pairs: int) -> None:
     """Synthetic train and val files: each pair is the first half of one caption's and the second half of another's."""
     folder.mkdir()
-    draw, captions = random.Random(0), tat.load_pairs("captions", "train")
+    draw, captions = random.Random(0), load_pairs("captions", "train")
     halves = [[text.split() for text in pair] for pair in captions]
     for split, count in (("train", pairs), ("val", 500)):
         with open(folder / f"{split}.de", "w", encoding="utf-8") as de, open(folder / f"{split}.en", "w") as en:
@@ -51,14 +53,14 @@ def resident() -> float:
 
 def train(folder: Path, updates: int) -> dict[str, float]:
     """Train up to `updates`; seconds from the start of the process to the first update, and memory at the end."""
-    first, update = [], tat.Trainer.update
+    first, update = [], Trainer.update
 
     def timed(self, pairs):
         first.append(time.perf_counter() - START)
         return update(self, pairs)
 
-    tat.Trainer.update = timed
-    tat.train(data=str(folder), run=folder / "run", steps=updates, checkpoint_every=10**9, **MODEL)
+    Trainer.update = timed
+    commands.train(data=str(folder), run=folder / "run", steps=updates, checkpoint_every=10**9, **MODEL)
     seconds = time.perf_counter() - START
     return {"first_update_seconds": round(first[0], 1), "seconds": round(seconds, 1), "resident_mb": round(resident())}
 

@@ -26,18 +26,12 @@ from torch.utils.flop_counter import FlopCounterMode
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.rows import RESULTS, append, origin, portable
-from the_annotated_transformer import (
-    BOS,
-    PRESETS,
-    CachedDecoder,
-    Trainer,
-    build_model,
-    learn_bpe,
-    load_pairs,
-    make_batch,
-    token_batches,
-    transpose_in_memory,
-)
+from the_annotated_transformer import BOS, learn_bpe, make_batch, sorted_batches, transpose_in_memory
+from translator.decoding import CachedDecoder
+from translator.settings import PRESETS, build_model
+from translator.sources import load_pairs
+from translator.trainer import Trainer
+from translator.vocabulary import encode_pairs
 
 KINDS = {  # kind of work: how the names of PyTorch's operations begin, the first that fits counts
     "matrix products": ("mm", "addmm", "bmm", "baddbmm"),
@@ -116,8 +110,8 @@ def measure(preset: str, texts: list[tuple[str, str]], tokens: int, times: int) 
     """The row of one preset."""
     config = replace(PRESETS[preset], tokens_per_batch=tokens, optimizer="adam")  # Muon has products of its own
     tokenizer = learn_bpe(texts, config.bpe)
-    pairs = tokenizer.pairs(texts, ("de", "en"))
-    rows = token_batches([(len(p.src), len(p.tgt)) for p in pairs], tokens, seed=0)[0]
+    pairs = encode_pairs(tokenizer, texts, ("de", "en"))
+    rows = sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], tokens, seed=0)[0]
     pairs = [pairs[i] for i in rows]
     batch = make_batch(pairs)
     trainer = Trainer(build_model(config, len(tokenizer)), config)

@@ -15,9 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import the_annotated_transformer as tat
 from benchmarks import quality
 from benchmarks.rows import RESULTS, append, origin, portable
+from translator.commands import train
+from translator.runs import read_log
 
 
 def setting(text: str) -> tuple[str, str]:
@@ -48,10 +49,10 @@ def main(arguments: list[str]) -> int:
         minutes = turn * options.every
         if minutes in done:
             continue
-        if any(row["minutes"] >= minutes + options.every for row in tat.read_log(options.run)[-1:]):
+        if any(row["minutes"] >= minutes + options.every for row in read_log(options.run)[-1:]):
             print(f"error: {options.run} has trained for more than {minutes:g} minutes already", file=sys.stderr)
             return 2
-        tat.train(
+        train(
             data=options.data,
             run=options.run,
             preset=options.preset,

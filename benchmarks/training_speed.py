@@ -5,7 +5,7 @@
 A target token is a symbol to predict; padding does not count. All sides train models of the preset's sizes on the same
 sentence pairs, German to English, in this process and with its number of threads:
 
-- this edition: `Trainer.update` on batches of `token_batches`, the preset with Adam (as all others), joint byte-pair encoding;
+- this edition: `Trainer.update` on batches of `sorted_batches`, the preset with Adam (as all others), joint byte-pair encoding;
 - the 2022 edition: see `edition_2022.py`, whose docstring says what is re-created and from which facts;
 - with `--peers`, other libraries on the very batches of this edition: see `peers.py`.
 
@@ -34,7 +34,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import edition_2022, peers
 from benchmarks.rows import RESULTS, append, origin, portable
-from the_annotated_transformer import PRESETS, Config, Pair, Trainer, build_model, learn_bpe, load_pairs, token_batches
+from the_annotated_transformer import Pair, learn_bpe, sorted_batches
+from translator.settings import PRESETS, Settings, build_model
+from translator.sources import load_pairs
+from translator.trainer import Trainer
+from translator.vocabulary import encode_pairs
 
 QUICK_PAIRS = 100  # what `--quick` reads of the data
 
@@ -75,7 +79,7 @@ def on_batches(learn: Callable[[list[Pair]], object], pairs: list[Pair], budget:
     def epochs() -> Iterator[Sequence[int]]:
         """The batches of one epoch after another, as row numbers."""
         for epoch in itertools.count():
-            yield from token_batches(lengths, budget, seed=epoch)
+            yield from sorted_batches(lengths, budget, seed=epoch)
 
     batches = epochs()
 
@@ -87,10 +91,10 @@ def on_batches(learn: Callable[[list[Pair]], object], pairs: list[Pair], budget:
     return update
 
 
-def on_the_same_batches(config: Config, texts: list[tuple[str, str]], others: bool) -> dict[str, Callable[[], Work]]:
+def on_the_same_batches(config: Settings, texts: list[tuple[str, str]], others: bool) -> dict[str, Callable[[], Work]]:
     """This edition's training and, if wanted, that of the peers which are installed."""
     tokenizer = learn_bpe(texts, config.bpe)
-    pairs = tokenizer.pairs(texts, ("de", "en"))
+    pairs = encode_pairs(tokenizer, texts, ("de", "en"))
     torch.manual_seed(config.seed)
     learn: dict[str, Callable] = {"this": Trainer(build_model(config, len(tokenizer)), config).update}
     for name in peers.PEERS if others else ():
@@ -102,7 +106,7 @@ def on_the_same_batches(config: Config, texts: list[tuple[str, str]], others: bo
     return {name: on_batches(update, pairs, config.tokens_per_batch) for name, update in learn.items()}
 
 
-def previous_edition(config: Config, data: edition_2022.WordPairs, accumulate: int) -> Callable[[], Work]:
+def previous_edition(config: Settings, data: edition_2022.WordPairs, accumulate: int) -> Callable[[], Work]:
     """A function that makes one update of the 2022 edition's training, with a model of the same sizes."""
     torch.manual_seed(config.seed)
     sizes = (config.N, config.d_model, config.d_ff, config.h)

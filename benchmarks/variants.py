@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import the_annotated_transformer as tat
 from benchmarks import quality
 from benchmarks.rows import RESULTS, append, origin, portable
+from translator.commands import train
 
 
 class Variant(NamedTuple):
@@ -60,7 +61,7 @@ VARIANTS = {
 def measure(run: Path, data: str, epochs: int, settings: dict[str, Any]) -> dict[str, Any]:
     """Train one variant, or go on with it, and score it on the validation set."""
     texts = {key: str(value) for key, value in settings.items()}
-    tat.train(data=data, run=run, preset="tiny", epochs=epochs, checkpoint_every=10**9, **texts)
+    train(data=data, run=run, preset="tiny", epochs=epochs, checkpoint_every=10**9, **texts)
     greedy, beam = (quality.scores(run, data, "val", size) for size in (1, tat.BEAM))
     searched = {"beam": beam["search"], "bleu_beam": beam["bleu"], "chrf_beam": beam["chrf"]}
     return quality.describe(run) | quality.training(run) | greedy | searched

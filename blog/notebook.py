@@ -6,6 +6,9 @@
 Both take --script PATH (default: the_annotated_transformer.py); the notebook stands beside it unless --out says
 otherwise. `run` takes --timeout SECONDS, for one cell, and writes nothing when a cell fails.
 
+A code cell whose first line is `# @title ...` is one that a first reader may skip: the notebook folds it, and so does the
+page, under that title.
+
 The notebook is a pure function of the script and of what its cells put out: no random ids, no times, no version
 numbers, no paths of the machine that made it. Nothing ever flows back from the notebook into the script.
 """
@@ -40,6 +43,7 @@ METADATA = {
     "jupytext": {"text_representation": {"extension": ".py", "format_name": "percent", "format_version": "1.3"}},
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
 }
+FOLDED = "# @title "  # a first line that begins so marks a cell that a first reader may skip
 ENABLE_CHARTS = f"import sys; sys.path.append({str(BLOG)!r}); import charts; sys.path.pop(); charts.enable()"
 
 
@@ -52,15 +56,27 @@ def build(script: str) -> NotebookNode:
         seen[digest] += 1
         cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"  # equal cells need different ids
         cell.metadata = {"tags": cell.metadata["tags"]} if "tags" in cell.metadata else {}
+        if cell.cell_type == "code" and cell.source.startswith(FOLDED):
+            fold(cell)
     notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": METADATA, "cells": cells}
     return nbformat.from_dict(json.loads(json.dumps(notebook)))  # a copy: METADATA stays as it is
+
+
+def fold(cell: NotebookNode) -> None:
+    """Mark a cell as folded, in the words of the page (a tag), of JupyterLab, and of Colab, which shows the title."""
+    cell.metadata["tags"] = [*(tag for tag in cell.metadata.get("tags", []) if tag != "hide-input"), "hide-input"]
+    cell.metadata |= {"jupyter": {"source_hidden": True}, "cellView": "form"}
 
 
 def as_lines(notebook: NotebookNode) -> list[str]:
     """All that the script decides about a notebook, as text to compare: everything except the outputs."""
     lines = [json.dumps(notebook.metadata, sort_keys=True)]
     for cell in notebook.cells:
-        lines += [f"# %% [{cell.cell_type}] {cell.id} {json.dumps(cell.metadata)}", *cell.source.split("\n"), ""]
+        lines += [
+            f"# %% [{cell.cell_type}] {cell.id} {json.dumps(cell.metadata, sort_keys=True)}",
+            *cell.source.split("\n"),
+            "",
+        ]
     return lines
 
 

@@ -4,8 +4,9 @@
 
 Formulas are rendered here, by KaTeX, and only the fonts that they use go into the page. Charts go in as data, with
 Vega once, and are drawn when they scroll into view. Pictures go in as SVG, so that they follow the page's theme.
-Cells tagged `active-ipynb` (they prepare a hosted notebook) stay out; `hide-input` folds a cell's code. The paths of
-pictures start from the repository, wherever the notebook stands; --pictures FOLDER names another start.
+Cells tagged `active-ipynb` (they prepare a hosted notebook) stay out; those tagged `hide-input` are folded, under the title
+in their first line if there is one. The paths of pictures start from the repository, wherever the notebook stands;
+--pictures FOLDER names another start.
 
 The links in the page's head are made from the address of the repository: --repository, else the notebook's own
 constant REPOSITORY. Without an address there are none.
@@ -43,6 +44,7 @@ KATEX = BLOG / "node_modules" / "katex" / "dist"
 CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
 OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]  # the best first
 STYLES = ("default", "github-dark")  # of code, on a light page and on a dark one
+TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
 OWN_IDS = {"top", "contents", "theme", "toc", "content"}  # those of the template
 NOTEBOOK_NAME = "the_annotated_transformer.ipynb"
 
@@ -233,6 +235,10 @@ def make_page(notebook: NotebookNode, folder: Path, repository: str | None = Non
     if repository is None:
         repository = own_repository(notebook)
     notebook.cells = [cell for cell in notebook.cells if "active-ipynb" not in cell.metadata.get("tags", [])]
+    for cell in notebook.cells:
+        if cell.source.startswith(TITLE) and cell.cell_type == "code":
+            title, _, cell.source = cell.source.partition("\n")
+            cell.metadata.title = title.removeprefix(TITLE)
     prose = render_prose(notebook, folder)
     if not prose.headings:
         raise PageError("the notebook has no heading to be the page's title")

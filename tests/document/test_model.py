@@ -331,32 +331,6 @@ def test_attention_dropout_acts_in_training_only(record):
         assert torch.equal(layer.eval()(x, x, x), layer(x, x, x))
 
 
-@pytest.mark.parametrize("p", [0.1, 0.25, 0.5, 0.9])
-def test_dropout_statistics(p):
-    """Catches a wrong rate or scale, and decisions that depend on each other: four come from one random number."""
-    x = torch.ones(400_003, requires_grad=True)  # no multiple of four
-    y = tat.Dropout(p)(x)
-    dropped = (y == 0).double()
-    deviation = math.sqrt(p * (1 - p) / 100_000)
-    assert all(abs(dropped[i::4].mean() - p) < 5 * deviation for i in range(4))
-    for distance in (1, 2, 3, 4):
-        both = (dropped[:-distance] * dropped[distance:]).mean()
-        assert abs(both - p * p) < 5 * deviation
-    assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - p)))
-    (2 * y).sum().backward()
-    assert_close(x.grad, 2 * y.detach())
-
-
-def test_dropout_keeps_what_it_should():
-    """Catches changes to the input with p = 0 or in evaluation, and a dtype or shape that is lost."""
-    x = torch.randn(3, 5, 7).mT
-    assert torch.equal(tat.Dropout(0.0).train()(x), x) and torch.equal(tat.Dropout(0.5).eval()(x), x)
-    y = tat.Dropout(0.5)(x.bfloat16())
-    assert y.dtype == torch.bfloat16 and y.shape == x.shape
-    assert_close(y[y != 0], 2 * x.bfloat16()[y != 0])
-    assert not torch.equal(tat.Dropout(0.5)(x), tat.Dropout(0.5)(x))
-
-
 @BOTH_NORMS
 def test_dropout_acts_on_the_sublayer_and_not_on_the_residual(norm):
     """Catches dropout on x itself, or after the sum."""
@@ -429,14 +403,6 @@ def test_embeddings_are_scaled():
     """Catches the missing or inverted factor of Section 3.4."""
     embeddings, ids = tat.Embeddings(25, 10), torch.tensor([[3, 9, 3]])
     assert_close(embeddings(ids), torch.stack([embeddings.table.weight[i] * 5.0 for i in (3, 9, 3)])[None])
-
-
-def test_every_dropout_of_a_configuration_reaches_the_model():
-    """Catches a setting that is accepted and then forgotten."""
-    model = tat.build_model(tat.Config(N=1, d_model=16, d_ff=24, h=4, dropout=0.1, inner_dropout=0.2), 20)
-    layer = model.decoder.layers[0]
-    assert {sublayer.dropout.p for sublayer in layer.sublayer} == {model.src_embed.positions.dropout.p} == {0.1}
-    assert layer.feed_forward.dropout.p == layer.self_attn.dropout.p == 0.2
 
 
 def shared(model: tat.Transformer) -> tuple[bool, bool]:

@@ -14,8 +14,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import the_annotated_transformer as tat
 from benchmarks import edition_2022, quality, step_profile, time_to_quality, variants
+from translator.commands import export, main, train
+from translator.sources import load_pairs
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -30,7 +32,7 @@ def test_the_recreated_edition_is_what_it_says():
 
 def test_the_speed_benchmark_writes_a_row_without_paths_of_the_machine(tmp_path):
     for i, language in enumerate(("de", "en")):
-        text = "\n".join(pair[i] for pair in tat.load_pairs("captions", "train")[:64])
+        text = "\n".join(pair[i] for pair in load_pairs("captions", "train")[:64])
         (tmp_path / f"train.{language}").write_text(text, encoding="utf-8")
     command = ["benchmarks/training_speed.py", "--quick", "--presets", "tiny", "--rounds", "1", "--data", str(tmp_path)]
     command += ["--out", str(tmp_path / "rows.jsonl")]
@@ -74,7 +76,7 @@ def trained(tmp_path_factory) -> Path:
     """A run of one update of a model as small as can be."""
     run = tmp_path_factory.mktemp("runs") / "run"
     sizes = ["--N", "1", "--d-model", "16", "--d-ff", "16", "--h", "1", "--bpe", "100"]
-    assert tat.main(["train", "--data", "captions", "--run", str(run), "--steps", "1", *sizes]) == 0
+    assert main(["train", "--data", "captions", "--run", str(run), "--steps", "1", *sizes]) == 0
     return run
 
 
@@ -147,8 +149,7 @@ def test_variants_are_trained_once_and_scored(tmp_path, monkeypatch):
 
 def test_time_to_quality_scores_the_run_as_it_goes(tmp_path, monkeypatch):
     """Catches scores of another budget, a run that begins anew, and rows that are written twice. A minute is an update here."""
-    train = tat.train
-    monkeypatch.setattr(tat, "train", lambda minutes, **options: train(steps=round(minutes), **options))
+    monkeypatch.setattr(time_to_quality, "train", lambda minutes, **options: train(steps=round(minutes), **options))
     arguments = [str(tmp_path / "run"), "--data", str(captions(tmp_path)), "--out", str(tmp_path / "rows.jsonl")]
     arguments += [f"--set={name}={value}" for name, value in SMALLEST.items()]
     for until in ("2", "4"):
@@ -165,7 +166,7 @@ def test_the_row_of_a_model_is_that_of_evaluate(search, trained, tmp_path, capsy
     assert quality.main([str(trained), *common, "--command", "python x", "--out", str(out)]) == 0
     row = json.loads(out.read_text())
     capsys.readouterr()
-    assert tat.main(["evaluate", "--model", str(trained), *common, "--json"]) == 0
+    assert main(["evaluate", "--model", str(trained), *common, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert row["search"] == search and row["step"] == 1 and row["command"] == "python x"
     assert {key: row[key] for key in ("bleu", "bleu_signature", "chrf")} == {
@@ -176,7 +177,7 @@ def test_the_row_of_a_model_is_that_of_evaluate(search, trained, tmp_path, capsy
 def test_a_model_without_a_log_gets_no_row(trained, tmp_path, capsys):
     """Catches a row without minutes, which every reader of the file would stumble over."""
     model, out = tmp_path / "model", tmp_path / "rows.jsonl"
-    tat.export(out=model, to="half", model=trained)
+    export(out=model, to="half", model=trained)
     arguments = [str(model), "--data", "captions", "--split", "val", "--command", "python x", "--out", str(out)]
     assert quality.main(arguments) == 2 and not out.exists()
     assert "--run names the run" in capsys.readouterr().err
@@ -187,7 +188,7 @@ def captions(folder: Path) -> Path:
     """A folder of few captions."""
     for split in ("train", "val"):
         for i, language in enumerate(("de", "en")):
-            text = "\n".join(pair[i] for pair in tat.load_pairs("captions", split)[:40])
+            text = "\n".join(pair[i] for pair in load_pairs("captions", split)[:40])
             (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
     return folder
 
@@ -253,3 +254,11 @@ def test_the_readme_quotes_saved_rows():
     for pairs, found in rows("scale")[-1]["pairs"].items():
         assert f"{int(pairs):,} " in results and f"{found['first_update_seconds']:.1f} seconds" in results
         assert f"{found['resident_mb']} MB" in results
+
+
+def test_a_checkout_is_compared_with_itself(tmp_path):
+    """Catches a side that imports the other's code, and a task that is left out."""
+    row = benchmark("compare", tmp_path / "rows.jsonl", ROOT, "--data", captions(tmp_path), "--rounds", "1")
+    tasks = [found for name, found in row.items() if name.startswith(("training", "translation"))]
+    assert len(tasks) == 4 and all(min(found.values()) > 0 for found in tasks)
+    assert row["other"] == row["commit"].rstrip("+") and str(tmp_path) not in json.dumps(row)

@@ -7,6 +7,11 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
+from translator.commands import main
+from translator.decoding import CachedLayer, greedy_decode
+from translator.files import read_tensors
+from translator.sources import load_pairs
+from translator.weights import load_translator, weights_of, write_model
 
 SETTINGS = ["--steps", "60", "--N", "2", "--d-model", "32", "--d-ff", "48", "--h", "2", "--bpe", "300"]
 
@@ -17,20 +22,20 @@ def run(request, tmp_path_factory) -> Path:
     (norm, positions), run = request.param, tmp_path_factory.mktemp("runs") / "run"
     arguments = ["train", "--data", "captions", "--run", str(run), "--norm", norm, "--positions", positions]
     arguments += ["--factor", "2"]
-    assert tat.main([*arguments, *SETTINGS, "--warmup", "30"]) == 0
+    assert main([*arguments, *SETTINGS, "--warmup", "30"]) == 0
     return run
 
 
 def test_ctranslate2_finds_the_same_symbols(run, tmp_path):
     """Catches every weight in a wrong place, other positions, another epsilon, a missing </s>."""
-    assert tat.main(["export", "--model", str(run), "--out", str(tmp_path / "served")]) == 0
+    assert main(["export", "--model", str(run), "--out", str(tmp_path / "served")]) == 0
     theirs = ctranslate2.Translator(str(tmp_path / "served"), compute_type="float32")
-    translator = tat.load_translator(run)
+    translator = load_translator(run)
     vocabulary = translator.tokenizer.vocabulary
     different = []
-    for german, _ in tat.load_pairs("captions", "test")[:60]:
+    for german, _ in load_pairs("captions", "test")[:60]:
         src = torch.tensor([[*translator.tokenizer.encode(german, "de"), tat.EOS]])
-        ours = tat.greedy_decode(translator.model, src, tat.source_mask(src), max_len=25)[0, 1:].tolist()
+        ours = greedy_decode(translator.model, src, tat.source_mask(src), max_len=25)[0, 1:].tolist()
         found = theirs.translate_batch([vocabulary.encode(german).tokens], beam_size=1, max_decoding_length=24)
         other = [vocabulary.token_to_id(token) for token in found[0].hypotheses[0]]
         different += [] if ours in (other, [*other, tat.EOS]) else [(german, ours, other)]
@@ -40,30 +45,30 @@ def test_ctranslate2_finds_the_same_symbols(run, tmp_path):
 
 def test_a_loaded_model_lies_in_memory_as_decoding_reads_it(run):
     """Catches matrices that are left as they were, or that change."""
-    model, saved = tat.load_translator(run).model, tat.read_tensors(run / "model.safetensors")[0]
-    assert all(torch.equal(weight, saved[name]) for name, weight in tat.weights_of(model).items())
+    model, saved = load_translator(run).model, read_tensors(run / "model.safetensors")[0]
+    assert all(torch.equal(weight, saved[name]) for name, weight in weights_of(model).items())
     stacks = (*model.encoder.modules(), *model.decoder.modules())
     weights = [module.weight for module in stacks if isinstance(module, torch.nn.Linear)]
     assert len(weights) == 2 * 6 + 2 * 10 and all(weight.t().is_contiguous() for weight in weights)
     layer = model.decoder.layers[0]
-    assert tat.CachedLayer(layer, torch.zeros(1, 1, 32), None).weight.is_contiguous()
+    assert CachedLayer(layer, torch.zeros(1, 1, 32), None).weight.is_contiguous()
 
 
 def test_half_a_model_is_half_as_large_and_loads_as_before(run, tmp_path):
     out = tmp_path / "half"
-    assert tat.main(["export", "--model", str(run), "--out", str(out), "--to", "half"]) == 0
+    assert main(["export", "--model", str(run), "--out", str(out), "--to", "half"]) == 0
     sizes = [(folder / "model.safetensors").stat().st_size for folder in (out, run)]
     assert sizes[0] < 0.7 * sizes[1]  # the header is no shorter
-    whole, half = (tat.weights_of(tat.load_translator(folder).model) for folder in (run, out))
+    whole, half = (weights_of(load_translator(folder).model) for folder in (run, out))
     for name, tensor in half.items():
         assert tensor.dtype == torch.float32 and torch.equal(tensor, whole[name].half().float())
 
 
 def test_weights_too_large_for_16_bits_are_refused(run, tmp_path, capsys):
     """Catches infinities that are written without a word, and half a folder."""
-    translator = tat.load_translator(run)
-    tat.write_model(tmp_path / "large", run, {n: p.detach() * 1e6 for n, p in tat.weights_of(translator.model).items()})
-    assert tat.main(["export", "--model", str(tmp_path / "large"), "--out", str(tmp_path / "x"), "--to", "half"]) == 2
+    translator = load_translator(run)
+    write_model(tmp_path / "large", run, {n: p.detach() * 1e6 for n, p in weights_of(translator.model).items()})
+    assert main(["export", "--model", str(tmp_path / "large"), "--out", str(tmp_path / "x"), "--to", "half"]) == 2
     assert "some weights are not finite" in capsys.readouterr().err and not (tmp_path / "x").exists()
 
 
@@ -75,7 +80,7 @@ def test_what_cannot_be_exported_is_said_in_one_line(run, tmp_path, capsys):
         (["--out", str(run), "--to", "half"], "exists already"),
         (["--out", str(tmp_path / "x"), "--to", "half", "--quantization", "int8"], "always float16"),
     ):
-        assert tat.main(["export", "--model", str(run), *arguments]) == 2
+        assert main(["export", "--model", str(run), *arguments]) == 2
         error = capsys.readouterr().err
         assert error.startswith("error: ") and error.count("\n") == 1 and message in error, error
     assert not (tmp_path / "x").exists()
@@ -84,7 +89,7 @@ def test_what_cannot_be_exported_is_said_in_one_line(run, tmp_path, capsys):
 def test_keys_of_a_width_of_their_own_are_refused(tmp_path, capsys):
     """Catches a wrong model that is written without a word."""
     arguments = ["train", "--data", "captions", "--run", str(tmp_path / "run"), "--d-k", "8", *SETTINGS[2:]]
-    assert tat.main([*arguments, "--steps", "1"]) == 0
+    assert main([*arguments, "--steps", "1"]) == 0
     capsys.readouterr()
-    assert tat.main(["export", "--model", str(tmp_path / "run"), "--out", str(tmp_path / "x")]) == 2
+    assert main(["export", "--model", str(tmp_path / "run"), "--out", str(tmp_path / "x")]) == 2
     assert "d_k of its own" in capsys.readouterr().err and not (tmp_path / "x").exists()

@@ -1,6 +1,6 @@
-"""Convert a trained model to CTranslate2 (https://opennmt.net/CTranslate2), which runs it in C++, with int8 if wanted.
+"""Export: a trained model for CTranslate2 (https://opennmt.net/CTranslate2), which runs it in C++, with int8 if wanted.
 
-The command `export` of the_annotated_transformer.py calls this. It needs the package `ctranslate2`, and only it does.
+It needs the package `ctranslate2`, and nothing else in the program does.
 """
 
 import shutil
@@ -11,6 +11,7 @@ from ctranslate2.specs import LayerSpec, TransformerSpec
 from torch import Tensor, nn
 
 from the_annotated_transformer import LearnedPositions, Translator, positional_encoding
+from translator.architecture import check_export
 
 LONGEST = 2048  # positions: CTranslate2 reads them from a table
 
@@ -63,9 +64,11 @@ def fill_layer(spec: LayerSpec, layer: nn.Module) -> None:
 def specification(translator: Translator) -> TransformerSpec:
     """The whole model as CTranslate2 describes one; it will add </s> to each source itself.
 
-    Raises ValueError for keys of another width than values, which CTranslate2 does not have.
+    Raises ValueError for keys of another width than values, which CTranslate2 does not have, and for a layer that is not
+    the paper's, by its name.
     """
     model, tokenizer = translator.model, translator.tokenizer
+    check_export(model)
     first = model.encoder.layers[0]
     if first.self_attn.W_k.out_features != first.self_attn.W_v.out_features:
         raise ValueError("CTranslate2 has keys and values of one width alone, but this model has d_k of its own")
@@ -87,8 +90,8 @@ def specification(translator: Translator) -> TransformerSpec:
     return spec
 
 
-def write_model(translator: Translator, out: Path, quantization: str | None = None) -> None:
-    """Write the folder `out`: CTranslate2's model.bin, config and vocabulary, and our tokenizer.json beside them.
+def write_model(translator: Translator, folder: Path, out: Path, quantization: str | None = None) -> None:
+    """Write the folder `out`: CTranslate2's model.bin, config and vocabulary, and the tokenizer.json of `folder` beside them.
 
     quantization: int8, float16 or another type that CTranslate2 knows; None keeps float32.
     Raises ValueError for an unknown type, FileExistsError where `out` is there already.
@@ -98,4 +101,4 @@ def write_model(translator: Translator, out: Path, quantization: str | None = No
     spec.optimize(quantization=quantization)
     out.mkdir(parents=True)
     spec.save(str(out))
-    shutil.copy(translator.path / "tokenizer.json", out)
+    shutil.copy(folder / "tokenizer.json", out)

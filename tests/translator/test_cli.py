@@ -13,8 +13,19 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
+from translator.commands import main
+from translator.decoding import translate_lines
+from translator.files import read_json, read_tensors, write_atomically, write_tensors
+from translator.runs import load_checkpoint, read_log
+from translator.scoring import score
+from translator.settings import Settings, build_model
+from translator.sources import load_pairs
+from translator.store import TokenStore
+from translator.trainer import Trainer
+from translator.vocabulary import encode_pairs
+from translator.weights import average_weights, load_translator, weights_of
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
     "--N",
     "1",
@@ -37,12 +48,12 @@ SMALL = [
 
 def train(run: Path, *arguments: str) -> int:
     """`train` on captions with a model of seconds."""
-    return tat.main(["train", "--data", "captions", "--run", str(run), *SMALL, *arguments])
+    return main(["train", "--data", "captions", "--run", str(run), *SMALL, *arguments])
 
 
 def error_of(capsys, *arguments: str) -> str:
     """The one line that a failing command prints; its status is not zero and it wrote nothing else."""
-    assert tat.main(list(arguments)) == 2
+    assert main(list(arguments)) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ") and captured.err.count("\n") == 1, captured.err
     assert "Traceback" not in captured.err
@@ -68,14 +79,23 @@ def test_importing_has_no_effect():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize("module", ["the_annotated_transformer", "translator.commands"])
+def test_importing_loads_no_chart_library(module):
+    """Catches a program that waits for what its command does not need."""
+    unwanted = {"altair", "pandas", "spacy", "datasets", "pooch", "IPython", "ctranslate2"}
+    code = f"import sys, {module}; print(*sorted({unwanted} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
 def test_the_help_of_train_names_every_setting(capsys):
-    assert tat.main(["train", "--help"]) == 0
+    assert main(["train", "--help"]) == 0
     listed = capsys.readouterr().out.split("are options, too:")[1].split("--seed")[0].split() + ["--seed"]
-    assert listed == ["--" + field.name.replace("_", "-") for field in dataclasses.fields(tat.Config)]
+    assert sorted(listed) == sorted("--" + field.name.replace("_", "-") for field in dataclasses.fields(Settings))
 
 
 def test_without_a_command_there_is_help(capsys):
-    assert tat.main([]) == 0
+    assert main([]) == 0
     out = capsys.readouterr().out
     assert all(command in out for command in ("train", "translate", "evaluate", "average", "explain", "export"))
 
@@ -96,7 +116,7 @@ def test_a_run_folder_holds_what_it_should(run):
 
 
 def test_the_log_says_what_happened(run):
-    rows = tat.read_log(run)
+    rows = read_log(run)
     assert [r["step"] for r in rows if "loss" in r] == [10, 20, 30] == [r["step"] for r in rows if "val_loss" in r]
     losses = [r["val_loss"] for r in rows if "val_loss" in r]
     assert losses[0] > losses[-1] > 0
@@ -106,12 +126,12 @@ def test_the_log_says_what_happened(run):
 
 
 def test_the_validation_loss_is_that_of_the_whole_set_at_once(run):
-    translator = tat.load_translator(run)
-    pairs = translator.tokenizer.pairs(tat.load_pairs("captions", "val"), ("de", "en"))
+    translator = load_translator(run)
+    pairs = encode_pairs(translator.tokenizer, load_pairs("captions", "val"), ("de", "en"))
     batch = tat.make_batch(pairs)
     logits = translator.model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
     expected = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch.tgt_y, ignore_index=tat.PAD)
-    assert abs(expected.item() - [r for r in tat.read_log(run) if "val_loss" in r][-1]["val_loss"]) < 2e-4
+    assert abs(expected.item() - [r for r in read_log(run) if "val_loss" in r][-1]["val_loss"]) < 2e-4
 
 
 def test_going_on_gives_the_uninterrupted_run(run, tmp_path, capsys):
@@ -121,10 +141,10 @@ def test_going_on_gives_the_uninterrupted_run(run, tmp_path, capsys):
         log.write('{"step": 17, "lo')  # a crash in the middle of a line
     assert train(tmp_path / "again", "--steps", "30", "--checkpoint-every", "10") == 0
     for name in ("model.safetensors", "checkpoints/000030.safetensors", "checkpoints/state.safetensors"):
-        ours, theirs = (tat.read_tensors(folder / name)[0] for folder in (tmp_path / "again", run))
+        ours, theirs = (read_tensors(folder / name)[0] for folder in (tmp_path / "again", run))
         assert ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
     last = [
-        [r for r in tat.read_log(folder) if r["step"] == 30 and "val_loss" in r][0]["val_loss"]
+        [r for r in read_log(folder) if r["step"] == 30 and "val_loss" in r][0]["val_loss"]
         for folder in (tmp_path / "again", run)
     ]
     assert last[0] == last[1]
@@ -135,9 +155,7 @@ def test_going_on_with_two_optimisers(tmp_path):
     for folder, stops in (("whole", (8,)), ("parts", (3, 8))):
         for steps in stops:
             assert train(tmp_path / folder, "--steps", str(steps), "--optimizer", "muon") == 0
-    ours, theirs = (
-        tat.read_tensors(tmp_path / name / "checkpoints/state.safetensors")[0] for name in ("parts", "whole")
-    )
+    ours, theirs = (read_tensors(tmp_path / name / "checkpoints/state.safetensors")[0] for name in ("parts", "whole"))
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
     assert {"momentum", "exp_avg"} <= {name.partition(".")[0] for name in ours}
 
@@ -148,7 +166,7 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path, capsys, monkeypatch)
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tat, "fit", interrupted)
+    monkeypatch.setattr("translator.training.fit", interrupted)
     assert train(tmp_path / "run", "--steps", "1") == 130
     assert capsys.readouterr().err.startswith("interrupted; a training goes on from its last checkpoint")
 
@@ -157,7 +175,7 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path, capsys, monkeypatch)
 @pytest.mark.parametrize("lost", ["model.safetensors", "state.safetensors"])
 def test_a_crash_between_two_files_of_a_checkpoint_is_made_good(tmp_path, monkeypatch, lost, steps):
     """Catches a model that stays older than its run, and a first checkpoint that cannot be repeated."""
-    folder, write = tmp_path / "run", tat.write_tensors
+    folder, write = tmp_path / "run", write_tensors
 
     def fail(path, *args, **kwargs):
         if broken and path.name == lost:
@@ -165,7 +183,7 @@ def test_a_crash_between_two_files_of_a_checkpoint_is_made_good(tmp_path, monkey
         write(path, *args, **kwargs)
 
     broken, arguments = False, ["--checkpoint-every", "2"]
-    monkeypatch.setattr(tat, "write_tensors", fail)
+    monkeypatch.setattr("translator.runs.write_tensors", fail)
     if steps == 4:
         assert train(folder, "--steps", "2", *arguments) == 0
     broken = True
@@ -173,17 +191,17 @@ def test_a_crash_between_two_files_of_a_checkpoint_is_made_good(tmp_path, monkey
     broken = False
     assert train(folder, "--steps", str(steps), *arguments) == 0
     for file in (folder / "model.safetensors", folder / "checkpoints" / "state.safetensors"):
-        notes = tat.read_tensors(file)[1]
+        notes = read_tensors(file)[1]
         assert notes.get("step", notes.get("progress", {}).get("step")) == steps
 
 
 def test_a_loss_that_is_no_number_ends_the_training_before_it_is_saved(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "run"
-    monkeypatch.setattr(tat.Trainer, "update", lambda self, pairs: math.nan)
+    monkeypatch.setattr(Trainer, "update", lambda self, pairs: math.nan)
     arguments = ["train", "--data", "captions", "--run", str(folder), *SMALL, "--minutes", "0.05"]
     assert "the loss of update 0 is nan" in error_of(capsys, *arguments)
     monkeypatch.undo()
-    monkeypatch.setattr(tat, "validation_loss", lambda *_: math.nan)
+    monkeypatch.setattr("translator.training.validation_loss", lambda *_: math.nan)
     assert "the validation loss at update 1 is nan" in error_of(capsys, *arguments[:-2], "--steps", "1")
     assert not (folder / "model.safetensors").exists()
 
@@ -208,7 +226,7 @@ def test_words_and_epochs(tmp_path):
     folder.mkdir()
     for i, language in enumerate(("de", "en")):
         for split in ("train", "val"):
-            text = "\n".join(pair[i] for pair in tat.load_pairs("captions", split)[:200]) + "\n\n"
+            text = "\n".join(pair[i] for pair in load_pairs("captions", split)[:200]) + "\n\n"
             (folder / f"{split}.{language}").write_text(text)
     arguments = [
         "--data",
@@ -223,10 +241,10 @@ def test_words_and_epochs(tmp_path):
         "--tgt",
         "de",
     ]
-    assert tat.main(["train", *arguments, *[a for a in SMALL if a not in ("--bpe", "200")]]) == 0
-    translator = tat.load_translator(tmp_path / "run")
+    assert main(["train", *arguments, *[a for a in SMALL if a not in ("--bpe", "200")]]) == 0
+    translator = load_translator(tmp_path / "run")
     assert translator.tokenizer.words and translator.languages == ("en", "de")
-    assert tat.read_log(tmp_path / "run")[-1]["epoch"] == 2
+    assert read_log(tmp_path / "run")[-1]["epoch"] == 2
 
 
 def test_translate_gives_one_line_for_each_line(run):
@@ -252,20 +270,20 @@ def test_translate_gives_one_line_for_each_line(run):
 
 
 def test_translations_do_not_depend_on_their_neighbours(run):
-    translator = tat.load_translator(run)
-    lines = [pair[0] for pair in tat.load_pairs("captions", "test")[:70]]
-    together = tat.translate_lines(translator, lines, batch_size=32)
-    assert together == [tat.translate_lines(translator, [line])[0] for line in lines]
+    translator = load_translator(run)
+    lines = [pair[0] for pair in load_pairs("captions", "test")[:70]]
+    together = translate_lines(translator, lines, batch_size=32)
+    assert together == [translate_lines(translator, [line])[0] for line in lines]
 
 
 def test_evaluate_reports_scores_with_signatures(run, capsys):
-    assert tat.main(["evaluate", "--model", str(run), "--data", "captions", "--split", "test", "--json"]) == 0
+    assert main(["evaluate", "--model", str(run), "--data", "captions", "--split", "test", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["sentences"] == 500 and result["split"] == "test"
     assert "tok:13a" in result["bleu_signature"] and "case:mixed" in result["bleu_signature"]
     assert "tok:13a" in result["bleu_lower_signature"] and "case:lc" in result["bleu_lower_signature"]
     assert "tok:none" in result["bleu_moses_signature"] and "case:lc" in result["bleu_moses_signature"]
-    assert tat.main(["evaluate", "--model", str(run), "--data", "captions", "--split", "test"]) == 0
+    assert main(["evaluate", "--model", str(run), "--data", "captions", "--split", "test"]) == 0
     printed = capsys.readouterr().out
     for name in ("bleu", "bleu_lower", "bleu_moses", "chrf"):
         assert f"{result[name]:.2f}  {result[name + '_signature']}" in printed
@@ -292,21 +310,21 @@ def test_the_search_of_the_command_line_is_the_one_asked_for(run, capsys, monkey
         return search
 
     for name in ("greedy_decode", "beam_search"):
-        monkeypatch.setattr(tat, name, stand_in(name))
+        monkeypatch.setattr(f"translator.decoding.{name}", stand_in(name))
     arguments = ["evaluate", "--model", str(run), "--data", "captions", "--split", "val", "--json", *options]
-    assert tat.main(arguments) == 0
+    assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out)["search"] == title and set(asked) == {called}
 
 
 def test_average_is_the_mean_of_the_last_checkpoints(run, tmp_path, capsys):
     out = tmp_path / "averaged"
-    assert tat.main(["average", str(run), "--last", "2", "--out", str(out)]) == 0
+    assert main(["average", str(run), "--last", "2", "--out", str(out)]) == 0
     assert "000020 to 000030" in capsys.readouterr().out
-    found = tat.weights_of(tat.load_translator(out).model)
-    parts = [tat.read_tensors(run / "checkpoints" / f"0000{step}.safetensors")[0] for step in (20, 30)]
+    found = weights_of(load_translator(out).model)
+    parts = [read_tensors(run / "checkpoints" / f"0000{step}.safetensors")[0] for step in (20, 30)]
     for name, tensor in found.items():
         torch.testing.assert_close(tensor, (parts[0][name] + parts[1][name]) / 2)
-    assert tat.main(["translate", "Hund", "--model", str(out)]) == 0
+    assert main(["translate", "Hund", "--model", str(out)]) == 0
 
 
 def test_a_run_may_start_from_a_model(run, tmp_path):
@@ -314,17 +332,25 @@ def test_a_run_may_start_from_a_model(run, tmp_path):
     (tmp_path / "data").mkdir()
     for split in ("train", "val"):
         for i, language in enumerate(("de", "en")):
-            lines = [pair[i].upper() + "\n" for pair in tat.load_pairs("captions", "val")[:40]]
+            lines = [pair[i].upper() + "\n" for pair in load_pairs("captions", "val")[:40]]
             (tmp_path / "data" / f"{split}.{language}").write_text("".join(lines), encoding="utf-8")
     new = tmp_path / "new"
     arguments = ["train", "--data", str(tmp_path / "data"), "--run", str(new), *SMALL[:-2], "--start-from", str(run)]
-    assert tat.main([*arguments, "--steps", "2", "--factor", "0"]) == 0
-    before, after = (tat.load_translator(path) for path in (run, new))
+    assert main([*arguments, "--steps", "2", "--factor", "0"]) == 0
+    before, after = (load_translator(path) for path in (run, new))
     assert (new / "tokenizer.json").read_text() == (run / "tokenizer.json").read_text()
     for a, b in zip(before.model.parameters(), after.model.parameters(), strict=True):
         assert torch.equal(a, b)
-    assert tat.main([*arguments, "--steps", "4", "--factor", "0"]) == 0  # goes on
-    assert [row["step"] for row in tat.read_log(new) if "val_loss" in row] == [2, 4]
+    assert main([*arguments, "--steps", "4", "--factor", "0"]) == 0  # goes on
+    assert [row["step"] for row in read_log(new) if "val_loss" in row] == [2, 4]
+
+
+def test_a_run_may_start_from_what_the_document_saved(run, tmp_path):
+    """Catches a setting that the document does not write and the program invents."""
+    tat.save_translator(tat.load_translator(run), tmp_path / "saved")
+    arguments = ["--start-from", str(tmp_path / "saved"), "--steps", "2"]
+    assert train(tmp_path / "new", *arguments) == 0
+    assert (tmp_path / "new" / "tokenizer.json").is_file()
 
 
 def test_a_run_that_goes_on_needs_its_start_no_more(run, tmp_path, monkeypatch):
@@ -336,7 +362,7 @@ def test_a_run_that_goes_on_needs_its_start_no_more(run, tmp_path, monkeypatch):
     shutil.rmtree(start)
     monkeypatch.chdir(tmp_path)
     assert train(folders[1], "--start-from", "start", "--steps", "4") == 0
-    once, twice = (tat.load_translator(folder).model.parameters() for folder in folders)
+    once, twice = (load_translator(folder).model.parameters() for folder in folders)
     assert all(torch.equal(a, b) for a, b in zip(once, twice, strict=True))
 
 
@@ -353,7 +379,7 @@ def test_a_start_is_not_forgotten(run, tmp_path, capsys):
 def test_an_averaged_model_is_not_trained_over(run, tmp_path, capsys):
     """Catches a model that is taken for a run at its beginning, and overwritten by fresh weights."""
     out = tmp_path / "averaged"
-    assert tat.main(["average", str(run), "--last", "2", "--out", str(out)]) == 0
+    assert main(["average", str(run), "--last", "2", "--out", str(out)]) == 0
     before = (out / "model.safetensors").read_bytes()
     capsys.readouterr()
     arguments = ["train", "--data", "captions", "--run", str(out), *SMALL, "--steps", "2"]
@@ -362,27 +388,27 @@ def test_an_averaged_model_is_not_trained_over(run, tmp_path, capsys):
 
 
 def test_checkpoints_of_two_runs_are_not_averaged(run, tmp_path):
-    tat.write_tensors(tmp_path / "other.safetensors", {"x": torch.ones(2)})
+    write_tensors(tmp_path / "other.safetensors", {"x": torch.ones(2)})
     with pytest.raises(ValueError, match="other.safetensors: other weights than in .*000030"):
-        tat.average_weights([run / "checkpoints" / "000030.safetensors", tmp_path / "other.safetensors"])
+        average_weights([run / "checkpoints" / "000030.safetensors", tmp_path / "other.safetensors"])
 
 
 def test_score_is_100_for_the_references_and_less_for_others():
-    references = [pair[1] for pair in tat.load_pairs("captions", "test")[:50]]
-    assert tat.score(references, references)["bleu"] > 99.9
-    assert tat.score([r.lower() for r in references], references)["bleu"] < 95  # cased
-    assert tat.score(references[::-1], references)["bleu"] < 50
+    references = [pair[1] for pair in load_pairs("captions", "test")[:50]]
+    assert score(references, references)["bleu"] > 99.9
+    assert score([r.lower() for r in references], references)["bleu"] < 95  # cased
+    assert score(references[::-1], references)["bleu"] < 50
 
 
 def test_length_is_that_of_the_translations_by_that_of_the_references():
-    scores = tat.score(["a dog runs"] * 3, ["a dog runs here ."] * 3)
+    scores = score(["a dog runs"] * 3, ["a dog runs here ."] * 3)
     assert scores["length"] == pytest.approx(3 / 5)
-    assert tat.score(["a dog"], [""])["length"] == 2  # there is no division by 0
+    assert score(["a dog"], [""])["length"] == 2  # there is no division by 0
 
 
 def test_explain_writes_a_page_with_the_weights(run, tmp_path):
     out = tmp_path / "page.html"
-    assert tat.main(["explain", "Ein </script> Hund.", "--model", str(run), "--out", str(out)]) == 0
+    assert main(["explain", "Ein </script> Hund.", "--model", str(run), "--out", str(out)]) == 0
     page = out.read_text(encoding="utf-8")
     data = json.loads(page.split('id="attention">')[1].split("</script>")[0])
     assert data["source"][-1] == "</s>" and data["target"][0] == "<s>" and len(data["predicted"]) == len(data["target"])
@@ -463,7 +489,7 @@ def test_bad_input_is_one_line(capsys, tmp_path, run, arguments, message):
 
 
 def test_translate_without_a_model_says_how_to_get_one(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(tat, "HERE", tmp_path)
+    monkeypatch.setattr("translator.weights.__file__", str(tmp_path / "translator" / "weights.py"))
     command = "python the_annotated_transformer.py train --data multi30k --preset tiny --run runs/tiny"
     assert command in error_of(capsys, "translate", "Hund")
 
@@ -546,19 +572,19 @@ def test_data_without_a_full_pair_and_languages_without_rules_are_refused(capsys
 def test_a_run_ended_by_its_minutes_is_finished(tmp_path, monkeypatch):
     """Also where the time that its last checkpoint took used up the rest."""
     now = iter(range(10**6))
-    monkeypatch.setattr(tat.time, "monotonic", lambda: next(now) * 3.0)  # each look at the clock takes three seconds
+    monkeypatch.setattr("time.monotonic", lambda: next(now) * 3.0)  # each look at the clock takes three seconds
     counts = []
     for _ in range(3):
         assert train(tmp_path / "r", "--minutes", "1", "--checkpoint-every", "5") == 0
-        counts.append(tat.load_checkpoint(tmp_path / "r", tat.Trainer(*model_of(tmp_path / "r"))).step)
+        counts.append(load_checkpoint(tmp_path / "r", Trainer(*model_of(tmp_path / "r"))).step)
     assert counts[0] == counts[1] == counts[2]
 
 
-def model_of(run: Path) -> tuple[tat.Transformer, tat.Config]:
+def model_of(run: Path) -> tuple[tat.Transformer, Settings]:
     """A fresh model of the kind that a run trains, and its configuration."""
-    about = tat.read_json(run / "config.json")
-    config = tat.Config(**about["settings"])
-    return tat.build_model(config, about["vocab"]), config
+    about = read_json(run / "config.json")
+    config = Settings(**about["settings"])
+    return build_model(config, about["vocab"]), config
 
 
 def test_files_are_written_whole_or_not_at_all(tmp_path):
@@ -570,7 +596,7 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        tat.write_atomically(path, crash)
+        write_atomically(path, crash)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
@@ -578,17 +604,17 @@ def test_a_refused_run_leaves_only_what_was_there(tmp_path):
     for name in ("notes.txt", "tokens/mine.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert tat.main(["train", "--data", "captions", "--run", str(tmp_path), "--tokens-per-batch", "3"]) == 2
+    assert main(["train", "--data", "captions", "--run", str(tmp_path), "--tokens-per-batch", "3"]) == 2
     assert {path.name for path in tmp_path.rglob("*")} == {"notes.txt", "tokens", "mine.txt"}
-    assert tat.main(["train", "--data", "captions", "--run", str(tmp_path / "new"), "--tokens-per-batch", "3"]) == 2
+    assert main(["train", "--data", "captions", "--run", str(tmp_path / "new"), "--tokens-per-batch", "3"]) == 2
     assert not (tmp_path / "new").exists()
 
 
 def test_an_argument_that_is_not_utf8_is_translated(run, tmp_path, capsys):
     """Catches a traceback for what a shell hands over byte by byte."""
-    assert tat.main(["translate", "Ein K\udce4se", "--model", str(run)]) == 0
+    assert main(["translate", "Ein K\udce4se", "--model", str(run)]) == 0
     assert capsys.readouterr().out.count("\n") == 1
-    assert tat.main(["explain", "Ein K\udce4se", "--model", str(run), "--out", str(tmp_path / "page.html")]) == 0
+    assert main(["explain", "Ein K\udce4se", "--model", str(run), "--out", str(tmp_path / "page.html")]) == 0
 
 
 def test_a_run_goes_on_without_its_data(tmp_path, capsys):
@@ -597,21 +623,21 @@ def test_a_run_goes_on_without_its_data(tmp_path, capsys):
     data.mkdir()
     for split in ("train", "val"):
         for i, language in enumerate(("de", "en")):
-            text = "\n".join(pair[i] for pair in tat.load_pairs("captions", split)[:100])
+            text = "\n".join(pair[i] for pair in load_pairs("captions", split)[:100])
             (data / f"{split}.{language}").write_text(text, encoding="utf-8")
     arguments = f"train --data {data} --run {tmp_path / 'r'} --bpe 50 --tokens-per-batch 400 --N 1 --d-model 8 --d-ff 8"
-    assert tat.main([*arguments.split(), "--steps", "2", "--workers", "1"]) == 0
+    assert main([*arguments.split(), "--steps", "2", "--workers", "1"]) == 0
     data.rename(tmp_path / "elsewhere")
-    assert tat.main([*arguments.split(), "--steps", "4"]) == 0
+    assert main([*arguments.split(), "--steps", "4"]) == 0
     assert "4 updates" in capsys.readouterr().out
 
 
 def test_lost_tokens_are_made_again(tmp_path):
     arguments = f"train --data captions --run {tmp_path / 'r'} --bpe 50 --N 1 --d-model 8 --d-ff 8 --h 1"
-    assert tat.main([*arguments.split(), "--steps", "1"]) == 0
+    assert main([*arguments.split(), "--steps", "1"]) == 0
     before = {path.name: path.read_bytes() for path in (tmp_path / "r" / "tokens").iterdir()}
     shutil.rmtree(tmp_path / "r" / "tokens")
-    assert tat.main([*arguments.split(), "--steps", "1"]) == 0
+    assert main([*arguments.split(), "--steps", "1"]) == 0
     assert {path.name: path.read_bytes() for path in (tmp_path / "r" / "tokens").iterdir()} == before
 
 
@@ -623,5 +649,5 @@ def test_tokens_of_a_start_that_was_interrupted_are_replaced(tmp_path):
         (tokens / f"{split}.ids").write_bytes(bytes(8))
         (tokens / f"{split}.starts").write_bytes(bytes(24))
     arguments = f"train --data captions --run {tmp_path / 'r'} --bpe 50 --N 1 --d-model 8 --d-ff 8 --h 1 --steps 1"
-    assert tat.main(arguments.split()) == 0
-    assert len(tat.TokenStore(tokens / "train.ids", 100)) == 20_000
+    assert main(arguments.split()) == 0
+    assert len(TokenStore(tokens / "train.ids", 100)) == 20_000

@@ -1,0 +1,196 @@
+"""The fast forms of Part 5, each against its plain form."""
+
+import math
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import the_annotated_transformer as tat
+from tests.helpers import dense_loss, realistic_lengths
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("budget", [45, 400, 100_000])
+def test_token_batches_hold_every_pair_once_within_the_budget(seed, budget):
+    """Catches pairs that are lost or repeated, a batch over its budget on either side, and an empty one."""
+    lengths = [*realistic_lengths(1000), (40, 3), (3, 40), (45, 1)]
+    batches = tat.sorted_batches(lengths, budget, seed)
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    for batch in batches:
+        for side in (0, 1):
+            assert 0 < len(batch) * max(lengths[i][side] for i in batch) <= budget
+    assert tat.sorted_batches([], budget, seed) == []
+
+
+def test_token_batches_waste_little():
+    """Catches batches that mix lengths (padding), and batches that are left half empty."""
+    lengths, budget = realistic_lengths(29_000), 5000
+    batches = tat.sorted_batches(lengths, budget, seed=0)
+    padded = [[len(batch) * max(lengths[i][side] for i in batch) for batch in batches] for side in (0, 1)]
+    assert 1 - sum(map(sum, lengths)) / sum(map(sum, padded)) < 0.05
+    assert sum(sum(side) for side in padded) / (2 * budget * len(batches)) > 0.9
+
+
+def test_token_batches_follow_their_seed():
+    """Catches an order that cannot be repeated, and epochs that are all the same."""
+    lengths = realistic_lengths(1000)
+    first, again, second = ([b.tolist() for b in tat.sorted_batches(lengths, 400, seed)] for seed in (1, 1, 2))
+    assert first == again != second
+    assert {frozenset(batch) for batch in first} != {frozenset(batch) for batch in second}  # drawn anew, not only moved
+    longest = [max(lengths[i][1] for i in batch) for batch in first]
+    assert longest != sorted(longest)  # short and long batches in turns, not a curriculum
+    assert [b.tolist() for b in tat.sorted_batches(lengths, 400)] == [
+        b.tolist() for b in tat.sorted_batches(lengths, 400)
+    ]
+
+
+@pytest.mark.parametrize("pair", [(12, 3), (3, 12)])
+def test_token_batches_refuse_a_pair_that_never_fits(pair):
+    """Catches a pair that silently makes a batch over the budget."""
+    with pytest.raises(ValueError, match="pair 3 has 12 tokens, but a batch holds 11"):
+        tat.sorted_batches([(4, 4), (11, 11), pair], budget=11)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 12, 512])
+@pytest.mark.parametrize(("eps", "pad"), [(0.1, 0), (0.0, 0), (0.2, 5)])
+def test_chunked_loss_equals_the_whole(chunk, eps, pad):
+    """Catches a chunk that is lost or counted twice, and each column of p - q that needs care."""
+    x, weight = torch.randn(12, 6, requires_grad=True), torch.randn(9, 6, requires_grad=True)
+    target = torch.tensor([y for y in range(9) if y != pad] + [3, 3, 8, 1])
+    whole = tat.smoothed_loss(x @ weight.T, target, eps, pad)
+    chunked = tat.ChunkedLoss.apply(x, weight, target, partial(tat.smoothed_gradient, eps=eps, pad=pad), chunk)
+    assert_close(chunked, whole)
+    expected = torch.autograd.grad(3 * whole, (x, weight))
+    assert_close(torch.autograd.grad(3 * chunked, (x, weight)), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_chunked_gradient_equals_finite_differences():
+    """Catches a gradient that agrees with autograd's of the same mistake: slopes of the loss, measured in float64."""
+    x, weight, target = torch.randn(5, 4).double(), torch.randn(7, 4).double(), torch.tensor([1, 6, 3, 3, 2])
+    inputs = x.requires_grad_(), weight.requires_grad_()
+    gradients = torch.autograd.grad(tat.ChunkedLoss.apply(*inputs, target, tat.smoothed_gradient, 2), inputs)
+    for tensor, gradient in zip(inputs, gradients, strict=True):
+        for place in range(tensor.numel()):
+            losses = []
+            for step in (1e-5, -1e-5):
+                moved = [t.detach().clone() for t in inputs]
+                moved[0 if tensor is x else 1].view(-1)[place] += step
+                losses.append(dense_loss(moved[0] @ moved[1].T, target, 0.1).item())
+            assert gradient.view(-1)[place].item() == pytest.approx((losses[0] - losses[1]) / 2e-5, abs=1e-5)
+
+
+def test_losses_survive_extreme_scores_and_no_targets():
+    """Catches exp() that overflows, and a batch without anything to predict."""
+    x, weight = torch.tensor([[1e4], [-1e4]], requires_grad=True), torch.tensor([[1.0], [2.0], [-3.0]])
+    target = torch.tensor([1, 2])
+    weight.requires_grad_()
+    chunked, whole = tat.ChunkedLoss.apply(x, weight, target), tat.smoothed_loss(x @ weight.T, target)
+    assert_close(chunked, whole)
+    for gradients in (torch.autograd.grad(chunked, (x, weight)), torch.autograd.grad(whole, (x, weight))):
+        assert all(g.isfinite().all() for g in gradients)
+    nothing = tat.ChunkedLoss.apply(x[:0], weight, target[:0])
+    (gradient,) = torch.autograd.grad(nothing, weight)
+    assert nothing == 0 and gradient.abs().max() == 0
+
+
+def test_a_seed_draws_the_same_batches_whatever_the_machine():
+    """Catches an order that depends on how a sort breaks ties: a resumed run must find the batches it left."""
+    draw = random.Random(5)
+    lengths = [(draw.randint(2, 9), draw.randint(2, 9)) for _ in range(2000)]
+    batches = tat.sorted_batches(lengths, 60, seed=7)
+    noise = np.random.default_rng(7).permutation(2000)
+    rows = [row for batch in sorted(batches, key=lambda b: order_key(lengths[b[0]], noise[b[0]])) for row in batch]
+    assert rows == sorted(range(2000), key=lambda i: order_key(lengths[i], noise[i]))
+
+
+def order_key(lengths: tuple[int, int], noise: int) -> tuple[int, int, int]:
+    """What pairs are sorted by: pairs of target lengths, then sources up and down in turn, then chance."""
+    source, target = lengths
+    return target // 2, source if target // 2 % 2 else -source, noise
+
+
+@pytest.mark.parametrize("p", [0.1, 0.25, 0.5, 0.9])
+def test_dropout_statistics(p):
+    """Catches a wrong rate or scale, and decisions that depend on each other: four come from one random number."""
+    x = torch.ones(400_003, requires_grad=True)  # no multiple of four
+    y = tat.FastDropout(p)(x)
+    dropped = (y == 0).double()
+    deviation = math.sqrt(p * (1 - p) / 100_000)
+    assert all(abs(dropped[i::4].mean() - p) < 5 * deviation for i in range(4))
+    for distance in (1, 2, 3, 4):
+        both = (dropped[:-distance] * dropped[distance:]).mean()
+        assert abs(both - p * p) < 5 * deviation
+    assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - p)))
+    (2 * y).sum().backward()
+    assert_close(x.grad, 2 * y.detach())
+
+
+def test_dropout_keeps_what_it_should():
+    """Catches changes to the input with p = 0 or in evaluation, and a dtype or shape that is lost."""
+    x = torch.randn(3, 5, 7).mT
+    assert torch.equal(tat.FastDropout(0.0).train()(x), x) and torch.equal(tat.FastDropout(0.5).eval()(x), x)
+    y = tat.FastDropout(0.5)(x.bfloat16())
+    assert y.dtype == torch.bfloat16 and y.shape == x.shape
+    assert_close(y[y != 0], 2 * x.bfloat16()[y != 0])
+    assert not torch.equal(tat.FastDropout(0.5)(x), tat.FastDropout(0.5)(x))
+
+
+@pytest.mark.parametrize("width", [1, 63, 640, 1279, 1280, 1281, 6106])
+def test_the_largest_are_found_by_blocks(width):
+    """Catches a block that is left out, the symbols after the last whole block, and places that belong to other values."""
+    torch.manual_seed(width)
+    x = torch.randn(40, width)
+    x[::2, -1] = x[::2].amax(1) + 1
+    for k in {1, min(10, width)}:
+        values, places = tat.largest(x, k)
+        assert torch.equal(values, x.sort(descending=True).values[:, :k])
+        assert torch.equal(x.gather(1, places), values)
+
+
+def test_padded_scores_are_the_scores():
+    """Catches a bias that is left out."""
+    generator = tat.Generator(16, 70)
+    generator.proj = nn.Linear(16, 70)
+    x = torch.randn(5, 16)
+    padded = tat.padded_logits(generator)(x)
+    assert_close(padded[:, :70], generator.logits(x))
+    assert padded.shape == (5, 128) and (padded[:, 70:] == -torch.inf).all()
+
+
+def test_work_in_threads_comes_back_in_order_and_leaves_the_threads_as_they_were():
+    """Catches results in order of completion, several threads inside one piece of work, and an error that is lost."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        inside = []
+
+        def work(i: int) -> int:
+            inside.append((threading.get_ident(), torch.get_num_threads()))
+            time.sleep(0.02 if i == 0 else 0)
+            return i * i
+
+        cpu = torch.device("cpu")
+        assert tat.in_threads(work, [0, 1, 2, 3, 4], cpu) == [0, 1, 4, 9, 16]
+        assert len({thread for thread, _ in inside}) > 1 and {count for _, count in inside} == {1}
+        assert torch.get_num_threads() == in_a_new_thread(torch.get_num_threads) == 3
+        with pytest.raises(ZeroDivisionError):
+            tat.in_threads(lambda i: 1 / i, [1, 0], cpu)
+        assert torch.get_num_threads() == in_a_new_thread(torch.get_num_threads) == 3
+        assert tat.in_threads(work, [], cpu) == []
+    finally:
+        torch.set_num_threads(before)
+
+
+def in_a_new_thread(work: Callable[[], int]) -> int:
+    """What `work` gives in a thread that has just started."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()

@@ -1,0 +1,210 @@
+"""What Part 3 reads, turns into symbols, saves and translates."""
+
+import dataclasses
+import hashlib
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import the_annotated_transformer as tat
+from translator.sources import MULTI30K_FILES, load_pairs
+from translator.weights import load_translator
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = ROOT / tat.SHIPPED_MODEL
+LANGUAGES = ("de", "en")
+
+
+def test_multi30k_is_read_as_the_program_reads_it(multi30k, monkeypatch):
+    """Catches other checksums, an encoding, a line that is split elsewhere, and pairs in the other order."""
+    assert tat.CHECKSUMS.items() <= MULTI30K_FILES.items()
+    monkeypatch.setenv("MULTI30K_CACHE", str(multi30k))
+    for split in ("train", "val"):
+        assert tat.multi30k(split) == load_pairs("multi30k", split)
+    for path in multi30k.glob("*.gz"):
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == MULTI30K_FILES[path.name]
+
+
+def test_multi30k_without_a_network_is_an_error_that_the_document_catches(monkeypatch, tmp_path):
+    monkeypatch.setenv("MULTI30K_CACHE", str(tmp_path))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with pytest.raises(OSError):
+        tat.multi30k("val", "http://127.0.0.1:9/")
+    (tmp_path / "val.de.gz").write_bytes(b"damaged")
+    with pytest.raises((OSError, ValueError)):
+        tat.multi30k("val", "http://127.0.0.1:9/")
+
+
+def test_choosing_data_falls_back_to_captions_with_a_notice(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path / "nowhere"))
+    assert tat.choose_data.__wrapped__() == "captions"
+    assert "NOTICE" in capsys.readouterr().out
+    for name in ("train.de", "train.en", "val.de", "val.en"):
+        (tmp_path / name).write_text("a\n")
+    monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path))
+    assert tat.choose_data.__wrapped__() == str(tmp_path)
+
+
+def test_a_source_of_ones_own_that_is_damaged_stops_the_document(monkeypatch, tmp_path):
+    """Catches captions in place of what the reader asked for."""
+    for name, text in {"train.de": "a\nb\n", "train.en": "a\n", "val.de": "a\n", "val.en": "a\n"}.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match="ends at line 1"):
+        tat.choose_data.__wrapped__()
+
+
+def test_another_architecture_is_another_live_run(monkeypatch, tmp_path, capsys):
+    """Catches weights of an earlier architecture, or of a changed one of the same shapes, and a run without a measurement."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ANNOTATED_STEPS", "2")
+    pairs = load_pairs("captions", "train")[:300]
+    monkeypatch.setattr(tat, "load_split", lambda split: pairs)
+    monkeypatch.setattr(tat, "choose_data", lambda: "captions")
+    config = dataclasses.replace(tat.TINY, N=1, d_model=16, d_ff=16, h=1, bpe=50)
+    monkeypatch.setattr(tat, "TINY", config)
+    first = tat.live_run.__wrapped__()
+    assert len(first.rows) == 2 and "validation" in first.rows[-1] and len(first.checkpoints) == 1
+    for name, p in first.translator.model.named_parameters():
+        assert torch.equal(first.checkpoints[-1][name], p)
+    assert len(list(tmp_path.glob("runs/live-*"))) == 1
+    again = tat.live_run.__wrapped__()
+    assert again.rows == first.rows and len(list(tmp_path.glob("runs/live-*"))) == 1
+    monkeypatch.setattr(tat.PositionwiseFeedForward, "forward", lambda self, x: self.W_2(self.W_1(x).tanh()))
+    tat.live_run.__wrapped__()
+    assert len(list(tmp_path.glob("runs/live-*"))) == 2
+
+
+def test_without_the_program_the_document_says_what_is_missing(monkeypatch):
+    """Catches a notebook alone that fails with somebody else's error."""
+    monkeypatch.setitem(sys.modules, "translator.sources", None)
+    with pytest.raises(FileNotFoundError, match="captions needs the folder `translator` beside the notebook"):
+        tat.read_split("captions", "train")
+
+
+@pytest.fixture(scope="module", params=["words", "pieces"])
+def tokenizer(request):
+    """Both kinds of vocabulary, learnt from captions."""
+    pairs = load_pairs("captions", "train")[:3000]
+    return tat.learn_words(pairs, LANGUAGES) if request.param == "words" else tat.learn_bpe(pairs, 400)
+
+
+def test_text_survives_the_way_to_ids_and_back(tokenizer):
+    for pair in load_pairs("captions", "train")[:300]:
+        for text, language in zip(pair, LANGUAGES, strict=True):
+            ids = tokenizer.encode(text, language)
+            assert tokenizer.decode([tat.BOS, *ids, tat.EOS, 7, 7]) == text
+            assert tat.UNK not in ids
+
+
+def test_specials_have_their_numbers_and_their_names_in_text_are_text(tokenizer):
+    assert tokenizer.tokens(range(4)) == tat.SPECIALS
+    ids = tokenizer.encode("Ein </s> Hund <pad> <s>.", "de")
+    assert not {tat.PAD, tat.BOS, tat.EOS} & set(ids)
+
+
+def test_any_text_has_ids_and_decodes_to_one_line(tokenizer):
+    for text in ("", "   ", "😀 你好", "a\tb\x0bc\u2028d\u00a0e", "\x00", "e\u0301", "x" * 3000):
+        decoded = tokenizer.decode(tokenizer.encode(text, "de"))
+        assert len(decoded.splitlines()) <= 1
+
+
+def test_bpe_splits_into_at_most_the_merges_asked_for():
+    pairs = load_pairs("captions", "train")[:500]
+    characters = len(set("".join(text for pair in pairs for text in pair)))
+    assert characters + 4 + 50 - 5 <= len(tat.learn_bpe(pairs, 50)) <= characters + 4 + 50
+
+
+def test_the_vocabulary_of_words_comes_from_words_seen_twice():
+    tokenizer = tat.learn_words([("Hund Hund Katze", "dog dog cat")], LANGUAGES)
+    assert tokenizer.tokens(range(4, len(tokenizer))) == ["▁Hund", "▁dog"]
+    assert tokenizer.decode(tokenizer.encode("Hund bellt Hund", "de")) == "Hund <unk> Hund"
+
+
+def small_translator(**sizes) -> tat.Translator:
+    """A fresh translator of captions."""
+    tokenizer = tat.learn_bpe(load_pairs("captions", "train")[:500], 100)
+    sizes = {"N": 1, "d_model": 16, "d_ff": 24, "h": 2, "tie": "all"} | sizes
+    return tat.Translator(tat.make_model(len(tokenizer), len(tokenizer), **sizes).eval(), tokenizer)
+
+
+def test_the_document_goes_on_without_the_shipped_model(monkeypatch, capsys, tmp_path):
+    """Catches a notebook that stops where only the notebook is there, or where its architecture was edited."""
+    own = small_translator()
+    monkeypatch.setattr(tat, "live_run", lambda: tat.LiveRun(own, [], []))
+    with monkeypatch.context() as patch:
+        patch.setattr(tat, "HERE", tmp_path)
+        assert tat.our_model.__wrapped__() is own
+        assert "NOTICE: models/multi30k-de-en/config.json is not beside" in capsys.readouterr().out
+    with monkeypatch.context() as patch:
+        patch.setattr(tat.nn, "LayerNorm", tat.nn.RMSNorm)  # as a reader would who changes the norm
+        assert tat.our_model.__wrapped__() is own
+        assert "not weights of this document's model" in capsys.readouterr().out
+    with monkeypatch.context() as patch:
+        patch.setattr(tat.PositionwiseFeedForward, "forward", lambda self, x: self.W_2(self.W_1(x).tanh()))
+        assert tat.our_model.__wrapped__() is own
+        assert "does not fit this architecture" in capsys.readouterr().out
+    assert tat.our_model.__wrapped__() is not own
+
+
+@pytest.mark.parametrize("sizes", [{}, {"tie": "none", "norm": "pre"}, {"d_k": 3, "positions": "learned"}])
+def test_a_translator_survives_its_folder(tmp_path, sizes):
+    """Catches a setting that is lost, a tied matrix that comes back as two, and a folder that the program cannot read."""
+    own = small_translator(**sizes)
+    tat.save_translator(own, tmp_path / "new" / "model")
+    sentences = [pair[0] for pair in load_pairs("captions", "val")[:5]]
+    expected = tat.translate_lines(own, sentences)
+    for load in (tat.load_translator, load_translator):
+        loaded = load(tmp_path / "new" / "model")
+        assert loaded.languages == ("de", "en") and len(loaded.tokenizer) == len(own.tokenizer)
+        for a, b in zip(own.model.parameters(), loaded.model.parameters(), strict=True):
+            assert torch.equal(a, b)
+        assert tat.translate_lines(loaded, sentences) == expected
+
+
+def test_a_folder_that_does_not_fit_is_refused(tmp_path):
+    tat.save_translator(small_translator(), tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(config.read_text().replace('"d_ff": 24', '"d_ff": 25'))
+    with pytest.raises(ValueError, match="not weights of this document's model"):
+        tat.load_translator(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        tat.load_translator(tmp_path / "nowhere")
+
+
+def test_one_sentence_gives_one_translation_and_a_list_gives_a_list():
+    """Catches a sentence that is taken for a list of letters, and an order that is lost."""
+    own = tat.load_translator(MODEL)
+    lines = ["Ein Hund läuft.", "", "Zwei Frauen lesen ein Buch.", "  ", "Ein Mann."]
+    found = tat.translate_lines(own, lines, batch_size=2)
+    assert found == [tat.translate_lines(own, line) for line in lines] and found[1] == found[3] == ""
+    assert "dog" in found[0] and "book" in found[2] and "man" in found[4].lower()
+
+
+def test_processes_share_the_gradient(monkeypatch):
+    """Catches rows that are left out or counted twice, and a sum that only one process has."""
+    pairs = [tat.Pair([5 + i, 6, tat.EOS], [tat.BOS, *range(5, 6 + i), tat.EOS]) for i in range(7)]
+    torch.manual_seed(0)
+    model = tat.make_model(20, 20, N=1, d_model=16, d_ff=32, h=2, dropout=0.0)
+    tat.Trainer(model, tat.Config()).gradient(pairs)
+    alone = torch.cat([p.grad.flatten() for p in model.parameters()])
+    for world in (1, 2, 3):
+        for found in tat.in_processes(world, pairs):
+            torch.testing.assert_close(found, alone, atol=1e-6, rtol=1e-4)
+
+
+def test_what_is_missing_is_fetched(monkeypatch, tmp_path):
+    """Catches a folder that is not made, and half a file."""
+    (tmp_path / "public/raw/main").mkdir(parents=True)
+    (tmp_path / "public/raw/main/models").symlink_to(ROOT / "models")
+    monkeypatch.setattr(tat, "REPOSITORY", (tmp_path / "public").as_uri())
+    monkeypatch.setattr(tat, "HERE", tmp_path / "colab")
+    assert tat.our_model.__wrapped__().languages == ("de", "en")
+    assert sorted(path.name for path in (tmp_path / "colab" / tat.SHIPPED_MODEL).iterdir()) == [
+        "config.json", "model.safetensors", "tokenizer.json",
+    ]  # fmt: skip
+    with pytest.raises(FileNotFoundError, match="models/nothing is not beside this document"):
+        tat.beside("models/nothing")
+    assert not list((tmp_path / "colab/models").glob("*nothing*"))

@@ -1,0 +1,61 @@
+"""Oracles and data that tests of several floors share: sums and searches written out, sentence pairs of uneven lengths."""
+
+import random
+
+import torch
+from torch import Tensor
+
+import the_annotated_transformer as tat
+
+
+def dense_loss(logits: Tensor, target: Tensor, eps: float, pad: int = tat.PAD) -> Tensor:
+    """The definition: minus the sum of q log p, with q written out entry by entry."""
+    total, V = logits.new_zeros(()), logits.size(-1)
+    for scores, y in zip(logits.reshape(-1, V), target.flatten().tolist(), strict=True):
+        if y != pad:
+            q = [(1 - eps) * (k == y) + eps / (V - 1) * (k != pad) for k in range(V)]
+            total = total - (torch.tensor(q, dtype=logits.dtype) * scores.log_softmax(-1)).sum()
+    return total
+
+
+def realistic_lengths(n: int) -> list[tuple[int, int]]:
+    """Lengths of sentence pairs about as Multi30k has them."""
+    draw = random.Random(0)
+    targets = [max(4, round(draw.gauss(14, 4.5))) for _ in range(n)]
+    return [(max(4, t + round(draw.gauss(0, 2))), t) for t in targets]
+
+
+def uneven_pairs(n: int = 7) -> list[tat.Pair]:
+    """Sentence pairs of very different lengths."""
+    draw = random.Random(0)
+
+    def ids(longest: int) -> list[int]:
+        return [draw.randint(4, 12) for _ in range(draw.randint(1, longest))]
+
+    return [tat.Pair([*ids(6), tat.EOS], [tat.BOS, *ids(12), tat.EOS]) for _ in range(n)]
+
+
+def greedy_by_hand(model: tat.Transformer, src: list[int], max_len: int) -> list[int]:
+    """One sentence, no padding, no cache, no batch: the likeliest symbol after the whole prefix, until EOS."""
+    ids = [tat.BOS]
+    while len(ids) < max_len and ids[-1] != tat.EOS:
+        tgt = torch.tensor([ids])
+        ids.append(int(model(torch.tensor([src]), tgt, None, tat.subsequent_mask(len(ids)))[0, -1].argmax()))
+    return ids
+
+
+def beam_by_hand(model: tat.Transformer, src: list[int], max_len: int, beam: int, alpha: float) -> list[int]:
+    """One sentence, no padding, no cache, no batch: lists of (log-probability, ids)."""
+    source, open_ends, finished = torch.tensor([src]), [(0.0, [tat.BOS])], []
+    for t in range(1, max_len):
+        extended = []
+        for log_p, ids in open_ends:
+            step = model(source, torch.tensor([ids]), None, tat.subsequent_mask(len(ids)))[0, -1].log_softmax(-1)
+            extended += [(log_p + more, [*ids, symbol]) for symbol, more in enumerate(step.tolist())]
+        open_ends = []
+        for log_p, ids in sorted(extended, reverse=True)[: beam - len(finished)]:
+            if ids[-1] == tat.EOS or len(ids) == max_len:
+                finished.append((log_p / ((5 + t) / 6) ** alpha, ids))
+            else:
+                open_ends.append((log_p, ids))
+    return max(finished)[1]

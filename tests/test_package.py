@@ -1,0 +1,111 @@
+"""What `pip install .` installs: the document, the program and one model, which translate far from the repository."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from email.parser import HeaderParser
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PIP = [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check", "--no-input"]
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """What a command writes on standard output; it has to end with status 0, and is not told of this repository."""
+    settings = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=settings, capture_output=True, text=True, encoding="utf-8"
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def pins(name: str) -> list[str]:
+    """The packages of a requirements file."""
+    return [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith("#")]
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory) -> Path:
+    """A copy of the files that git tracks or would, in which a module that is gone was built once."""
+    folder = tmp_path_factory.mktemp("package") / "clone"
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    (folder / "build/lib/translator").mkdir(parents=True)
+    (folder / "build/lib/translator/gone.py").touch()
+    (folder / "build/page.html").touch()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(clone) -> Path:
+    """The wheel that pip builds of it, without a network."""
+    out = clone.parent / "wheels"
+    run(*PIP, "wheel", ".", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", out, cwd=clone)
+    return next(out.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def environment(wheel) -> Path:
+    """A new virtual environment with the wheel in it; what the wheel depends on is borrowed from this one."""
+    folder = wheel.parents[1] / "environment"
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=wheel.parent)
+    python = folder / "bin/python"
+    run(*PIP, "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=wheel.parent)
+    packages = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=wheel.parent).strip()
+    borrowed = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
+    (Path(packages) / "borrowed.pth").write_text("\n".join(sorted(borrowed)) + "\n")
+    return folder
+
+
+def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
+    """Catches package data that is forgotten, a test that is installed, and a module left over from an older build."""
+    program = {path.relative_to(clone).as_posix() for path in (clone / "translator").rglob("*.py")}
+    model = {
+        f"translator/models/multi30k-de-en/{name}"
+        for name in ("README.md", "config.json", "model.safetensors", "tokenizer.json")
+    }
+    assert len(program) > 10 and (clone / "build/page.html").is_file()
+    with ZipFile(wheel) as file:
+        about = next(name for name in file.namelist() if name.endswith("/METADATA")).rpartition("/")[0]
+        inside = {name for name in file.namelist() if not name.startswith(f"{about}/")}
+        assert inside == {"the_annotated_transformer.py", "translator/explorer.html"} | program | model
+        points = file.read(f"{about}/entry_points.txt").decode()
+        assert points.split("\n", 1)[1].strip() == "annotated-transformer = translator.commands:entry"
+        assert file.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+        headers = HeaderParser().parsestr(file.read(f"{about}/METADATA").decode())
+    assert [need for need in headers.get_all("Requires-Dist") if ";" not in need] == pins("requirements.txt")
+
+
+def test_the_installed_command_translates(environment, tmp_path):
+    """With the model and the modules of the new environment, not with those of this repository."""
+    find = "from importlib.util import find_spec as f; print(f('the_annotated_transformer').origin, f('translator').origin)"
+    found = run(environment / "bin/python", "-c", find, cwd=tmp_path).split()
+    assert len(found) == 2 and all(Path(path).is_relative_to(environment) for path in found), found
+    out = run(environment / "bin/annotated-transformer", "translate", "Ein Hund läuft.", cwd=tmp_path)
+    assert any(re.search(r"\bdog\b", line) for line in out.splitlines()), out
+    assert not list(tmp_path.iterdir())
+
+
+def test_building_leaves_nothing_that_git_sees(clone, wheel):
+    """The folders that a build makes beside the sources are those that .gitignore names."""
+    run("git", "init", "--quiet", cwd=clone)
+    assert list(clone.glob("*.egg-info")) and (clone / "build/lib").is_dir()
+    seen = run("git", "ls-files", "--others", "--exclude-standard", cwd=clone).split("\n")
+    assert not [name for name in seen if name.startswith("build/") or ".egg-info/" in name]
+
+
+def test_the_extras_are_what_the_requirements_files_pin():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert extras["benchmarks"] == pins("requirements-bench.txt")
+    assert set(extras["hub"] + extras["export"]) <= set(pins("requirements-dev.txt"))

@@ -1,0 +1,260 @@
+"""Batches, loss, schedule and updates, against sums written out, PyTorch's losses and arithmetic by hand."""
+
+import copy
+import dataclasses
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import the_annotated_transformer as tat
+from tests.helpers import dense_loss, uneven_pairs
+from translator.losses import Objective, r_drop_gradient
+from translator.optimizers import Muon, make_optimizers
+from translator.runs import Budget, Progress
+from translator.settings import Settings, build_model
+from translator.trainer import Trainer
+
+# --- Batches ---
+
+
+# --- The loss ---
+
+
+@pytest.mark.parametrize("chunk", [2, 256])
+@pytest.mark.parametrize(("alpha", "eps", "pad"), [(5.0, 0.1, 0), (0.7, 0.0, 3)])
+def test_r_drop_equals_the_sum_of_its_parts(chunk, alpha, eps, pad):
+    """Catches a divergence in one direction only, a wrong factor, and a gradient that belongs to the other pass."""
+    x, weight = torch.randn(2, 5, 6, requires_grad=True), torch.randn(9, 6, requires_grad=True)
+    target = torch.tensor([1, 4, 8, 8, 2])
+    r_drop = partial(r_drop_gradient, alpha=alpha, eps=eps, pad=pad)
+    ours = tat.ChunkedLoss.apply(x, weight, target, r_drop, chunk)
+    p, q = (x @ weight.T).softmax(-1)
+    both_ways = (p * (p / q).log()).sum() + (q * (q / p).log()).sum()
+    plain = sum(tat.smoothed_loss(scores, target, eps, pad) for scores in x @ weight.T)
+    expected = plain / 2 + alpha / 4 * both_ways
+    assert_close(ours, expected)
+    assert_close(torch.autograd.grad(ours, (x, weight)), torch.autograd.grad(expected, (x, weight)))
+
+
+def test_no_gradient_is_computed_where_none_is_asked_for(small_model, sentences, monkeypatch):
+    objective = Objective(small_model(), 0.1)
+    loss = objective(sentences)
+    monkeypatch.setattr(torch.Tensor, "addmm_", None)  # what adds up the gradient of the output matrix
+    with torch.no_grad():
+        assert_close(objective(sentences), loss.detach())
+    with pytest.raises(TypeError):
+        objective(sentences)
+
+
+def test_objective_with_r_drop_sends_every_sentence_through_twice():
+    """Catches passes that share their dropout, and passes that are set beside another sentence's."""
+    torch.manual_seed(0)
+    batch = tat.make_batch(tat.copy_pairs(6, 14, seed=1))
+    model = tat.make_model(14, 14, 2, 16, 32, 2, dropout=0.0)
+    plain = Objective(model, 0.1)(batch)
+    assert_close(Objective(model, 0.1, r_drop=5.0)(batch), plain)  # no dropout: both passes agree
+    model = tat.make_model(14, 14, 2, 16, 32, 2, dropout=0.3)
+    assert Objective(model, 0.1, r_drop=50.0)(batch) > 1.2 * Objective(model, 0.1, r_drop=1e-9)(batch)
+
+
+def test_r_drop_begins_after_so_many_updates():
+    """Catches an R-Drop that begins an update early or late, or never."""
+    model = tat.make_model(13, 13, **SIZES | {"dropout": 0.3})
+    plain, later = small_trainer(model), small_trainer(model, r_drop=50.0, r_drop_after=2)
+    losses = [[trainer.update(uneven_pairs()) for _ in range(3)] for trainer in (plain, later)]
+    assert losses[0][:2] == losses[1][:2] and losses[0][2] != losses[1][2]
+
+
+# --- The schedule ---
+
+
+# --- Updates ---
+
+SIZES = {"N": 1, "d_model": 16, "d_ff": 24, "h": 2, "dropout": 0.0}
+
+
+def small_trainer(model: nn.Module | None = None, kind: type = Trainer, **settings) -> Trainer | tat.Trainer:
+    """A trainer of a copy of `model`, by default a fresh one; of the program, or the document's."""
+    model = copy.deepcopy(model) if model else tat.make_model(13, 13, **SIZES)
+    if kind is tat.Trainer:
+        return tat.Trainer(model, tat.Config(**{"d_model": 16, "warmup": 10} | settings))
+    return Trainer(model, Settings(**{"d_model": 16, "warmup": 10, "clip": 0.0} | settings))
+
+
+both = pytest.mark.parametrize("kind", [tat.Trainer, Trainer], ids=["document", "program"])
+
+
+def gradients(model: nn.Module) -> list[Tensor]:
+    """The gradient of each weight, as it is now."""
+    return [p.grad.clone() for p in model.parameters()]
+
+
+def weights(model: nn.Module) -> list[Tensor]:
+    """Each weight, as it is now."""
+    return [p.detach().clone() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("tie", ["none", "all"])
+@both
+def test_gradient_is_that_of_the_mean_loss_over_tokens(tie, kind):
+    """Catches an objective that differs from logits and loss put together naively, or a wrong divisor."""
+    trainer, pairs = small_trainer(tat.make_model(13, 13, **SIZES, tie=tie), kind), uneven_pairs()
+    loss = trainer.gradient(pairs)
+    found, model, batch = gradients(trainer.model), trainer.model, tat.make_batch(pairs)
+    logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    expected = dense_loss(logits, batch.tgt_y, eps=0.1) / sum(len(pair.tgt) - 1 for pair in pairs)
+    assert loss == pytest.approx(expected.item(), rel=1e-5)
+    assert_close(found, list(torch.autograd.grad(expected, list(model.parameters()))), atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("pieces", [2, 3, 7, 10])
+@both
+def test_pieces_give_the_gradient_of_the_whole(pieces, kind):
+    """Catches pieces that are divided by their own tokens, lost, or left over; and more pieces than rows."""
+    model, pairs = tat.make_model(13, 13, **SIZES), uneven_pairs()
+    whole, cut = small_trainer(model, kind), small_trainer(model, kind, accumulate=pieces)
+    loss = whole.gradient(pairs)
+    for _ in range(2):  # the second time, nothing is left of the first
+        assert cut.gradient(pairs) == pytest.approx(loss, rel=1e-5)
+        assert_close(gradients(cut.model), gradients(whole.model), atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+@both
+def test_update_is_adam_with_the_papers_constants(accumulate, kind):
+    """Catches other betas or eps, a rate of another step, and a schedule that counts pieces instead of updates."""
+    trainer, pairs, warmup = small_trainer(kind=kind, accumulate=accumulate), uneven_pairs(), 2
+    trainer.config = dataclasses.replace(trainer.config, warmup=warmup)
+    adam = trainer.optimizer if kind is tat.Trainer else trainer.optimizers[0]
+    expected = [w.double() for w in weights(trainer.model)]
+    first, second = ([torch.zeros_like(w) for w in expected] for _ in range(2))
+    for step in (1, 2, 3):
+        trainer.update(pairs)
+        rate = 16**-0.5 * min(step**-0.5, step * warmup**-1.5)
+        for w, m, v, g in zip(expected, first, second, gradients(trainer.model), strict=True):
+            m.lerp_(g.double(), 1 - 0.9)
+            v.lerp_(g.double().square(), 1 - 0.98)
+            w -= rate * (m / (1 - 0.9**step)) / ((v / (1 - 0.98**step)).sqrt() + 1e-9)
+        assert_close(weights(trainer.model), [w.float() for w in expected], atol=1e-5, rtol=1e-4)
+        assert trainer.step == step and adam.param_groups[0]["lr"] == pytest.approx(rate)
+    assert adam.param_groups[0]["eps"] == 1e-9  # too small to be seen in three updates
+
+
+def test_muon_moves_by_the_singular_vectors_of_the_average():
+    """Catches another average, a wrong scale, a transposed product, and matrices of a layer that stay with Adam."""
+    torch.manual_seed(0)
+    matrices = [nn.Parameter(torch.randn(shape)) for shape in ((8, 16), (16, 8), (8, 16), (5, 5))]
+    optimizer, average = Muon(matrices, lr=0.1), [torch.zeros_like(p) for p in matrices]
+    for _ in range(3):
+        before = [p.detach().clone() for p in matrices]
+        for p, m in zip(matrices, average, strict=True):
+            p.grad = torch.randn_like(p)
+            m.lerp_(p.grad, 0.05)
+        optimizer.step()
+        for p, m, old in zip(matrices, average, before, strict=True):
+            U, S, Vh = torch.linalg.svd(0.05 * p.grad + 0.95 * m, full_matrices=False)
+            sigma = S / S.norm()
+            for _ in range(5):
+                sigma = 3.4445 * sigma - 4.7750 * sigma**3 + 2.0315 * sigma**5
+            moved = 0.1 * 0.3 * max(p.shape) ** 0.5 * U @ sigma.diag() @ Vh
+            assert_close(old - p.detach(), moved, atol=1e-4, rtol=1e-3)
+    adam, muon = make_optimizers(tat.make_model(13, 13, **SIZES | {"tie": "all"}), "muon")
+    assert all(p.dim() == 1 or 13 in p.shape for p in adam.param_groups[0]["params"])
+    assert all(p.dim() == 2 and 13 not in p.shape for p in muon.param_groups[0]["params"])
+    assert len(make_optimizers(tat.make_model(13, 13, **SIZES), "adam")) == 1
+
+
+@pytest.mark.parametrize("kind", ["adam", "muon"])
+def test_an_update_moves_every_weight_at_its_rate(kind):
+    """Catches an optimiser that makes no step, or has another's rate."""
+    trainer = small_trainer(optimizer=kind, factor=0.1)
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    trainer.update(uneven_pairs())
+    assert trainer.lr == tat.rate(1, 16, 0.1, 10)
+    for name, p in trainer.model.named_parameters():
+        moved = (p.detach() - before[name]).pow(2).mean().sqrt() / trainer.lr
+        matrix = kind == "muon" and p.dim() == 2 and name.startswith(("encoder", "decoder"))
+        assert (0.15 < moved < 0.45) if matrix else (0.3 < moved < 1.01), (name, moved)
+
+
+def test_clip_bounds_the_gradient_of_an_update():
+    """Catches clipping by piece, by value, or not at all; and any where none was asked for."""
+    model, pairs = tat.make_model(13, 13, **SIZES), uneven_pairs()
+    free, clipped, loose = (small_trainer(model, clip=clip, accumulate=3) for clip in (0.0, 0.05, 1e6))
+    for trainer in (free, clipped, loose):
+        trainer.update(pairs)
+    whole = torch.cat([g.flatten() for g in gradients(free.model)])
+    assert whole.norm() > 0.1
+    short = torch.cat([g.flatten() for g in gradients(clipped.model)])
+    assert_close(short, whole * 0.05 / whole.norm(), atol=1e-6, rtol=1e-3)
+    assert_close(gradients(loose.model), gradients(free.model))
+
+
+@pytest.mark.parametrize("tie", ["none", "all"])
+def test_averaged_weights_equal_the_average_by_hand(tie):
+    """Catches an average that follows the wrong way, from the wrong start, or shares memory with the model."""
+    trainer = small_trainer(tat.make_model(13, 13, **SIZES, tie=tie), ema=0.2)
+    expected = weights(trainer.model)
+    for step in (1, 2, 3, 4):
+        trainer.update(uneven_pairs())
+        decay = [None, 0.1, 2 / 11, 0.2, 0.2][step]  # step / (step + 9), until it reaches 0.2
+        expected = [decay * a + (1 - decay) * w for a, w in zip(expected, weights(trainer.model), strict=True)]
+        assert_close(weights(trainer.averaged), expected)
+    assert not any(p.requires_grad for p in trainer.averaged.parameters()) and not trainer.averaged.training
+    alone = small_trainer(ema=0.0)
+    assert alone.averaged is alone.model
+
+
+def test_seed_decides_the_run():
+    """Catches random numbers from outside the seed: the same seed must give the same bits, another one others."""
+    model, pairs = tat.make_model(13, 13, **SIZES | {"dropout": 0.3}), uneven_pairs()
+    runs = []
+    for noise, seed in enumerate((5, 5, 6)):
+        torch.manual_seed(noise)
+        trainer = small_trainer(model, seed=seed)
+        for _ in range(3):
+            trainer.update(pairs)
+        runs.append(weights(trainer.model))
+    same = [all(map(torch.equal, runs[0], other)) for other in runs]
+    assert same == [True, True, False]
+
+
+def test_updates_draw_different_dropout():
+    """Catches a seed that is set to the same number before every update."""
+    model, pairs = tat.make_model(13, 13, **SIZES | {"dropout": 0.3}), uneven_pairs()
+    trainer = small_trainer(model, factor=0.0)  # a rate of zero: only dropout can change the loss
+    losses = [trainer.update(pairs) for _ in range(3)]
+    assert len(set(losses)) == 3
+    assert trainer.model.training
+
+
+def test_dropout_may_begin_late():
+    """Catches dropout in the first updates, none later, and one update too few or too many without."""
+    model, pairs = tat.make_model(13, 13, **SIZES | {"dropout": 0.3}), uneven_pairs()
+    trainer = small_trainer(model, factor=0.0, dropout_after=2)  # a rate of zero: only dropout can change the loss
+    losses = [trainer.update(pairs) for _ in range(4)]
+    assert losses[0] == losses[1] and len(set(losses)) == 3
+
+
+# --- The end of a run ---
+
+
+@pytest.mark.parametrize(
+    "budget, share",
+    [({"epochs": 4}, 0.375), ({"epochs": 4, "steps": 10}, 0.7), ({"minutes": 1}, 0.5), ({"epochs": 1}, 1)],
+)
+def test_share_of_the_budget(budget, share):
+    """Catches a bar that stands still within an epoch, that knows one limit only, or that passes the end."""
+    progress = Progress(step=7, epoch=1, batch=10, seconds=30)
+    assert Budget(**budget).share(progress, batches=20) == share
+
+
+def test_every_dropout_of_a_configuration_reaches_the_model():
+    """Catches a setting that is accepted and then forgotten."""
+    model = build_model(Settings(N=1, d_model=16, d_ff=24, h=4, dropout=0.1, inner_dropout=0.2), 20)
+    layer = model.decoder.layers[0]
+    assert {sublayer.dropout.p for sublayer in layer.sublayer} == {model.src_embed.positions.dropout.p} == {0.1}
+    assert layer.feed_forward.dropout.p == layer.self_attn.dropout.p == 0.2

@@ -1,0 +1,250 @@
+"""A grammar of captions: German sentences with their English translations, and which word translates which.
+
+It covers three genders, three cases, plurals, adjective endings, contractions (`im`, `ins`), verbs that split (`hebt ...
+auf`) and clauses that end in their verb, so the two languages often differ in word order, as they do in real data. It needs
+no download, and a seed fixes what it writes. A German sentence always has the same translation.
+"""
+
+import functools
+import random
+import re
+from collections import namedtuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# A noun is written `m Ball Bälle ball`: gender, singular, plural (`-` if none is needed), English. A person or a pet has its
+# English pronoun after the gender (`f.her`). `w` is a masculine noun that takes its plural form in the accusative and dative
+# (`den Jungen`). An irregular English plural comes last. Nouns stand in classes: `class: adjectives that suit them: nouns;`.
+NOUN_TABLE = """
+adult: jung=young alt=old groß=tall fröhlich=cheerful: m.him Mann Männer man men, f.her Frau Frauen woman women,
+    w.him Tourist Touristen tourist, w.him Student Studenten student, f.her Künstlerin Künstlerinnen artist;
+child: klein=little blond=blond: w.him Junge Jungen boy, n.her Mädchen Mädchen girl, n Kind Kinder child children;
+pet: braun=brown schwarz=black klein=small: m.it Hund Hunde dog, f.it Katze Katzen cat, w.it Welpe Welpen puppy puppies;
+colour: rot=red blau=blue grün=green gelb=yellow schwarz=black weiß=white: n Hemd Hemden shirt, f Jacke Jacken jacket,
+    m Mantel Mäntel coat, m Hut Hüte hat, f Mütze Mützen cap, n Halsband Halsbänder collar, f Tasche Taschen bag,
+    m Korb Körbe basket, m Ball Bälle ball, f Blume Blumen flower, m Schirm Schirme umbrella;
+fruit: reif=ripe groß=big klein=small: m Apfel Äpfel apple, f Banane Bananen banana, f Orange Orangen orange;
+text: alt=old neu=new: n Buch Bücher book, f Zeitung Zeitungen newspaper, m Brief Briefe letter;
+drink: kalt=cold frisch=fresh: m Saft - juice, f Milch - milk, n Wasser - water, m Tee - tea;
+place: klein=small ruhig=quiet: m Park - park, m Wald - forest, m Garten - garden, n Dorf - village, f Stadt - city;
+other: : m Bus - bus, n Taxi - taxi, f Bank - bench, f Mauer - wall, n Haus - house,
+    m Strand - beach, f Straße - street, f Küche - kitchen, m See - lake, m Fluss - river, n Meer - sea"""
+CLASSES = [entry.split(":") for entry in NOUN_TABLE.split(";")]
+NOUNS = [(kind.strip(), adjectives.split(), n.split()) for kind, adjectives, nouns in CLASSES for n in nouns.split(",")]
+# Who does what: the kind of clause, who, the verb (`hebt.auf heben` stands for "hebt ... auf" and "heben ... auf"), a slot for
+# the object, and where. The slot `auf=for acc ein Bus Taxi` is a preposition with its English, a case, a determiner (`-` for
+# none), and the nouns or classes that fit; `ein/zwei` is a choice, and `je` gives each of a crowd its own (a man reads a
+# book, two men read books). The kind decides how the subject may be described: someone `busy` has no hand free to hold a
+# flower, and a `bare` subject is not described.
+FRAME_TABLE = """
+look | adult child     |                            | in=in dat je Hemd Jacke Mantel     |
+wear | adult child     | trägt tragen wearing       | acc je Hemd Jacke Mantel Hut Mütze | park street
+wear | pet             | trägt tragen wearing       | acc je Halsband                    | park street
+hold | adult child     | hält halten holding        | acc je Ball Blume Schirm           | park beach
+hold | adult child     | trägt tragen carrying      | acc je Korb Tasche                 | park street
+free | adult child     | sitzt sitzen sitting       | auf=on dat ein Bank Mauer          | park lake
+free | adult child     | wartet warten waiting      | auf=for acc ein Bus Taxi           | street house
+free | adult child pet | sieht.zu sehen watching    | dat ein/zwei adult child pet       | park lake
+busy | adult child     | liest lesen reading        | acc je text                        | park beach room
+busy | adult child     | isst essen eating          | acc je fruit                       | park lake room
+busy | adult child     | trinkt trinken drinking    | acc - drink                        | park beach room
+busy | adult child pet | spielt spielen playing     | mit=with dat ein/zwei Ball pet     | park beach street
+busy | adult child     | hebt.auf heben picking_up  | acc ein/zwei Ball fruit            | beach street
+busy | adult child pet | schläft schlafen sleeping  |                                    | park beach
+busy | adult child pet | rennt rennen running       | durch=through acc der place        |
+bare | child pet       | springt springen jumping   | in=into acc der See Fluss Meer     |
+bare | adult child     | zieht.an ziehen putting_on | acc je Hemd Jacke Mantel           | park room"""
+Frame = namedtuple("Frame", "kind who verb slot places")
+FRAMES = [Frame(*map(str.strip, line.split("|"))) for line in FRAME_TABLE.strip().splitlines()]
+PLACES = {
+    "park": "in=in dat der place", "beach": "an=on dat der Strand", "street": "auf=on dat der Straße",
+    "lake": "an=by dat der See Fluss", "room": "in=in dat der Küche", "house": "vor=in_front_of dat ein Haus",
+}  # fmt: skip
+DETERMINERS = dict(ein="a", der="the", die="the", zwei="two", drei="three", viele="many") | {"-": "", "+": ""}
+MERGED = {("in", "dem"): "im", ("an", "dem"): "am", ("in", "das"): "ins", (",", ","): ",", (",", "."): "."}
+ORDERS = {"main": ("SVPOTR", "SVORP"), "place first": ("PVSOTR", "P,SVOR"), "verb last": ("SOV", "SVO")}
+
+
+# A phrase holds the same thing in both languages, and each English word carries the German words that it translates. Either
+# language can then put the parts of a clause into its own order (`S`ubject, `V`erb, `O`bject, `P`lace, `T`ail of the verb,
+# `R`elative clause), and no index is needed before the sentence is complete.
+
+
+@dataclass(eq=False, slots=True)  # eq=False: each word is itself, even if another one is spelt like it
+class Word:
+    """A German word, to which English words can refer wherever it ends up."""
+
+    text: str
+
+
+class Phrase(NamedTuple):
+    """The same thing said in German and in English; a noun phrase keeps what other words agree with."""
+
+    de: list[Word]
+    en: list[tuple[str, tuple[Word, ...]]]  # each English word has with it the German words that it translates
+    kind: str = "-"
+    gender: str = ""  # m, f, n, or p: the plural, one for all genders
+    pronoun: str = ""
+
+
+class Caption(NamedTuple):
+    """A German sentence, its translation, and the links (index of a German word, index of an English word)."""
+
+    de: str
+    en: str
+    links: list[tuple[int, int]]
+
+
+def say(words: list[tuple[str, str]], *agreement: str) -> Phrase:
+    """A phrase of German words, each with its translation (`in_front_of`); either may be missing."""
+    sides = [((Word(german),) if german else (), english.split("_") if english else []) for german, english in words]
+    en = [(text, sources) for sources, texts in sides for text in texts]
+    return Phrase([word for sources, _ in sides for word in sources], en, *agreement)
+
+
+def join(*phrases: Phrase) -> Phrase:
+    """One phrase after the other, in both languages."""
+    return Phrase([w for p in phrases for w in p.de], [w for p in phrases for w in p.en])
+
+
+NOTHING = Phrase([], [])
+# A German noun phrase shows gender and case once: on the determiner if it has an ending, else on the adjective.
+STRONG = {"nom": "er e es e", "acc": "en e es e", "dat": "em er em en"}  # m, f, n, p
+DATIVE = {"m": "ihm", "f": "ihr", "n": "ihm", "p": "ihnen"}
+
+
+def endings(determiner: str, case: str, gender: str) -> tuple[str, str]:
+    """The inflected determiner and the ending of the adjective after it."""
+    strong = STRONG[case].split()["mfnp".index(gender)]
+    weak = "en" if case == "dat" or gender == "p" or strong == "en" else "e"
+    if determiner in ("der", "die"):
+        return {"e": "die", "es": "das"}.get(strong, "d" + strong), weak
+    if determiner == "ein" and (weak == "en" or gender == "f"):
+        return "ein" + strong, weak
+    return determiner.strip("-+"), strong
+
+
+def decline(noun: tuple, preposition: str, case: str, determiner: str, adjective: str) -> tuple:
+    """The words of a noun phrase, each with its English, and the kind, gender and pronoun for other words to agree."""
+    kind, _, (head, german, plural, english, *irregular) = noun
+    gender, pronoun = head[0], head[2:]
+    if determiner not in ("ein", "der", "-"):
+        german = plural + "n" if case == "dat" and plural[-1] not in "ns" else plural
+        english, gender, pronoun = irregular[0] if irregular else english + "s", "p", "them"
+    elif gender == "w":
+        german, gender = german if case == "nom" else plural, "m"
+    stem, quality = adjective.split("=")
+    article, ending = endings(determiner, case, gender)
+    the = "an" if determiner == "ein" and (quality or english)[0] in "aeiou" else DETERMINERS[determiner]
+    words = [preposition.split("="), (article, the), (stem and stem + ending, quality), (german, english)]
+    return [word for word in words if any(word)], kind, gender, pronoun
+
+
+@functools.cache
+def fillings(slot: str, crowd: bool) -> list[tuple]:
+    """All that may fill a slot, half of it without an adjective."""
+    preposition, case, choices, *names = slot.split() if "=" in slot else ["=", *slot.split()]
+    return [
+        decline(noun, preposition, case, determiner, adjective)
+        for noun in NOUNS
+        if noun[0] in names or noun[2][1] in names
+        for determiner in choices.replace("je", "+" if crowd else "ein").split("/")
+        for adjective in [*noun[1], *["="] * max(1, len(noun[1]))]
+    ]
+
+
+def fill(rng: random.Random, slot: str, crowd: bool = False) -> Phrase:
+    """One filling of a slot: for `mit=with dat ein pet`, perhaps `mit einem braunen Hund`, `with a brown dog`."""
+    return say(*rng.choice(fillings(slot, crowd))) if slot else NOTHING
+
+
+def clause(rng: random.Random, frame: Frame, who: Phrase, order: str, place: str = "", *given: Phrase) -> Phrase:
+    """What someone does, to a given object or to one that fits the frame.
+
+    A German main clause has its verb second and leaves the particle for the end (`hebt einen Ball auf`); any other clause
+    ends in its verb, in one piece (`einen Ball aufhebt`).
+    """
+    singular, infinitive, english = frame.verb.split()
+    finite, _, particle = singular.partition(".")
+    crowd, last = who.gender == "p", order == "verb last"
+    head = say([(particle * last + (infinitive if crowd else finite), "are" if crowd else "is")])
+    tail = say([(particle, "")]) if particle and not last else NOTHING
+    verb = Phrase(head.de, head.en + [(text, (*head.de, *tail.de)) for text in english.split("_")])
+    thing = given[0] if given else fill(rng, frame.slot, crowd)
+    more = NOTHING if last else describe(rng, thing, "wear hold")
+    parts = {"S": who, "V": verb, "O": thing, "P": fill(rng, place), "T": tail, "R": more, ",": say([("", ",")])}
+    de, en = ORDERS[order]
+    return Phrase([w for name in de for w in parts[name].de], [w for name in en for w in parts[name].en])
+
+
+def describe(rng: random.Random, who: Phrase, kinds: str) -> Phrase:
+    """Perhaps a description: `in einem roten Hemd`, or a relative clause, `der einen Ball hält`, in its commas."""
+    if rng.random() > 0.4 or not (frames := [f for f in FRAMES if f.kind in kinds and who.kind in f.who]):
+        return NOTHING
+    frame = rng.choice(frames)
+    if frame.kind == "look":
+        return fill(rng, frame.slot, who.gender == "p")
+    that = say([(endings("der", "nom", who.gender)[0], "that" if who.kind == "pet" else "who")], *who[2:])
+    return join(say([(",", "")]), clause(rng, frame, that, "verb last"), say([(",", "")]))
+
+
+def meanwhile(rng: random.Random, who: Phrase) -> Phrase:
+    """What others do at the same time; they often watch: `, während eine Frau ihm zusieht`."""
+    watched = [say([(DATIVE[who.gender], who.pronoun)])] if who.pronoun and rng.random() < 0.4 else []
+    frame = rng.choice([f for f in FRAMES if ("zu" in f.verb if watched else f.kind in "free busy")])
+    others = fill(rng, f"nom ein/ein/ein/zwei/drei {frame.who}")
+    return join(say([(",", ""), ("während", "while")]), clause(rng, frame, others, "verb last", "", *watched))
+
+
+def compose(rng: random.Random) -> Phrase:
+    """One whole sentence."""
+    frame = rng.choice([frame for frame in FRAMES if frame.verb])
+    who = fill(rng, f"nom ein/ein/ein/ein/der/die/zwei/drei/viele {frame.who}")
+    more = describe(rng, who, {"free": "look wear hold", "busy": "look wear"}.get(frame.kind, ""))
+    place = PLACES[rng.choice(frame.places.split())] if frame.places and rng.random() < 0.6 else ""
+    order = "place first" if place and rng.random() < 0.3 else "main"
+    scene = clause(rng, frame, Phrase(*join(who, more)[:2], *who[2:]), order, place)
+    return join(scene, meanwhile(rng, who) if rng.random() < 0.4 else NOTHING, say([(".", ".")]))
+
+
+def finish(sentence: Phrase) -> Caption:
+    """The two texts of a sentence, and its links as indices of their words and punctuation marks."""
+    german, index = [""], {}
+    for word in sentence.de:
+        merged = MERGED.get((german[-1], word.text))
+        german[len(german) - bool(merged) :] = [merged or word.text]
+        index[word] = len(german) - 2  # german[0] is only there for the first word to look back at
+    links = [(index[word], j) for j, (_, sources) in enumerate(sentence.en) for word in sources]
+    texts = (" ".join(t).replace(" ,", ",").replace(" .", ".") for t in (german[1:], [text for text, _ in sentence.en]))
+    return Caption(*(text[0].upper() + text[1:] for text in texts), links)
+
+
+def captions(n: int, seed: int = 0) -> list[Caption]:
+    """The first `n` different captions of a seed; `ValueError` if `n` is negative or above a million."""
+    if not 0 <= n <= 1_000_000:
+        raise ValueError(f"expected n between 0 and 1,000,000, got {n}")
+    rng, found = random.Random(seed), {}
+    while len(found) < n:
+        caption = finish(compose(rng))
+        if len(nouns := re.findall(r"[A-ZÄÖÜ]\w{2,3}", caption.de)) == len(set(nouns)):  # a 2nd dog is "another dog"
+            found.setdefault(caption.de, caption)
+    return list(found.values())
+
+
+CAPTION_SPLITS = {"train": slice(1000, None), "val": slice(0, 500), "test": slice(500, 1000)}
+
+
+@functools.cache
+def caption_corpus() -> list[Caption]:
+    """The captions that are cut into splits."""
+    return captions(21_000)
+
+
+def caption_pairs(split: str, src: str = "de", tgt: str = "en") -> Iterator[tuple[str, str]]:
+    """The captions of a split (train, val or test), which never overlap; ValueError for another split or language."""
+    if split not in CAPTION_SPLITS or {src, tgt} != {"de", "en"}:
+        raise ValueError(
+            f"captions has the splits {', '.join(CAPTION_SPLITS)} in de and en, not {split}.{src} and {split}.{tgt}"
+        )
+    return ((getattr(c, src), getattr(c, tgt)) for c in caption_corpus()[CAPTION_SPLITS[split]])

@@ -1,0 +1,220 @@
+"""The command line: train, translate, evaluate, average, explain, export.
+
+`cyclopts` makes options and help from the functions' signatures and docstrings. What is wrong with the input is said in one
+line on standard error, and the exit status is 2.
+"""
+
+import itertools
+import sys
+import time
+from json import dumps  # `evaluate` has an option of the module's name
+from pathlib import Path
+from typing import Literal
+
+from the_annotated_transformer import ALPHA, BEAM
+from translator import explorer
+from translator.decoding import make_search, translate_lines
+from translator.files import read_json
+from translator.processes import process_group, processes
+from translator.runs import KEPT, make_budget
+from translator.scoring import SCORES, score
+from translator.settings import make_config
+from translator.sources import load_pairs
+from translator.training import train_together
+from translator.weights import average_weights, load_translator, load_weights, model_folder, weights_of, write_model
+
+
+def train(
+    *, data: str, run: Path, preset: str = "tiny", minutes: float | None = None, epochs: int | None = None, steps: int | None = None,
+    words: bool = False, checkpoint_every: int = 200, src: str = "de", tgt: str = "en", workers: int = 0,
+    start_from: Path | None = None, **settings: str,
+) -> None:  # fmt: skip
+    """Train a model, or go on with the training of one that was interrupted.
+
+    Without a limit it takes 30 minutes. All fields of `Config` are options, too:
+
+    --N --d-model --d-ff --h --d-k --positions --dropout --dropout-after --norm
+    --tie --bpe --tokens-per-batch --accumulate --factor --warmup --smoothing
+    --r-drop --r-drop-after --bpe-dropout --inner-dropout --optimizer --clip
+    --ema --seed
+
+    Args:
+        data: multi30k, captions, hf:NAME[:CONFIG], or a folder with train.LANG and val.LANG (plain or .gz)
+        run: the folder of this run; an existing one is continued
+        preset: tiny, small, base or big
+        minutes: train for so long
+        epochs: pass so often through the data
+        steps: make so many updates
+        words: whole words by spaCy's rules in place of byte-pair encoding
+        checkpoint_every: updates between two checkpoints
+        src: language of the source
+        tgt: language of the target
+        workers: processes that read batches ahead
+        start_from: a run or a model whose weights and vocabulary a new run takes over; it has the same sizes and languages
+        settings: any of the settings above, such as --dropout 0.3 or --norm post
+    """
+    config = make_config(preset, words, settings, train.__kwdefaults__)
+    budget = make_budget(minutes, epochs, steps)
+    for name, number, least in (("checkpoint-every", checkpoint_every, 1), ("workers", workers, 0)):
+        if number < least:
+            raise ValueError(f"--{name} must be at least {least}, but it is {number}")
+    run, about = Path(run), {"preset": preset, "data": data, "src": src, "tgt": tgt}
+    start_from = Path(start_from) if start_from else None
+    about["start_from"] = start_from.resolve().name if start_from else None
+    with process_group():
+        progress = train_together(run, config, about, start_from, budget, checkpoint_every, workers)
+        if processes()[0] == 0:
+            print(f"{run}: {progress.step} updates, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes")
+
+
+def readable(text: str) -> str:
+    """A text that a shell handed over, of whatever bytes, as text that can be written."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def translate(*sentence: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA) -> None:
+    """Translate sentences; without any, one per line from standard input, one line out for each.
+
+    Args:
+        sentence: sentences in the model's source language
+        model: the folder of a run or a model; without it, models/multi30k-de-en
+        beam: beams of the search; 1: greedy decoding
+        alpha: exponent of the length penalty
+    """
+    search, translator = make_search(beam, alpha), load_translator(model_folder(model))
+    lines = (
+        map(readable, sentence)
+        if sentence
+        else (line.decode("utf-8", "replace").rstrip("\r\n") for line in sys.stdin.buffer)
+    )
+    at_once = 1 if not sentence and sys.stdin.isatty() else 1000
+    while chunk := list(itertools.islice(lines, at_once)):
+        print(*translate_lines(translator, chunk, search, batch_size=max(1, 512 // beam)), sep="\n", flush=True)
+
+
+def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA, json: bool = False) -> None:  # fmt: skip
+    """Translate a split and score it: BLEU (13a cased, 13a lower-cased, lower-cased after Moses), chrF and length.
+
+    Args:
+        data: multi30k, captions, hf:NAME[:CONFIG] or a folder
+        split: the name of the split, such as val or test_2016_flickr
+        model: the folder of a run or a model; without it, models/multi30k-de-en
+        beam: beams of the search; 1: greedy decoding
+        alpha: exponent of the length penalty
+        json: print one JSON object
+    """
+    search, translator = make_search(beam, alpha), load_translator(model_folder(model))
+    sources, references = zip(*load_pairs(data, split, *translator.languages), strict=True)
+    start = time.monotonic()
+    translations = translate_lines(translator, list(sources), search, batch_size=max(1, 512 // beam))
+    result = {
+        "data": data,
+        "split": split,
+        "sentences": len(sources),
+        "search": "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}",
+        **score(translations, list(references), translator.languages[1]),
+    }
+    if json:
+        print(dumps(result | {"seconds": round(time.monotonic() - start, 1)}))
+    else:
+        print(f"{split}: {len(sources)} sentences, {result['search']}")
+        for name, title in SCORES.items():
+            print(f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}")
+        print(f"{'length / reference':<28}{result['length']:6.2f}")
+
+
+def average(run: Path, *, out: Path, last: int = 5) -> None:
+    """Average the last checkpoints of a run into a model (Section 6.1).
+
+    Args:
+        run: the folder of a run
+        out: the folder to write the model to; it must not exist
+        last: so many checkpoints
+    """
+    run = Path(run)
+    if last < 1:
+        raise ValueError(f"--last must be at least 1, but it is {last}")
+    read_json(run / "config.json")
+    paths = sorted((run / "checkpoints").glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))
+    if len(paths) < last:
+        found = f"{run} has only {len(paths)} of its checkpoints"
+        raise ValueError(f"--last is {last}, but {found} (--checkpoint-every; the last {KEPT} are kept)")
+    translator, weights = load_translator(run), average_weights(paths[-last:])
+    load_weights(translator.model, weights, run / "checkpoints")
+    write_model(out, run, weights)
+    print(f"{out}: the average of {last} checkpoints, {paths[-last].stem} to {paths[-1].stem}")
+
+
+def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
+    """Write a page that shows all attention weights of a sentence and its greedy translation.
+
+    Args:
+        sentence: a sentence in the model's source language
+        out: the HTML file to write
+        model: the folder of a run or a model; without it, models/multi30k-de-en
+    """
+    folder = model_folder(model)
+    sentence = readable(sentence)
+    translation = explorer.write_page(load_translator(folder), folder.name, sentence, Path(out))
+    print(f"{sentence}\n{translation}\n{out}")
+
+
+def export(
+    *, out: Path, to: Literal["ctranslate2", "half"] = "ctranslate2", model: Path | None = None, quantization: str | None = None
+) -> None:  # fmt: skip
+    """Convert a model for another program that runs it, or to half its size.
+
+    Args:
+        out: the folder to write; it must not exist
+        to: ctranslate2, or half: a model for this program whose weights are float16
+        model: the folder of a run or a model; without it, models/multi30k-de-en
+        quantization: for ctranslate2: int8, float16, ...; without it, float32
+    """
+    folder, out = model_folder(model), Path(out)
+    translator = load_translator(folder)
+    if to == "half":
+        if quantization:
+            raise ValueError("--quantization is for ctranslate2; half is always float16")
+        write_model(out, folder, {name: p.half() for name, p in weights_of(translator.model).items()})
+        print(f"{out}: float16")
+        return
+    if out.exists():
+        raise FileExistsError(f"{out}: exists already")
+    try:
+        from translator import export as converter
+    except ImportError as error:
+        raise ValueError(f"export needs the package ctranslate2: pip install ctranslate2 ({error})") from error
+    converter.write_model(translator, folder, out, quantization)
+    cut = ", from words cut by spaCy's rules" if translator.tokenizer.words else ""
+    print(f"{out}: for {to}, {quantization or 'float32'}; its tokens are made with the tokenizer.json beside it{cut}")
+
+
+def main(arguments: list[str] | None = None, name: str = "the_annotated_transformer.py") -> int:
+    """Run the command line, which was called by this name; returns the exit status."""
+    import cyclopts
+
+    app = cyclopts.App(
+        name=name,
+        help="Train, use and look into a Transformer.",
+        help_format="plaintext",
+        version_flags=[],
+        suppress_keyboard_interrupt=False,
+    )
+    for command in (train, translate, evaluate, average, explain, export):
+        app.command(command)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="replace")
+    try:
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        return 0
+    except (cyclopts.CycloptsError, ValueError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; a training goes on from its last checkpoint with the same command", file=sys.stderr)
+        return 130
+
+
+def entry() -> int:
+    """The command `annotated-transformer`."""
+    return main(name="annotated-transformer")

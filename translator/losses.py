@@ -1,0 +1,53 @@
+"""What training minimises: the smoothed loss in chunks and, on request, R-Drop's agreement of two passes.
+
+The loss is a module so that PyTorch's data parallelism can wrap it. Scores are computed at real positions only: the
+output matrix is the largest of the model, and padding needs no answer.
+"""
+
+import functools
+
+import torch
+from torch import Tensor, nn
+
+from the_annotated_transformer import PAD, Batch, ChunkedLoss, Transformer, smoothed_gradient
+
+
+def r_drop_gradient(
+    scores: Tensor, target: Tensor, alpha: float, eps: float = 0.1, pad: int = PAD
+) -> tuple[Tensor, Tensor]:
+    """The loss of R-Drop, summed over targets, and its gradient by the scores (2, n, V) of two passes (Liang et al., 2021).
+
+    Two passes through different dropout give p and p', and should agree: the mean of both losses plus alpha / 4 times
+    KL(p || p') + KL(p' || p), which together are the sum of (p - p')(log p - log p').
+    """
+    log_p, (loss, grad) = scores.log_softmax(-1), smoothed_gradient(scores, target, eps, pad)
+    gap, (p1, p2) = log_p[0] - log_p[1], log_p.exp_()  # each (n, V)
+    forth, back = (p1 * gap).sum(-1, keepdim=True), (p2 * gap).sum(-1, keepdim=True)  # KL(p || p'), -KL(p' || p)
+    loss += alpha / 2 * (forth - back).sum()
+    away = p1 - p2
+    grad[0].add_(p1.mul_(gap - forth).add_(away), alpha=alpha / 2)
+    grad[1].add_(p2.mul_(back - gap).sub_(away), alpha=alpha / 2)
+    return loss / 2, grad.div_(2)
+
+
+class Objective(nn.Module):
+    """The smoothed loss of a batch, summed over its target tokens (Sections 3.4 and 5.4); with R-Drop of two passes."""
+
+    def __init__(self, model: Transformer, eps: float, r_drop: float = 0.0):
+        super().__init__()
+        self.model, self.eps, self.r_drop = model, eps, r_drop
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Batch to a scalar."""
+        weight, passes = self.model.generator.proj.weight, 2 if self.r_drop else 1
+        weight = weight if torch.is_grad_enabled() else weight.detach()  # where it is not asked for, none is computed
+        inputs = (batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+        src, tgt, src_mask, tgt_mask = (torch.cat([t] * passes) for t in inputs)
+        x = self.model.decode(self.model.encode(src, src_mask), src_mask, tgt, tgt_mask)  # (passes * B, T, d_model)
+        real = batch.tgt_y != PAD
+        x = x.unflatten(0, (passes, -1))[:, real]  # (passes, n, d_model)
+        if self.r_drop:
+            loss = functools.partial(r_drop_gradient, alpha=self.r_drop, eps=self.eps)
+        else:
+            loss = functools.partial(smoothed_gradient, eps=self.eps)
+        return ChunkedLoss.apply(x, weight, batch.tgt_y[real], loss, 512 // passes)

@@ -1,0 +1,275 @@
+"""The folder of a run: its settings, vocabulary and tokens, its log, and the checkpoints it goes on from.
+
+Every file but the log is first written beside its place and then moved there, so a crash never leaves half a file. The order
+of the batches depends on the seed and the epoch alone, and the dropout on the seed and the update: a run that was
+interrupted ends as if it had never been.
+"""
+
+import json
+import math
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from tqdm import tqdm
+
+from the_annotated_transformer import Tokenizer, Translator, learn_bpe, learn_words
+from translator.files import read_json, read_tensors, write_tensors, write_text
+from translator.processes import over_processes, processes
+from translator.settings import Settings
+from translator.sources import FullPairs
+from translator.store import TokenStore, write_store
+from translator.trainer import Trainer
+from translator.vocabulary import read_tokenizer
+from translator.weights import load_weights, weights_of
+
+
+@dataclass
+class Progress:
+    """How far a run has come: `batch` batches of epoch `epoch` are done, after `seconds` of training."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class Budget(NamedTuple):
+    """When a run ends: after so many minutes, epochs or updates, whichever comes first."""
+
+    minutes: float = math.inf
+    epochs: float = math.inf
+    steps: float = math.inf
+
+    def spent(self, progress: Progress) -> bool:
+        """True when the run has to end; all processes get the same answer, that of rank 0."""
+        done = progress.seconds >= 60 * self.minutes or progress.epoch >= self.epochs or progress.step >= self.steps
+        return over_processes(float(done and processes()[0] == 0))[0] > 0
+
+    def share(self, progress: Progress, batches: int) -> float:
+        """The part of the budget that is spent, between 0 and 1, where an epoch has so many batches."""
+        epochs = progress.epoch + progress.batch / batches
+        parts = progress.seconds / 60 / self.minutes, epochs / self.epochs, progress.step / self.steps
+        return min(1.0, max(parts))
+
+
+def make_budget(minutes: float | None, epochs: int | None, steps: int | None) -> Budget:
+    """The limits that were given, or 30 minutes; raises ValueError for one that is not positive."""
+    given = {name: n for name, n in {"minutes": minutes, "epochs": epochs, "steps": steps}.items() if n is not None}
+    for name, number in given.items():
+        if not number > 0:
+            raise ValueError(f"--{name} must be more than 0, but it is {number}")
+    return Budget(**(given or {"minutes": 30.0}))
+
+
+# --- Checkpoints ---
+def moments(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
+    """The optimisers' state of each weight by its name: their moving averages, and Adam's number of updates."""
+    states = {p: state for optimizer in trainer.optimizers for p, state in optimizer.state.items()}
+    return {name: states[p] for name, p in weights_of(trainer.model).items()}
+
+
+KEPT = 20  # checkpoints of a run, as many as the paper averaged
+
+
+def save_checkpoint(run: Path, trainer: Trainer, progress: Progress) -> None:
+    """Write the weights at this update, the model as of now, and the state from which to continue.
+
+    The state is last, so that a crash between them is made good when the run goes on.
+    """
+    tensors = {f"model.{name}": p for name, p in weights_of(trainer.model).items()}
+    for name, state in moments(trainer).items():
+        tensors |= {f"{kind}.{name}": state[kind] for kind in state.keys() - {"step"}}
+    if trainer.config.ema:
+        tensors |= {f"averaged.{name}": p for name, p in weights_of(trainer.averaged).items()}
+    folder = run / "checkpoints"
+    folder.mkdir(exist_ok=True)
+    write_tensors(folder / f"{progress.step:06d}.safetensors", weights_of(trainer.model), step=progress.step)
+    for old in sorted(folder.glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))[:-KEPT]:
+        old.unlink()
+    write_tensors(run / "model.safetensors", weights_of(trainer.averaged), step=progress.step)
+    write_tensors(folder / "state.safetensors", tensors, progress=asdict(progress))
+
+
+def load_checkpoint(run: Path, trainer: Trainer) -> Progress:
+    """Restore the newest state of a run, if it has one; raises ValueError for a damaged or foreign one."""
+    path = run / "checkpoints" / "state.safetensors"
+    if not path.exists():
+        return Progress()
+    tensors, notes = read_tensors(path)
+    groups: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        kind, _, rest = name.partition(".")
+        groups.setdefault(kind, {})[rest] = tensor
+    load_weights(trainer.model, groups.get("model", {}), path)
+    if trainer.config.ema:
+        load_weights(trainer.averaged, groups.get("averaged", {}), path)
+    try:
+        progress = Progress(**notes["progress"])
+        for name, state in moments(trainer).items():
+            for kind in state.keys() - {"step"}:
+                state[kind].copy_(groups[kind][name].view_as(state[kind]))
+            state.get("step", torch.zeros(())).fill_(progress.step)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{path}: not the state of a run ({error})") from error
+    trainer.step = progress.step
+    return progress
+
+
+# --- The log ---
+def read_log(run: Path) -> list[dict]:
+    """The rows of a run's log; a last line that a crash cut short is left out."""
+    path, rows = Path(run) / "log.jsonl", []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        with suppress(ValueError):
+            rows.append(json.loads(line))
+    return rows
+
+
+class Log:
+    """The log of a run, `log.jsonl`, kept by the first process; the others write nothing.
+
+    A run that is continued drops what was logged after its checkpoint, since that part happens again.
+    """
+
+    def __init__(self, run: Path, active: bool, progress: Progress, every: int = 10):
+        self.path, self.active, self.every = run / "log.jsonl", active, every
+        self.losses, self.since = [], (progress.tokens, progress.seconds)
+        if active:
+            kept = [row for row in read_log(run) if row["step"] <= progress.step]
+            write_text(self.path, "".join(json.dumps(row) + "\n" for row in kept))
+
+    def write(self, progress: Progress, **values: float) -> None:
+        """Append one row."""
+        if self.active:
+            minutes = round(progress.seconds / 60, 3)
+            place = {"step": progress.step, "epoch": progress.epoch, "minutes": minutes, "tokens": progress.tokens}
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(place | values) + "\n")
+
+    def update(self, progress: Progress, loss: float, lr: float, bar: tqdm) -> None:
+        """Note one update; every tenth writes the mean of the losses since the last, added up over processes."""
+        self.losses.append(loss)
+        if progress.step % self.every:
+            return
+        mean = over_processes(sum(self.losses))[0] / len(self.losses)
+        speed = (progress.tokens - self.since[0]) / max(progress.seconds - self.since[1], 1e-9)
+        self.losses, self.since = [], (progress.tokens, progress.seconds)
+        self.write(progress, loss=round(mean, 4), lr=lr, tokens_per_second=round(speed))
+        bar.set_postfix_str(f"update {progress.step}, loss {mean:.3f}, {speed:,.0f} target tokens/s")
+
+
+class Stopwatch:
+    """Seconds since it was made, on top of those that were spent before."""
+
+    def __init__(self, before: float):
+        self.start = time.monotonic() - before
+
+    def seconds(self) -> float:
+        """The time so far."""
+        return time.monotonic() - self.start
+
+
+def progress_bar(visible: bool) -> tqdm:
+    """A bar that shows the spent part of the budget, in per cent."""
+    form = "training {percentage:3.0f}%|{bar:20}| {elapsed}{postfix}"
+    return tqdm(total=100, disable=not visible, file=sys.stdout, bar_format=form)
+
+
+# --- Beginning a run, or going on with one ---
+def prepare_run(
+    run: Path, config: Settings, about: dict[str, Any], start_from: Path | None, start: Translator | None
+) -> Tokenizer:
+    """Make the folder of a run with its tokenizer, tokens and configuration, or check that an existing one is alike.
+
+    A new run takes over the vocabulary of `start`, the model in `start_from`. In a group of processes the first one writes and
+    the others wait. Raises ValueError for a folder of something else.
+    """
+    if processes()[0] == 0:
+        if (run / "config.json").exists():
+            check_same_run(run, about | asdict(config))
+            folder = run / "checkpoints"
+            lost = not (folder / "state.safetensors").exists() and len(list(folder.glob("[0-9]*"))) != 1
+            if (run / "model.safetensors").exists() and lost:  # with one, its first checkpoint was interrupted
+                raise ValueError(f"{run} is a model without the state of its training; give another --run")
+            write_tokens(run, about, read_tokenizer(run / "tokenizer.json"))
+        else:
+            start_run(run, config, about, start_from, start)
+    if dist.is_initialized():
+        dist.barrier()
+    return read_tokenizer(run / "tokenizer.json")
+
+
+def check_same_run(run: Path, wanted: dict[str, Any], advice: str = "give another --run") -> None:
+    """Raise ValueError, which ends with the advice, if the run or model in a folder has other settings."""
+    old = read_json(run / "config.json")
+    settings = old.get("settings")
+    if not isinstance(settings, dict):
+        raise ValueError(f"{run / 'config.json'}: not the configuration of a run")
+    old |= asdict(Settings()) | settings  # a setting that is newer than the run had its default
+    for key, value in wanted.items():
+        before = old.get(key)
+        if before != value:
+            raise ValueError(f"{run} has {key} = {before}, not {value}; {advice}")
+
+
+def write_tokens(run: Path, about: dict[str, str], tokenizer: Tokenizer) -> int:
+    """Write the token stores of a run where they are missing; returns the length of the longest sentence."""
+    longest, languages = 0, (about["src"], about["tgt"])
+    for split in ("train", "val"):
+        store = TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer))
+        if not store.path.with_suffix(".starts").exists():
+            write_store(store.path, FullPairs(about["data"], split, *languages), tokenizer, languages)
+        longest = max(longest, store.lengths().max())
+    return longest
+
+
+def start_run(
+    run: Path, config: Settings, about: dict[str, Any], start_from: Path | None, start: Translator | None
+) -> None:
+    """Write the tokenizer, the tokens and the configuration of a new run; raises ValueError if they do not fit.
+
+    `config.json` is written last, so a folder that has one is complete. What is wrong with the data shows before anything
+    is written, except a sentence that fits into no batch: then what was written is removed.
+    """
+    for name in ("model.safetensors", "log.jsonl", "checkpoints"):
+        if (run / name).exists():
+            raise ValueError(f"{run} holds {name} but no config.json, so it is no run; give another --run")
+    languages = (about["src"], about["tgt"])
+    texts = {split: FullPairs(about["data"], split, *languages) for split in ("train", "val")}
+    for _ in texts["val"]:
+        pass  # read once, so that a damaged line shows now
+    if start:
+        forms = ("N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie", "bpe")
+        wanted = {name: getattr(config, name) for name in forms} | {"src": about["src"], "tgt": about["tgt"]}
+        if "bpe" not in read_json(start_from / "config.json")["settings"]:
+            del wanted["bpe"]  # the document saves no more than a model needs; the vocabulary is taken over anyway
+        check_same_run(start_from, wanted, "the new run needs the same")
+        tokenizer = start.tokenizer
+    else:
+        tokenizer = learn_bpe(texts["train"], config.bpe) if config.bpe else learn_words(texts["train"], languages)
+    existed = run.exists()
+    for old in (run / "tokens").glob("*.starts"):
+        old.unlink()  # a start that was interrupted: its numbers belong to another vocabulary
+    longest = write_tokens(run, about, tokenizer)
+    if longest > config.tokens_per_batch:
+        for split in ("train", "val"):
+            for suffix in (".ids", ".starts"):
+                (run / "tokens" / split).with_suffix(suffix).unlink()
+        with suppress(OSError):  # a folder that holds something else stays
+            (run / "tokens").rmdir()
+            if not existed:
+                run.rmdir()
+        raise ValueError(
+            f"--tokens-per-batch is {config.tokens_per_batch}, but the longest sentence has {longest} tokens"
+        )
+    write_text(run / "tokenizer.json", tokenizer.vocabulary.to_str(pretty=True))
+    content = about | {"vocab": len(tokenizer), "settings": asdict(config)}
+    write_text(run / "config.json", json.dumps(content, indent=1) + "\n")

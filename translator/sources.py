@@ -1,0 +1,156 @@
+"""Where sentence pairs come from: Multi30k, a folder, the Hugging Face hub, or the built-in captions."""
+
+import gzip
+import itertools
+import textwrap
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from translator.captions import caption_pairs
+
+
+def find_file(folder: Path, name: str) -> Path:
+    """The file `name` or `name`.gz in a folder; raises FileNotFoundError where there is neither."""
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return path
+    raise FileNotFoundError(f"{folder / name}: no such file, and no {name}.gz beside it")
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 text file, plain or .gz; raises ValueError naming the file, and the line, for a damaged one."""
+    number, text = 0, False
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(file, 1):  # only a line feed ends a line, whatever else the text holds
+                decoded = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).decode("utf-8").strip()
+                text = text or decoded != ""
+                yield decoded
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason})") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: truncated or not a gzip file ({error})") from error
+    if not text:
+        raise ValueError(f"{path}: empty")
+
+
+def read_parallel(folder: Path, split: str, src: str, tgt: str) -> Iterator[tuple[str, str]]:
+    """The sentence pairs of FOLDER/SPLIT.SRC and FOLDER/SPLIT.TGT, line by line.
+
+    Raises FileNotFoundError or ValueError naming the file, and the line, that is missing, damaged or uneven.
+    """
+    paths = [find_file(Path(folder), f"{split}.{language}") for language in (src, tgt)]
+    sides = [read_lines(path) for path in paths]
+    for number, pair in enumerate(itertools.zip_longest(*sides)):
+        if None in pair:
+            short = pair.index(None)
+            longer = number + 1 + sum(1 for _ in sides[1 - short])
+            raise ValueError(f"{paths[short]}: ends at line {number}, but {paths[1 - short]} has {longer} lines")
+        yield pair
+
+
+MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
+MULTI30K_FILES = {  # SHA-256 of each compressed file
+    "train.de.gz": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
+    "train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
+    "val.de.gz": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
+    "val.en.gz": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
+    "test_2016_flickr.de.gz": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
+    "test_2016_flickr.en.gz": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
+    "test_2017_flickr.de.gz": "a2c89666db00c495cd8513b9d708d5a3acc205d7de312ef2bf5fb7ebc1540aee",
+    "test_2017_flickr.en.gz": "76a444ee25172e72695cddb13ae4a3bda59430617be88e0bb46b60504f054074",
+    "test_2017_mscoco.de.gz": "799e4854c25d601cb6cb6be29eabe5667734c61ace2f495e03e429031a0bc338",
+    "test_2017_mscoco.en.gz": "aab300bfb4427697987e02cd0aacd44bfe8aa50456231b6474c08038bbed2b58",
+    "test_2018_flickr.de.gz": "ddd0130c7d97482dc5197a02141dae8dd79f20f03586c480d675c09a32daf608",
+    "test_2018_flickr.en.gz": "ef4f4844037d4c5dea75c9a8ed5fd78905967a26f67c255e230cc9780032654d",
+}
+
+
+def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
+    """The cache folder, after fetching the two files of `split` where they are missing.
+
+    Raises ValueError for an unknown split, FileNotFoundError where the files can be neither found nor fetched.
+    """
+    import pooch
+
+    names = [f"{split}.{language}.gz" for language in ("de", "en")]
+    if names[0] not in MULTI30K_FILES:
+        known = sorted({name.split(".")[0] for name in MULTI30K_FILES})
+        raise ValueError(f"multi30k has no split {split!r}; it has {', '.join(known)}")
+    pooch.get_logger().setLevel("WARNING")
+    folder = pooch.os_cache("annotated-transformer") / "multi30k"
+    store = pooch.create(folder, url, registry=MULTI30K_FILES, retry_if_failed=2, env="MULTI30K_CACHE")
+    try:
+        for name in names:
+            store.fetch(name, downloader=pooch.HTTPDownloader(timeout=20))
+    except (OSError, ValueError) as error:
+        reason = textwrap.shorten(str(error), 160)
+        raise FileNotFoundError(
+            f"multi30k: {names[0]} is not in {store.path} and could not be fetched ({reason}); `captions` needs no network"
+        ) from error
+    return store.path
+
+
+def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, str]]:
+    """The pairs of a translation set of the Hugging Face hub, NAME or NAME:CONFIG, read from disk as they are asked for.
+
+    The split `val` is the hub's `validation`. Raises FileNotFoundError where there is no such set or split, ValueError
+    for a language that it does not have.
+    """
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from None
+    path, _, config = name.partition(":")
+    if not path:
+        raise ValueError("hf: needs the name of a set, hf:NAME or hf:NAME:CONFIG")
+    try:
+        rows = load_dataset(path, config or None, split="validation" if split == "val" else split)
+    except Exception as error:  # the library raises errors of many kinds
+        raise FileNotFoundError(f"hf:{name}: {' '.join(str(error).split())}") from error
+    try:
+        for row in rows:
+            yield tuple(" ".join((row["translation"][language] or "").split()) for language in (src, tgt))
+    except KeyError as error:
+        raise ValueError(
+            f"hf:{name}: no {error} in {split}; translation sets have `translation` with {src}, {tgt}"
+        ) from error
+
+
+def stream_pairs(data: str, split: str, src: str = "de", tgt: str = "en") -> Iterator[tuple[str, str]]:
+    """The sentence pairs of a split of a source, one by one: `multi30k`, `captions`, `hf:NAME[:CONFIG]` or a folder.
+
+    Raises ValueError or FileNotFoundError with one line that says what is wrong, some of it only when that line is read.
+    """
+    if data == "multi30k":
+        return read_parallel(fetch_multi30k(split), split, src, tgt)
+    if data == "captions":
+        return caption_pairs(split, src, tgt)
+    if data.startswith("hf:"):
+        return hub_pairs(data.removeprefix("hf:"), split, src, tgt)
+    if not Path(data).is_dir():
+        raise FileNotFoundError(f"{data}: neither multi30k, captions, hf:NAME nor a folder")
+    return read_parallel(Path(data), split, src, tgt)
+
+
+def load_pairs(data: str, split: str, src: str = "de", tgt: str = "en") -> list[tuple[str, str]]:
+    """All sentence pairs of a split of a source; raises as `stream_pairs` does."""
+    return list(stream_pairs(data, split, src, tgt))
+
+
+class FullPairs:
+    """The pairs of a split with text on both sides (others teach nothing), read again whenever they are gone through.
+
+    Raises ValueError if there are none, and as `stream_pairs` does.
+    """
+
+    def __init__(self, data: str, split: str, src: str, tgt: str):
+        self.data, self.split, self.src, self.tgt = data, split, src, tgt
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        pair = None
+        for pair in filter(all, stream_pairs(self.data, self.split, self.src, self.tgt)):
+            yield pair
+        if pair is None:
+            raise ValueError(f"{self.data}: no line of {self.split} has text in both {self.src} and {self.tgt}")

@@ -1,0 +1,75 @@
+"""The trainer: a model with its objective, optimisers and schedule, alone or in a group of processes.
+
+The gradient of an update is the sum over its target tokens, divided by their number, however the update is cut: into pieces
+one after the other (accumulation), or among processes (data parallelism). One line of `backward` serves both.
+"""
+
+from contextlib import nullcontext
+
+import torch
+from torch import nn
+
+from the_annotated_transformer import Pair, Transformer, make_batch, rate, split_rows
+from translator.architecture import check_loss
+from translator.losses import Objective
+from translator.optimizers import averaged_copy, make_optimizers, update_average
+from translator.processes import processes
+from translator.settings import Settings
+
+
+def backward(objective: nn.Module, pairs: list[Pair], accumulate: int, device: torch.device) -> float:
+    """Add the gradient of the mean loss per target token of an update; returns this process's part of that mean."""
+    rank, world = processes()
+    pieces = split_rows(pairs, world * accumulate)[rank::world]
+    tokens = sum(len(pair.tgt) - 1 for pair in pairs)  # of the whole update, over all pieces and processes
+    total = 0.0
+    for i, piece in enumerate(pieces):
+        wait = world > 1 and i < len(pieces) - 1  # processes exchange gradients once per update
+        with objective.no_sync() if wait else nullcontext():
+            loss = objective(make_batch(piece).to(device)) / tokens
+            (loss * world).backward()  # DistributedDataParallel averages over processes; we want the sum
+        total += loss.item()
+    return total
+
+
+class Trainer:
+    """A model with its optimisers and schedule; `update` learns from one batch of pairs (Section 5).
+
+    Each update seeds its own dropout, so that a run that was interrupted draws the same numbers when it goes on. `averaged`
+    is a second set of weights that follows the trained ones slowly, an exponential moving average. After s updates its decay
+    is s / (s + 9), until that exceeds `ema`: up to there it averages over about the last tenth of the run.
+    """
+
+    def __init__(self, model: Transformer, config: Settings, device: torch.device | None = None):
+        self.device = device or torch.device("cpu")
+        self.model, self.config, self.step, self.lr = model.to(self.device), config, 0, 0.0
+        self.optimizers = make_optimizers(model, config.optimizer)
+        self.rank, self.world = processes()
+        check_loss(model)
+        self.loss = Objective(model, config.smoothing, config.r_drop)
+        self.objective: nn.Module = self.loss
+        if self.world > 1:
+            self.objective = nn.parallel.DistributedDataParallel(self.loss, forward_sync_buffers=False)
+        self.averaged = averaged_copy(model) if config.ema else model
+
+    def gradient(self, pairs: list[Pair]) -> float:
+        """Set the gradient of the mean loss per target token of `pairs`; returns this process's part of that mean."""
+        self.model.zero_grad()
+        return backward(self.objective, pairs, self.config.accumulate, self.device)
+
+    def update(self, pairs: list[Pair]) -> float:
+        """One step of the optimiser; returns this process's part of the mean loss per target token."""
+        self.step += 1
+        torch.manual_seed(1_000_003 * self.config.seed + 1009 * self.step + self.rank)
+        self.model.train(self.step > self.config.dropout_after)  # dropout is all that training mode changes
+        self.loss.r_drop = self.config.r_drop if self.step > self.config.r_drop_after else 0.0
+        loss = self.gradient(pairs)
+        if self.config.clip:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        self.lr = rate(self.step, self.config.d_model, self.config.factor, self.config.warmup)
+        for optimizer in self.optimizers:
+            optimizer.param_groups[0]["lr"] = self.lr
+            optimizer.step()
+        if self.config.ema:
+            update_average(self.averaged, self.model, min(self.config.ema, self.step / (self.step + 9)))
+        return loss

@@ -1,0 +1,120 @@
+"""The training loop that survives everything: validation, checkpoints, a log, and a budget of time, epochs or updates.
+
+It goes through the batches of each epoch, from where the run stopped. Now and then it measures the loss on the validation
+set and saves its state; both count as training time. PyTorch's `DataLoader` reads the batches from the store, with
+`--workers 2` in two processes that work ahead.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from the_annotated_transformer import Pair, Tokenizer, evaluating, make_batch, sorted_batches
+from translator.losses import Objective
+from translator.processes import best_device, over_processes
+from translator.runs import (
+    Budget,
+    Log,
+    Progress,
+    Stopwatch,
+    load_checkpoint,
+    prepare_run,
+    progress_bar,
+    save_checkpoint,
+)
+from translator.settings import Settings, build_model
+from translator.store import TokenStore
+from translator.trainer import Trainer
+from translator.vocabulary import Recut
+from translator.weights import load_translator, load_weights, weights_of
+
+
+@torch.inference_mode()
+def validation_loss(trainer: Trainer, pairs: list[Pair]) -> float:
+    """The mean cross-entropy in nats per target token under the averaged weights, over all processes."""
+    objective = Objective(trainer.averaged, eps=0.0)
+    budget = max(trainer.config.tokens_per_batch // trainer.world, max(len(side) for pair in pairs for side in pair))
+    loss, tokens = 0.0, 0
+    with evaluating(trainer.averaged):
+        for rows in sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget)[trainer.rank :: trainer.world]:
+            batch = make_batch([pairs[i] for i in rows]).to(trainer.device)
+            loss, tokens = loss + objective(batch).item(), tokens + batch.ntokens
+    total, count = over_processes(loss, tokens)
+    return total / count
+
+
+def fit(
+    run: Path, trainer: Trainer, tokenizer: Tokenizer, pairs: TokenStore, val: list[Pair], budget: Budget,
+    checkpoint_every: int, workers: int,
+) -> Progress:  # fmt: skip
+    """Train until the budget is spent, with checkpoints, a log and a progress bar; goes on where `run` stopped."""
+    progress = load_checkpoint(run, trainer)
+    saved = progress.step, progress.seconds
+    log, clock = Log(run, trainer.rank == 0, progress), Stopwatch(progress.seconds)
+    config, lengths = trainer.config, pairs.lengths()
+    with progress_bar(trainer.rank == 0) as bar:
+        while not budget.spent(progress):
+            batches = sorted_batches(lengths, config.tokens_per_batch, seed=config.seed + 7919 * progress.epoch)
+            collate = list
+            if config.bpe_dropout:
+                collate = Recut(tokenizer, config.bpe_dropout, config.seed, progress.epoch)
+            left = batches[progress.batch :]
+            for batch in DataLoader(pairs, batch_sampler=left, collate_fn=collate, num_workers=workers):
+                loss = trainer.update(batch)
+                if not math.isfinite(loss):
+                    raise ValueError(
+                        f"the loss of update {trainer.step} is {loss}; try a lower --factor, in another --run"
+                    )
+                progress.step, progress.batch = trainer.step, progress.batch + 1
+                progress.tokens += sum(len(p.tgt) - 1 for p in batch)
+                progress.seconds = clock.seconds()
+                log.update(progress, loss, trainer.lr, bar)
+                bar.n = round(100 * budget.share(progress, len(batches)))
+                if progress.step % checkpoint_every == 0:
+                    checkpoint(run, trainer, progress, val, log)
+                    saved, progress.seconds = (progress.step, progress.seconds), clock.seconds()
+                if budget.spent(progress):
+                    break
+            else:
+                progress.epoch, progress.batch = progress.epoch + 1, 0
+    if progress.step > saved[0]:
+        checkpoint(run, trainer, progress, val, log)
+    elif progress.seconds > saved[1] and trainer.rank == 0:
+        save_checkpoint(run, trainer, progress)  # the last checkpoint's own time used up the budget
+    return progress
+
+
+def checkpoint(run: Path, trainer: Trainer, progress: Progress, val: list[Pair], log: Log) -> None:
+    """Measure the validation loss, log it, and save the state of the run."""
+    loss = validation_loss(trainer, val)
+    if not math.isfinite(loss):
+        raise ValueError(
+            f"the validation loss at update {trainer.step} is {loss}; try a lower --factor, in another --run"
+        )
+    log.write(progress, val_loss=round(loss, 4), val_perplexity=round(math.exp(min(loss, 50)), 3))
+    if trainer.rank == 0:
+        save_checkpoint(run, trainer, progress)
+
+
+def train_together(
+    run: Path, config: Settings, about: dict[str, Any], start_from: Path | None, budget: Budget, checkpoint_every: int,
+    workers: int,
+) -> Progress:  # fmt: skip
+    """Prepare the folder of a run and train, with the other processes if there are any.
+
+    A function of its own, so that the trainer is gone before the processes part: PyTorch can hang when the last user of a
+    group outlives it.
+    """
+    goes_on = (run / "checkpoints" / "state.safetensors").exists()
+    start = load_translator(start_from) if start_from and not goes_on else None
+    tokenizer = prepare_run(run, config, about, start_from if start else None, start)
+    pairs, val = (TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer)) for split in ("train", "val"))
+    torch.manual_seed(config.seed)
+    model = build_model(config, len(tokenizer))
+    if start:
+        load_weights(model, weights_of(start.model), start_from)
+    trainer = Trainer(model, config, best_device())
+    return fit(run, trainer, tokenizer, pairs, val.__getitems__(range(len(val))), budget, checkpoint_every, workers)

@@ -1,0 +1,89 @@
+"""The vocabulary of a run: many sentences turned into ids at once, other cuts of the same words, and its file."""
+
+import itertools
+import json
+import random
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from the_annotated_transformer import BOS, EOS, SPECIALS, Pair, Tokenizer, words_of
+from translator.files import read_json
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """A tokenizer from its file; raises ValueError for a damaged one."""
+    from tokenizers import Tokenizer as Vocabulary
+
+    read_json(path)
+    try:
+        return Tokenizer(Vocabulary.from_file(str(path)))
+    except Exception as error:  # the library raises bare Exception
+        raise ValueError(f"{path}: not a tokenizer ({error})") from error
+
+
+def encode_batch(tokenizer: Tokenizer, texts: Iterable[str], language: str) -> list[list[int]]:
+    """The ids of many sentences, without BOS and EOS; pieces are found on all cores at once."""
+    words = [words_of(text, language) for text in texts] if tokenizer.words else list(texts)
+    return [found.ids for found in tokenizer.vocabulary.encode_batch_fast(words, is_pretokenized=tokenizer.words)]
+
+
+def encode_pairs(tokenizer: Tokenizer, texts: Iterable[tuple[str, str]], languages: tuple[str, str]) -> list[Pair]:
+    """Sentence pairs as training examples."""
+    sides = [
+        encode_batch(tokenizer, side, language)
+        for side, language in zip(zip(*texts, strict=True), languages, strict=True)
+    ]
+    return [Pair([*src, EOS], [BOS, *tgt, EOS]) for src, tgt in zip(*sides, strict=True)]
+
+
+# --- BPE-dropout (Provilkov et al., 2020) ---
+#
+# A model that sees each word cut in one way only learns little about the word's parts. So while training, each merge is
+# skipped at random now and then, and the word falls into other, smaller pieces, anew in each epoch. Translation still uses
+# all merges. Batches are put together before that, by the usual number of pieces, so they grow beyond `tokens_per_batch`.
+
+
+def merge_ranks(tokenizer: Tokenizer) -> dict[tuple[str, str], int]:
+    """The merges of a byte-pair encoding, each with its place in the order in which they were learnt."""
+    merges = json.loads(tokenizer.vocabulary.to_str())["model"].get("merges", [])
+    return {tuple(merge): i for i, merge in enumerate(merges)}
+
+
+def segment(word: str, ranks: dict[tuple[str, str], int], skip: float, draw: random.Random) -> list[str]:
+    """A word as pieces: the merge of lowest rank first, where each possible merge is skipped with probability `skip`."""
+    pieces = list(word)
+    while True:
+        pairs = enumerate(itertools.pairwise(pieces))
+        merges = [(ranks[pair], i) for i, pair in pairs if pair in ranks and draw.random() >= skip]
+        if not merges:
+            return pieces
+        i = min(merges)[1]
+        pieces[i : i + 2] = ["".join(pieces[i : i + 2])]
+
+
+def recut(
+    tokenizer: Tokenizer, ranks: dict[tuple[str, str], int], ids: Iterable[int], skip: float, draw: random.Random
+) -> list[int]:
+    """The same sentence in other pieces, each merge skipped with probability `skip`."""
+    words = [""]
+    for piece in tokenizer.tokens(ids):
+        if piece.startswith("▁") or piece in SPECIALS or words[-1] in SPECIALS:
+            words.append(piece)
+        else:
+            words[-1] += piece
+    pieces = ([word] if word in SPECIALS else segment(word, ranks, skip, draw) for word in words)
+    return [tokenizer.vocabulary.token_to_id(piece) for piece in itertools.chain.from_iterable(pieces)]
+
+
+class Recut:
+    """Cuts training batches into other pieces; the same batch, seed and epoch give the same ones. For DataLoader."""
+
+    def __init__(self, tokenizer: Tokenizer, skip: float, seed: int, epoch: int):
+        self.tokenizer, self.skip, self.seed, self.epoch = tokenizer, skip, seed, epoch
+        self.ranks = merge_ranks(tokenizer)
+
+    def __call__(self, pairs: list[Pair]) -> list[Pair]:
+        """The same sentences in other pieces."""
+        draw = random.Random(f"{self.seed} {self.epoch} {zlib.crc32(repr(pairs).encode())}")
+        return [Pair(*(recut(self.tokenizer, self.ranks, side, self.skip, draw) for side in pair)) for pair in pairs]

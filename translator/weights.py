@@ -1,0 +1,111 @@
+"""Model folders: weights read into a model that they fit, averaged, and written."""
+
+import shutil
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from the_annotated_transformer import Transformer, Translator, transpose_in_memory
+from translator.files import read_json, read_tensors, write_tensors
+from translator.processes import best_device
+from translator.settings import Settings, build_model
+from translator.vocabulary import read_tokenizer
+
+
+def weights_of(model: Transformer) -> dict[str, Tensor]:
+    """The model's parameters by name, each tied one once."""
+    return dict(model.named_parameters())
+
+
+def load_weights(model: Transformer, tensors: dict[str, Tensor], path: Path) -> None:
+    """Copy tensors into the model's parameters; raises ValueError naming `path` where they do not fit."""
+    own = weights_of(model)
+    for name in sorted(own.keys() ^ tensors.keys()):
+        raise ValueError(
+            f"{path}: not weights of this model ({name} is {'missing' if name in own else 'not part of it'})"
+        )
+    for name, parameter in own.items():
+        if parameter.shape != tensors[name].shape:
+            raise ValueError(
+                f"{path}: {name} has shape {tuple(tensors[name].shape)}, but the model needs {tuple(parameter.shape)}"
+            )
+        with torch.no_grad():
+            parameter.copy_(tensors[name])
+
+
+def load_translator(path: str | Path) -> Translator:
+    """Read a run or model folder: model.safetensors, tokenizer.json, config.json.
+
+    Raises FileNotFoundError or ValueError naming the file that is missing, damaged or does not fit.
+    """
+    path = Path(path)
+    if path.is_file():
+        raise ValueError(f"{path}: a file, not the folder of a run or a model")
+    about = read_json(path / "config.json")
+    try:
+        vocab, languages = int(about["vocab"]), (str(about["src"]), str(about["tgt"]))
+        model = build_model(Settings(**about["settings"]), vocab)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path / 'config.json'}: not the configuration of a model ({error})") from error
+    tokenizer = read_tokenizer(path / "tokenizer.json")
+    if len(tokenizer) != vocab:
+        raise ValueError(f"{path / 'tokenizer.json'}: {len(tokenizer)} entries, but the model has {vocab}")
+    if not (path / "model.safetensors").is_file():
+        raise FileNotFoundError(
+            f"{path / 'model.safetensors'}: no such file; the run has not reached its first checkpoint"
+        )
+    load_weights(model, read_tensors(path / "model.safetensors")[0], path / "model.safetensors")
+    transpose_in_memory(model)
+    return Translator(model.to(best_device()).eval(), tokenizer, languages)
+
+
+def average_weights(paths: list[Path]) -> dict[str, Tensor]:
+    """The mean of the weights in some checkpoints (Section 6.1); raises ValueError where they do not belong together."""
+    total: dict[str, Tensor] = {}
+    for path in paths:
+        tensors = {name: tensor.double() for name, tensor in read_tensors(path)[0].items()}
+        if total and {n: t.shape for n, t in total.items()} != {n: t.shape for n, t in tensors.items()}:
+            raise ValueError(f"{path}: other weights than in {paths[0]}")
+        total = {name: tensor + total.get(name, 0.0) for name, tensor in tensors.items()}
+    return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
+
+
+def write_model(out: Path, like: Path, weights: dict[str, Tensor]) -> None:
+    """Write weights as a new model folder with the tokenizer and configuration of another; FileExistsError if it exists.
+
+    Raises ValueError for weights that are not finite: in 16 bits, no number is larger than 65,504.
+    """
+    if not all(tensor.isfinite().all() for tensor in weights.values()):
+        raise ValueError(f"{out}: some weights are not finite")
+    try:
+        Path(out).mkdir(parents=True)
+    except FileExistsError:
+        raise FileExistsError(f"{out}: exists already") from None
+    try:
+        for name in ("config.json", "tokenizer.json"):
+            shutil.copy(like / name, out / name)
+        write_tensors(out / "model.safetensors", weights)
+    except OSError:
+        shutil.rmtree(out)
+        raise
+
+
+SHIPPED_MODEL = "models/multi30k-de-en"
+
+
+def model_folder(path: Path | None = None) -> Path:
+    """The folder of a model: the given one, or that of the model that comes with the program.
+
+    Raises FileNotFoundError that says how to get a model where none came along.
+    """
+    if path is not None:
+        return Path(path)
+    here = Path(__file__).resolve().parent
+    for folder in (here.parent / SHIPPED_MODEL, here / SHIPPED_MODEL):  # in a clone; installed
+        if all((folder / name).is_file() for name in ("config.json", "tokenizer.json", "model.safetensors")):
+            return folder
+    command = "python the_annotated_transformer.py train --data multi30k --preset tiny --run runs/tiny"
+    raise FileNotFoundError(
+        f"no {SHIPPED_MODEL} beside this script; make a model with `{command}` and give --model runs/tiny"
+    )
