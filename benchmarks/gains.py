@@ -2,8 +2,8 @@
 
     python benchmarks/gains.py --model RUN [--data SOURCE] [--preset tiny] [--rounds R] [--out FILE.jsonl]
 
-Training: three updates, on the same sentences. Decoding: the sentences of the split `val`, with the weights of RUN. The
-variants take turns, round by round; a figure is the median of the rounds. What a variant computes is the same (for
+Training: three updates, on the same sentences. Decoding: the sentences of the split `val`, with the weights of RUN, greedy
+and with the recommended beam. The variants take turns, round by round; a figure is the median of the rounds. What a variant computes is the same (for
 dropout: the same distribution), except that batches in random order are other batches.
 """
 
@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import the_annotated_transformer as tat
 from benchmarks.rows import RESULTS, append, origin, portable
 from translator import decoding
-from translator.decoding import CachedDecoder, greedy_decode, translate_lines
+from translator.decoding import CachedDecoder, greedy_decode, make_search, translate_lines
 from translator.settings import PRESETS, Settings, build_model
 from translator.sources import load_pairs
 from translator.trainer import Trainer
@@ -149,17 +149,56 @@ def unsorted() -> Iterator[None]:
         yield
 
 
-def decoding_gains(model: Path, lines: list[str], rounds: int) -> dict[str, float]:
+@contextmanager
+def plain_topk() -> Iterator[None]:
+    """PyTorch's topk over all symbols, in place of the blocks with the largest maxima."""
+    with patch.object(decoding, "largest", lambda x, k: x.topk(k)):
+        yield
+
+
+@contextmanager
+def scores_as_they_are() -> Iterator[None]:
+    """The output matrix neither padded nor transposed."""
+    with patch.object(decoding, "padded_logits", lambda generator: generator.logits):
+        yield
+
+
+@contextmanager
+def row_by_row(model: tat.Transformer) -> Iterator[None]:
+    """The layers' matrices as training leaves them."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            module.weight.data = module.weight.data.contiguous()
+    try:
+        yield
+    finally:
+        tat.transpose_in_memory(model)
+
+
+def decoding_gains(model: Path, lines: list[str], rounds: int) -> dict[str, dict[str, float]]:
     """The time for all lines of each variant, over that of the first; all must give the same translations."""
     translator = load_translator(model)
-    variants = {
+    greedy = {
         "as it is": (nullcontext, greedy_decode),
         "no key/value cache": (nullcontext, no_cache),
         "ended sentences stay": (nullcontext, all_stay),
         "batches in the input's order": (unsorted, greedy_decode),
         "all threads on one batch": (one_at_a_time, greedy_decode),
     }
-    expected = translate_lines(translator, lines)
+    search = make_search(tat.BEAM, tat.ALPHA)
+    changes = {
+        "as it is": nullcontext,
+        "topk over all symbols": plain_topk,
+        "output matrix as it is": scores_as_they_are,
+        "layers' matrices row by row": lambda: row_by_row(translator.model),
+    }
+    beam = {name: (change, search) for name, change in changes.items()}
+    return {task: times(translator, lines, kinds, rounds) for task, kinds in (("decoding", greedy), ("beam", beam))}
+
+
+def times(translator: tat.Translator, lines: list[str], variants: dict, rounds: int) -> dict[str, float]:
+    """The times of one task's variants, over that of the first."""
+    expected = translate_lines(translator, lines, variants["as it is"][1])
 
     def measure(name: str) -> float:
         change, search = variants[name]
@@ -201,8 +240,8 @@ def main(arguments: list[str]) -> None:
     config = PRESETS[options.preset]
     config = replace(config, optimizer="adam", tokens_per_batch=options.tokens_per_batch or config.tokens_per_batch)
     row["training"] = training_gains(config, load_pairs(options.data, "train"), options.rounds)
-    row["decoding"] = decoding_gains(options.model, lines, options.rounds)
-    for task in ("training", "decoding"):
+    row |= decoding_gains(options.model, lines, options.rounds)
+    for task in ("training", "decoding", "beam"):
         print(*(f"{task:<10}{name:<30}{ratio:>6.2f} times the time" for name, ratio in row[task].items()), sep="\n")
     append(options.out, row)
 
