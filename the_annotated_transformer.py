@@ -3182,6 +3182,11 @@ def example_gains() -> Chart | None:
 # > and *batches of like lengths*, save steps of sentences that have nothing more to say. What *a batch for each thread*
 # > adds depends on the machine: with two threads, little.
 # >
+# > **In beam search,** the maxima of blocks, the padded output matrix and the layout of the layers' matrices bring
+# > nothing on the machine of this chart. They were written on others, an Intel Xeon and an older AMD EPYC, where each
+# > was measured and kept (`benchmarks/results/LOG.md`). Gains of this kind belong to a processor and a version of
+# > PyTorch, so measure on yours: `python benchmarks/gains.py --model models/multi30k-de-en`.
+# >
 # > How near is this to what the machine can do? The first row of the next table is the rate of a training step, the
 # > operations of its matrix products divided by its whole time, as a share of what one large multiplication reaches in
 # > the same run. The rows below are the shares of the step's time by kind of work.
