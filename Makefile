@@ -64,4 +64,4 @@ bench: $(BENCH)/ready train ## measure speed and memory beside the 2022 edition'
 	$(BENCH)/bin/python benchmarks/chart.py
 
 clean: ## remove what was built; runs/ stays
-	rm -rf build $(VENV) $(BENCH) blog/node_modules
+	rm -rf build *.egg-info $(VENV) $(BENCH) blog/node_modules

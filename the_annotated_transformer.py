@@ -251,7 +251,8 @@ def grid(charts: list[list[Chart]]) -> Chart:
 # > The skeleton first. It says what flows where and nothing of how: two embeddings, an encoder, a decoder and a
 # > generator that scores the vocabulary. Two things are often misread: it is the output of the *last* encoder layer
 # > that *every* decoder layer attends to; and `forward` ends with scores (logits) for every target position at once,
-# > because in training the whole target is known.
+# > because in training the whole target is known. (A mask says which positions may be looked at. The section on masks
+# > has the details.)
 
 
 # %%
@@ -281,8 +282,8 @@ class Transformer(nn.Module):
 # %% [markdown]
 # The decoder's vectors become probabilities through one linear map and a softmax (Section 3.4).
 #
-# > Which form where? Training needs *logits*: the loss applies its own, numerically safe log-softmax. Search adds up
-# > *log-probabilities*. Plain probabilities are for people.
+# > Which form where? Training needs *logits*: the loss applies its own, numerically safe log-softmax. Search (Parts 2
+# > and 4) adds up *log-probabilities*. Plain probabilities are for people.
 
 
 # %%
@@ -367,7 +368,7 @@ def example_dropout() -> None:
 
 # %%
 class SublayerConnection(nn.Module):
-    """A residual connection around a sublayer, with dropout and LayerNorm (Sections 3.1 and 5.4)."""
+    """A residual connection around a sublayer, a function of x alone, with dropout and LayerNorm (Sections 3.1, 5.4)."""
 
     def __init__(self, d_model: int, dropout: float, norm: str):
         super().__init__()
@@ -412,13 +413,13 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
         """x (B, S, d_model), src_mask (B, 1, S)."""
-        x = self.sublayer[0](x, lambda x: self.self_attn(x, x, x, src_mask))
+        x = self.sublayer[0](x, lambda x: self.self_attn(x, x, x, src_mask))  # query, key and value are x
         return self.sublayer[1](x, self.feed_forward)
 
 
 # %%
 class Encoder(nn.Module):
-    """A stack of N encoder layers (Section 3.1); `norm` closes a pre-norm stack."""
+    """A stack of N encoder layers (Section 3.1); `norm` closes a pre-norm stack, and does nothing after post-norm."""
 
     def __init__(self, layers: list[nn.Module], norm: nn.Module):
         super().__init__()
@@ -453,13 +454,13 @@ class DecoderLayer(nn.Module):
     def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
         """x (B, T, d_model), memory (B, S, d_model), src_mask (B, 1, S), tgt_mask (B, T, T)."""
         x = self.sublayer[0](x, lambda x: self.self_attn(x, x, x, tgt_mask))
-        x = self.sublayer[1](x, lambda x: self.src_attn(x, memory, memory, src_mask))
+        x = self.sublayer[1](x, lambda x: self.src_attn(x, memory, memory, src_mask))  # query x; keys, values: memory
         return self.sublayer[2](x, self.feed_forward)
 
 
 # %%
 class Decoder(nn.Module):
-    """A stack of N decoder layers (Section 3.1); `norm` closes a pre-norm stack."""
+    """A stack of N decoder layers (Section 3.1); `norm` closes a pre-norm stack, and does nothing after post-norm."""
 
     def __init__(self, layers: list[nn.Module], norm: nn.Module):
         super().__init__()
@@ -549,7 +550,7 @@ def example_attention() -> None:
 
 # %%
 def softmax_saturation(d_k: int, scale: float, trials: int = 500, keys: int = 64) -> dict[str, float]:
-    """The largest weight and the sum of all slopes of a softmax, averaged over random queries and keys (Section 3.2.1)."""
+    """The largest weight of a softmax and the sum of its slopes, which is how much gradient gets through (Section 3.2.1)."""
     torch.manual_seed(0)
     p = ((torch.randn(trials, 1, d_k) * torch.randn(trials, keys, d_k)).sum(-1) * scale).softmax(-1)  # (trials, keys)
     return {"largest weight": p.amax(-1).mean().item(), "sum of the slopes": (p * (1 - p)).sum(-1).mean().item()}
@@ -600,7 +601,7 @@ def target_mask(tgt: Tensor, pad: int = PAD) -> Tensor:
 # %%
 @example
 def example_masks() -> Chart:
-    """The three masks of a batch whose sentences end in padding: blue may be attended to."""
+    """The three masks of a batch whose sentences end in padding: dark blue may be attended to."""
     src, tgt = torch.tensor([[5, 6, 7, EOS, PAD, PAD]]), torch.tensor([[BOS, 8, 9, 10, PAD]])
     source, target = ["5", "6", "7", "</s>", "pad", "pad"], ["<s>", "8", "9", "10", "pad"]
     shown = {"encoder": (source_mask(src).expand(1, 6, 6), source, source)}
@@ -661,8 +662,8 @@ def example_masked_row() -> None:
 # > write to every entry of the vector.
 # >
 # > Keys and values have a method of their own, because decoding will keep them from step to step. The class computes
-# > Equation (1) as it stands; with `fused` set, PyTorch's kernel of the same formula does. `recorded` collects weights
-# > for pictures.
+# > Equation (1) as it stands; with `fused` set, PyTorch's kernel of the same formula does. `recorded` collects
+# > weights for pictures. Part 5 sets the one, Part 6 the other.
 
 
 # %%
@@ -880,7 +881,7 @@ class LearnedPositions(nn.Module):
 
 
 # %% [markdown]
-# > Embedding and position stand together below each stack.
+# > Embedding and position stand together below each stack. `start` is for decoding, which reads one symbol at a time.
 
 
 # %%
@@ -920,6 +921,8 @@ def example_positions() -> Chart:
 # > $$\begin{pmatrix} \sin(\omega(p + k)) \\ \cos(\omega(p + k)) \end{pmatrix} =
 # >   \begin{pmatrix} \cos \omega k & \sin \omega k \\ -\sin \omega k & \cos \omega k \end{pmatrix}
 # >   \begin{pmatrix} \sin \omega p \\ \cos \omega p \end{pmatrix}$$
+# >
+# > So the dot product of two positions depends on their distance alone. The chart has it for position 100 and others.
 
 
 # %%
@@ -1051,7 +1054,7 @@ def example_tied() -> None:
 
 # %% [markdown]
 # > **Causality, seen.** Change target symbol 3: only the predictions from position 3 on may change. And the padding:
-# > translate a sentence alone, then in a batch where it is padded; its predictions must be the same.
+# > with padding behind both sentences, the predictions at all real positions must be the same.
 
 
 # %%
@@ -1141,9 +1144,9 @@ def example_parameters() -> Any:
 
 # %% [markdown]
 # > The ranges of ten rows meet, although each is rounded to a million: one vocabulary of about 41,000 explains them
-# > all, so the architecture beside the embeddings has their sizes in depth, width, inner width and keys. The big
-# > model would have had about 36,000 entries; the paper does not say why its two kinds of models would differ in
-# > that.
+# > all, so our layers have theirs in depth, width, inner width and width of keys. (Section 5.1 says about 37,000; the
+# > paper does not tell what else its totals count.) The big model would have had about 36,000 entries; the paper does
+# > not say why its two kinds of models would differ in that.
 
 # %% [markdown]
 # ## Why self-attention (Section 4, Table 1)
@@ -1165,8 +1168,10 @@ def example_parameters() -> Any:
 #
 # > The path through convolutions is that of dilated kernels; with contiguous ones it is $O(n/k)$. And the table counts
 # > orders of magnitude: self-attention has two products of $n^2 d$ multiplications, those of queries with keys and of
-# > weights with values, and $4nd^2$ in the projections, which the table leaves out. They, not the $n^2$, dominate at the
-# > length of a sentence.
+# > weights with values, and $4nd^2$ in the projections, which the table leaves out. They, not the $n^2$, dominate at
+# > the length of a sentence. So a whole attention layer multiplies more than the table's recurrent one at every length:
+# > $4nd^2 + 2n^2d$ against $nd^2$. (That is a recurrent layer of a single matrix; an LSTM has eight.) What remains for
+# > all lengths is that attention does its work at once, where recurrence needs $n$ steps.
 
 
 # %%
@@ -1269,7 +1274,7 @@ def example_shift() -> Any:
 # > Counting *tokens* and not sentences keeps the work and the memory of each batch about constant. Sorting by length
 # > first keeps padding low, where random batches padded to a fixed length waste four fifths of the work. So: sort, and
 # > cut wherever one more pair would exceed the budget. Pairs of equal lengths come in random order, and the batches are
-# > shuffled, anew in each epoch.
+# > shuffled; another `seed` for each epoch draws both anew.
 
 
 # %%
@@ -1313,13 +1318,13 @@ def example_padding() -> None:
     lengths = [max(4, round(draw.gauss(14, 4.5))) for _ in range(29_000)]
     pairs = [Pair([5] * max(4, n + round(draw.gauss(0, 2))), [5] * n) for n in lengths]
     tokens, batches = sum(map(len, itertools.chain(*pairs))), map(make_batch, token_batches(pairs, 5000))
-    padded = sum(batch.src.numel() + batch.tgt.numel() + len(batch.tgt) for batch in batches)
-    print(f"padding: {1 - tokens / 144 / len(pairs):.1%} in random order, {1 - tokens / padded:.1%} by length")
+    padded = sum(batch.src.numel() + batch.tgt.numel() + len(batch.tgt) for batch in batches)  # with the cut-off column
+    print(f"padding: {1 - tokens / (2 * 72 * len(pairs)):.1%} if all have 72, {1 - tokens / padded:.1%} by length")
     assert 1 - tokens / padded < 0.08
 
 
 # %% [markdown]
-# ## Hardware and schedule (Section 5.2)
+# ## Hardware and duration (Section 5.2)
 #
 # The paper trained on one machine with eight P100 GPUs: the base model for 100,000 updates of about 0.4 seconds, 12
 # hours in all; the big model for 300,000 updates of 1.0 second, three and a half days.
@@ -1375,10 +1380,13 @@ def example_rate() -> Chart:
 #
 # It makes the model less sure and its perplexity worse, and improves accuracy and BLEU.
 #
-# > $u$ is uniform over all symbols but padding, which is never right and gets no mass. The first form below writes
-# > the sum as it stands; the second gives the same number without ever building $q$. PyTorch's own
-# > `cross_entropy(label_smoothing=…)` spreads the mass over padding, too. Without the column of padding, and where the
-# > model gives it no probability, it is the same loss.
+# > $u$ is uniform over all symbols but padding, which is never right and gets no mass. The first form below writes the
+# > sum as it stands; the second gives the same number without ever building $q$. PyTorch's own
+# > `cross_entropy(label_smoothing=…)` spreads the mass over padding, too; on scores without a column for padding it is
+# > the same loss. The second form collects the terms:
+# >
+# > $$-\sum_k q(k) \log p(k) = -(1 - \epsilon_{ls}) \log p(y) -
+# >   \frac{\epsilon_{ls}}{V - 1} \sum_{k \ne \mathrm{pad}} \log p(k)$$
 
 
 # %%
@@ -1419,10 +1427,10 @@ def example_smoothing() -> Chart:
 
 
 # %% [markdown]
-# > **Why does it hurt perplexity?** The smallest loss is reached where $p = q$, and equals the entropy of $q$, which
-# > is not zero. A model that is surer than $q$ pays for it. The curve shows the loss of a model that gives the right
-# > symbol the probability $p$ and spreads the rest evenly. For the same reason a *smoothed* loss has no perplexity:
-# > validation below uses $\epsilon = 0$.
+# > **Why does it hurt perplexity?** The smallest loss is reached where $p = q$, and equals the entropy of $q$, which is
+# > not zero. A model that is surer than $q$ pays for it. The orange curve shows the loss of a model that gives the
+# > right symbol the probability $p$ and spreads the rest evenly. For the same reason a *smoothed* loss has no
+# > perplexity: validation below uses $\epsilon = 0$.
 # >
 # > **Why does it help BLEU?** BLEU sees the words that were chosen, not how sure the model was of them. A model that is
 # > not pushed towards certainty keeps its alternatives alive and overfits less. That this raises BLEU is observed, not
@@ -1463,8 +1471,9 @@ def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
 #
 # The paper's base model fixes these numbers (Sections 3 and 5, and the first row of Table 3).
 #
-# > They stand in one frozen dataclass whose defaults are the base model's. Two have no counterpart in the text:
-# > `accumulate` saves memory, and `factor` scales the learning rate. `norm` is the switch between post- and pre-norm.
+# > They stand in one frozen dataclass whose defaults are the base model's. `bpe` and `tokens_per_batch` are read in
+# > Part 3. Two have no counterpart in the text: `accumulate` saves memory, and `factor` scales the learning rate.
+# > `norm` is the switch between post- and pre-norm.
 
 
 # %%
@@ -1516,7 +1525,7 @@ class Trainer:
 
     def __init__(self, model: Transformer, config: Config):
         self.model, self.config, self.step = model, config, 0
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)  # lr: see update
 
     def gradient(self, pairs: list[Pair]) -> float:
         """Set the gradient of the mean loss per target token of `pairs`; returns that loss, in nats."""
@@ -1532,7 +1541,8 @@ class Trainer:
     def update(self, pairs: list[Pair]) -> float:
         """One step of Adam on the gradient of `pairs`; returns their mean loss per target token."""
         self.model.train()
-        loss, self.step = self.gradient(pairs), self.step + 1
+        self.step += 1
+        loss = self.gradient(pairs)
         lr = rate(self.step, self.config.d_model, self.config.factor, self.config.warmup)
         self.optimizer.param_groups[0]["lr"] = lr
         self.optimizer.step()
@@ -1593,7 +1603,8 @@ def fit(
 # ## A first task: copying
 #
 # > A small model that should learn to repeat its source exercises everything so far. Its symbols are real ones, apart
-# > from the four specials, and sequences begin and end as in translation.
+# > from the four specials, and sequences begin and end as in translation. The loss cannot fall below the entropy of $q$,
+# > 0.54 nats for 14 symbols. The result stands at the end of the next section, since copying needs a decoder.
 
 
 # %%
@@ -1665,6 +1676,8 @@ def greedy_decode_naive(model: Transformer, src: Tensor, src_mask: Tensor, max_l
 # > instead of $t$, and needs no causal mask: all cached keys lie in the past. The same fact makes training in
 # > parallel equal to decoding step by step: position $t$ computes the same in both, whether the later symbols are
 # > there or not.
+# >
+# > The loop in `step` below is `DecoderLayer.forward`, with both attentions given keys and values that were stored.
 
 
 # %%
@@ -1675,13 +1688,14 @@ class CachedDecoder:
         memory, layers = model.encode(src, src_mask), model.decoder.layers
         self.model, self.src_mask, self.length = model, src_mask, 0
         self.source = [layer.src_attn.keys_values(memory, memory) for layer in layers]  # computed once
-        self.past = [layer.self_attn.keys_values(memory[:, :0], memory[:, :0]) for layer in layers]  # empty
+        nothing = memory[:, :0]  # no position yet
+        self.past = [layer.self_attn.keys_values(nothing, nothing) for layer in layers]
 
     def attend_to_past(self, i: int, x: Tensor) -> Tensor:
         """Self-attention of the new position in layer i; its key and value join those of the earlier ones."""
         attn = self.model.decoder.layers[i].self_attn
-        new = attn.keys_values(x, x)  # (B, h, 1, d_k), (B, h, 1, d_v)
-        self.past[i] = tuple(torch.cat(pair, dim=2) for pair in zip(self.past[i], new, strict=True))
+        (past_K, past_V), (K, V) = self.past[i], attn.keys_values(x, x)  # K (B, h, 1, d_k), V (B, h, 1, d_v)
+        self.past[i] = torch.cat((past_K, K), dim=2), torch.cat((past_V, V), dim=2)  # one position longer
         return attn.attend(x, *self.past[i])
 
     def step(self, symbols: Tensor) -> Tensor:
@@ -1717,7 +1731,7 @@ def greedy_decode(
         while ys.size(1) < max_len and not ended.all():
             best = decoder.step(ys[:, -1]).argmax(-1).masked_fill(ended, pad)  # (B)
             ys = torch.cat((ys, best.unsqueeze(1)), dim=1)
-            ended |= best == (-1 if end_symbol is None else end_symbol)
+            ended |= best == (-1 if end_symbol is None else end_symbol)  # no symbol has the number -1
     return ys
 
 
@@ -1782,7 +1796,7 @@ def example_longer() -> Chart:
 # The paper trained on WMT 2014: 4.5 million English-German sentence pairs, encoded by a joint byte-pair encoding with a
 # vocabulary of about 37,000, and 36 million English-French pairs with 32,000 word pieces.
 #
-# > That takes days of many processors. We take [Multi30k](https://github.com/multi30k/dataset) (Elliott et al.,
+# > That takes half a day on eight GPUs. We take [Multi30k](https://github.com/multi30k/dataset) (Elliott et al.,
 # > 2016): 29,000 captions of photographs in English with German translations by professionals, for research and
 # > teaching. It is small enough for a laptop, and real: cased, with punctuation, long words and the order of words
 # > that makes German interesting to translate.
@@ -1837,8 +1851,7 @@ def choose_data() -> str:
     try:
         read_split(wanted, "train"), read_split(wanted, "val")
     except OSError as error:
-        advice = "NOTICE: going on with the built-in captions; their scores say nothing about real text."
-        print(f"NOTICE: {wanted} cannot be read: {str(error)[:160]}", advice, sep="\n")
+        print(f"NOTICE: without {wanted}, going on with the built-in captions, whose scores say nothing ({error}).")
         return "captions"
     return wanted
 
@@ -1866,7 +1879,7 @@ def example_data() -> None:
 # pair, again and again. Frequent words become one entry, rare ones fall into pieces, and hardly anything is unknown.
 # The paper learns one encoding for both languages together.
 #
-# > Both ways are here. *Words*: spaCy's rules split a sentence into words and punctuation; every word seen twice or more
+# > Both ways are here. *Words*: spaCy's rules split a sentence into words and punctuation; every word seen often enough
 # > gets a number, all others become `<unk>`. *Pieces*: the `tokenizers` library learns the merges. In both, `▁` marks a
 # > symbol that begins the sentence or follows a space, so that decoding is putting the symbols together and needs no
 # > rules for where spaces go.
@@ -2074,16 +2087,15 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
         return {"validation": validation_loss(model, val)}
 
     batches = (batch for epoch in itertools.count() for batch in token_batches(train, TINY.tokens_per_batch, epoch))
-    every, minutes = 500 if limits.get("minutes", 0) > 10 else 50, limits.get("minutes", math.inf)
-    rows = fit(Trainer(model, TINY), itertools.islice(batches, limits.get("steps")), minutes, every, measure)
+    batches, minutes = itertools.islice(batches, limits.get("steps")), limits.get("minutes", math.inf)
+    rows = fit(Trainer(model, TINY), batches, minutes, every=50, measure=measure)
     rows[-1] |= measure()
     return LiveRun(Translator(model.eval(), tokenizer), rows, kept)
 
 
 # %% [markdown]
-# > Now for real. The next cell trains for three minutes; `ANNOTATED_MINUTES` or `ANNOTATED_STEPS` in the environment
-# > make it another number of minutes or updates. A run of the same length that was finished before is read from its
-# > folder.
+# > Now for real. The next cell trains for three minutes, or as long as `ANNOTATED_MINUTES` or `ANNOTATED_STEPS` in the
+# > environment say; its output tells how long it was here. A run that was finished before is read from its folder.
 
 
 # %%
@@ -2111,9 +2123,10 @@ def example_training() -> None:
 
 
 # %% [markdown]
-# > The curves of that run. The training loss is smoothed and measured with dropout on; validation uses neither smoothing
-# > nor dropout, so the two cannot be compared with each other. (No smoothed loss falls below the entropy of $q$: 1.20
-# > nats for 6,106 symbols and ε = 0.1.) A fresh model finds all $V$ symbols about equally likely: its loss is $\ln V$.
+# > The curves of that run. The training loss is smoothed and measured with dropout on; validation uses neither
+# > smoothing nor dropout, so the two cannot be compared with each other. (No smoothed loss falls below the entropy of
+# > $q$: 1.20 nats for 6,106 symbols and ε = 0.1.) A fresh model finds all $V$ symbols about equally likely: its loss
+# > begins at $\ln V$ and a little more, because its random scores already differ.
 
 
 # %%
@@ -2155,7 +2168,7 @@ def translate_lines(
         rows = order[start : start + batch_size]
         src = pad_rows([sources[i] for i in rows]).to(next(model.parameters()).device)
         for i, ids in zip(rows, search(model, src, source_mask(src), src.size(1) + 50).tolist(), strict=True):
-            results[i] = tokenizer.decode(ids[: len(sources[i]) + 50])  # as if it had been alone
+            results[i] = tokenizer.decode(ids[: len(sources[i]) + 50])  # max_len is that of the longest source
     return results
 
 
@@ -2232,10 +2245,11 @@ def example_our_model() -> None:
 # > too, each counted at most as often as there, over all sentences of the corpus together. It is the geometric mean of
 # > the four shares, times a penalty if the translations are shorter in all than the references.
 # >
-# > The figure depends on how text is cut into words. [sacreBLEU](https://github.com/mjpost/sacrebleu) does the
-# > cutting itself, on plain cased text, and prints a signature that says how; figures with the same signature can be
-# > compared. Two more forms serve comparisons with published figures: lower-cased, and lower-cased after the tokeniser
-# > of the Moses toolkit. chrF compares $n$-grams of characters, and treats long German words more kindly.
+# > The figure depends on how text is cut into words. [sacreBLEU](https://github.com/mjpost/sacrebleu) does the cutting
+# > itself, on plain cased text, and prints a signature that says how; figures with the same signature can be compared.
+# > Two more forms serve comparisons with published figures: lower-cased, and lower-cased after the tokeniser of the
+# > Moses toolkit. chrF compares $n$-grams of characters, and treats long German words more kindly. The program reports
+# > all of them (Part 5); here the first will do.
 
 
 # %%
@@ -2267,8 +2281,9 @@ def example_bleu() -> None:
 #
 # ![Two processes, rank 0 and rank 1, each with a copy of the model and half of the rows of a batch; each computes a gradient, all-reduce gives both the sum, and both make the same update](images/data_parallel.svg)
 #
-# > As with accumulation, each process divides by the tokens of the *whole* update. Accumulation splits an update over
-# > time, data parallelism over machines; the sums are the same.
+# > In PyTorch, Gloo does this between processors, and NCCL between GPUs. As with accumulation, each process divides by
+# > the tokens of the *whole* update. Accumulation splits an update over time, data parallelism over machines; the sums
+# > are the same.
 
 
 # %%
@@ -2519,11 +2534,12 @@ def average_weights(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 # %% [markdown]
 # > Both ideas tried on the model trained above: BLEU on the first 300 validation sentences, by weights and search. On
-# > so few sentences, differences below one point mean little; the beam's gain is clear. The average does harm here, and
-# > the reason is instructive: a run of minutes still improves fast, its five last checkpoints lie far apart (500
-# > updates in a run of half an hour, 50 in one of three minutes), and their mean lags behind the last. The paper
-# > averaged checkpoints of runs that had nearly converged, and does not say what it gained. (The program keeps a
-# > *moving* average while it trains, over about the last tenth of a run; what that brings stands in Part 5.)
+# > so few sentences, differences below one point mean little. The average gains far more here than the beam: the rate
+# > of so short a run is still high at its end, so that every update jumps far, and the mean of five checkpoints, 50
+# > updates apart, lies nearer to the centre than the last of them. It could also do harm: where checkpoints lie so far
+# > apart that the model improved much between them, their mean lags behind. The paper averages checkpoints of ten
+# > minutes' distance, at the end of long runs, and does not say what it gained. (The program keeps a *moving* average
+# > while it trains, over about the last tenth of a run; what that brings stands in Part 5.)
 
 
 # %%
@@ -2725,7 +2741,6 @@ def example_ablation() -> Any:
     """What changes when one ingredient is changed or added; three seeds of the preset itself tell what is chance."""
     rows, names = variant_rows(), ("perplexity", "greedy", "BLEU")
     chosen = [row for row in rows if row["row"] in ("base", "") or row["variant"].endswith(" 0.0")]
-    chosen.sort(key=lambda row: row["row"] != "base")  # the preset itself first
     return table([{name: row[name] for name in ("variant", *names)} for row in chosen]).round(2) if rows else None
 
 
