@@ -3198,9 +3198,9 @@ def example_gains() -> Chart | None:
 # > adds depends on the machine: with two threads, little.
 # >
 # > **In beam search,** the maxima of blocks, the padded output matrix and the layout of the layers' matrices bring
-# > nothing on the machine of this chart. They were written on others, an Intel Xeon and an older AMD EPYC, where each
-# > was measured and kept (`benchmarks/results/LOG.md`). Gains of this kind belong to a processor and a version of
-# > PyTorch, so measure on yours: `python benchmarks/gains.py --model models/multi30k-de-en`.
+# > nothing on the machine of this chart. Single measurements elsewhere, with an earlier form of the search, had spoken for
+# > them (`benchmarks/results/LOG.md`). Gains of this kind belong to a processor and a version of PyTorch, so measure on
+# > yours: `python benchmarks/gains.py --model models/multi30k-de-en`.
 # >
 # > How near is this to what the machine can do? The first row of the next table is the rate of a training step, the
 # > operations of its matrix products divided by its whole time, as a share of what one large multiplication reaches in
