@@ -1,0 +1,167 @@
+"""How well cross-attention finds which word translates which: alignment error rates on captions, whose links are known.
+
+    python benchmarks/alignment.py [--steps N] [--seeds 0,1,2] [--runs runs] [--sentences 500] [--set NAME=VALUE ...]
+        [--out FILE.jsonl]
+
+For each seed a model is trained on `captions`. Then it reads the first sentences of the split `val` with their reference
+translations, and each target token is linked to the source token with the largest cross-attention weight. This is done for
+each head, for the mean over the heads of a layer, and for the mean over all layers and heads. A decoder row reads one token
+and predicts the next, so there are two conventions. With `reads`, a token's weights are those of the row that reads it; with
+`predicts`, those of the row before, which predicts it.
+
+The true links come from the grammar, are all sure, and hold between tokens: a word's pieces inherit its links, and full stops
+and commas count like words. BOS and EOS have no links. The target's EOS is left out; a target token whose largest weight is
+on the source's EOS has no link. The error rate is that of Och and Ney (2003), AER = 1 - 2|A & S| / (|A| + |S|), for all
+sentences together; precision is |A & S| / |A|, recall |A & S| / |S|. There are three baselines: the diagonal, a random source
+token (EOS included; expected counts), and the best that one link per token can reach, because some tokens have several.
+"""
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import torch
+from torch import Tensor
+
+import the_annotated_transformer as tat
+from benchmarks import quality
+from benchmarks.rows import RESULTS, append, origin, portable
+from benchmarks.time_to_quality import setting
+from benchmarks.variants import saved
+from translator.captions import CAPTION_SPLITS, Caption, caption_corpus
+from translator.commands import train
+from translator.weights import load_translator
+
+RECIPE = {"tokens_per_batch": "1500"}  # smaller batches than the preset's, because the run is short
+Links = set[tuple[int, int]]  # (index of a source token, index of a target token)
+
+
+def words_of_pieces(pieces: list[str], text: str) -> list[int]:
+    """For each piece, the index of the word or punctuation mark of `text` that it belongs to.
+
+    Raises ValueError if the pieces do not make up the text, for example because one is unknown.
+    """
+    words = re.findall(r"[^\s.,]+|[.,]", text)
+    letters = [index for index, word in enumerate(words) for _ in word]  # the word of each character except spaces
+    bare = [piece.replace("▁", "") for piece in pieces]
+    if "".join(bare) != "".join(words):
+        raise ValueError(f"{' '.join(pieces)!r} are not the pieces of {text!r}")
+    return [letters[sum(map(len, bare[:i]))] for i in range(len(bare))]
+
+
+def symbol_links(caption: Caption, source: list[str], target: list[str]) -> Links:
+    """The links of a caption between its tokens: every piece of a word has the links of the word."""
+    sides = words_of_pieces(source, caption.de), words_of_pieces(target, caption.en)
+    linked = set(caption.links)
+    return {(i, j) for i, de in enumerate(sides[0]) for j, en in enumerate(sides[1]) if (de, en) in linked}
+
+
+@torch.inference_mode()
+def cross_attention(model: tat.Transformer, source: list[int], target: list[int]) -> Tensor:
+    """The cross-attention of one pass over a given translation: (N, h, T + 1, S + 1), before dropout.
+
+    source (S ids) and target (T ids) come without BOS and EOS. Row t reads token t - 1 of the target, or BOS, and predicts
+    token t, or EOS; the last column is the source's EOS.
+    """
+    device = next(model.parameters()).device
+    src = torch.tensor([[*source, tat.EOS]], device=device)
+    tgt = torch.tensor([[tat.BOS, *target]], device=device)
+    with tat.evaluating(model), tat.recording(model):
+        model(src, tgt, tat.source_mask(src), tat.target_mask(tgt))
+        return torch.cat([layer.src_attn.recorded[0] for layer in model.decoder.layers]).cpu()
+
+
+def largest_links(weights: Tensor) -> Links:
+    """weights (T, S + 1) to one link per target token; none if the largest weight is on EOS, in the last column."""
+    return {(i, j) for j, i in enumerate(weights.argmax(-1).tolist()) if i < weights.size(1) - 1}
+
+
+def rates(hits: float, found: float, true: float) -> dict[str, float]:
+    """AER, precision and recall from |A & S|, |A| and |S|."""
+    figures = {"aer": 1 - 2 * hits / (found + true), "precision": hits / found if found else 0.0, "recall": hits / true}
+    return {name: round(figure, 4) for name, figure in figures.items()}
+
+
+def score(found: Iterable[Links], true: Iterable[Links]) -> dict[str, float]:
+    """AER, precision and recall of the links of all sentences together."""
+    counts = [(len(a & s), len(a), len(s)) for a, s in zip(found, true, strict=True)]
+    return rates(*map(sum, zip(*counts, strict=True)))
+
+
+def baselines(sizes: list[tuple[int, int]], true: list[Links]) -> dict[str, dict[str, float]]:
+    """Scores without a model, for sentences of these sizes (S, T) without BOS and EOS."""
+    diagonal = [{(int((j + 0.5) * S / T), j) for j in range(T)} for S, T in sizes]
+    chance = sum(len(s) / (S + 1) for s, (S, _) in zip(true, sizes, strict=True))
+    found = sum(T * S / (S + 1) for S, T in sizes)
+    one_each = sum(len({j for _, j in s}) for s in true)
+    total = sum(map(len, true))
+    return {
+        "diagonal": score(diagonal, true),
+        "random": rates(chance, found, total),
+        "best": rates(one_each, one_each, total),
+    }
+
+
+def measure(translator: tat.Translator, captions: list[Caption]) -> dict[str, Any]:
+    """Scores of each head and of the means over heads, in both conventions, and the baselines. Layers and heads count from 1."""
+    true, sizes, found = [], [], {}
+    for caption in captions:
+        source, target = (
+            translator.tokenizer.encode(text, language)
+            for text, language in zip(caption[:2], translator.languages, strict=True)
+        )
+        true.append(symbol_links(caption, *map(translator.tokenizer.tokens, (source, target))))
+        sizes.append((len(source), len(target)))
+        weights = cross_attention(translator.model, source, target)  # (N, h, T + 1, S + 1)
+        for convention, rows in (("reads", weights[:, :, 1:]), ("predicts", weights[:, :, :-1])):
+            kinds = {("mean", "mean"): rows.mean((0, 1))}
+            for n, layer in enumerate(rows, 1):
+                kinds |= {(n, "mean"): layer.mean(0)} | {(n, i): head for i, head in enumerate(layer, 1)}
+            for (n, i), part in kinds.items():
+                found.setdefault((n, i, convention), []).append(largest_links(part))
+    heads = [
+        {"layer": n, "head": i, "convention": convention} | score(links, true)
+        for (n, i, convention), links in found.items()
+    ]
+    counts = {"sentences": len(captions), "target_symbols": sum(T for _, T in sizes), "links": sum(map(len, true))}
+    return counts | {"baselines": baselines(sizes, true), "heads": heads}
+
+
+def main(arguments: list[str]) -> None:
+    """For each seed that has no row yet: train, measure, append a row."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--steps", type=int, default=600, help="updates of the training")
+    parser.add_argument("--seeds", default="0,1,2", help="with commas between them")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the runs are kept")
+    parser.add_argument("--sentences", type=int, default=500, help="of the split val, which has 500")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", type=setting)
+    parser.add_argument("--out", type=Path, default=RESULTS / "alignment.jsonl")
+    options = parser.parse_args(arguments)
+    captions = caption_corpus()[CAPTION_SPLITS["val"]][: options.sentences]
+    command = shlex.join(["python", "benchmarks/alignment.py", *map(portable, arguments)])
+    for seed in map(int, options.seeds.split(",")):
+        recipe = RECIPE | dict(options.set) | {"seed": str(seed)}
+        about = {"preset": "tiny", "data": "captions", "set": recipe, "steps": options.steps}
+        if saved(options.out, about | {"sentences": len(captions)}):
+            continue
+        name = "-".join(f"{key}-{value}" for key, value in sorted(recipe.items()))
+        run = options.runs / "alignment" / f"steps-{options.steps}-{name}"
+        train(data="captions", run=run, preset="tiny", steps=options.steps, checkpoint_every=10**9, **recipe)
+        row = origin(command) | about | quality.describe(run) | quality.training(run)
+        row |= quality.scores(run, "captions", "val") | measure(load_translator(run), captions)
+        append(options.out, row)
+        print(f"seed {seed}: BLEU {row['bleu']:.2f} on val")
+        for kind, found in row["baselines"].items():
+            print(f"  {kind:<32} AER {found['aer']:.3f}")
+        for found in sorted(row["heads"], key=lambda found: found["aer"]):
+            print(f"  layer {found['layer']}, head {found['head']}, {found['convention']:<10}\tAER {found['aer']:.3f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

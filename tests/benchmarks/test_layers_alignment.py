@@ -1,0 +1,300 @@
+"""The benchmarks of Table 1's layers, of alignment, and of paired bootstrap measure what they say."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sacrebleu import significance
+from sacrebleu.metrics import BLEU
+
+import the_annotated_transformer as tat
+from benchmarks import alignment, bootstrap, layers
+from translator.captions import Caption, captions
+from translator.commands import main
+from translator.weights import load_translator
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALLEST = {"N": 2, "d_model": 16, "d_ff": 16, "h": 2, "bpe": 100}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A run of one update on captions; its small model has few merges, so words split into pieces."""
+    run = tmp_path_factory.mktemp("runs") / "run"
+    sizes = [part for name, value in SMALLEST.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    assert main(["train", "--data", "captions", "--run", str(run), "--steps", "1", *sizes]) == 0
+    return run
+
+
+# --- layers.py ---
+@pytest.mark.parametrize(("batch", "n"), [(1, 5), (3, 16)])
+def test_the_formulas_are_what_pytorch_counts(batch, n):
+    """Catches a wrong formula, and a kernel that the counter does not know."""
+    made = layers.make_layers(16)
+    assert len(made) == 8
+    for name, layer in made.items():
+        inputs = layer.inputs(batch, n)
+        assert layer.call(*inputs).shape == inputs[-1].shape, name  # n vectors of width d to n others
+        assert layers.counted(layer, inputs) == batch * layer.multiplications(n), name
+
+
+def test_recurrence_is_that_of_its_formula():
+    """h' = tanh(Wx + Uh), step by step."""
+    layer = layers.make_layers(16)["recurrent"]
+    (x,) = layer.inputs(2, 4)
+    W, U, *b = layer.weights
+    h, states = torch.zeros(2, 16), []
+    for t in range(4):
+        h = (x[:, t] @ W.T + h @ U.T + sum(b)).tanh()
+        states.append(h)
+    torch.testing.assert_close(layer.call(x), torch.stack(states, 1))
+
+
+def test_a_time_is_that_of_one_call_and_holds_the_backward_pass_only_if_asked():
+    class Slow(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            time.sleep(0.004)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            time.sleep(0.02)
+            return grad
+
+    layer = layers.Layer(Slow.apply, lambda batch, n: [torch.ones(batch, n)], lambda n: 0, [])
+    forward, both = (layers.milliseconds(layer, layer.inputs(1, 2), backward, least=0.03) for backward in (False, True))
+    assert 4 <= forward < 16 and 24 <= both < 60
+
+
+def test_the_benchmark_of_layers_measures_each_at_every_length(tmp_path):
+    out, one_thread = tmp_path / "rows.jsonl", os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [
+        sys.executable,
+        "benchmarks/layers.py",
+        "--lengths",
+        "4,8",
+        "--width",
+        "16",
+        "--batch",
+        "2",
+        "--rounds",
+        "1",
+    ]
+    for extra in ([], ["--backward"]):
+        done = subprocess.run([*command, *extra, "--out", str(out)], cwd=ROOT, env=one_thread, capture_output=True)
+        assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert [row["pass"] for row in rows] == ["forward", "forward and backward"] and str(tmp_path) not in str(rows)
+    for row in rows:
+        found = {(x["layer"], x["n"]): x for x in row["measurements"]}
+        assert found.keys() == set(itertools.product(layers.make_layers(16), (4, 8)))
+        assert all(x["milliseconds"] > 0 and x["multiplications"] == x["counted"] for x in found.values())
+        assert found["recurrent", 8]["multiplications"] == 2 * 2 * 8 * 16 * 16  # sentences, matrices, n, d, d
+
+
+# --- alignment.py ---
+def test_the_error_rate_is_that_of_its_definition():
+    """A perfect alignment has rate 0, a wrong one has rate 1, and one case by hand has 1 - 2 * 2 / (3 + 4)."""
+    true = {(0, 0), (1, 1), (1, 2), (3, 2)}
+    assert alignment.score([true], [true]) == {"aer": 0, "precision": 1, "recall": 1}
+    assert alignment.score([{(1, 0)}], [true]) == {"aer": 1, "precision": 0, "recall": 0}
+    assert alignment.score([set()], [true]) == {"aer": 1, "precision": 0, "recall": 0}
+    by_hand = alignment.score([{(0, 0), (1, 1), (2, 2)}], [true])
+    assert by_hand == {"aer": round(3 / 7, 4), "precision": round(2 / 3, 4), "recall": 0.5}
+    two = alignment.score([{(0, 0)}, {(0, 0), (1, 1), (2, 2)}], [{(0, 0)}, true])  # counts over all sentences together
+    assert two["aer"] == round(1 - 2 * 3 / (4 + 5), 4)
+
+
+def test_the_baselines_by_hand():
+    """Square sentences with links along the diagonal, one with two more; and one linked token: (1/2) / (1/2 + 1)."""
+    diagonal = {(i, i) for i in range(4)}
+    found = alignment.baselines([(4, 4), (4, 4)], [diagonal, diagonal | {(0, 1), (3, 1)}])
+    assert found["diagonal"] == found["best"] == {"aer": round(1 - 16 / 18, 4), "precision": 1, "recall": 0.8}
+    assert alignment.baselines([(1, 1)], [{(0, 0)}])["random"] == {"aer": 0.3333, "precision": 1, "recall": 0.5}
+    assert alignment.baselines([(2, 4)], [{(0, 0), (0, 1), (1, 2), (1, 3)}])["diagonal"]["aer"] == 0
+    assert alignment.baselines([(4, 2)], [{(1, 0), (3, 1)}])["diagonal"]["aer"] == 0
+
+
+def test_chance_is_what_random_links_score():
+    """The expected counts agree with many draws."""
+    true, sizes = [{(0, 0), (2, 0), (1, 2)}, {(0, 1)}], [(3, 4), (1, 2)]
+    found = []
+    for _ in range(3000):
+        for S, T in sizes:
+            found.append(alignment.largest_links(torch.rand(T, S + 1)))
+    expected = alignment.baselines(sizes, true)["random"]
+    assert alignment.score(found, true * 3000) == pytest.approx(expected, abs=0.02)
+
+
+def test_the_end_of_the_source_is_no_link():
+    assert alignment.largest_links(torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.2, 0.7], [0.6, 0.0, 0.4]])) == {
+        (1, 0),
+        (0, 2),
+    }
+
+
+def test_pieces_inherit_the_links_of_their_words():
+    caption = Caption(
+        "Am Strand liest er.", "On the beach, he reads.", [(0, 0), (0, 1), (1, 2), (3, 4), (2, 5), (4, 6)]
+    )
+    source, target = (
+        ["▁A", "m", "▁Strand", "▁", "lie", "st", "▁er", "."],
+        ["▁On", "▁the", "▁beach", ",", "▁he", "▁reads", "."],
+    )
+    assert alignment.words_of_pieces(source, caption.de) == [0, 0, 1, 2, 2, 2, 3, 4]
+    links = {(0, 0), (1, 0), (0, 1), (1, 1), (2, 2), (6, 4), (3, 5), (4, 5), (5, 5), (7, 6)}  # the comma has none
+    assert alignment.symbol_links(caption, source, target) == links
+    with pytest.raises(ValueError, match="not the pieces of"):
+        alignment.words_of_pieces(["▁Am", "<unk>"], "Am Strand")
+
+
+def test_pieces_of_real_captions_lie_within_their_words(trained):
+    """Compares with the characters that the tokenizer itself gives for each piece."""
+    vocabulary = load_translator(trained).tokenizer.vocabulary
+    for caption in captions(50):
+        text, encoding = caption.de, vocabulary.encode(caption.de)
+        words, ends = text.replace(",", " ,").replace(".", " .").split(), []
+        for word in words:
+            ends.append(text.index(word, ends[-1] if ends else 0) + len(word))
+        expected = [next(i for i, end in enumerate(ends) if stop <= end) for _, stop in encoding.offsets]
+        spaces = [i for i, piece in enumerate(encoding.tokens) if piece == "▁"]  # these belong to the next word
+        for i in spaces:
+            expected[i] = expected[i + 1]
+        assert alignment.words_of_pieces(encoding.tokens, text) == expected
+        assert len(encoding.tokens) > len(words) and max(i for i, _ in caption.links) < len(words)
+
+
+def test_the_weights_are_those_of_the_document(trained):
+    """Reading the model's own translation gives the maps that the document draws."""
+    translator = load_translator(trained)
+    text = captions(1)[0].de
+    source = translator.tokenizer.encode(text, "de")
+    src = torch.tensor([[*source, tat.EOS]])
+    ids = tat.greedy_decode(translator.model, src, tat.source_mask(src), src.size(1) + 50)[0].tolist()
+    expected = tat.attention_maps(translator, text).maps["cross"]
+    torch.testing.assert_close(alignment.cross_attention(translator.model, source, ids[1:-1]), expected)
+
+
+def test_a_convention_is_one_row_from_the_other(trained, monkeypatch):
+    """Heads that look at the source of the token just read, or of the next one: each is perfect only by its own convention."""
+    translator, examples = load_translator(trained), captions(20)
+    tokenizer = translator.tokenizer
+    links = {}
+    for caption in examples:
+        sides = [tokenizer.encode(text, language) for text, language in zip(caption[:2], ("de", "en"), strict=True)]
+        links[tuple(sides[0])] = alignment.symbol_links(caption, *map(tokenizer.tokens, sides))
+
+    def aligned(model, source, target):
+        weights = torch.zeros(2, 2, len(target) + 1, len(source) + 1)
+        weights[..., -1] = 0.5  # EOS, if nothing is known
+        for i, j in links[tuple(source)]:
+            weights[0, 0, j + 1, i] = weights[0, 1, j, i] = 1
+        return weights
+
+    monkeypatch.setattr(alignment, "cross_attention", aligned)
+    found = alignment.measure(translator, examples)
+    aer = {(x["layer"], x["head"], x["convention"]): x["aer"] for x in found["heads"]}
+    best = found["baselines"]["best"]["aer"]
+    assert aer[1, 1, "reads"] == aer[1, 2, "predicts"] == best < 0.8
+    assert min(aer[1, 1, "predicts"], aer[1, 2, "reads"]) > best + 0.05
+    assert aer[2, 1, "reads"] == aer[2, "mean", "predicts"] == 1  # only EOS
+    assert len(found["heads"]) == 2 * (2 * (2 + 1) + 1) and found["sentences"] == 20
+    assert found["links"] == sum(map(len, links.values()))
+
+
+def test_the_benchmark_of_alignment_trains_a_seed_once(tmp_path):
+    settings = [part for name, value in SMALLEST.items() for part in ("--set", f"{name}={value}")]
+    paths = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "rows.jsonl")]
+    for seeds in ("3", "3,4"):
+        alignment.main([*settings, *paths, "--steps", "1", "--sentences", "4", "--seeds", seeds])
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["seed"] for row in rows] == [3, 4] and [row["settings"]["seed"] for row in rows] == [3, 4]
+    assert rows[0]["split"] == "val" and rows[0]["step"] == 1 and rows[0]["sentences"] == 4
+    assert rows[0]["heads"] != rows[1]["heads"] and rows[0]["baselines"] == rows[1]["baselines"]
+    assert str(tmp_path) not in str(rows)
+
+
+# --- bootstrap.py ---
+def some_translations() -> tuple[list[str], list[str], list[str]]:
+    """References and two translations, of which the first is better."""
+    references = [caption.en for caption in captions(40)]
+    one = [text.replace("a ", "the ", 1) if i % 3 else text for i, text in enumerate(references)]
+    return references, one, [text.replace("is ", "was ") if i % 2 else one[i] for i, text in enumerate(references)]
+
+
+def test_the_bootstrap_is_that_of_its_definition():
+    """Compares with corpus scores of sentences drawn here, and with sacreBLEU's own test."""
+    references, a, b = some_translations()
+    found = bootstrap.compare(references, a, b, samples=80)
+    draws = np.random.default_rng(12345).choice(40, size=(80, 40))
+    scores = np.array(
+        [
+            [BLEU().corpus_score([side[i] for i in draw], [[references[i] for i in draw]]).score for side in (a, b)]
+            for draw in draws
+        ]
+    )
+    for side, column in (("a", scores[:, 0]), ("b", scores[:, 1])):
+        assert found[side]["interval"] == pytest.approx([np.sort(column)[2], np.sort(column)[-3]], abs=0.006)
+    difference = np.sort(scores[:, 1] - scores[:, 0])
+    assert found["difference_interval"] == pytest.approx([difference[2], difference[-3]], abs=0.006)
+    assert found["difference"] == pytest.approx(found["b"]["bleu"] - found["a"]["bleu"]) and found["difference"] < 0
+    test = significance.PairedTest([("", a), ("", b)], {"BLEU": BLEU()}, [references], test_type="bs", n_samples=80)
+    for side, result in zip("ab", test()[1]["BLEU"], strict=True):
+        low, high = found[side]["interval"]
+        assert found[side]["bleu"] == result.score and (high - low) / 2 == pytest.approx(result.ci, abs=0.011)
+    away = np.abs(difference) - np.abs(difference).mean()  # as if there were no difference
+    assert found["p"] == result.p_value == pytest.approx((1 + (away > -found["difference"]).sum()) / 81)
+    assert "bs:80|seed:12345" in found["signature"]
+
+
+def test_the_same_translations_do_not_differ():
+    """sacreBLEU gives its smallest p in this case, which would look like certainty."""
+    references, a, _ = some_translations()
+    found = bootstrap.compare(references, a, a, samples=40)
+    assert found["difference"] == 0 and found["difference_interval"] == [0, 0] and found["p"] is None
+
+
+@pytest.mark.parametrize(
+    ("data", "split"),
+    [
+        ("multi30k", "test_2017_flickr"),
+        ("multi30k", "test_2018_flickr"),
+        ("multi30k", "train"),
+        (".", "test_2017_mscoco"),
+    ],
+)
+def test_other_test_sets_of_multi30k_are_refused(data, split, tmp_path, capsys):
+    """Before anything is read, because these models do not exist."""
+    out = tmp_path / "rows.jsonl"
+    models = [str(tmp_path / "a"), str(tmp_path / "b")]
+    assert bootstrap.main([*models, "--data", data, "--split", split, "--out", str(out)]) == 2
+    assert "only val and test_2016_flickr" in capsys.readouterr().err and not out.exists()
+
+
+def test_two_searches_of_one_model_are_compared(trained, tmp_path, capsys):
+    for language, i in (("de", 0), ("en", 1)):
+        text = "\n".join(caption[i] for caption in captions(30))
+        (tmp_path / f"some.{language}").write_text(text, encoding="utf-8")
+    out = tmp_path / "rows.jsonl"
+    arguments = [str(trained), str(trained), "--data", str(tmp_path), "--split", "some", "--out", str(out)]
+    assert bootstrap.main([*arguments, "--beam", "1", "2", "--alpha", "0.5", "--samples", "40"]) == 0
+    row = json.loads(out.read_text(encoding="utf-8"))
+    assert [row[side]["search"] for side in "ab"] == ["greedy", "beam 2, alpha 0.5"] and row["samples"] == 40
+    assert row["sentences"] == 30 and row["direction"] == "de-en" and str(tmp_path) not in str(row)
+    for side, beam in (("a", "1"), ("b", "2")):
+        capsys.readouterr()
+        search = ["--beam", beam, "--alpha", "0.5"]
+        assert (
+            main(["evaluate", "--model", str(trained), "--data", str(tmp_path), "--split", "some", *search, "--json"])
+            == 0
+        )
+        assert row[side]["bleu"] == json.loads(capsys.readouterr().out)["bleu"]
+    assert bootstrap.main([*arguments, "--beam", "1", "2", "3"]) == 2
