@@ -8,6 +8,7 @@ READY := $(VENV)/ready
 KATEX := blog/node_modules/ready
 .DEFAULT_GOAL := help
 html notebook test: export ANNOTATED_DEVICE := cpu
+test: export ANNOTATED_TESTS := all
 .PHONY: help setup html notebook page test check format train bench clean
 
 help: ## list the targets
@@ -61,6 +62,9 @@ bench: $(BENCH)/ready train ## measure speed and memory beside the 2022 edition'
 	$(BENCH)/bin/python benchmarks/step_profile.py --data multi30k
 	$(BENCH)/bin/python benchmarks/memory.py
 	$(BENCH)/bin/python benchmarks/scale.py
+	$(BENCH)/bin/python benchmarks/layers.py
+	$(BENCH)/bin/python benchmarks/alignment.py
+	$(BENCH)/bin/python benchmarks/bootstrap.py models/multi30k-de-en models/multi30k-de-en --data multi30k --split val --beam 1 5
 	$(BENCH)/bin/python benchmarks/chart.py
 
 clean: ## remove what was built; runs/ stays

@@ -1,4 +1,4 @@
-"""Draw the charts of training speed and of what each idea brings, from the saved rows, in build/
+"""Draw the charts of training speed and of the gain from each idea, from the saved rows, in build/
 
 python benchmarks/chart.py
 """
@@ -13,7 +13,7 @@ from the_annotated_transformer import example_gains, example_training_speed
 
 
 def main() -> None:
-    """Write the charts and name them."""
+    """Write the charts and print their names."""
     (ROOT / "build").mkdir(exist_ok=True)
     for name, draw in (("training_speed", example_training_speed), ("gains", example_gains)):
         chart = draw()

@@ -1,9 +1,8 @@
-"""Of several translations of each line, write the one nearest to the reference, by BLEU of the sentence, to standard output.
+"""Choose the translation of each line that is closest to the reference, by sentence BLEU; write it to standard output.
 
     python benchmarks/closest.py REFERENCE TRANSLATIONS...
 
-All files have one sentence per line. The second round of training pairs is made with it: see the cards in
-`models/`.
+All files have one sentence per line. The second round of training pairs was made with it: see the cards in `models/`.
 """
 
 import sys
@@ -13,12 +12,12 @@ from sacrebleu import sentence_bleu
 
 
 def closest(reference: str, candidates: tuple[str, ...]) -> str:
-    """The candidate of highest sentence BLEU (sacreBLEU's defaults); of equal ones the first."""
+    """The candidate with the highest sentence BLEU (sacreBLEU's defaults); the first of equal ones."""
     return max(candidates, key=lambda candidate: sentence_bleu(candidate, [reference]).score)
 
 
 def main(arguments: list[str]) -> int:
-    """Read the files and write a line for each of theirs; returns the exit status."""
+    """Read the files and write the chosen lines; returns the exit status."""
     try:
         reference, *others = (Path(path).read_text(encoding="utf-8").split("\n") for path in arguments)
         chosen = [closest(line, found) for line, *found in zip(reference, *others, strict=True)]

@@ -1,11 +1,11 @@
-"""This checkout beside another one: the speed of training and translation of both, in one run.
+"""The speed of training and translation, this checkout against another one, in one run.
 
     python benchmarks/compare.py OTHER [--data multi30k] [--rounds 5] [--out FILE.jsonl]
 
-OTHER is the folder of another checkout, of any commit that has the models in `models/`. The two take turns, round by round,
+OTHER is the folder of another checkout, at any commit that has the models in `models/`. The two take turns, round by round,
 each time in a new process that imports its own code. A round is ten updates of `tiny` and three of `small`, on the same
-batches, and the sentences of the split `val`, greedy and with the recommended beam. A figure is the median of the rounds,
-a ratio the median of the rounds' ratios: above 1, this checkout is faster.
+batches, and the translation of the split `val`, greedy and with the recommended beam. A figure is the median over the
+rounds, a ratio the median of the rounds' ratios. A ratio above 1 means that this checkout is faster.
 """
 
 import argparse

@@ -1,8 +1,7 @@
-"""The side of CTranslate2 in decoding_speed.py: a program that never loads PyTorch, whose threads would disturb it.
+"""CTranslate2's side of decoding_speed.py: a program that never loads PyTorch, because PyTorch's threads would disturb it.
 
-Reads one JSON object from standard input: the model's folder, the kind of numbers, the number of threads, the lines to
-translate, the sources and the number of steps of another task, the size of a batch and of a beam. Writes sentences per
-second.
+Reads one JSON object from standard input: the model's folder, the number type, the number of threads, the lines to translate,
+the sources and the number of steps for the task `steps`, the batch size and the beam size. Writes sentences per second.
 """
 
 import json
@@ -21,7 +20,7 @@ def speed(work: Callable[[], int]) -> float:
 
 
 def speeds(task: dict, at_once: int) -> dict[str, float]:
-    """All tasks with so many batches at once, over which the threads are spread."""
+    """All tasks with this many batches at once; they share the threads."""
     vocabulary = Tokenizer.from_file(f"{task['folder']}/tokenizer.json")
     vocabulary.encode_special_tokens = True
     threads = {"inter_threads": at_once, "intra_threads": task["threads"] // at_once}
@@ -42,7 +41,7 @@ def speeds(task: dict, at_once: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure all tasks both ways: all threads on one batch, and a batch for each thread; print the faster."""
+    """Measure all tasks both ways, with all threads on one batch and with a batch for each thread; print the faster."""
     task = json.load(sys.stdin)
     ways = [speeds(task, at_once) for at_once in {1, task["threads"]}]
     print(json.dumps({name: max(way[name] for way in ways) for name in ways[0]}))

@@ -2,22 +2,21 @@
 
     python benchmarks/decoding_speed.py --model RUN [--data SOURCE] [--split NAME] [--sentences N] [--rounds R] [--out FILE]
 
-Three tasks, with the weights of RUN where a side can take them:
+There are three tasks. A side uses the weights of RUN if it can load them:
 
-- `split`: the sentences of a split, greedy, each to its own end, at most 50 symbols longer than its source, 64 at a time. The
-  2022 edition's loop (see `edition_2022.py`; random weights of the same sizes) takes one sentence at a time, runs the
-  whole prefix at every step and never stops before 72 symbols; it gets the first few sentences only.
-- `beam`: the same sentences with beams of five and the length penalty 0.6, beside CTranslate2 (whose penalty has another
-  form) alone.
-- `steps`: 8 batches of 64 random sources of 15 symbols, exactly 15 steps each; Hugging Face's MarianMTModel has random
-  weights.
+- `split`: the sentences of a split, greedy, 64 at a time, each to its own end, but at most 50 tokens longer than its source.
+  The 2022 edition's loop (see `edition_2022.py`; random weights of the same sizes) takes one sentence at a time, runs the
+  whole prefix at every step and never stops before 72 tokens; it gets only the first few sentences.
+- `beam`: the same sentences with beams of five and the length penalty 0.6. Only CTranslate2 (whose penalty has another form)
+  takes part.
+- `steps`: 8 batches of 64 random sources of 15 tokens, exactly 15 steps each. Hugging Face's MarianMTModel has random weights.
 
-All have the same number of threads. This edition gives each batch to one thread; of Hugging Face's and CTranslate2's two
-ways, a batch for each thread or all threads on one, the faster counts.
+All sides have the same number of threads. This edition gives each batch to one thread. Hugging Face and CTranslate2 are
+measured with a batch for each thread and with all threads on one batch; the faster way counts.
 
-Every side runs in a process of its own, so that no library's threads disturb another's, and the sides take turns round
-by round. A figure is the median of the rounds. CTranslate2 has the weights that `export` writes. A side whose package is
-missing (requirements-bench.txt) is left out, with a notice.
+Every side runs in a process of its own, so that no library's threads disturb another's, and the sides take turns round by
+round. A figure is the median over the rounds. CTranslate2 has the weights that `export` writes. If a side's package
+(requirements-bench.txt) is missing, that side is left out, with a notice.
 """
 
 import argparse
@@ -52,13 +51,13 @@ BATCH, STEPS, BATCHES, FEW, BEAM, ALPHA = 64, 15, 8, 8, 5, 0.6
 
 
 def random_sources(vocab: int) -> list[list[int]]:
-    """The sources of the task `steps`: the last symbol ends the sentence."""
+    """The sources of the task `steps`; the last token ends the sentence."""
     draw = random.Random(0)
     return [[draw.randrange(4, vocab) for _ in range(STEPS - 1)] + [EOS] for _ in range(BATCHES * BATCH)]
 
 
 def this_edition(translator: Translator, lines: list[str]) -> dict[str, Callable[[], int]]:
-    """What this edition does for each task; each call returns the number of sentences."""
+    """This edition's function for each task; each call returns the number of sentences."""
     batches = torch.tensor(random_sources(len(translator.tokenizer))).split(BATCH)
 
     def decode(src: torch.Tensor) -> int:
@@ -106,8 +105,8 @@ def hugging_face(translator: Translator, config: Settings) -> dict[str, Callable
 
 
 def ctranslate2(translator: Translator, model: Path, lines: list[str], kind: str) -> dict[str, float]:
-    """The speeds of CTranslate2 with our weights, measured by a program that does not load PyTorch."""
-    import ctranslate2  # noqa: F401  missing: said here
+    """CTranslate2's speeds with our weights, measured by a program that does not load PyTorch."""
+    import ctranslate2  # noqa: F401  raises here if it is missing
 
     from translator.export import write_model
 
@@ -123,7 +122,7 @@ def ctranslate2(translator: Translator, model: Path, lines: list[str], kind: str
 
 
 def speed(task: str, work: Callable[[], int]) -> float:
-    """Sentences per second of one call; the short task is called once before, to warm up."""
+    """Sentences per second of one call; a first call of the short task warms up."""
     if task == "steps":
         work()
     start = time.perf_counter()
@@ -131,7 +130,7 @@ def speed(task: str, work: Callable[[], int]) -> float:
 
 
 def measure_side(side: str, options: argparse.Namespace) -> dict[str, float]:
-    """Sentences per second of one side for each task that it has."""
+    """Sentences per second of one side, for each of its tasks."""
     model, translator = options.model, load_translator(options.model)
     pairs = load_pairs(options.data, options.split, *translator.languages)
     lines = [source for source, _ in pairs[: options.sentences]]
@@ -145,14 +144,14 @@ def measure_side(side: str, options: argparse.Namespace) -> dict[str, float]:
             hugging_face(translator, config) if side == "Hugging Face" else edition_of_2022(translator, lines, config)
         )
     speeds: dict[str, float] = {}
-    for way, work in tasks.items():  # of two ways of one task, the faster counts
+    for way, work in tasks.items():  # of two ways to do a task, the faster counts
         task = way.partition(" ")[0]
         speeds[task] = max(speeds.get(task, 0.0), speed(task, work))
     return speeds
 
 
 def in_a_process(side: str, options: argparse.Namespace) -> dict[str, float]:
-    """`measure_side` in a new process; nothing where the side's package is missing."""
+    """`measure_side` in a new process; nothing if the side's package is missing."""
     arguments = ["--model", options.model, "--data", options.data, "--split", options.split, "--side", side]
     arguments += ["--sentences", options.sentences] if options.sentences else []
     done = subprocess.run([sys.executable, __file__, *map(str, arguments)], capture_output=True, text=True)
@@ -165,7 +164,7 @@ def in_a_process(side: str, options: argparse.Namespace) -> dict[str, float]:
 
 
 def result(rounds: list[dict[str, dict[str, float]]]) -> dict[str, dict]:
-    """Medians of the rounds, and by how much this edition is faster: below 1, slower."""
+    """Medians over the rounds, and how many times faster this edition is; below 1 it is slower."""
     speeds = {
         task: {
             side: round(statistics.median(found[side][task] for found in rounds), 1)

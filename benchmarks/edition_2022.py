@@ -1,19 +1,19 @@
-"""The 2022 edition's way of training, re-created in our own words and code, to measure its speed.
+"""The 2022 edition's way of training, re-created in our own code to measure its speed.
 
-No line of that edition is copied. What is re-created are facts about it, found by reading and by running it:
+No line of that edition is copied. We re-created these facts about it, which we found by reading and running it:
 
-- data: words by spaCy's rules, those seen twice or more, one vocabulary per language; sentences in random order, 32 to
-  a micro-batch, sources and targets between `<s>` and `</s>`, both padded (or cut) to 72 positions;
+- data: words by spaCy's rules, if seen at least twice, one vocabulary per language; sentences in random order, 32 to a
+  micro-batch, sources and targets between `<s>` and `</s>`, both padded (or cut) to 72 positions;
 - model: pre-norm with a final norm per stack, LayerNorm by hand (unbiased deviation, eps outside the root), attention
   step by step with -1e9 at masked keys, biases in all projections, three untied matrices, dropout 0.1 everywhere: on
   embeddings, on attention weights, inside the feed-forward layers, on sublayers;
-- loss: log-softmax at all 71 positions, padding too; dense smoothed targets of shape (n, V), cloned twice; KLDivLoss,
+- loss: log-softmax at all 71 positions, including padding; dense smoothed targets of shape (n, V), cloned twice; KLDivLoss,
   divided by the micro-batch's own tokens;
-- update: gradients of 10 micro-batches, the step at the first of every ten; plain Adam; a schedule that steps at every
+- update: gradients of 10 micro-batches, applied at the first of every ten; plain Adam; a schedule that steps at every
   micro-batch.
 
-Where we could not or would not follow, the choice favours that edition: it ran spaCy again in every epoch, and counted
-validation and test words; here words become numbers once, before any clock runs, and only training words count.
+Where we depart from that edition, the choice favours it. It ran spaCy again in every epoch and included words of the
+validation and test sets. Here words become numbers once, before any clock runs, and only training words are included.
 """
 
 import math
@@ -49,7 +49,7 @@ WARMUP = 3000  # of the schedule, in micro-batches
 
 
 class WordPairs(NamedTuple):
-    """Training examples as numbers of words, and the sizes of the two vocabularies."""
+    """Training examples as word ids, and the sizes of the two vocabularies."""
 
     pairs: list[Pair]
     src_vocab: int
@@ -64,7 +64,7 @@ def learn_vocabulary(sentences: list[list[str]], at_least: int = 2) -> dict[str,
 
 
 def word_pairs(texts: list[tuple[str, str]], languages: tuple[str, str] = ("de", "en")) -> WordPairs:
-    """Sentence pairs as words, numbered language by language."""
+    """Sentence pairs as word ids, one vocabulary per language."""
     import spacy
 
     sides, sizes = [], []
@@ -78,7 +78,7 @@ def word_pairs(texts: list[tuple[str, str]], languages: tuple[str, str] = ("de",
 
 
 def fixed_batch(pairs: list[Pair], length: int = LENGTH) -> Batch:
-    """Pairs as a batch whose sources (B, length) and targets (B, length) are padded or cut to one length."""
+    """Pairs as a batch with sources and targets (both B, length) padded or cut to one length."""
     src, tgt = (torch.tensor([(row + [PAD] * length)[:length] for row in side]) for side in zip(*pairs, strict=True))
     return Batch(src, tgt)
 
@@ -104,7 +104,7 @@ def unfused_attention(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor, dropout: Ca
 
 
 class Attention(nn.Module):
-    """Multi-head attention with biases, which keeps the weights of its last call."""
+    """Multi-head attention with biases; it keeps the weights of its last call."""
 
     def __init__(self, d_model: int, h: int):
         super().__init__()
@@ -120,7 +120,7 @@ class Attention(nn.Module):
 
 
 class Residual(nn.Module):
-    """Pre-norm: normalise, apply the sublayer, drop, add."""
+    """Pre-norm: normalise, apply the sublayer, apply dropout, add."""
 
     def __init__(self, d_model: int):
         super().__init__()
@@ -132,7 +132,7 @@ class Residual(nn.Module):
 
 
 class Layer(nn.Module):
-    """A layer of the encoder or, with attention to a memory, of the decoder."""
+    """A layer of the encoder, or of the decoder if it attends to a memory."""
 
     def __init__(self, d_model: int, d_ff: int, h: int, decoder: bool):
         super().__init__()
@@ -185,13 +185,13 @@ class Model(nn.Module):
         return self.norms[1](x)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Log-probabilities (B, T, V) at every position, padding too."""
+        """Log-probabilities (B, T, V) at every position, including padding."""
         memory = self.encode(batch.src, batch.src_mask)
         return self.output(self.decode(memory, batch.src_mask, batch.tgt, batch.tgt_mask)).log_softmax(-1)
 
 
 def greedy(model: Model, src: Tensor) -> Tensor:
-    """The loop of that edition for one sentence, src (1, LENGTH): the whole prefix at each step, no end but LENGTH."""
+    """That edition's loop for one sentence, src (1, LENGTH): it runs the whole prefix at each step and stops only at LENGTH."""
     memory, mask = model.encode(src, source_mask(src)), source_mask(src)
     ys = torch.full((1, 1), BOS)
     for _ in range(LENGTH - 1):
@@ -201,9 +201,9 @@ def greedy(model: Model, src: Tensor) -> Tensor:
 
 
 class DenseSmoothing(nn.Module):
-    """The divergence from smoothed targets that stand in memory as a matrix (n, V), summed over all positions.
+    """The divergence from smoothed targets, held in memory as a matrix (n, V), summed over all positions.
 
-    The right symbol gets 1 - eps; the others, `<s>` and `<unk>` too but not padding, share eps.
+    The right token gets 1 - eps; the others share eps, including `<s>` and `<unk>` but not padding.
     """
 
     def __init__(self, eps: float = 0.1):
@@ -223,7 +223,7 @@ class DenseSmoothing(nn.Module):
 
 
 class Trainer:
-    """The model with its loss, optimiser and schedule; `update` learns from as many micro-batches as make one step."""
+    """The model with its loss, optimiser and schedule; `update` learns from the micro-batches of one update."""
 
     def __init__(self, model: Model, d_model: int):
         self.model, self.loss = model.train(), DenseSmoothing()
@@ -233,13 +233,13 @@ class Trainer:
         )
 
     def update(self, micro_batches: list[list[Pair]]) -> int:
-        """One step of the optimiser among the gradients of the micro-batches; returns their target tokens."""
+        """The gradients of the micro-batches, with one step of the optimiser after the first; returns their target tokens."""
         tokens = 0
         for i, pairs in enumerate(micro_batches):
             batch = fixed_batch(pairs)
             loss = self.loss(self.model(batch).flatten(0, 1), batch.tgt_y.flatten()) / batch.ntokens
             loss.backward()
-            if i == 0:  # the gradients of the other nine wait for the next call
+            if i == 0:  # the other nine gradients wait for the next call
                 self.optimizer.step()
                 self.optimizer.zero_grad()
             self.schedule.step()
@@ -248,7 +248,7 @@ class Trainer:
 
 
 def self_check() -> None:
-    """Assert that the re-creation is what the docstring of this module says; in seconds."""
+    """Assert, within seconds, that the re-creation is what this module's docstring says."""
     check_parts()
     torch.manual_seed(0)
     model = Model(30, 40, N=2, d_model=16, d_ff=32, h=2)
@@ -272,7 +272,7 @@ def check_parts() -> None:
 
 
 def check_dropout(model: Model) -> None:
-    """Every dropout has 0.1, and there is one for embeddings, and one per sublayer, attention and feed-forward."""
+    """Every dropout rate is 0.1; embeddings have one dropout, and so has each sublayer, attention and feed-forward."""
     rates = [module.p for module in model.modules() if isinstance(module, nn.Dropout)]
     N = len(model.encoder)
     assert rates == [P_DROP] * (1 + N * (2 + 2) + N * (3 + 3))
@@ -289,10 +289,10 @@ def check_model(model: Model, pairs: list[Pair]) -> None:
 
 
 def check_loss(log_p: Tensor, target: Tensor, eps: float = 0.1) -> None:
-    """Padding has no part in the loss, and the loss is this edition's but for two constants.
+    """Padding has no part in the loss, and the loss equals this edition's except for two constants.
 
-    This edition gives a share of eps to the right symbol too: the same targets with eps * (V - 2) / (V - 1) here.
-    And KLDivLoss subtracts the entropy of the targets. With both made equal, loss and gradient agree.
+    This edition also gives the right token a share of eps; with eps * (V - 2) / (V - 1), DenseSmoothing has the same targets.
+    And KLDivLoss subtracts the entropy of the targets. After correcting for both, loss and gradient agree.
     """
     n, V, real = int((target != PAD).sum()), log_p.size(1), target != PAD
     noise = torch.where(real[:, None], log_p, torch.randn_like(log_p))

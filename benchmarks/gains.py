@@ -1,10 +1,10 @@
-"""What each optimisation brings: the time of a task without it over the time with it, all others kept.
+"""The gain from each optimisation: the time of a task without it divided by the time with it, all others kept.
 
     python benchmarks/gains.py --model RUN [--data SOURCE] [--preset tiny] [--rounds R] [--out FILE.jsonl]
 
-Training: three updates, on the same sentences. Decoding: the sentences of the split `val`, with the weights of RUN, greedy
-and with the recommended beam. The variants take turns, round by round; a figure is the median of the rounds. What a variant computes is the same (for
-dropout: the same distribution), except that batches in random order are other batches.
+Training: three updates on the same sentences. Decoding: the sentences of the split `val`, with the weights of RUN, greedy and
+with the recommended beam. The variants take turns, round by round; a figure is the median over the rounds. All variants
+compute the same (for dropout: the same distribution), except that batches in random order are other batches.
 """
 
 import argparse
@@ -40,7 +40,7 @@ UPDATES = 3  # per round
 
 @contextmanager
 def plain_attention() -> Iterator[None]:
-    """Equation (1) step by step in place of PyTorch's fused kernel."""
+    """Equation (1) step by step, instead of PyTorch's fused kernel."""
 
     def attend(Q, K, V, attn_mask=None, dropout_p=0.0):
         return tat.attention(Q, K, V, attn_mask, lambda w: F.dropout(w, dropout_p))[0]
@@ -51,7 +51,7 @@ def plain_attention() -> Iterator[None]:
 
 @contextmanager
 def whole_loss() -> Iterator[None]:
-    """All scores at once, and autograd in place of p - q."""
+    """All scores at once, and autograd instead of p - q."""
 
     def loss(x, weight, target, *_):
         return tat.smoothed_loss(x.squeeze(0) @ weight.T, target)
@@ -68,7 +68,7 @@ def usual_dropout() -> Iterator[None]:
 
 
 def batches_of(pairs: list[tat.Pair], budget: int, sort: bool) -> list[list[tat.Pair]]:
-    """The first batches of an epoch: by length, or random sentences up to the same number of padded tokens."""
+    """The first batches of an epoch: grouped by length, or random sentences up to the same number of padded tokens."""
     if sort:
         rows = tat.sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget, seed=0)
         return [[pairs[i] for i in row] for row in rows[:UPDATES]]
@@ -83,7 +83,7 @@ def batches_of(pairs: list[tat.Pair], budget: int, sort: bool) -> list[list[tat.
 
 
 def training_gains(config: Settings, texts: list[tuple[str, str]], rounds: int) -> dict[str, float]:
-    """The time per target token of each variant, over that of the first."""
+    """The time per target token of each variant, divided by the first variant's."""
     tokenizer = tat.learn_bpe(texts, config.bpe)
     pairs = encode_pairs(tokenizer, texts, ("de", "en"))
     trainer = Trainer(build_model(config, len(tokenizer)), config)
@@ -126,7 +126,7 @@ def no_cache(model: tat.Transformer, src: torch.Tensor, src_mask: torch.Tensor, 
 
 @torch.inference_mode()
 def all_stay(model: tat.Transformer, src: torch.Tensor, src_mask: torch.Tensor, max_len: int) -> torch.Tensor:
-    """Greedy decoding in which sentences that have ended stay in the batch until the last has ended."""
+    """Greedy decoding; sentences that have ended stay in the batch until all have ended."""
     decoder, ended = CachedDecoder(model, src, src_mask), torch.zeros(len(src), dtype=torch.bool)
     ys = [torch.full((len(src),), tat.BOS)]
     while len(ys) < max_len and not ended.all():
@@ -151,21 +151,21 @@ def unsorted() -> Iterator[None]:
 
 @contextmanager
 def plain_topk() -> Iterator[None]:
-    """PyTorch's topk over all symbols, in place of the blocks with the largest maxima."""
+    """PyTorch's topk over all tokens, instead of the blocks with the largest maxima."""
     with patch.object(decoding, "largest", lambda x, k: x.topk(k)):
         yield
 
 
 @contextmanager
 def scores_as_they_are() -> Iterator[None]:
-    """The output matrix neither padded nor transposed."""
+    """The output matrix without padding or transposition."""
     with patch.object(decoding, "padded_logits", lambda generator: generator.logits):
         yield
 
 
 @contextmanager
 def row_by_row(model: tat.Transformer) -> Iterator[None]:
-    """The layers' matrices as training leaves them."""
+    """The layers' matrices in memory as training leaves them."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             module.weight.data = module.weight.data.contiguous()
@@ -176,7 +176,7 @@ def row_by_row(model: tat.Transformer) -> Iterator[None]:
 
 
 def decoding_gains(model: Path, lines: list[str], rounds: int) -> dict[str, dict[str, float]]:
-    """The time for all lines of each variant, over that of the first; all must give the same translations."""
+    """The time of each variant for all lines, divided by the first variant's; all must give the same translations."""
     translator = load_translator(model)
     greedy = {
         "as it is": (nullcontext, greedy_decode),
@@ -197,7 +197,7 @@ def decoding_gains(model: Path, lines: list[str], rounds: int) -> dict[str, dict
 
 
 def times(translator: tat.Translator, lines: list[str], variants: dict, rounds: int) -> dict[str, float]:
-    """The times of one task's variants, over that of the first."""
+    """The times of one task's variants, divided by the first variant's."""
     expected = translate_lines(translator, lines, variants["as it is"][1])
 
     def measure(name: str) -> float:
@@ -207,7 +207,7 @@ def times(translator: tat.Translator, lines: list[str], variants: dict, rounds: 
             found = translate_lines(translator, lines, search)
             seconds = time.perf_counter() - start
         same = sum(a == b for a, b in zip(found, expected, strict=True)) / len(lines)
-        if same < 0.99:  # rounding may decide between two symbols that are equally likely
+        if same < 0.99:  # rounding may decide between two equally likely tokens
             raise AssertionError(f"{name}: {same:.1%} of the translations are the same")
         return seconds
 
@@ -215,7 +215,7 @@ def times(translator: tat.Translator, lines: list[str], variants: dict, rounds: 
 
 
 def in_turns(measure: Callable[[str], float], variants: dict, rounds: int) -> dict[str, float]:
-    """The median over the rounds of the time of each variant over that of the first, in the same round."""
+    """For each variant, the median over the rounds of its time divided by the first variant's in the same round."""
     found = [{name: measure(name) for name in variants} for _ in range(rounds)]
     return {
         name: round(statistics.median(times[name] / times["as it is"] for times in found), 2)

@@ -1,12 +1,11 @@
-"""Peak memory of a training step of the base model: this edition beside the 2022 edition's way.
+"""Peak memory of an update of the base model: this edition against the 2022 edition's way.
 
     python benchmarks/memory.py [--preset base] [--tokens 4096] [--vocab 37000] [--out FILE.jsonl]
 
 Each side makes two updates in a process of its own, which then reports the largest resident memory it ever had. This
-edition's batch has `--tokens` padded target tokens; the 2022 edition's has as many positions, that is as many sentences,
-padded to 72, as fill them, and so fewer words, once all of them together and once in
-micro-batches of 32 as that edition had. Sentences are
-random symbols of Multi30k's lengths.
+edition's batch has `--tokens` padded target tokens. The 2022 edition's batch has as many positions, but pads each sentence to
+72, so it holds fewer words. It runs once with all sentences together and once in that edition's micro-batches of 32.
+Sentences are random tokens with lengths like Multi30k's.
 """
 
 import argparse
@@ -31,7 +30,7 @@ SIDES = ("this", "2022", "2022 in micro-batches")
 
 
 def random_pairs(vocab: int) -> list[Pair]:
-    """A thousand pairs of random symbols, about 14 a side."""
+    """A thousand pairs of random tokens, about 14 a side."""
     draw = random.Random(0)
 
     def symbols() -> list[int]:

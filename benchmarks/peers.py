@@ -1,13 +1,13 @@
-"""Other implementations of the Transformer, trained on the same batches of numbers with models of the same sizes.
+"""Other implementations of the Transformer, trained on the same batches of ids with models of the same sizes.
 
-Each peer is a module whose `forward(batch)` gives the label-smoothed loss summed over the target tokens, made the way its
-library is meant to be used, with all embeddings tied and dropout at the same places as far as the library allows:
+Each peer is a module whose `forward(batch)` gives the label-smoothed loss summed over the target tokens. It uses its library
+as intended, ties all embeddings, and has dropout at the same places as far as the library allows:
 
 - `nn.Transformer`: PyTorch's own module, pre-norm, with embeddings, positions and `cross_entropy` around it;
 - `Marian`: `transformers.MarianMTModel`, whose logits go into `cross_entropy`;
 - `JoeyNMT`: its encoder, decoder and loss, pre-norm.
 
-The last two need packages of requirements-bench.txt; where one is missing, that peer is left out, with a notice.
+The last two need packages from requirements-bench.txt; if one is missing, that peer is left out, with a notice.
 """
 
 import math
@@ -20,17 +20,17 @@ from torch import Tensor, nn
 from the_annotated_transformer import BOS, EOS, PAD, UNK, Batch, Pair, make_batch, positional_encoding
 from translator.settings import Settings
 
-LONGEST = 512  # positions that the peers hold
+LONGEST = 512  # the peers' number of positions
 
 
 def smoothed_cross_entropy(logits: Tensor, batch: Batch, eps: float) -> Tensor:
-    """PyTorch's smoothed loss over all positions but padding, summed."""
+    """PyTorch's smoothed loss, summed over all positions except padding."""
     target = batch.tgt_y.flatten()
     return F.cross_entropy(logits.flatten(0, 1), target, ignore_index=PAD, label_smoothing=eps, reduction="sum")
 
 
 class TorchTransformer(nn.Module):
-    """PyTorch's nn.Transformer with what it lacks: embeddings, positions, an output layer."""
+    """PyTorch's nn.Transformer plus what it lacks: embeddings, positions, an output layer."""
 
     def __init__(self, config: Settings, vocab: int):
         super().__init__()
@@ -59,7 +59,7 @@ class TorchTransformer(nn.Module):
 
 
 def marian(config: Settings, vocab: int) -> nn.Module:
-    """Hugging Face's MarianMTModel of these sizes."""
+    """Hugging Face's MarianMTModel with these sizes."""
     from transformers import MarianConfig, MarianMTModel
 
     layers = {"encoder_layers": config.N, "decoder_layers": config.N}
@@ -89,7 +89,7 @@ class Marian(nn.Module):
 
 
 class Joey(nn.Module):
-    """JoeyNMT's model, with one table of embeddings on both sides and before the softmax."""
+    """JoeyNMT's model, with one matrix for both embeddings and the output."""
 
     def __init__(self, config: Settings, vocab: int):
         super().__init__()
@@ -116,7 +116,7 @@ class Joey(nn.Module):
 
 
 class Symbols:
-    """What JoeyNMT's model asks of a vocabulary."""
+    """What JoeyNMT's model needs from a vocabulary."""
 
     pad_index, bos_index, eos_index, unk_index, sep_index = PAD, BOS, EOS, UNK, None
     specials = lang_tags = ()
@@ -130,7 +130,7 @@ PEERS: dict[str, Callable[[Settings, int], nn.Module]] = {
 
 
 def peer_update(name: str, config: Settings, vocab: int) -> Callable[[list[Pair]], None]:
-    """A function that makes one update: loss per token, clipped gradient, PyTorch's fused Adam; ImportError if missing."""
+    """A function that makes one update: loss per token, clipped gradient, fused Adam; ImportError if the peer is missing."""
     torch.manual_seed(config.seed)
     model = PEERS[name](config, vocab).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
@@ -146,7 +146,7 @@ def peer_update(name: str, config: Settings, vocab: int) -> Callable[[list[Pair]
 
 
 def self_check(name: str, config: Settings, vocab: int) -> None:
-    """Assert that a peer has about our number of parameters and a loss that ignores padding and starts near ln(V)."""
+    """Assert that a peer's loss ignores padding and starts near ln(V)."""
     torch.manual_seed(0)
     model = PEERS[name](config, vocab).eval()
     pairs = [Pair([5, 6, 7, EOS], [BOS, 8, 9, EOS]), Pair([5, EOS], [BOS, 9, 8, 7, 6, EOS])]

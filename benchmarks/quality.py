@@ -3,9 +3,9 @@
     python benchmarks/quality.py MODEL --data SOURCE --split NAME --command "the command that trained it" [--commit HASH]
         [--run RUN] [--beam 1] [--alpha A] [--out FILE.jsonl]
 
-The row holds what was trained, for how long and from which commit, the last losses of its log, and sacreBLEU and chrF with
-their signatures. Figures come from the run's own files; nothing is typed in but the command and the commit of the
-training, which the run does not know. MODEL is a run, or a model made from the run that `--run` names.
+The row holds what was trained, for how long and from which commit, the last losses in its log, and sacreBLEU and chrF with
+their signatures. All figures come from the run's own files. Only the command and the commit of the training are typed in,
+because the run does not know them. MODEL is a run, or a model made from the run that `--run` names.
 """
 
 import argparse
@@ -26,14 +26,14 @@ from translator.weights import load_translator
 
 
 def training(run: Path) -> dict[str, Any]:
-    """The last figures in the log of a run; a run of a few updates has no `loss` yet."""
+    """The last figures in the log of a run; after only a few updates there is no `loss` yet."""
     last = {key: value for row in read_log(run) for key, value in row.items()}
     kinds = ("step", "epoch", "minutes", "tokens", "loss", "val_loss", "val_perplexity")
     return {key: last[key] for key in kinds if key in last}
 
 
 def scores(model: Path, data: str, split: str, beam: int = 1, alpha: float = tat.ALPHA) -> dict[str, Any]:
-    """BLEU and chrF of a model's translations of a split, with their signatures, and how they were searched."""
+    """BLEU and chrF of a model's translations of a split, with their signatures, and the search."""
     translator = load_translator(model)
     sources, references = zip(*load_pairs(data, split, *translator.languages), strict=True)
     found = translate_lines(translator, list(sources), make_search(beam, alpha))

@@ -1,4 +1,4 @@
-"""Rows of results: where, when and from which commit a figure comes."""
+"""Rows of results: the machine, date and commit that a figure comes from."""
 
 import datetime
 import json
@@ -15,7 +15,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 
 def commit() -> str:
-    """The commit that is checked out, with + where tracked files beside the results differ from it; else 'unknown'."""
+    """The current commit, with + if tracked files other than the results differ from it; 'unknown' without git."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -28,7 +28,7 @@ def commit() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on besides the code."""
+    """What the figures depend on apart from the code."""
     cpu, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
     for line in info.read_text().splitlines() if info.exists() else []:
         if line.startswith("model name"):
@@ -38,13 +38,13 @@ def machine() -> dict[str, Any]:
 
 
 def portable(argument: str) -> str:
-    """An argument as given, but of an absolute path only the last part: rows name no folder of this machine."""
+    """An argument as given, except that an absolute path keeps only its last part: rows name no folder of this machine."""
     option, equals, value = argument.rpartition("=")
     return f"{option}{equals}{Path(value).name}" if Path(value).is_absolute() else argument
 
 
 def origin(command: str) -> dict[str, Any]:
-    """What every row says of its figures: the command, the commit, the day and the machine."""
+    """What every row records: the command, the commit, the date and the machine."""
     today = datetime.date.today().isoformat()
     return {"command": command, "commit": commit(), "date": today, "machine": machine()}
 

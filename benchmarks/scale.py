@@ -1,11 +1,11 @@
-"""Memory and waiting time of training on a large corpus beside a small one, in one run.
+"""Memory and start-up time of training on a large corpus and on a small one, in one run.
 
     python benchmarks/scale.py [--pairs 29000,5000000] [--updates 1000] [--out FILE.jsonl]
 
-Writes a synthetic corpus (pairs put together from halves of captions), trains one update on it, which makes the
-vocabulary and the token store, and then goes on in a new process, as `train` does. Of the new process it reports the
-seconds from its start to its first update and its resident memory after the last. 29,000 pairs are the size of
-Multi30k. The model is as small as can be, so that the memory is that of the data.
+Writes a synthetic corpus (pairs put together from halves of captions) and trains one update on it, which makes the
+vocabulary and the token store. Then it continues in a new process, as `train` does, and reports the seconds from the start of
+that process to its first update, and its resident memory after the last. 29,000 pairs are the size of Multi30k. The model is
+as small as possible, so that the memory is mostly the data's.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def resident() -> float:
 
 
 def train(folder: Path, updates: int) -> dict[str, float]:
-    """Train up to `updates`; seconds from the start of the process to the first update, and memory at the end."""
+    """Train up to `updates`; returns the seconds from the start of the process to the first update, and the final memory."""
     first, update = [], Trainer.update
 
     def timed(self, pairs):

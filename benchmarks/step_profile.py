@@ -1,11 +1,11 @@
-"""Where a training step and a decoding step spend their time, and how near they come to the machine's own rate.
+"""Where an update and a decoding step spend their time, and how close they come to the machine's own rate.
 
     python benchmarks/step_profile.py [--presets tiny,small,base] [--data SOURCE] [--tokens 4096] [--out FILE.jsonl]
 
-The machine's rate is that of one large matrix multiplication, measured between the steps of the same run. A training
-step's rate is the floating-point operations of its matrix products (counted by PyTorch on the same step, without those
-inside attention, less the share that is padding) divided by its seconds. Shares come from PyTorch's profiler: the time of each kind of operation in one
-profiled step; `Python and the rest` is what is left of the step's time. The decoding step is one of a batch of 64.
+The machine's rate is that of one large matrix multiplication, measured between the updates of the same run. An update's rate
+is the number of floating-point operations in its matrix products divided by its seconds. PyTorch counts the operations of the
+same update; those inside attention and the share that is padding are left out. Shares come from PyTorch's profiler: the time
+of each kind of operation in one profiled update; `Python and the rest` is what remains. The decoding step has a batch of 64.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from translator.sources import load_pairs
 from translator.trainer import Trainer
 from translator.vocabulary import encode_pairs
 
-KINDS = {  # kind of work: how the names of PyTorch's operations begin, the first that fits counts
+KINDS = {  # kind of work: prefixes of PyTorch's operation names; the first match counts
     "matrix products": ("mm", "addmm", "bmm", "baddbmm"),
     "attention": ("_scaled_dot_product", "_flash_attention"),
     "normalisation": ("native_layer_norm",),
@@ -54,11 +54,11 @@ KINDS = {  # kind of work: how the names of PyTorch's operations begin, the firs
     "copies": ("copy_", "cat", "index", "clone", "fill_", "zero_", "nonzero", "embedding", "_index_put"),
     "elementwise": ("add", "sub", "mul", "div", "relu", "threshold", "clamp", "neg", "where", "ne", "bitwise"),
 }
-EXACT = {"matrix products", "random numbers"}  # whole names, or with _ at the end
+EXACT = {"matrix products", "random numbers"}  # these are whole names, perhaps with _ at the end
 
 
 def kind_of(operation: str) -> str:
-    """The kind that an operation of the profiler belongs to; views and the like cost only their call."""
+    """The kind of an operation in the profile; views and the like cost only their call."""
     name = operation.removeprefix("aten::")
     for kind, beginnings in KINDS.items():
         if name.removesuffix("_") in [b.removesuffix("_") for b in beginnings]:
@@ -72,7 +72,7 @@ REST = "Python and the rest"
 
 
 def shares(step: Callable[[], object]) -> dict[str, float]:
-    """The part of a step's time that each kind of work takes, the largest first; what no operation takes is Python's."""
+    """The share of a step's time for each kind of work, the largest first; time outside all operations is Python's."""
     step()
     with profile(activities=[ProfilerActivity.CPU]) as profiler, record_function("whole step"):
         step()
@@ -85,7 +85,7 @@ def shares(step: Callable[[], object]) -> dict[str, float]:
 
 
 def flops_addmm_(self_shape, a_shape, b_shape, *_, out_shape=None, **__) -> int:
-    """The operations of a product that is added in place, which PyTorch's counter does not know."""
+    """The operations of a product added in place, which PyTorch's counter does not know."""
     return 2 * a_shape[0] * a_shape[1] * b_shape[1]
 
 
@@ -135,7 +135,7 @@ def measure(preset: str, texts: list[tuple[str, str]], tokens: int, times: int) 
     row |= {"training": shares(update)}
     with torch.inference_mode():
         trainer.model.eval()
-        transpose_in_memory(trainer.model)  # as in a model that was read from a file
+        transpose_in_memory(trainer.model)  # as when a model is read from a file
         src = make_batch((pairs * 64)[:64])
         decoder, symbols = CachedDecoder(trainer.model, src.src, src.src_mask), torch.full((64,), BOS)
 

@@ -3,8 +3,8 @@
     python benchmarks/time_to_quality.py RUN [--data multi30k] [--preset tiny] [--every 5] [--until 45] [--set NAME=VALUE ...]
         [--out FILE.jsonl]
 
-Only training counts, with its own validation loss and checkpoints; the scoring between does not. Scores are greedy. A run
-that was interrupted goes on, and appends the rows that are missing.
+Only training time counts, including its own validation loss and checkpoints; the scoring in between does not. Scores are
+greedy. An interrupted run continues and appends the missing rows.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from translator.runs import read_log
 
 
 def setting(text: str) -> tuple[str, str]:
-    """NAME=VALUE in two; argparse reports the ValueError."""
+    """NAME=VALUE split in two; argparse reports the ValueError."""
     name, value = text.split("=", 1)
     return name, value
 

@@ -1,19 +1,19 @@
-"""Target tokens per second of training: this edition beside the 2022 edition's way and other libraries, in one run.
+"""Target tokens per second of training: this edition against the 2022 edition's way and other libraries, in one run.
 
     python benchmarks/training_speed.py [--presets tiny,small] [--data SOURCE] [--peers] [--rounds R] [--out FILE.jsonl]
 
-A target token is a symbol to predict; padding does not count. All sides train models of the preset's sizes on the same
+A target token is a token to predict, so padding does not count. All sides train models of the preset's sizes on the same
 sentence pairs, German to English, in this process and with its number of threads:
 
-- this edition: `Trainer.update` on batches of `sorted_batches`, the preset with Adam (as all others), joint byte-pair encoding;
-- the 2022 edition: see `edition_2022.py`, whose docstring says what is re-created and from which facts;
-- with `--peers`, other libraries on the very batches of this edition: see `peers.py`.
+- this edition: `Trainer.update` on batches of `sorted_batches`, the preset with Adam (like all others), joint byte-pair encoding;
+- the 2022 edition: see `edition_2022.py`, whose docstring says what is re-created, from which facts;
+- with `--peers`, other libraries on the same batches as this edition: see `peers.py`.
 
-After a warm-up of all, they take turns, round by round, so that a machine that grows slower or busier hits all. One
-round of this edition or of 2022's is as many whole updates as `--seconds` holds; a peer's has the batches of this
-edition's round. Making batches of numbers counts; making numbers of text does not. The figure is the median of the
-rounds. Pieces are shorter than words, so the same text has more tokens here than in 2022's way; the rows therefore also
-give sentence pairs per second, which depend on no vocabulary.
+After all have warmed up, they take turns, round by round, so that a machine that becomes slower or busier affects all. A round
+of this edition or of 2022's is as many whole updates as fit into `--seconds`; a peer's round uses the batches of this
+edition's. Time to make batches of ids counts; time to turn text into ids does not. A figure is the median over the rounds.
+Pieces are shorter than words, so the same text has more tokens here than in 2022's way. So the rows also give sentence pairs
+per second, which do not depend on the vocabulary.
 """
 
 import argparse
@@ -40,13 +40,13 @@ from translator.sources import load_pairs
 from translator.trainer import Trainer
 from translator.vocabulary import encode_pairs
 
-QUICK_PAIRS = 100  # what `--quick` reads of the data
+QUICK_PAIRS = 100  # how much of the data `--quick` reads
 
 
 class Work(NamedTuple):
-    """What an update learnt from."""
+    """What an update learns from."""
 
-    tokens: int  # symbols to predict
+    tokens: int  # tokens to predict
     pairs: int
 
 
@@ -58,7 +58,7 @@ class Speed:
     pairs: list[float] = field(default_factory=list)  # per second
 
     def summary(self) -> dict[str, float]:
-        """Median, least and largest of the target tokens per second."""
+        """Median, minimum and maximum of the target tokens per second."""
         return {f.__name__: round(f(self.tokens), 1) for f in (statistics.median, min, max)}
 
     def add(self, update: Callable[[], Work], seconds: float, updates: int | None = None) -> int:
@@ -73,7 +73,7 @@ class Speed:
 
 
 def on_batches(learn: Callable[[list[Pair]], object], pairs: list[Pair], budget: int) -> Callable[[], Work]:
-    """A function that makes one update, with `learn`, on the next of the batches that are the same for all."""
+    """A function that makes one update with `learn` on the next batch; all sides get the same batches."""
     lengths = [(len(pair.src), len(pair.tgt)) for pair in pairs]
 
     def epochs() -> Iterator[Sequence[int]]:
@@ -92,7 +92,7 @@ def on_batches(learn: Callable[[list[Pair]], object], pairs: list[Pair], budget:
 
 
 def on_the_same_batches(config: Settings, texts: list[tuple[str, str]], others: bool) -> dict[str, Callable[[], Work]]:
-    """This edition's training and, if wanted, that of the peers which are installed."""
+    """This edition's training and, if wanted, that of the installed peers."""
     tokenizer = learn_bpe(texts, config.bpe)
     pairs = encode_pairs(tokenizer, texts, ("de", "en"))
     torch.manual_seed(config.seed)
@@ -207,7 +207,7 @@ def run(options: argparse.Namespace, command: str) -> None:
     """Measure every preset, print the table, append the rows."""
     if options.quick:
         edition_2022.self_check()
-    if options.out:  # a file that cannot be written should fail now, not after the measurement
+    if options.out:  # if it cannot be written, fail now, not after the measurement
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.open("a").close()
     texts = [text for text in load_pairs(options.data, "train") if all(text)]
@@ -223,7 +223,7 @@ def run(options: argparse.Namespace, command: str) -> None:
         accumulate = max(1, round(options.tokens_per_batch / positions))
     print(HEADER)
     for preset in options.presets:
-        start, config = time.perf_counter(), replace(PRESETS[preset], optimizer="adam", **changed)  # as all others
+        start, config = time.perf_counter(), replace(PRESETS[preset], optimizer="adam", **changed)  # like all others
         sides = on_the_same_batches(config, texts, options.peers)
         sides["2022"] = previous_edition(config, words, accumulate)
         row = about | {

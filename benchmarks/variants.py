@@ -1,14 +1,13 @@
-"""Variants of the preset `tiny` that differ in one thing, trained alike: the paper's Table 3 in miniature, and an ablation.
+"""Variants of the preset `tiny` that each differ in one thing: the paper's Table 3 in miniature, and an ablation.
 
     python benchmarks/variants.py [--data multi30k] [--epochs N] [--runs runs] [--only NAME,...] [--out FILE.jsonl]
 
-One size, setting or ingredient is changed at a time, and each variant passes equally often through the data; the preset
-itself with three seeds, so that the spread between seeds is known. Batches are smaller than in the preset, since the runs
-are short. With R-Drop an update costs more than twice as much, so that run is half as long unless --epochs is given.
+Each variant changes one size, setting or ingredient, and all variants train for the same number of epochs. The preset itself
+runs with three seeds, to show the spread between seeds. Batches are smaller than the preset's, because the runs are short.
+With R-Drop an update costs more than twice as much, so that run is half as long unless --epochs is given.
 
-A run that was interrupted goes on, and a variant whose row is saved is not trained again: the command can be stopped and
-given anew. Rows hold parameters, tokens, minutes, the validation loss and the scores on the validation set, greedy and
-with a beam.
+The command can be stopped and given again: an interrupted run continues, and a variant with a saved row is not trained again.
+Rows hold parameters, tokens, minutes, the validation loss and the scores on the validation set, greedy and with a beam.
 """
 
 import argparse
@@ -28,7 +27,7 @@ from translator.commands import train
 
 
 class Variant(NamedTuple):
-    """What one variant changes, the row of the paper's table that it belongs to, if any, and its epochs if they differ."""
+    """What a variant changes, its row in the paper's table (if any), and its epochs (if they differ)."""
 
     row: str
     changes: dict[str, Any]
@@ -36,6 +35,7 @@ class Variant(NamedTuple):
 
 
 EPOCHS, COMMON = 4, {"tokens_per_batch": 2000}
+PAPER = {"optimizer": "adam", "clip": 0.0, "ema": 0.0, "dropout": 0.1}  # what the paper's recipe has, besides post-norm
 VARIANTS = {
     **{f"seed {seed}": Variant("base", {"seed": seed}) for seed in range(3)},
     **{f"h = {h}": Variant("A", {"h": h}) for h in (1, 2, 8, 16)},
@@ -47,6 +47,7 @@ VARIANTS = {
     **{f"smoothing = {eps}": Variant("D", {"smoothing": eps}) for eps in (0.0, 0.2)},
     "positions = learned": Variant("E", {"positions": "learned"}),
     "norm = post": Variant("", {"norm": "post"}),
+    "norm = post + adam": Variant("", {"norm": "post", "factor": 1.0, "warmup": 800} | PAPER),
     "optimizer = adam": Variant("", {"optimizer": "adam", "warmup": 500}),
     "ema = 0": Variant("", {"ema": 0.0}),
     "tie = none": Variant("", {"tie": "none"}),
@@ -59,7 +60,7 @@ VARIANTS = {
 
 
 def measure(run: Path, data: str, epochs: int, settings: dict[str, Any]) -> dict[str, Any]:
-    """Train one variant, or go on with it, and score it on the validation set."""
+    """Train one variant, or continue its run, and score it on the validation set."""
     texts = {key: str(value) for key, value in settings.items()}
     train(data=data, run=run, preset="tiny", epochs=epochs, checkpoint_every=10**9, **texts)
     greedy, beam = (quality.scores(run, data, "val", size) for size in (1, tat.BEAM))
@@ -68,13 +69,13 @@ def measure(run: Path, data: str, epochs: int, settings: dict[str, Any]) -> dict
 
 
 def saved(path: Path, about: dict[str, Any]) -> bool:
-    """Whether there is a row of the same variant, data and epochs."""
+    """Whether there is a row for the same variant, data and epochs."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
     return any(about.items() <= row.items() for row in rows)
 
 
 def main(arguments: list[str]) -> int:
-    """Train what has no row yet; returns the exit status."""
+    """Train every variant that has no row yet; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--data", default="multi30k", help="multi30k, captions or a folder")
     parser.add_argument("--epochs", type=int, help="passes through the data (default: 4)")

@@ -1,6 +1,6 @@
-"""How the charts of the notebook are stored: as data for those who can draw it, and as a small picture for the others.
+"""How the notebook stores its charts: as data for programs that can draw them, and as a small picture for the others.
 
-`notebook.py` enables this renderer in the kernel before the first cell runs; the document itself does not know it. A
+`notebook.py` enables this renderer in the kernel before the first cell runs; the document itself does not know about it. A
 chart becomes one output in two forms. JupyterLab, VS Code and the web page draw the Vega-Lite specification, without a
 network; GitHub and printers show the picture. Altair's own renderers would load Vega from the network, embed it once
 per chart, or use a media type that the notebook format refuses.
@@ -18,11 +18,11 @@ VEGA_LITE = "application/vnd.vegalite.v5+json"  # the newest that notebook progr
 VERSION = alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]  # altair's Vega-Lite, without the patch number
 SCALE = 1.5  # pixels of the picture per pixel of the chart
 COLOURS = 128
-UNKNOWN_WIDTH = 640  # of the picture, where the chart takes the width of what surrounds it
+UNKNOWN_WIDTH = 640  # of the picture, if the chart takes the width of its container
 
 
 def picture(spec: dict[str, Any]) -> tuple[bytes, dict[str, int]]:
-    """The chart as a PNG of few colours, and its size on the screen."""
+    """The chart as a PNG with few colours, and its size on the screen."""
     if spec.get("width") == "container":
         spec = {**spec, "width": UNKNOWN_WIDTH}
     png = vl_convert.vegalite_to_png(spec, vl_version=VERSION, scale=SCALE)
@@ -33,7 +33,7 @@ def picture(spec: dict[str, Any]) -> tuple[bytes, dict[str, int]]:
 
 
 def titles(spec: dict[str, Any]) -> list[str]:
-    """The title of a chart; if it has none, those of the charts that it puts side by side."""
+    """The title of a chart; if it has none, the titles of the charts inside it."""
     title = spec.get("title", "")
     title = title.get("text", "") if isinstance(title, dict) else title
     if title:
@@ -45,7 +45,7 @@ def titles(spec: dict[str, Any]) -> list[str]:
 def render(spec: dict[str, Any], **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The output of a cell that shows a chart: its forms by media type, and the metadata of each."""
     png, size = picture(spec)
-    words = spec.get("description") or ", ".join(titles(spec)) or "untitled"  # for a reader who sees no picture
+    words = spec.get("description") or ", ".join(titles(spec)) or "untitled"  # for a reader who cannot see the picture
     forms = {VEGA_LITE: spec, "image/png": base64.b64encode(png).decode(), "text/plain": f"Chart: {words}"}
     return forms, {"image/png": size}
 

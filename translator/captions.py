@@ -1,8 +1,8 @@
 """A grammar of captions: German sentences with their English translations, and which word translates which.
 
 It covers three genders, three cases, plurals, adjective endings, contractions (`im`, `ins`), verbs that split (`hebt ...
-auf`) and clauses that end in their verb, so the two languages often differ in word order, as they do in real data. It needs
-no download, and a seed fixes what it writes. A German sentence always has the same translation.
+auf`) and clauses that end in their verb, so word order often differs between the two languages, as in real data. It needs
+no download, and the seed determines the captions. A German sentence always has the same translation.
 """
 
 import functools
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 # A noun is written `m Ball Bälle ball`: gender, singular, plural (`-` if none is needed), English. A person or a pet has its
 # English pronoun after the gender (`f.her`). `w` is a masculine noun that takes its plural form in the accusative and dative
-# (`den Jungen`). An irregular English plural comes last. Nouns stand in classes: `class: adjectives that suit them: nouns;`.
+# (`den Jungen`). An irregular English plural comes last. Nouns are grouped: `class: adjectives that suit them: nouns;`.
 NOUN_TABLE = """
 adult: jung=young alt=old groß=tall fröhlich=cheerful: m.him Mann Männer man men, f.her Frau Frauen woman women,
     w.him Tourist Touristen tourist, w.him Student Studenten student, f.her Künstlerin Künstlerinnen artist;
@@ -34,8 +34,8 @@ CLASSES = [entry.split(":") for entry in NOUN_TABLE.split(";")]
 NOUNS = [(kind.strip(), adjectives.split(), n.split()) for kind, adjectives, nouns in CLASSES for n in nouns.split(",")]
 # Who does what: the kind of clause, who, the verb (`hebt.auf heben` stands for "hebt ... auf" and "heben ... auf"), a slot for
 # the object, and where. The slot `auf=for acc ein Bus Taxi` is a preposition with its English, a case, a determiner (`-` for
-# none), and the nouns or classes that fit; `ein/zwei` is a choice, and `je` gives each of a crowd its own (a man reads a
-# book, two men read books). The kind decides how the subject may be described: someone `busy` has no hand free to hold a
+# none), and the nouns or classes that fit; `ein/zwei` is a choice, and `je` gives everyone in a group their own (a man reads
+# a book, two men read books). The kind decides how the subject may be described: someone `busy` has no hand free to hold a
 # flower, and a `bare` subject is not described.
 FRAME_TABLE = """
 look | adult child     |                            | in=in dat je Hemd Jacke Mantel     |
@@ -66,23 +66,23 @@ MERGED = {("in", "dem"): "im", ("an", "dem"): "am", ("in", "das"): "ins", (",", 
 ORDERS = {"main": ("SVPOTR", "SVORP"), "place first": ("PVSOTR", "P,SVOR"), "verb last": ("SOV", "SVO")}
 
 
-# A phrase holds the same thing in both languages, and each English word carries the German words that it translates. Either
-# language can then put the parts of a clause into its own order (`S`ubject, `V`erb, `O`bject, `P`lace, `T`ail of the verb,
-# `R`elative clause), and no index is needed before the sentence is complete.
+# A phrase says the same thing in both languages, and each English word refers to the German words that it translates. So each
+# language can put the parts of a clause into its own order (`S`ubject, `V`erb, `O`bject, `P`lace, `T`ail of the verb,
+# `R`elative clause), and nothing needs an index until the sentence is complete.
 
 
-@dataclass(eq=False, slots=True)  # eq=False: each word is itself, even if another one is spelt like it
+@dataclass(eq=False, slots=True)  # eq=False: two words that are spelt alike stay different
 class Word:
-    """A German word, to which English words can refer wherever it ends up."""
+    """A German word. English words refer to it, wherever it ends up in the sentence."""
 
     text: str
 
 
 class Phrase(NamedTuple):
-    """The same thing said in German and in English; a noun phrase keeps what other words agree with."""
+    """The same thing in German and English; a noun phrase keeps the features that other words agree with."""
 
     de: list[Word]
-    en: list[tuple[str, tuple[Word, ...]]]  # each English word has with it the German words that it translates
+    en: list[tuple[str, tuple[Word, ...]]]  # each English word with the German words that it translates
     kind: str = "-"
     gender: str = ""  # m, f, n, or p: the plural, one for all genders
     pronoun: str = ""
@@ -97,7 +97,7 @@ class Caption(NamedTuple):
 
 
 def say(words: list[tuple[str, str]], *agreement: str) -> Phrase:
-    """A phrase of German words, each with its translation (`in_front_of`); either may be missing."""
+    """A phrase of German words, each with its translation (`in_front_of`); either side may be missing."""
     sides = [((Word(german),) if german else (), english.split("_") if english else []) for german, english in words]
     en = [(text, sources) for sources, texts in sides for text in texts]
     return Phrase([word for sources, _ in sides for word in sources], en, *agreement)
@@ -126,7 +126,7 @@ def endings(determiner: str, case: str, gender: str) -> tuple[str, str]:
 
 
 def decline(noun: tuple, preposition: str, case: str, determiner: str, adjective: str) -> tuple:
-    """The words of a noun phrase, each with its English, and the kind, gender and pronoun for other words to agree."""
+    """The words of a noun phrase, each with its English, and the kind, gender and pronoun that other words agree with."""
     kind, _, (head, german, plural, english, *irregular) = noun
     gender, pronoun = head[0], head[2:]
     if determiner not in ("ein", "der", "-"):
@@ -143,7 +143,7 @@ def decline(noun: tuple, preposition: str, case: str, determiner: str, adjective
 
 @functools.cache
 def fillings(slot: str, crowd: bool) -> list[tuple]:
-    """All that may fill a slot, half of it without an adjective."""
+    """Everything that may fill a slot; half of it has no adjective."""
     preposition, case, choices, *names = slot.split() if "=" in slot else ["=", *slot.split()]
     return [
         decline(noun, preposition, case, determiner, adjective)
@@ -162,8 +162,8 @@ def fill(rng: random.Random, slot: str, crowd: bool = False) -> Phrase:
 def clause(rng: random.Random, frame: Frame, who: Phrase, order: str, place: str = "", *given: Phrase) -> Phrase:
     """What someone does, to a given object or to one that fits the frame.
 
-    A German main clause has its verb second and leaves the particle for the end (`hebt einen Ball auf`); any other clause
-    ends in its verb, in one piece (`einen Ball aufhebt`).
+    A German main clause has its verb second and its particle at the end (`hebt einen Ball auf`); any other clause ends in
+    the whole verb (`einen Ball aufhebt`).
     """
     singular, infinitive, english = frame.verb.split()
     finite, _, particle = singular.partition(".")
@@ -179,7 +179,7 @@ def clause(rng: random.Random, frame: Frame, who: Phrase, order: str, place: str
 
 
 def describe(rng: random.Random, who: Phrase, kinds: str) -> Phrase:
-    """Perhaps a description: `in einem roten Hemd`, or a relative clause, `der einen Ball hält`, in its commas."""
+    """Perhaps a description: `in einem roten Hemd`, or a relative clause between commas, `der einen Ball hält`."""
     if rng.random() > 0.4 or not (frames := [f for f in FRAMES if f.kind in kinds and who.kind in f.who]):
         return NOTHING
     frame = rng.choice(frames)
@@ -190,7 +190,7 @@ def describe(rng: random.Random, who: Phrase, kinds: str) -> Phrase:
 
 
 def meanwhile(rng: random.Random, who: Phrase) -> Phrase:
-    """What others do at the same time; they often watch: `, während eine Frau ihm zusieht`."""
+    """What others do at the same time; often they watch: `, während eine Frau ihm zusieht`."""
     watched = [say([(DATIVE[who.gender], who.pronoun)])] if who.pronoun and rng.random() < 0.4 else []
     frame = rng.choice([f for f in FRAMES if ("zu" in f.verb if watched else f.kind in "free busy")])
     others = fill(rng, f"nom ein/ein/ein/zwei/drei {frame.who}")
@@ -214,7 +214,7 @@ def finish(sentence: Phrase) -> Caption:
     for word in sentence.de:
         merged = MERGED.get((german[-1], word.text))
         german[len(german) - bool(merged) :] = [merged or word.text]
-        index[word] = len(german) - 2  # german[0] is only there for the first word to look back at
+        index[word] = len(german) - 2  # german[0] is there only so that the first word has one before it
     links = [(index[word], j) for j, (_, sources) in enumerate(sentence.en) for word in sources]
     texts = (" ".join(t).replace(" ,", ",").replace(" .", ".") for t in (german[1:], [text for text, _ in sentence.en]))
     return Caption(*(text[0].upper() + text[1:] for text in texts), links)
@@ -237,12 +237,12 @@ CAPTION_SPLITS = {"train": slice(1000, None), "val": slice(0, 500), "test": slic
 
 @functools.cache
 def caption_corpus() -> list[Caption]:
-    """The captions that are cut into splits."""
+    """All captions, before they are split."""
     return captions(21_000)
 
 
 def caption_pairs(split: str, src: str = "de", tgt: str = "en") -> Iterator[tuple[str, str]]:
-    """The captions of a split (train, val or test), which never overlap; ValueError for another split or language."""
+    """The captions of a split (train, val or test; they never overlap); ValueError for another split or language."""
     if split not in CAPTION_SPLITS or {src, tgt} != {"de", "en"}:
         raise ValueError(
             f"captions has the splits {', '.join(CAPTION_SPLITS)} in de and en, not {split}.{src} and {split}.{tgt}"

@@ -1,13 +1,13 @@
 """The command line: train, translate, evaluate, average, explain, export.
 
-`cyclopts` makes options and help from the functions' signatures and docstrings. What is wrong with the input is said in one
-line on standard error, and the exit status is 2.
+`cyclopts` makes options and help from the functions' signatures and docstrings. Bad input gets one line on standard error
+and exit status 2.
 """
 
 import itertools
 import sys
 import time
-from json import dumps  # `evaluate` has an option of the module's name
+from json import dumps  # not the module, because `evaluate` has an option `json`
 from pathlib import Path
 from typing import Literal
 
@@ -29,9 +29,9 @@ def train(
     words: bool = False, checkpoint_every: int = 200, src: str = "de", tgt: str = "en", workers: int = 0,
     start_from: Path | None = None, **settings: str,
 ) -> None:  # fmt: skip
-    """Train a model, or go on with the training of one that was interrupted.
+    """Train a model, or continue a training that was interrupted.
 
-    Without a limit it takes 30 minutes. All fields of `Config` are options, too:
+    Without a limit it takes 30 minutes. All settings are options, too:
 
     --N --d-model --d-ff --h --d-k --positions --dropout --dropout-after --norm
     --tie --bpe --tokens-per-batch --accumulate --factor --warmup --smoothing
@@ -40,17 +40,17 @@ def train(
 
     Args:
         data: multi30k, captions, hf:NAME[:CONFIG], or a folder with train.LANG and val.LANG (plain or .gz)
-        run: the folder of this run; an existing one is continued
+        run: the folder of this run; if it exists, the run continues
         preset: tiny, small, base or big
-        minutes: train for so long
-        epochs: pass so often through the data
-        steps: make so many updates
-        words: whole words by spaCy's rules in place of byte-pair encoding
+        minutes: stop after this many minutes
+        epochs: stop after this many passes through the data
+        steps: stop after this many updates
+        words: split text into whole words by spaCy's rules, instead of byte-pair encoding
         checkpoint_every: updates between two checkpoints
-        src: language of the source
-        tgt: language of the target
+        src: source language
+        tgt: target language
         workers: processes that read batches ahead
-        start_from: a run or a model whose weights and vocabulary a new run takes over; it has the same sizes and languages
+        start_from: the run or model that a new run takes its weights and vocabulary from; sizes and languages must match
         settings: any of the settings above, such as --dropout 0.3 or --norm post
     """
     config = make_config(preset, words, settings, train.__kwdefaults__)
@@ -68,17 +68,17 @@ def train(
 
 
 def readable(text: str) -> str:
-    """A text that a shell handed over, of whatever bytes, as text that can be written."""
+    """An argument from the shell as text that can be written, even if its bytes are not valid UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 
 def translate(*sentence: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA) -> None:
-    """Translate sentences; without any, one per line from standard input, one line out for each.
+    """Translate sentences; if none is given, translate standard input line by line.
 
     Args:
         sentence: sentences in the model's source language
-        model: the folder of a run or a model; without it, models/multi30k-de-en
-        beam: beams of the search; 1: greedy decoding
+        model: the folder of a run or a model; by default models/multi30k-de-en
+        beam: number of beams; 1 is greedy decoding
         alpha: exponent of the length penalty
     """
     search, translator = make_search(beam, alpha), load_translator(model_folder(model))
@@ -98,8 +98,8 @@ def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BE
     Args:
         data: multi30k, captions, hf:NAME[:CONFIG] or a folder
         split: the name of the split, such as val or test_2016_flickr
-        model: the folder of a run or a model; without it, models/multi30k-de-en
-        beam: beams of the search; 1: greedy decoding
+        model: the folder of a run or a model; by default models/multi30k-de-en
+        beam: number of beams; 1 is greedy decoding
         alpha: exponent of the length penalty
         json: print one JSON object
     """
@@ -129,7 +129,7 @@ def average(run: Path, *, out: Path, last: int = 5) -> None:
     Args:
         run: the folder of a run
         out: the folder to write the model to; it must not exist
-        last: so many checkpoints
+        last: number of checkpoints to average
     """
     run = Path(run)
     if last < 1:
@@ -151,7 +151,7 @@ def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
     Args:
         sentence: a sentence in the model's source language
         out: the HTML file to write
-        model: the folder of a run or a model; without it, models/multi30k-de-en
+        model: the folder of a run or a model; by default models/multi30k-de-en
     """
     folder = model_folder(model)
     sentence = readable(sentence)
@@ -162,13 +162,13 @@ def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
 def export(
     *, out: Path, to: Literal["ctranslate2", "half"] = "ctranslate2", model: Path | None = None, quantization: str | None = None
 ) -> None:  # fmt: skip
-    """Convert a model for another program that runs it, or to half its size.
+    """Convert a model for another program, or to half its size.
 
     Args:
         out: the folder to write; it must not exist
-        to: ctranslate2, or half: a model for this program whose weights are float16
-        model: the folder of a run or a model; without it, models/multi30k-de-en
-        quantization: for ctranslate2: int8, float16, ...; without it, float32
+        to: ctranslate2, or half: a model for this program with weights in float16
+        model: the folder of a run or a model; by default models/multi30k-de-en
+        quantization: for ctranslate2: int8, float16, ...; by default float32
     """
     folder, out = model_folder(model), Path(out)
     translator = load_translator(folder)
@@ -190,7 +190,7 @@ def export(
 
 
 def main(arguments: list[str] | None = None, name: str = "the_annotated_transformer.py") -> int:
-    """Run the command line, which was called by this name; returns the exit status."""
+    """Run the command line; `name` is the program's name in the help. Returns the exit status."""
     import cyclopts
 
     app = cyclopts.App(

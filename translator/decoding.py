@@ -1,7 +1,7 @@
-"""Decoding as fast as PyTorch allows: the document's ideas of Part 5 put together, greedy and with a beam.
+"""Decoding as fast as PyTorch allows: greedy and beam search with all the ideas of Part 5 of the document.
 
-All sentences of a batch advance together; one that has ended leaves it, with its keys and values. The beams of a sentence
-share the keys and values of their source, and a place of the beam that is finished has no row any more.
+All sentences of a batch advance together. A sentence that has ended leaves the batch, and its keys and values go with it.
+The beams of a sentence share the keys and values of their source. A finished place in the beam no longer has a row.
 """
 
 import functools
@@ -40,14 +40,14 @@ def make_search(beam: int, alpha: float) -> Callable[..., Tensor]:
 
 
 def extended(past: Tensor, new: Tensor, rows: Tensor | None = None) -> Tensor:
-    """past (R, h, t, d), or of it these rows in this order, with new (rows, h, 1, d) behind: (rows, h, t + 1, d).
+    """past (R, h, t, d), or the given rows of it in the given order, followed by new (rows, h, 1, d): (rows, h, t + 1, d).
 
-    What a layer remembers grows by one position a step. In a search its rows change places, too, and some are dropped; both
-    in one copy halve the work of a processor.
+    A layer's memory grows by one position per step. In a search its rows also change places, and some are dropped. Doing
+    both in one copy halves the work on a processor.
     """
     if rows is None:
         return torch.cat((past, new), dim=2)
-    if past.device.type != "cpu":  # the single copy below was tried on processors alone
+    if past.device.type != "cpu":  # the single copy below was tried only on processors
         return torch.cat((past.index_select(0, rows), new), dim=2)
     both = new.new_empty(*new.shape[:2], past.size(2) + 1, new.size(3))
     torch.index_select(past, 0, rows, out=both[:, :, :-1])
@@ -56,9 +56,9 @@ def extended(past: Tensor, new: Tensor, rows: Tensor | None = None) -> Tensor:
 
 
 class CachedLayer:
-    """A decoder layer that takes one position at a time, with the keys and values of earlier ones and of the source.
+    """A decoder layer that takes one position at a time and keeps the keys and values of earlier ones and of the source.
 
-    Of the layer only the two attentions are written anew, the rest is its own.
+    Only the two attentions are reimplemented here; the rest is the layer's own code.
     """
 
     def __init__(self, layer: DecoderLayer, memory: Tensor, mask: Tensor | None):
@@ -67,17 +67,17 @@ class CachedLayer:
         self.weight = torch.cat([W.weight.t() for W in (own.W_q, own.W_k, own.W_v)], dim=1)  # (d_model, ...)
         self.sizes = [W.out_features for W in (own.W_q, own.W_k, own.W_v)]
         self.past: list[Tensor] = []  # keys and values so far, (rows, h, t, d_k or d_v)
-        self.rows: Tensor | None = None  # which of these rows go on, and in which order; None: all as they are
+        self.rows: Tensor | None = None  # which of these rows continue, in which order; None: all, as they are
         self.source = [split_heads(W(memory), cross.h).contiguous() for W in (cross.W_k, cross.W_v)]  # (B, h, S, ...)
 
     def __call__(self, x: Tensor, live: Tensor | None = None) -> Tensor:
-        """x (rows, d_model) of the next position to the layer's output for it; for `live` see `CachedDecoder.step`."""
+        """x (rows, d_model) at the next position to the layer's output there; `CachedDecoder.step` explains `live`."""
         x = self.layer.sublayer[0](x, self.own)
         x = self.layer.sublayer[1](x, lambda x: self.cross(x, live))
         return self.layer.sublayer[2](x, self.layer.feed_forward)
 
     def own(self, x: Tensor) -> Tensor:
-        """Self-attention of the new position to itself and the earlier ones, which it joins."""
+        """Self-attention of the new position to itself and to the earlier ones; its key and value join theirs."""
         attn = self.layer.self_attn
         Q, *new = (y.view(len(x), attn.h, 1, -1) for y in (x @ self.weight).split(self.sizes, dim=-1))
         self.past = [extended(*pair, self.rows) for pair in zip(self.past, new, strict=True)] if self.past else new
@@ -87,7 +87,7 @@ class CachedLayer:
     def cross(self, x: Tensor, live: Tensor | None) -> Tensor:
         """Attention of each row to its source."""
         attn, Q = self.layer.src_attn, self.layer.src_attn.W_q(x)
-        if live is not None:  # a place for each row, and empty ones
+        if live is not None:  # one place for each row, the other places empty
             Q = Q.new_zeros(*live.shape, Q.size(-1)).masked_scatter(live.unsqueeze(-1), Q)
         Q = split_heads(Q.view(len(self.source[0]), -1, Q.size(-1)), attn.h)  # (sources, h, places, d_k)
         found = F.scaled_dot_product_attention(Q, *self.source, attn_mask=self.mask).transpose(1, 2).flatten(2)
@@ -95,7 +95,7 @@ class CachedLayer:
 
 
 class CachedDecoder:
-    """The decoder, one symbol of each row at a time; every search uses it. A source may serve several rows."""
+    """The decoder, one token of each row at a time; every search uses it. Several rows may share a source."""
 
     def __init__(self, model: Transformer, src: Tensor, src_mask: Tensor):
         memory, self.model, self.length = model.encode(src, src_mask), model, 0
@@ -106,10 +106,10 @@ class CachedDecoder:
 
     @torch.no_grad()
     def step(self, symbols: Tensor, live: Tensor | None = None) -> Tensor:
-        """The next symbol of each row (rows) to the logits of the one after it: (rows, V rounded up to a multiple of 64).
+        """The next token of each row (rows) to the logits of the one after it: (rows, V rounded up to a multiple of 64).
 
-        They have no gradients, and what is beyond V is -inf. live (sources, places) says which places of each source have a
-        row, in this order; None: all sources have equally many.
+        The logits have no gradients and are -inf beyond V. live (sources, places) tells which places of each source have a
+        row, in this order; None: every source has the same number of rows.
         """
         live = None if live is None or live.all() else live
         x = self.model.tgt_embed(symbols.unsqueeze(1), self.length).squeeze(1)  # (rows, d_model)
@@ -119,7 +119,7 @@ class CachedDecoder:
         return self.logits(self.model.decoder.norm(x))
 
     def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
-        """Go on with these rows, in this order, and of the sources with these, or all."""
+        """Continue with these rows, in this order, and with these sources (None: with all)."""
         for layer in self.layers:
             layer.rows = rows if layer.rows is None else layer.rows[rows]
             if sources is not None:
@@ -137,14 +137,14 @@ def greedy_decode(
     end_symbol: int | None = EOS,
     pad: int = PAD,
 ) -> Tensor:
-    """The likeliest symbol at each step: ids (B, at most max_len), start_symbol first, `pad` after end_symbol.
+    """The likeliest token at each step: ids (B, at most max_len), start_symbol first, `pad` after end_symbol.
 
-    src (B, S), src_mask (B or 1, 1, S). Stops when every sentence has ended; end_symbol None: never before max_len.
+    src (B, S), src_mask (B or 1, 1, S). Stops when every sentence has ended; if end_symbol is None, only at max_len.
     """
     with evaluating(model):
         decoder = CachedDecoder(model, src, src_mask)
         ys = torch.full((len(src), max_len), pad, device=src.device)
-        ys[:, 0], going = start_symbol, torch.arange(len(src), device=src.device)  # the sentences still to be ended
+        ys[:, 0], going = start_symbol, torch.arange(len(src), device=src.device)  # the sentences that have not ended
         for t in range(1, max_len):
             best = decoder.step(ys[going, t - 1]).max(-1).indices
             ys[going, t] = best
@@ -160,8 +160,8 @@ def greedy_decode(
 
 
 def likeliest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k most probable symbols of each row of logits (R, V), and their log-probabilities, first: both (R, at most k)."""
-    count = 64 if logits.device.type == "cpu" else len(logits)  # what is made of few rows is read while in a cache
+    """The log-probabilities and ids of the k likeliest tokens in each row of logits (R, V): both (R, at most k)."""
+    count = 64 if logits.device.type == "cpu" else len(logits)  # what few rows give is read while still in the cache
     parts = [largest(rows.float().log_softmax(-1), k) for rows in logits.split(count)]
     values, symbols = zip(*parts, strict=True)
     return torch.cat(values), torch.cat(symbols)
@@ -171,12 +171,12 @@ def likeliest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def beam_search(
     model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, beam: int = 4, alpha: float = 0.6
 ) -> Tensor:
-    """The translation of best score that a beam finds: ids (B, at most max_len), BOS first, PAD after EOS (Section 6.1).
+    """The best translation that beam search finds: ids (B, at most max_len), BOS first, PAD after EOS (Section 6.1).
 
-    src (B, S), src_mask (B or 1, 1, S). max_len is for sources without padding: one with n padded positions gets n fewer
-    symbols, as many as if it were alone, but one at least. Raises ValueError for a beam below 1 or an alpha out of range.
+    src (B, S), src_mask (B or 1, 1, S). max_len holds for sources without padding. A source with n padded positions gets n
+    tokens fewer, as if it were alone, but at least one. Raises ValueError for a beam below 1 or an alpha out of range.
     """
-    if beam < 1 or not 0 <= alpha <= 10:  # larger ones overflow
+    if beam < 1 or not 0 <= alpha <= 10:  # a larger alpha overflows
         raise ValueError(f"the beam must be at least 1 and alpha from 0 to 10, but they are {beam} and {alpha}")
     device, neg = src.device, -torch.inf
     limit = (max_len - (src_mask == 0).sum((1, 2)).expand(len(src))).clamp(min=2)  # of each output, BOS included
@@ -185,7 +185,7 @@ def beam_search(
     with evaluating(model):
         decoder, going = CachedDecoder(model, src, src_mask), torch.arange(len(src), device=device)
         log_p = torch.where(places > 0, neg, 0.0).float().repeat(len(src), 1)  # (B, beam); at first one beginning each
-        live, ys = log_p > neg, torch.full((len(src), 1), BOS, device=device)  # each has a row of symbols, (rows, t)
+        live, ys = log_p > neg, torch.full((len(src), 1), BOS, device=device)  # each has a row of tokens, (rows, t)
         for t in range(1, max_len):
             step, symbols = likeliest(decoder.step(ys[:, -1], live), beam)  # (rows, at most beam)
             scores = log_p.new_full((*live.shape, step.size(1)), neg)
@@ -201,7 +201,7 @@ def beam_search(
                 best[going[i]], results[going[i]] = score[i], ys[i, place[i]].tolist()
             log_p, open_places = log_p.masked_fill(ended | ~alive, neg), open_places - ended.sum(1, keepdim=True)
             rows = (log_p.amax(1) / length_penalty(limit[going] - 1, alpha) > best[going]).nonzero().flatten()
-            if len(rows) == 0:  # no continuation can score more
+            if len(rows) == 0:  # no continuation can score higher
                 break
             log_p, going, open_places, ys, parents = (x[rows] for x in (log_p, going, open_places, ys, parents))
             decoder.select(parents[log_p > neg], rows if len(rows) < len(live) else None)
@@ -214,7 +214,7 @@ def translate_lines(
 ) -> list[str]:
     """One translation for each line, in order, by greedy decoding or another search.
 
-    Raises ValueError, by name, for a layer that the decoder does not know.
+    Raises ValueError naming a layer that the decoder does not know.
     """
     check_decoder(translator.model, CachedLayer, padded_logits)
     model, tokenizer, (language, _) = translator

@@ -11,9 +11,9 @@ EMPTY = '<script type="application/json" id="attention">{}</script>'
 
 
 def write_page(translator: Translator, name: str, sentence: str, out: Path) -> str:
-    """Write the page of a sentence and its greedy translation, which is returned; `name` is that of the model.
+    """Write the page of a sentence and its greedy translation, and return the translation; `name` is the model's name.
 
-    Raises ValueError for a blank sentence, OSError where the page cannot be written.
+    Raises ValueError for a blank sentence, OSError if the page cannot be written.
     """
     maps = attention_maps(translator, sentence)
     rounded = {

@@ -1,6 +1,6 @@
-"""Export: a trained model for CTranslate2 (https://opennmt.net/CTranslate2), which runs it in C++, with int8 if wanted.
+"""Export: a trained model for CTranslate2 (https://opennmt.net/CTranslate2), which runs it in C++, in int8 if you like.
 
-It needs the package `ctranslate2`, and nothing else in the program does.
+Only this module needs the package `ctranslate2`.
 """
 
 import shutil
@@ -62,10 +62,10 @@ def fill_layer(spec: LayerSpec, layer: nn.Module) -> None:
 
 
 def specification(translator: Translator) -> TransformerSpec:
-    """The whole model as CTranslate2 describes one; it will add </s> to each source itself.
+    """The whole model in CTranslate2's own description; CTranslate2 adds </s> to each source itself.
 
-    Raises ValueError for keys of another width than values, which CTranslate2 does not have, and for a layer that is not
-    the paper's, by its name.
+    Raises ValueError if keys and values differ in width, which CTranslate2 does not support, and naming a layer that is not
+    the paper's.
     """
     model, tokenizer = translator.model, translator.tokenizer
     check_export(model)
@@ -94,7 +94,7 @@ def write_model(translator: Translator, folder: Path, out: Path, quantization: s
     """Write the folder `out`: CTranslate2's model.bin, config and vocabulary, and the tokenizer.json of `folder` beside them.
 
     quantization: int8, float16 or another type that CTranslate2 knows; None keeps float32.
-    Raises ValueError for an unknown type, FileExistsError where `out` is there already.
+    Raises ValueError for an unknown type, FileExistsError if `out` exists.
     """
     spec = specification(translator)
     spec.validate()

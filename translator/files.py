@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, and read with a message that names them."""
+"""Files: written whole or not at all; an error in reading one names it."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file, then move it to `path` in one step; raises OSError where that cannot be."""
+    """Let `write` fill a temporary file, then move it to `path` in one step; raises OSError if that is impossible."""
     if not path.parent.is_dir() or path.is_dir():
         raise OSError(f"{path}: {'this is a folder' if path.is_dir() else 'its folder does not exist'}")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -39,7 +39,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], **metadata: Any) -> No
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and metadata of a safetensors file; raises ValueError for a damaged one, FileNotFoundError for none."""
+    """The tensors and metadata of a safetensors file; ValueError if it is damaged, FileNotFoundError if missing."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -52,7 +52,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; raises ValueError for anything else, FileNotFoundError for no file."""
+    """A JSON object from a file; raises ValueError if it holds anything else, FileNotFoundError if it is missing."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

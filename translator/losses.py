@@ -1,7 +1,7 @@
-"""What training minimises: the smoothed loss in chunks and, on request, R-Drop's agreement of two passes.
+"""What training minimises: the smoothed loss, computed in chunks, and optionally R-Drop's divergence between two passes.
 
-The loss is a module so that PyTorch's data parallelism can wrap it. Scores are computed at real positions only: the
-output matrix is the largest of the model, and padding needs no answer.
+The loss is a module so that PyTorch's data parallelism can wrap it. It scores real positions only, because the output
+matrix is the model's largest and padding needs no prediction.
 """
 
 import functools
@@ -15,10 +15,10 @@ from the_annotated_transformer import PAD, Batch, ChunkedLoss, Transformer, smoo
 def r_drop_gradient(
     scores: Tensor, target: Tensor, alpha: float, eps: float = 0.1, pad: int = PAD
 ) -> tuple[Tensor, Tensor]:
-    """The loss of R-Drop, summed over targets, and its gradient by the scores (2, n, V) of two passes (Liang et al., 2021).
+    """R-Drop's loss, summed over targets, and its gradient by the scores (2, n, V) of two passes (Liang et al., 2021).
 
-    Two passes through different dropout give p and p', and should agree: the mean of both losses plus alpha / 4 times
-    KL(p || p') + KL(p' || p), which together are the sum of (p - p')(log p - log p').
+    Two passes with different dropout give p and p', which should agree. The loss is the mean of both losses plus alpha / 4
+    times KL(p || p') + KL(p' || p); these two add up to the sum of (p - p')(log p - log p').
     """
     log_p, (loss, grad) = scores.log_softmax(-1), smoothed_gradient(scores, target, eps, pad)
     gap, (p1, p2) = log_p[0] - log_p[1], log_p.exp_()  # each (n, V)
@@ -31,7 +31,7 @@ def r_drop_gradient(
 
 
 class Objective(nn.Module):
-    """The smoothed loss of a batch, summed over its target tokens (Sections 3.4 and 5.4); with R-Drop of two passes."""
+    """The smoothed loss of a batch, summed over its target tokens (Sections 3.4 and 5.4); of two passes with R-Drop."""
 
     def __init__(self, model: Transformer, eps: float, r_drop: float = 0.0):
         super().__init__()
@@ -40,7 +40,7 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Batch to a scalar."""
         weight, passes = self.model.generator.proj.weight, 2 if self.r_drop else 1
-        weight = weight if torch.is_grad_enabled() else weight.detach()  # where it is not asked for, none is computed
+        weight = weight if torch.is_grad_enabled() else weight.detach()  # skips a gradient that nobody asks for
         inputs = (batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
         src, tgt, src_mask, tgt_mask = (torch.cat([t] * passes) for t in inputs)
         x = self.model.decode(self.model.encode(src, src_mask), src_mask, tgt, tgt_mask)  # (passes * B, T, d_model)

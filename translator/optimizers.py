@@ -1,12 +1,12 @@
 """Optimisers: Adam as the paper has it, and Muon for the matrices of the layers.
 
-Muon (Jordan et al., 2024): Adam treats the entries of a matrix as so many single numbers. Muon takes the gradient's moving
-average M = U S V^T and moves by U V^T: the same directions, each by the same length. No singular values need to be computed
-for that. Divided by its Frobenius norm, M has none above 1, and each step X <- a X + b (X X^T) X + c (X X^T)^2 X applies the
+Muon (Jordan et al., 2024): Adam treats each entry of a matrix separately. Muon takes the gradient's moving average
+M = U S V^T and moves by U V^T: the same directions, all by the same length. It needs no singular value decomposition. Divided
+by its Frobenius norm, M has no singular value above 1. Each step X <- a X + b (X X^T) X + c (X X^T)^2 X then applies the
 polynomial a s + b s^3 + c s^5 to every singular value s and leaves U and V alone. Five steps bring all but the smallest to
-between about 0.7 and 1.2. The result, scaled by 0.3 sqrt(max(rows, columns)), has entries with a root mean square of about
+between about 0.7 and 1.2. Scaled by 0.3 sqrt(max(rows, columns)), the result has entries with a root mean square of about
 0.3, like Adam's updates, so both share the schedule of Equation (3). Embeddings, output matrix, gains and biases stay with
-Adam, as the authors advise. PyTorch has `torch.optim.Muon`, in numbers of 16 bits, which many processors can only emulate.
+Adam, as the authors advise. PyTorch's `torch.optim.Muon` computes in 16 bits, which many processors can only emulate.
 """
 
 import copy
@@ -20,7 +20,7 @@ from the_annotated_transformer import Transformer
 def orthogonalised(M: Tensor, steps: int = 5) -> Tensor:
     """Matrices (n, rows, columns) with the singular vectors of M and singular values near 1 (Jordan et al., 2024)."""
     X = M / M.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
-    X = X.mT if M.size(1) > M.size(2) else X  # the smaller product
+    X = X.mT if M.size(1) > M.size(2) else X  # so that X X^T is the smaller product
     for _ in range(steps):
         S = X @ X.mT
         S = torch.baddbmm(S, S, S, beta=-4.7750, alpha=2.0315)  # b S + c S S
@@ -46,7 +46,7 @@ class Muon(torch.optim.Optimizer):
                 grads = torch.stack([p.grad for p in alike])
                 averages = [self.state[p]["momentum"] for p in alike]
                 torch._foreach_lerp_(averages, list(grads), 1 - group["momentum"])
-                ahead = grads.lerp(torch.stack(averages), group["momentum"])  # as Nesterov: one step further
+                ahead = grads.lerp(torch.stack(averages), group["momentum"])  # Nesterov's momentum: look one step ahead
                 torch._foreach_add_(alike, list(orthogonalised(ahead)), alpha=-0.3 * group["lr"] * max(shape) ** 0.5)
 
 
@@ -56,7 +56,7 @@ def make_optimizers(model: Transformer, kind: str) -> list[torch.optim.Optimizer
     matrices = [p for p in layers if p.dim() == 2]
     others = [p for p in model.parameters() if not any(p is matrix for matrix in matrices)]
     adam = torch.optim.Adam(others, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    for p in others:  # what Adam would do at its first step; so a checkpoint finds every place to be filled
+    for p in others:  # Adam would do this at its first step; a checkpoint needs the tensors before that
         averages = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         adam.state[p] = {"step": torch.zeros((), device=p.device)} | averages
     return [adam, Muon(matrices)] if matrices else [adam]

@@ -42,7 +42,7 @@ def processes() -> tuple[int, int]:
 
 
 def over_processes(*numbers: float) -> list[float]:
-    """Each number added up over all processes; the numbers themselves if there is one process."""
+    """The sum of each number over all processes; the number itself if there is one process."""
     if not dist.is_initialized():
         return list(numbers)
     total = torch.tensor(numbers, dtype=torch.float64, device=best_device())

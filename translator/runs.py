@@ -1,8 +1,8 @@
-"""The folder of a run: its settings, vocabulary and tokens, its log, and the checkpoints it goes on from.
+"""The folder of a run: its settings, vocabulary and tokens, its log, and its checkpoints.
 
-Every file but the log is first written beside its place and then moved there, so a crash never leaves half a file. The order
-of the batches depends on the seed and the epoch alone, and the dropout on the seed and the update: a run that was
-interrupted ends as if it had never been.
+Every file except the log is first written under a temporary name and then renamed, so a crash never leaves half a file. The
+order of the batches depends only on the seed and the epoch, and the dropout only on the seed and the update. So an
+interrupted run ends with the same weights as one that was not interrupted.
 """
 
 import json
@@ -32,7 +32,7 @@ from translator.weights import load_weights, weights_of
 
 @dataclass
 class Progress:
-    """How far a run has come: `batch` batches of epoch `epoch` are done, after `seconds` of training."""
+    """How far a run has come: it has done `batch` batches of epoch `epoch`, in `seconds` of training."""
 
     step: int = 0
     epoch: int = 0
@@ -42,26 +42,26 @@ class Progress:
 
 
 class Budget(NamedTuple):
-    """When a run ends: after so many minutes, epochs or updates, whichever comes first."""
+    """When a run ends: after this many minutes, epochs or updates, whichever comes first."""
 
     minutes: float = math.inf
     epochs: float = math.inf
     steps: float = math.inf
 
     def spent(self, progress: Progress) -> bool:
-        """True when the run has to end; all processes get the same answer, that of rank 0."""
+        """True when the run has to end; rank 0 decides for all processes."""
         done = progress.seconds >= 60 * self.minutes or progress.epoch >= self.epochs or progress.step >= self.steps
         return over_processes(float(done and processes()[0] == 0))[0] > 0
 
     def share(self, progress: Progress, batches: int) -> float:
-        """The part of the budget that is spent, between 0 and 1, where an epoch has so many batches."""
+        """The part of the budget that is spent, between 0 and 1, if an epoch has `batches` batches."""
         epochs = progress.epoch + progress.batch / batches
         parts = progress.seconds / 60 / self.minutes, epochs / self.epochs, progress.step / self.steps
         return min(1.0, max(parts))
 
 
 def make_budget(minutes: float | None, epochs: int | None, steps: int | None) -> Budget:
-    """The limits that were given, or 30 minutes; raises ValueError for one that is not positive."""
+    """The given limits, or 30 minutes if there are none; raises ValueError for a limit that is not positive."""
     given = {name: n for name, n in {"minutes": minutes, "epochs": epochs, "steps": steps}.items() if n is not None}
     for name, number in given.items():
         if not number > 0:
@@ -71,18 +71,18 @@ def make_budget(minutes: float | None, epochs: int | None, steps: int | None) ->
 
 # --- Checkpoints ---
 def moments(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
-    """The optimisers' state of each weight by its name: their moving averages, and Adam's number of updates."""
+    """The optimisers' state for each weight, by its name: moving averages, and Adam's number of updates."""
     states = {p: state for optimizer in trainer.optimizers for p, state in optimizer.state.items()}
     return {name: states[p] for name, p in weights_of(trainer.model).items()}
 
 
-KEPT = 20  # checkpoints of a run, as many as the paper averaged
+KEPT = 20  # checkpoints of a run; the paper averaged up to 20
 
 
 def save_checkpoint(run: Path, trainer: Trainer, progress: Progress) -> None:
-    """Write the weights at this update, the model as of now, and the state from which to continue.
+    """Write the weights at this update, the current model, and the state to continue from.
 
-    The state is last, so that a crash between them is made good when the run goes on.
+    The state comes last: if a crash leaves the old one, the continued run writes the other files again.
     """
     tensors = {f"model.{name}": p for name, p in weights_of(trainer.model).items()}
     for name, state in moments(trainer).items():
@@ -99,7 +99,7 @@ def save_checkpoint(run: Path, trainer: Trainer, progress: Progress) -> None:
 
 
 def load_checkpoint(run: Path, trainer: Trainer) -> Progress:
-    """Restore the newest state of a run, if it has one; raises ValueError for a damaged or foreign one."""
+    """Restore the newest state of a run, if it has one; raises ValueError if it is damaged or another model's."""
     path = run / "checkpoints" / "state.safetensors"
     if not path.exists():
         return Progress()
@@ -125,7 +125,7 @@ def load_checkpoint(run: Path, trainer: Trainer) -> Progress:
 
 # --- The log ---
 def read_log(run: Path) -> list[dict]:
-    """The rows of a run's log; a last line that a crash cut short is left out."""
+    """The rows of a run's log, without a last line that a crash cut short."""
     path, rows = Path(run) / "log.jsonl", []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         with suppress(ValueError):
@@ -136,7 +136,7 @@ def read_log(run: Path) -> list[dict]:
 class Log:
     """The log of a run, `log.jsonl`, kept by the first process; the others write nothing.
 
-    A run that is continued drops what was logged after its checkpoint, since that part happens again.
+    A continued run drops the rows after its checkpoint, because that part happens again.
     """
 
     def __init__(self, run: Path, active: bool, progress: Progress, every: int = 10):
@@ -155,7 +155,7 @@ class Log:
                 file.write(json.dumps(place | values) + "\n")
 
     def update(self, progress: Progress, loss: float, lr: float, bar: tqdm) -> None:
-        """Note one update; every tenth writes the mean of the losses since the last, added up over processes."""
+        """Record one update; every tenth writes the mean loss since the last row, added up over processes."""
         self.losses.append(loss)
         if progress.step % self.every:
             return
@@ -167,7 +167,7 @@ class Log:
 
 
 class Stopwatch:
-    """Seconds since it was made, on top of those that were spent before."""
+    """Counts seconds from the moment it is made, starting at those already spent."""
 
     def __init__(self, before: float):
         self.start = time.monotonic() - before
@@ -178,19 +178,19 @@ class Stopwatch:
 
 
 def progress_bar(visible: bool) -> tqdm:
-    """A bar that shows the spent part of the budget, in per cent."""
+    """A bar that shows how much of the budget is spent, in per cent."""
     form = "training {percentage:3.0f}%|{bar:20}| {elapsed}{postfix}"
     return tqdm(total=100, disable=not visible, file=sys.stdout, bar_format=form)
 
 
-# --- Beginning a run, or going on with one ---
+# --- Starting or continuing a run ---
 def prepare_run(
     run: Path, config: Settings, about: dict[str, Any], start_from: Path | None, start: Translator | None
 ) -> Tokenizer:
-    """Make the folder of a run with its tokenizer, tokens and configuration, or check that an existing one is alike.
+    """Make the folder of a run with its tokenizer, tokens and configuration, or check that an existing one matches.
 
-    A new run takes over the vocabulary of `start`, the model in `start_from`. In a group of processes the first one writes and
-    the others wait. Raises ValueError for a folder of something else.
+    A new run takes over the vocabulary of `start`, the model in `start_from`. In a group of processes, the first one writes
+    and the others wait. Raises ValueError if the folder holds something else.
     """
     if processes()[0] == 0:
         if (run / "config.json").exists():
@@ -208,12 +208,12 @@ def prepare_run(
 
 
 def check_same_run(run: Path, wanted: dict[str, Any], advice: str = "give another --run") -> None:
-    """Raise ValueError, which ends with the advice, if the run or model in a folder has other settings."""
+    """Raise ValueError, ending with the advice, if the run or model in a folder has other settings."""
     old = read_json(run / "config.json")
     settings = old.get("settings")
     if not isinstance(settings, dict):
         raise ValueError(f"{run / 'config.json'}: not the configuration of a run")
-    old |= asdict(Settings()) | settings  # a setting that is newer than the run had its default
+    old |= asdict(Settings()) | settings  # a setting newer than the run gets its default
     for key, value in wanted.items():
         before = old.get(key)
         if before != value:
@@ -221,7 +221,7 @@ def check_same_run(run: Path, wanted: dict[str, Any], advice: str = "give anothe
 
 
 def write_tokens(run: Path, about: dict[str, str], tokenizer: Tokenizer) -> int:
-    """Write the token stores of a run where they are missing; returns the length of the longest sentence."""
+    """Write the token stores that a run lacks; returns the length of the longest sentence."""
     longest, languages = 0, (about["src"], about["tgt"])
     for split in ("train", "val"):
         store = TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer))
@@ -236,8 +236,8 @@ def start_run(
 ) -> None:
     """Write the tokenizer, the tokens and the configuration of a new run; raises ValueError if they do not fit.
 
-    `config.json` is written last, so a folder that has one is complete. What is wrong with the data shows before anything
-    is written, except a sentence that fits into no batch: then what was written is removed.
+    `config.json` is written last, so a folder that has one is complete. Errors in the data show before anything is written,
+    except for a sentence that fits into no batch: then the files are removed again.
     """
     for name in ("model.safetensors", "log.jsonl", "checkpoints"):
         if (run / name).exists():
@@ -245,25 +245,25 @@ def start_run(
     languages = (about["src"], about["tgt"])
     texts = {split: FullPairs(about["data"], split, *languages) for split in ("train", "val")}
     for _ in texts["val"]:
-        pass  # read once, so that a damaged line shows now
+        pass  # reads every line now, to find a damaged one
     if start:
         forms = ("N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie", "bpe")
         wanted = {name: getattr(config, name) for name in forms} | {"src": about["src"], "tgt": about["tgt"]}
         if "bpe" not in read_json(start_from / "config.json")["settings"]:
-            del wanted["bpe"]  # the document saves no more than a model needs; the vocabulary is taken over anyway
+            del wanted["bpe"]  # the document saves only what a model needs; the vocabulary is taken over anyway
         check_same_run(start_from, wanted, "the new run needs the same")
         tokenizer = start.tokenizer
     else:
         tokenizer = learn_bpe(texts["train"], config.bpe) if config.bpe else learn_words(texts["train"], languages)
     existed = run.exists()
     for old in (run / "tokens").glob("*.starts"):
-        old.unlink()  # a start that was interrupted: its numbers belong to another vocabulary
+        old.unlink()  # from an interrupted start: its ids belong to another vocabulary
     longest = write_tokens(run, about, tokenizer)
     if longest > config.tokens_per_batch:
         for split in ("train", "val"):
             for suffix in (".ids", ".starts"):
                 (run / "tokens" / split).with_suffix(suffix).unlink()
-        with suppress(OSError):  # a folder that holds something else stays
+        with suppress(OSError):  # keep a folder that holds something else
             (run / "tokens").rmdir()
             if not existed:
                 run.rmdir()

@@ -1,4 +1,4 @@
-"""Scores of a corpus, each with the signature that says how it was counted."""
+"""Scores of a corpus, each with a signature that says how it was computed."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ SCORES = {"bleu": "BLEU", "bleu_lower": "BLEU, lower-cased", "bleu_moses": "BLEU
 def score(translations: list[str], references: list[str], language: str = "en") -> dict[str, Any]:
     """BLEU of a corpus (13a cased; lower-cased; lower-cased after Moses tokenisation) and chrF, each with its signature.
 
-    `length` is that of the translations divided by that of the references.
+    `length` is the length of the translations divided by the length of the references.
     """
     from sacrebleu.metrics import BLEU, CHRF
     from sacremoses import MosesTokenizer

@@ -1,4 +1,4 @@
-"""The settings of a training run: the document's `Config` and what real use adds, the presets, and their checks."""
+"""The settings of a training run: the document's `Config` plus what real use needs, the presets, and the checks."""
 
 import difflib
 import math
@@ -13,19 +13,19 @@ from the_annotated_transformer import Config, Transformer, make_model, speed_up
 
 @dataclass(frozen=True)
 class Settings(Config):
-    """The document's `Config` with all that a run may set besides; the defaults are the base model, with clipping."""
+    """The document's `Config` plus everything else that a run may set; the defaults are the base model's, plus clipping."""
 
-    d_k: int = 0  # width of queries and keys in a head (3.2.2); 0: d_model / h
+    d_k: int = 0  # width of a head's queries and keys (3.2.2); 0: d_model / h
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"  # (3.5)
     tie: Literal["none", "target", "all"] = "all"  # which embeddings share the output matrix (3.4)
     inner_dropout: float = 0.0  # on attention weights (6.3) and inside the feed-forward (the authors' code)
-    dropout_after: int = 0  # updates without any dropout at the beginning
-    r_drop: float = 0.0  # weight of the agreement of two passes with different dropout; 0: one pass
-    r_drop_after: int = 0  # updates of one pass at the beginning, before R-Drop
-    bpe_dropout: float = 0.0  # share of merges that are skipped at random while training; 0: none
+    dropout_after: int = 0  # number of updates without dropout at the start
+    r_drop: float = 0.0  # weight of the divergence between two passes with different dropout; 0: one pass
+    r_drop_after: int = 0  # number of updates before R-Drop begins
+    bpe_dropout: float = 0.0  # share of merges skipped at random in training; 0: none
     optimizer: Literal["adam", "muon"] = "adam"  # (5.3), or Muon for the layers' matrices
     clip: float = 1.0  # largest norm of an update's gradient; 0: no limit
-    ema: float = 0.0  # moving average of the weights; 0: none
+    ema: float = 0.0  # decay of the weights' moving average; 0: none
 
 
 PRESETS = {
@@ -53,9 +53,9 @@ def build_model(config: Settings, vocab: int) -> Transformer:
 
 
 def make_config(preset: str, words: bool, settings: dict[str, str], options: Iterable[str] = ()) -> Settings:
-    """A preset with some of its settings changed; raises ValueError for what does not exist or fit.
+    """A preset with some of its settings changed; raises ValueError if a setting does not exist or does not fit.
 
-    `options` are the command's own, which a misspelt setting may have meant.
+    `options` are the command's own options: a misspelt setting may be meant as one of them.
     """
     if words and "bpe" in settings:
         raise ValueError("--words and --bpe exclude each other")
@@ -65,14 +65,14 @@ def make_config(preset: str, words: bool, settings: dict[str, str], options: Ite
 
 
 def nearest_option(name: str, options: Iterable[str]) -> str:
-    """A question about the setting or option that is most like an unknown one, if any is."""
+    """A question that suggests the setting or option most like an unknown one, if there is any."""
     known = {option.lower(): option.replace("_", "-") for option in [*asdict(Settings()), *options]}
     near = difflib.get_close_matches(name.lower(), known, n=1)
     return f"; is it --{known[near[0]]}?" if near else ""
 
 
 def apply_settings(config: Settings, settings: dict[str, Any], options: Iterable[str] = ()) -> Settings:
-    """A configuration with some of its fields changed; texts are read as the field's type.
+    """A configuration with some of its fields changed; a string is converted to the field's type.
 
     Raises ValueError for an unknown field or an impossible value.
     """

@@ -11,7 +11,7 @@ from translator.captions import caption_pairs
 
 
 def find_file(folder: Path, name: str) -> Path:
-    """The file `name` or `name`.gz in a folder; raises FileNotFoundError where there is neither."""
+    """The file `name` or `name`.gz in a folder; raises FileNotFoundError if there is neither."""
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
@@ -19,11 +19,11 @@ def find_file(folder: Path, name: str) -> Path:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 text file, plain or .gz; raises ValueError naming the file, and the line, for a damaged one."""
+    """The lines of a UTF-8 text file, plain or .gz; raises ValueError naming the file and a damaged line."""
     number, text = 0, False
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, 1):  # only a line feed ends a line, whatever else the text holds
+            for number, line in enumerate(file, 1):  # only a line feed ends a line
                 decoded = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).decode("utf-8").strip()
                 text = text or decoded != ""
                 yield decoded
@@ -38,7 +38,7 @@ def read_lines(path: Path) -> Iterator[str]:
 def read_parallel(folder: Path, split: str, src: str, tgt: str) -> Iterator[tuple[str, str]]:
     """The sentence pairs of FOLDER/SPLIT.SRC and FOLDER/SPLIT.TGT, line by line.
 
-    Raises FileNotFoundError or ValueError naming the file, and the line, that is missing, damaged or uneven.
+    Raises FileNotFoundError or ValueError naming the file, and the line if there is one.
     """
     paths = [find_file(Path(folder), f"{split}.{language}") for language in (src, tgt)]
     sides = [read_lines(path) for path in paths]
@@ -68,9 +68,9 @@ MULTI30K_FILES = {  # SHA-256 of each compressed file
 
 
 def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
-    """The cache folder, after fetching the two files of `split` where they are missing.
+    """The cache folder; fetches the two files of `split` if they are missing.
 
-    Raises ValueError for an unknown split, FileNotFoundError where the files can be neither found nor fetched.
+    Raises ValueError for an unknown split, FileNotFoundError if the files can be neither found nor fetched.
     """
     import pooch
 
@@ -93,10 +93,10 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
 
 
 def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, str]]:
-    """The pairs of a translation set of the Hugging Face hub, NAME or NAME:CONFIG, read from disk as they are asked for.
+    """The pairs of a translation set on the Hugging Face hub, NAME or NAME:CONFIG, read from disk one at a time.
 
-    The split `val` is the hub's `validation`. Raises FileNotFoundError where there is no such set or split, ValueError
-    for a language that it does not have.
+    The split `val` is the hub's `validation`. Raises FileNotFoundError if there is no such set or split, ValueError if the
+    set lacks a language.
     """
     try:
         from datasets import load_dataset
@@ -121,7 +121,7 @@ def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, 
 def stream_pairs(data: str, split: str, src: str = "de", tgt: str = "en") -> Iterator[tuple[str, str]]:
     """The sentence pairs of a split of a source, one by one: `multi30k`, `captions`, `hf:NAME[:CONFIG]` or a folder.
 
-    Raises ValueError or FileNotFoundError with one line that says what is wrong, some of it only when that line is read.
+    Raises ValueError or FileNotFoundError with a one-line message; a damaged line raises only when it is read.
     """
     if data == "multi30k":
         return read_parallel(fetch_multi30k(split), split, src, tgt)
@@ -140,9 +140,9 @@ def load_pairs(data: str, split: str, src: str = "de", tgt: str = "en") -> list[
 
 
 class FullPairs:
-    """The pairs of a split with text on both sides (others teach nothing), read again whenever they are gone through.
+    """The pairs of a split that have text on both sides (others teach nothing); each iteration reads them again.
 
-    Raises ValueError if there are none, and as `stream_pairs` does.
+    Raises ValueError if there are none, and whatever `stream_pairs` raises.
     """
 
     def __init__(self, data: str, split: str, src: str, tgt: str):

@@ -1,8 +1,8 @@
-"""The token store: sentence pairs as numbers in two files, for corpora that do not fit in memory.
+"""The token store: sentence pairs as ids in two files, for corpora that do not fit in memory.
 
-A run turns its text into numbers once and keeps them: all ids one after the other, and where each sentence starts. Later
-only what a batch needs is read. The files are *mapped*: they look like arrays, and the operating system fetches the pages
-that are touched. It counts those pages as the program's memory until the mapping is closed, so each batch maps anew.
+A run turns its text into ids once and keeps them: all ids one after the other, and where each sentence starts. Later each
+batch reads only what it needs. The files are *mapped*: they look like arrays, and the operating system loads the pages that
+are touched. Those pages count as the program's memory until the mapping is closed, so each batch opens a new mapping.
 """
 
 import itertools
@@ -18,17 +18,17 @@ from translator.vocabulary import encode_pairs
 
 
 class TokenStore:
-    """Sentence pairs as numbers in two files, PATH and PATH with the suffix .starts, read only where needed."""
+    """Sentence pairs as ids in two files, PATH and PATH with the suffix .starts; only the needed parts are read."""
 
     def __init__(self, path: Path, vocab: int):
         self.path, self.kind = path, np.uint16 if vocab <= 2**16 else np.uint32
 
     def starts(self) -> np.ndarray:
-        """Where source and target of each pair start among the ids, and where the last one ends: (2n + 1)."""
+        """Where each source and target starts among the ids, and where the last one ends: (2n + 1)."""
         return np.asarray(np.memmap(self.path.with_suffix(".starts"), np.int64, "r"))
 
     def lengths(self) -> np.ndarray:
-        """The tokens of each source and target: (n, 2)."""
+        """The number of tokens of each source and target: (n, 2)."""
         return np.diff(self.starts()).astype(np.int32).reshape(-1, 2)
 
     def __len__(self) -> int:
@@ -44,7 +44,7 @@ class TokenStore:
 def write_store(
     path: Path, texts: Iterable[tuple[str, str]], tokenizer: Tokenizer, languages: tuple[str, str]
 ) -> TokenStore:
-    """Turn text into a store, ten thousand pairs at a time; at every moment there is either a whole store or none."""
+    """Turn text into a store, ten thousand pairs at a time; a crash leaves a whole store or none."""
     store, texts, starts = TokenStore(path, len(tokenizer)), iter(texts), array("q", [0])
 
     def write(temporary: Path) -> None:

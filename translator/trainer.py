@@ -1,7 +1,8 @@
-"""The trainer: a model with its objective, optimisers and schedule, alone or in a group of processes.
+"""The trainer: a model with its objective, optimisers and schedule, in one process or several.
 
-The gradient of an update is the sum over its target tokens, divided by their number, however the update is cut: into pieces
-one after the other (accumulation), or among processes (data parallelism). One line of `backward` serves both.
+The gradient of an update is the sum over its target tokens divided by their number. This holds however the update is split:
+into micro-batches one after the other (accumulation), or among processes (data parallelism). One line of `backward` serves
+both.
 """
 
 from contextlib import nullcontext
@@ -21,7 +22,7 @@ def backward(objective: nn.Module, pairs: list[Pair], accumulate: int, device: t
     """Add the gradient of the mean loss per target token of an update; returns this process's part of that mean."""
     rank, world = processes()
     pieces = split_rows(pairs, world * accumulate)[rank::world]
-    tokens = sum(len(pair.tgt) - 1 for pair in pairs)  # of the whole update, over all pieces and processes
+    tokens = sum(len(pair.tgt) - 1 for pair in pairs)  # of the whole update, over all micro-batches and processes
     total = 0.0
     for i, piece in enumerate(pieces):
         wait = world > 1 and i < len(pieces) - 1  # processes exchange gradients once per update
@@ -35,9 +36,9 @@ def backward(objective: nn.Module, pairs: list[Pair], accumulate: int, device: t
 class Trainer:
     """A model with its optimisers and schedule; `update` learns from one batch of pairs (Section 5).
 
-    Each update seeds its own dropout, so that a run that was interrupted draws the same numbers when it goes on. `averaged`
-    is a second set of weights that follows the trained ones slowly, an exponential moving average. After s updates its decay
-    is s / (s + 9), until that exceeds `ema`: up to there it averages over about the last tenth of the run.
+    Each update seeds its own dropout, so an interrupted run draws the same numbers when it continues. `averaged` is a second
+    set of weights, an exponential moving average of the trained ones. After s updates its decay is s / (s + 9), until that
+    exceeds `ema`; until then it averages over about the last tenth of the run.
     """
 
     def __init__(self, model: Transformer, config: Settings, device: torch.device | None = None):
@@ -58,10 +59,10 @@ class Trainer:
         return backward(self.objective, pairs, self.config.accumulate, self.device)
 
     def update(self, pairs: list[Pair]) -> float:
-        """One step of the optimiser; returns this process's part of the mean loss per target token."""
+        """One update; returns this process's part of the mean loss per target token."""
         self.step += 1
         torch.manual_seed(1_000_003 * self.config.seed + 1009 * self.step + self.rank)
-        self.model.train(self.step > self.config.dropout_after)  # dropout is all that training mode changes
+        self.model.train(self.step > self.config.dropout_after)  # training mode changes nothing but dropout
         self.loss.r_drop = self.config.r_drop if self.step > self.config.r_drop_after else 0.0
         loss = self.gradient(pairs)
         if self.config.clip:

@@ -1,8 +1,8 @@
-"""The training loop that survives everything: validation, checkpoints, a log, and a budget of time, epochs or updates.
+"""The training loop that survives interruptions: validation, checkpoints, a log, and a budget of time, epochs or updates.
 
-It goes through the batches of each epoch, from where the run stopped. Now and then it measures the loss on the validation
-set and saves its state; both count as training time. PyTorch's `DataLoader` reads the batches from the store, with
-`--workers 2` in two processes that work ahead.
+It goes through the batches of each epoch, starting where the run stopped. At every checkpoint it measures the validation
+loss and saves its state; both count as training time. PyTorch's `DataLoader` reads the batches from the store; with
+`--workers 2`, two processes read ahead.
 """
 
 import math
@@ -50,7 +50,7 @@ def fit(
     run: Path, trainer: Trainer, tokenizer: Tokenizer, pairs: TokenStore, val: list[Pair], budget: Budget,
     checkpoint_every: int, workers: int,
 ) -> Progress:  # fmt: skip
-    """Train until the budget is spent, with checkpoints, a log and a progress bar; goes on where `run` stopped."""
+    """Train until the budget is spent, with checkpoints, a log and a progress bar; continues where `run` stopped."""
     progress = load_checkpoint(run, trainer)
     saved = progress.step, progress.seconds
     log, clock = Log(run, trainer.rank == 0, progress), Stopwatch(progress.seconds)
@@ -83,7 +83,7 @@ def fit(
     if progress.step > saved[0]:
         checkpoint(run, trainer, progress, val, log)
     elif progress.seconds > saved[1] and trainer.rank == 0:
-        save_checkpoint(run, trainer, progress)  # the last checkpoint's own time used up the budget
+        save_checkpoint(run, trainer, progress)  # the last checkpoint itself used up the budget
     return progress
 
 
@@ -105,8 +105,7 @@ def train_together(
 ) -> Progress:  # fmt: skip
     """Prepare the folder of a run and train, with the other processes if there are any.
 
-    A function of its own, so that the trainer is gone before the processes part: PyTorch can hang when the last user of a
-    group outlives it.
+    This is a separate function so that the trainer is freed before the process group closes; otherwise PyTorch can hang.
     """
     goes_on = (run / "checkpoints" / "state.safetensors").exists()
     start = load_translator(start_from) if start_from and not goes_on else None

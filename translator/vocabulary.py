@@ -1,4 +1,4 @@
-"""The vocabulary of a run: many sentences turned into ids at once, other cuts of the same words, and its file."""
+"""The vocabulary of a run: reading its file, encoding many sentences at once, and BPE-dropout."""
 
 import itertools
 import json
@@ -23,7 +23,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 def encode_batch(tokenizer: Tokenizer, texts: Iterable[str], language: str) -> list[list[int]]:
-    """The ids of many sentences, without BOS and EOS; pieces are found on all cores at once."""
+    """The ids of many sentences, without BOS and EOS, encoded on all cores at once."""
     words = [words_of(text, language) for text in texts] if tokenizer.words else list(texts)
     return [found.ids for found in tokenizer.vocabulary.encode_batch_fast(words, is_pretokenized=tokenizer.words)]
 
@@ -39,9 +39,9 @@ def encode_pairs(tokenizer: Tokenizer, texts: Iterable[tuple[str, str]], languag
 
 # --- BPE-dropout (Provilkov et al., 2020) ---
 #
-# A model that sees each word cut in one way only learns little about the word's parts. So while training, each merge is
-# skipped at random now and then, and the word falls into other, smaller pieces, anew in each epoch. Translation still uses
-# all merges. Batches are put together before that, by the usual number of pieces, so they grow beyond `tokens_per_batch`.
+# A model that always sees a word split in the same way learns little about its parts. So training skips some merges at
+# random, and in each epoch the word splits into other, smaller pieces. Translation still uses all merges. Batches are made
+# up before that, from the usual number of pieces, so they grow beyond `tokens_per_batch`.
 
 
 def merge_ranks(tokenizer: Tokenizer) -> dict[tuple[str, str], int]:
@@ -51,7 +51,7 @@ def merge_ranks(tokenizer: Tokenizer) -> dict[tuple[str, str], int]:
 
 
 def segment(word: str, ranks: dict[tuple[str, str], int], skip: float, draw: random.Random) -> list[str]:
-    """A word as pieces: the merge of lowest rank first, where each possible merge is skipped with probability `skip`."""
+    """A word as pieces: merges the pair of lowest rank first, but skips each possible merge with probability `skip`."""
     pieces = list(word)
     while True:
         pairs = enumerate(itertools.pairwise(pieces))
@@ -65,7 +65,7 @@ def segment(word: str, ranks: dict[tuple[str, str], int], skip: float, draw: ran
 def recut(
     tokenizer: Tokenizer, ranks: dict[tuple[str, str], int], ids: Iterable[int], skip: float, draw: random.Random
 ) -> list[int]:
-    """The same sentence in other pieces, each merge skipped with probability `skip`."""
+    """The same sentence split into other pieces; each merge is skipped with probability `skip`."""
     words = [""]
     for piece in tokenizer.tokens(ids):
         if piece.startswith("▁") or piece in SPECIALS or words[-1] in SPECIALS:
@@ -77,13 +77,13 @@ def recut(
 
 
 class Recut:
-    """Cuts training batches into other pieces; the same batch, seed and epoch give the same ones. For DataLoader."""
+    """Splits training batches into other pieces, the same ones for the same batch, seed and epoch. For DataLoader."""
 
     def __init__(self, tokenizer: Tokenizer, skip: float, seed: int, epoch: int):
         self.tokenizer, self.skip, self.seed, self.epoch = tokenizer, skip, seed, epoch
         self.ranks = merge_ranks(tokenizer)
 
     def __call__(self, pairs: list[Pair]) -> list[Pair]:
-        """The same sentences in other pieces."""
+        """The same sentences split into other pieces."""
         draw = random.Random(f"{self.seed} {self.epoch} {zlib.crc32(repr(pairs).encode())}")
         return [Pair(*(recut(self.tokenizer, self.ranks, side, self.skip, draw) for side in pair)) for pair in pairs]

@@ -1,4 +1,4 @@
-"""Model folders: weights read into a model that they fit, averaged, and written."""
+"""Model folders: loading, averaging and writing weights."""
 
 import shutil
 from pathlib import Path
@@ -14,12 +14,12 @@ from translator.vocabulary import read_tokenizer
 
 
 def weights_of(model: Transformer) -> dict[str, Tensor]:
-    """The model's parameters by name, each tied one once."""
+    """The model's parameters by name; a tied one appears once."""
     return dict(model.named_parameters())
 
 
 def load_weights(model: Transformer, tensors: dict[str, Tensor], path: Path) -> None:
-    """Copy tensors into the model's parameters; raises ValueError naming `path` where they do not fit."""
+    """Copy tensors into the model's parameters; raises ValueError naming `path` if they do not fit."""
     own = weights_of(model)
     for name in sorted(own.keys() ^ tensors.keys()):
         raise ValueError(
@@ -37,7 +37,7 @@ def load_weights(model: Transformer, tensors: dict[str, Tensor], path: Path) -> 
 def load_translator(path: str | Path) -> Translator:
     """Read a run or model folder: model.safetensors, tokenizer.json, config.json.
 
-    Raises FileNotFoundError or ValueError naming the file that is missing, damaged or does not fit.
+    Raises FileNotFoundError or ValueError naming a file that is missing, is damaged or does not fit.
     """
     path = Path(path)
     if path.is_file():
@@ -61,7 +61,7 @@ def load_translator(path: str | Path) -> Translator:
 
 
 def average_weights(paths: list[Path]) -> dict[str, Tensor]:
-    """The mean of the weights in some checkpoints (Section 6.1); raises ValueError where they do not belong together."""
+    """The mean of the weights in some checkpoints (Section 6.1); raises ValueError if they do not belong together."""
     total: dict[str, Tensor] = {}
     for path in paths:
         tensors = {name: tensor.double() for name, tensor in read_tensors(path)[0].items()}
@@ -74,7 +74,7 @@ def average_weights(paths: list[Path]) -> dict[str, Tensor]:
 def write_model(out: Path, like: Path, weights: dict[str, Tensor]) -> None:
     """Write weights as a new model folder with the tokenizer and configuration of another; FileExistsError if it exists.
 
-    Raises ValueError for weights that are not finite: in 16 bits, no number is larger than 65,504.
+    Raises ValueError for weights that are not finite: float16 overflows above 65,504.
     """
     if not all(tensor.isfinite().all() for tensor in weights.values()):
         raise ValueError(f"{out}: some weights are not finite")
@@ -95,9 +95,9 @@ SHIPPED_MODEL = "models/multi30k-de-en"
 
 
 def model_folder(path: Path | None = None) -> Path:
-    """The folder of a model: the given one, or that of the model that comes with the program.
+    """The given folder, or the folder of the model that comes with the program.
 
-    Raises FileNotFoundError that says how to get a model where none came along.
+    If none came with it, raises FileNotFoundError with a command that makes one.
     """
     if path is not None:
         return Path(path)

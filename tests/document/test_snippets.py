@@ -37,7 +37,7 @@ def test_code_written_for_the_2022_edition_runs():
 
 
 def test_the_readme_has_code_that_runs(tmp_path):
-    """Catches a name that moved, an argument without which nothing works, and letters that are translated one by one."""
+    """Catches a moved name, a new required argument, and a sentence translated letter by letter."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", readme, re.S)
     code = code.replace("runs/mine", str(tmp_path / "mine"))

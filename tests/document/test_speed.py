@@ -1,4 +1,4 @@
-"""The fast forms of Part 5, each against its plain form."""
+"""Each fast form of Part 5 against its plain form."""
 
 import math
 import random
@@ -21,7 +21,7 @@ from tests.helpers import dense_loss, realistic_lengths
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize("budget", [45, 400, 100_000])
 def test_token_batches_hold_every_pair_once_within_the_budget(seed, budget):
-    """Catches pairs that are lost or repeated, a batch over its budget on either side, and an empty one."""
+    """Catches lost or repeated pairs, a batch over its budget on either side, and an empty batch."""
     lengths = [*realistic_lengths(1000), (40, 3), (3, 40), (45, 1)]
     batches = tat.sorted_batches(lengths, budget, seed)
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
@@ -32,7 +32,7 @@ def test_token_batches_hold_every_pair_once_within_the_budget(seed, budget):
 
 
 def test_token_batches_waste_little():
-    """Catches batches that mix lengths (padding), and batches that are left half empty."""
+    """Catches batches that mix lengths (padding), and half-empty batches."""
     lengths, budget = realistic_lengths(29_000), 5000
     batches = tat.sorted_batches(lengths, budget, seed=0)
     padded = [[len(batch) * max(lengths[i][side] for i in batch) for batch in batches] for side in (0, 1)]
@@ -47,7 +47,7 @@ def test_token_batches_follow_their_seed():
     assert first == again != second
     assert {frozenset(batch) for batch in first} != {frozenset(batch) for batch in second}  # drawn anew, not only moved
     longest = [max(lengths[i][1] for i in batch) for batch in first]
-    assert longest != sorted(longest)  # short and long batches in turns, not a curriculum
+    assert longest != sorted(longest)  # short and long batches mixed, not a curriculum
     assert [b.tolist() for b in tat.sorted_batches(lengths, 400)] == [
         b.tolist() for b in tat.sorted_batches(lengths, 400)
     ]
@@ -63,7 +63,7 @@ def test_token_batches_refuse_a_pair_that_never_fits(pair):
 @pytest.mark.parametrize("chunk", [1, 3, 12, 512])
 @pytest.mark.parametrize(("eps", "pad"), [(0.1, 0), (0.0, 0), (0.2, 5)])
 def test_chunked_loss_equals_the_whole(chunk, eps, pad):
-    """Catches a chunk that is lost or counted twice, and each column of p - q that needs care."""
+    """Catches a chunk that is lost or counted twice, and a wrong special column of p - q."""
     x, weight = torch.randn(12, 6, requires_grad=True), torch.randn(9, 6, requires_grad=True)
     target = torch.tensor([y for y in range(9) if y != pad] + [3, 3, 8, 1])
     whole = tat.smoothed_loss(x @ weight.T, target, eps, pad)
@@ -74,7 +74,7 @@ def test_chunked_loss_equals_the_whole(chunk, eps, pad):
 
 
 def test_chunked_gradient_equals_finite_differences():
-    """Catches a gradient that agrees with autograd's of the same mistake: slopes of the loss, measured in float64."""
+    """Catches a mistake that autograd would repeat: it compares slopes of the loss, measured in float64."""
     x, weight, target = torch.randn(5, 4).double(), torch.randn(7, 4).double(), torch.tensor([1, 6, 3, 3, 2])
     inputs = x.requires_grad_(), weight.requires_grad_()
     gradients = torch.autograd.grad(tat.ChunkedLoss.apply(*inputs, target, tat.smoothed_gradient, 2), inputs)
@@ -89,7 +89,7 @@ def test_chunked_gradient_equals_finite_differences():
 
 
 def test_losses_survive_extreme_scores_and_no_targets():
-    """Catches exp() that overflows, and a batch without anything to predict."""
+    """Catches an exp() that overflows, and a batch with nothing to predict."""
     x, weight = torch.tensor([[1e4], [-1e4]], requires_grad=True), torch.tensor([[1.0], [2.0], [-3.0]])
     target = torch.tensor([1, 2])
     weight.requires_grad_()
@@ -113,15 +113,15 @@ def test_a_seed_draws_the_same_batches_whatever_the_machine():
 
 
 def order_key(lengths: tuple[int, int], noise: int) -> tuple[int, int, int]:
-    """What pairs are sorted by: pairs of target lengths, then sources up and down in turn, then chance."""
+    """The sort key: pairs of target lengths, then source lengths alternately up and down, then chance."""
     source, target = lengths
     return target // 2, source if target // 2 % 2 else -source, noise
 
 
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.5, 0.9])
 def test_dropout_statistics(p):
-    """Catches a wrong rate or scale, and decisions that depend on each other: four come from one random number."""
-    x = torch.ones(400_003, requires_grad=True)  # no multiple of four
+    """Catches a wrong rate or scale, and dependent decisions, since one random number makes four of them."""
+    x = torch.ones(400_003, requires_grad=True)  # not a multiple of four
     y = tat.FastDropout(p)(x)
     dropped = (y == 0).double()
     deviation = math.sqrt(p * (1 - p) / 100_000)
@@ -135,7 +135,7 @@ def test_dropout_statistics(p):
 
 
 def test_dropout_keeps_what_it_should():
-    """Catches changes to the input with p = 0 or in evaluation, and a dtype or shape that is lost."""
+    """Catches an input that changes with p = 0 or in evaluation, and a changed dtype or shape."""
     x = torch.randn(3, 5, 7).mT
     assert torch.equal(tat.FastDropout(0.0).train()(x), x) and torch.equal(tat.FastDropout(0.5).eval()(x), x)
     y = tat.FastDropout(0.5)(x.bfloat16())
@@ -146,7 +146,7 @@ def test_dropout_keeps_what_it_should():
 
 @pytest.mark.parametrize("width", [1, 63, 640, 1279, 1280, 1281, 6106])
 def test_the_largest_are_found_by_blocks(width):
-    """Catches a block that is left out, the symbols after the last whole block, and places that belong to other values."""
+    """Catches a missing block, missing tokens after the last whole block, and indices of other values."""
     torch.manual_seed(width)
     x = torch.randn(40, width)
     x[::2, -1] = x[::2].amax(1) + 1
@@ -167,7 +167,7 @@ def test_padded_scores_are_the_scores():
 
 
 def test_work_in_threads_comes_back_in_order_and_leaves_the_threads_as_they_were():
-    """Catches results in order of completion, several threads inside one piece of work, and an error that is lost."""
+    """Catches results in order of completion, several threads inside one task, and a lost error."""
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
@@ -191,6 +191,6 @@ def test_work_in_threads_comes_back_in_order_and_leaves_the_threads_as_they_were
 
 
 def in_a_new_thread(work: Callable[[], int]) -> int:
-    """What `work` gives in a thread that has just started."""
+    """The result of `work` in a thread that has just started."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(work).result()

@@ -1,4 +1,4 @@
-"""Batches, loss, schedule and the copy task of the document, against sums written out and PyTorch's losses."""
+"""The document's batches, loss, schedule and copy task against sums written out and PyTorch's losses."""
 
 import math
 
@@ -20,7 +20,7 @@ def test_pad_rows():
 
 @pytest.mark.parametrize("pad", [0, 7])
 def test_batch_shifts_by_one_and_masks(pad):
-    """Catches a shift of none or two, a lost EOS, and masks or counts that are taken from the wrong side."""
+    """Catches a shift of zero or two, a lost EOS, and masks or counts from the wrong side."""
     src = torch.tensor([[5, 6, 2], [5, 2, pad]])
     tgt = torch.tensor([[1, 8, 2, pad, pad], [1, 8, 9, 4, 2]])
     batch = tat.Batch(src, tgt, pad)
@@ -38,7 +38,7 @@ def test_batch_shifts_by_one_and_masks(pad):
 
 @pytest.mark.parametrize(("eps", "pad"), [(0.0, 0), (0.1, 0), (0.3, 4)])
 def test_smoothed_loss_equals_its_definition(eps, pad):
-    """Catches mass for padding, a wrong share for the others, and a loss at padded targets; in both forms."""
+    """Catches mass on padding, a wrong share for the other tokens, and a loss at padded targets, in both forms."""
     logits, target = torch.randn(3, 4, 9), torch.randint(0, 9, (3, 4))
     target[0, 0], target[2, 1:] = 8, pad
     loss = tat.smoothed_loss(logits, target, eps, pad)
@@ -51,18 +51,18 @@ def test_smoothed_loss_equals_its_definition(eps, pad):
 
 
 def test_without_smoothing_the_loss_is_cross_entropy():
-    """Catches validation whose exponential is no perplexity."""
+    """Catches a validation loss whose exponential is not a perplexity."""
     logits, target = torch.randn(3, 4, 9), torch.randint(0, 9, (3, 4))
     expected = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=tat.PAD, reduction="sum")
     assert_close(tat.smoothed_loss(logits, target, eps=0.0), expected)
 
 
 def test_smoothed_loss_and_pytorch_differ_by_the_padding_symbol():
-    """Catches another smoothing than the text explains.
+    """Catches a smoothing that the text does not explain.
 
-    With p' the softmax over the symbols beside padding, log p = log p' + log(1 - p(pad)). So ours is PyTorch's on the
-    vocabulary without padding, minus log(1 - p(pad)) a target; they agree exactly where the model gives padding nothing.
-    On the whole vocabulary PyTorch's mean of log p includes padding and ours does not.
+    If p' is the softmax over all tokens except padding, log p = log p' + log(1 - p(pad)). So our loss is PyTorch's on the
+    vocabulary without padding, minus log(1 - p(pad)) per target. They agree exactly if the model gives padding nothing.
+    On the whole vocabulary, PyTorch's mean of log p includes padding and ours does not.
     """
     logits, target, eps = torch.randn(20, 9), torch.randint(1, 9, (20,)), 0.1
     ours = tat.smoothed_loss(logits, target, eps)
@@ -77,7 +77,7 @@ def test_smoothed_loss_and_pytorch_differ_by_the_padding_symbol():
 
 
 def test_smallest_loss_is_the_entropy_of_the_targets():
-    """Catches a smoothed loss that has its minimum elsewhere than at p = q."""
+    """Catches a smoothed loss whose minimum is not at p = q."""
     target, eps, V = torch.tensor([5, 2]), 0.1, 12
     q = tat.smoothed_targets(target, V, eps)
     logits = q.clamp_min(1e-12).log().requires_grad_()
@@ -91,7 +91,7 @@ def test_smallest_loss_is_the_entropy_of_the_targets():
 
 
 def test_rate_is_equation_3():
-    """Catches wrong exponents or factors, a peak elsewhere than at the end of the warmup, and a crash at step 0."""
+    """Catches wrong exponents or factors, a peak that is not at the end of the warmup, and a crash at step 0."""
     for d_model, factor, warmup in ((512, 1.0, 4000), (64, 0.5, 30)):
         peak = factor / math.sqrt(d_model * warmup)
         for step in (1, 2, warmup // 2, warmup - 1, warmup, warmup + 1, 10 * warmup):
@@ -102,7 +102,7 @@ def test_rate_is_equation_3():
 
 
 def test_split_rows_deals_every_pair_once():
-    """Catches a piece that is empty, and idle pairs that have something to predict."""
+    """Catches an empty micro-batch, and idle pairs that have something to predict."""
     pairs = uneven_pairs(5)
     for pieces in (1, 2, 5, 8):
         dealt = tat.split_rows(pairs, pieces)
@@ -112,13 +112,13 @@ def test_split_rows_deals_every_pair_once():
 
 
 def test_copy_task_learns_to_copy():
-    """Catches whatever keeps model, loss, updates and decoding from working together: shift, masks, symbols."""
+    """Catches anything that keeps model, loss, updates and decoding from working together: shift, masks, tokens."""
     pairs = tat.copy_pairs(600, 14, seed=10**6)
     assert all(pair.tgt == [tat.BOS, *pair.src] and pair.src[-1] == tat.EOS for pair in pairs)
     assert {symbol for pair in pairs for symbol in pair.src[:-1]} == set(range(len(tat.SPECIALS), 14))
     model, losses = tat.train_copy(updates=600)
     assert losses[-1]["loss"] < 0.35 * losses[0]["loss"] and not model.training
-    pairs = [pair for pair in pairs if len(pair.src) > 6]  # of those there are too many to have seen them
+    pairs = [pair for pair in pairs if len(pair.src) > 6]  # too many of these exist for it to have seen them
     unseen = tat.make_batch(pairs)
     copies = tat.greedy_decode(model, unseen.src, unseen.src_mask, max_len=12).tolist()
     exact = [row[: len(pair.tgt)] == pair.tgt for row, pair in zip(copies, pairs, strict=True)]

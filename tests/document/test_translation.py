@@ -1,4 +1,4 @@
-"""What Part 3 reads, turns into symbols, saves and translates."""
+"""What Part 3 reads, turns into tokens, saves and translates."""
 
 import dataclasses
 import hashlib
@@ -18,7 +18,7 @@ LANGUAGES = ("de", "en")
 
 
 def test_multi30k_is_read_as_the_program_reads_it(multi30k, monkeypatch):
-    """Catches other checksums, an encoding, a line that is split elsewhere, and pairs in the other order."""
+    """Catches different checksums, a wrong encoding, a line split elsewhere, and pairs in another order."""
     assert tat.CHECKSUMS.items() <= MULTI30K_FILES.items()
     monkeypatch.setenv("MULTI30K_CACHE", str(multi30k))
     for split in ("train", "val"):
@@ -48,7 +48,7 @@ def test_choosing_data_falls_back_to_captions_with_a_notice(monkeypatch, capsys,
 
 
 def test_a_source_of_ones_own_that_is_damaged_stops_the_document(monkeypatch, tmp_path):
-    """Catches captions in place of what the reader asked for."""
+    """Catches captions instead of the data that the reader asked for."""
     for name, text in {"train.de": "a\nb\n", "train.en": "a\n", "val.de": "a\n", "val.en": "a\n"}.items():
         (tmp_path / name).write_text(text)
     monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path))
@@ -57,7 +57,7 @@ def test_a_source_of_ones_own_that_is_damaged_stops_the_document(monkeypatch, tm
 
 
 def test_another_architecture_is_another_live_run(monkeypatch, tmp_path, capsys):
-    """Catches weights of an earlier architecture, or of a changed one of the same shapes, and a run without a measurement."""
+    """Catches weights of an earlier architecture, even one with the same shapes, and a run without a measurement."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ANNOTATED_STEPS", "2")
     pairs = load_pairs("captions", "train")[:300]
@@ -78,7 +78,7 @@ def test_another_architecture_is_another_live_run(monkeypatch, tmp_path, capsys)
 
 
 def test_without_the_program_the_document_says_what_is_missing(monkeypatch):
-    """Catches a notebook alone that fails with somebody else's error."""
+    """Catches a notebook that, without the program, fails with an unrelated error."""
     monkeypatch.setitem(sys.modules, "translator.sources", None)
     with pytest.raises(FileNotFoundError, match="captions needs the folder `translator` beside the notebook"):
         tat.read_split("captions", "train")
@@ -131,7 +131,7 @@ def small_translator(**sizes) -> tat.Translator:
 
 
 def test_the_document_goes_on_without_the_shipped_model(monkeypatch, capsys, tmp_path):
-    """Catches a notebook that stops where only the notebook is there, or where its architecture was edited."""
+    """Catches a notebook that stops if it is alone or if its architecture was edited."""
     own = small_translator()
     monkeypatch.setattr(tat, "live_run", lambda: tat.LiveRun(own, [], []))
     with monkeypatch.context() as patch:
@@ -139,7 +139,7 @@ def test_the_document_goes_on_without_the_shipped_model(monkeypatch, capsys, tmp
         assert tat.our_model.__wrapped__() is own
         assert "NOTICE: models/multi30k-de-en/config.json is not beside" in capsys.readouterr().out
     with monkeypatch.context() as patch:
-        patch.setattr(tat.nn, "LayerNorm", tat.nn.RMSNorm)  # as a reader would who changes the norm
+        patch.setattr(tat.nn, "LayerNorm", tat.nn.RMSNorm)  # like a reader who changes the norm
         assert tat.our_model.__wrapped__() is own
         assert "not weights of this document's model" in capsys.readouterr().out
     with monkeypatch.context() as patch:
@@ -151,7 +151,7 @@ def test_the_document_goes_on_without_the_shipped_model(monkeypatch, capsys, tmp
 
 @pytest.mark.parametrize("sizes", [{}, {"tie": "none", "norm": "pre"}, {"d_k": 3, "positions": "learned"}])
 def test_a_translator_survives_its_folder(tmp_path, sizes):
-    """Catches a setting that is lost, a tied matrix that comes back as two, and a folder that the program cannot read."""
+    """Catches a lost setting, a tied matrix that comes back as two, and a folder that the program cannot read."""
     own = small_translator(**sizes)
     tat.save_translator(own, tmp_path / "new" / "model")
     sentences = [pair[0] for pair in load_pairs("captions", "val")[:5]]
@@ -175,7 +175,7 @@ def test_a_folder_that_does_not_fit_is_refused(tmp_path):
 
 
 def test_one_sentence_gives_one_translation_and_a_list_gives_a_list():
-    """Catches a sentence that is taken for a list of letters, and an order that is lost."""
+    """Catches a sentence taken for a list of letters, and translations in another order."""
     own = tat.load_translator(MODEL)
     lines = ["Ein Hund läuft.", "", "Zwei Frauen lesen ein Buch.", "  ", "Ein Mann."]
     found = tat.translate_lines(own, lines, batch_size=2)
@@ -184,7 +184,7 @@ def test_one_sentence_gives_one_translation_and_a_list_gives_a_list():
 
 
 def test_processes_share_the_gradient(monkeypatch):
-    """Catches rows that are left out or counted twice, and a sum that only one process has."""
+    """Catches rows that are missing or counted twice, and a sum that only one process has."""
     pairs = [tat.Pair([5 + i, 6, tat.EOS], [tat.BOS, *range(5, 6 + i), tat.EOS]) for i in range(7)]
     torch.manual_seed(0)
     model = tat.make_model(20, 20, N=1, d_model=16, d_ff=32, h=2, dropout=0.0)

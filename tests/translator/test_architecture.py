@@ -1,4 +1,4 @@
-"""Changes that a reader makes to the architecture: what cannot follow them says so, by name."""
+"""Changes that a reader makes to the architecture: code that cannot follow them names the changed part."""
 
 import copy
 from pathlib import Path
@@ -17,7 +17,7 @@ DECODER, EXPORT = "the fast decoder (translator/decoding.py)", "the export (tran
 
 
 def fresh(norm: str = "pre", **settings) -> tat.Translator:
-    """A translator with random weights, none of them zero or one, and a vocabulary of a few words."""
+    """A translator with random weights, none of them zero or one, and a small vocabulary."""
     tokenizer = tat.learn_words([("ein Hund läuft", "a dog runs")], ("de", "en"), at_least=1)
     model = build_model(Settings(**SIZES, norm=norm, **settings), len(tokenizer)).eval()
     for p in model.parameters():
@@ -31,7 +31,7 @@ def translate(translator: tat.Translator) -> list[str]:
 
 
 def rotated(x: Tensor, start: int = 0) -> Tensor:
-    """Rotary positions: pairs of entries (..., T, d) turned by an angle that grows with the position."""
+    """Rotary positions: pairs of entries (..., T, d) rotated by an angle that grows with the position."""
     angle = torch.arange(start, start + x.size(-2)).unsqueeze(1) * torch.tensor([1.0, 0.1, 0.01, 0.001])
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()), dim=-1)
@@ -39,7 +39,7 @@ def rotated(x: Tensor, start: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("settings", [{}, {"norm": "post"}, {"positions": "learned"}, {"d_k": 3}, {"tie": "none"}])
 def test_all_that_the_settings_can_make_is_known(settings, tmp_path):
-    """Catches a check that refuses what it should know."""
+    """Catches a check that refuses a part it should know."""
     translator = fresh(**settings)
     assert len(translate(translator)) == 1
     if "d_k" not in settings:
@@ -47,7 +47,7 @@ def test_all_that_the_settings_can_make_is_known(settings, tmp_path):
 
 
 def test_each_model_is_asked_once(monkeypatch):
-    """Catches a question at every call, and a model that is taken for another."""
+    """Catches a check that runs at every call, and a model that is mistaken for another."""
     translator, layers = fresh(), []
     layer = translator.model.decoder.layers[0]
     layer.register_forward_hook(lambda *_: layers.append(1))
@@ -71,17 +71,17 @@ def with_rotated_keys(translator: tat.Translator) -> tat.Translator:
 
 
 def test_a_change_after_the_answer_is_noticed():
-    """Catches a model that was asked before a reader changed it."""
+    """Catches a model that a reader changes after its check."""
     translator = fresh()
     translate(translator)
-    translator.model.decoder.layers[1].self_attn.W_q = nn.Linear(16, 16)  # with a bias that nothing knows
+    translator.model.decoder.layers[1].self_attn.W_q = nn.Linear(16, 16)  # with a bias that no other code expects
     with pytest.raises(ValueError) as error:
         translate(translator)
     assert f"{DECODER} does not know decoder.layers.1 (DecoderLayer)" in str(error.value)
 
 
 def test_a_narrow_window_of_attention_is_refused_by_both(monkeypatch):
-    """The restricted self-attention of Table 1, which a question of few positions would not notice."""
+    """The restricted self-attention of Table 1, which a check with few positions would miss."""
     forward = tat.DecoderLayer.forward
 
     def windowed(self, x, memory, src_mask, tgt_mask):
@@ -114,7 +114,7 @@ def test_weights_that_are_no_numbers_are_no_other_architecture():
 
 
 def test_training_refuses_a_generator_that_its_loss_does_not_know(monkeypatch):
-    """Catches a model that is trained on another function than it computes."""
+    """Catches training on another function than the model computes."""
     Trainer(fresh().model, Settings(**SIZES))
     monkeypatch.setattr(tat.Generator, "logits", lambda self, x: 2 * self.proj(x))
     with pytest.raises(ValueError, match=r"the loss in chunks .* does not know generator \(Generator\)"):
@@ -122,7 +122,7 @@ def test_training_refuses_a_generator_that_its_loss_does_not_know(monkeypatch):
 
 
 def test_another_norm_is_decoded_and_not_exported():
-    """RMSNorm, which the fast decoder calls as it is and CTranslate2 would take for LayerNorm."""
+    """RMSNorm: the fast decoder calls it as it is, but CTranslate2 would treat it as LayerNorm."""
     translator = fresh()
     for module in translator.model.modules():
         if isinstance(getattr(module, "norm", None), nn.LayerNorm):
@@ -134,7 +134,7 @@ def test_another_norm_is_decoded_and_not_exported():
 
 
 def test_rotary_positions_are_refused_by_both(monkeypatch):
-    """Rotated queries and keys in `forward`, as a newcomer writes it."""
+    """Rotated queries and keys in `forward`, as a newcomer would write it."""
 
     def forward(self, query, key, value, mask=None):
         Q, K = (rotated(tat.split_heads(W(x), self.h)) for W, x in ((self.W_q, query), (self.W_k, key)))
@@ -153,7 +153,7 @@ def test_rotary_positions_are_refused_by_both(monkeypatch):
 
 
 def test_a_third_attention_is_refused_by_both(monkeypatch):
-    """A decoder layer with one more sublayer, which the fast decoder used to leave out without a word."""
+    """A decoder layer with one more sublayer, which the fast decoder used to skip silently."""
     init, forward = tat.DecoderLayer.__init__, tat.DecoderLayer.forward
 
     def longer_init(self, d_model, *rest):
@@ -176,7 +176,7 @@ def test_a_third_attention_is_refused_by_both(monkeypatch):
 
 @pytest.mark.parametrize("part", ["generator", "src_embed", "tgt_embed", "decoder"])
 def test_other_changed_parts_are_named(part, monkeypatch):
-    """Catches a change beside the layers: the output layer, the embeddings, the stack."""
+    """Catches a change outside the layers: in the output layer, the embeddings or the stack."""
     translator = fresh()
     module = getattr(translator.model, part)
     if part == "generator":

@@ -1,4 +1,4 @@
-"""The command line: a run from start to end, going on after an interruption, and one clear line for bad input."""
+"""The command line: a run from start to end, continuing after an interruption, and one clear line for bad input."""
 
 import dataclasses
 import json
@@ -47,12 +47,12 @@ SMALL = [
 
 
 def train(run: Path, *arguments: str) -> int:
-    """`train` on captions with a model of seconds."""
+    """`train` on captions with a model that trains in seconds."""
     return main(["train", "--data", "captions", "--run", str(run), *SMALL, *arguments])
 
 
 def error_of(capsys, *arguments: str) -> str:
-    """The one line that a failing command prints; its status is not zero and it wrote nothing else."""
+    """The one line that a failing command prints; its exit status is not zero, and it prints nothing else."""
     assert main(list(arguments)) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ") and captured.err.count("\n") == 1, captured.err
@@ -69,7 +69,7 @@ def run(tmp_path_factory) -> Path:
 
 
 def test_importing_has_no_effect():
-    """Nothing printed, downloaded, plotted or seeded by an import."""
+    """An import prints, downloads, plots and seeds nothing."""
     code = (
         "import random, torch; torch.manual_seed(5); random.seed(5); before = torch.get_rng_state(), random.getstate()\n"
         "import the_annotated_transformer\n"
@@ -81,7 +81,7 @@ def test_importing_has_no_effect():
 
 @pytest.mark.parametrize("module", ["the_annotated_transformer", "translator.commands"])
 def test_importing_loads_no_chart_library(module):
-    """Catches a program that waits for what its command does not need."""
+    """Catches a command that waits for libraries it does not need."""
     unwanted = {"altair", "pandas", "spacy", "datasets", "pooch", "IPython", "ctranslate2"}
     code = f"import sys, {module}; print(*sorted({unwanted} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
@@ -151,7 +151,7 @@ def test_going_on_gives_the_uninterrupted_run(run, tmp_path, capsys):
 
 
 def test_going_on_with_two_optimisers(tmp_path):
-    """Catches a moving average that is not saved, or is given to another weight."""
+    """Catches a moving average that is not saved, or goes to another weight."""
     for folder, stops in (("whole", (8,)), ("parts", (3, 8))):
         for steps in stops:
             assert train(tmp_path / folder, "--steps", str(steps), "--optimizer", "muon") == 0
@@ -161,7 +161,7 @@ def test_going_on_with_two_optimisers(tmp_path):
 
 
 def test_an_interrupted_command_says_how_to_go_on(tmp_path, capsys, monkeypatch):
-    """Catches the library's own silent exit."""
+    """Catches the library's own exit without a message."""
 
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -174,7 +174,7 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path, capsys, monkeypatch)
 @pytest.mark.parametrize("steps", [2, 4])
 @pytest.mark.parametrize("lost", ["model.safetensors", "state.safetensors"])
 def test_a_crash_between_two_files_of_a_checkpoint_is_made_good(tmp_path, monkeypatch, lost, steps):
-    """Catches a model that stays older than its run, and a first checkpoint that cannot be repeated."""
+    """Catches a model that stays behind its run, and a first checkpoint that cannot be repeated."""
     folder, write = tmp_path / "run", write_tensors
 
     def fail(path, *args, **kwargs):
@@ -214,7 +214,7 @@ def test_a_run_that_lost_its_state_is_not_trained_over(run, tmp_path, capsys):
 
 
 def test_a_finished_run_stays_as_it_is(run, capsys):
-    """Also where its last update is not one of the regular checkpoints."""
+    """Even if its last update is not one of the regular checkpoints."""
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
     assert train(run, "--steps", "30", "--checkpoint-every", "7") == 0
     assert "30 updates" in capsys.readouterr().out
@@ -248,7 +248,7 @@ def test_words_and_epochs(tmp_path):
 
 
 def test_translate_gives_one_line_for_each_line(run):
-    """Whatever the lines hold: blank, bytes that are no UTF-8, separators that are no line feed, specials, 300 words."""
+    """Whatever the lines hold: nothing, invalid UTF-8, separators other than a line feed, special tokens, 300 words."""
     lines = [
         b"Ein Hund.",
         b"",
@@ -299,7 +299,7 @@ def test_evaluate_reports_scores_with_signatures(run, capsys):
     ],
 )
 def test_the_search_of_the_command_line_is_the_one_asked_for(run, capsys, monkeypatch, options, title, called):
-    """Catches an option that is read and not used."""
+    """Catches an option that is read but not used."""
     asked = []
 
     def stand_in(name: str):
@@ -328,7 +328,7 @@ def test_average_is_the_mean_of_the_last_checkpoints(run, tmp_path, capsys):
 
 
 def test_a_run_may_start_from_a_model(run, tmp_path):
-    """With a rate of 0 it stays that model: weights and vocabulary, the moving average too."""
+    """With a rate of 0 it stays the same model: weights, vocabulary and moving average."""
     (tmp_path / "data").mkdir()
     for split in ("train", "val"):
         for i, language in enumerate(("de", "en")):
@@ -341,12 +341,12 @@ def test_a_run_may_start_from_a_model(run, tmp_path):
     assert (new / "tokenizer.json").read_text() == (run / "tokenizer.json").read_text()
     for a, b in zip(before.model.parameters(), after.model.parameters(), strict=True):
         assert torch.equal(a, b)
-    assert main([*arguments, "--steps", "4", "--factor", "0"]) == 0  # goes on
+    assert main([*arguments, "--steps", "4", "--factor", "0"]) == 0  # continues
     assert [row["step"] for row in read_log(new) if "val_loss" in row] == [2, 4]
 
 
 def test_a_run_may_start_from_what_the_document_saved(run, tmp_path):
-    """Catches a setting that the document does not write and the program invents."""
+    """Catches a setting that the document does not write and the program makes up."""
     tat.save_translator(tat.load_translator(run), tmp_path / "saved")
     arguments = ["--start-from", str(tmp_path / "saved"), "--steps", "2"]
     assert train(tmp_path / "new", *arguments) == 0
@@ -354,7 +354,7 @@ def test_a_run_may_start_from_what_the_document_saved(run, tmp_path):
 
 
 def test_a_run_that_goes_on_needs_its_start_no_more(run, tmp_path, monkeypatch):
-    """Catches a run that reads the other model again, and the name of a folder that depends on where one stands."""
+    """Catches a run that reads the other model again, and a folder name that depends on the working directory."""
     start, folders = tmp_path / "start", [tmp_path / "once", tmp_path / "twice"]
     shutil.copytree(run, start)
     assert train(folders[0], "--start-from", str(start), "--steps", "4") == 0
@@ -367,7 +367,7 @@ def test_a_run_that_goes_on_needs_its_start_no_more(run, tmp_path, monkeypatch):
 
 
 def test_a_start_is_not_forgotten(run, tmp_path, capsys):
-    """Catches a run that was interrupted before its first checkpoint, and goes on with random weights."""
+    """Catches a run that is interrupted before its first checkpoint and continues with random weights."""
     assert train(tmp_path / "new", "--start-from", str(run), "--steps", "1") == 0
     shutil.rmtree(tmp_path / "new" / "checkpoints")
     (tmp_path / "new" / "model.safetensors").unlink()
@@ -377,7 +377,7 @@ def test_a_start_is_not_forgotten(run, tmp_path, capsys):
 
 
 def test_an_averaged_model_is_not_trained_over(run, tmp_path, capsys):
-    """Catches a model that is taken for a run at its beginning, and overwritten by fresh weights."""
+    """Catches a model that is mistaken for a new run and overwritten with fresh weights."""
     out = tmp_path / "averaged"
     assert main(["average", str(run), "--last", "2", "--out", str(out)]) == 0
     before = (out / "model.safetensors").read_bytes()
@@ -403,7 +403,7 @@ def test_score_is_100_for_the_references_and_less_for_others():
 def test_length_is_that_of_the_translations_by_that_of_the_references():
     scores = score(["a dog runs"] * 3, ["a dog runs here ."] * 3)
     assert scores["length"] == pytest.approx(3 / 5)
-    assert score(["a dog"], [""])["length"] == 2  # there is no division by 0
+    assert score(["a dog"], [""])["length"] == 2  # does not divide by 0
 
 
 def test_explain_writes_a_page_with_the_weights(run, tmp_path):
@@ -502,7 +502,7 @@ def test_a_run_of_another_kind_is_left_alone(capsys, run):
 
 
 def test_a_run_of_an_earlier_version_goes_on(run, tmp_path):
-    """Catches a new setting without which older runs could not be continued."""
+    """Catches a new setting that older runs lack, so that they could not continue."""
     older = tmp_path / "older"
     shutil.copytree(run, older)
     about = json.loads((older / "config.json").read_text())
@@ -570,7 +570,7 @@ def test_data_without_a_full_pair_and_languages_without_rules_are_refused(capsys
 
 
 def test_a_run_ended_by_its_minutes_is_finished(tmp_path, monkeypatch):
-    """Also where the time that its last checkpoint took used up the rest."""
+    """Even if its last checkpoint used up the remaining time."""
     now = iter(range(10**6))
     monkeypatch.setattr("time.monotonic", lambda: next(now) * 3.0)  # each look at the clock takes three seconds
     counts = []
@@ -581,7 +581,7 @@ def test_a_run_ended_by_its_minutes_is_finished(tmp_path, monkeypatch):
 
 
 def model_of(run: Path) -> tuple[tat.Transformer, Settings]:
-    """A fresh model of the kind that a run trains, and its configuration."""
+    """A fresh model like a run's, and its configuration."""
     about = read_json(run / "config.json")
     config = Settings(**about["settings"])
     return build_model(config, about["vocab"]), config
@@ -611,14 +611,14 @@ def test_a_refused_run_leaves_only_what_was_there(tmp_path):
 
 
 def test_an_argument_that_is_not_utf8_is_translated(run, tmp_path, capsys):
-    """Catches a traceback for what a shell hands over byte by byte."""
+    """Catches a traceback for bytes that the shell passes on."""
     assert main(["translate", "Ein K\udce4se", "--model", str(run)]) == 0
     assert capsys.readouterr().out.count("\n") == 1
     assert main(["explain", "Ein K\udce4se", "--model", str(run), "--out", str(tmp_path / "page.html")]) == 0
 
 
 def test_a_run_goes_on_without_its_data(tmp_path, capsys):
-    """The tokens are kept, so neither a moved corpus nor a changed one alters a run that has begun."""
+    """The run keeps its tokens, so moving or changing the corpus does not affect it."""
     data = tmp_path / "data"
     data.mkdir()
     for split in ("train", "val"):
@@ -642,7 +642,7 @@ def test_lost_tokens_are_made_again(tmp_path):
 
 
 def test_tokens_of_a_start_that_was_interrupted_are_replaced(tmp_path):
-    """Catches numbers of an older vocabulary that a new one would read as other words."""
+    """Catches ids of an older vocabulary that a new one would read as other words."""
     tokens = tmp_path / "r" / "tokens"
     tokens.mkdir(parents=True)
     for split in ("train", "val"):

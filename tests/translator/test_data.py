@@ -1,4 +1,4 @@
-"""Reading, fetching, tokenising: damaged files are refused by name and line, and text survives the way to ids and back."""
+"""Reading, fetching, tokenising: an error names the damaged file and line, and text survives encoding and decoding."""
 
 import gzip
 import hashlib
@@ -61,7 +61,7 @@ def test_damaged_files_are_refused_by_name_and_line(tmp_path, files, message):
 
 
 def test_sets_of_the_hub_are_read_as_their_library_reads_them(tmp_path_factory):
-    """The library takes a folder for a set of the hub, too; in its path, the word test would name a split."""
+    """The library also accepts a folder as a set; the word test in its path would name a split."""
     folder = tmp_path_factory.mktemp("hub")
     rows = [{"translation": {"de": f"Ein Hund  {i}.\n", "en": f"A dog {i}."}} for i in range(3)]
     for split, count in (("train", 3), ("validation", 1)):
@@ -93,7 +93,7 @@ def test_unknown_sources_and_splits_are_named(tmp_path):
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """A local server in place of the repository of Multi30k, with two small files of known checksums."""
+    """A local server instead of Multi30k's repository, with two small files of known checksums."""
     site, requests = tmp_path / "site", []
     write(site, val_de=gzip.compress(b"Ein Hund.\n", mtime=0), val_en=gzip.compress(b"A dog.\n", mtime=0))
     sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in site.iterdir()}
@@ -180,7 +180,7 @@ def test_there_are_100_000_distinct_captions_and_one_translation_each():
 
 
 def test_the_folder_source_reads_what_torchtext_reads(tmp_path):
-    """The same pairs as the reader of torchtext 0.6, the library of the earlier editions."""
+    """The same pairs as the reader in torchtext 0.6, which the earlier editions used."""
     datasets = pytest.importorskip("torchtext.datasets")
     data = pytest.importorskip("torchtext.data")
     pairs = load_pairs("captions", "test")
@@ -191,7 +191,7 @@ def test_the_folder_source_reads_what_torchtext_reads(tmp_path):
 
 
 def test_a_missing_cache_is_no_reason_to_write_elsewhere(server, tmp_path, monkeypatch):
-    """A cache that cannot be written is an error in one line."""
+    """A cache that cannot be written gives a one-line error."""
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv("MULTI30K_CACHE", str(blocked))
@@ -202,7 +202,7 @@ def test_a_missing_cache_is_no_reason_to_write_elsewhere(server, tmp_path, monke
 
 @pytest.mark.parametrize("vocab, itemsize", [(2**16, 2), (2**16 + 1, 4)])
 def test_a_store_gives_back_every_pair_and_is_as_small_as_its_numbers(tmp_path, vocab, itemsize, monkeypatch):
-    """Catches shifted starts, chunks joined wrongly, and numbers that overflow."""
+    """Catches shifted starts, wrongly joined chunks, and ids that overflow."""
 
     class Fake:  # a tokenizer whose ids reach to the end of the vocabulary
         def __len__(self):
@@ -247,14 +247,14 @@ def test_many_sentences_are_encoded_as_one_by_one(kind):
 
 
 def test_segment_merges_by_rank_and_skips_at_random():
-    """Catches merges in another order than learnt, and a skip that holds for the whole word."""
+    """Catches merges that are not in the learnt order, and a skip that holds for the whole word."""
     ranks = {("b", "c"): 0, ("a", "b"): 1, ("a", "bc"): 2}
     draw = random.Random(0)
     assert segment("abc", ranks, 0.0, draw) == ["abc"]
     assert segment("abab", ranks, 0.0, draw) == ["ab", "ab"]
     assert segment("abc", ranks, 1.0, draw) == ["a", "b", "c"]
     found = Counter(tuple(segment("abc", ranks, 0.5, draw)) for _ in range(4000))
-    # skip bc and not ab: 1/4; skip both: 1/4; else bc, and then a+bc half of the time
+    # skip bc but not ab: 1/4; skip both: 1/4; otherwise bc, and then a+bc half of the time
     expected = {("ab", "c"): 1 / 4, ("a", "b", "c"): 1 / 4, ("abc",): 1 / 4, ("a", "bc"): 1 / 4}
     assert found.keys() == expected.keys()
     assert all(abs(found[pieces] / 4000 - share) < 0.03 for pieces, share in expected.items())

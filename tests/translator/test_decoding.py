@@ -1,4 +1,4 @@
-"""Greedy decoding and its key/value cache, against the loop that recomputes everything."""
+"""Decoding with its key/value cache, greedy and with a beam, against searches that recompute everything."""
 
 import pytest
 import torch
@@ -11,9 +11,9 @@ from translator.decoding import CachedDecoder, beam_search, greedy_decode, likel
 
 
 class Scripted(tat.Generator):
-    """A generator that says what it is told: row b of `script` is what sentence b is to produce, step by step.
+    """A generator that follows a script: sentence b produces row b of `script`, step by step.
 
-    With `leaving` it expects that a sentence is asked for until it has produced `end`, and not again.
+    With `leaving`, it expects each sentence in the batch until it has produced `end`, and not after that.
     """
 
     def __init__(self, script: list[list[int]], end: int | None = tat.EOS, leaving: bool = True):
@@ -21,7 +21,7 @@ class Scripted(tat.Generator):
         self.script, self.end, self.steps, self.leaving = torch.tensor(script), end, 0, leaving
 
     def logits(self, x: Tensor) -> Tensor:
-        """One-hot scores of the next symbol of each sentence."""
+        """One-hot scores of the next token of each sentence."""
         assert len(x) == len(self.script)
         symbols, self.steps = self.script[:, self.steps], self.steps + 1
         if self.end is not None and self.leaving:
@@ -32,7 +32,7 @@ class Scripted(tat.Generator):
 
 @pytest.fixture
 def scripted(monkeypatch):
-    """Makes scripted generators, which have no matrix to be padded."""
+    """Makes scripted generators; they have no matrix to pad."""
     monkeypatch.setattr("translator.decoding.padded_logits", lambda generator: generator.logits)
     return Scripted
 
@@ -43,7 +43,7 @@ both_beams = pytest.mark.parametrize("search", [tat.beam_search, beam_search], i
 
 @pytest.fixture
 def varied() -> tuple[tat.Transformer, tat.Batch]:
-    """A random model, not far from chaos, and 40 random sentences that it ends at different steps, if at all."""
+    """A random model with nearly chaotic output, and 40 random sentences that it ends at different steps or never."""
     torch.manual_seed(1)
     model = tat.make_model(13, 6, 2, 16, 24, 4, dropout=0.0, norm="pre").double().eval()
     with torch.no_grad():
@@ -55,7 +55,7 @@ def varied() -> tuple[tat.Transformer, tat.Batch]:
 
 @both
 def test_batched_greedy_equals_one_by_one(varied, greedy):
-    """Catches sentences that influence each other in a batch, by padding or by what goes on after their end."""
+    """Catches sentences that influence each other in a batch, through padding or through steps after their end."""
     model, batch = varied
     found = greedy(model, batch.src, batch.src_mask, max_len=12).tolist()
     ends = set()
@@ -63,7 +63,7 @@ def test_batched_greedy_equals_one_by_one(varied, greedy):
         expected = greedy_by_hand(model, src[mask[0]].tolist(), 12)
         assert row == expected + [tat.PAD] * (len(row) - len(expected))
         ends.add(len(expected))
-    assert len(ends) > 3  # otherwise the sentences are no test
+    assert len(ends) > 3  # otherwise the sentences test nothing
 
 
 @both
@@ -81,7 +81,7 @@ def test_greedy_equals_the_naive_loop_up_to_the_end(varied, greedy):
 
 @both
 def test_greedy_stops_when_all_have_ended(small_model, sentences, scripted, greedy):
-    """Catches a loop that goes on to max_len, stops with the first sentence, or writes after an end."""
+    """Catches a loop that runs to max_len, stops with the first sentence, or writes after an end."""
     model, calls = small_model(), []
     model.generator = scripted(
         [[5, 2, 9, 9, 9, 9], [2, 9, 9, 9, 9, 9], [7, 6, 5, 2, 9, 9]], leaving=greedy is greedy_decode
@@ -94,7 +94,7 @@ def test_greedy_stops_when_all_have_ended(small_model, sentences, scripted, gree
 
 @both
 def test_greedy_takes_other_symbols(small_model, sentences, scripted, greedy):
-    """Catches BOS, EOS or PAD that are written into the loop."""
+    """Catches BOS, EOS or PAD hard-coded in the loop."""
     model = small_model()
     model.generator = scripted([[5, 2, 9, 9], [9, 2, 4, 4], [2, 9, 3, 3]], end=9, leaving=greedy is greedy_decode)
     found = greedy(model, sentences.src, sentences.src_mask, 9, start_symbol=8, end_symbol=9, pad=10)
@@ -104,7 +104,7 @@ def test_greedy_takes_other_symbols(small_model, sentences, scripted, greedy):
 @pytest.mark.parametrize("end_symbol", [tat.EOS, None])
 @both
 def test_greedy_keeps_to_max_len(small_model, sentences, end_symbol, scripted, greedy):
-    """Catches a limit that is off by one, and an end symbol that stops where none was asked for."""
+    """Catches a limit that is off by one, and a stop at an end symbol that was not given."""
     script = [[5, 6, 5, 6, 5, 6], [2, 3, 2, 3, 2, 3], [7, 7, 7, 2, 7, 7]]
     for max_len in (1, 2, 6):
         model = small_model()
@@ -118,7 +118,7 @@ def test_greedy_keeps_to_max_len(small_model, sentences, end_symbol, scripted, g
 @pytest.mark.parametrize("training", [True, False])
 @both
 def test_greedy_evaluates_and_restores_the_mode(small_model, sentences, training, greedy):
-    """Catches dropout while decoding, and a model that is left in another mode than it came in."""
+    """Catches dropout while decoding, and a model left in another mode than before."""
     model, modes = small_model(dropout=0.5).train(training), []
     model.decoder.layers[0].feed_forward.register_forward_hook(lambda module, *_: modes.append(module.training))
     greedy(model, sentences.src, sentences.src_mask, max_len=5)
@@ -127,7 +127,7 @@ def test_greedy_evaluates_and_restores_the_mode(small_model, sentences, training
 
 
 def test_each_module_comes_back_in_its_own_mode(small_model):
-    """Catches frozen parts that get their dropout back with all others."""
+    """Catches frozen parts whose dropout is switched on with all the others."""
     model = small_model().train()
     model.encoder.eval()
     with tat.evaluating(model):
@@ -137,7 +137,7 @@ def test_each_module_comes_back_in_its_own_mode(small_model):
 
 @both
 def test_mode_is_restored_after_an_error(small_model, greedy):
-    """Catches a failed translation in the middle of training that switches dropout off for the rest of it."""
+    """Catches a failed translation during training that switches dropout off for the rest of it."""
     model = small_model().train()
     with pytest.raises(IndexError):
         greedy(model, torch.tensor([[99]]), torch.ones(1, 1, 1), max_len=5)
@@ -156,7 +156,7 @@ def test_greedy_builds_no_gradients(small_model, sentences, greedy):
 
 @pytest.mark.parametrize("changes", [{"norm": "pre"}, {"norm": "post"}, {"positions": "learned", "d_k": 3}])
 def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, changes):
-    """Catches wrong positions, keys out of order or lost, at every position of every sentence; beyond 256, too."""
+    """Catches wrong positions and lost or misplaced keys, at every position of every sentence, even beyond 256."""
     model, batch = small_model(**changes), sentences
     tgt = torch.randint(4, 11, (3, 300))
     parallel = model(batch.src, tgt, batch.src_mask, tat.subsequent_mask(300))
@@ -168,7 +168,7 @@ def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, chan
 
 
 def test_the_likeliest_symbols_of_many_rows():
-    """Catches rows that change places or get lost where they are cut into parts, and values that are not logarithms."""
+    """Catches rows that change places or get lost when they are split up, and values that are not logarithms."""
     logits = torch.randn(150, 700, dtype=torch.double)
     values, symbols = likeliest(logits, 5)
     expected = logits.float().log_softmax(-1).topk(5)
@@ -177,7 +177,7 @@ def test_the_likeliest_symbols_of_many_rows():
 
 
 def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):
-    """Catches a part of the memory that stays behind when sentences change places, once or twice between two steps."""
+    """Catches a part of the cache that does not move when sentences change places, once or twice between two steps."""
     model, batch, rows = small_model(), sentences, torch.tensor([2, 0])
     tgt = torch.randint(4, 11, (3, 6))
     decoder = CachedDecoder(model, batch.src, batch.src_mask)
@@ -191,7 +191,7 @@ def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):
 
 
 def test_sources_may_have_different_numbers_of_rows(small_model, sentences):
-    """Catches a row that reads the source of its neighbour, or the past of one that is gone."""
+    """Catches a row that reads its neighbour's source, or the past of a row that is gone."""
     model, batch, owners = small_model(), sentences, torch.tensor([0, 0, 2])
     live = torch.tensor([[True, False, True], [False, False, False], [False, True, False]])
     tgt = torch.randint(4, 11, (3, 6))
@@ -206,7 +206,7 @@ def test_sources_may_have_different_numbers_of_rows(small_model, sentences):
 
 
 def test_cache_projects_nothing_twice(small_model, sentences):
-    """Catches keys and values that are computed again: the source's once, each target position's once."""
+    """Catches keys and values that are computed twice, the source's or a target position's."""
     model, seen = small_model(N=1), []
     for W in (model.decoder.layers[0].src_attn.W_k, model.decoder.layers[0].src_attn.W_v):
         W.register_forward_hook(lambda module, inputs, output: seen.append(output.shape[:2]))
@@ -225,7 +225,7 @@ def test_cache_projects_nothing_twice(small_model, sentences):
 def test_batched_beam_equals_one_by_one(varied, beam, alpha, search):
     """Catches beams that take each other's past or source, a wrong penalty, and a search that stops too soon.
 
-    By hand nothing stops early, so the bound that ends the search is tested, too.
+    The search by hand never stops early, so this also tests the bound that ends the search.
     """
     model, batch = varied
     found = search(model, batch.src, batch.src_mask, 12, beam, alpha).tolist()
@@ -241,9 +241,9 @@ def test_batched_beam_equals_one_by_one(varied, beam, alpha, search):
 
 @both_beams
 def test_beam_of_one_is_greedy(varied, search):
-    """Catches a first step or an end that is another's."""
+    """Catches a first step or an end that differs."""
     model, batch = varied
-    wide = batch.src_mask.all(-1).squeeze(-1)  # sentences without padding: max_len means the same to both
+    wide = batch.src_mask.all(-1).squeeze(-1)  # without padding, max_len means the same to both
     src, mask = batch.src[wide], batch.src_mask[wide]
     assert len(src) > 3
     assert torch.equal(search(model, src, mask, 12, beam=1), greedy_decode(model, src, mask, 12))
@@ -252,7 +252,7 @@ def test_beam_of_one_is_greedy(varied, search):
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
 @both_beams
 def test_the_widest_beam_finds_the_best_of_all_sequences(alpha, search):
-    """Catches every mistake of the search: its score is that of the best of all 4 ** 5 endings."""
+    """Catches every mistake of the search: its score must be that of the best of all 4 ** 5 endings."""
     model = tat.make_model(5, 4, 1, 16, 24, 2, dropout=0.0).eval()
     src = torch.randint(3, 5, (3, 4))
     found = search(model, src, tat.source_mask(src), 6, beam=4**5, alpha=alpha).tolist()
@@ -263,7 +263,7 @@ def test_the_widest_beam_finds_the_best_of_all_sequences(alpha, search):
 
 
 def test_beam_search_stops_when_nothing_can_win(small_model, sentences, monkeypatch):
-    """Catches a search that always goes on to its limit."""
+    """Catches a search that always runs to its limit."""
     model, steps = small_model(), []
     sure = torch.full((1, 11), -30.0).index_fill_(1, torch.tensor([tat.EOS]), 30.0).double()
 
@@ -278,7 +278,7 @@ def test_beam_search_stops_when_nothing_can_win(small_model, sentences, monkeypa
 
 @both_beams
 def test_beam_search_where_numbers_are_halves(small_model, sentences, search):
-    """Catches scores that are kept in PyTorch's default precision."""
+    """Catches scores kept in PyTorch's default precision."""
     before, model = torch.get_default_dtype(), small_model().bfloat16()
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -289,7 +289,7 @@ def test_beam_search_where_numbers_are_halves(small_model, sentences, search):
 
 
 def test_a_finished_place_costs_nothing(small_model, sentences, monkeypatch):
-    """Catches rows of the decoder for places of the beam that hold no beginning."""
+    """Catches rows in the decoder for places of the beam that hold no beginning."""
     model, rows = small_model(), []
     half = torch.full((1, 11), -30.0).double().index_fill_(1, torch.tensor([tat.EOS, 5]), 0.0)
     half[0, 5] = 0.1
@@ -300,7 +300,7 @@ def test_a_finished_place_costs_nothing(small_model, sentences, monkeypatch):
 
     monkeypatch.setattr("translator.decoding.padded_logits", lambda generator: logits)
     beam_search(model, sentences.src, sentences.src_mask, max_len=40, beam=4, alpha=2.0)
-    assert rows[:4] == [3, 9, 6, 3]  # of each sentence one beginning; then four, of which one ends; and so on
+    assert rows[:4] == [3, 9, 6, 3]  # one beginning per sentence; then four each, of which one ends; and so on
 
 
 @both_beams

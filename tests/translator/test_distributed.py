@@ -1,4 +1,4 @@
-"""Several processes: the gradient, the losses and the validation of one."""
+"""Several processes have the same gradient, losses and validation loss as one."""
 
 import os
 import subprocess
@@ -42,7 +42,7 @@ def gradient(accumulate: int = 1, rows: int = 7) -> tuple[torch.Tensor, float]:
 
 
 def work(rank: int, world: int, folder: str, accumulate: int, rows: int) -> None:
-    """One of `world` processes: writes its gradient, loss and validation loss."""
+    """One of `world` processes; it writes its gradient, loss and validation loss."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
     grad, loss = gradient(accumulate, rows)
     torch.manual_seed(0)
@@ -53,14 +53,14 @@ def work(rank: int, world: int, folder: str, accumulate: int, rows: int) -> None
 
 
 def together(folder: Path, world: int, accumulate: int, rows: int) -> list:
-    """What each of `world` processes found."""
+    """What each of `world` processes wrote."""
     folder.mkdir()
     multiprocessing.spawn(work, (world, str(folder), accumulate, rows), nprocs=world)
     return [torch.load(folder / f"{rank}.pt") for rank in range(world)]
 
 
 def test_two_processes_give_the_gradient_of_one(tmp_path):
-    """Also with accumulation, and where there are fewer pairs than pieces."""
+    """Also with accumulation, and if there are fewer pairs than micro-batches."""
     torch.manual_seed(0)
     trainer = Trainer(tat.make_model(20, 20, **SIZES), Settings(**SIZES, tokens_per_batch=12))
     validation = validation_loss(trainer, pairs())
@@ -75,7 +75,7 @@ def test_two_processes_give_the_gradient_of_one(tmp_path):
 
 
 def train_on_long_pairs(rank: int, world: int, folder: str) -> None:
-    """Two updates in which the processes see sources of different lengths, one beyond the first table of positions."""
+    """Two updates with sources of different lengths in the processes, one beyond the first table of positions."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
     trainer = Trainer(tat.make_model(20, 20, **SIZES), Settings(**SIZES))
     for _ in range(2):
@@ -88,7 +88,7 @@ def test_processes_may_hold_tables_of_positions_of_different_lengths(tmp_path):
 
 
 def test_torchrun_trains_what_one_process_trains(tmp_path):
-    """The same losses with one process and with two; one of them writes."""
+    """One process and two give the same losses; one of the two writes."""
     losses = {}
     for processes in (1, 2):
         run = tmp_path / str(processes)

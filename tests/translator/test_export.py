@@ -1,4 +1,4 @@
-"""Export: the other program's translations are ours, symbol by symbol."""
+"""Export: the other program's translations equal ours, token by token."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def run(request, tmp_path_factory) -> Path:
 
 
 def test_ctranslate2_finds_the_same_symbols(run, tmp_path):
-    """Catches every weight in a wrong place, other positions, another epsilon, a missing </s>."""
+    """Catches any weight in the wrong place, other positions, another epsilon, and a missing </s>."""
     assert main(["export", "--model", str(run), "--out", str(tmp_path / "served")]) == 0
     theirs = ctranslate2.Translator(str(tmp_path / "served"), compute_type="float32")
     translator = load_translator(run)
@@ -44,7 +44,7 @@ def test_ctranslate2_finds_the_same_symbols(run, tmp_path):
 
 
 def test_a_loaded_model_lies_in_memory_as_decoding_reads_it(run):
-    """Catches matrices that are left as they were, or that change."""
+    """Catches matrices that stay as they were in memory, or whose values change."""
     model, saved = load_translator(run).model, read_tensors(run / "model.safetensors")[0]
     assert all(torch.equal(weight, saved[name]) for name, weight in weights_of(model).items())
     stacks = (*model.encoder.modules(), *model.decoder.modules())
@@ -58,14 +58,14 @@ def test_half_a_model_is_half_as_large_and_loads_as_before(run, tmp_path):
     out = tmp_path / "half"
     assert main(["export", "--model", str(run), "--out", str(out), "--to", "half"]) == 0
     sizes = [(folder / "model.safetensors").stat().st_size for folder in (out, run)]
-    assert sizes[0] < 0.7 * sizes[1]  # the header is no shorter
+    assert sizes[0] < 0.7 * sizes[1]  # the header does not shrink
     whole, half = (weights_of(load_translator(folder).model) for folder in (run, out))
     for name, tensor in half.items():
         assert tensor.dtype == torch.float32 and torch.equal(tensor, whole[name].half().float())
 
 
 def test_weights_too_large_for_16_bits_are_refused(run, tmp_path, capsys):
-    """Catches infinities that are written without a word, and half a folder."""
+    """Catches infinities that are written silently, and half a folder."""
     translator = load_translator(run)
     write_model(tmp_path / "large", run, {n: p.detach() * 1e6 for n, p in weights_of(translator.model).items()})
     assert main(["export", "--model", str(tmp_path / "large"), "--out", str(tmp_path / "x"), "--to", "half"]) == 2
@@ -87,7 +87,7 @@ def test_what_cannot_be_exported_is_said_in_one_line(run, tmp_path, capsys):
 
 
 def test_keys_of_a_width_of_their_own_are_refused(tmp_path, capsys):
-    """Catches a wrong model that is written without a word."""
+    """Catches a wrong model that is written silently."""
     arguments = ["train", "--data", "captions", "--run", str(tmp_path / "run"), "--d-k", "8", *SETTINGS[2:]]
     assert main([*arguments, "--steps", "1"]) == 0
     capsys.readouterr()

@@ -1,4 +1,4 @@
-"""The models in the repository: what their cards say of them is true of their files."""
+"""The models in the repository: what their cards say is true."""
 
 import itertools
 import re
@@ -29,7 +29,7 @@ def card(model: Path) -> str:
 
 
 def saved(model: Path) -> list[dict]:
-    """The scores of a model as it is, not of older ones of its name."""
+    """The scores of the current model, not those of older models with its name."""
     rows = [row for row in tat.saved_rows("quality") if row.get("model") == model.name]
     return [row for row in rows if row["step"] == rows[-1]["step"]]
 
@@ -84,7 +84,7 @@ def test_the_rows_are_those_of_the_files(model, multi30k):
 
 
 def test_the_first_translations_stay_the_same(multi30k):
-    """Catches a change of model, decoder or search that nobody meant; of rounding on other processors at most one."""
+    """Catches an unintended change of model, decoder or search; rounding on another processor may change one line."""
     if not (multi30k / "test_2016_flickr.de.gz").is_file():
         pytest.skip("test_2016_flickr is not here")
     lines = list(itertools.islice(read_lines(multi30k / "test_2016_flickr.de.gz"), 50))

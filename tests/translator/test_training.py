@@ -1,4 +1,4 @@
-"""Batches, loss, schedule and updates, against sums written out, PyTorch's losses and arithmetic by hand."""
+"""Batches, loss, schedule and updates against sums written out, PyTorch's losses and arithmetic by hand."""
 
 import copy
 import dataclasses
@@ -26,7 +26,7 @@ from translator.trainer import Trainer
 @pytest.mark.parametrize("chunk", [2, 256])
 @pytest.mark.parametrize(("alpha", "eps", "pad"), [(5.0, 0.1, 0), (0.7, 0.0, 3)])
 def test_r_drop_equals_the_sum_of_its_parts(chunk, alpha, eps, pad):
-    """Catches a divergence in one direction only, a wrong factor, and a gradient that belongs to the other pass."""
+    """Catches a divergence in only one direction, a wrong factor, and a gradient that belongs to the other pass."""
     x, weight = torch.randn(2, 5, 6, requires_grad=True), torch.randn(9, 6, requires_grad=True)
     target = torch.tensor([1, 4, 8, 8, 2])
     r_drop = partial(r_drop_gradient, alpha=alpha, eps=eps, pad=pad)
@@ -42,7 +42,7 @@ def test_r_drop_equals_the_sum_of_its_parts(chunk, alpha, eps, pad):
 def test_no_gradient_is_computed_where_none_is_asked_for(small_model, sentences, monkeypatch):
     objective = Objective(small_model(), 0.1)
     loss = objective(sentences)
-    monkeypatch.setattr(torch.Tensor, "addmm_", None)  # what adds up the gradient of the output matrix
+    monkeypatch.setattr(torch.Tensor, "addmm_", None)  # this adds up the gradient of the output matrix
     with torch.no_grad():
         assert_close(objective(sentences), loss.detach())
     with pytest.raises(TypeError):
@@ -50,7 +50,7 @@ def test_no_gradient_is_computed_where_none_is_asked_for(small_model, sentences,
 
 
 def test_objective_with_r_drop_sends_every_sentence_through_twice():
-    """Catches passes that share their dropout, and passes that are set beside another sentence's."""
+    """Catches passes that share their dropout, and passes that are compared with another sentence's."""
     torch.manual_seed(0)
     batch = tat.make_batch(tat.copy_pairs(6, 14, seed=1))
     model = tat.make_model(14, 14, 2, 16, 32, 2, dropout=0.0)
@@ -61,7 +61,7 @@ def test_objective_with_r_drop_sends_every_sentence_through_twice():
 
 
 def test_r_drop_begins_after_so_many_updates():
-    """Catches an R-Drop that begins an update early or late, or never."""
+    """Catches R-Drop that begins an update early or late, or never."""
     model = tat.make_model(13, 13, **SIZES | {"dropout": 0.3})
     plain, later = small_trainer(model), small_trainer(model, r_drop=50.0, r_drop_after=2)
     losses = [[trainer.update(uneven_pairs()) for _ in range(3)] for trainer in (plain, later)]
@@ -77,7 +77,7 @@ SIZES = {"N": 1, "d_model": 16, "d_ff": 24, "h": 2, "dropout": 0.0}
 
 
 def small_trainer(model: nn.Module | None = None, kind: type = Trainer, **settings) -> Trainer | tat.Trainer:
-    """A trainer of a copy of `model`, by default a fresh one; of the program, or the document's."""
+    """A trainer for a copy of `model`, by default a fresh one; the program's trainer or the document's."""
     model = copy.deepcopy(model) if model else tat.make_model(13, 13, **SIZES)
     if kind is tat.Trainer:
         return tat.Trainer(model, tat.Config(**{"d_model": 16, "warmup": 10} | settings))
@@ -100,7 +100,7 @@ def weights(model: nn.Module) -> list[Tensor]:
 @pytest.mark.parametrize("tie", ["none", "all"])
 @both
 def test_gradient_is_that_of_the_mean_loss_over_tokens(tie, kind):
-    """Catches an objective that differs from logits and loss put together naively, or a wrong divisor."""
+    """Catches an objective that differs from a naive loss of the logits, and a wrong divisor."""
     trainer, pairs = small_trainer(tat.make_model(13, 13, **SIZES, tie=tie), kind), uneven_pairs()
     loss = trainer.gradient(pairs)
     found, model, batch = gradients(trainer.model), trainer.model, tat.make_batch(pairs)
@@ -113,11 +113,11 @@ def test_gradient_is_that_of_the_mean_loss_over_tokens(tie, kind):
 @pytest.mark.parametrize("pieces", [2, 3, 7, 10])
 @both
 def test_pieces_give_the_gradient_of_the_whole(pieces, kind):
-    """Catches pieces that are divided by their own tokens, lost, or left over; and more pieces than rows."""
+    """Catches micro-batches that are divided by their own tokens, lost or left over, and more of them than rows."""
     model, pairs = tat.make_model(13, 13, **SIZES), uneven_pairs()
     whole, cut = small_trainer(model, kind), small_trainer(model, kind, accumulate=pieces)
     loss = whole.gradient(pairs)
-    for _ in range(2):  # the second time, nothing is left of the first
+    for _ in range(2):  # nothing of the first is left the second time
         assert cut.gradient(pairs) == pytest.approx(loss, rel=1e-5)
         assert_close(gradients(cut.model), gradients(whole.model), atol=1e-6, rtol=1e-4)
 
@@ -125,7 +125,7 @@ def test_pieces_give_the_gradient_of_the_whole(pieces, kind):
 @pytest.mark.parametrize("accumulate", [1, 3])
 @both
 def test_update_is_adam_with_the_papers_constants(accumulate, kind):
-    """Catches other betas or eps, a rate of another step, and a schedule that counts pieces instead of updates."""
+    """Catches other betas or eps, another step's rate, and a schedule that counts micro-batches instead of updates."""
     trainer, pairs, warmup = small_trainer(kind=kind, accumulate=accumulate), uneven_pairs(), 2
     trainer.config = dataclasses.replace(trainer.config, warmup=warmup)
     adam = trainer.optimizer if kind is tat.Trainer else trainer.optimizers[0]
@@ -144,7 +144,7 @@ def test_update_is_adam_with_the_papers_constants(accumulate, kind):
 
 
 def test_muon_moves_by_the_singular_vectors_of_the_average():
-    """Catches another average, a wrong scale, a transposed product, and matrices of a layer that stay with Adam."""
+    """Catches a wrong average or scale, a transposed product, and matrices of a layer that stay with Adam."""
     torch.manual_seed(0)
     matrices = [nn.Parameter(torch.randn(shape)) for shape in ((8, 16), (16, 8), (8, 16), (5, 5))]
     optimizer, average = Muon(matrices, lr=0.1), [torch.zeros_like(p) for p in matrices]
@@ -169,7 +169,7 @@ def test_muon_moves_by_the_singular_vectors_of_the_average():
 
 @pytest.mark.parametrize("kind", ["adam", "muon"])
 def test_an_update_moves_every_weight_at_its_rate(kind):
-    """Catches an optimiser that makes no step, or has another's rate."""
+    """Catches an optimiser that makes no step, or uses another's rate."""
     trainer = small_trainer(optimizer=kind, factor=0.1)
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
     trainer.update(uneven_pairs())
@@ -181,7 +181,7 @@ def test_an_update_moves_every_weight_at_its_rate(kind):
 
 
 def test_clip_bounds_the_gradient_of_an_update():
-    """Catches clipping by piece, by value, or not at all; and any where none was asked for."""
+    """Catches clipping by micro-batch, by value, or not at all, and clipping that was not asked for."""
     model, pairs = tat.make_model(13, 13, **SIZES), uneven_pairs()
     free, clipped, loose = (small_trainer(model, clip=clip, accumulate=3) for clip in (0.0, 0.05, 1e6))
     for trainer in (free, clipped, loose):
@@ -195,7 +195,7 @@ def test_clip_bounds_the_gradient_of_an_update():
 
 @pytest.mark.parametrize("tie", ["none", "all"])
 def test_averaged_weights_equal_the_average_by_hand(tie):
-    """Catches an average that follows the wrong way, from the wrong start, or shares memory with the model."""
+    """Catches an average whose decay is swapped, a wrong start, and memory shared with the model."""
     trainer = small_trainer(tat.make_model(13, 13, **SIZES, tie=tie), ema=0.2)
     expected = weights(trainer.model)
     for step in (1, 2, 3, 4):
@@ -209,7 +209,7 @@ def test_averaged_weights_equal_the_average_by_hand(tie):
 
 
 def test_seed_decides_the_run():
-    """Catches random numbers from outside the seed: the same seed must give the same bits, another one others."""
+    """Catches random numbers that ignore the seed: the same seed must give the same bits, another seed others."""
     model, pairs = tat.make_model(13, 13, **SIZES | {"dropout": 0.3}), uneven_pairs()
     runs = []
     for noise, seed in enumerate((5, 5, 6)):
@@ -223,7 +223,7 @@ def test_seed_decides_the_run():
 
 
 def test_updates_draw_different_dropout():
-    """Catches a seed that is set to the same number before every update."""
+    """Catches the same seed before every update."""
     model, pairs = tat.make_model(13, 13, **SIZES | {"dropout": 0.3}), uneven_pairs()
     trainer = small_trainer(model, factor=0.0)  # a rate of zero: only dropout can change the loss
     losses = [trainer.update(pairs) for _ in range(3)]
@@ -232,7 +232,7 @@ def test_updates_draw_different_dropout():
 
 
 def test_dropout_may_begin_late():
-    """Catches dropout in the first updates, none later, and one update too few or too many without."""
+    """Catches dropout in the first updates, none later, and a start that is one update early or late."""
     model, pairs = tat.make_model(13, 13, **SIZES | {"dropout": 0.3}), uneven_pairs()
     trainer = small_trainer(model, factor=0.0, dropout_after=2)  # a rate of zero: only dropout can change the loss
     losses = [trainer.update(pairs) for _ in range(4)]
@@ -247,13 +247,13 @@ def test_dropout_may_begin_late():
     [({"epochs": 4}, 0.375), ({"epochs": 4, "steps": 10}, 0.7), ({"minutes": 1}, 0.5), ({"epochs": 1}, 1)],
 )
 def test_share_of_the_budget(budget, share):
-    """Catches a bar that stands still within an epoch, that knows one limit only, or that passes the end."""
+    """Catches a bar that does not move within an epoch, that knows only one limit, or that passes the end."""
     progress = Progress(step=7, epoch=1, batch=10, seconds=30)
     assert Budget(**budget).share(progress, batches=20) == share
 
 
 def test_every_dropout_of_a_configuration_reaches_the_model():
-    """Catches a setting that is accepted and then forgotten."""
+    """Catches a setting that is accepted but has no effect."""
     model = build_model(Settings(N=1, d_model=16, d_ff=24, h=4, dropout=0.1, inner_dropout=0.2), 20)
     layer = model.decoder.layers[0]
     assert {sublayer.dropout.p for sublayer in layer.sublayer} == {model.src_embed.positions.dropout.p} == {0.1}

@@ -1,0 +1,266 @@
+"""Part 7 of the document: what came since 2017, against PyTorch, the formulas, and the plain parts."""
+
+import functools
+
+import pytest
+import torch
+
+import the_annotated_transformer as tat
+from translator import decoding
+from translator.architecture import check_decoder, check_export
+
+ALL = ("rotary", "rms_norm", "gated", "grouped")
+KINDS = [("rotary",), ("rms_norm",), ("gated",), ("grouped",), ALL]
+EXAMPLES = ["rotary", "rms_norm", "gated", "grouped", "modern", "tiles", "bfloat16", "autocast", "muon", "sampling"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples_run(name):
+    getattr(tat, f"example_{name}")()
+
+
+def test_the_table_of_what_was_measured_has_its_rows():
+    shown = tat.example_since_2017()
+    assert {"tiny", "rotary", "rms_norm", "gated"} <= set(shown.index) and shown.loc["rotary", "seeds"] >= 3
+
+
+@pytest.fixture
+def variant(randomise):
+    """A small model with some parts replaced, and random weights in float64."""
+
+    def build(*what, **changes):
+        sizes = {"src_vocab": 13, "tgt_vocab": 11, "N": 2, "d_model": 16, "d_ff": 24, "h": 4, "dropout": 0.0} | changes
+        return randomise(tat.modern(tat.make_model(**sizes), *what)).eval()
+
+    return build
+
+
+@pytest.mark.parametrize("what", KINDS, ids="+".join)
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_each_part_stands_wherever_it_should_and_nowhere_else(what, norm):
+    model = tat.modern(tat.make_model(20, 20, N=2, d_model=16, d_ff=24, h=4, norm=norm, tie="all", d_k=6), *what)
+    layers = [*model.encoder.layers, *model.decoder.layers]
+    own, cross = [layer.self_attn for layer in layers], [layer.src_attn for layer in model.decoder.layers]
+    assert all(isinstance(attn, tat.RotaryAttention) == ("rotary" in what) for attn in own)
+    assert not any(isinstance(attn, tat.RotaryAttention) for attn in cross)
+    assert all(isinstance(attn, tat.GroupedQueryAttention) == ("grouped" in what) for attn in own + cross)
+    assert all(attn.W_q.out_features == 24 for attn in own + cross)
+    assert all(isinstance(layer.feed_forward, tat.GatedFeedForward) == ("gated" in what) for layer in layers)
+    modules = list(model.modules())
+    kinds = {"rms_norm" in what: torch.nn.RMSNorm, "rms_norm" not in what: torch.nn.LayerNorm}
+    count = {kept: sum(isinstance(module, kind) for module in modules) for kept, kind in kinds.items()}
+    assert count == {True: 10 + 2 * (norm == "pre"), False: 0}
+    assert sum(isinstance(module, tat.NoPositions) for module in modules) == 2 * ("rotary" in what)
+    assert model.generator.proj.weight is model.src_embed.embeddings.table.weight
+    embedding = model.generator.proj.weight
+    assert abs(embedding.std() * 4 - 1) < 0.2
+    for p in model.parameters():
+        if p.dim() == 2 and p is not embedding:  # Glorot's uniform
+            limit = (6 / sum(p.shape)) ** 0.5
+            assert 0.9 * limit < p.abs().max() <= limit
+
+
+@pytest.mark.parametrize("what", KINDS, ids="+".join)
+def test_padding_and_the_future_change_nothing_and_both_decoders_agree(what, variant, sentences):
+    model, b = variant(*what), sentences
+    logits = model(b.src, b.tgt, b.src_mask, b.tgt_mask)
+    for i in range(3):
+        S, T = int(b.src_mask[i].sum()), int((b.tgt_y[i] != tat.PAD).sum())
+        alone = tat.Batch(b.src[i : i + 1, :S], b.tgt[i : i + 1, :T])
+        found = model(alone.src, b.tgt[i : i + 1, :T], alone.src_mask, tat.subsequent_mask(T))
+        torch.testing.assert_close(found[0], logits[i, :T])
+    decoder = tat.CachedDecoder(model, b.src, b.src_mask)
+    steps = torch.stack([decoder.step(symbols) for symbols in b.tgt.T], dim=1)
+    real = b.tgt_y != tat.PAD  # later ones see padding in the cache
+    torch.testing.assert_close(steps[real], logits[real])
+    width = 2 if "grouped" in what else 4
+    assert all(K.shape == (3, width, b.tgt.size(1), 4) for kept in decoder.past for K in kept)
+    naive = tat.greedy_decode_naive(model, b.src, b.src_mask, 9, tat.BOS)
+    found = tat.greedy_decode(model, b.src, b.src_mask, 9)
+    assert torch.equal(naive[:, : found.size(1)] * (found != tat.PAD), found)
+    with torch.no_grad():
+        for search in (tat.greedy_decode, functools.partial(tat.beam_search, beam=3, alpha=1.0)):
+            together = search(model, b.src, b.src_mask, 12)
+            for i in range(3):
+                src = b.src[i : i + 1, : int(b.src_mask[i].sum())]
+                alone = search(model, src, tat.source_mask(src), 12 - b.src.size(1) + src.size(1))[0]
+                if search is not tat.greedy_decode:  # which gives each as many symbols as the longest
+                    assert together[i, : len(alone)].tolist() == alone.tolist()
+
+
+@pytest.mark.parametrize("what", KINDS, ids="+".join)
+def test_the_wide_beam_is_exhaustive(what, randomise):
+    model = randomise(tat.modern(tat.make_model(8, 5, 1, 8, 16, 2, norm="pre"), *what, h_kv=1)).eval()
+    src = torch.tensor([[4, 6, 7, 5], [7, 4, 3, 6]])
+    found = tat.beam_search(model, src, tat.source_mask(src), 5, beam=4**4)
+    for row, ids in zip(src, found.tolist(), strict=True):
+        best = tat.exhaustive_search(model, row.unsqueeze(0), 5, alpha=0.6)[1]
+        assert ids[: len(best)] == best
+
+
+@pytest.mark.parametrize("what", [("rotary",), ("grouped",), ("rotary", "grouped")], ids="+".join)
+def test_recorded_weights_are_those_of_every_head(what, variant, sentences):
+    model, b = variant(*what), sentences
+    with tat.recording(model):
+        plain = model(b.src, b.tgt, b.src_mask, b.tgt_mask)
+        attn = model.decoder.layers[0].self_attn
+        assert attn.recorded[0].shape == (3, 4, b.tgt.size(1), b.tgt.size(1))
+        assert attn.recorded[0].triu(1).abs().max() == 0
+        ones = torch.ones(3, 4, b.tgt.size(1), dtype=torch.double)
+        torch.testing.assert_close(attn.recorded[0].sum(-1), ones)
+    for layer in model.modules():
+        if isinstance(layer, tat.MultiHeadedAttention):
+            layer.fused = True
+    torch.testing.assert_close(model(b.src, b.tgt, b.src_mask, b.tgt_mask), plain)
+
+
+def test_rotary_scores_depend_on_the_distance_alone(randomise):
+    """In the layer itself: shifting a sequence behind others, which are masked, changes no output."""
+    attn, x, before = (
+        randomise(tat.RotaryAttention(2, 16)),
+        torch.randn(1, 5, 16).double(),
+        torch.randn(1, 7, 16).double(),
+    )
+    shifted = torch.cat((before, x), dim=1)
+    mask = (torch.arange(12) >= 7).view(1, 1, 12)
+    close = functools.partial(torch.testing.assert_close, atol=1e-5, rtol=1e-4)  # angles are in float32
+    close(attn(shifted, shifted, shifted, mask)[:, 7:], attn(x, x, x))
+    assert (attn(x.flip(1), x.flip(1), x.flip(1)).flip(1) - attn(x, x, x)).abs().max() > 1e-3  # order matters
+    last = attn.attend(x[:, -2:], *attn.keys_values(x, x))  # the last two queries over cached keys
+    torch.testing.assert_close(last, attn(x, x, x)[:, -2:])
+
+
+def test_the_fast_decoder_refuses_what_it_does_not_know(variant):
+    """Catches a fast search that decodes something else without a word."""
+    for what in (("rotary",), ("grouped",)):
+        with pytest.raises(ValueError, match="does not know"):
+            check_decoder(variant(*what), decoding.CachedLayer, tat.padded_logits)
+    for what in (("rms_norm",), ("gated",)):
+        check_decoder(variant(*what), decoding.CachedLayer, tat.padded_logits)
+        with pytest.raises(ValueError, match="does not know"):
+            check_export(variant(*what))
+
+
+def test_groups_that_do_not_fit_are_refused():
+    for h_kv in (0, 3, 8):
+        with pytest.raises(ValueError, match="multiple of h_kv"):
+            tat.GroupedQueryAttention(4, 16, h_kv=h_kv)
+
+
+def test_dropout_inside_the_gate_is_used():
+    torch.manual_seed(0)
+    layer, x = tat.GatedFeedForward(8, 24, dropout=0.5), torch.randn(1, 5, 8)
+    assert not torch.equal(layer(x), layer(x)) and torch.equal(layer.eval()(x), layer(x))
+
+
+@pytest.fixture
+def one_stack(randomise):
+    return randomise(tat.make_decoder_only(13, tat.Config(d_model=16, d_ff=24, h=4, norm="pre"), N=2)).eval()
+
+
+def test_decoder_only_is_one_causal_sequence(one_stack, sentences):
+    """Padding, other sentences and the future change nothing; the source's last symbol does."""
+    model, b = one_stack, sentences
+    logits = model(b.src, b.tgt, b.src_mask, b.tgt_mask)
+    for i in range(3):
+        S, T = int(b.src_mask[i].sum()), int((b.tgt_y[i] != tat.PAD).sum())
+        ids = torch.cat((b.src[i, :S], b.tgt[i, :T])).unsqueeze(0)
+        x = model.decoder(model.tgt_embed(ids), tat.subsequent_mask(S + T))
+        torch.testing.assert_close(model.generator.logits(x)[0, S:], logits[i, :T])
+    other = b.tgt.clone()
+    other[1, 2] = 12
+    change = (model(b.src, other, b.src_mask, b.tgt_mask) - logits).abs().amax(-1)
+    assert change[[0, 2]].max() == 0 and change[1, :2].max() == 0 and change[1, 2:].min() > 0
+    source = b.src.clone()
+    source[1, 1] = 4
+    assert (model(source, b.tgt, b.src_mask, b.tgt_mask) - logits).abs().amax(-1)[1].min() > 0
+
+
+def test_decoder_only_greedy_equals_the_naive_loop(one_stack, sentences, randomise):
+    """Some sentences end, some do not, and none depends on those beside it."""
+    b, ends = sentences, 0
+    for _ in range(10):
+        model = randomise(one_stack, std=0.6)
+        naive = tat.greedy_decode_naive(model, b.src, b.src_mask, 12, tat.BOS)
+        found = tat.decoder_only_greedy(model, b.src, b.src_mask, 12)
+        assert found.shape == (3, 12) and (found[:, 0] == tat.BOS).all()
+        for i, row in enumerate(found.tolist()):
+            end = row.index(tat.EOS) + 1 if tat.EOS in row else len(row)
+            assert row[:end] == naive[i, :end].tolist() and set(row[end:]) <= {tat.PAD}
+            ends += tat.EOS in row
+            src = b.src[i : i + 1, : int(b.src_mask[i].sum())]
+            assert tat.decoder_only_greedy(model, src, tat.source_mask(src), 12).tolist() == [row]
+    assert 3 < ends < 27
+
+
+def test_decoder_only_is_trained_by_both_trainers(one_stack, sentences):
+    """The program's objective gives the document's loss and gradient; every weight gets one."""
+    from translator.losses import Objective
+
+    model, b = one_stack, sentences
+    loss = tat.batch_loss(model, b, 0.1)
+    loss.backward()
+    expected = {name: p.grad.clone() for name, p in model.named_parameters()}
+    assert all(grad.abs().max() > 0 for grad in expected.values())
+    model.zero_grad()
+    again = Objective(model, 0.1)(b)
+    again.backward()
+    torch.testing.assert_close(again, loss.float())
+    torch.testing.assert_close({name: p.grad for name, p in model.named_parameters()}, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_decoder_only_with_what_came_later(one_stack, sentences, randomise):
+    model, b = randomise(tat.modern(one_stack, *ALL)).eval(), sentences
+    found = tat.decoder_only_greedy(model, b.src, b.src_mask, 9)
+    naive = tat.greedy_decode_naive(model, b.src, b.src_mask, 9, tat.BOS)
+    assert torch.equal(naive * (found != tat.PAD), found)
+    assert len({id(p) for p in model.decoder.parameters()}) == 2 * (4 + 3 + 2) + 1
+
+
+@pytest.mark.parametrize("tile", [1, 7, 16, 64])
+def test_tiles_have_the_gradient_of_equation_1(tile):
+    Q, K, V = (torch.randn(2, 3, 20, 8, dtype=torch.double, requires_grad=True) for _ in range(3))
+    mask = torch.rand(2, 1, 20, 20) < 0.5
+    mask[..., 19] = True
+    plain, tiled = tat.attention(Q, K, V, mask)[0], tat.tiled_attention(Q, K, V, mask, tile=tile)
+    torch.testing.assert_close(tiled, plain)
+    weight = torch.randn_like(plain)
+    torch.testing.assert_close(*(torch.autograd.grad((out * weight).sum(), (Q, K, V)) for out in (tiled, plain)))
+    fused = torch.nn.functional.scaled_dot_product_attention(Q, K, V, is_causal=True)
+    torch.testing.assert_close(tat.tiled_attention(Q, K, V, causal=True, tile=tile), fused)
+
+
+def test_tiles_of_keys_alone_and_queries_of_another_length():
+    Q, K, V = torch.randn(2, 3, 8), torch.randn(2, 20, 8), torch.randn(2, 20, 5)
+    torch.testing.assert_close(tat.tiled_attention(Q, K, V, tile=6), tat.attention(Q, K, V)[0])
+
+
+def test_orthogonalise_equals_the_programs():
+    from translator.optimizers import orthogonalised
+
+    for shape in ((8, 30), (30, 8), (9, 9)):
+        M = torch.randn(shape)
+        torch.testing.assert_close(tat.orthogonalise(M), orthogonalised(M.unsqueeze(0))[0], atol=1e-4, rtol=1e-3)
+
+
+def test_samples_follow_the_probabilities(randomise):
+    """Of many draws of one symbol, each occurs as often as the nucleus says."""
+    model = randomise(tat.make_model(9, 9, N=1, d_model=8, d_ff=8, h=2)).eval()
+    src = torch.tensor([[5, 6, tat.EOS]]).expand(20_000, -1)
+    logits = tat.CachedDecoder(model, src[:1], tat.source_mask(src[:1])).step(torch.tensor([tat.BOS]))
+    for temperature, top_p in ((1.0, 1.0), (0.7, 0.8)):
+        p = tat.nucleus(logits, temperature, top_p)[0]
+        drawn = tat.sample_decode(model, src, tat.source_mask(src), 2, temperature, top_p)[:, 1]
+        found = torch.bincount(drawn, minlength=9) / len(drawn)
+        assert (found - p).abs().max() < 0.015 and (found[p == 0] == 0).all()
+
+
+def test_samples_end_like_greedy_translations(variant, sentences):
+    model, b = variant(), sentences
+    found = tat.sample_decode(model, b.src, b.src_mask, 40)
+    for row in found.tolist():
+        end = row.index(tat.EOS) if tat.EOS in row else len(row)
+        assert row[0] == tat.BOS and set(row[end + 1 :]) <= {tat.PAD}
+    assert torch.equal(
+        tat.sample_decode(model, b.src, b.src_mask, 9, 1e-7), tat.greedy_decode(model, b.src, b.src_mask, 9)
+    )

@@ -1,0 +1,298 @@
+"""The text: its words are British English or in words.txt, its links work, and the document's prose has a limit.
+
+Code, formulas, addresses and names such as d_model are not words. A German example stands in backticks, or in double
+quotes if it is longer than a word. Nothing is fetched.
+"""
+
+import ast
+import functools
+import io
+import json
+import os
+import re
+import subprocess
+import tokenize
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import nbformat
+import pytest
+from bs4 import BeautifulSoup
+
+from blog import notebook, page
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "the_annotated_transformer.py"
+MARKDOWN = [ROOT / "README.md", *sorted((ROOT / "models").glob("*/README.md")), ROOT / "benchmarks/results/LOG.md"]
+PYTHON = [
+    DOCUMENT,
+    *sorted(path for name in ("blog", "translator", "benchmarks") for path in (ROOT / name).glob("*.py")),
+]
+PYTHON += sorted((ROOT / "tests").rglob("*.py"))
+WORDS = ROOT / "tests" / "words.txt"
+DICTIONARY = ROOT / "blog/node_modules/@cspell/dict-en-gb-ise/en_GB.trie.gz"  # does not know `optimize` or `color`
+LOOK_UP = """
+import { readFileSync } from "fs";
+import { gunzipSync } from "zlib";
+import { decodeTrie } from "cspell-trie-lib";
+const trie = decodeTrie(gunzipSync(readFileSync(process.argv[1])));
+const known = (word) => trie.hasWord(word, true) || trie.hasWord(word.replace("'", "’"), true);
+process.stdout.write(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).filter(known)));
+"""
+CODE = [
+    r"(?ms)^[> ]*(?P<fence>```+|~~~+).*?^[> ]*(?P=fence)[ ]*$",
+    r"(?s)<!--.*?-->|<(?P<tag>style|script|svg)\b.*?</(?P=tag)>",
+]
+NOT_PROSE = [
+    *CODE,
+    r"(?s)(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)\w*",
+    r"(?s)\$\$.*?\$\$|\\begin\{(?P<name>\w+\*?)\}.*?\\end\{(?P=name)\}",
+    r"(?<![\\\w])\$[^$\n]+(?:\n[^$\n]+)?\$",  # a formula may continue on the next line
+    r"(?s)</?[a-zA-Z][^<>]*>",
+    r"(?<=\])\((?:[^()\s]|\([^()\s]*\))*\)",  # the target of a link
+    r"\bhttps?://[^\s<>\"]+",
+]
+NAMES = [
+    r"\b(?:noqa|fmt|type|pragma): .*",
+    r"(?m)^ +Args:$|^ {8}\w+:(?= )",  # what the command line reads in a docstring
+    r"(?<![\w-])--?[a-z][\w-]*|(?<!\w)\.\w+",  # --option, .gz
+    r"\w+(?:[.:]\w+)+|\w+(?:\(\)|\[\S*|=\S*)",  # alt.Color, hf:NAME, close(), row[0], dim=0
+    r"\w*(?:_|\d)\w*",
+]
+WORD = r"[^\W\d_⁰-₟¹²³]+(?:['’][^\W\d_]+)*"
+QUOTED = r'"[^"]*"|“[^”]*”|„[^“”]*[“”]|»[^«]*«'
+ADDRESS = (
+    r"https://(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}(?:[/?#](?:[\w\-.~:/?#@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*)?"
+)
+LIMIT = 20_000  # the most words of prose that the document may have
+NOT_COUNTED = {"Answers to the exercises", "Glossary"}
+
+
+def blank(text: str, patterns: Iterable[str]) -> str:
+    """The text with spaces in place of each match; line breaks stay."""
+    for pattern in patterns:
+        text = re.sub(pattern, lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    return text
+
+
+def comments(source: str) -> Iterator[tuple[int, str]]:
+    """The comment blocks of a Python file, including Markdown cells, each with the number of its first line."""
+    blocks: list[tuple[int, int, list[str]]] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            line, column = token.start
+            if not blocks or blocks[-1][:2] != (line - len(blocks[-1][2]), column):
+                blocks.append((line, column, []))
+            blocks[-1][2].append(token.string.removeprefix("#").removeprefix(" "))
+    for line, _, lines in blocks:
+        if not lines[0].startswith(("---", "!", '%% tags=["active-ipynb"]')):  # these are code
+            yield line, "\n".join(["" if lines[0].startswith("%%") else lines[0], *lines[1:]])
+
+
+def docstrings(source: str) -> Iterator[tuple[int, str]]:
+    """The docstrings of a Python file, each with the number of its first line."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, kinds) and (text := ast.get_docstring(node, clean=False)):
+            yield node.body[0].lineno, text
+
+
+@functools.cache
+def all_text() -> list[tuple[str, int, str]]:
+    """All our prose: each text's file, the number of its first line, and the text with everything else blanked out."""
+    texts = [(path, 1, path.read_text("utf-8")) for path in MARKDOWN]
+    for path in PYTHON:
+        source = path.read_text("utf-8")
+        texts += [(path, line, text) for of in (comments, docstrings) for line, text in of(source)]
+    return [(str(path.relative_to(ROOT)), line, blank(text, NOT_PROSE + NAMES)) for path, line, text in texts]
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text."""
+    return [word.replace("’", "'") for word in re.findall(WORD, text)]
+
+
+def forms(word: str) -> list[str]:
+    """A word and its possible base forms: in small letters, without 's, without the plural s of capital letters."""
+    stems = [word, *re.findall(r"^(.+)'s?$", word), *re.findall(r"^([A-Z]{2,})s$", word)]
+    return stems + [stem.lower() for stem in stems if stem[1:] in (stem[1:].lower(), stem[1:].upper())]
+
+
+def look_up(words: set[str]) -> set[str]:
+    """The words that the dictionary knows; without a dictionary the test fails under `make test` and is skipped otherwise."""
+    try:
+        if not DICTIONARY.is_file():
+            raise FileNotFoundError(DICTIONARY)
+        options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True, "cwd": ROOT / "blog"}
+        command = ["--input-type=module", "-e", LOOK_UP, str(DICTIONARY)]
+        return set(json.loads(page.run_node(*command, input=json.dumps(sorted(words)), **options).stdout))
+    except FileNotFoundError as error:
+        missing = f"{error}: spelling needs node and a dictionary: `make setup`, or `npm ci --prefix blog`"
+        (pytest.fail if os.environ.get("ANNOTATED_TESTS") == "all" else pytest.skip)(missing)
+
+
+def listed() -> list[str]:
+    """The lines of words.txt: names and terms that the dictionary does not know."""
+    return WORDS.read_text("utf-8").splitlines()
+
+
+@functools.cache
+def names_in_code() -> set[str]:
+    """Names in our code with capitals inside, such as LayerNorm and EOS."""
+    tokens = (t for path in PYTHON for t in tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline))
+    return {t.string for t in tokens if t.type == tokenize.NAME and re.search(r"\w[A-Z]", t.string)}
+
+
+def misspelt(texts: list[tuple[str, int, str]]) -> list[str]:
+    """The unknown words of the texts, each with its place."""
+    words = {word for _, _, text in texts for word in words_of(text)}
+    known = look_up({form for word in words for form in forms(word)}) | {*listed()} | names_in_code()
+    unknown = {word for word in words if known.isdisjoint(forms(word))}
+
+    def foreign(found: re.Match[str]) -> str:
+        inside = words_of(found[0])
+        passage = len(inside) > 1 and 2 * sum(word in unknown for word in inside) >= len(inside)
+        return blank(found[0], [r"[^\n]+"]) if passage else found[0]
+
+    return [
+        f"{file}:{number}: {word}"
+        for file, start, text in texts
+        for number, line in enumerate(re.sub(QUOTED, foreign, text).split("\n"), start)
+        for word in words_of(line)
+        if word in unknown
+    ]
+
+
+def test_every_word_is_spelt_as_in_britain():
+    found = misspelt(all_text())
+    assert not found, (
+        "\n".join(["not in the dictionary:", *found, ""])
+        + "Mend the spelling; put code into backticks; a name or a term of the field goes into tests/words.txt."
+    )
+
+
+def test_the_list_of_words_is_sorted_and_no_longer_than_it_must_be():
+    words = listed()
+    assert words == sorted({*words}, key=lambda word: (word.casefold(), word))
+    known = look_up({*words} | {word.lower() for word in words if word[1:].islower()})
+    used = {form for _, _, text in all_text() for word in words_of(text) for form in forms(word)}
+    assert not [word for word in words if word in known], "the dictionary knows them"
+    assert not [word for word in words if word not in used], "no text needs them any more"
+
+
+def test_spelling_sees_what_it_should():
+    text = (
+        'The `color` of alt.Color is "ein Hund läuft", $color$\nand its color optimized: the modelling isn’t colourful.'
+    )
+    assert misspelt([("a", 1, blank(text, NOT_PROSE + NAMES))]) == ["a:2: color", "a:2: optimized"]
+    assert [text for _, text in comments("# a\n# b\nx = 1  # c\n")] == ["a\nb", "c"]
+
+
+def render(cells: list[str], folder: Path) -> BeautifulSoup:
+    """The Markdown of cells as the page's HTML, with its pictures and heading ids."""
+    cells = [nbformat.v4.new_markdown_cell(text) for text in cells]
+    page.render_prose(nbformat.v4.new_notebook(cells=cells), folder)
+    return BeautifulSoup("\n".join(cell.source for cell in cells), "html.parser")
+
+
+@functools.cache
+def document_cells() -> list[str]:
+    """The document's Markdown cells that go into the page."""
+    cells = notebook.build(DOCUMENT.read_text("utf-8")).cells
+    shown = [cell for cell in cells if "active-ipynb" not in cell.metadata.get("tags", [])]
+    return [cell.source for cell in shown if cell.cell_type == "markdown"]
+
+
+def anchors(file: Path, html: BeautifulSoup | None = None) -> set[str]:
+    """The possible targets of a #: the page's ids for the document, GitHub's ids for another file."""
+    if file.suffix not in (".py", ".ipynb", ".md"):
+        return set()
+    if file.stem == DOCUMENT.stem:
+        html = html or render(document_cells(), ROOT)
+        return page.OWN_IDS | {tag["id"] for tag in html.find_all(id=True)}
+    html, slugs, found = html or render([file.read_text("utf-8")], file.parent), [], set()
+    for heading in html.find_all(re.compile(r"^h[1-6]$")):
+        title = heading.get_text().removesuffix("#").strip().lower()
+        slug = re.sub(r"[^\w\- ]", "", title).replace(" ", "-")
+        found.add(f"{slug}-{slugs.count(slug)}" if slug in slugs else slug)
+        slugs.append(slug)
+    return found
+
+
+def broken(html: BeautifulSoup, file: Path) -> list[str]:
+    """The errors in the links and pictures of a text."""
+    found = []
+    for tag in html.find_all(["a", "img"]):
+        target = tag.get("href") if tag.name == "a" else tag.get("src")
+        words = tag.get_text().strip() or " ".join(inside.get("alt", "") for inside in tag.find_all("img")).strip()
+        if tag.name == "a" and "href" in tag.attrs and not words and not tag.find(attrs={"aria-label": True}):
+            found.append(f"no text: [{words}]({target})")
+        if target is None or target.startswith("data:"):
+            continue  # <a id="...">, or an embedded picture
+        if urlsplit(target).scheme or target.startswith("//"):
+            if not re.fullmatch(ADDRESS, target) or target[-1] in ".,;:":
+                found.append(f"no sound https address: [{words}]({target})")
+            continue
+        path, _, fragment = target.partition("#")
+        goal = (file.parent / unquote(path)).resolve() if path else file
+        if not goal.exists() or not goal.is_relative_to(ROOT):
+            found.append(f"no such file: [{words}]({target})")
+        elif "#" in target and unquote(fragment) not in anchors(goal, None if path else html):
+            found.append(f"no such heading: [{words}]({target})")
+    for text in html.find_all(string=True):
+        if text.find_parent(["code", "pre", "script", "style", "svg"]) is None:
+            found += [f"not a link: {odd}" for odd in re.findall(r"\S*\](?:\(|\[)\S*", text)]
+            for bare in re.findall(r"https?://\S+", text) if text.find_parent("a") is None else []:
+                if not re.fullmatch(ADDRESS, bare.rstrip(".,;:)")):
+                    found.append(f"no sound https address: {bare}")
+    return found
+
+
+@pytest.mark.parametrize("file", [DOCUMENT, *MARKDOWN], ids=lambda file: str(file.relative_to(ROOT)))
+def test_links_lead_somewhere(file):
+    """A missing picture raises the page's own error."""
+    html = render(document_cells() if file == DOCUMENT else [file.read_text("utf-8")], file.parent)
+    found = broken(html, file)
+    assert not found, "\n".join(found)
+
+
+def test_links_that_lead_nowhere_are_seen():
+    for text in (
+        "[a](nowhere.md)", "[a](#nowhere)", "[a](README.md#nowhere)", "[](README.md)", "[a](http://arxiv.org/)", "[a][b]",
+        "[a](https://arxiv/abs)", "[a](https://arxiv.org/a%2)", "[a](https://arxiv.org/abs/1.)", "[a](ftp://arxiv.org)",
+        "[a](https:/arxiv.org)", "http://arxiv.org", '<a href="nowhere.md">a</a>', '<img src="nowhere.png">', "[a](../a)",
+        "[a] (README.md) [a](READ ME.md)", "[a](<READ ME.md>)",
+    ):  # fmt: skip
+        assert broken(render(["# Terms", text], ROOT), ROOT / "README.md"), text
+    with pytest.raises(page.PageError, match="no picture"):
+        render(["![a](images/nowhere.svg)"], ROOT)
+    good = "# Some `terms`\n[a](#some-terms) [b](README.md#terms) [c](blog/page.py) [d](https://arxiv.org/abs/1706.03762#S3)"
+    assert not broken(render([good, "`[a](b)` $a[b](c)$ ![](https://a.org/b.svg)"], ROOT), ROOT / "README.md")
+
+
+def count_words(cells: list[str]) -> int:
+    """The number of words in Markdown cells, without code, formulas and the sections in NOT_COUNTED."""
+    kept, skipped = [], 0
+    for line in blank("\n\n".join(cells), CODE).split("\n"):
+        if heading := re.match(r"(#+) +(.*?)[ #]*$", line):
+            level, title = len(heading[1]), heading[2]
+            if not skipped or level <= skipped:
+                skipped = level if title in NOT_COUNTED else 0
+        if not skipped:
+            kept.append(line)
+    return len(re.findall(r"\w+(?:[-'’.,]\w+)*", blank("\n".join(kept), NOT_PROSE)))
+
+
+def test_the_prose_ends():
+    """As much as can be read in an evening."""
+    words = count_words(document_cells())
+    assert words <= LIMIT, f"the document has {words:,} words of prose, {words - LIMIT:,} too many"
+
+
+def test_words_are_counted_as_meant():
+    cells = [
+        "# Some title\n\n| well-known | $a b$ |\n|---|---|\n\n```\nx y\n# Glossary\n```\nSee `x y`.",
+        "# Glossary\na b",
+    ]
+    assert count_words([*cells, "## Of code\na b", "# The end\n> It's [here](https://a.org), 3.5 times."]) == 10
