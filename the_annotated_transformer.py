@@ -4642,11 +4642,12 @@ def example_since_2017() -> Any:
 # %% [markdown]
 # > **Rotary positions gain most by far:** about four BLEU with a beam, in all three seeds, far beyond the limit of Part
 # > 5. A likely reason is that relative position is built in and need not be learned, which counts in a run of four
-# > passes; a long run was not made. RMSNorm cannot be told from LayerNorm, and grouped queries, with half the cache,
-# > cannot be told from the full number of heads. The gated network did worse in its one run, and the model with all
-# > four changes is no better than `tiny`. The decoder-only model is ahead of `tiny` in perplexity and in greedy BLEU,
-# > with as many parameters in one stack (its cached form decodes greedily only). One run each is too little to rank
-# > them. These changes were found on models a thousand times larger, and a small model shows only some of what they do.
+# > passes; a long run was not made. RMSNorm cannot be told from LayerNorm. In BLEU, grouped queries with half the cache
+# > cannot be told from the full number of heads; their perplexity is a little higher. The gated network did worse in
+# > its one run, and the model with all four changes is no better than `tiny`. The decoder-only model is ahead of `tiny`
+# > in perplexity and in greedy BLEU, with as many parameters in one stack (its cached form decodes greedily only). One
+# > run each is too little to rank them. These changes were found on models a thousand times larger, and a small model
+# > shows only some of what they do.
 
 # %% [markdown]
 # ## Sampling
