@@ -406,9 +406,9 @@ def example_layer_norm() -> None:
 # **Dropout** (Srivastava et al., 2014; Section 5.4) is applied to the output of each sublayer, before it is added to
 # the sublayer's input.
 #
-# > Dropout sets each entry to zero with probability $P_{\text{drop}}$. It multiplies the others by $1 / (1 -
-# > P_{\text{drop}})$, so that the expected value of each entry stays the same. It acts in training only. This is
-# > PyTorch's `nn.Dropout`.
+# > Dropout sets each entry to zero with probability $P_{\text{drop}}$. It multiplies the others by
+# > $1 / (1 - P_{\text{drop}})$, so that the expected value of each entry stays the same. It acts in training only. This
+# > is PyTorch's `nn.Dropout`.
 
 
 # %%
@@ -425,8 +425,8 @@ def example_dropout() -> None:
 #
 # $$\mathrm{LayerNorm}(x + \mathrm{Sublayer}(x))$$
 #
-# To make the additions possible, all sublayers and the embeddings have outputs of the same width, $d_{\text{model}} =
-# 512$.
+# To make the additions possible, all sublayers and the embeddings have outputs of the same width,
+# $d_{\text{model}} = 512$.
 #
 # > **Why residuals?** Think of one wire for each position that runs from the embedding to the top of the stack. It
 # > carries a vector of width `d_model`, often called the *residual stream*. Each sublayer reads the stream, computes
@@ -635,9 +635,9 @@ def example_attention() -> None:
 # > and $U$.
 # >
 # > Below, 64 random keys compete for one query. Without the division, one key takes nearly all the weight as $d_k$
-# > grows. The chart on the right adds up how much each weight changes with its own score, $\partial p_j / \partial s_j
-# > = p_j (1 - p_j)$. Without the division they go to 0, so hardly any gradient reaches the scores. With it, hardly
-# > anything depends on $d_k$.
+# > grows. The chart on the right adds up how much each weight changes with its own score,
+# > $\partial p_j / \partial s_j = p_j (1 - p_j)$. Without the division they go to 0, so hardly any gradient reaches the
+# > scores. With it, hardly anything depends on $d_k$.
 
 
 # %%
@@ -751,9 +751,10 @@ def example_masked_row() -> None:
 # $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_h)\,W^O$$
 # $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_i^K,\; VW_i^V)$$
 #
-# The matrices are $W_i^Q, W_i^K \in \mathbb{R}^{d_{\text{model}} \times d_k}$, $W_i^V \in \mathbb{R}^{d_{\text{model}}
-# \times d_v}$ and $W^O \in \mathbb{R}^{h d_v \times d_{\text{model}}}$. The paper takes $h = 8$ heads with $d_k = d_v =
-# d_{\text{model}} / h = 64$. Since each head is narrower, the total cost is about that of one head of full width.
+# The matrices are $W_i^Q, W_i^K \in \mathbb{R}^{d_{\text{model}} \times d_k}$,
+# $W_i^V \in \mathbb{R}^{d_{\text{model}} \times d_v}$ and $W^O \in \mathbb{R}^{h d_v \times d_{\text{model}}}$. The
+# paper takes $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total cost is
+# about that of one head of full width.
 #
 # > **Why several heads?** A verb may need its subject *and* its object. One head can only hand over a mixture of the
 # > two. Two heads hand over both.
@@ -1361,11 +1362,12 @@ def example_layer_times() -> Chart | None:
 # > multi-head attention costs what one wide head would.
 # >
 # > **Exercises.** 1.1 Remove the positional encoding, and show with an assertion that shuffling the source then only
-# > shuffles the encoder's output ([answer](#Answer-1.1:-The-encoder-without-its-positions)). 1.2 How many multiplications does one encoder layer of the
-# > base model need for $n = 30$ tokens, and which share of them is the $n^2$ part ([answer](#Answer-1.2:-Counting-an-encoder-layer's-multiplications))? 1.3 Replace
-# > the sum of embedding and position by a concatenation of 448 + 64 entries. What else has to change
-# > ([answer](#Answer-1.3:-Token-beside-position,-not-added))? 1.4 Why would it be wrong to apply the mask *after* the softmax, by setting weights to zero
-# > ([answer](#Answer-1.4:-The-mask-after-the-softmax))?
+# > shuffles the encoder's output ([answer](#Answer-1.1:-The-encoder-without-its-positions)). 1.2 How many
+# > multiplications does one encoder layer of the base model need for $n = 30$ tokens, and which share of them is the
+# > $n^2$ part ([answer](#Answer-1.2:-Counting-an-encoder-layer's-multiplications))? 1.3 Replace the sum of embedding
+# > and position by a concatenation of 448 + 64 entries. What else has to change
+# > ([answer](#Answer-1.3:-Token-beside-position,-not-added))? 1.4 Why would it be wrong to apply the mask *after* the
+# > softmax, by setting weights to zero ([answer](#Answer-1.4:-The-mask-after-the-softmax))?
 
 # %% [markdown]
 # # Part 2: Training
@@ -2022,9 +2024,10 @@ def example_longer() -> Chart:
 # > at a time and keeps keys and values.
 # >
 # > **Exercises.** 2.1 Let the model reverse its input instead of copying it. Which pattern do you expect in the
-# > cross-attention ([answer](#Answer-2.1:-A-model-that-reverses))? 2.2 Train the copy task with `warmup=1`, once with post-norm and once with
-# > pre-norm, and compare the losses ([answer](#Answer-2.2:-Training-without-a-warmup)). 2.3 Set the shift to zero in `Batch`. Why does the loss
-# > fall quickly, and why are the copies useless ([answer](#Answer-2.3:-A-shift-of-zero))?
+# > cross-attention ([answer](#Answer-2.1:-A-model-that-reverses))? 2.2 Train the copy task with `warmup=1`, once with
+# > post-norm and once with pre-norm, and compare the losses ([answer](#Answer-2.2:-Training-without-a-warmup)). 2.3 Set
+# > the shift to zero in `Batch`. Why does the loss fall quickly, and why are the copies useless
+# > ([answer](#Answer-2.3:-A-shift-of-zero))?
 
 # %% [markdown]
 # # Part 3: A real translation system
@@ -2790,11 +2793,12 @@ def example_processes() -> None:
 # > sources of data, a log.
 # >
 # > **Exercises.** 3.1 How many words of the validation set are `<unk>` in a vocabulary of whole words, and how many
-# > tokens in BPE? Which words are they ([answer](#Answer-3.1:-What-is-unknown,-and-where))? 3.2 Measure the target tokens per second of training
-# > against `tokens_per_batch`. Why do they rise and then level off ([answer](#Answer-3.2:-Tokens-per-second-and-batch-size))? 3.3 The saved rows
-# > `variants` have two trainings with post-norm. What do they say, and what do they not say ([answer](#Answer-3.3:-What-the-post-norm-rows-say))?
-# > 3.4 Drop the last word of every reference, or replace it by a wrong one, and score the result against the
-# > references. How much of each loss is due to the penalty for being short ([answer](#Answer-3.4:-References-without-their-last-word))?
+# > tokens in BPE? Which words are they ([answer](#Answer-3.1:-What-is-unknown,-and-where))? 3.2 Measure the target
+# > tokens per second of training against `tokens_per_batch`. Why do they rise and then level off
+# > ([answer](#Answer-3.2:-Tokens-per-second-and-batch-size))? 3.3 The saved rows `variants` have two trainings with
+# > post-norm. What do they say, and what do they not say ([answer](#Answer-3.3:-What-the-post-norm-rows-say))? 3.4 Drop
+# > the last word of every reference, or replace it by a wrong one, and score the result against the references. How
+# > much of each loss is due to the penalty for being short ([answer](#Answer-3.4:-References-without-their-last-word))?
 
 # %% [markdown]
 # # Part 4: What the paper also used
@@ -3031,9 +3035,9 @@ def average_weights(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 # > Here are both ideas on the model trained above: BLEU on the first 300 validation sentences. On so few sentences,
 # > ignore differences of a point or less. The mean of checkpoints gains if the learning rate is still high at the end
 # > of a run, as it is here. It does harm if the model improves much from one checkpoint to the next, as in a very short
-# > run: then the mean lags behind. [Answer 4.3](#Answer-4.3:-Averages-of-one-to-five-checkpoints) measures it. The paper does not say how much it gained.
-# > (The program keeps a *moving average* of the weights while it trains, over about the last tenth of the run. Part 5
-# > has its effect.)
+# > run: then the mean lags behind. [Answer 4.3](#Answer-4.3:-Averages-of-one-to-five-checkpoints) measures it. The
+# > paper does not say how much it gained. (The program keeps a *moving average* of the weights while it trains, over
+# > about the last tenth of the run. Part 5 has its effect.)
 
 
 # %%
@@ -3063,9 +3067,10 @@ def example_search_and_average() -> Any:
 # > mean of a run's checkpoints is again a model, and costs no more than one of them.
 # >
 # > **Exercises.** 4.1 Why must the keys and values of the target follow their beams at every step, although those of
-# > the source need not ([answer](#Answer-4.1:-Keys-and-values-that-stay-behind))? 4.2 Which $\alpha$ is best for the model trained in Part 3, and how
-# > long are its translations then ([answer](#Answer-4.2:-Which-α-is-best))? 4.3 Average one, two, … five of the last checkpoints of that
-# > training, and measure the validation loss of each mean. What happens, and why ([answer](#Answer-4.3:-Averages-of-one-to-five-checkpoints))?
+# > the source need not ([answer](#Answer-4.1:-Keys-and-values-that-stay-behind))? 4.2 Which $\alpha$ is best for the
+# > model trained in Part 3, and how long are its translations then ([answer](#Answer-4.2:-Which-α-is-best))? 4.3
+# > Average one, two, … five of the last checkpoints of that training, and measure the validation loss of each mean.
+# > What happens, and why ([answer](#Answer-4.3:-Averages-of-one-to-five-checkpoints))?
 
 # %% [markdown]
 # # Part 5: Results and speed (Section 6)
@@ -3275,14 +3280,14 @@ def example_paper_table_3() -> Any:
 # %% [markdown]
 # > Below is a part of it in miniature: the program's preset `tiny` on Multi30k (the sizes of `TINY` in Part 3, with
 # > another training recipe), with batches of 2,000 tokens. Each variant was trained for four passes through the data,
-# > 1,068 updates, and scored on the validation set. `tiny` has $N = 4$, $d_{\text{model}} = 128$, $d_{\text{ff}} =
-# > 256$, four heads of $d_k = 32$, dropout 0.25, smoothing 0.1, sinusoids, pre-norm and Muon.
+# > 1,068 updates, and scored on the validation set. `tiny` has $N = 4$, $d_{\text{model}} = 128$,
+# > $d_{\text{ff}} = 256$, four heads of $d_k = 32$, dropout 0.25, smoothing 0.1, sinusoids, pre-norm and Muon.
 # >
 # > **When is a difference more than chance?** `tiny` itself was trained with three seeds; the grey band spans them.
 # > Each variant has one. With so few runs, a variant must differ from the seeds' mean by 4.3 · $\sqrt{4/3}$ of their
 # > standard deviations before chance becomes unlikely (Student's *t* with two degrees of freedom, 95 %; [answer
-# > 5.2](#Answer-5.2:-More-than-chance) has the details). The cell prints that limit. And since we compare about twenty variants, one of
-# > them may well exceed it by chance.
+# > 5.2](#Answer-5.2:-More-than-chance) has the details). The cell prints that limit. And since we compare about twenty
+# > variants, one of them may well exceed it by chance.
 
 
 # %%
@@ -3873,9 +3878,10 @@ def example_decoding_speed() -> Any:
 # > Most of the speed comes from what is not computed: padding, what a cache remembers, sentences that have ended.
 # >
 # > **Exercises.** 5.1 How many P100-days did the training of the big model take, and for how many days would it keep
-# > your processor busy, if it did nothing but large matrix products ([answer](#Answer-5.1:-P100-days,-and-days-of-yours))? 5.2 Which rows of the
-# > miniature of Table 3 differ from `tiny` by more than chance, in BLEU and in perplexity ([answer](#Answer-5.2:-More-than-chance))? 5.3
-# > Remove all commas from translations and references. By how much does BLEU change, and is the model better now
+# > your processor busy, if it did nothing but large matrix products
+# > ([answer](#Answer-5.1:-P100-days,-and-days-of-yours))? 5.2 Which rows of the miniature of Table 3 differ from `tiny`
+# > by more than chance, in BLEU and in perplexity ([answer](#Answer-5.2:-More-than-chance))? 5.3 Remove all commas from
+# > translations and references. By how much does BLEU change, and is the model better now
 # > ([answer](#Answer-5.3:-BLEU-without-commas))?
 
 # %% [markdown]
@@ -4062,9 +4068,10 @@ def example_alignment() -> Chart | None:
 # > the_annotated_transformer.py explain "Ein Hund läuft." --out attention.html`
 # >
 # > **Exercises.** 6.1 Find a sentence whose German verb comes at the end. Which position does the decoder attend to
-# > when it predicts the English verb ([answer](#Answer-6.1:-A-verb-at-the-end))? 6.2 Zero one head of the cross-attention at a time, then
-# > the cheaper half together, and measure the validation loss. How many heads can go ([answer](#Answer-6.2:-How-many-heads-can-go))? 6.3 Is
-# > the mean over all heads a better aligner than the best single head ([answer](#Answer-6.3:-The-mean-against-the-best-head))?
+# > when it predicts the English verb ([answer](#Answer-6.1:-A-verb-at-the-end))? 6.2 Zero one head of the
+# > cross-attention at a time, then the cheaper half together, and measure the validation loss. How many heads can go
+# > ([answer](#Answer-6.2:-How-many-heads-can-go))? 6.3 Is the mean over all heads a better aligner than the best single
+# > head ([answer](#Answer-6.3:-The-mean-against-the-best-head))?
 
 # %% [markdown]
 # # Part 7: Since 2017
@@ -4717,9 +4724,10 @@ def example_sampling() -> None:
 # > alone relates the positions, did not change.
 # >
 # > **Exercises.** 7.1 How large is the key/value cache of the base model for 1,000 tokens with 8, 2 and 1 heads of keys
-# > and values, in float32 and in bfloat16 ([answer](#Answer-7.1:-The-size-of-the-cache))? 7.2 What does sampling give if the temperature goes
-# > to 0, if `top_p` goes to 0, and if `top_p` is 1 ([answer](#Answer-7.2:-The-limits-of-sampling))? 7.3 Why are keys and queries of the
-# > cross-attention not turned by rotary positions ([answer](#Answer-7.3:-Cross-attention-without-rotary-positions))?
+# > and values, in float32 and in bfloat16 ([answer](#Answer-7.1:-The-size-of-the-cache))? 7.2 What does sampling give
+# > if the temperature goes to 0, if `top_p` goes to 0, and if `top_p` is 1
+# > ([answer](#Answer-7.2:-The-limits-of-sampling))? 7.3 Why are keys and queries of the cross-attention not turned by
+# > rotary positions ([answer](#Answer-7.3:-Cross-attention-without-rotary-positions))?
 
 # %% [markdown]
 # # Appendix

@@ -10,7 +10,6 @@ program's fast one knows the layers of 2017 alone; `decoder_only` has greedy dec
 
 import argparse
 import functools
-import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -25,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import the_annotated_transformer as tat
 from benchmarks import quality
 from benchmarks.rows import RESULTS, append, origin, portable
-from benchmarks.variants import COMMON, EPOCHS, saved
+from benchmarks.variants import COMMON, EPOCHS, mistake, run_folder, saved
 from translator.runs import Budget, prepare_run
 from translator.scoring import score
 from translator.settings import PRESETS, Settings, build_model
@@ -107,11 +106,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=RESULTS / "modern.jsonl", help="the rows")
     options = parser.parse_args(arguments)
     names, seeds = options.only.split(","), [int(seed) for seed in options.seeds.split(",")]
-    if options.epochs < 1:
-        print(f"error: --epochs must be at least 1, but it is {options.epochs}", file=sys.stderr)
-        return 2
-    if unknown := [name for name in names if name not in VARIANTS]:
-        print(f"error: unknown variant {unknown[0]!r}; there are {', '.join(VARIANTS)}", file=sys.stderr)
+    if wrong := mistake(names, VARIANTS, options.epochs):
+        print(f"error: {wrong}", file=sys.stderr)
         return 2
     command = shlex.join(["python", "benchmarks/modern.py", *map(portable, arguments)])
     for seed in seeds:
@@ -120,7 +116,7 @@ def main(arguments: list[str]) -> int:
             if saved(options.out, about):
                 continue
             config = replace(PRESETS["tiny"], seed=seed, **COMMON)
-            run = options.runs / "modern" / re.sub(r"[^\w.]+", "-", f"{name} seed {seed} epochs {options.epochs}")
+            run = run_folder(options.runs, "modern", f"{name} seed {seed} epochs {options.epochs}")
             row = origin(command) | about | {"row": "since 2017", "preset": "tiny", "direction": "de-en"}
             translator = train(run, options.data, name, config, options.epochs)
             row |= {"parameters": sum(p.numel() for p in translator.model.parameters()), "settings": asdict(config)}

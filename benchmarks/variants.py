@@ -15,6 +15,7 @@ import json
 import re
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,6 +75,19 @@ def saved(path: Path, about: dict[str, Any]) -> bool:
     return any(about.items() <= row.items() for row in rows)
 
 
+def mistake(names: Iterable[str], known: Iterable[str], epochs: int | None) -> str:
+    """What is wrong with the variants or epochs asked for; empty if nothing is."""
+    if epochs is not None and epochs < 1:
+        return f"--epochs must be at least 1, but it is {epochs}"
+    unknown = [name for name in names if name not in known]
+    return f"unknown variant {unknown[0]!r}; there are {', '.join(known)}" if unknown else ""
+
+
+def run_folder(runs: Path, benchmark: str, title: str) -> Path:
+    """Where a variant's run is kept; its title may hold any characters."""
+    return runs / benchmark / re.sub(r"[^\w.]+", "-", title)
+
+
 def main(arguments: list[str]) -> int:
     """Train every variant that has no row yet; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
@@ -84,11 +98,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=RESULTS / "variants.jsonl", help="the rows")
     options = parser.parse_args(arguments)
     names = options.only.split(",") if options.only else list(VARIANTS)
-    if options.epochs is not None and options.epochs < 1:
-        print(f"error: --epochs must be at least 1, but it is {options.epochs}", file=sys.stderr)
-        return 2
-    if unknown := [name for name in names if name not in VARIANTS]:
-        print(f"error: unknown variant {unknown[0]!r}; there are {', '.join(VARIANTS)}", file=sys.stderr)
+    if wrong := mistake(names, VARIANTS, options.epochs):
+        print(f"error: {wrong}", file=sys.stderr)
         return 2
     command = shlex.join(["python", "benchmarks/variants.py", *map(portable, arguments)])
     for name in names:
@@ -96,7 +107,7 @@ def main(arguments: list[str]) -> int:
         epochs = options.epochs or variant.epochs or EPOCHS
         about = {"variant": name, "data": portable(options.data), "epochs": epochs}
         if not saved(options.out, about):
-            run = options.runs / "variants" / re.sub(r"[^\w.]+", "-", f"{name} epochs {epochs}")
+            run = run_folder(options.runs, "variants", f"{name} epochs {epochs}")
             row = origin(command) | about | {"row": variant.row}
             row |= measure(run, options.data, epochs, COMMON | variant.changes)
             append(options.out, row)
