@@ -1662,10 +1662,10 @@ def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
 # %% [markdown]
 # ## Configuration
 #
-# > All sizes and settings stand in one frozen dataclass. Its defaults are those of the base model (Sections 3 and 5, and
-# > the first row of Table 3). `bpe` and `tokens_per_batch` are used in Part 3. Some settings are not in the paper:
-# > `accumulate` saves memory, `factor` scales the learning rate, `seed` makes a run repeatable, and `norm` is the switch
-# > between post- and pre-norm.
+# > All sizes and settings stand in one frozen dataclass. Its defaults are those of the base model (Sections 3 and 5,
+# > and the first row of Table 3). `bpe` and `tokens_per_batch` are used in Part 3. Some settings are not in the paper:
+# > `accumulate` saves memory, `factor` scales the learning rate, `seed` makes a run repeatable, and `norm` is the
+# > switch between post- and pre-norm.
 
 
 # %%
@@ -3425,8 +3425,8 @@ def example_table_4() -> Any:
 # > What is not computed costs nothing, so grouping by length comes first. Part 2 has it already, with Python's `sorted`
 # > and a loop over pairs, which is slow for millions of them. NumPy sorts a single array of numbers quickly. So the
 # > three sorting keys go into one number: first the target's length in steps of two, then the source's length, then
-# > chance. Sources grow within one group of targets and shrink in the next, to and fro like a snake, so that no batch joins
-# > the longest sources with the shortest.
+# > chance. Sources grow within one group of targets and shrink in the next, to and fro like a snake, so that no batch
+# > joins the longest sources with the shortest.
 
 
 # %%
