@@ -49,6 +49,14 @@
 # | Appendix | the differences from the paper, answers to the exercises, questions, glossary, the command line |
 
 # %% [markdown]
+# > **What you will have built.** On the web page, the figure below is alive: it runs the trained model in your browser,
+# > without a network. Type a German sentence, or pick one, and watch the translation grow token by token. Point at a
+# > token to see what it looks at. In the notebook it is a picture, and the command `explain` writes the figure as a
+# > page for any sentence and model.
+#
+# ![A German sentence, its English translation token by token with probabilities, the five likeliest next tokens at the fourth step, and the beam as a tree](images/live_figure.png)
+
+# %% [markdown]
 # # Part 0: Prelims
 
 # %% tags=["active-ipynb"]
@@ -3935,13 +3943,13 @@ class AttentionMaps(NamedTuple):
 
 # %%
 @torch.inference_mode()
-def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
-    """Translate a sentence greedily, then read all attention weights in one pass over it; ValueError for a blank one."""
+def attention_maps(translator: Translator, sentence: str, search: Callable = greedy_decode) -> AttentionMaps:
+    """Translate a sentence, then read all attention weights in one pass over both; ValueError for a blank sentence."""
     model, tokenizer, (language, _) = translator
     if not sentence.strip():
         raise ValueError("the sentence is blank")
     src = torch.tensor([[*tokenizer.encode(sentence, language), EOS]], device=next(model.parameters()).device)  # (1, S)
-    ids = greedy_decode(model, src, source_mask(src), src.size(1) + 50)[0].tolist()  # BOS, ..., EOS
+    ids = search(model, src, source_mask(src), src.size(1) + 50)[0].tolist()  # BOS, ..., EOS
     tgt, tokens = torch.tensor([ids[:-1]], device=src.device), tokenizer.tokens  # (1, T)
     with evaluating(model), recording(model):
         model(src, tgt, source_mask(src), target_mask(tgt))
@@ -4063,14 +4071,17 @@ def example_alignment() -> Chart | None:
 # > them with care. The cross-attention of a translator often shows which source word a target word comes from, even
 # > where the order differs. Its self-attention is harder to read.
 # >
-# > **For a sentence of your own,** with all layers and heads, in a page that you can explore with the mouse: `python
-# > the_annotated_transformer.py explain "Ein Hund läuft." --out attention.html`
+# > **For a sentence of your own,** use the figure at the end of this part. On the web page it runs the model. It shows
+# > all layers and heads, and you can set heads to zero and watch the translation change. The command line writes the
+# > same figure as a page: `python the_annotated_transformer.py explain "Ein Hund läuft." --out attention.html`
 # >
 # > **Exercises.** 6.1 Find a sentence whose German verb comes at the end. Which position does the decoder attend to
 # > when it predicts the English verb ([answer](#Answer-6.1:-A-verb-at-the-end))? 6.2 Zero one head of the
 # > cross-attention at a time, then the cheaper half together, and measure the validation loss. How many heads can go
 # > ([answer](#Answer-6.2:-How-many-heads-can-go))? 6.3 Is the mean over all heads a better aligner than the best single
 # > head ([answer](#Answer-6.3:-The-mean-against-the-best-head))?
+#
+# ![The figure of the first page again: a sentence, its translation, and the tokens that the model thinks likeliest](images/live_figure.png)
 
 # %% [markdown]
 # # Part 7: Since 2017
@@ -4673,7 +4684,8 @@ def nucleus(logits: Tensor, temperature: float = 1.0, top_p: float = 1.0) -> Ten
     """Probabilities (B, vocab) of the fewest tokens with a mass of top_p or more, else zero (Holtzman et al., 2020)."""
     p, tokens = (logits / temperature).softmax(-1).sort(-1, descending=True)  # (B, vocab)
     if top_p < 1:
-        p = p.masked_fill(p.cumsum(-1) - p >= top_p, 0.0)  # likelier ones have that mass without this one
+        beyond = p.cumsum(-1) - p >= top_p  # likelier ones have that mass without this one
+        p = torch.cat((p[:, :1], p[:, 1:].masked_fill(beyond[:, 1:], 0.0)), dim=-1)  # the likeliest one always stays
     return torch.zeros_like(p).scatter(-1, tokens, p / p.sum(-1, keepdim=True))
 
 
@@ -4694,7 +4706,8 @@ def sample_decode(
 
 
 # %% [markdown]
-# > Greedy decoding is the limit of a low temperature. Below are three translations, drawn at temperature 1 with `top_p`
+# > Greedy decoding is the limit of a low temperature. (On the web page, the [live figure](#The-Annotated-Transformer)
+# > can also "draw at random".) Below are three translations, drawn at temperature 1 with `top_p`
 # > = 0.9.
 
 

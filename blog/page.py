@@ -6,7 +6,7 @@ KaTeX renders the formulas here, and only the fonts that they use go into the pa
 copy of Vega, and are drawn when they scroll into view. Pictures go in as SVG, so that they follow the page's theme. Cells
 tagged `active-ipynb` (they prepare a hosted notebook) stay out. Cells tagged `hide-input` are folded, under the title in
 their first line if there is one. The paths of pictures start at the repository, wherever the notebook is; --pictures FOLDER
-names another start.
+names another start. The picture of the live figure becomes that figure, with the shipped model inside the page.
 
 The links at the top of the page need the address of the repository: --repository, or else the notebook's own constant
 REPOSITORY. Without an address there are no links.
@@ -16,6 +16,7 @@ KaTeX must be installed: npm ci --prefix blog
 
 import argparse
 import base64
+import gzip
 import html
 import json
 import mimetypes
@@ -46,7 +47,17 @@ CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
 OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]  # the best first
 STYLES = ("default", "github-dark")  # of code, on a light page and a dark one
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
-OWN_IDS = {"top", "contents", "theme", "toc", "content"}  # those of the template
+LIVE = "images/live_figure.png"  # where this picture stands, the page has the figure that it is a picture of
+OWN_IDS = {
+    "vega",
+    "explorer-figure",
+    "explorer-content",
+    "top",
+    "contents",
+    "theme",
+    "toc",
+    "content",
+}  # those of the template
 NOTEBOOK_NAME = "the_annotated_transformer.ipynb"
 
 
@@ -63,6 +74,7 @@ class Prose(IPythonRenderer):
         self.formulas: list[dict[str, Any]] = []
         self.headings: list[dict[str, Any]] = []
         self.ids = set(OWN_IDS)
+        self.live = 0  # how many live figures there are
 
     def mark(self, tex: str, display: bool) -> str:
         """Keep a formula for later; returns the mark that stands for it."""
@@ -111,7 +123,11 @@ class Prose(IPythonRenderer):
         if file.suffix == ".svg":
             return f'<span class="picture" role="img" aria-label="{alt}">{self.inline_svg(file)}</span>'
         data = base64.b64encode(file.read_bytes()).decode()
-        return f'<img alt="{alt}" src="data:{mimetypes.guess_type(url)[0]};base64,{data}">'
+        picture = f'<img alt="{alt}" src="data:{mimetypes.guess_type(url)[0]};base64,{data}">'
+        if url == LIVE:
+            self.live += 1
+            return f'<span class="explorer" data-number="{self.live}">{picture if self.live == 1 else f"<span>{alt}</span>"}</span>'
+        return picture
 
     def inline_svg(self, file: Path) -> str:
         """The file's <svg> element. Its ids must differ from the page's, because it becomes part of it."""
@@ -266,10 +282,22 @@ def make_page(notebook: NotebookNode, folder: Path, repository: str | None = Non
         "script": (TEMPLATE / "blog.js").read_text("utf-8"),
         "vega": vega() if any(CHART in output.get("data", {}) for output in outputs) else "",
         "chart": CHART,
+        "live": live_figure() if prose.live else "",
     }
     text = export(notebook, page)
     refuse_requests(text)
     return re.sub(r"\ue000(\d+)\ue001", lambda found: formulas[int(found[1])], text)
+
+
+def live_figure() -> str:
+    """What the live figures share: their template and scripts, and the shipped model."""
+    sys.path.insert(0, str(BLOG.parent))
+    from translator.explorer import content, figure
+    from translator.weights import load_translator, model_folder
+
+    folder = model_folder()
+    sentence = "Ein kleiner Junge spielt im Park mit einem Hund."
+    return figure(content(load_translator(folder), folder.name, sentence))
 
 
 def refuse_requests(text: str) -> None:
@@ -282,7 +310,12 @@ def refuse_requests(text: str) -> None:
 
 def vega() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script whose only global is its interface."""
-    return "(() => {" + vl_convert.javascript_bundle().replace("</script", "<\\/script") + "})();"
+    return "(() => {" + vl_convert.javascript_bundle() + "})();"
+
+
+def packed(text: str) -> str:
+    """A text for a <script> that is data: gzip in base64, which blog.js unpacks."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def export(notebook: NotebookNode, page: dict[str, Any]) -> str:
@@ -293,6 +326,7 @@ def export(notebook: NotebookNode, page: dict[str, Any]) -> str:
         extra_template_basedirs=[str(TEMPLATE.parent)],
         file_extension=".html",
     )
+    exporter.register_filter("packed", packed)
     exporter.register_filter("highlight_code", Highlight2HTML(pygments_lexer="ipython3"))
     return exporter.from_notebook_node(notebook, {"page": page})[0]
 

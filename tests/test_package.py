@@ -75,11 +75,12 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
         f"translator/models/multi30k-de-en/{name}"
         for name in ("README.md", "config.json", "model.safetensors", "tokenizer.json")
     }
+    page = {f"translator/explorer_page/{name}" for name in ("figure.html", "figure.js", "page.html", "transformer.js")}
     assert len(program) > 10 and (clone / "build/page.html").is_file()
     with ZipFile(wheel) as file:
         about = next(name for name in file.namelist() if name.endswith("/METADATA")).rpartition("/")[0]
         inside = {name for name in file.namelist() if not name.startswith(f"{about}/")}
-        assert inside == {"the_annotated_transformer.py", "translator/explorer.html"} | program | model
+        assert inside == {"the_annotated_transformer.py"} | page | program | model
         points = file.read(f"{about}/entry_points.txt").decode()
         assert points.split("\n", 1)[1].strip() == "annotated-transformer = translator.commands:entry"
         assert file.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()

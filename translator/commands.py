@@ -146,7 +146,9 @@ def average(run: Path, *, out: Path, last: int = 5) -> None:
 
 
 def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
-    """Write a page that shows all attention weights of a sentence and its greedy translation.
+    """Write a page that shows how a sentence is translated: step by step, with all attention weights.
+
+    The page runs the model itself, for any sentence, unless the model is large or has whole words.
 
     Args:
         sentence: a sentence in the model's source language

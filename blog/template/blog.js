@@ -25,9 +25,23 @@
     };
   };
 
+  // what page.py compressed: gzip in base64
+  const unpack = async (element) => {
+    const bytes = Uint8Array.from(atob(element.textContent), (character) => character.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  };
+
+  let vega; // read when the first chart is drawn
+  const loadVega = async () => {
+    const script = document.createElement("script");
+    script.textContent = await unpack(document.getElementById("vega"));
+    document.head.append(script);
+  };
+
   const drawn = new Map(); // figure -> what vegaEmbed made of it
   const draw = async (figure) => {
-    const spec = JSON.parse(figure.querySelector("script").textContent);
+    await (vega ??= loadVega());
+    const spec = JSON.parse(await unpack(figure.querySelector("script")));
     const config = chartConfig();
     const room = figure.clientWidth;
     // a chart of one panel shrinks to a narrow screen; side by side, panels keep their size and the figure scrolls
@@ -57,6 +71,25 @@
   }, { rootMargin: "600px" });
   all(".chart").forEach((figure) => near.observe(figure));
   const redraw = () => [...drawn.keys()].forEach(draw);
+
+  // --- the live figure: made ready when one of its places comes near the screen ---
+
+  let content; // the model is read once, for all places
+  const live = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      live.unobserve(target);
+      (window.requestIdleCallback ?? setTimeout)(async () => {
+        content ??= explorerContent();
+        const known = await content;
+        const figure = document.createElement("div");
+        target.append(figure);
+        exploreAttention(figure, known, { open: target.dataset.number !== "1" });
+        target.classList.add("ready"); // hides the picture
+      });
+    }
+  }, { rootMargin: "300px" });
+  all(".explorer").forEach((place) => live.observe(place));
 
   // --- theme: the system's, until the reader chooses; paper is light ---
 

@@ -406,15 +406,32 @@ def test_length_is_that_of_the_translations_by_that_of_the_references():
     assert score(["a dog"], [""])["length"] == 2  # does not divide by 0
 
 
-def test_explain_writes_a_page_with_the_weights(run, tmp_path):
+def test_explain_writes_a_page_with_the_model(run, tmp_path, capsys):
     out = tmp_path / "page.html"
     assert main(["explain", "Ein </script> Hund.", "--model", str(run), "--out", str(out)]) == 0
     page = out.read_text(encoding="utf-8")
-    data = json.loads(page.split('id="attention">')[1].split("</script>")[0])
-    assert data["source"][-1] == "</s>" and data["target"][0] == "<s>" and len(data["predicted"]) == len(data["target"])
-    S, T, shape = len(data["source"]), len(data["target"]), lambda kind: torch.tensor(data["maps"][kind]).shape
-    assert shape("encoder") == (1, 2, S, S) and shape("decoder") == (1, 2, T, T) and shape("cross") == (1, 2, T, S)
-    assert data["sentence"] == "Ein </script> Hund."
+    content = json.loads(page.split('id="explorer-content">')[1].split("</script>")[0])
+    assert content["sentence"] == "Ein </script> Hund." and content["model"]["config"]["N"] == 1
+    assert len(content["model"]["vocab"]) == content["model"]["shapes"]["src_embed.embeddings.table.weight"][0]
+    assert capsys.readouterr().out.splitlines()[::2] == ["Ein </script> Hund.", str(out)]
+
+
+def test_explain_records_what_a_model_of_whole_words_does(run, tmp_path):
+    """Words are cut by spaCy's rules, so the page cannot run that model: it has the weights of two translations instead."""
+    words, out = tmp_path / "words", tmp_path / "page.html"
+    small = [argument for argument in SMALL if argument not in ("--bpe", "200")]
+    assert main(["train", "--data", "captions", "--run", str(words), "--steps", "2", "--words", *small]) == 0
+    assert main(["explain", "Ein Hund läuft.", "--model", str(words), "--out", str(out)]) == 0
+    content = json.loads(out.read_text(encoding="utf-8").split('id="explorer-content">')[1].split("</script>")[0])
+    for data in content["recorded"].values():
+        assert (
+            data["source"][-1] == "</s>"
+            and data["target"][0] == "<s>"
+            and len(data["predicted"]) == len(data["target"])
+        )
+        S, T, shape = len(data["source"]), len(data["target"]), lambda kind, d=data: torch.tensor(d["maps"][kind]).shape
+        assert shape("encoder") == (1, 2, S, S) and shape("decoder") == (1, 2, T, T) and shape("cross") == (1, 2, T, S)
+        assert len(data["steps"]) == T
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,341 @@
+"""The explorer: the Transformer in JavaScript computes what PyTorch computes, and the figure does what it promises."""
+
+import copy
+import gzip
+import itertools
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import the_annotated_transformer as tat
+from translator import explorer
+from translator.captions import caption_pairs
+from translator.decoding import make_search, translate_lines
+from translator.settings import PRESETS, apply_settings, build_model
+from translator.weights import SHIPPED_MODEL, load_translator
+
+ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM = shutil.which("chromium")
+SENTENCE = "Ein kleiner Junge spielt im Park mit einem Hund."
+STRANGE = [
+    "  Ein\tHund,\u00a0und\u2028eine   Katze. ",
+    "Cafe\u0301 — „Ja!“ (100 % & 5€) a_b^c~d",
+    "Ж漢😀 <s> </s> a</script>▁b ▁▁ c",
+    "é",
+]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+
+
+@pytest.fixture(scope="module")
+def shipped() -> tat.Translator:
+    """The shipped model, whose weights are exact in float16."""
+    return load_translator(ROOT / SHIPPED_MODEL)
+
+
+@pytest.fixture(scope="module")
+def sentences() -> list[str]:
+    """Sentences of the grammar of captions, and those of Multi30k's validation set where it is."""
+    known = [source for source, _ in caption_pairs("train")][:300]
+    path = ROOT.parent / "shared" / "multi30k" / "val.de.gz"
+    if path.is_file():
+        known += [line for line in gzip.decompress(path.read_bytes()).decode().splitlines() if line.strip()]
+    return known
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    """Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+class Tab:
+    """A page that was opened without a network; `problems` has errors and requests."""
+
+    def __init__(self, browser, path: Path, width: int = 1300, **options):
+        context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, **options)
+        self.page, self.problems = context.new_page(), []
+        self.page.on("console", lambda m: self.problems.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda e: self.problems.append(str(e)))
+        own = ("data:", "blob:", "file:")
+        self.page.on("request", lambda r: None if r.url.startswith(own) else self.problems.append(r.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("#figure #step-readout:not(:empty)", state="attached")
+
+    def __getattr__(self, name: str):
+        return getattr(self.page, name)
+
+    def text(self, selector: str) -> str:
+        """The text of the first element that matches, spaces put together."""
+        return " ".join(self.page.locator(selector).first.inner_text().split())
+
+    def written(self) -> list[str]:
+        """The tokens of the translation."""
+        return self.page.locator("#target bdi").all_inner_texts()
+
+
+def written_page(
+    translator: tat.Translator, folder: Path, sentence: str = SENTENCE, name: str = "multi30k-de-en"
+) -> Path:
+    out = folder / "page.html"
+    explorer.write_page(translator, name, sentence, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def page_of_shipped(shipped, tmp_path_factory) -> Path:
+    """The page of a sentence, with the shipped model inside."""
+    return written_page(shipped, tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture
+def tab(browser, page_of_shipped) -> Iterator[Tab]:
+    """That page, opened; whatever a test does, there must be no error and no request."""
+    opened = Tab(browser, page_of_shipped, reduced_motion="reduce")
+    yield opened
+    assert not opened.problems
+    opened.context.close()
+
+
+def small_translator(shipped: tat.Translator, **changes) -> tat.Translator:
+    """The shipped vocabulary with a small model of other settings and random weights that float16 holds exactly."""
+    config = apply_settings(PRESETS["tiny"], {"N": 2, "d_model": 32, "d_ff": 48, "h": 2, **changes})
+    model = build_model(config, len(shipped.tokenizer)).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_((p + torch.randn_like(p) * 0.05).half())
+    return tat.Translator(model, shipped.tokenizer, shipped.languages)
+
+
+def logits_in_browser(
+    page, translator: tat.Translator, src: list[int], tgt: list[int], off: tuple[str, int, int] | None = None
+) -> torch.Tensor:
+    """Each step's logits by the cached decoder in JavaScript, for given target tokens: (T, vocab).
+
+    off: kind, layer and head of an attention that is set to zero.
+    """
+    content = explorer.model_content(translator, "x")
+    found = page.evaluate(
+        """async ([content, src, tgt, off]) => {
+            const { model } = await Transformer.Translator.load(content);
+            if (off) model.heads(off[0])[off[1]].off.add(off[2]);
+            const decoder = new Transformer.CachedDecoder(model, model.encode(src).memory);
+            return tgt.map((id) => [...decoder.step([id]).logits[0]]);
+        }""",
+        [content, src, tgt, off],
+    )
+    return torch.tensor(found)
+
+
+def difference(page, translator: tat.Translator, sentence: str) -> float:
+    """The largest difference of any logit between JavaScript and PyTorch in float32."""
+    src = [*translator.tokenizer.encode(sentence, "de"), tat.EOS]
+    tgt = [tat.BOS, *translator.tokenizer.encode("A dog runs through a small park.", "en")]
+    with torch.inference_mode():
+        expected = translator.model(torch.tensor([src]), torch.tensor([tgt]), None, tat.subsequent_mask(len(tgt)))[0]
+    return float((logits_in_browser(page, translator, src, tgt) - expected).abs().max())
+
+
+def test_the_model_is_one_short_module_without_a_library():
+    code = (explorer.PARTS / "transformer.js").read_text("utf-8")
+    assert len(code.splitlines()) <= 500
+    assert not re.search(r"\b(import|require|fetch|XMLHttpRequest)\b", code)
+
+
+def test_the_tokens_are_those_of_the_library(tab, shipped, sentences):
+    lines = [*sentences, *STRANGE]
+    found = tab.evaluate("async (lines) => { const { translator } = await explorerContent();"
+                         " return lines.map((line) => translator.tokenizer.encode(line)); }", lines)  # fmt: skip
+    for line, ids in zip(lines, found, strict=True):
+        assert ids == shipped.tokenizer.encode(line, "de"), line
+    back = tab.evaluate("async (all) => { const { translator } = await explorerContent();"
+                        " return all.map((ids) => translator.tokenizer.decode([1, ...ids, 2, 5])); }", found)  # fmt: skip
+    assert back == [shipped.tokenizer.decode([tat.BOS, *ids, tat.EOS, 5]) for ids in found]
+
+
+def test_the_logits_are_those_of_pytorch(tab, shipped):
+    assert difference(tab.page, shipped, SENTENCE) < 1e-3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"norm": "post"}, {"positions": "learned"}, {"tie": "none"}, {"tie": "target"}, {"d_k": 5}],
+    ids=lambda changes: "-".join(map(str, *changes.items())),
+)
+def test_every_kind_of_model_that_the_program_trains_runs(tab, shipped, changes):
+    assert difference(tab.page, small_translator(shipped, **changes), SENTENCE) < 1e-3
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_a_head_that_is_off_adds_nothing(tab, shipped, kind):
+    """As if the columns of W_o that read it were zero, which they are in PyTorch here."""
+    translator = small_translator(shipped)
+    whole = copy.deepcopy(translator)
+    layer = (translator.model.encoder if kind == "encoder" else translator.model.decoder).layers[1]
+    with torch.no_grad():
+        (layer.src_attn if kind == "cross" else layer.self_attn).W_o.weight.view(32, 2, 16)[:, 1] = 0
+    src, tgt = [*translator.tokenizer.encode(SENTENCE, "de"), tat.EOS], [tat.BOS, 50, 60, 70]
+    with torch.inference_mode():
+        expected = translator.model(torch.tensor([src]), torch.tensor([tgt]), None, tat.subsequent_mask(4))[0]
+    found = logits_in_browser(tab.page, whole, src, tgt, off=(kind, 1, 1))
+    assert (found - expected).abs().max() < 1e-3
+    assert (found - logits_in_browser(tab.page, whole, src, tgt)).abs().max() > 1e-2
+
+
+def test_the_translations_are_those_of_the_program(tab, shipped, sentences):
+    """Greedily and with the beam. Rounding may decide a tie otherwise, so one in forty may differ."""
+    lines = sentences[-40:]
+    for beam in (1, tat.BEAM):
+        found = tab.evaluate("async ([lines, beam]) => { const { translator } = await explorerContent();"
+                             " return lines.map((line) => translator.translate(line, { beam })); }", [lines, beam])  # fmt: skip
+        expected = translate_lines(shipped, lines, make_search(beam, tat.ALPHA))
+        different = [pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]]
+        assert len(different) <= 1, different
+
+
+def test_sampling_draws_from_the_nucleus(tab, shipped):
+    """The document's `nucleus` and the one here agree, and a draw at the lowest temperature is the greedy translation."""
+    logits = torch.randn(50, generator=torch.Generator().manual_seed(0)) * 2
+    for temperature, top_p in ((1.0, 1.0), (0.7, 0.9), (1.5, 0.4), (1.0, 0.0)):
+        found = tab.evaluate("([x, t, p]) => [...Transformer.nucleus(x, t, p)]", [logits.tolist(), temperature, top_p])
+        assert torch.allclose(torch.tensor(found).float(), tat.nucleus(logits[None], temperature, top_p)[0], atol=1e-6)
+    src = [*shipped.tokenizer.encode(SENTENCE, "de"), tat.EOS]
+    drawn = tab.evaluate("async (src) => { const { model } = (await explorerContent()).translator;"
+                         " return [Transformer.sampleDecode(model, src, 0.01), Transformer.greedyDecode(model, src)]; }", src)  # fmt: skip
+    assert drawn[0] == drawn[1]
+
+
+def test_recorded_weights_are_those_that_the_page_computes(tab, shipped):
+    kept = explorer.recorded(shipped, SENTENCE, make_search(tat.BEAM, tat.ALPHA))
+    live = tab.evaluate("async (sentence) => { const { translator } = await explorerContent(), src = translator.source(sentence);"
+                        " return translator.attentionMaps(src, Transformer.beamSearch(translator.model, src).ids); }", SENTENCE)  # fmt: skip
+    assert (live["source"], live["target"], live["predicted"]) == (kept["source"], kept["target"], kept["predicted"])
+    for kind in ("encoder", "decoder", "cross"):
+        assert torch.allclose(torch.tensor(live["maps"][kind]), torch.tensor(kept["maps"][kind]), atol=2e-4)
+    for ours, theirs in zip(live["steps"], kept["steps"], strict=True):
+        assert ours["chosen"] == pytest.approx(theirs["chosen"], abs=1e-4)
+        assert ours["likeliest"][0]["token"] == theirs["likeliest"][0]["token"]
+
+
+def test_a_sentence_is_translated_and_stepped_through(tab, shipped):
+    tab.fill("#text", "Zwei Frauen lesen ein Buch.")
+    tab.click("text=Translate")
+    expected = translate_lines(shipped, ["Zwei Frauen lesen ein Buch."], make_search(tat.BEAM, tat.ALPHA))[0]
+    assert tab.text("#translation") == expected
+    tab.locator("#step").fill("2")
+    assert tab.text("#step-readout").startswith(f"Step 2 of {len(tab.written())}. It has written “{tab.written()[0]}”")
+    assert tab.locator("#target .later").count() == len(tab.written()) - 2
+    assert len(tab.text("#likeliest").split("%")) == 6
+    shade = "#source li:nth-child({}) button"
+    weight = lambda n: float(tab.evaluate(f"""() => document.querySelector("#figure").shadowRoot
+        .querySelector("{shade.format(n)}").style.getPropertyValue("--a")"""))  # fmt: skip  # noqa: E731
+    assert weight(2) > weight(4)  # the step that writes "women" looks at "Frauen"
+    tab.hover("#target li:nth-child(5) button")  # "book"
+    assert weight(5) > weight(2)
+    tab.click("#forward")
+    assert tab.text("#step-readout").startswith("Step 3")
+
+
+def test_the_tree_shows_the_search(tab):
+    tab.click("#tree-box summary")
+    best = tab.locator("#tree .best text:not(.score)").all_text_contents()
+    assert best == ["<s>", *tab.written()]
+    assert tab.locator("#tree g").count() > 3 * len(best)
+    tab.check("text=greedy")
+    assert not tab.locator("#tree-box").is_visible()
+
+
+def test_a_head_can_be_set_to_zero(tab):
+    """The weights that are zeroed are the chosen head's, and restoring brings the translation back."""
+    before = tab.text("#translation")
+    for layer, head in itertools.product("1234", "1234"):
+        tab.select_option("#layer", layer)
+        tab.select_option("#head", head)
+        tab.check("#zero")
+    assert tab.locator("#overview button.off").count() == 16
+    assert tab.text("#translation") != before
+    assert before in tab.text("#compared") and "cross-attention 1/1, cross-attention 1/2" in tab.text("#compared")
+    tab.click("#restore")
+    assert tab.text("#translation") == before and not tab.locator("#compared").is_visible()
+
+
+def test_strange_text_is_answered_honestly(tab):
+    tab.fill("#text", "Ж die Bundeskanzlerin")
+    tab.click("text=Translate")
+    notice = tab.text("#notice")
+    assert "“Ж”" in notice and "“Bundeskanzlerin”" in notice and "captions" in notice
+    tab.fill("#text", "  ")
+    tab.click("text=Translate")
+    assert "Write a sentence" in tab.text("#notice")
+    tab.fill("#text", SENTENCE)
+    tab.click("text=Translate")
+    assert tab.text("#notice") == ""
+
+
+def test_text_is_never_read_as_html(browser, shipped, tmp_path):
+    sentence = "Ein </script><img src=x onerror=alert(1)> Hund."
+    tab = Tab(browser, written_page(shipped, tmp_path, sentence))
+    assert tab.input_value("#text") == sentence and not tab.problems
+    assert tab.locator("#figure img").count() == 0
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_nothing_is_wider_than_the_screen(browser, page_of_shipped, width):
+    tab = Tab(browser, page_of_shipped, width, color_scheme="dark")
+    tab.click("#tree-box summary")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.context.close()
+
+
+def test_a_model_that_cannot_run_there_is_recorded(browser, shipped, tmp_path, monkeypatch):
+    """Too large, or with whole words, or with a changed layer: the page has its two translations, and no input."""
+    monkeypatch.setattr(explorer, "LARGEST", 1000)
+    tab = Tab(browser, written_page(shipped, tmp_path))
+    assert not tab.locator("#text").is_visible() and not tab.locator("text=draw at random").is_visible()
+    found = {}
+    for name, label in (("greedy", "greedy"), ("beam", "beam of five")):
+        tab.check(f"text={label}")
+        found[name] = tab.text("#translation")
+    searches = {"greedy": tat.greedy_decode, "beam": make_search(tat.BEAM, tat.ALPHA)}
+    assert found == {name: translate_lines(shipped, [SENTENCE], search)[0] for name, search in searches.items()}
+    assert not tab.problems
+
+
+def test_a_changed_layer_is_not_run_by_the_page(shipped):
+    translator = small_translator(shipped)
+    translator.model.decoder.layers[0].feed_forward.forward = lambda x: 2 * x
+    assert explorer.model_content(translator, "x") is None
+    assert explorer.model_content(small_translator(shipped), "x") is not None
+
+
+def test_the_address_keeps_the_choices(browser, page_of_shipped):
+    tab = Tab(browser, page_of_shipped)
+    tab.select_option("#layer", "2")
+    tab.check("text=encoder self-attention")
+    address = tab.url
+    again = browser.new_context(offline=True).new_page()
+    again.goto(address)
+    again.wait_for_selector("#figure #heat-title:not(:empty)", state="attached")
+    assert again.locator("#heat-title").inner_text() == "Encoder self-attention, layer 2, mean of heads"
+
+
+def test_the_explorer_is_accessible(tab):
+    """No finding of axe with serious or critical impact, in both themes."""
+    axe = ROOT / "blog" / "node_modules" / "axe-core" / "axe.min.js"
+    if not axe.is_file():
+        pytest.skip("axe-core is not installed: npm ci --prefix blog")
+    tab.click("#tree-box summary")
+    for theme in ("light", "dark"):
+        tab.select_option("#theme", theme)
+        tab.evaluate(axe.read_text("utf-8"))
+        found = tab.evaluate("axe.run().then((result) => result.violations)")
+        serious = [(v["id"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] in ("serious", "critical")]
+        assert not serious

@@ -1,0 +1,597 @@
+// The figure of a translation: type a sentence, step through its translation, look at every attention weight.
+//
+// `exploreAttention(host, content, options)` draws it into an element. `content` is what explorer.py writes: a `model` that
+// runs here (transformer.js), or `recorded` translations of one sentence. Results of both have the same form, that of
+// Translator.attentionMaps in transformer.js; one that a beam found has the search's `nodes` and `best` as well.
+
+"use strict";
+
+// What explorer.py wrote into this page; a model in it is made ready to run.
+async function explorerContent() {
+  const content = JSON.parse(document.getElementById("explorer-content").textContent);
+  if (content.model) content.translator = await Transformer.Translator.load(content.model);
+  return content;
+}
+
+function exploreAttention(host, content, options = {}) {
+  const root = host.attachShadow({ mode: "open" });
+  root.append(document.getElementById("explorer-figure").content.cloneNode(true));
+  const $ = (id) => root.getElementById(id);
+  const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+  // Cross-attention names (and merges) its rows by what they PREDICT: they search the source for that word.
+  const KINDS = {
+    encoder: { name: "Encoder self-attention", queries: "source", keys: "source", explanation:
+      "Each source token (query, row) looks at all source tokens (keys, columns), including itself." },
+    decoder: { name: "Decoder self-attention", queries: "target", keys: "target", explanation:
+      "Each target token that is read (query, row) looks at itself and at the tokens before it (keys, columns). The mask hides later ones." },
+    cross: { name: "Cross-attention", queries: "predicted", keys: "source", explanation:
+      "Each decoder position (query, row) reads one target token and predicts the next." +
+      " To do so it looks at the source tokens in the encoder’s output (keys, columns)." },
+  };
+  const state = { sentence: "", search: "beam", temperature: 1, topP: 1, step: 1,
+                  kind: "cross", layer: 0, head: "mean", words: false };
+  const off = { encoder: new Set(), decoder: new Set(), cross: new Set() }; // heads set to zero, as "layer head" from 1
+  let result = null;   // what is shown
+  let view = null;     // the map that is drawn: { queries, keys, weights }
+  let pinned = null;   // index of the query whose lines stay; null: the lines of all
+  let playing = 0;     // the timer of a running animation
+
+  // ---- translating ----
+
+  function applyHeads(chosen) {
+    for (const kind of Object.keys(KINDS)) {
+      content.translator.model.heads(kind).forEach((attention, layer) => {
+        attention.off.clear();
+        for (const place of chosen[kind] ?? []) {
+          const [l, h] = place.split(" ").map(Number);
+          if (l === layer + 1) attention.off.add(h - 1);
+        }
+      });
+    }
+  }
+
+  function translate(sentence, chosen = off) {
+    const { translator } = content, src = translator.source(sentence), { model } = translator;
+    applyHeads(chosen);
+    try {
+      const found = { beam: () => Transformer.beamSearch(model, src),
+                      greedy: () => ({ ids: Transformer.greedyDecode(model, src) }),
+                      sample: () => ({ ids: Transformer.sampleDecode(model, src, state.temperature, state.topP) }) };
+      const { ids, nodes = null, best = null } = found[state.search]();
+      const named = nodes?.map((node) => ({ ...node, token: translator.tokenizer.pieces[node.id] })) ?? null;
+      return { ...translator.attentionMaps(src, ids), nodes: named, best };
+    } finally {
+      applyHeads({});
+    }
+  }
+
+  const anyOff = () => Object.values(off).some((places) => places.size);
+
+  function compute() {
+    stop();
+    const sentence = state.sentence.trim();
+    if (!sentence) return notice("Write a sentence first.");
+    try {
+      const before = result;
+      result = content.translator ? translate(sentence) : content.recorded[state.search];
+      const same = before && before.source.join() === result.source.join();
+      if (!same) pinned = null;
+      notice(content.translator ? warnings(sentence) : "");
+      compare(sentence);
+      state.step = result.target.length;
+      drawResult();
+    } catch (error) {
+      notice(`This sentence cannot be translated: ${error.message}.`);
+    }
+  }
+
+  const notice = (text) => {
+    $("notice").textContent = text;
+    $("notice").classList.toggle("warning", Boolean(text));
+  };
+
+  // What the vocabulary shows of a sentence's strangeness: characters that are unknown, words that fall into many pieces.
+  function warnings(sentence) {
+    const { tokenizer, note } = content.translator, found = [];
+    const rare = sentence.split(/\s+/).filter((word) => tokenizer.encode(word).length > 4);
+    const unknown = [...new Set(sentence.normalize("NFC"))].filter((character) =>
+      character.trim() && tokenizer.encode(character).includes(Transformer.UNK));
+    if (unknown.length) found.push(`It has never seen ${unknown.map((c) => `“${c}”`).join(", ")}.`);
+    if (rare.length) found.push(`It does not know ${rare.map((w) => `“${w}”`).join(", ")} as a word, and reads small pieces.`);
+    return found.length ? [...found, note].filter(Boolean).join(" ") : "";
+  }
+
+  function compare(sentence) {
+    $("compared").hidden = !anyOff();
+    if (!anyOff()) return;
+    const whole = state.search === "sample" ? null : translate(sentence, {}).translation;
+    const names = Object.entries(off).flatMap(([kind, places]) => [...places].map((place) =>
+      `${KINDS[kind].name.toLowerCase()} ${place.replace(" ", "/")}`));
+    $("compared").replaceChildren(`Set to zero (layer/head): ${names.join(", ")}. `,
+      ...(whole === null ? [] : [whole === result.translation ? "The translation is the same with all heads." : "With all heads: ",
+        ...(whole === result.translation ? [] : [el("strong", {}, whole)])]));
+  }
+
+  // ---- tokens ----
+
+  const isMarker = (token) => /^<\/?(s|bos|eos|pad)>$/.test(token);
+
+  // A model of whole words never writes "▁"; then each token is a word.
+  const hasPieces = () => [result.source, result.target, result.predicted].some((tokens) =>
+    tokens.some((token) => token.startsWith("▁")));
+
+  const startsWord = (tokens, i) => i === 0 || tokens[i].startsWith("▁") || /^\p{P}+$/u.test(tokens[i]) ||
+    isMarker(tokens[i]) || isMarker(tokens[i - 1]) || !hasPieces();
+
+  function groups(tokens) {
+    const found = [];
+    tokens.forEach((_, i) => {
+      if (!state.words || startsWord(tokens, i)) found.push([i]);
+      else found.at(-1).push(i);
+    });
+    return found;
+  }
+
+  const plain = (text) => text.replaceAll("▁", " ").trim() || "␣";
+
+  // "dog"; "·board" for a piece that continues a word; "a snow·board" for several.
+  const spell = (tokens, members) =>
+    members.map((i, n) => (startsWord(tokens, i) ? (n ? " " : "") : "·") + plain(tokens[i])).join("");
+
+  function items(name, isQuery) {
+    const tokens = result[name];
+    return groups(tokens).map((members) => {
+      const text = members.length > 1 ? plain(members.map((i) => tokens[i]).join("")) : spell(tokens, members);
+      const item = { members, text, start: startsWord(tokens, members[0]) };
+      if (!isQuery || name === "source") return item;
+      return { ...item, reads: name === "target" ? text : spell(result.target, members),
+               predicts: name === "predicted" ? text : spell(result.predicted, members), main: name };
+    });
+  }
+
+  // ---- small helpers ----
+
+  const SVG = "http://www.w3.org/2000/svg";
+
+  function setAll(node, attributes) {
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    return node;
+  }
+
+  // Strings become text nodes, so that no token is ever read as HTML.
+  function el(tag, attributes = {}, ...children) {
+    const node = setAll(document.createElement(tag), attributes);
+    node.append(...children);
+    return node;
+  }
+
+  function svg(tag, attributes = {}, ...children) {
+    const node = setAll(document.createElementNS(SVG, tag), attributes);
+    node.append(...children);
+    return node;
+  }
+
+  function languageName(code) { // "German" for "de"; a code that the browser does not know stays as it is
+    try { return new Intl.DisplayNames("en", { type: "language" }).of(code); } catch { return code; }
+  }
+
+  const startClass = (item) => (item.start ? "start" : "");
+  const percent = (p) => (100 * p).toFixed(1) + " %";
+
+  // The square root makes 2 % visible beside 90 %; all maps have the same scale, so they can be compared.
+  const opacity = (weight) => Math.sqrt(Math.max(0, Math.min(1, weight)));
+  const shade = (weight) => "--a:" + opacity(weight).toFixed(3);
+
+  // <bdi> keeps a right-to-left token from reordering its neighbours.
+  const quoted = (text) => el("bdi", {}, "“" + text + "”");
+
+  function label(item) {
+    if (!item.main) return [el("bdi", { class: "main", title: item.text }, item.text)];
+    const part = (text, name) => el("bdi", { class: item.main === name ? "main" : "muted", title: text }, text);
+    return [part(item.reads, "target"), " → ", part(item.predicts, "predicted")];
+  }
+
+  const describeQuery = (item) =>
+    item.main ? ["reads ", quoted(item.reads), ", predicts ", quoted(item.predicts)] : [quoted(item.text)];
+
+  // One tab stop for a grid; the arrow keys move inside it.
+  function rove(box, selector, countColumns) {
+    box.addEventListener("keydown", (event) => {
+      const all = [...box.querySelectorAll(selector)], at = all.indexOf(root.activeElement), columns = countColumns();
+      const first = columns > 1 ? at - at % columns : 0, last = columns > 1 ? first + columns - 1 : all.length - 1;
+      const to = { ArrowLeft: Math.max(first, at - 1), ArrowRight: Math.min(last, at + 1), ArrowUp: at - columns,
+                   ArrowDown: at + columns, Home: first, End: last }[event.key];
+      if (at < 0 || to === undefined || event.altKey) return;   // Alt and an arrow is "back" in the browser
+      event.preventDefault();
+      all[to]?.focus({ preventScroll: true });
+      all[to]?.scrollIntoView({ block: "nearest", inline: "nearest" });   // focus() alone may ignore the padding
+    });
+    box.addEventListener("focusin", (event) => {
+      for (const old of box.querySelectorAll("[tabindex='0']")) old.tabIndex = -1;
+      event.target.tabIndex = 0;
+    });
+  }
+
+  // ---- reading and writing ----
+
+  function drawStrips() {
+    const token = (tokens, text, i, about) => el("li", { class: startsWord(tokens, i) ? "start" : "" },
+      el("button", { type: "button", tabindex: i ? -1 : 0, "data-i": i },
+        el("bdi", {}, text), ...(about ? [el("small", {}, about)] : [])));
+    $("source").replaceChildren(...result.source.map((_, i) => token(result.source, spell(result.source, [i]), i)));
+    $("target").replaceChildren(...result.predicted.map((_, i) =>
+      token(result.predicted, spell(result.predicted, [i]), i, Math.round(100 * result.steps[i].chosen) + " %")));
+    $("dot").hidden = ![result.source, result.predicted].some((tokens) => tokens.some((_, i) => !startsWord(tokens, i)));
+    $("translation").replaceChildren(el("strong", { dir: "auto" }, result.translation));
+  }
+
+  // The weights that a token's row has in the chosen layer and head; without a token, those of the current step.
+  function lightUp(side = "target", i = state.step - 1) {
+    const light = (id, weights) => [...$(id).children].forEach((li, k) =>
+      li.firstChild.style.setProperty("--a", opacity(weights?.[k] ?? 0).toFixed(3)));
+    const [layer, head] = [Math.min(state.layer, result.maps.cross.length), state.head];
+    light("source", side === "target" ? rawWeights("cross", layer, head)[i] : rawWeights("encoder", layer, head)[i]);
+    light("target", side === "target" ? rawWeights("decoder", layer, head)[i].slice(1) : []);
+  }
+
+  function drawStep() {
+    const count = result.predicted.length, { step } = state;
+    setAll($("step"), { max: count });
+    $("step").value = step;
+    $("step").setAttribute("aria-valuetext", `${step} of ${count}`);
+    $("back").disabled = step <= 1;
+    $("forward").disabled = step >= count;
+    [...$("target").children].forEach((li, i) => {
+      li.classList.toggle("later", i >= step);
+      li.firstChild.classList.toggle("now", i === step - 1);
+    });
+    const before = plain(result.predicted.slice(0, step - 1).join(""));
+    $("step-readout").replaceChildren(`Step ${step} of ${count}. `, ...(step > 1 ? ["It has written ", quoted(before), " and predicts:"]
+      : ["It has written nothing, and predicts:"]));
+    const { likeliest } = result.steps[step - 1], chosen = result.predicted[step - 1];
+    const listed = likeliest.some(({ token }) => token === chosen) ? likeliest
+      : [...likeliest, { token: chosen, p: result.steps[step - 1].chosen }];
+    $("likeliest").replaceChildren(...listed.flatMap(({ token, p }) => {
+      const name = token === chosen ? "chosen" : "";
+      return [el("span", { class: name }, plain(token) + (name ? " ←" : "")),
+              el("i", { style: `width:${Math.max(.2, 100 * p)}%` }), el("span", { class: name }, percent(p))];
+    }));
+    lightUp();
+    for (const node of $("tree").querySelectorAll("[data-step]")) node.classList.toggle("later", Number(node.dataset.step) > step);
+    if (!state.words && state.kind !== "encoder" && view) pin(Math.min(step - 1, view.queries.length - 1));
+  }
+
+  // One column for each step, one row for each place in the beam; the line of the translation is marked.
+  function drawTree() {
+    const { nodes, best } = result;
+    $("tree-box").hidden = !nodes;
+    if (!nodes) return $("tree").replaceChildren();
+    const [wide, high] = [112, 40], chosen = new Set();
+    for (let at = best; at !== null; at = nodes[at].parent) chosen.add(at);
+    const seen = {}, place = nodes.map((node) => (seen[node.step] = (seen[node.step] ?? -1) + 1));
+    const x = (i) => 40 + wide * nodes[i].step, y = (i) => 24 + high * place[i];
+    const drawn = nodes.map(({ token, parent, step, p, logP, score }, i) => {
+      const from = parent === null ? "" : `M${x(parent) + 36},${y(parent)} C${x(i) - 54},${y(parent)} ${x(i) - 58},${y(i)} ${x(i) - 36},${y(i)}`;
+      const told = `step ${step}: ${plain(token)}, ${percent(Math.exp(p))}, log-probability in all ${logP.toFixed(2)}` +
+        (score === undefined ? "" : `, score ${score.toFixed(2)}`);
+      const text = [...plain(token)].slice(0, 9).join("");
+      return svg("g", { class: chosen.has(i) ? "best" : "", "data-step": step }, svg("title", {}, told),
+        svg("path", { d: from }), svg("text", { x: x(i), y: y(i) + 4, "text-anchor": "middle" }, text),
+        svg("text", { x: x(i), y: y(i) + 17, "text-anchor": "middle", class: "score" }, (score ?? logP).toFixed(2)));
+    });
+    const width = 90 + wide * Math.max(...nodes.map((node) => node.step)), height = 30 + high * (1 + Math.max(...place));
+    $("tree").replaceChildren(svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
+      "aria-label": `${nodes.length} beginnings that the search kept; numbers are log-probabilities, and scores where a translation ends` }, ...drawn));
+  }
+
+  function go(step) {
+    state.step = Math.max(1, Math.min(result.predicted.length, step));
+    drawStep();
+  }
+
+  function stop() {
+    clearInterval(playing);
+    playing = 0;
+    $("play").textContent = "Play";
+  }
+
+  function play() {
+    if (playing) return stop();
+    if (calm.matches) return go(state.step < result.predicted.length ? state.step + 1 : 1);
+    go(state.step < result.predicted.length ? state.step : 1);
+    $("play").textContent = "Stop";
+    playing = setInterval(() => (state.step < result.predicted.length ? go(state.step + 1) : stop()), 600);
+  }
+
+  // ---- all layers and heads ----
+
+  function rawWeights(kind, layer, head) {
+    const heads = result.maps[kind][layer - 1];
+    if (head !== "mean") return heads[head - 1];
+    return heads[0].map((row, q) => row.map((_, k) => heads.reduce((sum, map) => sum + map[q][k], 0) / heads.length));
+  }
+
+  // As a key, a word gets the sum of its pieces' weights; as a query, the mean of their rows. So each row still sums to 1.
+  function merged(weights, queries, keys) {
+    const total = (row, members) => members.reduce((sum, k) => sum + row[k], 0);
+    return queries.map((query) => keys.map((key) =>
+      query.members.reduce((sum, q) => sum + total(weights[q], key.members), 0) / query.members.length));
+  }
+
+  const headName = (head) => (head === "mean" ? "mean of heads" : "head " + head);
+  const headChoices = () => [...result.maps[state.kind][0].map((_, i) => i + 1), "mean"];
+
+  function thumbnail(layer, head, colour) {
+    const weights = rawWeights(state.kind, layer, head), width = weights[0].length;
+    const canvas = el("canvas", { width, height: weights.length }), zeroed = off[state.kind].has(`${layer} ${head}`);
+    const image = new ImageData(width, weights.length);
+    weights.flat().forEach((weight, i) => image.data.set([...colour, 255 * opacity(weight)], 4 * i));
+    canvas.getContext("2d").putImageData(image, 0, 0);
+    return el("button", { type: "button", "data-layer": layer, "data-head": head, tabindex: -1, class: zeroed ? "off" : "",
+                          "aria-label": `layer ${layer}, ${headName(head)}${zeroed ? ", set to zero" : ""}` }, canvas);
+  }
+
+  function drawOverview() {
+    const probe = root.appendChild(el("i", { style: "color: var(--full)", hidden: "" }));
+    const colour = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
+    probe.remove();
+    const heads = headChoices();
+    const top = el("tr", {}, el("td"), ...heads.map((head) => el("th", { scope: "col" }, headName(head).split(" of")[0])));
+    const rows = result.maps[state.kind].map((_, i) => el("tr", {}, el("th", { scope: "row" }, "layer " + (i + 1)),
+      ...heads.map((head) => el("td", {}, thumbnail(i + 1, head, colour)))));
+    $("overview").replaceChildren(el("thead", {}, top), el("tbody", {}, ...rows));
+  }
+
+  function markThumbnail() {
+    for (const button of $("overview").querySelectorAll("button")) {
+      const chosen = button.matches(`[data-layer="${state.layer}"][data-head="${state.head}"]`);
+      button.setAttribute("aria-pressed", chosen);
+      button.tabIndex = chosen ? 0 : -1;
+    }
+  }
+
+  // Only a weight of exactly 0 counts as masked, so a leak through the mask would show.
+  const isMasked = (q, k) =>
+    state.kind === "decoder" && view.keys[k].members[0] > view.queries[q].members.at(-1) && view.weights[q][k] === 0;
+
+  // Where the true alignment is known (sentences of the grammar): links of source and predicted tokens.
+  const isTrue = (q, k) => state.kind === "cross" && (content.links ?? []).some(([s, t]) =>
+    view.keys[k].members.includes(s) && view.queries[q].members.includes(t));
+
+  function cell(q, k) {
+    const weight = view.weights[q][k], masked = isMasked(q, k);
+    const names = [startClass(view.keys[k]), masked ? "masked" : "", isTrue(q, k) ? "true" : ""].join(" ").trim();
+    return el("td", { class: names, role: "gridcell", "data-q": q, "data-k": k, tabindex: q + k ? -1 : 0, style: shade(weight),
+                      "aria-label": masked ? "masked" : percent(weight) });
+  }
+
+  function drawHeat() {
+    const { queries, keys } = view, table = $("heat");
+    const corner = (state.kind === "encoder" ? "query" : "reads → predicts") + " ↓\nkey →";
+    const column = (key) => el("th", { scope: "col", role: "columnheader", class: startClass(key) }, el("div", { class: "upright" }, ...label(key)));
+    const head = el("tr", { role: "row" }, el("td", { role: "gridcell" }, corner), ...keys.map(column));
+    const rows = queries.map((query, q) => el("tr", { role: "row", class: startClass(query) },
+      el("th", { scope: "row", role: "rowheader" }, ...label(query)), ...keys.map((_, k) => cell(q, k))));
+    table.style.setProperty("--cell", Math.max(20, Math.min(34, Math.floor(480 / keys.length))) + "px");
+    table.replaceChildren(el("thead", { role: "rowgroup" }, head), el("tbody", { role: "rowgroup" }, ...rows));
+    // Without this, the arrow keys could move to a cell under the sticky labels.
+    $("heat-box").style.scrollPadding = `${head.offsetHeight}px 0 0 ${rows[0].firstChild.offsetWidth}px`;
+    $("heat-title").textContent = `${KINDS[state.kind].name}, layer ${state.layer}, ${headName(state.head)}`;
+    $("readout").textContent = "Point at a cell, or use Tab and the arrow keys. Click it (or press Enter) to keep its query’s lines.";
+  }
+
+  function readCell(td) {
+    if (!td?.dataset.q) return;
+    const q = Number(td.dataset.q), k = Number(td.dataset.k), table = $("heat");
+    for (const old of table.querySelectorAll("th.on")) old.classList.remove("on");
+    table.tHead.rows[0].cells[k + 1].classList.add("on");
+    table.tBodies[0].rows[q].cells[0].classList.add("on");
+    const weight = isMasked(q, k) ? "masked (not yet written)" : percent(view.weights[q][k]);
+    $("readout").replaceChildren("Query: ", ...describeQuery(view.queries[q]), " · key: ", quoted(view.keys[k].text),
+                                 " · weight: ", el("strong", {}, weight), isTrue(q, k) ? " · a true link" : "");
+  }
+
+  function drawLegend() {
+    const swatches = [0, .01, .05, .2, .5, 1].map((weight) =>
+      el("span", {}, el("i", { class: "swatch", style: shade(weight) }), 100 * weight + " %"));
+    if (state.kind === "decoder") swatches.push(el("span", {}, el("i", { class: "hatched" }), "masked"));
+    if (state.kind === "cross" && content.links) swatches.push(el("span", {}, el("i", { style: "border: 2px solid var(--mark)" }), "true alignment"));
+    $("legend").replaceChildren(...swatches);
+  }
+
+  function drawTokens() {
+    $("queries").replaceChildren(...view.queries.map((query, q) =>
+      el("li", { role: "option", class: startClass(query), "data-q": q }, ...label(query))));
+    $("keys").replaceChildren(...view.keys.map((key) => el("li", { class: startClass(key) }, ...label(key), " ", el("small"))));
+  }
+
+  function drawThreads(active) {
+    const row = $("queries").firstChild.offsetHeight || 24, height = row * Math.max(view.queries.length, view.keys.length);
+    const least = active === null ? .01 : .001, threads = [];
+    view.weights.forEach((weights, q) => {
+      if (active !== null && active !== q) return;
+      weights.forEach((weight, k) => {
+        if (weight >= least) threads.push(svg("line", { x1: 0, y1: row * (q + .5), x2: 100, y2: row * (k + .5),
+          "stroke-opacity": Math.min(1, .08 + weight), "stroke-width": .5 + 6 * weight }));
+      });
+    });
+    $("threads").setAttribute("viewBox", `0 0 100 ${height}`);
+    $("threads").style.height = height + "px";
+    $("threads").replaceChildren(...threads);
+  }
+
+  function showQuery(active) {
+    drawThreads(active);
+    for (const li of $("queries").children) li.setAttribute("aria-selected", Number(li.dataset.q) === active);
+    [...$("keys").children].forEach((li, k) => {
+      li.lastChild.textContent = active === null ? "" : isMasked(active, k) ? "masked" : percent(view.weights[active][k]);
+    });
+    $("all").disabled = active === null;
+    $("lines-readout").replaceChildren(...describeLines(active));
+  }
+
+  function describeLines(active) {
+    if (active === null) return ["All weights of at least 1 %. Point at a query, or use Tab and the arrow keys, to see only its lines."];
+    const strongest = view.weights[active].map((weight, k) => [weight, k]).sort((a, b) => b[0] - a[0]).slice(0, 3);
+    return ["Query: ", ...describeQuery(view.queries[active]), " · most to: ",
+            ...strongest.flatMap(([weight, k], n) => [n ? ", " : "", quoted(view.keys[k].text), " " + percent(weight)])];
+  }
+
+  function pin(q) {
+    pinned = q;
+    [...$("queries").children].forEach((li, i) => { li.tabIndex = i === (q ?? 0) ? 0 : -1; });
+    showQuery(q);
+  }
+
+  // ---- choices ----
+
+  function fit(value, top, fallback) {
+    const number = Number(value);
+    return Number.isInteger(number) && number >= 1 && number <= top ? number : fallback;
+  }
+
+  function fillSelect(select, values, chosen) {
+    select.replaceChildren(...values.map((value) => el("option", { value }, value === "mean" ? headName(value) : value)));
+    select.value = chosen;
+  }
+
+  function showChoices() {
+    for (const radio of root.querySelectorAll("input[name=kind]")) radio.checked = radio.value === state.kind;
+    for (const radio of root.querySelectorAll("input[name=search]")) radio.checked = radio.value === state.search;
+    $("sampling").hidden = state.search !== "sample";
+    fillSelect($("layer"), result.maps[state.kind].map((_, i) => i + 1), state.layer);
+    fillSelect($("head"), headChoices(), state.head);
+    $("words").checked = state.words;
+    $("words-label").hidden = !hasPieces();
+    $("zero-label").hidden = !content.translator || state.head === "mean";
+    $("zero").checked = off[state.kind].has(`${state.layer} ${state.head}`);
+    $("restore").hidden = !anyOff();
+    $("explanation").textContent = KINDS[state.kind].explanation;
+  }
+
+  // Everything below the strips: the chosen map, its lines, the overview.
+  function drawMaps() {
+    state.layer = fit(state.layer, result.maps[state.kind].length, result.maps[state.kind].length);
+    state.head = fit(state.head, headChoices().length - 1, "mean");
+    const queries = items(KINDS[state.kind].queries, true), keys = items(KINDS[state.kind].keys, false);
+    view = { queries, keys, weights: merged(rawWeights(state.kind, state.layer, state.head), queries, keys) };
+    showChoices();
+    drawOverview();
+    markThumbnail();
+    drawHeat();
+    drawLegend();
+    drawTokens();
+    pin(pinned !== null && pinned < queries.length ? pinned : null);
+  }
+
+  function drawResult() {
+    drawStrips();
+    drawTree();
+    drawMaps();
+    drawStep();
+    options.changed?.(state, result);
+  }
+
+  function choose(changes) {
+    const rows = state.kind + state.words;
+    Object.assign(state, changes);
+    if (rows !== state.kind + state.words) pinned = null;   // with other rows the pinned query means nothing
+    drawMaps();
+    lightUp();
+    options.changed?.(state, result);
+  }
+
+  // ---- events ----
+
+  function listen() {
+    $("ask").addEventListener("submit", (event) => { event.preventDefault(); ask($("text").value, true); });
+    $("text").addEventListener("input", () => {
+      clearTimeout(listen.waiting);
+      listen.waiting = setTimeout(() => ask($("text").value), 600);
+    });
+    $("samples").addEventListener("change", () => { if ($("samples").value) ask($("samples").value, true); });
+    for (const radio of root.querySelectorAll("input[name=search]"))
+      radio.addEventListener("change", () => { state.search = radio.value; compute(); });
+    for (const [id, name] of [["temperature", "temperature"], ["top-p", "topP"]]) {
+      $(id).addEventListener("input", () => { $(id + "-value").textContent = state[name] = Number($(id).value); });
+      $(id).addEventListener("change", compute);
+    }
+    $("again").addEventListener("click", compute);
+    $("step").addEventListener("input", () => { stop(); go(Number($("step").value)); });
+    $("back").addEventListener("click", () => { stop(); go(state.step - 1); });
+    $("forward").addEventListener("click", () => { stop(); go(state.step + 1); });
+    $("play").addEventListener("click", play);
+    for (const side of ["source", "target"]) {
+      const box = $(side), place = (event) => event.target.closest("button")?.dataset.i;
+      for (const name of ["pointerover", "focusin"])
+        box.addEventListener(name, (event) => { if (place(event)) lightUp(side, Number(place(event))); });
+      for (const name of ["pointerleave", "focusout"]) box.addEventListener(name, () => lightUp());
+      if (side === "target") box.addEventListener("click", (event) => { if (place(event)) { stop(); go(Number(place(event)) + 1); } });
+      rove(box, "button", () => 1);
+    }
+    for (const radio of root.querySelectorAll("input[name=kind]"))
+      radio.addEventListener("change", () => choose({ kind: radio.value }));
+    for (const id of ["layer", "head"]) $(id).addEventListener("change", (event) => choose({ [id]: event.target.value }));
+    $("words").addEventListener("change", (event) => choose({ words: event.target.checked }));
+    $("zero").addEventListener("change", (event) => {
+      off[state.kind][event.target.checked ? "add" : "delete"](`${state.layer} ${state.head}`);
+      compute();
+    });
+    $("restore").addEventListener("click", () => { Object.values(off).forEach((places) => places.clear()); compute(); });
+    $("overview").addEventListener("click", (event) => {
+      const button = event.target.closest("button");
+      if (button) choose({ layer: button.dataset.layer, head: button.dataset.head });
+    });
+    rove($("overview"), "button", () => headChoices().length);
+    $("maps").addEventListener("toggle", () => { if (result && $("maps").open) drawMaps(); });   // lines need sizes
+    listenToHeat();
+    listenToLines();
+  }
+
+  function listenToHeat() {
+    const heat = $("heat"), cellOf = (event) => event.target.closest("tbody td");
+    const keep = (event) => { if (cellOf(event)) pin(Number(cellOf(event).dataset.q)); };
+    for (const name of ["pointerover", "focusin"]) heat.addEventListener(name, (event) => readCell(cellOf(event)));
+    heat.addEventListener("click", keep);
+    heat.addEventListener("keydown", (event) => { if (event.key === "Enter") keep(event); });
+    rove(heat, "tbody td", () => view.keys.length);
+  }
+
+  function listenToLines() {
+    const queries = $("queries"), query = (event) => Number(event.target.closest("li").dataset.q);
+    queries.addEventListener("pointerover", (event) => { if (event.target.closest("li")) showQuery(query(event)); });
+    queries.addEventListener("pointerleave", () => showQuery(pinned));
+    queries.addEventListener("focusin", (event) => pin(query(event)));
+    queries.addEventListener("keydown", (event) => { if (event.key === "Escape") pin(null); });
+    $("all").addEventListener("click", () => pin(null));
+    rove(queries, "li", () => 1);
+  }
+
+  function ask(sentence, toldTo = false) {
+    clearTimeout(listen.waiting);
+    if (!toldTo && sentence.trim() === state.sentence.trim()) return;
+    state.sentence = $("text").value = sentence;
+    compute();
+    if (toldTo && result && !calm.matches) { state.step = 1; drawStep(); play(); }
+  }
+
+  function start() {
+    $("live").hidden = !content.translator;
+    $("sample-label").hidden = !content.translator;
+    $("maps").open = Boolean(options.open);
+    for (const sentence of content.samples ?? []) $("samples").append(el("option", { value: sentence }, sentence));
+    $("samples-label").hidden = !content.samples?.length;
+    if (content.language) $("text-label").textContent = languageName(content.language);
+    Object.assign(state, options.state);
+    state.sentence = $("text").value = content.sentence ?? "";
+    listen();
+    compute();
+    if (result) go(4); // the last step shows little
+    new MutationObserver(() => result && drawMaps()).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => result && drawMaps());
+  }
+
+  start();
+  return { ask: (sentence) => ask(sentence, true), choose, get result() { return result; }, get state() { return state; } };
+}
