@@ -46,6 +46,7 @@ CODE = [
 ]
 NOT_PROSE = [
     *CODE,
+    r"- [^\n(]+ \((?:19|20)\d\db?\)\. [^\n]+",  # a reference: names, and a title in its author's spelling
     r"(?s)(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)\w*",
     r"(?s)\$\$.*?\$\$|\\begin\{(?P<name>\w+\*?)\}.*?\\end\{(?P=name)\}",
     r"(?<![\\\w])\$[^$\n]+(?:\n[^$\n]+)?\$",  # a formula may continue on the next line
@@ -66,7 +67,7 @@ ADDRESS = (
     r"https://(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}(?:[/?#](?:[\w\-.~:/?#@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*)?"
 )
 LIMIT = 20_000  # the most words of prose that the document may have
-NOT_COUNTED = {"Answers to the exercises", "Glossary"}
+NOT_COUNTED = {"Answers to the exercises", "References", "Glossary"}
 
 
 def blank(text: str, patterns: Iterable[str]) -> str:

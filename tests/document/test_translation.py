@@ -63,8 +63,8 @@ def test_another_architecture_is_another_live_run(monkeypatch, tmp_path, capsys)
     pairs = load_pairs("captions", "train")[:300]
     monkeypatch.setattr(tat, "load_split", lambda split: pairs)
     monkeypatch.setattr(tat, "choose_data", lambda: "captions")
-    config = dataclasses.replace(tat.TINY, N=1, d_model=16, d_ff=16, h=1, bpe=50)
-    monkeypatch.setattr(tat, "TINY", config)
+    config = dataclasses.replace(tat.LIVE, N=1, d_model=16, d_ff=16, h=1, bpe=50)
+    monkeypatch.setattr(tat, "LIVE", config)
     first = tat.live_run.__wrapped__()
     assert len(first.rows) == 2 and "validation" in first.rows[-1] and len(first.checkpoints) == 1
     for name, p in first.translator.model.named_parameters():
