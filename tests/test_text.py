@@ -46,7 +46,7 @@ CODE = [
 ]
 NOT_PROSE = [
     *CODE,
-    r"- [^\n(]+ \((?:19|20)\d\db?\)\. [^\n]+",  # a reference: names, and a title in its author's spelling
+    r"(?s)## References\n.*?(?=\n#+ )",  # names, and titles in their authors' spelling
     r"(?s)(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)\w*",
     r"(?s)\$\$.*?\$\$|\\begin\{(?P<name>\w+\*?)\}.*?\\end\{(?P=name)\}",
     r"(?<![\\\w])\$[^$\n]+(?:\n[^$\n]+)?\$",  # a formula may continue on the next line
