@@ -121,7 +121,9 @@ class Prose(IPythonRenderer):
         if not file.is_file():
             raise PageError(f"there is no picture {url}")
         if file.suffix == ".svg":
-            return f'<span class="picture" role="img" aria-label="{alt}">{self.inline_svg(file)}</span>'
+            svg = self.inline_svg(file)
+            role = "group" if "<a " in svg else "img"  # links in a picture are for everyone
+            return f'<span class="picture" role="{role}" aria-label="{alt}">{svg}</span>'
         data = base64.b64encode(file.read_bytes()).decode()
         picture = f'<img alt="{alt}" src="data:{mimetypes.guess_type(url)[0]};base64,{data}">'
         if url == LIVE:
@@ -137,6 +139,8 @@ class Prose(IPythonRenderer):
         if clash := self.ids.intersection(ids):
             raise PageError(f"{file.name}: the page has another {', '.join(sorted(clash))}")
         self.ids.update(ids)
+        if "<a " in svg:
+            return svg.replace('role="img"', 'role="group"', 1)
         return svg.replace("<svg", '<svg aria-hidden="true"', 1)
 
 
@@ -279,7 +283,7 @@ def make_page(notebook: NotebookNode, folder: Path, repository: str | None = Non
         "repository": repository,
         "colab": colab_address(repository),
         "style": "\n".join(styles),
-        "script": (TEMPLATE / "blog.js").read_text("utf-8"),
+        "script": "\n".join((TEMPLATE / name).read_text("utf-8") for name in ("blog.js", "walk.js")),
         "vega": vega() if any(CHART in output.get("data", {}) for output in outputs) else "",
         "chart": CHART,
         "live": live_figure() if prose.live else "",

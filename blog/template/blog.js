@@ -74,17 +74,17 @@
 
   // --- the live figure: made ready when one of its places comes near the screen ---
 
-  let content; // the model is read once, for all places
+  let content; // the model is read once, for all places and for the walk
+  window.liveContent = () => (content ??= explorerContent());
   const live = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
       if (!isIntersecting) continue;
       live.unobserve(target);
       (window.requestIdleCallback ?? setTimeout)(async () => {
-        content ??= explorerContent();
-        const known = await content;
+        const known = await liveContent();
         const figure = document.createElement("div");
         target.append(figure);
-        exploreAttention(figure, known, { open: target.dataset.number !== "1" });
+        figure.explored = exploreAttention(figure, known, { open: target.dataset.number !== "1" });
         target.classList.add("ready"); // hides the picture
       });
     }
@@ -146,6 +146,16 @@
     requestAnimationFrame(() => { waiting = false; follow(); });
   }, { passive: true });
   follow();
+
+  // --- what scrolls can be reached by keyboard ---
+
+  const reach = () => all(".katex-display, main pre").forEach((box) => {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  });
+  reach();
+  addEventListener("resize", reach);
+  addEventListener("toggle", reach, { capture: true });
 
   // --- copy buttons ---
 

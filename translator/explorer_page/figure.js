@@ -593,5 +593,5 @@ function exploreAttention(host, content, options = {}) {
   }
 
   start();
-  return { ask: (sentence) => ask(sentence, true), choose, get result() { return result; }, get state() { return state; } };
+  return { choose, state };
 }

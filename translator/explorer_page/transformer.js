@@ -135,8 +135,12 @@ const Transformer = (() => {
       Object.assign(this, { W_1: layer("W_1"), W_2: layer("W_2") });
     }
 
+    hidden(x) {
+      return linear(x, this.W_1).map((vector) => vector.map((value) => Math.max(0, value)));
+    }
+
     forward(x) {
-      return linear(linear(x, this.W_1).map((vector) => vector.map((value) => Math.max(0, value))), this.W_2);
+      return linear(this.hidden(x), this.W_2);
     }
   }
 
