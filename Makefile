@@ -9,7 +9,7 @@ KATEX := blog/node_modules/ready
 .DEFAULT_GOAL := help
 html notebook test: export ANNOTATED_DEVICE := cpu
 test: export ANNOTATED_TESTS := all
-.PHONY: help setup html notebook page test check format train bench clean
+.PHONY: help setup html notebook page pdf lab test check format train bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,13 @@ notebook: $(READY) ## execute the document and write the notebook that is commit
 
 page: $(READY) $(KATEX) ## write the page from the committed notebook, without executing it
 	$(BIN)/python blog/page.py $(DOC).ipynb build/$(DOC).html
+
+pdf: page ## print that page as a paper, build/the_annotated_transformer.pdf; needs Chromium
+	$(BIN)/python blog/pdf.py build/$(DOC).html build/$(DOC).pdf
+
+lab: $(READY) ## open the document in JupyterLab, which is installed into .venv first
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt
+	$(BIN)/jupyter lab $(DOC).ipynb
 
 test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and report all
 	@status=0; $(BIN)/python -m pytest || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status

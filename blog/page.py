@@ -18,6 +18,7 @@ import argparse
 import base64
 import gzip
 import html
+import itertools
 import json
 import mimetypes
 import re
@@ -86,8 +87,9 @@ class Prose(IPythonRenderer):
         return self.mark(body, display=False)
 
     def block_math(self, body: str) -> str:
-        """`$$...$$`."""
-        return self.mark(body, display=True)
+        """`$$...$$`; a numbered equation can be linked to."""
+        mark, number = self.mark(body, display=True), re.search(r"\\tag\{(\d+)\}", body)
+        return f'<span class="equation" id="equation-{number[1]}">{mark}</span>' if number else mark
 
     def latex_environment(self, name: str, body: str) -> str:
         """`\\begin{align}...` without dollar signs."""
@@ -223,12 +225,24 @@ def code_style() -> str:
     return "\n".join(rules)
 
 
-def contents(headings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The table of contents: the parts (first-level headings after the title) with their sections."""
+def reading_times(notebook: NotebookNode) -> dict[str, float]:
+    """Minutes that the prose of each section takes, by the id of its heading, at 200 words a minute."""
+    text = "".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    pieces = re.split(r'<h[1-6] id="([^"]+)">', text)
+    return {name: len(plain(prose).split()) / 200 for name, prose in zip(pieces[1::2], pieces[2::2], strict=True)}
+
+
+def contents(headings: list[dict[str, Any]], times: dict[str, float]) -> list[dict[str, Any]]:
+    """The table of contents: the parts (first-level headings after the title) with their sections and reading times."""
     parts: list[dict[str, Any]] = []
-    for heading in headings[1:]:
+    for place, heading in enumerate(headings):
+        if place == 0:
+            continue  # the title
+        heading = heading | {"minutes": max(1, round(times[heading["id"]]))}
         if heading["level"] == 1 or not parts:
-            parts.append({**heading, "sections": []})
+            own = itertools.takewhile(lambda other: other["level"] > 1, headings[place + 1 :])
+            total = times[heading["id"]] + sum(times[other["id"]] for other in own)
+            parts.append({**heading, "minutes": max(1, round(total)), "sections": []})
         elif heading["level"] <= 3:
             parts[-1]["sections"].append(heading)
     return parts
@@ -260,6 +274,58 @@ def render_prose(notebook: NotebookNode, folder: Path) -> Prose:
     return prose
 
 
+def link_references(notebook: NotebookNode) -> None:
+    """Link each citation to its reference, each mention of an equation to it, and a term's first use in a part to its meaning."""
+    known, terms = {}, {}
+
+    def reference(found: re.Match[str]) -> str:
+        authors, year = plain(found[1]), found[2]
+        surname = re.split(r",| and ", authors)[0].split()[-1] if authors != "The same" else [*known][-1][0]
+        known[surname, year] = f"ref-{surname.lower()}-{year}"
+        return f'<li id="{known[surname, year]}">{found[1]} ({year}).'
+
+    def meaning(found: re.Match[str]) -> str:
+        names = [name.strip() for name in plain(found[1]).split(",")]
+        anchor = "term-" + anchor_name(names[0])
+        terms.update(dict.fromkeys(map(str.lower, names), anchor))
+        return f'<tr id="{anchor}">\n  <td>{found[1]}</td>'
+
+    def cite(found: re.Match[str]) -> str:
+        target = known.get((found[1], found[2] or found[3]))
+        return f'<a class="cite" href="#{target}">{found[0]}</a>' if target else found[0]
+
+    def term(found: re.Match[str]) -> str:
+        anchor = terms.get(found[2].lower())
+        if anchor is None or anchor in seen:
+            return found[0]
+        seen.add(anchor)
+        return f'<a class="term" href="#{anchor}">{found[0]}</a>'
+
+    prose = [cell for cell in notebook.cells if cell.cell_type == "markdown"]
+    for cell in prose:
+        before, heading, rest = cell.source.partition('<h2 id="references">')
+        if heading:
+            references, second, glossary = rest.partition('<h2 id="glossary">')
+            references = re.sub(r"<li>([^(<]+) \((\d{4}b?)\)\.", reference, references)
+            glossary = re.sub(r"<tr>\s*<td>(.*?)</td>", meaning, glossary)
+            cell.source = before + heading + references + second + glossary
+    seen: set[str] = set()
+    for cell in prose:
+        if re.search(r"<h1\b", cell.source):
+            seen.clear()
+        if 'id="references"' in cell.source:
+            continue
+        text = re.sub(
+            r"\b([A-ZŁ][\w-]+)(?:\s+and\s+[A-Z][\w-]+|\s+et\s+al\.)?,?\s+(?:(\d{4}b?)\b|\((\d{4}b?)\))",
+            cite,
+            cell.source,
+        )
+        text = re.sub(r"<(em|strong)>([\w/ -]+)</\1>", term, text)
+        cell.source = re.sub(
+            r"(Equation\s+\((\d)\))(?![^<]*</h)", r'<a class="equation-link" href="#equation-\2">\1</a>', text
+        )
+
+
 def make_page(notebook: NotebookNode, folder: Path, repository: str | None = None) -> str:
     """The page of an executed notebook whose pictures are in `folder`."""
     if repository is None:
@@ -272,6 +338,7 @@ def make_page(notebook: NotebookNode, folder: Path, repository: str | None = Non
     prose = render_prose(notebook, folder)
     if not prose.headings:
         raise PageError("the notebook has no heading to be the page's title")
+    link_references(notebook)
     first = re.search(r"<p>(.*?)</p>", notebook.cells[0].source, re.DOTALL)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     formulas = render_formulas(prose.formulas)
@@ -279,11 +346,11 @@ def make_page(notebook: NotebookNode, folder: Path, repository: str | None = Non
     page = {
         "title": plain(prose.headings[0]["text"]),
         "description": textwrap.shorten(plain(first[1]), 200, placeholder=" …") if first else "",
-        "parts": contents(prose.headings),
+        "parts": contents(prose.headings, reading_times(notebook)),
         "repository": repository,
         "colab": colab_address(repository),
         "style": "\n".join(styles),
-        "script": "\n".join((TEMPLATE / name).read_text("utf-8") for name in ("blog.js", "walk.js")),
+        "script": "\n".join((TEMPLATE / name).read_text("utf-8") for name in ("blog.js", "find.js", "walk.js")),
         "vega": vega() if any(CHART in output.get("data", {}) for output in outputs) else "",
         "chart": CHART,
         "live": live_figure() if prose.live else "",

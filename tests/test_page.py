@@ -1,6 +1,7 @@
 """The web page, made from the committed notebook, in a real browser without a network: live figure, walk, links, themes."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -8,10 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parents[1]
 CHROMIUM = shutil.which("chromium")
 AXE = ROOT / "blog" / "node_modules" / "axe-core" / "axe.min.js"
+NAMED_WITHOUT_YEAR = {
+    "ref-gehring-2017",
+    "ref-kaiser-2016",
+    "ref-kalchbrenner-2017",
+    "ref-sukhbaatar-2015",
+    "ref-liu-2018",
+}
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 
@@ -144,3 +153,94 @@ def test_the_page_is_accessible(open_page, scheme):
         (v["id"], len(v["nodes"]), v["nodes"][0]["html"][:150]) for v in found if v["impact"] in ("serious", "critical")
     ]
     assert not serious
+
+
+def test_search_finds_words_in_the_text(open_page):
+    """By button or by the key "/"; a result leads to its section."""
+    tab = open_page(390)
+    tab.keyboard.press("/")
+    tab.keyboard.type("teacher forcing")
+    assert "Batches and the shift" in tab.locator("#results a").first.inner_text()
+    assert tab.locator("#results mark").first.inner_text().lower() == "teacher forcing"
+    tab.locator("#results a").first.click()
+    assert not tab.locator("#query").is_visible() and tab.url.endswith("#batches-and-the-shift-section-5-1")
+    tab.locator("header #search").click()
+    tab.locator("#query").fill("xyzzy")
+    assert tab.locator("#found").inner_text() == "0 sections"
+    tab.keyboard.press("Escape")
+    assert not tab.locator("#query").is_visible()
+
+
+def test_cards_show_what_a_link_leads_to(open_page):
+    """A citation its reference, a term its meaning, an equation itself; by pointer and by keyboard."""
+    tab = open_page()
+    cite = tab.locator("a.cite", has_text="Press and Wolf").first
+    cite.hover()
+    tab.locator("#card", has_text="Using the output embedding").wait_for()
+    tab.mouse.move(2, 2)
+    tab.locator("#card").wait_for(state="hidden")
+    tab.locator("a.equation-link", has_text="(3)").first.focus()
+    tab.keyboard.press("Shift+Tab")
+    tab.keyboard.press("Tab")
+    tab.locator("#card .katex").wait_for()
+    tab.keyboard.press("Escape")
+    assert not tab.locator("#card").is_visible()
+    tab.locator("a.term", has_text="residual stream").first.hover()
+    tab.locator("#card", has_text="the vector of a position").wait_for()
+
+
+def test_a_finger_opens_the_card_first(open_page):
+    tab = open_page(390, has_touch=True, is_mobile=True)
+    cite = tab.locator("a.cite", has_text="Press and Wolf").first
+    cite.tap()
+    assert "Using the output embedding" in tab.locator("#card").inner_text()
+    cite.tap()
+    assert tab.url.endswith("#ref-press-2016")
+
+
+def test_every_citation_has_a_reference_and_every_reference_is_cited(page):
+    """Catches a work that is named with its year but not listed, and one that is listed in vain."""
+    soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")
+    listed = {li["id"] for li in soup.select("li[id^=ref-]")}
+    cited = {link["href"][1:] for link in soup.select("a.cite")}
+    assert len(listed) >= 40 and cited <= listed
+    uncited = {name for name in listed - cited if name not in NAMED_WITHOUT_YEAR}
+    assert not uncited
+    prose = " ".join(" ".join(part.stripped_strings) for part in soup.select("section.prose"))
+    for name in re.findall(r"\b([A-Z]\w+) et al\.,? \(?(\d{4}b?)", " ".join(prose.split())):
+        assert f"ref-{name[0].lower()}-{name[1]}" in listed, name
+
+
+def test_the_paper_has_pages_outline_tags_and_fonts(page, tmp_path):
+    """Printed by Chromium: at most 15 MB, every font inside, bookmarks for the parts and the sections."""
+    from pypdf import PdfReader
+
+    out = tmp_path / "paper.pdf"
+    done = subprocess.run([sys.executable, ROOT / "blog" / "pdf.py", page, out], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert out.stat().st_size <= 15e6
+    paper = PdfReader(out)
+    assert 100 <= len(paper.pages) <= 220 and paper.trailer["/Root"]["/MarkInfo"]["/Marked"]
+    titles = [
+        entry.title
+        for part in paper.outline
+        for entry in (part if isinstance(part, list) else [part])
+        if hasattr(entry, "title")
+    ]
+    assert {"The Annotated Transformer", "Part 1: Architecture", "Part 7: Since 2017", "Appendix"} <= set(titles)
+    assert len(titles) > 60
+    for sheet in paper.pages:
+        for font in (sheet["/Resources"].get("/Font") or {}).values():
+            font = font.get_object()
+            inner = font["/DescendantFonts"][0].get_object() if "/DescendantFonts" in font else font
+            files = {"/FontFile", "/FontFile2", "/FontFile3"}
+            assert font["/Subtype"] == "/Type3" or files & set(inner["/FontDescriptor"].get_object()), font["/BaseFont"]
+    text = "".join(sheet.extract_text() for sheet in paper.pages[-20:])
+    assert "Glossary" in text and "References" in text
+
+
+def test_without_a_page_there_is_no_paper(tmp_path):
+    done = subprocess.run(
+        [sys.executable, ROOT / "blog" / "pdf.py", "none.html", tmp_path / "x.pdf"], capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "there is no page none.html" in done.stderr and not (tmp_path / "x.pdf").exists()

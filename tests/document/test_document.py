@@ -209,7 +209,7 @@ def test_the_readme_has_the_commands_that_ci_runs():
 
 
 def test_the_requirements_are_pinned():
-    for name in ("requirements.txt", "requirements-dev.txt"):
+    for name in ("requirements.txt", "requirements-dev.txt", "requirements-lab.txt"):
         lines = [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith("#")]
         assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in lines)
     assert "torch==2.13.0" in (ROOT / "requirements.txt").read_text().splitlines()

@@ -1,0 +1,55 @@
+"""The document as a paper: the web page printed by Chromium, with an outline and tags.
+
+    python blog/pdf.py build/the_annotated_transformer.html OUT.pdf [--chromium PATH]
+
+Folded cells are opened, charts are the stills that the notebook holds, and the answers stand at the end. Nothing is fetched.
+"""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+FOOTER = '<div style="width:100%; text-align:center; font-size:8px"><span class="pageNumber"></span></div>'
+
+
+def print_page(page: Path, out: Path, chromium: str) -> None:
+    """Print an HTML file as A4; raises playwright's Error if Chromium cannot."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        tab = browser.new_context(offline=True, color_scheme="light").new_page()
+        tab.goto(page.resolve().as_uri())
+        tab.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+        tab.evaluate("document.fonts.ready.then(() => true)")
+        margin = {"top": "18mm", "bottom": "18mm", "left": "17mm", "right": "17mm"}
+        options = {"format": "A4", "margin": margin, "display_header_footer": True, "print_background": True}
+        options |= {"header_template": "<span></span>", "footer_template": FOOTER}
+        tab.pdf(path=out, outline=True, tagged=True, **options)
+        browser.close()
+
+
+def main() -> int:
+    """Do what the command line says; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("page", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--chromium", default=shutil.which("chromium") or shutil.which("google-chrome"))
+    options = parser.parse_args()
+    if not options.page.is_file():
+        print(
+            f"{Path(__file__).name}: there is no page {options.page}; make html or make page writes it", file=sys.stderr
+        )
+        return 1
+    if not options.chromium:
+        print(f"{Path(__file__).name}: needs Chromium; --chromium says where it is", file=sys.stderr)
+        return 1
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    print_page(options.page, options.out, options.chromium)
+    print(f"wrote {options.out} ({options.out.stat().st_size / 1e6:.1f} MB)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

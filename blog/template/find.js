@@ -1,0 +1,119 @@
+// Finding things: full-text search, and cards that show what a link leads to (a term, a citation, an equation, a section).
+(() => {
+  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const el = (tag, attributes = {}, ...children) => {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    node.append(...children);
+    return node;
+  };
+  const main = document.getElementById("content");
+  const HEADINGS = "h1, h2, h3, h4";
+
+  // --- search ---
+
+  // What a reader sees of a node: a formula once, no anchors, no code of figures.
+  const words = (node) => {
+    const copy = node.cloneNode(true);
+    all(".anchor, .katex-html, annotation, script, style, svg, .copy", copy).forEach((part) => part.remove());
+    return copy.textContent.replace(/\s+/g, " ").trim();
+  };
+  let sections; // made at the first search: { id, title, text }
+  const index = () => {
+    const found = [];
+    for (const node of all(`:is(${HEADINGS}), p, li, td, pre`, main)) {
+      if (node.matches(HEADINGS)) found.push({ id: node.id, title: words(node), text: "" });
+      else if (found.length && !node.parentElement.closest("li, td, pre")) found.at(-1).text += " " + words(node);
+    }
+    return found;
+  };
+
+  const input = el("input", { type: "search", id: "query", placeholder: "Search the text", "aria-label": "Search the text", autocomplete: "off" });
+  const results = el("ol", { id: "results" }), told = el("p", { role: "status", id: "found" });
+  const dialog = el("dialog", { class: "search", "aria-label": "Search" }, input, told, results);
+  document.body.append(dialog);
+
+  const snippet = (text, place, length) => {
+    const from = Math.max(0, place - 60), to = place + length + 100;
+    return [from ? "… " : "", text.slice(from, place), el("mark", {}, text.slice(place, place + length)), text.slice(place + length, to),
+            to < text.length ? " …" : ""];
+  };
+  const search = () => {
+    sections ??= index();
+    const asked = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const hits = asked.length && input.value.trim().length > 1 ? sections.filter(({ title, text }) =>
+      asked.every((word) => (title + " " + text).toLowerCase().includes(word))) : [];
+    const phrase = asked.join(" "), worth = ({ title, text }) =>
+      2 * asked.every((word) => title.toLowerCase().includes(word)) + text.toLowerCase().includes(phrase);
+    hits.sort((a, b) => worth(b) - worth(a));
+    told.textContent = input.value.trim().length > 1 ? `${hits.length} section${hits.length === 1 ? "" : "s"}` : "";
+    results.replaceChildren(...hits.slice(0, 30).map(({ id, title, text }) => {
+      const lower = text.toLowerCase(), sought = lower.includes(phrase) ? phrase : asked.find((word) => lower.includes(word)) ?? "";
+      const place = lower.indexOf(sought), length = sought.length;
+      return el("li", {}, el("a", { href: "#" + id }, title), el("span", {}, ...snippet(text, place, length)));
+    }));
+  };
+  input.addEventListener("input", search);
+  input.addEventListener("keydown", (event) => { if (event.key === "Escape") dialog.close(); }); // not only the text
+  results.addEventListener("click", (event) => { if (event.target.closest("a")) dialog.close(); });
+  const openSearch = () => { dialog.showModal(); input.select(); };
+  document.getElementById("search").addEventListener("click", openSearch);
+  addEventListener("keydown", (event) => {
+    const typing = event.composedPath()[0].matches?.("input, textarea, select");
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) { event.preventDefault(); openSearch(); }
+  });
+
+  // --- cards ---
+
+  const card = el("div", { class: "card", id: "card", role: "tooltip", hidden: "" });
+  document.body.append(card);
+  let waiting, shown;
+
+  // What stands at the target: a reference, the meaning of a term, an equation, or a heading with its first paragraph.
+  const contents = (target) => {
+    if (target.matches("tr")) return [el("strong", {}, words(target.cells[0])), el("p", {}, ...target.cells[1].cloneNode(true).childNodes)];
+    if (!target.matches(HEADINGS)) return [target.cloneNode(true)];
+    const blocks = all("p", main), after = blocks.find((p) => target.compareDocumentPosition(p) & Node.DOCUMENT_POSITION_FOLLOWING);
+    return [el("strong", {}, words(target)), ...(after ? [after.cloneNode(true)] : [])];
+  };
+  const hide = () => {
+    clearTimeout(waiting);
+    card.hidden = true;
+    shown?.removeAttribute("aria-describedby");
+    shown = null;
+  };
+  const show = (link) => {
+    const target = document.getElementById(decodeURIComponent(link.hash.slice(1)));
+    if (!target) return;
+    hide();
+    const pieces = contents(target);
+    pieces.forEach((piece) => { piece.removeAttribute?.("id"); all("[id]", piece).forEach((part) => part.removeAttribute("id")); });
+    card.replaceChildren(...pieces);
+    card.hidden = false;
+    const box = link.getBoundingClientRect(), width = Math.min(420, innerWidth - 24);
+    card.style.width = width + "px";
+    card.style.left = Math.max(12, Math.min(box.left, innerWidth - width - 12)) + scrollX + "px";
+    const below = box.bottom + card.offsetHeight + 16 < innerHeight || box.top < card.offsetHeight + 16;
+    card.style.top = (below ? box.bottom + 8 : box.top - card.offsetHeight - 8) + scrollY + "px";
+    link.setAttribute("aria-describedby", "card");
+    shown = link;
+  };
+  const inner = (event) => event.target.closest?.("main a[href^='#']:not(.anchor)");
+  document.addEventListener("pointerover", (event) => {
+    const link = inner(event);
+    if (!link || event.pointerType === "touch" || link === shown) return;
+    clearTimeout(waiting);
+    waiting = setTimeout(() => show(link), 250);
+  });
+  document.addEventListener("pointerout", (event) => { if (inner(event) && event.pointerType !== "touch") hide(); });
+  document.addEventListener("focusin", (event) => { const link = inner(event); if (link?.matches(":focus-visible")) show(link); });
+  document.addEventListener("focusout", (event) => { if (inner(event)) hide(); });
+  addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
+  document.addEventListener("click", (event) => { // a finger opens the card first; a second tap follows the link
+    const link = inner(event);
+    if (link && link !== shown && matchMedia("(hover: none)").matches && link.matches(".cite, .term, .equation-link")) {
+      event.preventDefault();
+      show(link);
+    } else hide();
+  });
+})();
