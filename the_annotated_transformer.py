@@ -1407,7 +1407,9 @@ def example_layer_times() -> Chart | None:
 # > Each target sentence is used twice. Without its last token it is what the decoder *reads*; without its first it is
 # > what the decoder must *predict*. Every target begins with `<s>` and ends with `</s>`; every source ends with `</s>`.
 # > So position $t$ reads token $t$, sees those before it, and must predict token $t + 1$.
-# >
+#
+# ![The target `<s> two cats </s>`, used twice: its first three tokens are what the decoder reads, its last three what it must predict; lines lead from each token that is read to the predictions that may use it](images/target_shift.svg)
+#
 # > **Why a shift of exactly one?** Without the shift, the decoder could simply copy its input. With a shift of two, it
 # > would have to guess token $t + 2$ without having seen token $t + 1$.
 # >
