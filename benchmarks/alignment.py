@@ -17,7 +17,6 @@ token (EOS included; expected counts), and the best that one link per token can 
 """
 
 import argparse
-import re
 import shlex
 import sys
 from collections.abc import Iterable
@@ -34,32 +33,11 @@ from benchmarks import quality
 from benchmarks.rows import RESULTS, append, origin, portable
 from benchmarks.time_to_quality import setting
 from benchmarks.variants import saved
-from translator.captions import CAPTION_SPLITS, Caption, caption_corpus
+from translator.captions import CAPTION_SPLITS, Caption, Links, caption_corpus, token_links
 from translator.commands import train
 from translator.weights import load_translator
 
 RECIPE = {"tokens_per_batch": "1500"}  # smaller batches than the preset's, because the run is short
-Links = set[tuple[int, int]]  # (index of a source token, index of a target token)
-
-
-def words_of_pieces(pieces: list[str], text: str) -> list[int]:
-    """For each piece, the index of the word or punctuation mark of `text` that it belongs to.
-
-    Raises ValueError if the pieces do not make up the text, for example because one is unknown.
-    """
-    words = re.findall(r"[^\s.,]+|[.,]", text)
-    letters = [index for index, word in enumerate(words) for _ in word]  # the word of each character except spaces
-    bare = [piece.replace("▁", "") for piece in pieces]
-    if "".join(bare) != "".join(words):
-        raise ValueError(f"{' '.join(pieces)!r} are not the pieces of {text!r}")
-    return [letters[sum(map(len, bare[:i]))] for i in range(len(bare))]
-
-
-def symbol_links(caption: Caption, source: list[str], target: list[str]) -> Links:
-    """The links of a caption between its tokens: every piece of a word has the links of the word."""
-    sides = words_of_pieces(source, caption.de), words_of_pieces(target, caption.en)
-    linked = set(caption.links)
-    return {(i, j) for i, de in enumerate(sides[0]) for j, en in enumerate(sides[1]) if (de, en) in linked}
 
 
 @torch.inference_mode()
@@ -116,7 +94,7 @@ def measure(translator: tat.Translator, captions: list[Caption]) -> dict[str, An
             translator.tokenizer.encode(text, language)
             for text, language in zip(caption[:2], translator.languages, strict=True)
         )
-        true.append(symbol_links(caption, *map(translator.tokenizer.tokens, (source, target))))
+        true.append(token_links(caption, *map(translator.tokenizer.tokens, (source, target))))
         sizes.append((len(source), len(target)))
         weights = cross_attention(translator.model, source, target)  # (N, h, T + 1, S + 1)
         for convention, rows in (("reads", weights[:, :, 1:]), ("predicts", weights[:, :, :-1])):

@@ -248,3 +248,26 @@ def caption_pairs(split: str, src: str = "de", tgt: str = "en") -> Iterator[tupl
             f"captions has the splits {', '.join(CAPTION_SPLITS)} in de and en, not {split}.{src} and {split}.{tgt}"
         )
     return ((getattr(c, src), getattr(c, tgt)) for c in caption_corpus()[CAPTION_SPLITS[split]])
+
+
+Links = set[tuple[int, int]]  # (index of a source token, index of a target token)
+
+
+def words_of_pieces(pieces: list[str], text: str) -> list[int]:
+    """For each piece, the index of the word or punctuation mark of `text` that it belongs to.
+
+    Raises ValueError if the pieces do not make up the text, for example because one is unknown.
+    """
+    words = re.findall(r"[^\s.,]+|[.,]", text)
+    letters = [index for index, word in enumerate(words) for _ in word]  # the word of each character except spaces
+    bare = [piece.replace("▁", "") for piece in pieces]
+    if "".join(bare) != "".join(words):
+        raise ValueError(f"{' '.join(pieces)!r} are not the pieces of {text!r}")
+    return [letters[sum(map(len, bare[:i]))] for i in range(len(bare))]
+
+
+def token_links(caption: Caption, source: list[str], target: list[str]) -> Links:
+    """The links of a caption between its tokens: every piece of a word has the links of the word."""
+    sides = words_of_pieces(source, caption.de), words_of_pieces(target, caption.en)
+    linked = set(caption.links)
+    return {(i, j) for i, de in enumerate(sides[0]) for j, en in enumerate(sides[1]) if (de, en) in linked}

@@ -157,7 +157,8 @@ def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
     """
     folder = model_folder(model)
     sentence = readable(sentence)
-    translation = explorer.write_page(load_translator(folder), folder.name, sentence, Path(out))
+    translator, data = load_translator(folder), read_json(folder / "config.json").get("data", "")
+    translation = explorer.write_page(translator, folder.name, sentence, Path(out), data)
     print(f"{sentence}\n{translation}\n{out}")
 
 

@@ -24,6 +24,7 @@ from the_annotated_transformer import (
     target_mask,
 )
 from translator.architecture import check_export
+from translator.captions import caption_corpus, token_links
 from translator.decoding import greedy_decode, make_search, translate_lines
 from translator.files import write_text
 from translator.weights import weights_of
@@ -128,22 +129,38 @@ def rounded(rows: list[list[float]]) -> list[list[float]]:
     return [[round(weight, 4) for weight in row] for row in rows]
 
 
-def content(translator: Translator, name: str, sentence: str) -> dict[str, Any]:
-    """What the figure shows: a sentence, and the model itself or else its recorded translations; ValueError for a blank one."""
+def known_alignment(translator: Translator, sentence: str) -> dict[str, Any] | None:
+    """The true links of a caption that the grammar wrote and of its reference, as tokens; None for any other sentence."""
+    caption = next((caption for caption in caption_corpus() if caption.de == sentence.strip()), None)
+    if caption is None or translator.languages != ("de", "en"):
+        return None
+    sides = [translator.tokenizer.encode(text, "") for text in (caption.de, caption.en)]
+    source, target = (translator.tokenizer.tokens(ids) for ids in sides)
+    links = sorted(token_links(caption, source, target))
+    return {"source": [*source, "</s>"], "predicted": [*target, "</s>"], "links": links}
+
+
+def content(translator: Translator, name: str, sentence: str, data: str = "") -> dict[str, Any]:
+    """What the figure shows: a sentence, and the model itself or else its recorded translations; ValueError for a blank one.
+
+    data: what the model was trained on; for captions of the grammar, the true alignment is shown as well.
+    """
     if not sentence.strip():
         raise ValueError("the sentence is blank")
     about: dict[str, Any] = {"name": name, "sentence": sentence, "language": translator.languages[0]}
+    if data == "captions" and not translator.tokenizer.words:
+        about["alignment"] = known_alignment(translator, sentence)
     if model := model_content(translator, name):
         return about | {"model": model, "samples": SAMPLES.get(name, [])}
     searches = {"greedy": greedy_decode, "beam": make_search(tat.BEAM, tat.ALPHA)}
     return about | {"recorded": {kind: recorded(translator, sentence, search) for kind, search in searches.items()}}
 
 
-def write_page(translator: Translator, name: str, sentence: str, out: Path) -> str:
-    """Write the page of a sentence, and return its translation by the beam; `name` is the model's name.
+def write_page(translator: Translator, name: str, sentence: str, out: Path, data: str = "") -> str:
+    """Write the page of a sentence, and return its translation by the beam; `name` and `data` as in `content`.
 
     Raises ValueError for a blank sentence, OSError if the page cannot be written.
     """
     page = (PARTS / "page.html").read_text("utf-8")
-    write_text(out, page.replace("<!-- figure -->", figure(content(translator, name, sentence))))
+    write_text(out, page.replace("<!-- figure -->", figure(content(translator, name, sentence, data))))
     return translate_lines(translator, [sentence], make_search(tat.BEAM, tat.ALPHA))[0]

@@ -16,7 +16,7 @@ from sacrebleu.metrics import BLEU
 
 import the_annotated_transformer as tat
 from benchmarks import alignment, bootstrap, layers
-from translator.captions import Caption, captions
+from translator.captions import Caption, captions, token_links, words_of_pieces
 from translator.commands import main
 from translator.weights import load_translator
 
@@ -149,11 +149,11 @@ def test_pieces_inherit_the_links_of_their_words():
         ["▁A", "m", "▁Strand", "▁", "lie", "st", "▁er", "."],
         ["▁On", "▁the", "▁beach", ",", "▁he", "▁reads", "."],
     )
-    assert alignment.words_of_pieces(source, caption.de) == [0, 0, 1, 2, 2, 2, 3, 4]
+    assert words_of_pieces(source, caption.de) == [0, 0, 1, 2, 2, 2, 3, 4]
     links = {(0, 0), (1, 0), (0, 1), (1, 1), (2, 2), (6, 4), (3, 5), (4, 5), (5, 5), (7, 6)}  # the comma has none
-    assert alignment.symbol_links(caption, source, target) == links
+    assert token_links(caption, source, target) == links
     with pytest.raises(ValueError, match="not the pieces of"):
-        alignment.words_of_pieces(["▁Am", "<unk>"], "Am Strand")
+        words_of_pieces(["▁Am", "<unk>"], "Am Strand")
 
 
 def test_pieces_of_real_captions_lie_within_their_words(trained):
@@ -168,7 +168,7 @@ def test_pieces_of_real_captions_lie_within_their_words(trained):
         spaces = [i for i, piece in enumerate(encoding.tokens) if piece == "▁"]  # these belong to the next word
         for i in spaces:
             expected[i] = expected[i + 1]
-        assert alignment.words_of_pieces(encoding.tokens, text) == expected
+        assert words_of_pieces(encoding.tokens, text) == expected
         assert len(encoding.tokens) > len(words) and max(i for i, _ in caption.links) < len(words)
 
 
@@ -190,7 +190,7 @@ def test_a_convention_is_one_row_from_the_other(trained, monkeypatch):
     links = {}
     for caption in examples:
         sides = [tokenizer.encode(text, language) for text, language in zip(caption[:2], ("de", "en"), strict=True)]
-        links[tuple(sides[0])] = alignment.symbol_links(caption, *map(tokenizer.tokens, sides))
+        links[tuple(sides[0])] = token_links(caption, *map(tokenizer.tokens, sides))
 
     def aligned(model, source, target):
         weights = torch.zeros(2, 2, len(target) + 1, len(source) + 1)

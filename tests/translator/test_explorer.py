@@ -13,7 +13,7 @@ import torch
 
 import the_annotated_transformer as tat
 from translator import explorer
-from translator.captions import caption_pairs
+from translator.captions import caption_corpus, caption_pairs
 from translator.decoding import make_search, translate_lines
 from translator.settings import PRESETS, apply_settings, build_model
 from translator.weights import SHIPPED_MODEL, load_translator
@@ -339,3 +339,28 @@ def test_the_explorer_is_accessible(tab):
         found = tab.evaluate("axe.run().then((result) => result.violations)")
         serious = [(v["id"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] in ("serious", "critical")]
         assert not serious
+
+
+def test_the_true_alignment_of_a_caption_lies_over_the_map(browser, shipped, tmp_path):
+    """Only if the model wrote exactly the reference, whose links are known, and for no other sentence."""
+    caption = next(c for c in caption_corpus() if c.de.startswith("Ein"))
+    about = explorer.content(shipped, "x", caption.de, "captions")
+    known = about["alignment"]
+    assert len(known["links"]) >= len(caption.links) and known["source"][-1] == "</s>"
+    assert explorer.content(shipped, "x", SENTENCE, "captions")["alignment"] is None
+    assert "alignment" not in explorer.content(shipped, "x", caption.de, "multi30k")
+    src, tgt = (
+        [shipped.tokenizer.vocabulary.token_to_id(token) for token in known[side]] for side in ("source", "predicted")
+    )
+    show = """async ([about, src, tgt]) => {
+        const translator = await Transformer.Translator.load(about.model), host = document.createElement("div");
+        document.body.append(host);
+        const maps = translator.attentionMaps(src, [1, ...tgt]);
+        const recorded = Object.fromEntries(["beam", "greedy"].map((kind) => [kind, { ...maps, nodes: null, best: null }]));
+        exploreAttention(host, { ...about, model: null, recorded }, { open: true });
+        return [...host.shadowRoot.querySelectorAll("#heat td.true")].map((cell) => [+cell.dataset.k, +cell.dataset.q]);
+    }"""
+    tab = Tab(browser, written_page(shipped, tmp_path))
+    shown = tab.evaluate(show, [about, src, tgt])
+    assert sorted(map(tuple, shown)) == sorted(known["links"])
+    assert tab.evaluate(show, [about, src, [*tgt[:-2], tgt[-1]]]) == []  # another translation: no links

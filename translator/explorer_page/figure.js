@@ -355,8 +355,13 @@ function exploreAttention(host, content, options = {}) {
   const isMasked = (q, k) =>
     state.kind === "decoder" && view.keys[k].members[0] > view.queries[q].members.at(-1) && view.weights[q][k] === 0;
 
-  // Where the true alignment is known (sentences of the grammar): links of source and predicted tokens.
-  const isTrue = (q, k) => state.kind === "cross" && (content.links ?? []).some(([s, t]) =>
+  // The true alignment, where it is known: links of the source's and the reference's tokens, if the model wrote just these.
+  const trueLinks = () => {
+    const { alignment } = content, same = (a, b) => a.join("\n") === b.join("\n");
+    const fits = alignment && same(alignment.source, result.source) && same(alignment.predicted, result.predicted);
+    return state.kind === "cross" && fits ? alignment.links : [];
+  };
+  const isTrue = (q, k) => trueLinks().some(([s, t]) =>
     view.keys[k].members.includes(s) && view.queries[q].members.includes(t));
 
   function cell(q, k) {
@@ -396,7 +401,7 @@ function exploreAttention(host, content, options = {}) {
     const swatches = [0, .01, .05, .2, .5, 1].map((weight) =>
       el("span", {}, el("i", { class: "swatch", style: shade(weight) }), 100 * weight + " %"));
     if (state.kind === "decoder") swatches.push(el("span", {}, el("i", { class: "hatched" }), "masked"));
-    if (state.kind === "cross" && content.links) swatches.push(el("span", {}, el("i", { style: "border: 2px solid var(--mark)" }), "true alignment"));
+    if (trueLinks().length) swatches.push(el("span", {}, el("i", { style: "border: 2px solid var(--mark)" }), "true alignment"));
     $("legend").replaceChildren(...swatches);
   }
 
