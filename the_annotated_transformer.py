@@ -186,6 +186,7 @@ def table(rows: list[dict]) -> Any:
     """Rows as a table of pandas, the first column in front."""
     import pandas as pd
 
+    pd.set_option("display.max_colwidth", None)  # whole sentences
     return pd.DataFrame(rows).set_index(next(iter(rows[0])))
 
 
@@ -1279,7 +1280,7 @@ TABLE_3 = {  # variant: (what differs from the base model, millions of parameter
 
 
 def body_parameters(**sizes: int) -> int:
-    """The parameters of a model beside its embedding matrix, without making its tensors."""
+    """The parameters of a model except its embedding matrix, without making its tensors."""
     with torch.device("meta"):
         model = make_model(4, 4, tie="all", **sizes)
     return sum(p.numel() for p in model.parameters()) - model.generator.proj.weight.numel()
@@ -1293,7 +1294,7 @@ def example_parameters() -> Any:
     for variant, (sizes, paper) in TABLE_3.items():
         body, d_model = body_parameters(**sizes), sizes.get("d_model", 512)
         low, high = (round(((paper + e) * 1e6 - body) / d_model) for e in (-0.5, 0.5))
-        rows.append({"variant": variant, "ours, beside embeddings": f"{body / 1e6:.2f} M"})
+        rows.append({"variant": variant, "ours, without embeddings": f"{body / 1e6:.2f} M"})
         rows[-1] |= {"paper, in all": f"{paper} M", "vocabulary from": low, "to": high}
     low, high = max(row["vocabulary from"] for row in rows[:-1]), min(row["to"] for row in rows[:-1])  # all but big
     print(f"a vocabulary of {low:,} to {high:,} explains every row but the last")
@@ -2269,10 +2270,9 @@ def learn_bpe(pairs: Iterable[tuple[str, str]], merges: int) -> Tokenizer:
     spaces = [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
     vocabulary.normalizer = normalizers.Sequence([normalizers.NFC(), *spaces])
     vocabulary.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
-    clean = vocabulary.normalizer.normalize_str
-    alphabet = {"▁", *(character for pair in pairs for text in pair for character in clean(text) if character != " ")}
-    size = len(SPECIALS) + len(alphabet) + merges
-    trainer = BpeTrainer(vocab_size=size, special_tokens=SPECIALS, show_progress=False)
+    clean = map(vocabulary.normalizer.normalize_str, itertools.chain.from_iterable(pairs))
+    letters = {"▁", *itertools.chain.from_iterable(clean)} - {" "}
+    trainer = BpeTrainer(vocab_size=len(SPECIALS) + len(letters) + merges, special_tokens=SPECIALS, show_progress=False)
     vocabulary.train_from_iterator(itertools.chain.from_iterable(pairs), trainer)
     return Tokenizer(vocabulary)
 
@@ -2629,7 +2629,8 @@ def example_journey() -> None:
 
 # %% [markdown]
 # > Then its decoder. Each row of the table is a step: what it reads, and the five tokens that it finds likeliest to
-# > come next.
+# > come next. Even where it is sure, they add up to little more than 90 %: label smoothing has taught it to spread the
+# > rest over all other tokens.
 
 
 # %%
@@ -4393,7 +4394,7 @@ def example_modern() -> Any:
         assert any(isinstance(part, PositionalEncoding) for part in model.modules()) == ("rotary" not in what)
         cached = sum(part[0, :, 0].numel() for kept in decoder.past for part in kept)  # of a sentence and a position
         parameters = sum(p.numel() for p in model.parameters()) - model.generator.proj.weight.numel()
-        row = {"variant": " + ".join(what) or "LIVE", "parameters, beside embeddings": f"{parameters:,}"}
+        row = {"variant": " + ".join(what) or "LIVE", "parameters without embeddings": f"{parameters:,}"}
         rows.append(row | {"cached numbers a position": cached})
     assert [row["cached numbers a position"] for row in rows] == [1024, 1024, 1024, 1024, 512, 512]
     return table(rows)
@@ -4704,7 +4705,8 @@ def example_since_2017() -> Any:
 
     def spread(alike: list[dict], name: str) -> str:
         values = [row[name] for row in alike if name in row]
-        return f"{sum(values) / len(values):.2f} ({min(values):.2f} to {max(values):.2f})" if values else ""
+        limits = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
+        return f"{sum(values) / len(values):.2f}{limits}" if values else ""
 
     rows, titles = [], {"perplexity": "val_perplexity", "greedy": "bleu", "BLEU": "bleu_beam"}
     for variant, alike in found.items():
