@@ -50,6 +50,14 @@ STYLES = ("default", "github-dark")  # of code, on a light page and a dark one
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
 LIVE = "images/live_figure.png"  # where this picture stands, the page has the figure that it is a picture of
 OWN_IDS = {
+    "search",
+    "search-close",
+    "query",
+    "results",
+    "found",
+    "card",
+    "walk",
+    "walk-title",
     "vega",
     "explorer-figure",
     "explorer-content",
@@ -228,6 +236,7 @@ def code_style() -> str:
 def reading_times(notebook: NotebookNode) -> dict[str, float]:
     """Minutes that the prose of each section takes, by the id of its heading, at 200 words a minute."""
     text = "".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    text = re.sub(r"(?s)<svg.*?</svg>", "", text)
     pieces = re.split(r'<h[1-6] id="([^"]+)">', text)
     return {name: len(plain(prose).split()) / 200 for name, prose in zip(pieces[1::2], pieces[2::2], strict=True)}
 
@@ -238,10 +247,10 @@ def contents(headings: list[dict[str, Any]], times: dict[str, float]) -> list[di
     for place, heading in enumerate(headings):
         if place == 0:
             continue  # the title
-        heading = heading | {"minutes": max(1, round(times[heading["id"]]))}
+        heading = heading | {"minutes": max(1, round(times.get(heading["id"], 0)))}
         if heading["level"] == 1 or not parts:
             own = itertools.takewhile(lambda other: other["level"] > 1, headings[place + 1 :])
-            total = times[heading["id"]] + sum(times[other["id"]] for other in own)
+            total = times.get(heading["id"], 0) + sum(times.get(other["id"], 0) for other in own)
             parts.append({**heading, "minutes": max(1, round(total)), "sections": []})
         elif heading["level"] <= 3:
             parts[-1]["sections"].append(heading)
@@ -274,18 +283,27 @@ def render_prose(notebook: NotebookNode, folder: Path) -> Prose:
     return prose
 
 
+CITATION = r"\b([A-ZŁ][\w-]+)(?:\s+and\s+[A-Z][\w-]+|\s+et\s+al\.)?,?\s+(?:(\d{4}b?)\b|\((\d{4}b?)\))"
+# Where no link may be put: links, code, figures, headings, and all other tags than those of a term.
+CLOSED = re.compile(r"(?s)(<a\b.*?</a>|<code\b.*?</code>|<svg\b.*?</svg>|<h\d\b.*?</h\d>|<(?!/?(?:em|strong)>)[^>]+>)")
+
+
 def link_references(notebook: NotebookNode) -> None:
     """Link each citation to its reference, each mention of an equation to it, and a term's first use in a part to its meaning."""
     known, terms = {}, {}
 
     def reference(found: re.Match[str]) -> str:
         authors, year = plain(found[1]), found[2]
+        if authors == "The same" and not known:
+            raise PageError("the first reference cannot be by the same authors")
         surname = re.split(r",| and ", authors)[0].split()[-1] if authors != "The same" else [*known][-1][0]
         known[surname, year] = f"ref-{surname.lower()}-{year}"
         return f'<li id="{known[surname, year]}">{found[1]} ({year}).'
 
     def meaning(found: re.Match[str]) -> str:
-        names = [name.strip() for name in plain(found[1]).split(",")]
+        names = [name.strip() for name in plain(found[1]).split(",") if name.strip()]
+        if not names:
+            return found[0]  # a formula
         anchor = "term-" + anchor_name(names[0])
         terms.update(dict.fromkeys(map(str.lower, names), anchor))
         return f'<tr id="{anchor}">\n  <td>{found[1]}</td>'
@@ -315,15 +333,13 @@ def link_references(notebook: NotebookNode) -> None:
             seen.clear()
         if 'id="references"' in cell.source:
             continue
-        text = re.sub(
-            r"\b([A-ZŁ][\w-]+)(?:\s+and\s+[A-Z][\w-]+|\s+et\s+al\.)?,?\s+(?:(\d{4}b?)\b|\((\d{4}b?)\))",
-            cite,
-            cell.source,
-        )
-        text = re.sub(r"<(em|strong)>([\w/ -]+)</\1>", term, text)
-        cell.source = re.sub(
-            r"(Equation\s+\((\d)\))(?![^<]*</h)", r'<a class="equation-link" href="#equation-\2">\1</a>', text
-        )
+        pieces = CLOSED.split(cell.source)
+        for i in range(0, len(pieces), 2):
+            pieces[i] = re.sub(CITATION, cite, pieces[i])
+            pieces[i] = re.sub(r"<(em|strong)>([\w/ -]+)</\1>", term, pieces[i])
+            equation = r'<a class="equation-link" href="#equation-\2">\1</a>'
+            pieces[i] = re.sub(r"(Equation\s+\((\d)\))", equation, pieces[i])
+        cell.source = "".join(pieces)
 
 
 def make_page(notebook: NotebookNode, folder: Path, repository: str | None = None) -> str:

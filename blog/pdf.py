@@ -46,7 +46,13 @@ def main() -> int:
         print(f"{Path(__file__).name}: needs Chromium; --chromium says where it is", file=sys.stderr)
         return 1
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    print_page(options.page, options.out, options.chromium)
+    from playwright.sync_api import Error
+
+    try:
+        print_page(options.page, options.out, options.chromium)
+    except Error as error:
+        print(f"{Path(__file__).name}: Chromium cannot print: {error}", file=sys.stderr)
+        return 1
     print(f"wrote {options.out} ({options.out.stat().st_size / 1e6:.1f} MB)")
     return 0
 

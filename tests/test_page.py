@@ -138,6 +138,8 @@ def test_each_box_of_figure_1_leads_to_its_section(open_page):
     assert links.count() == 20
     for i in range(links.count()):
         assert tab.locator(links.nth(i).get_attribute("href")).count() == 1
+    links.nth(3).hover()
+    tab.locator("#card strong", has_text="Multi-head attention").wait_for()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -167,8 +169,11 @@ def test_search_finds_words_in_the_text(open_page):
     tab.locator("header #search").click()
     tab.locator("#query").fill("xyzzy")
     assert tab.locator("#found").inner_text() == "0 sections"
-    tab.keyboard.press("Escape")
+    tab.locator("#search-close").click()
     assert not tab.locator("#query").is_visible()
+    tab.locator("#walk").click()
+    tab.keyboard.press("/")
+    assert not tab.locator("#query").is_visible()  # not on top of the walk
 
 
 def test_cards_show_what_a_link_leads_to(open_page):
@@ -244,3 +249,13 @@ def test_without_a_page_there_is_no_paper(tmp_path):
         [sys.executable, ROOT / "blog" / "pdf.py", "none.html", tmp_path / "x.pdf"], capture_output=True, text=True
     )
     assert done.returncode == 1 and "there is no page none.html" in done.stderr and not (tmp_path / "x.pdf").exists()
+
+
+def test_no_link_stands_inside_another_or_inside_code(page):
+    """The links that the page adds to citations, terms and equations leave links, code, headings and pictures alone."""
+    soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")
+    assert len(soup.select("a.cite")) > 30 and len(soup.select("a.term")) > 15
+    assert not soup.select("a a, code a, svg svg a, :is(h1, h2, h3) :is(.cite, .term, .equation-link)")
+    assert not [
+        image for image in soup.select("img, [role]") if "<a" in image.get("alt", "") + image.get("aria-label", "")
+    ]

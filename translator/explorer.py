@@ -17,6 +17,8 @@ import the_annotated_transformer as tat
 from the_annotated_transformer import (
     EOS,
     LearnedPositions,
+    MultiHeadedAttention,
+    Transformer,
     Translator,
     attention_maps,
     evaluating,
@@ -62,6 +64,23 @@ def figure(about: dict[str, Any]) -> str:
     )
 
 
+def uniform(model: Transformer) -> None:
+    """Raise ValueError if layers differ in what transformer.js reads only once: heads, norms, depth; or if there is a bias."""
+    stacks = [model.encoder.layers, model.decoder.layers]
+    layers = [layer for stack in stacks for layer in stack]
+    heads = {module.h for module in model.modules() if isinstance(module, MultiHeadedAttention)}
+    norms = {(sublayer.pre, sublayer.norm.eps) for layer in layers for sublayer in layer.sublayer}
+    kinds = {type(embed.positions) for embed in (model.src_embed, model.tgt_embed)}
+    if (
+        max(map(len, (heads, norms, kinds))) > 1
+        or {eps for _, eps in norms} != {1e-5}
+        or len(stacks[0]) != len(stacks[1])
+    ):
+        raise ValueError("the layers of this model differ from each other")
+    if model.generator.proj.bias is not None:
+        raise ValueError("the output layer of this model has a bias")
+
+
 def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
     """A model as transformer.js reads it, weights in float16; None if JavaScript cannot run it or it is too large.
 
@@ -70,6 +89,7 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
     model, tokenizer, _ = translator
     try:
         check_export(model)
+        uniform(model)
     except ValueError:
         return None
     halves = {name: weight.detach().cpu().half().contiguous() for name, weight in weights_of(model).items()}
@@ -159,8 +179,12 @@ def content(translator: Translator, name: str, sentence: str, data: str = "") ->
 def write_page(translator: Translator, name: str, sentence: str, out: Path, data: str = "") -> str:
     """Write the page of a sentence, and return its translation by the beam; `name` and `data` as in `content`.
 
-    Raises ValueError for a blank sentence, OSError if the page cannot be written.
+    Raises ValueError for a blank sentence or a layer that the fast decoder does not know, OSError if the page cannot be
+    written.
     """
+    if not sentence.strip():
+        raise ValueError("the sentence is blank")
+    translation = translate_lines(translator, [sentence], make_search(tat.BEAM, tat.ALPHA))[0]  # refuses unknown layers
     page = (PARTS / "page.html").read_text("utf-8")
     write_text(out, page.replace("<!-- figure -->", figure(content(translator, name, sentence, data))))
-    return translate_lines(translator, [sentence], make_search(tat.BEAM, tat.ALPHA))[0]
+    return translation

@@ -93,17 +93,9 @@
 
   // --- theme: the system's, until the reader chooses; paper is light ---
 
-  const tellFrames = () => { // a document in a frame, such as the attention explorer, follows
-    for (const frame of all("iframe")) {
-      const inner = frame.contentDocument?.documentElement;
-      if (inner && root.dataset.theme) inner.dataset.theme = root.dataset.theme;
-    }
-  };
-  addEventListener("load", tellFrames);
   document.getElementById("theme").addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
     try { localStorage.theme = root.dataset.theme; } catch { /* not remembered */ }
-    tellFrames();
     redraw();
   });
   systemDark.addEventListener("change", redraw);

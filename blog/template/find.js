@@ -30,7 +30,8 @@
 
   const input = el("input", { type: "search", id: "query", placeholder: "Search the text", "aria-label": "Search the text", autocomplete: "off" });
   const results = el("ol", { id: "results" }), told = el("p", { role: "status", id: "found" });
-  const dialog = el("dialog", { class: "search", "aria-label": "Search" }, input, told, results);
+  const close = el("button", { type: "button", id: "search-close" }, "close");
+  const dialog = el("dialog", { class: "search", "aria-label": "Search" }, el("p", { class: "search-line" }, input, close), told, results);
   document.body.append(dialog);
 
   const snippet = (text, place, length) => {
@@ -56,11 +57,13 @@
   input.addEventListener("input", search);
   input.addEventListener("keydown", (event) => { if (event.key === "Escape") dialog.close(); }); // not only the text
   results.addEventListener("click", (event) => { if (event.target.closest("a")) dialog.close(); });
+  close.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); }); // outside
   const openSearch = () => { dialog.showModal(); input.select(); };
   document.getElementById("search").addEventListener("click", openSearch);
   addEventListener("keydown", (event) => {
     const typing = event.composedPath()[0].matches?.("input, textarea, select");
-    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) { event.preventDefault(); openSearch(); }
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !document.querySelector("dialog[open]")) { event.preventDefault(); openSearch(); }
   });
 
   // --- cards ---
@@ -73,8 +76,8 @@
   const contents = (target) => {
     if (target.matches("tr")) return [el("strong", {}, words(target.cells[0])), el("p", {}, ...target.cells[1].cloneNode(true).childNodes)];
     if (!target.matches(HEADINGS)) return [target.cloneNode(true)];
-    const blocks = all("p", main), after = blocks.find((p) => target.compareDocumentPosition(p) & Node.DOCUMENT_POSITION_FOLLOWING);
-    return [el("strong", {}, words(target)), ...(after ? [after.cloneNode(true)] : [])];
+    const after = all(`p, ${HEADINGS}`, main).find((node) => target.compareDocumentPosition(node) & Node.DOCUMENT_POSITION_FOLLOWING);
+    return [el("strong", {}, words(target)), ...(after?.matches("p") ? [after.cloneNode(true)] : [])];
   };
   const hide = () => {
     clearTimeout(waiting);
@@ -83,7 +86,7 @@
     shown = null;
   };
   const show = (link) => {
-    const target = document.getElementById(decodeURIComponent(link.hash.slice(1)));
+    const target = document.getElementById(decodeURIComponent(link.getAttribute("href").slice(1))); // also of a link in a figure
     if (!target) return;
     hide();
     const pieces = contents(target);
@@ -105,7 +108,12 @@
     clearTimeout(waiting);
     waiting = setTimeout(() => show(link), 250);
   });
-  document.addEventListener("pointerout", (event) => { if (inner(event) && event.pointerType !== "touch") hide(); });
+  const leave = () => { // slowly, so that the pointer can move onto the card
+    clearTimeout(waiting);
+    waiting = setTimeout(() => { if (!card.matches(":hover")) hide(); }, 200);
+  };
+  document.addEventListener("pointerout", (event) => { if (inner(event) && event.pointerType !== "touch") leave(); });
+  card.addEventListener("pointerleave", leave);
   document.addEventListener("focusin", (event) => { const link = inner(event); if (link?.matches(":focus-visible")) show(link); });
   document.addEventListener("focusout", (event) => { if (inner(event)) hide(); });
   addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
@@ -114,6 +122,6 @@
     if (link && link !== shown && matchMedia("(hover: none)").matches && link.matches(".cite, .term, .equation-link")) {
       event.preventDefault();
       show(link);
-    } else hide();
+    } else if (!card.contains(event.target)) hide();
   });
 })();

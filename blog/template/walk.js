@@ -114,9 +114,11 @@
     text.replaceChildren(...tell(facts).map((piece) => (typeof piece === "string" ? el("p", {}, piece) : piece)));
     link.href = "#" + section;
     count.textContent = `${stop + 1} of ${STOPS.length}`;
-    back.disabled = stop === 0;
-    next.disabled = stop === STOPS.length - 1;
-    if (document.activeElement?.disabled || document.activeElement === document.body) (next.disabled ? back : next).focus();
+    const ends = [[back, stop === 0, next], [next, stop === STOPS.length - 1, back]];
+    for (const [one, atEnd, other] of ends) { // a disabled button would lose the focus, and with it the keys
+      if (atEnd && document.activeElement === one) other.focus();
+      one.disabled = atEnd;
+    }
     const box = picture.querySelector(`[data-part="${part}"]`).getBBox();
     for (const [name, value] of Object.entries({ x: box.x - 6, y: box.y - 6, width: box.width + 12, height: box.height + 12, rx: 10 }))
       mark.setAttribute(name, value);
@@ -125,19 +127,23 @@
   }
 
   async function open() {
-    const content = await liveContent();
-    facts = follow(content, document.querySelector(".explorer > div")?.explored?.state.sentence.trim() || content.sentence);
-    dialog.showModal();
-    show(0);
+    try {
+      const content = await liveContent();
+      facts = follow(content, document.querySelector(".explorer > div")?.explored?.sentence().trim() || content.sentence);
+      dialog.showModal();
+      show(0);
+    } catch (error) {
+      start.textContent = `The walk cannot begin: ${error.message}`;
+    }
   }
 
   back.addEventListener("click", () => show(stop - 1));
   next.addEventListener("click", () => show(stop + 1));
   close.addEventListener("click", () => dialog.close());
   link.addEventListener("click", () => dialog.close());
-  addEventListener("keydown", (event) => {
+  dialog.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (dialog.open && step) show(stop + step);
+    if (step && !event.altKey && !event.ctrlKey && !event.metaKey) show(stop + step);
   });
   const start = el("button", { type: "button", id: "walk" }, "Walk with this sentence through the model: ten stops");
   start.addEventListener("click", open);

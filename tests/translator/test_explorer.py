@@ -272,6 +272,9 @@ def test_strange_text_is_answered_honestly(tab):
     tab.click("text=Translate")
     notice = tab.text("#notice")
     assert "“Ж”" in notice and "“Bundeskanzlerin”" in notice and "captions" in notice
+    tab.fill("#text", "„Hund“, (kleiner) Hund!")
+    tab.click("text=Translate")
+    assert tab.text("#notice") == ""  # punctuation does not make a word strange
     tab.fill("#text", "  ")
     tab.click("text=Translate")
     assert "Write a sentence" in tab.text("#notice")
@@ -314,6 +317,71 @@ def test_a_changed_layer_is_not_run_by_the_page(shipped):
     translator.model.decoder.layers[0].feed_forward.forward = lambda x: 2 * x
     assert explorer.model_content(translator, "x") is None
     assert explorer.model_content(small_translator(shipped), "x") is not None
+
+
+def with_other_heads(model: tat.Transformer) -> None:
+    model.decoder.layers[1].self_attn.h = 4
+
+
+def with_another_eps(model: tat.Transformer) -> None:
+    model.encoder.layers[0].sublayer[0].norm.eps = 0.1
+
+
+def with_a_bias(model: tat.Transformer) -> None:
+    model.generator.proj.bias = torch.nn.Parameter(torch.ones(model.generator.proj.out_features))
+
+
+@pytest.mark.parametrize(
+    "change", [with_other_heads, with_another_eps, with_a_bias], ids=lambda change: change.__name__
+)
+def test_layers_that_differ_are_not_run_by_the_page(shipped, change):
+    """transformer.js reads heads, norms and sizes once for all layers."""
+    translator = small_translator(shipped)
+    change(translator.model)
+    assert explorer.model_content(translator, "x") is None
+
+
+def test_a_layer_that_the_fast_decoder_does_not_know_leaves_no_page(shipped, tmp_path):
+    translator = small_translator(shipped)
+    layer = translator.model.decoder.layers[0]
+    layer.src_attn.forward = lambda query, *others, old=layer.src_attn.forward: 0 * old(query, *others)
+    with pytest.raises(ValueError, match="does not know"):
+        explorer.write_page(translator, "x", SENTENCE, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_model_that_cannot_be_read_says_so(browser, page_of_shipped, tmp_path):
+    """Instead of an empty page."""
+    broken = tmp_path / "broken.html"
+    broken.write_text(page_of_shipped.read_text("utf-8").replace("encoder.norm.bias", "encoder.norm.other"), "utf-8")
+    tab = browser.new_context(offline=True).new_page()
+    tab.goto(broken.as_uri())
+    tab.locator("[role=alert]", has_text="encoder.norm.bias").wait_for()
+
+
+def test_the_keyboard_keeps_its_place(tab):
+    """A thumbnail that is chosen, a button that can do no more, and one that vanishes hand the focus on."""
+    focused = """() => { const inner = document.querySelector("#figure").shadowRoot.activeElement;
+                         return inner && (inner.id || inner.dataset.layer + inner.dataset.head); }"""
+    tab.locator("#overview button").nth(6).focus()
+    tab.keyboard.press("Enter")
+    assert tab.evaluate(focused) == "22"
+    tab.locator("#step").fill("2")
+    tab.locator("#back").focus()
+    tab.keyboard.press("Enter")
+    assert tab.evaluate(focused) == "forward"
+    tab.check("#zero")
+    tab.locator("#restore").focus()
+    tab.keyboard.press("Enter")
+    assert tab.evaluate(focused) == "head"
+
+
+def test_a_blank_sentence_in_the_address_does_no_harm(browser, page_of_shipped):
+    context = browser.new_context(offline=True)
+    tab = context.new_page()
+    tab.goto(page_of_shipped.as_uri() + "#kind=decoder&sentence=%20")
+    tab.wait_for_selector("#figure #heat-title:not(:empty)", state="attached")
+    assert tab.locator("#heat-title").inner_text().startswith("Decoder self-attention") and SENTENCE in tab.title()
 
 
 def test_the_address_keeps_the_choices(browser, page_of_shipped):

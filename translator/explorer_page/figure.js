@@ -71,7 +71,10 @@ function exploreAttention(host, content, options = {}) {
   function compute() {
     stop();
     const sentence = state.sentence.trim();
-    if (!sentence) return notice("Write a sentence first.");
+    if (!sentence) {
+      notice("Write a sentence first.");
+      return false;
+    }
     try {
       const before = result;
       result = content.translator ? translate(sentence) : content.recorded[state.search];
@@ -81,8 +84,10 @@ function exploreAttention(host, content, options = {}) {
       compare(sentence);
       state.step = result.target.length;
       drawResult();
+      return true;
     } catch (error) {
       notice(`This sentence cannot be translated: ${error.message}.`);
+      return false;
     }
   }
 
@@ -94,7 +99,8 @@ function exploreAttention(host, content, options = {}) {
   // What the vocabulary shows of a sentence's strangeness: characters that are unknown, words that fall into many pieces.
   function warnings(sentence) {
     const { tokenizer, note } = content.translator, found = [];
-    const rare = sentence.split(/\s+/).filter((word) => tokenizer.encode(word).length > 4);
+    const bare = sentence.split(/\s+/).map((word) => word.replace(/^\p{P}+|\p{P}+$/gu, "")).filter(Boolean);
+    const rare = bare.filter((word) => tokenizer.encode(word).length > 4);
     const unknown = [...new Set(sentence.normalize("NFC"))].filter((character) =>
       character.trim() && tokenizer.encode(character).includes(Transformer.UNK));
     if (unknown.length) found.push(`It has never seen ${unknown.map((c) => `“${c}”`).join(", ")}.`);
@@ -240,8 +246,10 @@ function exploreAttention(host, content, options = {}) {
     setAll($("step"), { max: count });
     $("step").value = step;
     $("step").setAttribute("aria-valuetext", `${step} of ${count}`);
-    $("back").disabled = step <= 1;
-    $("forward").disabled = step >= count;
+    for (const [id, atEnd, other] of [["back", step <= 1, "forward"], ["forward", step >= count, "back"]]) {
+      if (atEnd && root.activeElement === $(id)) $(count > 1 ? other : "step").focus();
+      $(id).disabled = atEnd;
+    }
     [...$("target").children].forEach((li, i) => {
       li.classList.toggle("later", i >= step);
       li.firstChild.classList.toggle("now", i === step - 1);
@@ -254,7 +262,7 @@ function exploreAttention(host, content, options = {}) {
       : [...likeliest, { token: chosen, p: result.steps[step - 1].chosen }];
     $("likeliest").replaceChildren(...listed.flatMap(({ token, p }) => {
       const name = token === chosen ? "chosen" : "";
-      return [el("span", { class: name }, plain(token) + (name ? " ←" : "")),
+      return [el("span", { class: name }, el("bdi", {}, plain(token)), name ? " ←" : ""),
               el("i", { style: `width:${Math.max(.2, 100 * p)}%` }), el("span", { class: name }, percent(p))];
     }));
     lightUp();
@@ -286,6 +294,7 @@ function exploreAttention(host, content, options = {}) {
   }
 
   function go(step) {
+    if (!result) return;
     state.step = Math.max(1, Math.min(result.predicted.length, step));
     drawStep();
   }
@@ -297,7 +306,7 @@ function exploreAttention(host, content, options = {}) {
   }
 
   function play() {
-    if (playing) return stop();
+    if (playing || !result) return stop();
     if (calm.matches) return go(state.step < result.predicted.length ? state.step + 1 : 1);
     go(state.step < result.predicted.length ? state.step : 1);
     $("play").textContent = "Stop";
@@ -340,7 +349,9 @@ function exploreAttention(host, content, options = {}) {
     const top = el("tr", {}, el("td"), ...heads.map((head) => el("th", { scope: "col" }, headName(head).split(" of")[0])));
     const rows = result.maps[state.kind].map((_, i) => el("tr", {}, el("th", { scope: "row" }, "layer " + (i + 1)),
       ...heads.map((head) => el("td", {}, thumbnail(i + 1, head, colour)))));
+    const focused = $("overview").contains(root.activeElement);
     $("overview").replaceChildren(el("thead", {}, top), el("tbody", {}, ...rows));
+    if (focused) $("overview").querySelector(`[data-layer="${state.layer}"][data-head="${state.head}"]`).focus();
   }
 
   function markThumbnail() {
@@ -471,6 +482,7 @@ function exploreAttention(host, content, options = {}) {
     $("words-label").hidden = !hasPieces();
     $("zero-label").hidden = !content.translator || state.head === "mean";
     $("zero").checked = off[state.kind].has(`${state.layer} ${state.head}`);
+    if (!anyOff() && root.activeElement === $("restore")) $("head").focus();
     $("restore").hidden = !anyOff();
     $("explanation").textContent = KINDS[state.kind].explanation;
   }
@@ -501,6 +513,7 @@ function exploreAttention(host, content, options = {}) {
   function choose(changes) {
     const rows = state.kind + state.words;
     Object.assign(state, changes);
+    if (!result) return;
     if (rows !== state.kind + state.words) pinned = null;   // with other rows the pinned query means nothing
     drawMaps();
     lightUp();
@@ -512,10 +525,15 @@ function exploreAttention(host, content, options = {}) {
   function listen() {
     $("ask").addEventListener("submit", (event) => { event.preventDefault(); ask($("text").value, true); });
     $("text").addEventListener("input", () => {
+      $("samples").value = "";
       clearTimeout(listen.waiting);
       listen.waiting = setTimeout(() => ask($("text").value), 600);
     });
-    $("samples").addEventListener("change", () => { if ($("samples").value) ask($("samples").value, true); });
+    $("samples").addEventListener("change", () => {
+      const picked = $("samples").value;
+      $("samples").value = ""; // so that it can be picked again
+      if (picked) ask(picked, true);
+    });
     for (const radio of root.querySelectorAll("input[name=search]"))
       radio.addEventListener("change", () => { state.search = radio.value; compute(); });
     for (const [id, name] of [["temperature", "temperature"], ["top-p", "topP"]]) {
@@ -575,10 +593,10 @@ function exploreAttention(host, content, options = {}) {
 
   function ask(sentence, toldTo = false) {
     clearTimeout(listen.waiting);
+    listen.waiting = null;
     if (!toldTo && sentence.trim() === state.sentence.trim()) return;
     state.sentence = $("text").value = sentence;
-    compute();
-    if (toldTo && result && !calm.matches) { state.step = 1; drawStep(); play(); }
+    if (compute() && toldTo && !calm.matches) { state.step = 1; drawStep(); play(); }
   }
 
   function start() {
@@ -598,5 +616,6 @@ function exploreAttention(host, content, options = {}) {
   }
 
   start();
-  return { choose, state };
+  const sentence = () => (content.translator ? $("text").value : state.sentence); // what has been typed, translated or not
+  return { choose, state, sentence, get result() { return result; } };
 }

@@ -361,7 +361,7 @@ const Transformer = (() => {
     }
 
     encode(text) {
-      const clean = text.normalize("NFC").replace(/\p{White_Space}+/gu, " ").trim().replaceAll(" ", "▁");
+      const clean = text.normalize("NFC").replace(/\p{White_Space}+/gu, " ").replace(/^ | $/g, "").replaceAll(" ", "▁");
       const words = ("▁" + clean.replace(/^▁/, "")).match(/▁?[^▁]*/gu).filter(Boolean);
       const punctuation = /([!-\/:-@\[-`{-~]|\p{P})/u;
       return words.flatMap((word) => word.split(punctuation).filter(Boolean)).flatMap((word) => this.merge(word));
