@@ -236,7 +236,7 @@ def test_the_readme_quotes_saved_rows():
         line
         for line in readme.split("## How it compares")[1].split("\n## ")[0].splitlines()
         if line.startswith(
-            ("| this edition", "| the same recipe", "| 2 cores", "| training speed", "| translation speed")
+            ("| this edition", "| its first stage", "| 2 cores", "| training speed", "| translation speed")
         )
     ]
     assert len(ours) == 7
