@@ -9,6 +9,8 @@ KATEX := blog/node_modules/ready
 .DEFAULT_GOAL := help
 html notebook test: export ANNOTATED_DEVICE := cpu
 test: export ANNOTATED_TESTS := all
+# two files are tested at a time, each with one thread
+test: export OMP_NUM_THREADS := 1
 .PHONY: help setup html notebook page pdf lab test check format train bench clean
 
 help: ## list the targets
@@ -44,7 +46,7 @@ lab: $(READY) ## open the document in JupyterLab, which is installed into .venv 
 	$(BIN)/jupyter lab $(DOC).ipynb
 
 test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and report all
-	@status=0; $(BIN)/python -m pytest || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status
+	@status=0; $(BIN)/python -m pytest -n 2 --dist loadfile || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status
 
 check: $(READY) ## check the style and that notebook and script are twins
 	@status=0; for check in "ruff check ." "ruff format --check ." "python blog/notebook.py check"; do \

@@ -203,7 +203,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("command", choices=["check", "run"])
     parser.add_argument("--script", type=Path, default=SCRIPT, help="the twin that people edit")
     parser.add_argument("--out", type=Path, help="the notebook (default: beside the script)")
-    parser.add_argument("--timeout", type=int, default=1800, help="seconds that one cell may take (default: 1800)")
+    parser.add_argument("--timeout", type=int, default=10_800, help="seconds that one cell may take (default: 10,800)")
     return parser.parse_args(arguments)
 
 
