@@ -401,8 +401,14 @@ class Generator(nn.Module):
 # > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta, \qquad \mu = \frac{1}{d}\sum_i x_i$$
 # > $$\sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
 # >
-# > The variance is divided by $d$, not by $d - 1$, and the small constant $\epsilon$ is inside the root. PyTorch does
-# > both in this way. The edition of 2022 did neither.
+# > The variance is divided by $d$, not by $d - 1$, and the small constant $\epsilon$ is inside the root. PyTorch
+# > does both in this way.
+# >
+# > <details class="note"><summary>In the edition of 2022</summary>
+# >
+# > It divided by $d - 1$, and it added $\epsilon$ to the standard deviation, outside the root.
+# >
+# > </details>
 # >
 # > Why not batch normalisation? It takes mean and variance over the batch. So in training, the result for one sentence
 # > would depend on the other sentences beside it, and on their padding. In use, it would fall back on averages that
@@ -492,8 +498,13 @@ class SublayerConnection(nn.Module):
 # feed-forward network.
 #
 # > Take attention and the feed-forward network as black boxes for the moment. They follow in the next sections.
-# > "Identical" means identical in shape. Each layer has weights of its own, and draws its own initial weights. (The
-# > earlier editions copied one layer $N$ times and then drew the matrices anew; the biases all stayed equal.)
+# > "Identical" means identical in shape. Each layer has weights of its own, and draws its own initial weights.
+# >
+# > <details class="note"><summary>In the earlier editions</summary>
+# >
+# > They copied one layer $N$ times and then drew the matrices anew. The biases of all layers stayed equal.
+# >
+# > </details>
 
 
 # %%
@@ -605,8 +616,15 @@ class Decoder(nn.Module):
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right)V \tag{1}$$
 #
 # > The mask comes before the softmax. A key that may not be attended to gets the score $-\infty$, and so the weight
-# > exactly 0. The earlier editions used −10⁹, a number that float16 cannot hold. The function also returns the weights,
-# > for pictures. Training may apply dropout to them; they are returned as they were before.
+# > exactly 0. The function also returns the weights, for pictures. Training may apply dropout to them; they are
+# > returned as they were before.
+# >
+# > <details class="note"><summary>Why not −10⁹?</summary>
+# >
+# > The earlier editions used it. It is a number that float16 cannot hold, and it hides a mistake: see [the
+# > masks](#The-masks-(Section-3.2.3)).
+# >
+# > </details>
 
 
 # %%
@@ -918,11 +936,17 @@ def example_feed_forward() -> None:
 # > **Why multiply?** The paper does not say, but the sizes do. As the output layer, a row of the shared matrix is
 # > multiplied with a decoder vector whose entries have size about 1. A dot product of that width sums
 # > $d_{\text{model}}$ terms. For the logits to start with size about 1, the entries of the row must have a standard
-# > deviation of $d_{\text{model}}^{-1/2}$. As an embedding, such small entries would drown in the positional encoding,
-# > whose entries have a root mean square of $\sqrt{1/2} \approx 0.71$. Multiplying by $\sqrt{d_{\text{model}}}$ brings
-# > the embedding to size 1. So the factor only makes sense together with an initialisation, and `make_model` draws the
-# > matrix with exactly this standard deviation. The earlier editions used Glorot's initialisation here, which makes the
-# > size depend on the vocabulary.
+# > deviation of $d_{\text{model}}^{-1/2}$. As an embedding, such small entries would drown in the positional
+# > encoding, whose entries have a root mean square of $\sqrt{1/2} \approx 0.71$. Multiplying by
+# > $\sqrt{d_{\text{model}}}$ brings the embedding to size 1. So the factor only makes sense together with an
+# > initialisation, and `make_model` draws the matrix with exactly this standard deviation.
+# >
+# > <details class="note"><summary>In the earlier editions</summary>
+# >
+# > They used Glorot's initialisation here. It makes the size of an embedding depend on the number of tokens in the
+# > vocabulary.
+# >
+# > </details>
 # >
 # > **How can three places share one matrix?** In all three, a token has one row of width $d_{\text{model}}$. To read a
 # > token is to look up its row. To score a token is to take the dot product of its row with the decoder's vector. (Each
@@ -960,9 +984,14 @@ class Embeddings(nn.Module):
 # those in training.
 #
 # > The code computes the frequencies as $\exp(-2i \ln(10000) / d_{\text{model}})$. That is the same number, since a
-# > power is the exponential of a logarithm. (The longest wavelength comes close to $10000 \cdot 2\pi$ without reaching
-# > it, since $2i$ ends at $d_{\text{model}} - 2$.) There is no longest sentence: the vector of a position is computed
-# > when it is first needed.
+# > power is the exponential of a logarithm. There is no longest sentence: the vector of a position is computed when
+# > it is first needed.
+# >
+# > <details class="note"><summary>The longest wavelength</summary>
+# >
+# > It comes close to $10000 \cdot 2\pi$ without reaching it, since $2i$ ends at $d_{\text{model}} - 2$.
+# >
+# > </details>
 
 
 # %%
@@ -1338,12 +1367,18 @@ def example_parameters() -> Any:
 # > before. A *convolution* does the same for $k$ neighbours: $k n d^2$. A *separable* one first mixes $k$ neighbours
 # > within each of $d$ channels, $k n d$, and then the channels at each position, $n d^2$.
 # >
-# > **What the table leaves out.** An attention layer also projects: queries, keys, values and output take $4 n d^2$. At
-# > the length of a sentence these dominate, not the $n^2$. So a whole attention layer multiplies more than the table's
-# > recurrent layer at every length, $4nd^2 + 2n^2d$ against $nd^2$, and "cheaper if $n < d$" is true of the products
-# > alone. (The table's recurrent layer counts a single matrix; a plain recurrent layer has two, one for the input and
-# > one for the state, and an LSTM has eight.) What remains true at every length is the column of sequential operations:
-# > attention does all positions at once, and recurrence cannot.
+# > **What the table leaves out.** An attention layer also projects: queries, keys, values and output take $4 n d^2$.
+# > At the length of a sentence these dominate, not the $n^2$. So a whole attention layer multiplies more than the
+# > table's recurrent layer at every length, $4nd^2 + 2n^2d$ against $nd^2$, and "cheaper if $n < d$" is true of the
+# > products alone. What remains true at every length is the column of sequential operations: attention does all
+# > positions at once, and recurrence cannot.
+# >
+# > <details class="note"><summary>How many matrices?</summary>
+# >
+# > The table's recurrent layer counts a single one. A plain recurrent layer has two, one for the input and one for
+# > the state, and an LSTM has eight.
+# >
+# > </details>
 
 
 # %%
@@ -1589,9 +1624,15 @@ def example_rate() -> Chart:
 # **Dropout** with $P_{\text{drop}} = 0.1$ is applied to the output of each sublayer, before it is added and normalised,
 # and to the sums of embeddings and positional encodings in both stacks.
 #
-# > The section announces three types of regularisation and names two, dropout and label smoothing; perhaps the authors
-# > counted the two uses of dropout. `SublayerConnection` and `PositionalEncoding` do exactly what it says. For two
-# > dropouts that Section 5.4 does not name, see `inner_dropout` in Part 1.
+# > `SublayerConnection` and `PositionalEncoding` do exactly this. For two dropouts that Section 5.4 does not name, see
+# > `inner_dropout` in Part 1.
+# >
+# > <details class="note"><summary>Three types?</summary>
+# >
+# > The section announces three types of regularisation and names two, dropout and label smoothing. Perhaps the
+# > authors counted the two uses of dropout.
+# >
+# > </details>
 #
 # Training uses **label smoothing** (Szegedy et al., 2016) with $\epsilon_{ls} = 0.1$. This makes the perplexity worse,
 # since the model learns to be less sure, but it improves accuracy and BLEU. Table 3 has the figures: without smoothing
@@ -1607,10 +1648,15 @@ def example_rate() -> Chart:
 # > $$q(k) = (1 - \epsilon_{ls})\,[k = y] + \epsilon_{ls}\,u(k), \qquad \mathrm{loss} = -\sum_k q(k) \log p(k)$$
 # >
 # > Here $[k = y]$ is 1 if $k = y$, and 0 otherwise. The paper does not say what $u$ is. Here it is uniform over all
-# > tokens but padding, which is never right. (The authors' code is slightly different: $1 - \epsilon_{ls}$ for the
-# > right token, and the rest for all others.) PyTorch's `cross_entropy(label_smoothing=…)` gives a share to padding,
+# > tokens but padding, which is never right. PyTorch's `cross_entropy(label_smoothing=…)` gives a share to padding,
 # > too; if the column of padding is taken away, it is the same loss. The check below compares our two forms with
 # > PyTorch's.
+# >
+# > <details class="note"><summary>In the authors' code</summary>
+# >
+# > The right token gets exactly $1 - \epsilon_{ls}$, and the rest is spread over all the other tokens.
+# >
+# > </details>
 # >
 # > The first function writes $q$ down. The second gives the same loss without ever building $q$, by collecting terms.
 # > With $n$ tokens in the vocabulary:
@@ -2716,11 +2762,17 @@ def example_bleu_by_hand() -> Any:
 
 # %% [markdown]
 # > The score depends on how text is cut into words. That is why two BLEU scores can be compared only if both were
-# > counted in the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself, on
-# > ordinary text with capital letters, and prints a signature that says how. (In it, `smooth:exp` means that if no
-# > 4-gram is right, the share of 4-grams counts as a small number instead of 0, whose logarithm is infinite.) Two other
-# > forms help to compare with published scores: lower-cased, and lower-cased after the tokeniser of the Moses toolkit.
-# > *chrF* compares n-grams of characters instead, and is kinder to long German words.
+# > counted in the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself,
+# > on ordinary text with capital letters, and prints a signature that says how. Two other forms help to compare with
+# > published scores: lower-cased, and lower-cased after the tokeniser of the Moses toolkit. *chrF* compares n-grams
+# > of characters instead, and is kinder to long German words.
+# >
+# > <details class="note"><summary><code>smooth:exp</code></summary>
+# >
+# > This part of the signature means: if no 4-gram is right, the share of 4-grams counts as a small number instead of
+# > 0, whose logarithm is infinite.
+# >
+# > </details>
 # >
 # > **How was the paper's BLEU counted?** Not like this. The authors' script,
 # > [get_ende_bleu.sh](https://github.com/tensorflow/tensor2tensor/blob/master/tensor2tensor/utils/get_ende_bleu.sh) in
@@ -2797,8 +2849,8 @@ def in_processes(world: int, pairs: list[Pair]) -> list[Tensor]:
 
 
 # %% [markdown]
-# > One process and two, side by side. (Here the processes are copies of this one, made by `fork`. Neither Windows nor a
-# > GPU allows that. The program starts its processes with `torchrun` instead, which works everywhere.)
+# > One process and two, side by side. Here the processes are copies of this one, made by `fork`. Neither Windows nor a
+# > GPU allows that. The program starts its processes with `torchrun` instead, which works everywhere.
 
 
 # %%
@@ -2919,8 +2971,14 @@ def example_tree() -> Chart:
 # > $$\mathrm{score}(Y) = \frac{\log P(Y \mid X)}{lp(Y)}, \qquad lp(Y) = \left(\frac{5 + |Y|}{6}\right)^{\alpha}$$
 # >
 # > The logarithm of a probability is negative, so a larger divisor *raises* the score. In spite of its name, the
-# > penalty favours long translations, and more so with a larger $\alpha$. With $\alpha = 0$ it is off. (Wu et al.,
-# > 2016, also add a term that rewards covering the whole source. The paper does not mention it, and we leave it out.)
+# > penalty favours long translations, and more so with a larger $\alpha$. With $\alpha = 0$ it is off.
+# >
+# > <details class="note"><summary>What is left out</summary>
+# >
+# > Wu et al. (2016) also add a term that rewards covering the whole source. The paper does not mention it, and we
+# > leave it out.
+# >
+# > </details>
 # >
 # > **When may the search stop?** The log-probability of a beginning can only fall. Divide it by the largest possible
 # > penalty, that of the longest output allowed, and you have the best score that any continuation can reach. If no
@@ -3033,10 +3091,15 @@ def example_beam() -> Any:
 # > **Which penalty?** With the paper's 0.6 our model's translations come out too short, and BLEU punishes that. The
 # > chart has BLEU on the validation set, from German to English, for several beams and penalties. Of those that were
 # > tried, $\alpha = 1.8$ has the highest BLEU with five beams. The differences between 1.2, 1.8 and 2.4 are small,
-# > probably too small to tell apart, and chrF prefers 2.4. The program searches with five beams and 1.8 unless you say
-# > otherwise, and another model or language may need another value. (These rows belong to an earlier stage of the model
-# > in `models/`; see Part 5. The paper's model was larger and had far more data. We have not tested which of the two
-# > makes 0.6 fit there.)
+# > probably too small to tell apart, and chrF prefers 2.4. The program searches with five beams and 1.8 unless you
+# > say otherwise, and another model or language may need another value.
+# >
+# > <details class="note"><summary>What the rows say, and what not</summary>
+# >
+# > They belong to an earlier stage of the model in `models/`; see Part 5. The paper's model was larger and had far
+# > more data. We have not tested which of the two makes 0.6 fit there.
+# >
+# > </details>
 
 # %%
 BEAM, ALPHA = 5, 1.8
@@ -3076,10 +3139,16 @@ def average_weights(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 # %% [markdown]
 # > Here are both ideas on the model trained above: BLEU on the first 300 validation sentences. On so few sentences a
 # > difference of a point proves nothing; the validation loss, which is less noisy, is in [Answer
-# > 4.3](#Answer-4.3:-Averages-of-one-to-five-checkpoints). The mean of checkpoints should gain if the learning rate is
-# > still high at the end of a run. It does harm if the model improves much from one checkpoint to the next, as in a
-# > very short run: then the mean lags behind. The paper does not say how much it gained. (The program keeps a *moving
-# > average* of the weights while it trains, over about the last tenth of the run. Part 5 has its effect.)
+# > 4.3](#Answer-4.3:-Averages-of-one-to-five-checkpoints). The mean of checkpoints should gain if the learning rate
+# > is still high at the end of a run. It does harm if the model improves much from one checkpoint to the next, as in
+# > a very short run: then the mean lags behind. The paper does not say how much it gained.
+# >
+# > <details class="note"><summary>A moving average instead</summary>
+# >
+# > The program keeps a *moving average* of the weights while it trains, over about the last tenth of the run. Part 5
+# > has its effect.
+# >
+# > </details>
 
 
 # %%
@@ -3864,11 +3933,16 @@ def example_gains() -> Chart | None:
 
 
 # %% [markdown]
-# > **In training,** *batches of like lengths* gain most. The *loss in chunks* comes second, because the logits of all
-# > tokens do not fit into the processor's caches, and moving them takes time. Then comes the cheaper *dropout*. *Fused
-# > attention* and *fused Adam*, one kernel for the update of all weights, gain nothing beyond the noise of about a
-# > tenth here; long sequences and GPUs need them. (In the bar for random batches, these are still filled up to a token
-# > budget. The edition of 2022 pads every sentence to 72 tokens.)
+# > **In training,** *batches of like lengths* gain most. The *loss in chunks* comes second, because the logits of
+# > all tokens do not fit into the processor's caches, and moving them takes time. Then comes the cheaper *dropout*.
+# > *Fused attention* and *fused Adam*, one kernel for the update of all weights, gain nothing beyond the noise of
+# > about a tenth here; long sequences and GPUs need them.
+# >
+# > <details class="note"><summary>Random batches</summary>
+# >
+# > In their bar, they are still filled up to a token budget. The edition of 2022 pads every sentence to 72 tokens.
+# >
+# > </details>
 # >
 # > **In decoding,** the *key/value cache* gains most in this chart. *Sentences that leave* and *batches of like
 # > lengths* save steps for sentences that have nothing more to say. What *a batch for each thread* adds depends on the
@@ -4174,11 +4248,17 @@ def example_alignment() -> Chart | None:
 # >
 # > $$\begin{pmatrix} x'_{2i} \\ x'_{2i+1} \end{pmatrix} = \begin{pmatrix} \cos \omega_i p & -\sin \omega_i p \\ \sin \omega_i p & \cos \omega_i p \end{pmatrix} \begin{pmatrix} x_{2i} \\ x_{2i+1} \end{pmatrix}, \qquad \omega_i = 10000^{-2i/d_k}$$
 # >
-# > (In Part 1 the sine came first in each pair; here the pair is a point $(x, y)$, so the signs are placed
-# > differently.) A dot product depends on the angle *between* its two vectors. If the query turns by $p$ steps and the
-# > key by $s$, the score depends on the distance $p - s$ only. That is the relative position which the paper hoped the
-# > model would learn from its sinusoids; here it is built in, at every layer. Values are not turned, so positions do
-# > not affect what is handed over.
+# > A dot product depends on the angle *between* its two vectors. If the query turns by $p$ steps and the key by $s$,
+# > the score depends on the distance $p - s$ only. That is the relative position which the paper hoped the model
+# > would learn from its sinusoids; here it is built in, at every layer. Values are not turned, so positions do not
+# > affect what is handed over.
+# >
+# > <details class="note"><summary>The signs</summary>
+# >
+# > In Part 1 the sine came first in each pair. Here the pair is a point $(x, y)$, so the signs are placed
+# > differently.
+# >
+# > </details>
 
 
 # %%
@@ -4594,15 +4674,22 @@ def example_muon() -> Chart:
 # > $$x_1 \dots x_S\ \texttt{</s>}\ \texttt{<s>}\ y_1 \dots y_T$$
 # >
 # > What changes? There is one stack instead of two, and one kind of attention instead of three: a target token sees
-# > source and target in the same self-attention. What is lost? Source tokens can no longer look ahead, because the mask
-# > is causal for them, too. What is gained? Simplicity, and a model that can continue *any* text, not only translate:
-# > with enough text, translation is one task among many. And if a conversation goes on, what was read once stays in
-# > the cache. (From here to a chat model, what is missing is training: on vast amounts of ordinary text, then on
-# > conversations. That is beyond this document.) The model is a `Transformer` whose `encode` does nothing, so the
-# > trainer, the loss and the naive decoder of Part 2 work as they are. As before, the loss counts the target tokens
-# > alone; a language model learns from every token. In a batch, the padding of the sources must not stand between
-# > source and target. So `decode` moves it to the end: `5 6 </s> <pad> <s> 8 9` becomes `5 6 </s> <s> 8 9 <pad>`. Only
-# > the cache needs a form of its own.
+# > source and target in the same self-attention. What is lost? Source tokens can no longer look ahead, because the
+# > mask is causal for them, too. What is gained? Simplicity, and a model that can continue *any* text, not only
+# > translate: with enough text, translation is one task among many. And if a conversation goes on, what was read
+# > once stays in the cache.
+# >
+# > <details class="note"><summary>From here to a chat model</summary>
+# >
+# > What is missing is training: on vast amounts of ordinary text, then on conversations. That is beyond this
+# > document.
+# >
+# > </details>
+# >
+# > The model is a `Transformer` whose `encode` does nothing, so the trainer, the loss and the naive decoder of Part 2
+# > work as they are. As before, the loss counts the target tokens alone; a language model learns from every token. In
+# > a batch, the padding of the sources must not stand between source and target. So `decode` moves it to the end:
+# > `5 6 </s> <pad> <s> 8 9` becomes `5 6 </s> <s> 8 9 <pad>`. Only the cache needs a form of its own.
 
 
 # %%

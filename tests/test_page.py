@@ -204,6 +204,40 @@ def test_a_finger_opens_the_card_first(open_page):
     assert tab.url.endswith("#ref-press-2016")
 
 
+def test_symbols_lead_to_the_legend(open_page, page):
+    """A symbol of a formula shows its meaning and its size in the base model."""
+    tab = open_page()
+    symbol = tab.locator("a.symbol[href='#symbol-d_model']").first
+    symbol.hover()
+    tab.locator("#card", has_text="width of every vector").wait_for()
+    assert "base model: 512" in tab.locator("#card").inner_text()
+    soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")
+    links = [link["href"] for link in soup.select("a.symbol, .katex-html a")]
+    assert {f"#symbol-{name}" for name in ("d_model", "d_k", "d_ff", "h", "N", "Q")} == set(links)
+    assert all(soup.find(id=link[1:]).name == "tr" for link in links)
+
+
+def test_notes_stand_beside_their_paragraph_or_fold_behind_it(open_page):
+    """Beside and open where there is room; on a phone a line that opens in place, also after the window has changed."""
+    tab = open_page()
+    notes = tab.locator("details.note")
+    assert notes.count() >= 12
+    for i in range(notes.count()):
+        note = notes.nth(i)
+        place, after = (
+            one.evaluate("e => e.getBoundingClientRect().toJSON()")
+            for one in (note, note.locator("xpath=following-sibling::p[1]"))
+        )
+        assert place["left"] > after["right"] and abs(place["top"] - after["top"]) < 12
+        assert note.locator("p").first.is_visible()
+    tab.set_viewport_size({"width": 390, "height": 800})
+    note = notes.nth(0)
+    note.locator("p").first.wait_for(state="hidden")
+    assert "PyTorch does both in this way" in note.locator("xpath=preceding-sibling::p[1]").inner_text()
+    note.locator("summary").click()
+    assert note.locator("p").first.is_visible()
+
+
 def test_every_citation_has_a_reference_and_every_reference_is_cited(page):
     """Catches a work that is named with its year but not listed, and one that is listed in vain."""
     soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")

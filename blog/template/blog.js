@@ -5,6 +5,20 @@
   const systemDark = matchMedia("(prefers-color-scheme: dark)");
   const isDark = () => (root.dataset.theme ?? (systemDark.matches ? "dark" : "light")) === "dark";
 
+  // --- side notes: open beside their paragraph where the screen has room, folded behind it elsewhere ---
+
+  const room = matchMedia("(min-width: 81rem)");
+  const placeNotes = () => all("details.note").forEach((note) => {
+    if (room.matches !== note.classList.contains("beside")) {
+      if (room.matches) note.previousElementSibling?.before(note); // so that both begin at the same height
+      else note.nextElementSibling?.after(note);
+    }
+    note.classList.toggle("beside", room.matches);
+    note.open = room.matches;
+  });
+  placeNotes();
+  room.addEventListener("change", placeNotes);
+
   // --- charts: drawn when they come near the screen, and again in the colours of the other theme ---
 
   const probe = document.body.appendChild(document.createElement("i"));

@@ -74,7 +74,12 @@
 
   // What stands at the target: a reference, the meaning of a term, an equation, or a heading with its first paragraph.
   const contents = (target) => {
-    if (target.matches("tr")) return [el("strong", {}, words(target.cells[0])), el("p", {}, ...target.cells[1].cloneNode(true).childNodes)];
+    if (target.matches("tr")) {
+      const [name, meaning, example] = target.cells; // the legend has an example: the size in the base model
+      const pieces = [el("strong", {}, words(name)), el("p", {}, ...meaning.cloneNode(true).childNodes)];
+      const title = example && words(target.closest("table").tHead.rows[0].cells[2]);
+      return words(example ?? name) && title ? [...pieces, el("p", {}, `${title}: ${words(example)}`)] : pieces;
+    }
     if (!target.matches(HEADINGS)) return [target.cloneNode(true)];
     const after = all(`p, ${HEADINGS}`, main).find((node) => target.compareDocumentPosition(node) & Node.DOCUMENT_POSITION_FOLLOWING);
     return [el("strong", {}, words(target)), ...(after?.matches("p") ? [after.cloneNode(true)] : [])];
@@ -119,7 +124,7 @@
   addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
   document.addEventListener("click", (event) => { // a finger opens the card first; a second tap follows the link
     const link = inner(event);
-    if (link && link !== shown && matchMedia("(hover: none)").matches && link.matches(".cite, .term, .equation-link")) {
+    if (link && link !== shown && matchMedia("(hover: none)").matches && link.matches(".cite, .term, .symbol, .equation-link, .katex a")) {
       event.preventDefault();
       show(link);
     } else if (!card.contains(event.target)) hide();
