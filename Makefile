@@ -11,7 +11,7 @@ html notebook test: export ANNOTATED_DEVICE := cpu
 test: export ANNOTATED_TESTS := all
 # two files are tested at a time, each with one thread
 test: export OMP_NUM_THREADS := 1
-.PHONY: help setup html notebook page pdf lab test check format train bench clean
+.PHONY: help setup html notebook page pdf lab test soak check format train bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ lab: $(READY) ## open the document in JupyterLab, which is installed into .venv 
 
 test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and report all
 	@status=0; $(BIN)/python -m pytest -n 2 --dist loadfile || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status
+
+soak: $(READY) ## run the tests that need more than `make test` installs: the notebook in JupyterLab, in Chromium
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt
+	$(BIN)/python -m pytest tests/test_jupyterlab.py
 
 check: $(READY) ## check the style and that notebook and script are twins
 	@status=0; for check in "ruff check ." "ruff format --check ." "python blog/notebook.py check"; do \

@@ -177,6 +177,17 @@ SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"]
 #
 # > A few helpers draw nearly all the charts. They are folded, since nothing about the Transformer depends on them.
 
+# %% tags=["active-ipynb"]
+# # @title In Jupyter: charts as data, which it draws without a network
+# import sys
+#
+# import altair as alt
+#
+# if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
+#     vega_lite = "application/vnd.vegalite.v5+json"  # the newest name that Jupyter knows
+#     alt.renderers.register("data", lambda chart, **_: {vega_lite: chart, "text/plain": "a chart"})
+#     alt.renderers.enable("data")
+
 # %%
 # @title Tables, and charts of matrices
 Chart = Any  # of altair, which is loaded when the first chart is drawn

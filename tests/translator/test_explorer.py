@@ -3,6 +3,7 @@
 import copy
 import gzip
 import itertools
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ STRANGE = [
     "Ж漢😀 <s> </s> a</script>▁b ▁▁ c",
     "é",
 ]
+EVERY_TEST = os.environ.get("ANNOTATED_TESTS") == "all"
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 
@@ -39,7 +41,7 @@ def shipped() -> tat.Translator:
 @pytest.fixture(scope="module")
 def sentences() -> list[str]:
     """Sentences of the grammar of captions, and those of Multi30k's validation set where it is."""
-    known = [source for source, _ in caption_pairs("train")][:300]
+    known = [source for source, _ in caption_pairs("train")][:500]
     path = ROOT.parent / "shared" / "multi30k" / "val.de.gz"
     if path.is_file():
         known += [line for line in gzip.decompress(path.read_bytes()).decode().splitlines() if line.strip()]
@@ -191,14 +193,14 @@ def test_a_head_that_is_off_adds_nothing(tab, shipped, kind):
 
 
 def test_the_translations_are_those_of_the_program(tab, shipped, sentences):
-    """Greedily and with the beam. Rounding may decide a tie otherwise, so one in forty may differ."""
-    lines = sentences[-40:]
+    """Greedily and with the beam. Rounding may decide a tie otherwise, so one in a hundred may differ."""
+    lines = [sentences[i] for i in torch.linspace(0, len(sentences) - 1, 500 if EVERY_TEST else 40).long()]
     for beam in (1, tat.BEAM):
         found = tab.evaluate("async ([lines, beam]) => { const { translator } = await explorerContent();"
                              " return lines.map((line) => translator.translate(line, { beam })); }", [lines, beam])  # fmt: skip
         expected = translate_lines(shipped, lines, make_search(beam, tat.ALPHA))
         different = [pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]]
-        assert len(different) <= 1, different
+        assert len(different) <= len(lines) / 100, different
 
 
 def test_sampling_draws_from_the_nucleus(tab, shipped):

@@ -1,0 +1,138 @@
+"""The notebook in JupyterLab, in a real browser that reaches nothing but this machine. `make soak` runs it."""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CHROMIUM = shutil.which("chromium")
+NAME = "the_annotated_transformer.ipynb"
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.skipif(importlib.util.find_spec("jupyterlab") is None, reason="JupyterLab is not installed: make soak"),
+]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory) -> Path:
+    """A copy of the repository."""
+    left_out = shutil.ignore_patterns(".git", ".venv*", "node_modules", "runs", "build", "__pycache__")
+    return shutil.copytree(ROOT, tmp_path_factory.mktemp("lab") / "copy", ignore=left_out)
+
+
+@pytest.fixture(scope="module")
+def server(copy) -> Iterator[str]:
+    """JupyterLab on the copy; yields the address of the notebook."""
+    folder = copy.parent
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER")}
+    environment |= {"ANNOTATED_DEVICE": "cpu", "HOME": str(folder), "JUPYTER_RUNTIME_DIR": str(folder / "runtime")}
+    options = ["--no-browser", "--allow-root", "--ServerApp.port=0", "--LabApp.expose_app_in_browser=True"]
+    options += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    log = folder / "log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *options], cwd=copy, env=environment, stdout=file, stderr=file
+        )
+    try:
+        for _ in range(120):
+            if found := re.search(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)", log.read_text()):
+                break
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.5)
+        else:
+            pytest.fail(log.read_text())
+        yield f"{found[1]}/lab/tree/{NAME}?token={found[2]}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def tab(server) -> Iterator:
+    """The notebook, open in Chromium; every request to another machine is stopped and fails the test in the end."""
+    from playwright.sync_api import sync_playwright
+
+    elsewhere = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+
+        def stop(route) -> None:
+            elsewhere.append(route.request.url)
+            route.abort()
+
+        page.route(lambda url: not re.match(r"(http|ws)://127\.0\.0\.1:|data:|blob:", url), stop)
+        page.goto(server)
+        page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=120_000)
+        page.wait_for_function(
+            "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'",
+            timeout=120_000,
+        )
+        yield page
+        browser.close()
+    assert not elsewhere
+
+
+def test_it_opens_with_its_helpers_folded(tab):
+    """Cells with a title on their first line are folded, all others are not."""
+    cells = tab.evaluate(
+        "jupyterapp.shell.currentWidget.content.widgets.map(c => [c.model.type, c.model.sharedModel.source, !!c.inputHidden])"
+    )
+    code = [(source.startswith("# @title "), hidden) for kind, source, hidden in cells if kind == "code"]
+    assert len(code) > 150 and all(titled == hidden for titled, hidden in code)
+    assert tab.locator("h1", has_text="The Annotated Transformer").first.is_visible()
+
+
+def test_parts_0_and_1_run_and_their_charts_are_drawn(tab):
+    """All cells above Part 2 are executed anew; none fails, and a chart made now is drawn by JupyterLab itself."""
+    end = tab.evaluate(
+        """async () => {
+            const panel = jupyterapp.shell.currentWidget, notebook = panel.content;
+            const end = notebook.widgets.findIndex((cell) => cell.model.sharedModel.source.startsWith("# Part 2"));
+            for (const cell of notebook.widgets.slice(0, end)) cell.model.type === "code" && cell.model.clearExecution();
+            notebook.activeCellIndex = end;
+            await jupyterapp.commands.execute("notebook:run-all-above");
+            return end;
+        }"""
+    )
+    cells = json.loads(
+        tab.evaluate(
+            "end => JSON.stringify(jupyterapp.shell.currentWidget.content.widgets.slice(0, end)"
+            ".filter(c => c.model.type === 'code').map(c => c.model.toJSON()))",
+            end,
+        )
+    )
+    assert len(cells) > 40 and all(cell["execution_count"] for cell in cells)
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert not [output["evalue"] for output in outputs if output["output_type"] == "error"]
+    charts = [output for output in outputs if "application/vnd.vegalite.v5+json" in output.get("data", {})]
+    assert len(charts) >= 5 and not any("text/html" in chart["data"] for chart in charts)
+    tab.evaluate(
+        """() => {
+            const notebook = jupyterapp.shell.currentWidget.content;
+            const chart = notebook.widgets.findIndex((cell) => cell.model.type === "code" &&
+                cell.model.toJSON().outputs.some((output) => output.data?.["application/vnd.vegalite.v5+json"]));
+            return notebook.scrollToItem(chart, "start");
+        }"""
+    )
+    drawing = tab.locator(".vega-embed :is(svg, canvas)").first
+    drawing.wait_for(timeout=60_000)
+    assert drawing.bounding_box()["width"] > 200
+
+
+def test_saving_leaves_the_script_alone(tab, copy):
+    """jupytext is installed beside JupyterLab; it must not write the notebook back into its twin."""
+    before = (copy / NAME).read_bytes()
+    tab.evaluate("jupyterapp.commands.execute('docmanager:save')")
+    assert (copy / NAME).read_bytes() != before
+    script = "the_annotated_transformer.py"
+    assert (copy / script).read_bytes() == (ROOT / script).read_bytes()
