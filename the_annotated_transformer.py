@@ -179,13 +179,10 @@ SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"]
 
 # %% tags=["active-ipynb"]
 # # @title In Jupyter: charts as data, which it draws without a network
-# import sys
-#
-# import altair as alt
+# import altair as alt, sys
 #
 # if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
-#     vega_lite = "application/vnd.vegalite.v5+json"  # the newest name that Jupyter knows
-#     alt.renderers.register("data", lambda chart, **_: {vega_lite: chart, "text/plain": "a chart"})
+#     alt.renderers.register("data", lambda chart, **_: {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"})
 #     alt.renderers.enable("data")
 
 # %%
@@ -203,7 +200,7 @@ def table(rows: list[dict]) -> Any:
 
 def heatmap(
     values: Tensor, rows: list[str], columns: list[str], title: str = "", axes: tuple[str, str] = ("query", "key"),
-    signed: bool = False, size: int = 18,
+    signed: bool = False, size: int = 18, unit: str = "weight",
 ) -> Chart:  # fmt: skip
     """A chart of the matrix `values` (rows, columns), a square of `size` pixels per entry; `signed` shows -1 to 1 in two colours."""
     import altair as alt
@@ -211,12 +208,13 @@ def heatmap(
     names = [[f"{i} {name}" for i, name in enumerate(side)] for side in (rows, columns)]  # the same word may come twice
     numbers = zip(itertools.product(*names), values.detach().float().flatten().tolist(), strict=True)
     cells = [{"row": row, "column": column, "value": round(value, 4)} for (row, column), value in numbers]
-    scale = alt.Scale(scheme="blueorange", domain=[-1, 1]) if signed else alt.Scale(scheme="blues")
+    scale = {"domain": [-1, 1], "scheme": "blueorange"} if signed else {"domainMin": 0, "interpolate": "rgb"}
+    angle = 0 if max(map(len, columns)) < 3 else -60
     labels = {"labelExpr": "slice(datum.label, indexof(datum.label, ' ') + 1)", "labelOverlap": len(cells) > 900}
     return alt.Chart(alt.Data(values=cells)).mark_rect().encode(
-        alt.X("column:O", sort=None, title=axes[1], axis=alt.Axis(labelAngle=-60, **labels)),
+        alt.X("column:O", sort=None, title=axes[1], axis=alt.Axis(labelAngle=angle, **labels)),
         alt.Y("row:O", sort=None, title=axes[0], axis=alt.Axis(**labels)),
-        alt.Color("value:Q", title=None, scale=scale),
+        alt.Color("value:Q", title=unit, scale=alt.Scale(**scale)),
         tooltip=["row:N", "column:N", "value:Q"],
     ).properties(title=title, width=size * len(columns), height=size * len(rows))  # fmt: skip
 
@@ -229,16 +227,18 @@ def curves(
     """Lines of column `y` over column `x`, one per value of column `colour`; click the legend to pick one."""
     import altair as alt
 
+    names = {row[colour] for row in rows}
     pick = alt.selection_point(name=f"pick {y}".replace(" ", "_"), fields=[colour], bind="legend")
-    lines = alt.Chart(alt.Data(values=rows)).mark_line(point=len(rows) < 60, strokeWidth=2)
-    kind = {True: "log", False: "linear"}
-    return lines.encode(
-        alt.X(f"{x}:Q", scale=alt.Scale(type=kind[log_x])),
-        alt.Y(f"{y}:Q", scale=alt.Scale(type=kind[log_y], zero=False)),
-        alt.Color(f"{colour}:N"),
-        opacity=alt.condition(pick, alt.value(1), alt.value(0.15)),
+    lines = alt.Chart(alt.Data(values=rows)).mark_line(point=len(rows) < 20 * len(names), strokeJoin="round")
+    scales = {log: alt.Scale(type="log" if log else "linear", zero=False, nice=not log) for log in (True, False)}
+    chart = lines.encode(
+        alt.X(f"{x}:Q", scale=scales[log_x], axis=alt.Axis(tickMinStep=isinstance(rows[0][x], int) * 1)),
+        alt.Y(f"{y}:Q", scale=scales[log_y]), alt.Color(f"{colour}:N", sort=None), alt.StrokeDash(f"{colour}:N", sort=None),
         tooltip=[f"{x}:Q", f"{y}:Q", f"{colour}:N"],
-    ).add_params(pick).properties(width=width, height=240)  # fmt: skip
+    ).properties(width=width, height=240)  # fmt: skip
+    if len(names) == 1:  # nothing to tell apart
+        return chart.encode(color=alt.Undefined, strokeDash=alt.Undefined)
+    return chart.encode(opacity=alt.condition(pick, alt.value(1), alt.value(0.15))).add_params(pick)
 
 
 def bars(rows: list[dict], x: str, y: str, colour: str) -> Chart:
@@ -255,7 +255,7 @@ def grid(charts: list[list[Chart]], colours: Literal["shared", "independent"] = 
     """Rows of charts, all with one scale of colours unless each is to have its own."""
     import altair as alt
 
-    return alt.vconcat(*(alt.hconcat(*row) for row in charts)).resolve_scale(color=colours)
+    return alt.vconcat(*(alt.hconcat(*row) for row in charts)).resolve_scale(color=colours, strokeDash=colours)
 
 
 # %% [markdown]
@@ -752,14 +752,14 @@ def target_mask(tgt: Tensor, pad: int = PAD) -> Tensor:
 # %%
 @example
 def example_masks() -> Chart:
-    """The three masks of a batch whose sentences end in padding: dark blue may be attended to."""
+    """The three masks of a batch whose sentences end in padding: a dark square may be attended to."""
     src, tgt = torch.tensor([[5, 6, 7, EOS, PAD, PAD]]), torch.tensor([[BOS, 8, 9, 10, PAD]])
     source, target = ["5", "6", "7", "</s>", "pad", "pad"], ["<s>", "8", "9", "10", "pad"]
     shown = {"encoder": (source_mask(src).expand(1, 6, 6), source, source)}
     shown["decoder"] = (target_mask(tgt), target, target)
     shown["cross"] = (source_mask(src).expand(1, 5, 6), target, source)  # one row, the same for every query
     assert target_mask(tgt)[0].sum() == 1 + 2 + 3 + 4 + 4  # the last row is a padded query: it sees the four real keys
-    return grid([[heatmap(mask[0], queries, keys, kind) for kind, (mask, queries, keys) in shown.items()]])
+    return grid([[heatmap(mask[0], *sides, kind, unit="allowed") for kind, (mask, *sides) in shown.items()]])
 
 
 # %% [markdown]
@@ -1089,7 +1089,7 @@ def example_positions() -> Chart:
     PE, dimensions = positional_encoding(100, 32), (4, 5, 10, 11)
     rows = [{"position": p, "value": PE[p, d].item(), "dimension": str(d)} for p in range(100) for d in dimensions]
     labels = [[str(n) if n % 8 == 0 else "" for n in range(size)] for size in (48, 32)]
-    picture = heatmap(PE[:48], *labels, axes=("position", "dimension"), signed=True, size=7)
+    picture = heatmap(PE[:48], *labels, axes=("position", "dimension"), signed=True, size=7, unit="value")
     assert PE[0].tolist() == [0.0, 1.0] * 16
     return grid([[picture, curves(rows, "position", "value", "dimension", width=320)]], "independent")
 
@@ -1291,9 +1291,7 @@ def example_pre_post() -> Chart:
     """At initialisation, post-norm's gradient grows towards the top; pre-norm's stays level while its stream grows."""
     rows = {norm: fresh_layers(norm) for norm in ("post", "pre")}
     growth = {norm: found[-1]["gradient"] / found[0]["gradient"] for norm, found in rows.items()}
-    print(
-        "gradient of the last layer over that of the first:", {norm: round(times, 1) for norm, times in growth.items()}
-    )
+    print("gradient of the last layer over that of the first:", {norm: f"{x:.1f}" for norm, x in growth.items()})
     assert growth["post"] > 10 and 1 / 4 < growth["pre"] < 4
     assert rows["pre"][-1]["RMS of the stream"] > 1.5 > 1.01 > rows["post"][-1]["RMS of the stream"]
     both, columns = rows["post"] + rows["pre"], {"gradient": True, "RMS of the stream": False}
@@ -1417,8 +1415,8 @@ def example_complexity() -> None:
 @example
 def example_layer_times() -> Chart | None:
     """Time against length for one layer of each kind, measured."""
-    rows = [found for row in saved_rows("layers")[-1:] for found in row["measurements"]]
-    return curves(rows, "n", "milliseconds", "layer", log_y=True, log_x=True) if rows else None
+    rows = [{"tokens": found["n"], **found} for row in saved_rows("layers")[-1:] for found in row["measurements"]]
+    return curves(rows, "tokens", "milliseconds", "layer", log_y=True, log_x=True) if rows else None
 
 
 # %% [markdown]
@@ -1607,6 +1605,9 @@ def example_padding() -> None:
 # > curve falls slowly, and it does not need to know in advance when training will end. Our `factor` scales the whole
 # > curve; in the paper it is 1.
 # >
+# > The chart has three schedules. Once its warmup is over, the rate no longer depends on how long that was: the lines of
+# > 4,000 and 8,000 become one.
+# >
 # > *Step* counts updates. If an update is accumulated from several micro-batches (see below), it still counts as one
 # > step.
 
@@ -1623,10 +1624,10 @@ def rate(step: int, model_size: int, factor: float, warmup: int) -> float:
 def example_rate() -> Chart:
     """Three schedules; the rate peaks at the end of the warmup."""
     kinds, steps = ((512, 4000), (512, 8000), (256, 4000)), range(1, 20_001, 100)
-    rows = [{"update": s, "rate": rate(s, d, 1, w), "schedule": f"{d}:{w}"} for d, w in kinds for s in steps]
+    rows = [{"update": s, "rate": rate(s, d, 1, w), "d_model, warmup": f"{d}, {w}"} for d, w in kinds for s in steps]
     assert max(range(1, 20_000), key=lambda s: rate(s, 512, 1, 4000)) == 4000
     assert math.isclose(rate(4000, 512, 1, 4000), (512 * 4000) ** -0.5)
-    return curves(rows, "update", "rate", "schedule")
+    return curves(rows, "update", "rate", "d_model, warmup")
 
 
 # %% [markdown]
@@ -1710,7 +1711,7 @@ def example_smoothing() -> Chart:
     theirs = F.cross_entropy(logits[:2, 1:], target[:2] - 1, label_smoothing=0.1, reduction="sum")
     close(smoothed_loss(logits.clamp_min(-70), target), theirs)
     print("q for target 5:", [round(share, 3) for share in q[0].tolist()])
-    return heatmap(q, ["5", "7", "pad"], [str(k) for k in range(10)], axes=("target", "token"))
+    return heatmap(q, ["5", "7", "pad"], [str(k) for k in range(10)], axes=("target", "token"), unit="q")
 
 
 # %% [markdown]
@@ -1854,9 +1855,7 @@ def example_accumulation() -> None:
 
     whole, own = gradient(pairs, 1), sum(gradient(part, 1) for part in split_rows(pairs, 3)) / 3
     difference = [(whole - other).abs().max().item() for other in (gradient(pairs, 3), own)]
-    print(
-        f"difference in three micro-batches: {difference[0]:.1e}; with each divided by its own tokens: {difference[1]:.1e}"
-    )
+    print(f"difference in three micro-batches: {difference[0]:.1e}; divided by their own tokens: {difference[1]:.1e}")
     assert difference[0] < 1e-6 < 1e-3 < difference[1]
 
 
@@ -2004,13 +2003,12 @@ def example_copy() -> Chart:
 @example
 def example_cache() -> Chart:
     """Which keys and values each of six steps computes (orange), and which it finds in the cache (blue)."""
-    kinds = torch.eye(6) - torch.ones(6, 6).tril(-1) * 0.6  # 1 computed, -0.6 kept, 0 not there yet
+    kinds = 0.6 * (torch.eye(6) - torch.ones(6, 6).tril(-1))  # positive computed, negative kept, 0 not there yet
     computed = {"naive": int(torch.ones(6, 6).tril().sum()), "with a cache": 6}
     print("keys and values computed in six steps:", computed)
     numbers = [str(i + 1) for i in range(6)]
-    return heatmap(kinds, numbers, numbers, axes=("step", "position"), signed=True, size=30).configure_legend(
-        disable=True
-    )
+    chart = heatmap(kinds, numbers, numbers, axes=("step", "position"), signed=True, size=30)
+    return chart.configure_legend(disable=True)
 
 
 # %% [markdown]
@@ -2348,12 +2346,7 @@ def example_merges() -> Any:
     words = [word for pair in pairs for text in pair for word, _ in cut(library.normalizer.normalize_str(text))]
     found = naive_bpe(words, 6)
     assert [[left, right] for left, right, _ in found] == json.loads(library.to_str())["model"]["merges"]
-    return table(
-        [
-            {"merge": i + 1, "left": left, "right": right, "found": f"{n:,} times"}
-            for i, (left, right, n) in enumerate(found)
-        ]
-    )
+    return table([{"merge": i, "left": a, "right": b, "found": f"{n:,} times"} for i, (a, b, n) in enumerate(found, 1)])
 
 
 # %%
@@ -2566,8 +2559,8 @@ def example_training() -> None:
 
 
 # %% [markdown]
-# > The chart shows the losses of that run. The training loss is smoothed and the validation loss is not, so the two
-# > cannot be compared with each other. A fresh model finds all tokens about equally likely, so its loss begins near
+# > The chart shows the losses of that run. Each point of the training loss is the mean of ten updates. Its targets are
+# > smoothed and those of the validation loss are not, so the two cannot be compared with each other. A fresh model finds all tokens about equally likely, so its loss begins near
 # > the logarithm of their number. It begins a little above, because its random scores already differ.
 
 
@@ -2576,7 +2569,8 @@ def example_training() -> None:
 def example_curves() -> Chart:
     """Losses over minutes; a model that finds all tokens equally likely has the logarithm of their number."""
     (_, tokenizer, _), rows, _ = live_run()
-    lines = {"training, smoothed": [(r["minutes"], r["loss"]) for r in rows[::10]]}
+    tens = [rows[i : i + 10] for i in range(0, len(rows), 10)]
+    lines = {"training, smoothed targets": [(t[-1]["minutes"], sum(r["loss"] for r in t) / len(t)) for t in tens]}
     lines["validation"] = [(r["minutes"], r["validation"]) for r in rows if "validation" in r]
     lines["ln of the vocabulary"] = [(rows[i]["minutes"], math.log(len(tokenizer))) for i in (0, -1)]
     end = lines["validation"][-1][1]
@@ -2729,10 +2723,9 @@ def example_token_loss() -> Chart:
             tokens = [f"{i} {token}" for i, token in enumerate(tokenizer.tokens(batch.tgt_y[0].tolist()), 1)]
             rows += [{"token": t, "nats": loss, "model": name} for t, loss in zip(tokens, losses, strict=True)]
     mean = {name: sum(r["nats"] for r in rows if r["model"] == name) / len(tokens) for name in ("trained", "fresh")}
-    print(
-        f"mean loss: {mean['trained']:.2f} and {mean['fresh']:.2f}; ln {len(tokenizer):,} is {math.log(len(tokenizer)):.2f}"
-    )
-    assert mean["trained"] < math.log(len(tokenizer)) - 2 or our_model() is live_run().translator
+    even = math.log(len(tokenizer))
+    print(f"mean loss: {mean['trained']:.2f} and {mean['fresh']:.2f}; ln {len(tokenizer):,} is {even:.2f}")
+    assert mean["trained"] < even - 2 or our_model() is live_run().translator
     return bars(rows, "token", "nats", "model")
 
 
@@ -2759,10 +2752,9 @@ def example_bleu_by_hand() -> Any:
     for n in range(1, 5):
         mine, theirs = (Counter(zip(*(words[i:] for i in range(n)), strict=False)) for words in (found, reference))
         hits, total = (mine & theirs).total(), mine.total()  # & takes the smaller count of each
-        rows.append(
-            {"n": n, "in the translation": total, "also in the reference": hits, "share": f"{hits / total:.3f}"}
-        )
-        logs.append(math.log(hits / total) / 4)
+        share = hits / total
+        rows.append({"n": n, "in the translation": total, "also in the reference": hits, "share": f"{share:.3f}"})
+        logs.append(math.log(share) / 4)
     penalty = min(1.0, math.exp(1 - len(reference) / len(found)))
     score = 100 * penalty * math.exp(sum(logs))
     print(f"geometric mean {math.exp(sum(logs)):.3f}, times {penalty:.3f} for being too short: BLEU {score:.1f}")
@@ -2920,7 +2912,8 @@ def example_processes() -> None:
 # >
 # > The picture shows a beam of two on one sentence. Numbers are log-probabilities of the whole beginning, so closer to
 # > 0 is better. The greedy path is orange. At the third token it takes the likelier piece. A few tokens later the other
-# > beginning has overtaken it, and in the end greedy has lost.
+# > beginning has overtaken it, and in the end greedy has lost. (The picture numbers the places anew at each step, best
+# > first. The steps that both paths share are orange.)
 
 
 # %%
@@ -2959,17 +2952,14 @@ def example_tree() -> Chart:
     on_greedy = {tuple(node["ids"]) for node in greedy}
     for node in nodes:
         parent = at.get(tuple(node["ids"][:-1]), {"step": 0, "place": 1})
-        node |= {
-            "x2": parent["step"],
-            "y2": parent["place"],
-            "path": "greedy" if tuple(node["ids"]) in on_greedy else "beam",
-        }
+        path = "greedy" if tuple(node["ids"]) in on_greedy else "beam"
+        node |= {"x2": parent["step"], "y2": parent["place"], "path": path}
         node |= {"word": node["token"].replace("▁", ""), "score": f"{node['log p']:.1f}"}
     ended = [max((n["log p"] for n in tree if n["token"] == "</s>"), default=-math.inf) for tree in (greedy, nodes)]
     print(f"log-probability of the translation: greedy {ended[0]:.2f}, beam {ended[1]:.2f}")
-    place = alt.Y("place:O", title="place in the beam")
-    base = alt.Chart(alt.Data(values=nodes)).encode(alt.X("step:Q", title="step"), place, alt.Color("path:N"))
-    lines = base.mark_rule(strokeWidth=2).encode(x2="x2:Q", y2="y2:O")
+    step = alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1), scale=alt.Scale(nice=False, padding=25))
+    base = alt.Chart(alt.Data(values=nodes)).encode(step, alt.Y("place:O", title="place in the beam"))
+    lines = base.mark_rule(strokeWidth=2).encode(alt.Color("path:N"), x2="x2:Q", y2="y2:O")
     words = base.mark_text(dy=-12, fontSize=13).encode(text="word:N")
     return (lines + words + base.mark_text(dy=14).encode(text="score:N")).properties(width=680, height=180)
 
@@ -3218,11 +3208,8 @@ def example_table_2() -> Any:
     """The paper's Table 2: BLEU on newstest2014, and the cost of training in floating-point operations."""
     names = ("model", "en-de", "en-fr", "operations en-de", "operations en-fr")
     rows = [{name: row.get(name, "") for name in names} for row in saved_rows("paper") if row["table"] == 2]
-    return (
-        table([{k: f"{v:.1e}" if k[:3] == "ope" and v else v for k, v in row.items()} for row in rows])
-        if rows
-        else None
-    )
+    shown = [{k: f"{v:.1e}" if k[:3] == "ope" and v else v for k, v in row.items()} for row in rows]
+    return table(shown) if rows else None
 
 
 @example
@@ -3231,13 +3218,15 @@ def example_cost() -> Chart | None:
     import altair as alt
 
     rows = [row for row in saved_rows("paper") if row["table"] == 2 and "operations en-de" in row]
+    ticks = [1e19, 1e20, 1e21]
+    cost = alt.X("operations en-de:Q", title="operations of training").axis(values=ticks, format=".0e")
     chart = alt.Chart(alt.Data(values=rows)).encode(
-        alt.X("operations en-de:Q", title="operations of training").scale(type="log", domain=[2e18, 4e20]),
+        cost.scale(type="log", domain=[2e18, 1e21]),
         alt.Y("en-de:Q", title="BLEU, English to German").scale(zero=False, padding=12),
     )  # fmt: skip
     dots = chart.mark_point(filled=True, size=80, opacity=1).encode(alt.Color("kind:N"))
-    names = chart.transform_calculate(name="split(datum.model, ', ens')[0]").mark_text(dy=-10).encode(text="name:N")
-    return (dots + names).properties(width=480, height=240) if rows else None
+    names = chart.transform_calculate(name="split(datum.model, ', ens')[0]").mark_text(dx=8, align="left")
+    return (dots + names.encode(text="name:N")).properties(width=480, height=240) if rows else None
 
 
 # %% [markdown]
@@ -3400,9 +3389,7 @@ def example_paper_table_3() -> Any:
     shown = []
     for row in rows:
         sizes = {name: row[name] if row["row"] == "base" or row[name] != rows[0][name] else "" for name in names}
-        scores = {name: row[name] for name in ("perplexity", "bleu")} | {
-            "parameters": row.get("million parameters", "")
-        }
+        scores = {"perplexity": row["perplexity"], "bleu": row["bleu"], "parameters": row.get("million parameters", "")}
         shown.append({"variant": row["variant"], "row": row["row"], **sizes, **scores})
     return table(shown) if rows else None
 
@@ -3413,11 +3400,12 @@ def example_paper_table_3() -> Any:
 # > 1,068 updates, and scored on the validation set. `tiny` has $N = 4$, $d_{\text{model}} = 128$,
 # > $d_{\text{ff}} = 256$, four heads of $d_k = 32$, dropout 0.25, smoothing 0.1, sinusoids, pre-norm and Muon.
 # >
-# > **When is a difference more than chance?** `tiny` itself was trained with three seeds; the grey band spans them.
-# > Each variant has one. With so few runs, a variant must differ from the seeds' mean by 4.3 · $\sqrt{4/3}$ of their
-# > standard deviations before chance becomes unlikely (Student's *t* with two degrees of freedom, 95 %; [answer
-# > 5.2](#Answer-5.2:-More-than-chance) has the details). The cell prints that limit. And since we compare about twenty
-# > variants, one of them may well exceed it by chance.
+# > **When is a difference more than chance?** `tiny` itself was trained with three seeds, each variant with one.
+# > With so few runs, a variant must differ from the seeds' mean by 4.3 · $\sqrt{4/3}$ of their standard deviations
+# > before chance becomes unlikely (Student's *t* with two degrees of freedom, 95 %; [answer
+# > 5.2](#Answer-5.2:-More-than-chance) has the details). The cell prints that limit, and the grey band is as wide: a
+# > point inside it may differ from `tiny` by chance. And since we compare about twenty variants, one of them may
+# > well lie outside by chance.
 
 
 # %%
@@ -3433,13 +3421,13 @@ def variant_rows() -> list[dict]:
 
 # %%
 # @title A chart of points beside a band
-def points(rows: list[dict], x: str, band: dict[str, float], labels: bool) -> Chart:
+def points(rows: list[dict], x: str, band: dict[str, float]) -> Chart:
     """Column `x` of each variant as a point, over a band from `low` to `high`."""
     import altair as alt
 
     ends = alt.Chart(alt.Data(values=[band])).mark_rect(opacity=0.3, color="grey")
     chart = alt.Chart(alt.Data(values=rows)).mark_point(filled=True, size=70, opacity=1).encode(
-        alt.X(f"{x}:Q").scale(zero=False, padding=8), alt.Y("variant:N", sort=None, title=None).axis(labels=labels, grid=True),
+        alt.X(f"{x}:Q").scale(zero=False, padding=8), alt.Y("variant:N", sort=None, title=None).axis(grid=True),
         alt.Color("row:N", title="row of Table 3"), tooltip=["variant:N", "perplexity:Q", "greedy:Q", "BLEU:Q"],
     )  # fmt: skip
     return (ends.encode(alt.X("low:Q", title=x), x2="high:Q") + chart).properties(width=220)
@@ -3447,13 +3435,13 @@ def points(rows: list[dict], x: str, band: dict[str, float], labels: bool) -> Ch
 
 @example
 def example_table_3() -> Chart | None:
-    """Perplexity and BLEU of each variant on the validation set, and the range of the preset's own seeds."""
-    variants, charts = [row for row in variant_rows() if row["row"] in tuple("ABCDE")], []
+    """Perplexity and BLEU of each variant on the validation set; in the band, a single row may differ from `tiny` by chance."""
+    variants, charts = [row for row in variant_rows() if row["row"] in ("base", *"ABCDE")], []
     for name in ("perplexity", "BLEU") if variants else ():
         tiny = np.array([row[name] for row in variant_rows() if row["row"] == "base"])
         limit = 4.303 * tiny.std(ddof=1) * math.sqrt(1 + 1 / len(tiny))
         print(f"{name} of tiny, {len(tiny)} seeds: {tiny.mean():.2f}; chance becomes unlikely beyond ± {limit:.2f}")
-        charts.append(points(variants, name, {"low": tiny.min(), "high": tiny.max()}, labels=not charts))
+        charts.append(points(variants, name, {"low": tiny.mean() - limit, "high": tiny.mean() + limit}))
     return grid([charts]) if charts else None
 
 
@@ -3823,7 +3811,7 @@ def largest(x: Tensor, k: int, block: int = 64) -> tuple[Tensor, Tensor]:
     if whole < 2 * k * block:
         return x.topk(k)
     chosen = x[:, :whole].unflatten(1, (-1, block)).amax(-1).topk(k).indices.unsqueeze(-1)  # (R, k, 1)
-    rest = torch.arange(whole, x.size(1), device=x.device).expand(len(x), -1)
+    rest = torch.arange(whole, x.size(1), device=x.device).expand(x.size(0), -1)
     places = torch.cat(((chosen * block + torch.arange(block, device=x.device)).flatten(1), rest), dim=1)
     values, found = x.gather(1, places).topk(k)
     return values, places.gather(1, found)
@@ -3938,9 +3926,10 @@ def example_gains() -> Chart | None:
     last = saved_rows("gains")[-1:]
     rows = [{"plain form": f"{idea} ({task})", "times as long": times, "task": task}
             for row in last for task in ("training", "decoding", "beam") for idea, times in row.get(task, {}).items()]  # fmt: skip
-    names = alt.Y("plain form:N", sort=None, axis=alt.Axis(labelLimit=320))
+    names = alt.Y("plain form:N", sort=None, title=None, axis=alt.Axis(labelLimit=320))
     chart = alt.Chart(alt.Data(values=rows)).mark_bar().encode(alt.X("times as long:Q"), names, alt.Color("task:N"))
-    return chart.properties(width=320, height=200) if rows else None
+    one = alt.Chart(alt.Data(values=[{"x": 1}])).mark_rule().encode(x="x:Q")
+    return (chart + one).properties(width=320, height=200) if rows else None
 
 
 # %% [markdown]
@@ -4152,7 +4141,7 @@ def example_cross_heads() -> Chart:
     N, h = weights.shape[:2]
     titles = [[f"layer {n + 1}, head {i + 1}" for i in range(h)] for n in range(N)]
     charts = [[heatmap(weights[n, i], rows, columns, titles[n][i]) for i in range(h)] for n in range(N)]
-    return grid([[chart.properties(width=150, height=150) for chart in row] for row in charts])
+    return grid([[chart.properties(width=130, height=130) for chart in row] for row in charts])
 
 
 # %% [markdown]
@@ -4192,7 +4181,7 @@ def example_encoder_heads() -> Chart:
 # > weight of each head was compared with the truth (`benchmarks/alignment.py`). The *alignment error rate* is 0 if all
 # > agree, and 1 if none does (Och and Ney, 2003). For comparison, the cell prints the rate of links drawn at `random`,
 # > of the `diagonal`, and the `best` that is possible with one link for each token: not 0, because some tokens have
-# > two.
+# > two. In the charts, a darker square is a higher rate, so lighter is better.
 
 
 # %%
@@ -4204,15 +4193,13 @@ def example_alignment() -> Chart | None:
         heads = [found for found in rows[0]["heads"] if found["convention"] == convention and found["layer"] != "mean"]
         layers, names = ([str(x) for x in dict.fromkeys(found[key] for found in heads)] for key in ("layer", "head"))
         rates = torch.tensor([found["aer"] for found in heads]).view(len(layers), len(names))
-        charts.append(heatmap(rates, layers, names, f"the row that {convention} the token", ("layer", "head"), size=40))
-        means = [
-            [h["aer"] for h in row["heads"] if h["layer"] == "mean" and h["convention"] == convention] for row in rows
-        ]
-        print(f"the row that {convention}: mean over all heads, by seed:", *(f"{rate:.2f}" for (rate,) in means))
+        title = f"the row that {convention} the token"
+        charts.append(heatmap(rates, layers, names, title, ("layer", "head"), size=40, unit="error rate"))
+        means = [h for row in rows for h in row["heads"] if h["layer"] == "mean" and h["convention"] == convention]
+        print(f"{title}: mean over all heads, by seed:", *(f"{mean['aer']:.2f}" for mean in means))
     for row in rows[:1]:
-        print(
-            "to compare:", {name: found["aer"] for name, found in row["baselines"].items()}, f"BLEU {row['bleu']:.1f}"
-        )
+        compared = {name: found["aer"] for name, found in row["baselines"].items()}
+        print("to compare:", compared, f"BLEU {row['bleu']:.1f}")
     return grid([charts]) if rows else None
 
 
@@ -4283,7 +4270,8 @@ def rotated(x: Tensor, start: int = 0) -> Tensor:
 
 # %% [markdown]
 # > In the code, the cache holds keys that are *not* turned; each step turns them where they are used. So the decoders
-# > of Part 2 work unchanged. The queries are the last of all positions.
+# > of Part 2 work unchanged. The queries are the last of all positions. In the chart, the curves for two positions of
+# > the key lie on each other.
 
 
 # %%
@@ -4543,7 +4531,8 @@ def tiled_attention(
 
 
 # %% [markdown]
-# > To see how much is held at a time, the next class watches all tensors and remembers the largest.
+# > To see how much is held at a time, the next class watches all tensors and remembers the largest. The chart has its
+# > size by the length of the sequence.
 
 
 # %%
@@ -4577,9 +4566,9 @@ def example_tiles() -> Chart:
         for name, form in (("Equation (1)", attention), ("tiles of 64", tiled_attention)):
             with LargestTensor() as held:
                 form(x, x, x)
-            rows.append({"length": n, "numbers": held.numbers, "form": name})
-    assert rows[-2]["numbers"] == 2048**2 and rows[-1]["numbers"] == 2048 * 64
-    return curves(rows, "length", "numbers", "form", log_y=True)
+            rows.append({"tokens": n, "numbers in the largest tensor": held.numbers, "form": name})
+    assert held.numbers == 2048 * 64 and rows[-2]["numbers in the largest tensor"] == 2048**2
+    return curves(rows, "tokens", "numbers in the largest tensor", "form", log_y=True, log_x=True)
 
 
 # %% [markdown]
@@ -4800,7 +4789,8 @@ def example_decoder_only() -> Chart:
     assert torch.equal(copies[:, 1:] * unseen.src_mask[:, 0], unseen.src), "not every sequence was copied exactly"
     naive = greedy_decode_naive(model, unseen.src, unseen.src_mask, 12, BOS)
     assert torch.equal(naive * (copies != PAD), copies)  # the cache changes nothing
-    return curves([row | {"task": "copy"} for row in rows], "update", "loss", "task", log_y=True)
+    shown = [{"update": row["update"], "nats per token": row["loss"], "task": "copy"} for row in rows]
+    return curves(shown, "update", "nats per token", "task", log_y=True)
 
 
 # %% [markdown]
@@ -5133,18 +5123,19 @@ def example_answer_2_2() -> Chart:
     for norm, factor in itertools.product(("post", "pre"), (0.5, 0.5 * 150**-0.5)):
         torch.manual_seed(0)
         config = Config(N=2, d_model=64, d_ff=128, h=4, dropout=0.0, norm=norm, factor=factor, warmup=1)
-        kind = f"{norm}-norm, highest rate {rate(1, 64, factor, config.warmup):.4f}"
+        kind = f"{norm}, {rate(1, 64, factor, config.warmup):.4f}"
         found = fit(Trainer(config.make_model(14), config), batches)
         ends[kind] = sum(row["loss"] for row in found[-50:]) / 50
-        rows += [row | {"kind": kind} for row in found]
+        rows += [{"update": row["update"], "nats per token": row["loss"], "norm, highest rate": kind} for row in found]
     tokens = torch.cat([make_batch(pairs).tgt_y.flatten() for pairs in batches])
     q = smoothed_targets(tokens[tokens != PAD], 14).mean(0)[1:]  # how often each token is asked for
     known = ends["frequencies alone"] = -(q * q.log()).sum().item()
-    print("loss at the end:", {kind: round(loss, 2) for kind, loss in ends.items()})
+    print(*(f"{kind}: {loss:.2f} nats per token at the end" for kind, loss in ends.items()), sep="\n")
     post, post_low, pre, pre_low, _ = ends.values()
     assert abs(post - known) < 0.05 < known - pre and max(post_low, pre_low) < known / 2
-    rows += [{"update": u, "loss": known, "kind": "frequencies alone"} for u in (1, len(batches))]
-    return curves(rows, "update", "loss", "kind", log_y=True)
+    line = {"nats per token": known, "norm, highest rate": "frequencies alone"}
+    rows += [{"update": 1, **line}, {"update": len(batches), **line}]
+    return curves(rows, "update", "nats per token", "norm, highest rate", log_y=True)
 
 
 # %% [markdown]
@@ -5520,7 +5511,7 @@ def example_answer_6_1() -> Chart:
             best = int(weights.argmax())
             print(f"  {seen.source[best]} at position {best}, {weights[best]:.2f}")
         assert cross[-2:, row].argmax(-1).tolist() == [verb, verb] and verb == len(seen.source) - 3
-    return heatmap(cross[-2], steps, seen.source, "cross-attention, last layer but one, mean of heads")
+    return heatmap(cross[-2], steps, seen.source, "cross-attention, mean of heads")
 
 
 # %% [markdown]
@@ -5563,8 +5554,8 @@ def example_answer_6_2() -> Chart:
         torch.tensor(list(costs.values())).view(N, h),
         [str(n + 1) for n in range(N)],
         [str(i + 1) for i in range(h)],
-        axes=("layer", "head"),
-    )
+        axes=("layer", "head"), size=40, unit="nats per token",
+    )  # fmt: skip
 
 
 # %% [markdown]
@@ -5730,6 +5721,8 @@ def example_answer_7_3() -> None:
 # > | How does training on several machines work? | [Several processes](#Several-processes-(Section-5.2)) |
 # > | Why is fused attention fast without fewer multiplications? | [Fused attention](#Fused-attention,-tile-by-tile) |
 # > | What changed since 2017? What do decoder-only models do differently? | [Part 7](#Part-7:-Since-2017) |
+# > | How do I change the attention, or another part, and train again? | [Changing it](#Changing-it) |
+# > | How do I train on text of my own? | [The program](#The-program) |
 #
 # ## References
 #
@@ -5854,7 +5847,18 @@ def example_answer_7_3() -> None:
 # > Real use needs more than a document: other sources of data with their checks, training runs that can be interrupted
 # > at any moment, a fast search, the attention page, the export to other programs. All that is in the folder
 # > `translator/` beside this document. It imports the document, and its model is the one of Part 1. This script is the
-# > way in: `python the_annotated_transformer.py` lists the commands.
+# > way in: `python the_annotated_transformer.py` lists the commands. To train on text of your own, put `train.fr`,
+# > `train.en`, `val.fr` and `val.en` into a folder, one sentence per line, and give
+# > `train --data FOLDER --src fr --tgt en --run runs/fr-en`; the `README.md` has the rest.
+#
+# ### Changing it
+#
+# > Change a function or class of Part 1 in this script, and train: `train --data multi30k --run runs/NEW`. If you change
+# > `attention`, the program does without PyTorch's fused kernel, so that your form is what learns. The fast search reads
+# > the weights of a layer instead of calling it. If your layer computes something else, `train` says so at its start,
+# > and `translator/decoding.py` must learn the change, too. In a notebook, run the cells again from the one that you
+# > changed; the live training begins anew. [`RotaryAttention`](#Rotary-positions) in Part 7 shows another way: a class of
+# > its own that replaces one method.
 
 # %%
 if __name__ == "__main__" and not in_notebook():

@@ -18,6 +18,10 @@ VEGA_LITE = "application/vnd.vegalite.v5+json"  # the newest that notebook progr
 VERSION = alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]  # altair's Vega-Lite, without the patch number
 SCALE = 1.5  # pixels of the picture per pixel of the chart
 COLOURS = 128
+RANGE = {  # colours that the colour-blind can tell apart (Okabe and Ito), and shades from nothing to much
+    "category": ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7f7f", "#4b3b8f"],
+    "heatmap": ["#ffffff", "#6baed6", "#08306b"],
+}
 UNKNOWN_WIDTH = 640  # of the picture, if the chart takes the width of its container
 
 
@@ -44,6 +48,7 @@ def titles(spec: dict[str, Any]) -> list[str]:
 
 def render(spec: dict[str, Any], **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The output of a cell that shows a chart: its forms by media type, and the metadata of each."""
+    spec = {**spec, "config": {**spec.get("config", {}), "range": RANGE}}
     png, size = picture(spec)
     words = spec.get("description") or ", ".join(titles(spec)) or "untitled"  # for a reader who cannot see the picture
     forms = {VEGA_LITE: spec, "image/png": base64.b64encode(png).decode(), "text/plain": f"Chart: {words}"}

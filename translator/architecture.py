@@ -5,6 +5,7 @@ weights instead of calling the layer, and would then silently decode, learn or e
 some random vectors, and its output must equal what that code would compute.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from functools import partial
@@ -54,7 +55,21 @@ def compare(part: nn.Module, name: str, user: str, ours: Callable[[], Tensor], k
     except Exception as error:  # a changed layer may raise anything
         raise ValueError(f"{user} does not know {title}: {error}") from error
     if not same:
-        raise ValueError(f"{user} does not know {title}: it computes something else than the document's")
+        raise ValueError(f"{user} does not know {title}: it would compute something else there; change it, too")
+
+
+@functools.cache
+def fused_agrees(attention: Callable) -> bool:
+    """Whether PyTorch's fused kernel computes what this function does, the document's `attention` or what became of it."""
+    draw = torch.Generator(device="cpu").manual_seed(0)
+    Q, K, V = (torch.randn(2, 3, length, 8, generator=draw, device="cpu") for length in (T, S, S))
+    mask = torch.rand(2, 1, T, S, generator=draw, device="cpu") < 0.7
+    with torch.no_grad():
+        fused = F.scaled_dot_product_attention(Q, K, V, attn_mask=mask)
+        try:
+            return torch.allclose(attention(Q, K, V, mask)[0], fused, atol=1e-4)
+        except Exception:  # a changed function may raise anything, or return something else
+            return False
 
 
 @torch.inference_mode()

@@ -5,6 +5,7 @@ and exit status 2.
 """
 
 import itertools
+import re
 import sys
 import time
 from json import dumps  # not the module, because `evaluate` has an option `json`
@@ -12,11 +13,11 @@ from pathlib import Path
 from typing import Literal
 
 from the_annotated_transformer import ALPHA, BEAM
-from translator import explorer
+from translator import compiled, explorer
 from translator.decoding import make_search, translate_lines
 from translator.files import read_json
 from translator.processes import process_group, processes
-from translator.runs import KEPT, make_budget
+from translator.runs import KEPT, make_budget, read_log
 from translator.scoring import SCORES, score
 from translator.settings import make_config
 from translator.sources import load_pairs
@@ -61,10 +62,20 @@ def train(
     run, about = Path(run), {"preset": preset, "data": data, "src": src, "tgt": tgt}
     start_from = Path(start_from) if start_from else None
     about["start_from"] = start_from.resolve().name if start_from else None
+    if src == tgt:
+        raise ValueError(f"--src and --tgt are both {src}")
+    if Path(data).is_dir() and Path(data).resolve() == run.resolve():
+        raise ValueError(f"--run is the folder of the data, {data}; give a folder of its own")
     with process_group():
-        progress = train_together(run, config, about, start_from, budget, checkpoint_every, workers)
+        progress, new = train_together(run, config, about, start_from, budget, checkpoint_every, workers)
         if processes()[0] == 0:
-            print(f"{run}: {progress.step} updates, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes")
+            print(
+                f"{run}: {progress.step} updates, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes", end=""
+            )
+            losses = [row["val_loss"] for row in read_log(run) if "val_loss" in row]
+            print(f", validation loss {losses[-1]:.2f}" if losses else "")
+            if not new:
+                print("it had finished before; a larger --minutes, --steps or --epochs makes it go on")
 
 
 def readable(text: str) -> str:
@@ -72,7 +83,10 @@ def readable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def translate(*sentence: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA) -> None:
+def translate(
+    *sentence: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA, compile: compiled.Mode = "auto",
+    verbose: bool = False,
+) -> None:  # fmt: skip
     """Translate sentences; if none is given, translate standard input line by line.
 
     Args:
@@ -80,8 +94,16 @@ def translate(*sentence: str, model: Path | None = None, beam: int = BEAM, alpha
         model: the folder of a run or a model; by default models/multi30k-de-en
         beam: number of beams; 1 is greedy decoding
         alpha: exponent of the length penalty
+        compile: use a decoding step compiled for this machine: always; never; auto, if one is there or the work is large
+        verbose: say on standard error why no step is compiled
     """
     search, translator = make_search(beam, alpha), load_translator(model_folder(model))
+    tell = (
+        (lambda text: print(f"note: {text}", file=sys.stderr))
+        if verbose or compile == "always"
+        else (lambda text: None)
+    )
+    fast, spent, kind = compiled.use(translator.model, beam, compile, tell), 0.0, compile
     lines = (
         map(readable, sentence)
         if sentence
@@ -89,10 +111,15 @@ def translate(*sentence: str, model: Path | None = None, beam: int = BEAM, alpha
     )
     at_once = 1 if not sentence and sys.stdin.isatty() else 1000
     while chunk := list(itertools.islice(lines, at_once)):
+        if kind == "auto" and not fast and spent > compiled.SECONDS:  # what building costs has been spent without it
+            kind = "tried"
+            compiled.use(translator.model, beam, "always", tell)
+        start = time.monotonic()
         print(*translate_lines(translator, chunk, search, batch_size=max(1, 512 // beam)), sep="\n", flush=True)
+        spent += time.monotonic() - start
 
 
-def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA, json: bool = False) -> None:  # fmt: skip
+def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA, json: bool = False, compile: compiled.Mode = "auto") -> None:  # fmt: skip
     """Translate a split and score it: BLEU (13a cased, 13a lower-cased, lower-cased after Moses), chrF and length.
 
     Args:
@@ -102,8 +129,11 @@ def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BE
         beam: number of beams; 1 is greedy decoding
         alpha: exponent of the length penalty
         json: print one JSON object
+        compile: use a decoding step compiled for this machine: always; never; auto, if one is there
     """
-    search, translator = make_search(beam, alpha), load_translator(model_folder(model))
+    folder = model_folder(model)
+    search, translator = make_search(beam, alpha), load_translator(folder)
+    compiled.use(translator.model, beam, compile, lambda text: print(f"note: {text}", file=sys.stderr))
     sources, references = zip(*load_pairs(data, split, *translator.languages), strict=True)
     start = time.monotonic()
     translations = translate_lines(translator, list(sources), search, batch_size=max(1, 512 // beam))
@@ -117,7 +147,7 @@ def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BE
     if json:
         print(dumps(result | {"seconds": round(time.monotonic() - start, 1)}))
     else:
-        print(f"{split}: {len(sources)} sentences, {result['search']}")
+        print(f"{folder}, {' to '.join(translator.languages)}; {split}: {len(sources)} sentences, {result['search']}")
         for name, title in SCORES.items():
             print(f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}")
         print(f"{'length / reference':<28}{result['length']:6.2f}")
@@ -137,8 +167,8 @@ def average(run: Path, *, out: Path, last: int = 5) -> None:
     read_json(run / "config.json")
     paths = sorted((run / "checkpoints").glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))
     if len(paths) < last:
-        found = f"{run} has only {len(paths)} of its checkpoints"
-        raise ValueError(f"--last is {last}, but {found} (--checkpoint-every; the last {KEPT} are kept)")
+        there = f"{run} has only {len(paths)} of its checkpoints"
+        raise ValueError(f"--last is {last}, but {there}, of which it keeps {KEPT}; make more with --checkpoint-every")
     translator, weights = load_translator(run), average_weights(paths[-last:])
     load_weights(translator.model, weights, run / "checkpoints")
     write_model(out, run, weights)
@@ -211,10 +241,15 @@ def main(arguments: list[str] | None = None, name: str = "the_annotated_transfor
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return 0
     except (cyclopts.CycloptsError, ValueError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        text = re.sub(r'Command "\w+" parameter (\S+) requires an argument\.', r"\1 is missing", str(error))
+        more = "; --help lists them" if isinstance(error, cyclopts.UnknownCommandError) else ""
+        print(f"error: {' '.join(text.split())}{more}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; a training goes on from its last checkpoint with the same command", file=sys.stderr)
+        print(
+            "interrupted; with the same command, a training goes on from its last checkpoint, if it has one",
+            file=sys.stderr,
+        )
         return 130
 
 

@@ -28,6 +28,7 @@ from the_annotated_transformer import (
     split_heads,
 )
 from translator.architecture import check_decoder
+from translator.compiled import CompiledDecoder, in_use
 
 
 def make_search(beam: int, alpha: float) -> Callable[..., Tensor]:
@@ -97,8 +98,8 @@ class CachedLayer:
 class CachedDecoder:
     """The decoder, one token of each row at a time; every search uses it. Several rows may share a source."""
 
-    def __init__(self, model: Transformer, src: Tensor, src_mask: Tensor):
-        memory, self.model, self.length = model.encode(src, src_mask), model, 0
+    def __init__(self, model: Transformer, src: Tensor, src_mask: Tensor, beam: int = 0):
+        memory, self.model, self.length, self.beam = model.encode(src, src_mask), model, 0, beam
         closed = (src_mask == 0).expand(len(src), 1, -1).unsqueeze(1)  # (B, 1, 1, S)
         mask = memory.new_zeros(closed.shape).masked_fill(closed, -torch.inf) if closed.any() else None
         self.layers = [CachedLayer(layer, memory, mask) for layer in model.decoder.layers]
@@ -118,6 +119,14 @@ class CachedDecoder:
         self.length += 1
         return self.logits(self.model.decoder.norm(x))
 
+    def likeliest(self, tokens: Tensor, live: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """`step`, and then the log-probabilities and ids of the likeliest tokens: (rows, at most beam) both.
+
+        Greedy decoding, beam 0, needs no log-probabilities and gets logits.
+        """
+        logits = self.step(tokens, live)
+        return likeliest(logits, self.beam) if self.beam else tuple(logits.max(-1, keepdim=True))
+
     def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
         """Continue with these rows, in this order, and with these sources (None: with all)."""
         for layer in self.layers:
@@ -125,6 +134,12 @@ class CachedDecoder:
             if sources is not None:
                 layer.source = [x.index_select(0, sources) for x in layer.source]
                 layer.mask = None if layer.mask is None else layer.mask[sources]
+
+
+def start(model: Transformer, src: Tensor, src_mask: Tensor, beam: int = 0) -> CachedDecoder | CompiledDecoder:
+    """A decoder at its first position: with the compiled step if there is one for this beam (0: greedy), else the eager one."""
+    call = in_use(model, beam)
+    return CompiledDecoder(model, src, src_mask, call) if call else CachedDecoder(model, src, src_mask, beam)
 
 
 @torch.inference_mode()
@@ -142,11 +157,11 @@ def greedy_decode(
     src (B, S), src_mask (B or 1, 1, S). Stops when every sentence has ended; if end_symbol is None, only at max_len.
     """
     with evaluating(model):
-        decoder = CachedDecoder(model, src, src_mask)
+        decoder = start(model, src, src_mask)
         ys = torch.full((len(src), max_len), pad, device=src.device)
         ys[:, 0], going = start_symbol, torch.arange(len(src), device=src.device)  # the sentences that have not ended
         for t in range(1, max_len):
-            best = decoder.step(ys[going, t - 1]).max(-1).indices
+            best = decoder.likeliest(ys[going, t - 1])[1][:, 0]
             ys[going, t] = best
             if end_symbol is None:
                 continue
@@ -183,11 +198,11 @@ def beam_search(
     best, results = torch.full((len(src),), neg, device=device, dtype=torch.float), [[BOS]] * len(src)
     places, open_places = torch.arange(beam, device=device), torch.full((len(src), 1), beam, device=device)
     with evaluating(model):
-        decoder, going = CachedDecoder(model, src, src_mask), torch.arange(len(src), device=device)
+        decoder, going = start(model, src, src_mask, beam), torch.arange(len(src), device=device)
         log_p = torch.where(places > 0, neg, 0.0).float().repeat(len(src), 1)  # (B, beam); at first one beginning each
         live, ys = log_p > neg, torch.full((len(src), 1), BOS, device=device)  # each has a row of tokens, (rows, t)
         for t in range(1, max_len):
-            step, symbols = likeliest(decoder.step(ys[:, -1], live), beam)  # (rows, at most beam)
+            step, symbols = decoder.likeliest(ys[:, -1], live)  # (rows, at most beam)
             scores = log_p.new_full((*live.shape, step.size(1)), neg)
             scores[live] = log_p[live].unsqueeze(1) + step
             log_p, found = scores.flatten(1).topk(beam)  # (B, beam), best first

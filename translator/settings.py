@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 import torch
 
-from the_annotated_transformer import Config, Transformer, make_model, speed_up
+import the_annotated_transformer as document
+from the_annotated_transformer import Config, MultiHeadedAttention, Transformer, make_model, speed_up
+from translator.architecture import fused_agrees
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,17 @@ PRESETS = {
 
 
 def build_model(config: Settings, vocab: int) -> Transformer:
-    """A fresh model with the sizes of a configuration, in its fast form."""
+    """A fresh model with the sizes of a configuration, in its fast form; without the fused kernel if `attention` was changed."""
     model = make_model(
         vocab, vocab, config.N, config.d_model, config.d_ff, config.h, config.dropout,
         norm=config.norm, tie=config.tie, inner_dropout=config.inner_dropout,
         d_k=config.d_k or None, positions=config.positions,
     )  # fmt: skip
-    return speed_up(model)
+    speed_up(model)
+    for module in model.modules():
+        if isinstance(module, MultiHeadedAttention):
+            module.fused &= fused_agrees(document.attention)
+    return model
 
 
 def make_config(preset: str, words: bool, settings: dict[str, str], options: Iterable[str] = ()) -> Settings:
@@ -64,10 +70,15 @@ def make_config(preset: str, words: bool, settings: dict[str, str], options: Ite
     return apply_settings(PRESETS[preset], settings | ({"bpe": 0} if words else {}), options)
 
 
+OTHER_NAMES = {"lr": "factor", "learning_rate": "factor", "batch_size": "tokens_per_batch", "layers": "N", "heads": "h"}
+
+
 def nearest_option(name: str, options: Iterable[str]) -> str:
     """A question that suggests the setting or option most like an unknown one, if there is any."""
     known = {option.lower(): option.replace("_", "-") for option in [*asdict(Settings()), *options]}
-    near = difflib.get_close_matches(name.lower(), known, n=1)
+    begun = [option for option in known if len(name) > 2 and option.startswith(name.lower())]
+    near = [OTHER_NAMES.get(name.lower(), "").lower()] if name.lower() in OTHER_NAMES else begun
+    near = near or difflib.get_close_matches(name.lower(), known, n=1)
     return f"; is it --{known[near[0]]}?" if near else ""
 
 

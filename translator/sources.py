@@ -15,7 +15,9 @@ def find_file(folder: Path, name: str) -> Path:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
-    raise FileNotFoundError(f"{folder / name}: no such file, and no {name}.gz beside it")
+    found = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    held = textwrap.shorten(", ".join(found), 120, placeholder=" ...") or "nothing"
+    raise FileNotFoundError(f"{folder / name}: no such file, and no {name}.gz beside it; the folder holds {held}")
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -130,7 +132,10 @@ def stream_pairs(data: str, split: str, src: str = "de", tgt: str = "en") -> Ite
     if data.startswith("hf:"):
         return hub_pairs(data.removeprefix("hf:"), split, src, tgt)
     if not Path(data).is_dir():
-        raise FileNotFoundError(f"{data}: neither multi30k, captions, hf:NAME nor a folder")
+        wanted = f"with {split}.{src} and {split}.{tgt}"
+        if Path(data).is_file():
+            raise ValueError(f"{data}: a file; --data takes a folder {wanted}, one sentence per line")
+        raise FileNotFoundError(f"{data}: neither multi30k, captions, hf:NAME nor a folder {wanted}")
     return read_parallel(Path(data), split, src, tgt)
 
 

@@ -6,13 +6,25 @@ loss and saves its state; both count as training time. PyTorch's `DataLoader` re
 """
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
-from the_annotated_transformer import Pair, Tokenizer, evaluating, make_batch, sorted_batches
+import the_annotated_transformer as document
+from the_annotated_transformer import (
+    Pair,
+    Tokenizer,
+    Transformer,
+    evaluating,
+    make_batch,
+    padded_logits,
+    sorted_batches,
+)
+from translator.architecture import check_decoder, fused_agrees
+from translator.decoding import CachedLayer
 from translator.losses import Objective
 from translator.processes import best_device, over_processes
 from translator.runs import (
@@ -102,8 +114,8 @@ def checkpoint(run: Path, trainer: Trainer, progress: Progress, val: list[Pair],
 def train_together(
     run: Path, config: Settings, about: dict[str, Any], start_from: Path | None, budget: Budget, checkpoint_every: int,
     workers: int,
-) -> Progress:  # fmt: skip
-    """Prepare the folder of a run and train, with the other processes if there are any.
+) -> tuple[Progress, int]:  # fmt: skip
+    """Prepare the folder of a run and train, with the other processes if there are any; returns also how many updates are new.
 
     This is a separate function so that the trainer is freed before the process group closes; otherwise PyTorch can hang.
     """
@@ -116,4 +128,20 @@ def train_together(
     if start:
         load_weights(model, weights_of(start.model), start_from)
     trainer = Trainer(model, config, best_device())
-    return fit(run, trainer, tokenizer, pairs, val.__getitems__(range(len(val))), budget, checkpoint_every, workers)
+    if trainer.rank == 0:
+        print(f"{run}: {about['src']} to {about['tgt']}, {len(pairs):,} pairs to learn from, {len(val):,} held out")
+        announce_changes(model)
+    before = load_checkpoint(run, trainer).step
+    validation = val.__getitems__(range(len(val)))
+    progress = fit(run, trainer, tokenizer, pairs, validation, budget, checkpoint_every, workers)
+    return progress, progress.step - before
+
+
+def announce_changes(model: Transformer) -> None:
+    """Say on standard error, before hours are spent, what the program will not do with a changed architecture."""
+    if not fused_agrees(document.attention):
+        print("note: attention() was changed, so it is trained as it is, without the fused kernel", file=sys.stderr)
+    try:
+        check_decoder(model, CachedLayer, padded_logits)
+    except ValueError as error:
+        print(f"note: this model can be trained, but not yet translate: {error}", file=sys.stderr)

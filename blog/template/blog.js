@@ -52,17 +52,32 @@
     document.head.append(script);
   };
 
+  // where there is nothing, a map has the colour of the page
+  const darkShades = () => {
+    const page = colour("--page");
+    return { heatmap: [page, "#2f6fb0", "#d6ebff"], signed: ["#6cb2ff", page, "#ffa657"] };
+  };
+  const stack = (part) => {
+    if (part.hconcat) [part.vconcat, part.hconcat] = [part.hconcat, undefined];
+    (part.vconcat ?? []).forEach(stack);
+  };
+
   const drawn = new Map(); // figure -> what vegaEmbed made of it
   const draw = async (figure) => {
     await (vega ??= loadVega());
-    const spec = JSON.parse(await unpack(figure.querySelector("script")));
-    const config = chartConfig();
-    const room = figure.clientWidth;
-    // a chart of one panel shrinks to a narrow screen; side by side, panels keep their size and the figure scrolls
-    const single = !["hconcat", "vconcat", "concat", "facet", "repeat", "spec"].some((key) => key in spec);
-    if (single && Number(figure.querySelector(".still").getAttribute("width")) > room) {
-      Object.assign(spec, { width: room, autosize: { type: "fit-x", contains: "padding" } });
-      config.legend = { ...config.legend, orient: "bottom", columns: 2 };
+    let text = await unpack(figure.querySelector("script"));
+    const config = chartConfig(), { signed, ...range } = darkShades();
+    if (isDark()) text = text.replace(/"scheme":\s*"blueorange"/g, `"range": ${JSON.stringify(signed)}`);
+    const spec = JSON.parse(text);
+    if (isDark()) spec.config = { ...spec.config, range: { ...spec.config?.range, ...range } };
+    const room = figure.clientWidth, wanted = Number(figure.querySelector(".still").getAttribute("width"));
+    if (wanted > room) {
+      // a chart of one panel shrinks, unless it is very wide; panels side by side go below each other
+      const single = !["hconcat", "vconcat", "concat", "facet", "repeat", "spec"].some((key) => key in spec);
+      if (single && wanted < 720) Object.assign(spec, { width: room, autosize: { type: "fit-x", contains: "padding" } });
+      else if (!single) stack(spec);
+      config.legend = { ...config.legend, orient: "bottom", columns: 1, labelLimit: room - 40 };
+      config.title = { ...config.title, limit: room, anchor: "start" };
     }
     try {
       drawn.get(figure)?.finalize();

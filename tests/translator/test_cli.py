@@ -168,7 +168,7 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path, capsys, monkeypatch)
 
     monkeypatch.setattr("translator.training.fit", interrupted)
     assert train(tmp_path / "run", "--steps", "1") == 130
-    assert capsys.readouterr().err.startswith("interrupted; a training goes on from its last checkpoint")
+    assert capsys.readouterr().err.startswith("interrupted; with the same command, a training goes on")
 
 
 @pytest.mark.parametrize("steps", [2, 4])
@@ -217,7 +217,9 @@ def test_a_finished_run_stays_as_it_is(run, capsys):
     """Even if its last update is not one of the regular checkpoints."""
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
     assert train(run, "--steps", "30", "--checkpoint-every", "7") == 0
-    assert "30 updates" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "de to en, 20,000 pairs to learn from, 500 held out" in printed
+    assert "30 updates" in printed and "validation loss" in printed and "it had finished before" in printed
     assert before == {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
 
 
@@ -288,6 +290,7 @@ def test_evaluate_reports_scores_with_signatures(run, capsys):
     for name in ("bleu", "bleu_lower", "bleu_moses", "chrf"):
         assert f"{result[name]:.2f}  {result[name + '_signature']}" in printed
     assert f"{result['length']:.2f}" in printed.splitlines()[-1]
+    assert printed.startswith(f"{run}, de to en; test: 500 sentences")
 
 
 @pytest.mark.parametrize(
@@ -443,6 +446,14 @@ def test_explain_records_what_a_model_of_whole_words_does(run, tmp_path):
         ),
         ("train --data captions --run {tmp}/r --beans 3", "unknown option --beans"),
         ("train --data captions --run {tmp}/r --smothing 0.2", "unknown option --smothing; is it --smoothing?"),
+        ("train --data captions --run {tmp}/r --lr 3", "unknown option --lr; is it --factor?"),
+        ("train --data captions --run {tmp}/r --dropo 3", "unknown option --dropo; is it --dropout?"),
+        ("train --data {tmp}/file --run {tmp}/r", "a file; --data takes a folder with val.de and val.en"),
+        ("train --data {tmp} --run {tmp}/r", "val.de: no such file, and no val.de.gz beside it; the folder holds file"),
+        ("train --data {tmp} --run {tmp}", "--run is the folder of the data"),
+        ("train --data captions --run {tmp}/r --src en", "--src and --tgt are both en"),
+        ("evaluate --data captions", "error: --split is missing"),
+        ("help", "--help lists them"),
         ("train --data captions --run {tmp}/r --step 3", "unknown option --step; is it --steps?"),
         ("train --data captions --run {tmp}/r --n 3", "unknown option --n; is it --N?"),
         ("train --data captions --run {tmp}/r --start-form x", "unknown option --start-form; is it --start-from?"),
@@ -584,6 +595,33 @@ def test_data_without_a_full_pair_and_languages_without_rules_are_refused(capsys
         (tmp_path / f"{split}.xx").rename(tmp_path / f"{split}.klingon")
     arguments = [argument.replace("xx", "klingon") for argument in arguments]
     assert "no rules for the language 'klingon'" in error_of(capsys, *arguments, "--words")
+
+
+def test_a_changed_attention_is_what_is_trained(tmp_path, monkeypatch, capsys):
+    """Catches a fused kernel that goes on computing the formula which a reader has just changed."""
+    assert train(tmp_path / "paper", "--steps", "2") == 0
+    assert "attention()" not in capsys.readouterr().err
+    known = tat.attention
+
+    def sharper(query, key, value, *rest):
+        return known(7 * query, key, value, *rest)
+
+    monkeypatch.setattr(tat, "attention", sharper)
+    assert train(tmp_path / "changed", "--steps", "2") == 0
+    assert "attention() was changed" in capsys.readouterr().err
+    paper, changed = (read_tensors(tmp_path / name / "model.safetensors")[0] for name in ("paper", "changed"))
+    assert any(not torch.equal(paper[name], changed[name]) for name in paper)
+    layer = load_translator(tmp_path / "changed").model.encoder.layers[0].self_attn
+    x = torch.randn(1, 4, 32)
+    expected, _ = sharper(*(tat.split_heads(W(x), 2) for W in (layer.W_q, layer.W_k, layer.W_v)))
+    torch.testing.assert_close(layer(x, x, x), layer.W_o(expected.transpose(1, 2).flatten(2)))
+
+
+def test_a_model_that_cannot_translate_says_so_before_it_is_trained(tmp_path, monkeypatch, capsys):
+    forward = tat.DecoderLayer.forward
+    monkeypatch.setattr(tat.DecoderLayer, "forward", lambda self, *inputs: 2 * forward(self, *inputs))
+    assert train(tmp_path / "run", "--steps", "1") == 0
+    assert "can be trained, but not yet translate" in capsys.readouterr().err
 
 
 def test_a_run_ended_by_its_minutes_is_finished(tmp_path, monkeypatch):

@@ -1,0 +1,119 @@
+"""The compiled decoding step: the symbols of the eager one, kept in a cache, and the eager one wherever anything fails."""
+
+import shutil
+
+import pytest
+import torch
+
+import the_annotated_transformer as tat
+from translator import compiled, decoding
+from translator.captions import caption_pairs
+from translator.settings import PRESETS, apply_settings, build_model
+from translator.weights import load_translator, model_folder
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A cache of this module's own."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
+
+
+@pytest.fixture
+def translator():
+    """The shipped model."""
+    return load_translator(model_folder())
+
+
+def tiny(**changes) -> tat.Transformer:
+    """A small random model."""
+    torch.manual_seed(0)
+    settings = apply_settings(PRESETS["tiny"], {"N": 1, "d_model": 16, "d_ff": 16, "h": 2, **changes})
+    return build_model(settings, 40).eval()
+
+
+@needs_compiler
+@pytest.mark.parametrize("beam", [1, tat.BEAM], ids=["greedy", "beam"])
+def test_the_symbols_are_those_of_the_eager_step(cache, translator, beam):
+    """On 1,000 sentences; the second time the step comes from the cache."""
+    lines, search = [source for source, _ in caption_pairs("train")][:1000], decoding.make_search(beam, tat.ALPHA)
+    expected = decoding.translate_lines(translator, lines, search, 512 // beam)
+    told = []
+    assert compiled.use(translator.model, beam, "always", told.append), told
+    called = []
+    key = beam if beam > 1 else 0
+    known, call = compiled.IN_USE[translator.model][key]
+    compiled.IN_USE[translator.model][key] = known, lambda *inputs: called.append(1) or call(*inputs)
+    assert decoding.translate_lines(translator, lines, search, 512 // beam) == expected and called
+    again = load_translator(model_folder())
+    assert compiled.use(again.model, beam, "auto")
+    assert decoding.translate_lines(again, lines[:50], search) == expected[:50]
+
+
+@pytest.mark.parametrize("beam", [0, 3])
+@pytest.mark.parametrize("changes", [{}, {"norm": "post"}, {"positions": "learned"}, {"d_k": 3}, {"tie": "none"}])
+def test_the_step_computes_what_the_decoder_computes(changes, beam):
+    """Without compiling: rows that change places and leave, sources that leave, places of a beam that are empty."""
+    model = tiny(**changes).double()
+    step = compiled.Step(model, beam).eval()
+    src = tat.pad_rows([[5, 6, 7, 2], [8, 2], [9, 9, 2]])
+    eager = decoding.CachedDecoder(model, src, tat.source_mask(src), beam)
+    ours = compiled.CompiledDecoder(model, src, tat.source_mask(src), step)
+    moves = [
+        (torch.tensor([1, 1, 1]), torch.tensor([[True, False], [True, False], [True, False]]), None, None),
+        (torch.tensor([4, 5, 6, 7, 8]), torch.tensor([[True, True], [True, False], [True, True]]), [0, 0, 1, 2, 2], None),
+        (torch.tensor([9, 10, 11]), torch.tensor([[False, True], [True, True]]), [1, 4, 3], [0, 2]),
+    ]  # fmt: skip
+    with torch.no_grad():
+        for tokens, live, rows, sources in moves:
+            for decoder in (eager, ours) if rows else ():
+                decoder.select(torch.tensor(rows), None if sources is None else torch.tensor(sources))
+            for found, expected in zip(ours.likeliest(tokens, live), eager.likeliest(tokens, live), strict=True):
+                torch.testing.assert_close(found, expected, check_dtype=False, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_is_compiled_unless_asked_for(cache, capsys):
+    model, told = tiny(), []
+    assert not compiled.use(model, 1, "auto", told.append) and not compiled.use(model, 1, "never", told.append)
+    assert not told and not capsys.readouterr().err and compiled.in_use(model, 0) is None
+
+
+def test_a_failure_is_told_in_a_line_and_does_no_harm(cache, monkeypatch, capsys):
+    """As without a compiler: nothing is left in the cache, and the eager step is used."""
+    model, told = tiny(), []
+
+    def fails(*_):
+        raise RuntimeError("no compiler\nwas found")
+
+    monkeypatch.setattr(compiled, "build", fails)
+    assert not compiled.use(model, 1, "always", told.append)
+    assert told == ["the decoding step is not compiled: no compiler was found"]
+    assert "about 20 seconds" in capsys.readouterr().err
+    assert compiled.in_use(model, 0) is None and not compiled.place(model, 0).exists()
+
+
+def test_another_type_of_numbers_is_not_compiled(cache):
+    told = []
+    assert not compiled.use(tiny().double(), 1, "always", told.append) and "float32" in told[0]
+
+
+@needs_compiler
+def test_a_damaged_or_foreign_step_is_not_used(cache, translator):
+    """A flipped bit, a step of other weights under this model's name, and a model that changes after it was compiled."""
+    model, told = tiny(), []
+    assert compiled.use(model, 1, "always")
+    path = compiled.place(model, 0)
+    torch.nn.init.normal_(model.generator.proj.weight)
+    assert compiled.in_use(model, 0) is None and compiled.place(model, 0) != path
+    other = compiled.place(model, 0)
+    shutil.copy(path, other)
+    shutil.copy(path.with_suffix(".sha256"), other.with_suffix(".sha256"))
+    assert not compiled.use(model, 1, "auto", told.append)
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    assert not compiled.use(tiny(), 1, "auto", told.append) and "damaged" in told[-1]

@@ -1,0 +1,258 @@
+"""The decoding step as one compiled call.
+
+A step is about a hundred small operations, and at the sizes of `tiny` Python takes longer to start them than the processor to
+compute them. torch.export records a step once, and AOTInductor makes a C++ library of the record, in which neighbouring
+operations are one loop. That takes a compiler and about 20 seconds. The library is kept in the user's cache. It belongs to
+the model's weights, the processor and the version of PyTorch, whose digest is its name.
+"""
+
+import hashlib
+import inspect
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from the_annotated_transformer import Transformer, evaluating, largest, split_heads
+from translator.architecture import state
+
+Mode = Literal["auto", "always", "never"]
+SECONDS = 20  # that building a step takes, about
+Call = Callable[..., tuple[Tensor, Tensor, list[list[Tensor]]]]
+IN_USE: WeakKeyDictionary[Transformer, dict[int, tuple[int, Call]]] = WeakKeyDictionary()  # by model and beam
+
+
+def attend_once(q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Equation (1) for a single query: q (R, h, d_k), K (R, h, t, d_k), V (R, h, t, d_v) to (R, h * d_v); mask is added.
+
+    Written out, because a compiler makes two loops of it; a fused kernel for many queries has too much to prepare.
+    """
+    scores = (q.unsqueeze(2) * K).sum(-1) * q.size(-1) ** -0.5  # (R, h, t)
+    weights = (scores if mask is None else scores + mask).softmax(-1)
+    return (weights.unsqueeze(-1) * V).sum(2).flatten(1)
+
+
+class Step(nn.Module):
+    """A decoding step as a function of tensors alone: keys and values of earlier steps come in and go out, one longer.
+
+    The parts of the model are called as they are; only its two attentions are written anew.
+    """
+
+    def __init__(self, model: Transformer, beam: int):
+        super().__init__()
+        self.model, self.beam, weight = model, beam, model.generator.proj.weight.detach()
+        padding = -len(weight) % 64
+        self.output = nn.Buffer(nn.functional.pad(weight, (0, 0, 0, padding)).t().contiguous())
+        bias = model.generator.proj.bias
+        bias = weight.new_zeros(len(weight)) if bias is None else bias.detach()
+        self.bias = nn.Buffer(nn.functional.pad(bias, (0, padding), value=-torch.inf))
+        own = [layer.self_attn for layer in model.decoder.layers]
+        together = [torch.cat([W.weight.detach() for W in (attn.W_q, attn.W_k, attn.W_v)]).t() for attn in own]
+        self.together = nn.ParameterList(
+            [nn.Parameter(matrix.contiguous(), requires_grad=False) for matrix in together]
+        )
+
+    def forward(
+        self, tokens: Tensor, position: Tensor, rows: Tensor, sources: Tensor, mask: Tensor,
+        past: list[list[Tensor]], source: list[list[Tensor]],
+    ) -> tuple[Tensor, Tensor, list[list[Tensor]]]:  # fmt: skip
+        """tokens (R) to the log-probabilities and ids of the likeliest next ones, both (R, beam), and the longer past.
+
+        position (d_model) is added to the embeddings. Row i goes on from row rows[i] of the past, and translates the source
+        sources[i]. mask (B, S) is 0 or -inf. past has keys (P, h, t, d_k) and values (P, h, t, d_v) of each layer, source the
+        same of the sources, (B, h, S, ...). Greedy decoding, beam 0, needs one id and no log-probability; it gets a logit.
+        """
+        x, longer = self.model.tgt_embed.embeddings(tokens) + position, []
+        mask = mask[sources].unsqueeze(1)  # (R, 1, S)
+        for layer, together, earlier, known in zip(self.model.decoder.layers, self.together, past, source, strict=True):
+            own, cross = layer.self_attn, layer.src_attn
+
+            def look_back(x: Tensor, own=own, together=together, earlier=earlier) -> Tensor:
+                sizes = [W.out_features for W in (own.W_q, own.W_k, own.W_v)]
+                q, *new = (y.unflatten(-1, (own.h, -1)) for y in (x @ together).split(sizes, dim=-1))
+                longer.append(
+                    [torch.cat((old[rows], y.unsqueeze(2)), dim=2) for old, y in zip(earlier, new, strict=True)]
+                )
+                return own.W_o(attend_once(q, *longer[-1]))
+
+            def look_across(x: Tensor, cross=cross, known=known) -> Tensor:
+                q = cross.W_q(x).unflatten(-1, (cross.h, -1))
+                return cross.W_o(attend_once(q, *(y[sources] for y in known), mask))
+
+            x = layer.sublayer[0](x, look_back)
+            x = layer.sublayer[1](x, look_across)
+            x = layer.sublayer[2](x, layer.feed_forward)
+        logits = self.model.decoder.norm(x) @ self.output + self.bias
+        values, ids = largest(logits, max(1, self.beam))
+        return values - logits.logsumexp(-1, keepdim=True) if self.beam else values, ids, longer
+
+
+class CompiledDecoder:
+    """`decoding.CachedDecoder` with a compiled step: the same methods, the same results."""
+
+    def __init__(self, model: Transformer, src: Tensor, src_mask: Tensor, call: Call):
+        self.model, self.call, memory = model, call, model.encode(src, src_mask)
+        closed = (src_mask == 0).expand(len(src), 1, -1).squeeze(1)
+        self.mask = memory.new_zeros(closed.shape).masked_fill(closed, -torch.inf)
+        self.source, self.past = [], []
+        for layer in model.decoder.layers:
+            own, cross = layer.self_attn, layer.src_attn
+            self.source.append([split_heads(W(memory), cross.h).contiguous() for W in (cross.W_k, cross.W_v)])
+            widths = (W.out_features // own.h for W in (own.W_k, own.W_v))
+            self.past.append([memory.new_empty(len(src), own.h, 0, width) for width in widths])
+        self.length, self.nothing = 0, memory.new_zeros(1, 1, memory.size(-1))
+        self.rows = self.sources = torch.arange(len(src))
+
+    def likeliest(self, tokens: Tensor, live: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The next token of each row (rows) to log-probabilities and ids of those after it; `live` as in `CachedDecoder.step`."""
+        sources = self.sources if live is None else self.sources[live.nonzero()[:, 0]]
+        position = self.model.tgt_embed.positions(self.nothing, self.length)[0, 0]
+        tokens = tokens.contiguous()  # compiled code takes this for granted
+        values, ids, self.past = self.call(tokens, position, self.rows, sources, self.mask, self.past, self.source)
+        self.length, self.rows = self.length + 1, torch.arange(len(tokens))
+        return values, ids
+
+    def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
+        """Continue with these rows, in this order, and with these sources (None: with all). Nothing is copied yet."""
+        self.rows = self.rows[rows]
+        if sources is not None:
+            self.sources = self.sources[sources]
+
+
+def example_inputs(
+    model: Transformer, rows: int = 6, earlier: int = 8, sources: int = 5, length: int = 7, t: int = 3
+) -> tuple:
+    """Random inputs of `Step.forward`; the default sizes all differ, so that none is taken for another."""
+    draw, dtype = torch.Generator().manual_seed(0), next(model.parameters()).dtype
+    random = lambda *shape: torch.randn(*shape, generator=draw, dtype=dtype)  # noqa: E731
+
+    def heads(count: int, positions: int, attentions: list[nn.Module]) -> list[list[Tensor]]:
+        widths = [(attn.h, attn.W_k.out_features // attn.h, attn.W_v.out_features // attn.h) for attn in attentions]
+        return [[random(count, h, positions, width) for width in (d_k, d_v)] for h, d_k, d_v in widths]
+
+    layers, embeddings = model.decoder.layers, model.tgt_embed.embeddings.table
+    past, source = (
+        heads(earlier, t, [x.self_attn for x in layers]),
+        heads(sources, length, [x.src_attn for x in layers]),
+    )
+    mask = torch.zeros(sources, length, dtype=dtype)
+    mask[0, length // 2 + 1 :] = -torch.inf
+    tokens, position = torch.arange(rows) % embeddings.num_embeddings, random(embeddings.embedding_dim)
+    return tokens, position, torch.arange(rows).flip(0) % earlier, torch.arange(rows) % sources, mask, past, source
+
+
+@torch.no_grad()
+def build(model: Transformer, beam: int, path: Path) -> None:
+    """Compile the step and write it to `path` (.pt2); raises whatever torch does, such as for a missing compiler."""
+    from torch._inductor import aoti_compile_and_package
+    from torch.export import Dim, export
+
+    R, P, B, S, t = (Dim(name, min=least, max=10**6) for name, least in zip("RPBSt", (1, 1, 1, 1, 0), strict=True))
+    layers = len(model.decoder.layers)
+    past, source = ([[{0: count, 2: length}] * 2] * layers for count, length in ((P, t), (B, S)))
+    shapes = ({0: R}, None, {0: R}, {0: R}, {0: B, 1: S}, past, source)
+    with evaluating(model):
+        exported = export(Step(model, beam), example_inputs(model), dynamic_shapes=shapes, strict=False)
+        # each thread takes a batch of its own, so a step runs in one
+        aoti_compile_and_package(exported, package_path=str(path), inductor_configs={"cpp.threads": 1})
+
+
+def place(model: Transformer, beam: int) -> Path:
+    """Where the compiled step of this model for this machine belongs."""
+    import pooch
+
+    digest, cpuinfo = hashlib.sha256(), Path("/proc/cpuinfo")
+    processor = platform.processor() + "".join(
+        line
+        for line in (cpuinfo.read_text().split("\n\n")[0].splitlines() if cpuinfo.is_file() else [])
+        if "name" in line or "flags" in line
+    )
+    about = (
+        torch.__version__,
+        platform.platform(),
+        processor,
+        beam,
+        repr(model),
+        inspect.getsource(sys.modules[__name__]),
+    )
+    digest.update(repr(about).encode())
+    for name, parameter in model.named_parameters():
+        digest.update(name.encode() + parameter.detach().contiguous().numpy().tobytes())
+    return Path(pooch.os_cache("annotated-transformer")) / "steps" / f"{digest.hexdigest()[:32]}.pt2"
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def write(model: Transformer, beam: int, path: Path) -> None:
+    """Build the step at `path` in one piece, with its checksum beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        new, checksum = Path(folder) / path.name, Path(folder) / "checksum"
+        build(model, beam, new)
+        checksum.write_text(digest_of(new))
+        os.replace(checksum, path.with_suffix(".sha256"))
+        os.replace(new, path)
+
+
+@torch.inference_mode()
+def load(model: Transformer, beam: int, path: Path) -> Call:
+    """The step at `path`; raises ValueError if the file is damaged or computes something else than the model."""
+    from torch._inductor.package import load_package
+
+    checksum = path.with_suffix(".sha256")
+    if not checksum.is_file() or checksum.read_text() != digest_of(path):
+        raise ValueError(f"{path}: damaged")
+    call = load_package(str(path), num_runners=torch.get_num_threads())
+    step = Step(model, beam).eval()
+    for sizes in ({}, {"rows": 1, "earlier": 1, "sources": 1, "t": 0}, {"rows": 40, "earlier": 9, "t": 30}):
+        inputs = example_inputs(model, **sizes)
+        (values, _, past), (expected, _, known) = call(*inputs), step(*inputs)
+        torch.testing.assert_close(values, expected, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(past, known, rtol=1e-3, atol=1e-3)
+    return call
+
+
+def use(model: Transformer, beam: int, mode: Mode = "always", tell: Callable[[str], None] = lambda text: None) -> bool:
+    """Have the searches use the compiled step for this model and beam (1: greedy); false if they go on with the eager one.
+
+    `always` builds a step that is not in the cache, and says so on standard error; `auto` takes it only if it is there.
+    Whatever goes wrong is told to `tell` in one line, and does no harm.
+    """
+    parameter, beam = next(model.parameters()), beam if beam > 1 else 0
+    if mode == "never":
+        return False
+    if parameter.device.type != "cpu" or parameter.dtype != torch.float32:
+        tell("the decoding step is compiled only for processors, in float32")
+        return False
+    try:
+        path = place(model, beam)
+        if not path.is_file():
+            if mode == "auto":
+                return False
+            print(
+                "compiling the decoding step, once for this model and machine; it takes about 20 seconds",
+                file=sys.stderr,
+            )
+            write(model, beam, path)
+        call = load(model, beam, path)
+    except Exception as error:  # a compiler may fail in any way
+        tell(f"the decoding step is not compiled: {' '.join(str(error).split())[:200]}")
+        return False
+    IN_USE.setdefault(model, {})[beam] = (state(model), call)
+    return True
+
+
+def in_use(model: Transformer, beam: int) -> Call | None:
+    """The compiled step that `use` has found, unless the model has changed since."""
+    known, call = IN_USE.get(model, {}).get(beam, (None, None))
+    return call if call is not None and known == state(model) else None
