@@ -7,7 +7,8 @@ some random vectors, and its output must equal what that code would compute.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -58,6 +59,17 @@ def compare(part: nn.Module, name: str, user: str, ours: Callable[[], Tensor], k
         raise ValueError(f"{user} does not know {title}: it would compute something else there; change it, too")
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A single thread for operations that are too small to share; beside other work, several wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @functools.cache
 def fused_agrees(attention: Callable) -> bool:
     """Whether PyTorch's fused kernel computes what this function does, the document's `attention` or what became of it."""
@@ -103,7 +115,7 @@ def check_decoder(model: Transformer, cached_layer: Callable, padded_logits: Cal
             y = layer(y, memory, real, future)
         return decoder.norm(y)
 
-    with evaluating(model):
+    with evaluating(model), one_thread():
         one_by_one = lambda: torch.cat([embed(ids[:, t : t + 1], t) for t in range(T)], dim=1)  # noqa: E731
         compare(embed, "tgt_embed", user, partial(embed, ids), one_by_one)
         for i, layer in enumerate(decoder.layers):

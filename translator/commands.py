@@ -5,6 +5,7 @@ and exit status 2.
 """
 
 import itertools
+import math
 import re
 import sys
 import time
@@ -83,6 +84,15 @@ def readable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def warn(text: str) -> None:
+    """One line on standard error."""
+    print(f"note: {text}", file=sys.stderr)
+
+
+def be_silent(text: str) -> None:
+    """Nothing."""
+
+
 def translate(
     *sentence: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA, compile: compiled.Mode = "auto",
     verbose: bool = False,
@@ -98,12 +108,8 @@ def translate(
         verbose: say on standard error why no step is compiled
     """
     search, translator = make_search(beam, alpha), load_translator(model_folder(model))
-    tell = (
-        (lambda text: print(f"note: {text}", file=sys.stderr))
-        if verbose or compile == "always"
-        else (lambda text: None)
-    )
-    fast, spent, kind = compiled.use(translator.model, beam, compile, tell), 0.0, compile
+    tell = warn if verbose or compile == "always" else be_silent
+    fast, spent = compiled.use(translator.model, beam, compile, tell), 0.0
     lines = (
         map(readable, sentence)
         if sentence
@@ -111,11 +117,10 @@ def translate(
     )
     at_once = 1 if not sentence and sys.stdin.isatty() else 1000
     while chunk := list(itertools.islice(lines, at_once)):
-        if kind == "auto" and not fast and spent > compiled.SECONDS:  # what building costs has been spent without it
-            kind = "tried"
-            compiled.use(translator.model, beam, "always", tell)
+        if compile == "auto" and not fast and spent > compiled.SECONDS:  # what building costs has been spent without it
+            fast, spent = compiled.use(translator.model, beam, "always", tell), -math.inf
         start = time.monotonic()
-        print(*translate_lines(translator, chunk, search, batch_size=max(1, 512 // beam)), sep="\n", flush=True)
+        print(*translate_lines(translator, chunk, search, max(1, 512 // beam), warn), sep="\n", flush=True)
         spent += time.monotonic() - start
 
 
@@ -133,10 +138,10 @@ def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BE
     """
     folder = model_folder(model)
     search, translator = make_search(beam, alpha), load_translator(folder)
-    compiled.use(translator.model, beam, compile, lambda text: print(f"note: {text}", file=sys.stderr))
+    compiled.use(translator.model, beam, compile, warn if compile == "always" else be_silent)
     sources, references = zip(*load_pairs(data, split, *translator.languages), strict=True)
     start = time.monotonic()
-    translations = translate_lines(translator, list(sources), search, batch_size=max(1, 512 // beam))
+    translations = translate_lines(translator, list(sources), search, max(1, 512 // beam), warn)
     result = {
         "data": data,
         "split": split,

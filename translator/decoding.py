@@ -40,20 +40,34 @@ def make_search(beam: int, alpha: float) -> Callable[..., Tensor]:
     return greedy_decode if beam == 1 else functools.partial(beam_search, beam=beam, alpha=alpha)
 
 
-def extended(past: Tensor, new: Tensor, rows: Tensor | None = None) -> Tensor:
-    """past (R, h, t, d), or the given rows of it in the given order, followed by new (rows, h, 1, d): (rows, h, t + 1, d).
+class Memory:
+    """Keys or values of earlier positions, (rows, h, t, d), which grow by one position per step.
 
-    A layer's memory grows by one position per step. In a search its rows also change places, and some are dropped. Doing
-    both in one copy halves the work on a processor.
+    Their tensor has room for more positions than there are, so that most steps write one position and copy nothing. When
+    it is full, it doubles.
     """
-    if rows is None:
-        return torch.cat((past, new), dim=2)
-    if past.device.type != "cpu":  # the single copy below was tried only on processors
-        return torch.cat((past.index_select(0, rows), new), dim=2)
-    both = new.new_empty(*new.shape[:2], past.size(2) + 1, new.size(3))
-    torch.index_select(past, 0, rows, out=both[:, :, :-1])
-    both[:, :, -1:] = new
-    return both
+
+    def __init__(self) -> None:
+        self.room: Tensor | None = None  # (rows, h, at least t, d)
+        self.length = 0
+
+    def extend(self, new: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Add new (rows, h, 1, d), after taking the given rows in the given order (None: all, as they are); returns all."""
+        t, self.length = self.length, self.length + 1
+        if self.room is None:
+            self.room = new
+        elif rows is not None or t == self.room.size(2):
+            old, full = self.room[:, :, :t], t == self.room.size(2)
+            capacity = max(16, 2 * t) if full else self.room.size(2)
+            self.room = new.new_empty(*new.shape[:2], capacity, new.size(3))
+            if rows is None:
+                self.room[:, :, :t] = old
+            elif old.device.type == "cpu":  # choosing and copying at once halves the work
+                torch.index_select(old, 0, rows, out=self.room[:, :, :t])
+            else:
+                self.room[:, :, :t] = old.index_select(0, rows)
+        self.room[:, :, t : t + 1] = new
+        return self.room[:, :, : t + 1]
 
 
 class CachedLayer:
@@ -67,7 +81,7 @@ class CachedLayer:
         self.layer, self.mask = layer, mask  # mask (B, 1, 1, S), 0 or -inf
         self.weight = torch.cat([W.weight.t() for W in (own.W_q, own.W_k, own.W_v)], dim=1)  # (d_model, ...)
         self.sizes = [W.out_features for W in (own.W_q, own.W_k, own.W_v)]
-        self.past: list[Tensor] = []  # keys and values so far, (rows, h, t, d_k or d_v)
+        self.past = Memory(), Memory()  # keys and values so far
         self.rows: Tensor | None = None  # which of these rows continue, in which order; None: all, as they are
         self.source = [split_heads(W(memory), cross.h).contiguous() for W in (cross.W_k, cross.W_v)]  # (B, h, S, ...)
 
@@ -81,9 +95,9 @@ class CachedLayer:
         """Self-attention of the new position to itself and to the earlier ones; its key and value join theirs."""
         attn = self.layer.self_attn
         Q, *new = (y.view(len(x), attn.h, 1, -1) for y in (x @ self.weight).split(self.sizes, dim=-1))
-        self.past = [extended(*pair, self.rows) for pair in zip(self.past, new, strict=True)] if self.past else new
+        past = [memory.extend(y, self.rows) for memory, y in zip(self.past, new, strict=True)]
         self.rows = None
-        return attn.W_o(F.scaled_dot_product_attention(Q, *self.past).flatten(1))
+        return attn.W_o(F.scaled_dot_product_attention(Q, *past).flatten(1))
 
     def cross(self, x: Tensor, live: Tensor | None) -> Tensor:
         """Attention of each row to its source."""
@@ -224,11 +238,16 @@ def beam_search(
     return pad_rows(results).to(device)
 
 
+FAR = 500  # tokens; hardly any corpus has sentences that long, so hardly any model can translate one
+
+
 def translate_lines(
-    translator: Translator, lines: list[str], search: Callable[..., Tensor] = greedy_decode, batch_size: int = 128
-) -> list[str]:
+    translator: Translator, lines: list[str], search: Callable[..., Tensor] = greedy_decode, batch_size: int = 128,
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[str]:  # fmt: skip
     """One translation for each line, in order, by greedy decoding or another search.
 
+    A line of more than FAR tokens is decoded alone and greedily, because a beam would take minutes; `tell` gets a warning.
     Raises ValueError naming a layer that the decoder does not know.
     """
     check_decoder(translator.model, CachedLayer, padded_logits)
@@ -236,11 +255,19 @@ def translate_lines(
     device = next(model.parameters()).device
     sources = [[*tokenizer.encode(line, language), EOS] for line in lines]
     order = sorted((i for i, line in enumerate(lines) if line.strip()), key=lambda i: -len(sources[i]))  # longest first
-    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    far = [i for i in order if len(sources[i]) > FAR]
+    for i in far:
+        tell(
+            f"line {i + 1} has {len(sources[i]):,} tokens, far more than a sentence; it is translated greedily, and badly"
+        )
+    starts = range(len(far), len(order), batch_size)
+    batches = [[i] for i in far] + [order[start : start + batch_size] for start in starts]
 
     def decode(rows: list[int]) -> list[list[int]]:
         src = pad_rows([sources[i] for i in rows]).to(device)
-        return search(model, src, source_mask(src), max_len=src.size(1) + 50).tolist()
+        return (search if src.size(1) <= FAR else greedy_decode)(
+            model, src, source_mask(src), max_len=src.size(1) + 50
+        ).tolist()
 
     results = [""] * len(lines)
     with evaluating(model):

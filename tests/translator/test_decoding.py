@@ -7,7 +7,8 @@ from torch.testing import assert_close
 
 import the_annotated_transformer as tat
 from tests.helpers import beam_by_hand, greedy_by_hand
-from translator.decoding import CachedDecoder, beam_search, greedy_decode, likeliest
+from translator.decoding import CachedDecoder, Memory, beam_search, greedy_decode, likeliest, translate_lines
+from translator.weights import load_translator, model_folder
 
 
 class Scripted(tat.Generator):
@@ -213,8 +214,37 @@ def test_cache_projects_nothing_twice(small_model, sentences):
     decoder = CachedDecoder(model, sentences.src, sentences.src_mask)
     for t in range(1, 6):
         decoder.step(torch.full((3,), tat.BOS))
-        assert [past.size(2) for past in decoder.layers[0].past] == [t, t]
+        assert [past.length for past in decoder.layers[0].past] == [t, t]
     assert seen == [sentences.src.shape] * 2
+
+
+def test_a_memory_holds_what_it_was_given():
+    """Positions added, rows that change places and leave; the room must grow, and seldom."""
+    torch.manual_seed(0)
+    memory, expected, rooms = Memory(), torch.empty(5, 2, 0, 3), set()
+    for t in range(70):
+        rows = torch.randint(len(expected), (5 - t // 30,)) if t % 7 == 3 else None
+        expected = expected if rows is None else expected[rows]
+        new = torch.randn(len(expected), 2, 1, 3)
+        expected = torch.cat((expected, new), dim=2)
+        assert torch.equal(memory.extend(new, rows), expected)
+        rooms.add(memory.room.size(2))
+    assert rooms == {1, 16, 32, 64, 128}
+
+
+def test_a_line_far_too_long_is_translated_greedily_and_told(monkeypatch):
+    """It is decoded alone; the others keep their search."""
+    translator, told, searched = load_translator(model_folder()), [], []
+    monkeypatch.setattr("translator.decoding.FAR", 12)
+    long, short = "Ein Hund läuft und läuft und läuft und läuft und läuft.", "Ein Hund."
+    expected = [translate_lines(translator, [line])[0] for line in (long, short)]
+
+    def search(model, src, src_mask, max_len):
+        searched.append(src.size(1))
+        return greedy_decode(model, src, src_mask, max_len)
+
+    assert translate_lines(translator, [short, long, ""], search, tell=told.append) == [expected[1], expected[0], ""]
+    assert len(told) == 1 and "line 2 has" in told[0] and searched == [4]
 
 
 # --- Beam search ---
