@@ -3880,6 +3880,41 @@ def example_layout() -> None:
 
 
 # %% [markdown]
+# ### One call for a whole step
+#
+# > A decoding step of `tiny` is a chain of about ninety small operations and a hundred changes of shape. Python starts
+# > them one by one, and starting an operation takes longer than computing it. A *compiler* makes one function of the
+# > chain. `torch.export` runs the step once with placeholders and writes down every operation. AOTInductor translates
+# > this list into C++, in which neighbouring operations share a loop: a row of scores is computed, normalised and used
+# > while it is still in the processor's cache. Only the large matrix products remain calls of their own.
+# >
+# > What a compiler fuses are simple operations, not finished kernels. So the attention of a step is written out once
+# > more, from Equation (1). It has a single query, for which the fused kernel has too much to prepare. The maxima of
+# > blocks from above also become a loop that follows the product. And because the function must not change what it is
+# > given, the keys and values of earlier steps go in, and come out one position longer.
+
+
+# %%
+def attend_once(q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Equation (1) for one query: q (R, h, d_k), K (R, h, t, d_k), V (R, h, t, d_v) to (R, h, d_v); mask, 0 or -inf, is added."""
+    scores = (q.unsqueeze(2) * K).sum(-1) * q.size(-1) ** -0.5  # (R, h, t)
+    weights = (scores if mask is None else scores + mask).softmax(-1)
+    return (weights.unsqueeze(-1) * V).sum(2)
+
+
+@example
+def example_attend_once() -> None:
+    """The same as the last row of all queries at once."""
+    Q, K, V = torch.randn(3, 2, 4, 9, 8)
+    torch.testing.assert_close(attend_once(Q[:, :, -1], K, V), attention(Q, K, V, None)[0][:, :, -1])
+
+
+# %% [markdown]
+# > Compiling takes about 20 seconds and a C++ compiler, and the result belongs to the weights and to the processor. The
+# > program keeps it in your cache. `translate --compile always` makes one; without the option, it makes one when a
+# > translation has already taken longer than compiling would (`translator/compiled.py`).
+
+# %% [markdown]
 # ### A batch for each thread
 #
 # > The products of a decoding step are small, and if several threads share one product, they mostly wait for each
@@ -4002,9 +4037,8 @@ def example_training_speed() -> Chart | None:
 # > | `beam` | the same with five beams |
 # > | `steps` | exactly fifteen greedy steps for random sentences |
 # >
-# > CTranslate2 is a C++ library built only for this, and it remains faster. One step is a chain of about a hundred
-# > operations, and PyTorch starts them one by one. At `tiny` these are so small that starting them takes much of the
-# > time. At `small`, half of a beam search's time goes into matrix products, which C++ does not make faster, but whole
+# > CTranslate2 is a C++ library built only for this, and it remains faster. In these rows, PyTorch starts the operations
+# > of a step one by one. At `tiny` these are so small that starting them takes much of the time. At `small`, half of a beam search's time goes into matrix products, which C++ does not make faster, but whole
 # > numbers of 8 bits do (`int8`: weights rounded to 255 steps). To serve a model, take it there with the command
 # > `export`; to understand one, stay here.
 

@@ -11,7 +11,7 @@ There are three tasks. A side uses the weights of RUN if it can load them:
   takes part.
 - `steps`: 8 batches of 64 random sources of 15 tokens, exactly 15 steps each. Hugging Face's MarianMTModel has random weights.
 
-All sides have the same number of threads. This edition gives each batch to one thread. Hugging Face and CTranslate2 are
+`this` uses the compiled step, `this, eager` does without. All sides have the same number of threads. This edition gives each batch to one thread. Hugging Face and CTranslate2 are
 measured with a batch for each thread and with all threads on one batch; the faster way counts.
 
 Every side runs in a process of its own, so that no library's threads disturb another's, and the sides take turns round by
@@ -39,13 +39,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import edition_2022, peers
 from benchmarks.rows import RESULTS, append, origin, portable
 from the_annotated_transformer import BOS, EOS, Translator, in_threads, source_mask
+from translator import compiled
 from translator.decoding import greedy_decode, make_search, translate_lines
 from translator.files import read_json
 from translator.settings import Settings
 from translator.sources import load_pairs
 from translator.weights import load_translator
 
-SIDES = ("this", "2022", "Hugging Face", "CTranslate2", "CTranslate2 int8")
+SIDES = ("this", "this, eager", "2022", "Hugging Face", "CTranslate2", "CTranslate2 int8")
 TASKS = ("split", "beam", "steps")
 BATCH, STEPS, BATCHES, FEW, BEAM, ALPHA = 64, 15, 8, 8, 5, 0.6
 
@@ -137,7 +138,9 @@ def measure_side(side: str, options: argparse.Namespace) -> dict[str, float]:
     if side.startswith("CTranslate2"):
         return ctranslate2(translator, model, lines, side.partition(" ")[2] or "float32")
     config = Settings(**read_json(model / "config.json")["settings"])
-    if side == "this":
+    if side.startswith("this"):
+        for beam in (1, BEAM) if side == "this" else ():
+            compiled.use(translator.model, beam, "always", lambda text: print(f"NOTICE: {text}", file=sys.stderr))
         tasks = this_edition(translator, lines)
     else:
         tasks = (

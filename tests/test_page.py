@@ -103,6 +103,30 @@ def test_nothing_is_wider_than_the_screen(open_page, width):
     assert tab.evaluate("document.querySelector('.walk').getBoundingClientRect().right") <= width
 
 
+def chart_of(tab, name: str):
+    """The drawn chart of the cell that defines this example."""
+    figure = tab.locator(".jp-CodeCell", has_text=f"def {name}(").first.locator("figure.chart")
+    figure.scroll_into_view_if_needed()
+    figure.locator(".live svg").wait_for()
+    return figure.locator(".live svg")
+
+
+def test_panels_go_below_each_other_on_a_phone(open_page):
+    """So that every panel keeps its labels; side by side they would be wider than the screen."""
+    narrow, wide = chart_of(open_page(390), "example_table_3"), chart_of(open_page(), "example_table_3")
+    assert narrow.bounding_box()["width"] <= 390 < wide.bounding_box()["width"]
+    assert narrow.bounding_box()["height"] > 1.5 * wide.bounding_box()["height"]
+
+
+@pytest.mark.parametrize(("scheme", "nothing"), [("light", "rgb(255, 255, 255)"), ("dark", "rgb(13, 17, 23)")])
+def test_where_there_is_no_weight_a_map_has_the_colour_of_the_page(open_page, scheme, nothing):
+    chart = chart_of(open_page(color_scheme=scheme), "example_masks")
+    fills = chart.evaluate("svg => [...svg.querySelectorAll('.mark-rect path')].map(p => getComputedStyle(p).fill)")
+    assert (
+        nothing in fills and len({fill for fill in fills if fill.startswith("rgb")}) == 2
+    )  # the legend has a gradient
+
+
 def test_the_walk_has_ten_stops_with_numbers_of_the_model(open_page):
     """Keyboard and buttons; every stop marks a part of the figure and leads to a section that exists."""
     tab = open_page()

@@ -20,23 +20,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from the_annotated_transformer import Transformer, evaluating, largest, split_heads
+from the_annotated_transformer import Transformer, attend_once, evaluating, largest, split_heads
 from translator.architecture import state
 
 Mode = Literal["auto", "always", "never"]
 SECONDS = 20  # that building a step takes, about
 Call = Callable[..., tuple[Tensor, Tensor, list[list[Tensor]]]]
 IN_USE: WeakKeyDictionary[Transformer, dict[int, tuple[int, Call]]] = WeakKeyDictionary()  # by model and beam
-
-
-def attend_once(q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Equation (1) for a single query: q (R, h, d_k), K (R, h, t, d_k), V (R, h, t, d_v) to (R, h * d_v); mask is added.
-
-    Written out, because a compiler makes two loops of it; a fused kernel for many queries has too much to prepare.
-    """
-    scores = (q.unsqueeze(2) * K).sum(-1) * q.size(-1) ** -0.5  # (R, h, t)
-    weights = (scores if mask is None else scores + mask).softmax(-1)
-    return (weights.unsqueeze(-1) * V).sum(2).flatten(1)
 
 
 class Step(nn.Module):
@@ -80,11 +70,11 @@ class Step(nn.Module):
                 longer.append(
                     [torch.cat((old[rows], y.unsqueeze(2)), dim=2) for old, y in zip(earlier, new, strict=True)]
                 )
-                return own.W_o(attend_once(q, *longer[-1]))
+                return own.W_o(attend_once(q, *longer[-1]).flatten(1))
 
             def look_across(x: Tensor, cross=cross, known=known) -> Tensor:
                 q = cross.W_q(x).unflatten(-1, (cross.h, -1))
-                return cross.W_o(attend_once(q, *(y[sources] for y in known), mask))
+                return cross.W_o(attend_once(q, *(y[sources] for y in known), mask).flatten(1))
 
             x = layer.sublayer[0](x, look_back)
             x = layer.sublayer[1](x, look_across)
