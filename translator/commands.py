@@ -223,8 +223,9 @@ def export(
     except ImportError as error:
         raise ValueError(f"export needs the package ctranslate2: pip install ctranslate2 ({error})") from error
     converter.write_model(translator, folder, out, quantization)
-    cut = ", from words cut by spaCy's rules" if translator.tokenizer.words else ""
-    print(f"{out}: for {to}, {quantization or 'float32'}; its tokens are made with the tokenizer.json beside it{cut}")
+    words = "its tokens are made with the tokenizer.json beside it, from words cut by spaCy's rules"
+    how = words if translator.tokenizer.words else f"python {out / 'translate.py'} translates standard input"
+    print(f"{out}: for {to}, {quantization or 'float32'}; {how}")
 
 
 def main(arguments: list[str] | None = None, name: str = "the_annotated_transformer.py") -> int:

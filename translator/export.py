@@ -14,6 +14,34 @@ from the_annotated_transformer import LearnedPositions, Translator, positional_e
 from translator.architecture import check_export
 
 LONGEST = 2048  # positions: CTranslate2 reads them from a table
+SCRIPT = '''"""Translate standard input, line by line: python translate.py < FILE (pip install ctranslate2 tokenizers)."""
+
+import sys
+from pathlib import Path
+
+import ctranslate2
+from tokenizers import Tokenizer
+
+folder = Path(__file__).resolve().parent
+tokenizer, model = Tokenizer.from_file(str(folder / "tokenizer.json")), ctranslate2.Translator(str(folder))
+tokenizer.encode_special_tokens = True  # the text "</s>" in a sentence is text
+tokens = [tokenizer.encode(line.strip()).tokens for line in sys.stdin]
+for source, found in zip(tokens, model.translate_batch(tokens, max_batch_size=64, beam_size=5, length_penalty=2)):
+    print("".join(found.hypotheses[0]).replace("▁", " ").strip() if source else "")
+'''
+CARD = """# {src} to {tgt}, for CTranslate2
+
+Exported by the Annotated Transformer in {quantization}. `translate.py` goes from text to text:
+
+```sh
+pip install ctranslate2 tokenizers
+echo "..." | python translate.py
+```
+
+The model reads and writes the tokens of `tokenizer.json`; `▁` begins a word. The search of `translate.py`, five beams and
+CTranslate2's length penalty of 2, had the highest BLEU of five penalties on Multi30k's validation set, with the German-English
+model; other models may need another. How the model was trained is in the card or the log of the folder that it came from.
+"""
 
 
 def numbers(tensor: Tensor):
@@ -91,7 +119,9 @@ def specification(translator: Translator) -> TransformerSpec:
 
 
 def write_model(translator: Translator, folder: Path, out: Path, quantization: str | None = None) -> None:
-    """Write the folder `out`: CTranslate2's model.bin, config and vocabulary, and the tokenizer.json of `folder` beside them.
+    """Write the folder `out`: CTranslate2's model.bin, config and vocabulary, and `folder`'s tokenizer.json beside them.
+
+    A model with byte-pair encoding also gets a card and translate.py, which translates text.
 
     quantization: int8, float16 or another type that CTranslate2 knows; None keeps float32.
     Raises ValueError for an unknown type, FileExistsError if `out` exists.
@@ -102,3 +132,9 @@ def write_model(translator: Translator, folder: Path, out: Path, quantization: s
     out.mkdir(parents=True)
     spec.save(str(out))
     shutil.copy(folder / "tokenizer.json", out)
+    if not translator.tokenizer.words:
+        src, tgt = translator.languages
+        (out / "translate.py").write_text(SCRIPT, encoding="utf-8")
+        (out / "README.md").write_text(
+            CARD.format(src=src, tgt=tgt, quantization=quantization or "float32"), encoding="utf-8"
+        )

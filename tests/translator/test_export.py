@@ -1,5 +1,7 @@
 """Export: the other program's translations equal ours, token by token."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import ctranslate2
@@ -41,6 +43,18 @@ def test_ctranslate2_finds_the_same_symbols(run, tmp_path):
         different += [] if ours in (other, [*other, tat.EOS]) else [(german, ours, other)]
         assert len(other) > 3
     assert not different
+
+
+def test_what_is_exported_translates_text(tmp_path):
+    """The script in the folder, run as its card says: text in, text out, an empty line for an empty line."""
+    out = tmp_path / "served"
+    assert main(["export", "--out", str(out)]) == 0
+    lines = "Ein Hund läuft durch den Schnee.\n\n Zwei Männer sitzen auf einer Bank </s>.\n"
+    done = subprocess.run([sys.executable, out / "translate.py"], input=lines, capture_output=True, text=True)
+    found = done.stdout.split("\n")
+    assert found[0] == "A dog runs through the snow." and found[1] == "" and len(found) == 4, done.stderr
+    assert found[2].startswith("Two men are sitting on a bench") and "▁" not in done.stdout
+    assert "de to en" in (out / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_loaded_model_lies_in_memory_as_decoding_reads_it(run):
