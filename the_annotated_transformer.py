@@ -255,7 +255,8 @@ def grid(charts: list[list[Chart]], colours: Literal["shared", "independent"] = 
     """Rows of charts, all with one scale of colours unless each is to have its own."""
     import altair as alt
 
-    return alt.vconcat(*(alt.hconcat(*row) for row in charts)).resolve_scale(color=colours, strokeDash=colours)
+    scales = dict.fromkeys(("color", "strokeDash"), colours)
+    return alt.vconcat(*(alt.hconcat(*row).resolve_scale(**scales) for row in charts)).resolve_scale(**scales)
 
 
 # %% [markdown]
@@ -2400,7 +2401,7 @@ def load_translator(folder: str | Path) -> Translator:
     about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if modern := about["settings"].get("modern"):
         raise ValueError(
-            f"{folder} has the layers {', '.join(modern)} of Part 7: build the model first, then load its weights"
+            f"{folder} has the layers {', '.join(modern)} of Part 7: build the model, then load its weights"
         )
     settings = {name: value for name, value in about["settings"].items() if name in names}
     model = make_model(about["vocab"], about["vocab"], **settings, d_k=about["settings"].get("d_k") or None)
@@ -3219,8 +3220,7 @@ def example_cost() -> Chart | None:
     import altair as alt
 
     rows = [row for row in saved_rows("paper") if row["table"] == 2 and "operations en-de" in row]
-    ticks = [1e19, 1e20, 1e21]
-    cost = alt.X("operations en-de:Q", title="operations of training").axis(values=ticks, format=".0e")
+    cost = alt.X("operations en-de:Q", title="operations of training").axis(values=[1e19, 1e20, 1e21], format=".0e")
     chart = alt.Chart(alt.Data(values=rows)).encode(
         cost.scale(type="log", domain=[2e18, 1e21]),
         alt.Y("en-de:Q", title="BLEU, English to German").scale(zero=False, padding=12),
@@ -3518,11 +3518,9 @@ def example_paper_recipe() -> Any:
     kinds, rows = {"post": "the paper's", "pre": "the program's"}, []
     for row in saved_rows("quality"):
         if (row["split"], row["step"], row["direction"]) == ("val", 4200, "de-en"):
-            rows.append({"recipe": kinds[row["settings"]["norm"]], "warmup": row["settings"]["warmup"]})
-            rows[-1] |= {
-                "averaged": row["settings"]["norm"] == "pre" or "averaged" in row["model"],
-                "search": row["search"],
-            }
+            norm, warmup = row["settings"]["norm"], row["settings"]["warmup"]
+            averaged = norm == "pre" or "averaged" in row["model"]
+            rows.append({"recipe": kinds[norm], "warmup": warmup, "averaged": averaged, "search": row["search"]})
             rows[-1] |= {"BLEU": f"{row['bleu']:.2f}", "perplexity": f"{row['val_perplexity']:.2f}"}
     return table(rows) if rows else None
 
@@ -3907,8 +3905,7 @@ def example_layout() -> None:
 def attend_once(q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None) -> Tensor:
     """Equation (1) for one query: q (R, h, d_k), K (R, h, t, d_k), V (R, h, t, d_v) to (R, h, d_v); mask, 0 or -inf, is added."""
     scores = (q.unsqueeze(2) * K).sum(-1) * q.size(-1) ** -0.5  # (R, h, t)
-    weights = (scores if mask is None else scores + mask).softmax(-1)
-    return (weights.unsqueeze(-1) * V).sum(2)
+    return ((scores if mask is None else scores + mask).softmax(-1).unsqueeze(-1) * V).sum(2)
 
 
 @example
