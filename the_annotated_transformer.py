@@ -2953,9 +2953,11 @@ def example_tree() -> Chart:
     on_greedy = {tuple(node["ids"]) for node in greedy}
     for node in nodes:
         parent = at.get(tuple(node["ids"][:-1]), {"step": 0, "place": 1})
-        path = "greedy" if tuple(node["ids"]) in on_greedy else "beam"
-        node |= {"x2": parent["step"], "y2": parent["place"], "path": path}
-        node |= {"word": node["token"].replace("▁", ""), "score": f"{node['log p']:.1f}"}
+        node |= {"x2": parent["step"], "y2": parent["place"], "score": f"{node['log p']:.1f}"}
+        node |= {
+            "path": "greedy" if tuple(node["ids"]) in on_greedy else "beam",
+            "word": node["token"].replace("▁", ""),
+        }
     ended = [max((n["log p"] for n in tree if n["token"] == "</s>"), default=-math.inf) for tree in (greedy, nodes)]
     print(f"log-probability of the translation: greedy {ended[0]:.2f}, beam {ended[1]:.2f}")
     step = alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1), scale=alt.Scale(nice=False, padding=25))
