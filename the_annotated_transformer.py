@@ -2954,10 +2954,7 @@ def example_tree() -> Chart:
     for node in nodes:
         parent = at.get(tuple(node["ids"][:-1]), {"step": 0, "place": 1})
         node |= {"x2": parent["step"], "y2": parent["place"], "score": f"{node['log p']:.1f}"}
-        node |= {
-            "path": "greedy" if tuple(node["ids"]) in on_greedy else "beam",
-            "word": node["token"].replace("▁", ""),
-        }
+        node |= {"path": ("beam", "greedy")[tuple(node["ids"]) in on_greedy], "word": node["token"].replace("▁", "")}
     ended = [max((n["log p"] for n in tree if n["token"] == "</s>"), default=-math.inf) for tree in (greedy, nodes)]
     print(f"log-probability of the translation: greedy {ended[0]:.2f}, beam {ended[1]:.2f}")
     step = alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1), scale=alt.Scale(nice=False, padding=25))
