@@ -230,7 +230,7 @@ def curves(
     names = {row[colour] for row in rows}
     pick = alt.selection_point(name=f"pick {y}".replace(" ", "_"), fields=[colour], bind="legend")
     lines = alt.Chart(alt.Data(values=rows)).mark_line(point=len(rows) < 20 * len(names), strokeJoin="round")
-    scales = {log: alt.Scale(type="log" if log else "linear", zero=False, nice=not log) for log in (True, False)}
+    scales = {True: alt.Scale(type="log", nice=False), False: alt.Scale(zero=False)}
     chart = lines.encode(
         alt.X(f"{x}:Q", scale=scales[log_x], axis=alt.Axis(tickMinStep=isinstance(rows[0][x], int) * 1)),
         alt.Y(f"{y}:Q", scale=scales[log_y]), alt.Color(f"{colour}:N", sort=None), alt.StrokeDash(f"{colour}:N", sort=None),
@@ -1607,7 +1607,7 @@ def example_padding() -> None:
 # > curve; in the paper it is 1.
 # >
 # > The chart has three schedules. Once its warmup is over, the rate no longer depends on how long that was: the lines of
-# > 4,000 and 8,000 become one.
+# > "512, 4000" and "512, 8000" become one.
 # >
 # > *Step* counts updates. If an update is accumulated from several micro-batches (see below), it still counts as one
 # > step.
@@ -5892,12 +5892,12 @@ def example_answer_7_3() -> None:
 #
 # ### Changing it
 #
-# > Change a function or class of Part 1 in this script, and train: `train --data multi30k --run runs/NEW`. If you change
-# > `attention`, the program does without PyTorch's fused kernel, so that your form is what learns. The fast search reads
-# > the weights of a layer instead of calling it. If your layer computes something else, `train` says so at its start,
-# > and `translator/decoding.py` must learn the change, too. In a notebook, run the cells again from the one that you
-# > changed; the live training begins anew. [`RotaryAttention`](#Rotary-positions) in Part 7 shows another way: a class of
-# > its own that replaces one method.
+# > Change a function or class of Part 1 in this script, and train: `train --data multi30k --run runs/NEW`. If you
+# > change `attention`, the program does without PyTorch's fused kernel, so that your form is what learns. The fast
+# > search reads the weights of a layer instead of calling it. If your layer computes something else, `train` says so
+# > at its start, and `translator/decoding.py` must learn the change, too. In a notebook, run the cells again from
+# > the one that you changed. If the live training is then read from its folder in `runs/`, delete that folder.
+# > [`RotaryAttention`](#Rotary-positions) in Part 7 shows another way: a class of its own that replaces one method.
 
 # %%
 if __name__ == "__main__" and not in_notebook():

@@ -263,10 +263,19 @@ def own_repository(notebook: NotebookNode) -> str:
     return found[1] if found else ""
 
 
+GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?")
+
+
 def colab_address(repository: str) -> str:
     """The address where Colab opens the notebook, if the repository is on GitHub."""
-    found = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?/?", repository)
-    return f"https://colab.research.google.com/github/{found[1]}/blob/main/{NOTEBOOK_NAME}" if found else ""
+    found = GITHUB.fullmatch(repository)
+    return f"https://colab.research.google.com/github/{found[1]}/{found[2]}/blob/main/{NOTEBOOK_NAME}" if found else ""
+
+
+def public_address(repository: str) -> str:
+    """The address at which .github/workflows/page.yml publishes the page, if the repository is on GitHub."""
+    found = GITHUB.fullmatch(repository)
+    return f"https://{found[1].lower()}.github.io/{found[2]}/" if found else ""
 
 
 def render_prose(notebook: NotebookNode, folder: Path) -> Prose:
@@ -409,6 +418,7 @@ def make_page(notebook: NotebookNode, folder: Path, repository: str | None = Non
         "parts": contents(prose.headings, reading_times(notebook)),
         "repository": repository,
         "colab": colab_address(repository),
+        "address": public_address(repository),
         "style": "\n".join(styles),
         "script": "\n".join((TEMPLATE / name).read_text("utf-8") for name in ("blog.js", "find.js", "walk.js")),
         "vega": vega() if any(CHART in output.get("data", {}) for output in outputs) else "",

@@ -262,6 +262,29 @@ def test_notes_stand_beside_their_paragraph_or_fold_behind_it(open_page):
     assert note.locator("p").first.is_visible()
 
 
+@pytest.mark.parametrize("width", [1440, 900])
+def test_notes_are_printed(open_page, tmp_path, width):
+    """From a wide window and a narrow one, on small paper and on paper as wide as a screen."""
+    from pypdf import PdfReader
+
+    tab = open_page(width)
+    for name, options in {"A4": {"format": "A4"}, "A3": {"format": "A3", "landscape": True}}.items():
+        tab.pdf(path=tmp_path / name, **options)
+        words = "".join(sheet.extract_text() for sheet in PdfReader(tmp_path / name).pages)
+        assert "hides a mistake" in " ".join(words.split()), name
+
+
+def test_signed_charts_keep_their_colours_in_the_dark(open_page):
+    """The text calls what is computed orange and what is kept blue."""
+    fills = chart_of(open_page(color_scheme="dark"), "example_cache").evaluate(
+        "svg => [...svg.querySelectorAll('.mark-rect path')].map(p => getComputedStyle(p).fill)"
+    )
+    colours = {tuple(map(int, re.findall(r"\d+", fill))) for fill in fills if fill.startswith("rgb")}
+    assert any(red > green > blue for red, green, blue in colours) and any(
+        blue > green > red for red, green, blue in colours
+    )
+
+
 def test_every_citation_has_a_reference_and_every_reference_is_cited(page):
     """Catches a work that is named with its year but not listed, and one that is listed in vain."""
     soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")

@@ -5,8 +5,12 @@ weights instead of calling the layer, and would then silently decode, learn or e
 some random vectors, and its output must equal what that code would compute.
 """
 
+import ast
 import functools
+import hashlib
+import inspect
 import math
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -70,9 +74,26 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+ATTENTION = "e208c3a50c322680"  # of the document's `attention`, for which the fused kernel stands
+
+
+def digest(function: Callable) -> str:
+    """A digest of a function's code without its comments; empty where the code cannot be read."""
+    try:
+        code = ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(function))))
+    except (OSError, TypeError, SyntaxError):
+        return ""
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
+
+
 @functools.cache
 def fused_agrees(attention: Callable) -> bool:
-    """Whether PyTorch's fused kernel computes what this function does, the document's `attention` or what became of it."""
+    """Whether PyTorch's fused kernel computes what this function does, the document's `attention` or what became of it.
+
+    Random numbers alone cannot tell, because a change may show only for large scores or in dropout.
+    """
+    if digest(attention) != ATTENTION:
+        return False
     draw = torch.Generator(device="cpu").manual_seed(0)
     Q, K, V = (torch.randn(2, 3, length, 8, generator=draw, device="cpu") for length in (T, S, S))
     mask = torch.rand(2, 1, T, S, generator=draw, device="cpu") < 0.7

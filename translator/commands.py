@@ -5,7 +5,7 @@ and exit status 2.
 """
 
 import itertools
-import math
+import os
 import re
 import sys
 import time
@@ -108,8 +108,9 @@ def translate(
         verbose: say on standard error why no step is compiled
     """
     search, translator = make_search(beam, alpha), load_translator(model_folder(model))
-    tell = warn if verbose or compile == "always" else be_silent
-    fast, spent = compiled.use(translator.model, beam, compile, tell), 0.0
+    tell, spent, numbers, tried = warn if verbose or compile == "always" else be_silent, 0.0, 1, set()
+    if compile == "always":
+        compiled.use(translator.model, beam, "always", tell)
     lines = (
         map(readable, sentence)
         if sentence
@@ -117,11 +118,16 @@ def translate(
     )
     at_once = 1 if not sentence and sys.stdin.isatty() else 1000
     while chunk := list(itertools.islice(lines, at_once)):
-        if compile == "auto" and not fast and spent > compiled.SECONDS:  # what building costs has been spent without it
-            fast, spent = compiled.use(translator.model, beam, "always", tell), -math.inf
+        wanted = compiled.worth(len(chunk), spent)
+        if compile == "auto" and wanted and wanted not in tried:
+            found = compiled.use(translator.model, beam, wanted, warn if wanted == "always" else tell)
+            tried |= {"auto", "always"} if found else {wanted}
+        elif compile == "auto" and not tried and numbers == 1:
+            tell("for a few lines, no compiled step is loaded")
         start = time.monotonic()
-        print(*translate_lines(translator, chunk, search, max(1, 512 // beam), warn), sep="\n", flush=True)
-        spent += time.monotonic() - start
+        translations = translate_lines(translator, chunk, search, max(1, 512 // beam), warn, numbers)
+        print(*translations, sep="\n", flush=True)
+        spent, numbers = spent + time.monotonic() - start, numbers + len(chunk)
 
 
 def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA, json: bool = False, compile: compiled.Mode = "auto") -> None:  # fmt: skip
@@ -138,8 +144,9 @@ def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BE
     """
     folder = model_folder(model)
     search, translator = make_search(beam, alpha), load_translator(folder)
-    compiled.use(translator.model, beam, compile, warn if compile == "always" else be_silent)
     sources, references = zip(*load_pairs(data, split, *translator.languages), strict=True)
+    if compile == "always" or (compile == "auto" and compiled.worth(len(sources), 0)):
+        compiled.use(translator.model, beam, compile, warn if compile == "always" else be_silent)
     start = time.monotonic()
     translations = translate_lines(translator, list(sources), search, max(1, 512 // beam), warn)
     result = {
@@ -245,6 +252,9 @@ def main(arguments: list[str] | None = None, name: str = "the_annotated_transfor
         stream.reconfigure(encoding="utf-8", errors="replace")
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        return 0
+    except BrokenPipeError:  # the reader has enough, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
         return 0
     except (cyclopts.CycloptsError, ValueError, OSError) as error:
         text = re.sub(r'Command "\w+" parameter (\S+) requires an argument\.', r"\1 is missing", str(error))

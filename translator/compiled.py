@@ -10,8 +10,12 @@ import hashlib
 import inspect
 import os
 import platform
+import re
+import shutil
 import sys
 import tempfile
+import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -20,11 +24,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+import the_annotated_transformer as document
 from the_annotated_transformer import Transformer, attend_once, evaluating, largest, split_heads
 from translator.architecture import state
 
 Mode = Literal["auto", "always", "never"]
 SECONDS = 20  # that building a step takes, about
+KEPT = 60  # days without use after which a step leaves the cache
 Call = Callable[..., tuple[Tensor, Tensor, list[list[Tensor]]]]
 IN_USE: WeakKeyDictionary[Transformer, dict[int, tuple[int, Call]]] = WeakKeyDictionary()  # by model and beam
 
@@ -148,68 +154,88 @@ def build(model: Transformer, beam: int, path: Path) -> None:
     layers = len(model.decoder.layers)
     past, source = ([[{0: count, 2: length}] * 2] * layers for count, length in ((P, t), (B, S)))
     shapes = ({0: R}, None, {0: R}, {0: R}, {0: B, 1: S}, past, source)
-    with evaluating(model):
+    with evaluating(model), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch about itself
         exported = export(Step(model, beam), example_inputs(model), dynamic_shapes=shapes, strict=False)
         # each thread takes a batch of its own, so a step runs in one
         aoti_compile_and_package(exported, package_path=str(path), inductor_configs={"cpp.threads": 1})
 
 
-def place(model: Transformer, beam: int) -> Path:
-    """Where the compiled step of this model for this machine belongs."""
+def processor() -> str:
+    """What a library that is compiled for this machine depends on."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().split("\n\n")[0].splitlines() if cpuinfo.is_file() else [platform.processor()]
+    return platform.machine() + "".join(line for line in lines if not re.search("MHz|bogomips|processor", line, re.I))
+
+
+def place(model: Transformer, beam: int) -> tuple[Path, str]:
+    """The folder of compiled steps in the user's cache, and how the name of this one begins there."""
     import pooch
 
-    digest, cpuinfo = hashlib.sha256(), Path("/proc/cpuinfo")
-    processor = platform.processor() + "".join(
-        line
-        for line in (cpuinfo.read_text().split("\n\n")[0].splitlines() if cpuinfo.is_file() else [])
-        if "name" in line or "flags" in line
-    )
-    about = (
-        torch.__version__,
-        platform.platform(),
-        processor,
-        beam,
-        repr(model),
-        inspect.getsource(sys.modules[__name__]),
-    )
-    digest.update(repr(about).encode())
+    code = [inspect.getsource(module) for module in (sys.modules[__name__], document)]
+    digest = hashlib.sha256(repr((torch.__version__, processor(), beam, repr(model), code)).encode())
     for name, parameter in model.named_parameters():
         digest.update(name.encode() + parameter.detach().contiguous().numpy().tobytes())
-    return Path(pooch.os_cache("annotated-transformer")) / "steps" / f"{digest.hexdigest()[:32]}.pt2"
+    return Path(pooch.os_cache("annotated-transformer")) / "steps", digest.hexdigest()[:32]
 
 
 def digest_of(path: Path) -> str:
-    """The SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    """The beginning of a file's SHA-256, with which the name of a compiled step ends."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
 
 
-def write(model: Transformer, beam: int, path: Path) -> None:
-    """Build the step at `path` in one piece, with its checksum beside it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        new, checksum = Path(folder) / path.name, Path(folder) / "checksum"
+def cached(model: Transformer, beam: int) -> Path | None:
+    """The compiled step of this model and machine, if it is in the cache."""
+    folder, name = place(model, beam)
+    return next(iter(sorted(folder.glob(f"{name}-*.pt2"))), None)
+
+
+def write(model: Transformer, beam: int) -> Path:
+    """Build the step and put it into the cache in one piece; steps that nobody has used for KEPT days go."""
+    folder, name = place(model, beam)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        new = Path(temporary) / "step.pt2"
         build(model, beam, new)
-        checksum.write_text(digest_of(new))
-        os.replace(checksum, path.with_suffix(".sha256"))
+        path = folder / f"{name}-{digest_of(new)}.pt2"
         os.replace(new, path)
+    for old in folder.iterdir():  # also what an interrupted build has left
+        if old != path and old.stat().st_mtime < time.time() - KEPT * 86400:
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+    return path
 
 
 @torch.inference_mode()
 def load(model: Transformer, beam: int, path: Path) -> Call:
-    """The step at `path`; raises ValueError if the file is damaged or computes something else than the model."""
+    """The step at `path`; raises an error, and removes it, if it is damaged or computes something else than the model."""
     from torch._inductor.package import load_package
 
-    checksum = path.with_suffix(".sha256")
-    if not checksum.is_file() or checksum.read_text() != digest_of(path):
-        raise ValueError(f"{path}: damaged")
-    call = load_package(str(path), num_runners=torch.get_num_threads())
-    step = Step(model, beam).eval()
-    for sizes in ({}, {"rows": 1, "earlier": 1, "sources": 1, "t": 0}, {"rows": 40, "earlier": 9, "t": 30}):
-        inputs = example_inputs(model, **sizes)
-        (values, _, past), (expected, _, known) = call(*inputs), step(*inputs)
-        torch.testing.assert_close(values, expected, rtol=1e-3, atol=1e-3)
-        torch.testing.assert_close(past, known, rtol=1e-3, atol=1e-3)
+    try:
+        if not path.stem.endswith(digest_of(path)):
+            raise ValueError(f"{path}: damaged")
+        call = load_package(str(path), num_runners=torch.get_num_threads())
+        step = Step(model, beam).eval()
+        for sizes in ({}, {"rows": 1, "earlier": 1, "sources": 1, "t": 0}, {"rows": 40, "earlier": 9, "t": 30}):
+            inputs = example_inputs(model, **sizes)
+            (values, _, past), (expected, _, known) = call(*inputs), step(*inputs)
+            torch.testing.assert_close(values, expected, rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(past, known, rtol=1e-3, atol=1e-3)
+    except Exception:
+        path.unlink(missing_ok=True)
+        raise
+    os.utime(path)  # used today
     return call
+
+
+def worth(lines: int, spent: float) -> Mode | None:
+    """What --compile auto does before these lines, when the ones before took `spent` seconds.
+
+    Loading a step takes two seconds, so a few lines are translated without it. Building one begins when as much time as that
+    takes has been spent without it.
+    """
+    if spent > SECONDS:
+        return "always"
+    return "auto" if lines >= 300 or spent > 3 else None
 
 
 def use(model: Transformer, beam: int, mode: Mode = "always", tell: Callable[[str], None] = lambda text: None) -> bool:
@@ -225,15 +251,16 @@ def use(model: Transformer, beam: int, mode: Mode = "always", tell: Callable[[st
         tell("the decoding step is compiled only for processors, in float32")
         return False
     try:
-        path = place(model, beam)
-        if not path.is_file():
-            if mode == "auto":
-                return False
+        path = cached(model, beam)
+        if path is None and mode == "auto":
+            tell("there is no compiled step for this model and machine; --compile always makes one")
+            return False
+        if path is None:
             print(
                 "compiling the decoding step, once for this model and machine; it takes about 20 seconds",
                 file=sys.stderr,
             )
-            write(model, beam, path)
+            path = write(model, beam)
         call = load(model, beam, path)
     except Exception as error:  # a compiler may fail in any way
         tell(f"the decoding step is not compiled: {' '.join(str(error).split())[:200]}")

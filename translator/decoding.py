@@ -243,11 +243,12 @@ FAR = 500  # tokens; hardly any corpus has sentences that long, so hardly any mo
 
 def translate_lines(
     translator: Translator, lines: list[str], search: Callable[..., Tensor] = greedy_decode, batch_size: int = 128,
-    tell: Callable[[str], None] = lambda text: None,
+    tell: Callable[[str], None] = lambda text: None, first: int = 1,
 ) -> list[str]:  # fmt: skip
     """One translation for each line, in order, by greedy decoding or another search.
 
-    A line of more than FAR tokens is decoded alone and greedily, because a beam would take minutes; `tell` gets a warning.
+    A line of more than FAR tokens is decoded alone and greedily, because a beam would take minutes; `tell` gets a warning
+    with its number, counted from `first`.
     Raises ValueError naming a layer that the decoder does not know.
     """
     check_decoder(translator.model, CachedLayer, padded_logits)
@@ -258,7 +259,7 @@ def translate_lines(
     far = [i for i in order if len(sources[i]) > FAR]
     for i in far:
         tell(
-            f"line {i + 1} has {len(sources[i]):,} tokens, far more than a sentence; it is translated greedily, and badly"
+            f"line {first + i} has {len(sources[i]):,} tokens, far more than a sentence; it is translated greedily, and badly"
         )
     starts = range(len(far), len(order), batch_size)
     batches = [[i] for i in far] + [order[start : start + batch_size] for start in starts]

@@ -7,17 +7,19 @@
 
   // --- side notes: open beside their paragraph where the screen has room, folded behind it elsewhere ---
 
-  const room = matchMedia("(min-width: 81rem)");
-  const placeNotes = () => all("details.note").forEach((note) => {
+  const room = matchMedia("screen and (min-width: 81rem)");
+  const placeNotes = (event) => all("details.note").forEach((note) => {
     if (room.matches !== note.classList.contains("beside")) {
       if (room.matches) note.previousElementSibling?.before(note); // so that both begin at the same height
       else note.nextElementSibling?.after(note);
     }
     note.classList.toggle("beside", room.matches);
-    note.open = room.matches;
+    note.open = room.matches || event?.type === "beforeprint" || matchMedia("print").matches;
+    note.querySelector("summary").tabIndex = room.matches ? -1 : 0; // there it is a title, nothing to open
   });
   placeNotes();
   room.addEventListener("change", placeNotes);
+  for (const name of ["beforeprint", "afterprint"]) addEventListener(name, placeNotes);
 
   // --- charts: drawn when they come near the screen, and again in the colours of the other theme ---
 
@@ -67,7 +69,7 @@
     await (vega ??= loadVega());
     let text = await unpack(figure.querySelector("script"));
     const config = chartConfig(), { signed, ...range } = darkShades();
-    if (isDark()) text = text.replace(/"scheme":\s*"blueorange"/g, `"range": ${JSON.stringify(signed)}`);
+    if (isDark()) text = text.replace(/"scheme":\s*"blueorange"/g, `"range": ${JSON.stringify(signed)}, "interpolate": "rgb"`);
     const spec = JSON.parse(text);
     if (isDark()) spec.config = { ...spec.config, range: { ...spec.config?.range, ...range } };
     const room = figure.clientWidth, wanted = Number(figure.querySelector(".still").getAttribute("width"));

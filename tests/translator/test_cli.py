@@ -1,9 +1,11 @@
 """The command line: a run from start to end, continuing after an interruption, and one clear line for bad input."""
 
 import dataclasses
+import inspect
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
+from translator.architecture import ATTENTION, digest, fused_agrees
 from translator.commands import main
 from translator.decoding import translate_lines
 from translator.files import read_json, read_tensors, write_atomically, write_tensors
@@ -265,7 +268,8 @@ def test_translate_gives_one_line_for_each_line(run):
         [sys.executable, ROOT / "the_annotated_transformer.py", "translate", "--model", run],
         input=b"\n".join(lines) + b"\n", capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"},
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.returncode == 0
+    assert re.fullmatch(rb"note: line 7 has 901 tokens, far more than a sentence; .*\n", done.stderr)
     out = done.stdout.decode("utf-8").split("\n")
     assert len(out) == len(lines) + 1 and out[-1] == ""
     assert out[1] == out[2] == "" != out[0]
@@ -615,6 +619,32 @@ def test_a_changed_attention_is_what_is_trained(tmp_path, monkeypatch, capsys):
     x = torch.randn(1, 4, 32)
     expected, _ = sharper(*(tat.split_heads(W(x), 2) for W in (layer.W_q, layer.W_k, layer.W_v)))
     torch.testing.assert_close(layer(x, x, x), layer.W_o(expected.transpose(1, 2).flatten(2)))
+
+
+@pytest.mark.parametrize("limit", [5.0, 10.0])
+def test_a_change_that_shows_only_for_large_scores_is_noticed(limit, monkeypatch):
+    """Random numbers of ordinary size would not tell; the code does."""
+    assert fused_agrees(tat.attention)
+    source = inspect.getsource(tat.attention)
+    changed = source.replace("scores.softmax", f"scores.clamp(-{limit}, {limit}).softmax")
+    assert changed != source
+    scope = dict(vars(tat))
+    exec(changed, scope)
+    assert not fused_agrees(scope["attention"])
+    monkeypatch.setattr(inspect, "getsource", lambda function: source + "    # a comment\n")
+    assert digest(tat.attention) == ATTENTION
+
+
+def test_a_reader_that_has_enough_is_no_error(run):
+    """As with `| head -1`: one line arrives, the status is 0, and nothing is said."""
+    program = [sys.executable, ROOT / "the_annotated_transformer.py", "translate", "--model", run, "--beam", "1"]
+    lines = "Ein Hund.\n" * 3000
+    with subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        process.stdout.close()
+        _, error = process.communicate(lines)
+    assert process.returncode == 0 and error == ""
 
 
 def test_a_model_that_cannot_translate_says_so_before_it_is_trained(tmp_path, monkeypatch, capsys):

@@ -1,5 +1,6 @@
 """The compiled decoding step: the symbols of the eager one, kept in a cache, and the eager one wherever anything fails."""
 
+import os
 import shutil
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 import the_annotated_transformer as tat
 from translator import compiled, decoding
 from translator.captions import caption_pairs
+from translator.commands import main
 from translator.settings import PRESETS, apply_settings, build_model
 from translator.weights import load_translator, model_folder
 
@@ -78,8 +80,9 @@ def test_the_step_computes_what_the_decoder_computes(changes, beam):
 
 def test_nothing_is_compiled_unless_asked_for(cache, capsys):
     model, told = tiny(), []
-    assert not compiled.use(model, 1, "auto", told.append) and not compiled.use(model, 1, "never", told.append)
-    assert not told and not capsys.readouterr().err and compiled.in_use(model, 0) is None
+    assert not compiled.use(model, 1, "never", told.append) and not told
+    assert not compiled.use(model, 1, "auto", told.append) and "there is no compiled step" in told[0]
+    assert not capsys.readouterr().err and compiled.in_use(model, 0) is None
 
 
 def test_a_failure_is_told_in_a_line_and_does_no_harm(cache, monkeypatch, capsys):
@@ -93,7 +96,8 @@ def test_a_failure_is_told_in_a_line_and_does_no_harm(cache, monkeypatch, capsys
     assert not compiled.use(model, 1, "always", told.append)
     assert told == ["the decoding step is not compiled: no compiler was found"]
     assert "about 20 seconds" in capsys.readouterr().err
-    assert compiled.in_use(model, 0) is None and not compiled.place(model, 0).exists()
+    assert compiled.in_use(model, 0) is None and compiled.cached(model, 0) is None
+    assert not list(compiled.place(model, 0)[0].glob("*tmp*"))
 
 
 def test_another_type_of_numbers_is_not_compiled(cache):
@@ -106,14 +110,44 @@ def test_a_damaged_or_foreign_step_is_not_used(cache, translator):
     """A flipped bit, a step of other weights under this model's name, and a model that changes after it was compiled."""
     model, told = tiny(), []
     assert compiled.use(model, 1, "always")
-    path = compiled.place(model, 0)
+    path, (folder, _) = compiled.cached(model, 0), compiled.place(model, 0)
     torch.nn.init.normal_(model.generator.proj.weight)
-    assert compiled.in_use(model, 0) is None and compiled.place(model, 0) != path
-    other = compiled.place(model, 0)
+    assert compiled.in_use(model, 0) is None and compiled.cached(model, 0) is None
+    other = folder / f"{compiled.place(model, 0)[1]}-{compiled.digest_of(path)}.pt2"
     shutil.copy(path, other)
-    shutil.copy(path.with_suffix(".sha256"), other.with_suffix(".sha256"))
     assert not compiled.use(model, 1, "auto", told.append)
+    assert "not close" in told[-1] and not other.exists()
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
     assert not compiled.use(tiny(), 1, "auto", told.append) and "damaged" in told[-1]
+    assert not path.exists() and compiled.use(tiny(), 1, "always")  # built again
+
+
+def test_old_steps_leave_the_cache(cache, monkeypatch):
+    """And so does what an interrupted build has left."""
+    model = tiny()
+    folder, _ = compiled.place(model, 0)
+    (folder / "tmpleft").mkdir(parents=True)
+    (folder / "old.pt2").touch()
+    (folder / "recent.pt2").touch()
+    for name in ("tmpleft", "old.pt2"):
+        os.utime(folder / name, (0, 0))
+    monkeypatch.setattr(compiled, "build", lambda model, beam, path: path.write_text("library"))
+    path = compiled.write(model, 0)
+    assert path.read_text() == "library" and path == compiled.cached(model, 0)
+    assert not (folder / "tmpleft").exists() and not (folder / "old.pt2").exists() and (folder / "recent.pt2").exists()
+    path.unlink()
+
+
+def test_auto_waits_until_the_work_is_large(cache, monkeypatch, capsys):
+    """A few lines: nothing is even loaded. Many: what is there. After as long as building takes: a step is built."""
+    asked = []
+    monkeypatch.setattr(compiled, "use", lambda model, beam, mode, tell: asked.append(mode))
+    assert main(["translate", "Ein Hund."]) == 0 and not asked
+    assert main(["translate", "Ein Hund.", "--compile", "always"]) == 0 and asked == ["always"]
+    assert main(["translate", *["Hund"] * 300]) == 0 and asked == ["always", "auto"]
+    monkeypatch.setattr(compiled, "SECONDS", -1)
+    assert main(["translate", "Ein Hund."]) == 0 and asked == ["always", "auto", "always"]
+    assert main(["translate", "Ein Hund.", "--compile", "never"]) == 0 and len(asked) == 3
+    capsys.readouterr()

@@ -243,8 +243,9 @@ def test_a_line_far_too_long_is_translated_greedily_and_told(monkeypatch):
         searched.append(src.size(1))
         return greedy_decode(model, src, src_mask, max_len)
 
-    assert translate_lines(translator, [short, long, ""], search, tell=told.append) == [expected[1], expected[0], ""]
-    assert len(told) == 1 and "line 2 has" in told[0] and searched == [4]
+    found = translate_lines(translator, [short, long, ""], search, tell=told.append, first=1001)
+    assert found == [expected[1], expected[0], ""]
+    assert len(told) == 1 and "line 1002 has" in told[0] and searched == [4]
 
 
 # --- Beam search ---
