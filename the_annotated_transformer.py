@@ -62,13 +62,18 @@
 # # Part 0: Prelims
 
 # %% tags=["active-ipynb"]
-# # @title Only in Colab: install what is missing there (never PyTorch)
+# # @title For the host: in Colab, what is missing there (never PyTorch); in Jupyter, charts that need no network
 # import importlib.util, sys
 #
 # needed = ["tokenizers", "spacy", "pooch", "sacrebleu", "safetensors", "altair", "pandas", "tqdm"]
 # missing = [name for name in needed if importlib.util.find_spec(name) is None]
 # if missing:
 #     !{sys.executable} -m pip install --quiet {" ".join(missing)}
+# import altair as alt
+#
+# if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
+#     alt.renderers.register("data", lambda chart, **_: {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"})
+#     alt.renderers.enable("data")
 
 # %%
 # @title Imports
@@ -176,14 +181,6 @@ SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"]
 # ## Charts
 #
 # > A few helpers draw nearly all the charts. They are folded, since nothing about the Transformer depends on them.
-
-# %% tags=["active-ipynb"]
-# # @title In Jupyter: charts as data, which it draws without a network
-# import altair as alt, sys
-#
-# if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
-#     alt.renderers.register("data", lambda chart, **_: {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"})
-#     alt.renderers.enable("data")
 
 # %%
 # @title Tables, and charts of matrices
