@@ -3886,8 +3886,8 @@ def example_layout() -> None:
 # ### One call for a whole step
 #
 # > A decoding step of `tiny` is a chain of about ninety small operations and a hundred changes of shape. Python starts
-# > them one by one, and starting an operation takes longer than computing it. A *compiler* makes one function of the
-# > chain. `torch.export` runs the step once with placeholders and writes down every operation. AOTInductor translates
+# > them one by one, and for a few sentences, starting them takes longer than computing. A *compiler* makes one function
+# > of the chain. `torch.export` runs the step once with placeholders and writes down every operation. AOTInductor translates
 # > this list into C++, in which neighbouring operations share a loop: a row of scores is computed, normalised and used
 # > while it is still in the processor's cache. Only the large matrix products remain calls of their own.
 # >
