@@ -49,6 +49,7 @@ test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and rep
 	@status=0; $(BIN)/python -m pytest -n 2 --dist loadfile || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status
 
 soak: $(READY) ## run the tests that need more than `make test` installs: the notebook in JupyterLab, in Chromium
+	@command -v chromium >/dev/null || { echo "make soak needs Chromium"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt
 	$(BIN)/python -m pytest tests/test_jupyterlab.py
 
