@@ -4857,15 +4857,15 @@ def example_since_2017() -> Any:
 
 
 # %% [markdown]
-# > **Rotary positions gain most by far:** about four BLEU with a beam, in all three seeds, beyond the limit of Part 5.
-# > A likely reason is that relative position is built in and need not be learned, which counts in a run of four passes;
-# > a long run was not made. RMSNorm is as good as LayerNorm. In BLEU, grouped queries with half the cache are as good
-# > as the full number of heads; their perplexity is a little higher. The gated network did worse in its one run, beyond
-# > the limit for a single row. And the model with all four changes is no better than `tiny`: the other three take away
-# > what rotary positions gain. We do not know why. The decoder-only model is ahead of `tiny` in perplexity and in
-# > greedy BLEU, with as many parameters in one stack (its cached form decodes greedily only). One run each is too
-# > little to rank them. Most of these changes were tested on models from fifty to several thousand times larger, and a
-# > small model shows only some of what they do.
+# > **Rotary positions gain most by far:** about four BLEU with a beam, in all three seeds, beyond the limit of Part
+# > 5. A likely reason is that relative position is built in and need not be learned, which counts in a run of four
+# > passes; a long run was not made. RMSNorm is as good as LayerNorm. In BLEU, grouped queries with half the cache
+# > are as good as the full number of heads; their perplexity is a little higher. The gated network did worse in both
+# > of its runs, each time by more than the limit for a single row in perplexity. And the model with all four changes
+# > is no better than `tiny`: the other three take away what rotary positions gain. We do not know why. The
+# > decoder-only model is ahead of `tiny` in perplexity and in greedy BLEU, with as many parameters in one stack (its
+# > cached form decodes greedily only). One or two runs each are too little to rank them. Most of these changes were
+# > tested on models from fifty to several thousand times larger, and a small model shows only some of what they do.
 
 # %% [markdown]
 # ## Sampling
