@@ -179,6 +179,10 @@ def average(run: Path, *, out: Path, last: int = 5) -> None:
     read_json(run / "config.json")
     paths = sorted((run / "checkpoints").glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))
     if len(paths) < last:
+        if not paths:
+            raise ValueError(
+                f"{run} has no checkpoint yet; it writes one every 200 updates, or as --checkpoint-every says"
+            )
         there = f"{run} has only {len(paths)} of its checkpoints"
         raise ValueError(f"--last is {last}, but {there}, of which it keeps {KEPT}; make more with --checkpoint-every")
     translator, weights = load_translator(run), average_weights(paths[-last:])

@@ -15,7 +15,7 @@
   // What a reader sees of a node: a formula once, no anchors, no code of figures.
   const words = (node) => {
     const copy = node.cloneNode(true);
-    all(".anchor, .katex-html, annotation, script, style, svg, .copy", copy).forEach((part) => part.remove());
+    all(".anchor, .spoken, .katex-html, annotation, script, style, svg, .copy", copy).forEach((part) => part.remove());
     return copy.textContent.replace(/\s+/g, " ").trim();
   };
   let sections; // made at the first search: { id, title, text }
