@@ -11,8 +11,9 @@ There are three tasks. A side uses the weights of RUN if it can load them:
   takes part.
 - `steps`: 8 batches of 64 random sources of 15 tokens, exactly 15 steps each. Hugging Face's MarianMTModel has random weights.
 
-`this` uses the compiled step, `this, eager` does without. All sides have the same number of threads. This edition gives each batch to one thread. Hugging Face and CTranslate2 are
-measured with a batch for each thread and with all threads on one batch; the faster way counts.
+`this` uses the compiled step, `this, eager` does without. All sides have the same number of threads. This edition gives each
+batch to one thread. Hugging Face and CTranslate2 are measured with a batch for each thread and with all threads on one batch;
+the faster way counts.
 
 Every side runs in a process of its own, so that no library's threads disturb another's, and the sides take turns round by
 round. A figure is the median over the rounds. CTranslate2 has the weights that `export` writes. If a side's package
