@@ -108,9 +108,8 @@ def translate(
         verbose: say on standard error why no step is compiled
     """
     search, translator = make_search(beam, alpha), load_translator(model_folder(model))
-    tell, spent, numbers, tried = warn if verbose or compile == "always" else be_silent, 0.0, 1, set()
-    if compile == "always":
-        compiled.use(translator.model, beam, "always", tell)
+    tell, spent, numbers = warn if verbose or compile == "always" else be_silent, 0.0, 1
+    fast = compiled.use(translator.model, beam, compile, tell)
     lines = (
         map(readable, sentence)
         if sentence
@@ -118,12 +117,8 @@ def translate(
     )
     at_once = 1 if not sentence and sys.stdin.isatty() else 1000
     while chunk := list(itertools.islice(lines, at_once)):
-        wanted = compiled.worth(len(chunk), spent)
-        if compile == "auto" and wanted and wanted not in tried:
-            found = compiled.use(translator.model, beam, wanted, warn if wanted == "always" else tell)
-            tried |= {"auto", "always"} if found else {wanted}
-        elif compile == "auto" and not tried and numbers == 1:
-            tell("for a few lines, no compiled step is loaded")
+        if compile == "auto" and not fast and spent > compiled.SECONDS:  # as much as compiling takes
+            fast, compile = compiled.use(translator.model, beam, "always", warn), "never"  # one try
         start = time.monotonic()
         translations = translate_lines(translator, chunk, search, max(1, 512 // beam), warn, numbers)
         print(*translations, sep="\n", flush=True)
@@ -145,8 +140,7 @@ def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BE
     folder = model_folder(model)
     search, translator = make_search(beam, alpha), load_translator(folder)
     sources, references = zip(*load_pairs(data, split, *translator.languages), strict=True)
-    if compile == "always" or (compile == "auto" and compiled.worth(len(sources), 0)):
-        compiled.use(translator.model, beam, compile, warn if compile == "always" else be_silent)
+    compiled.use(translator.model, beam, compile, warn if compile == "always" else be_silent)
     start = time.monotonic()
     translations = translate_lines(translator, list(sources), search, max(1, 512 // beam), warn)
     result = {

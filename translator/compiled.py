@@ -4,8 +4,13 @@ A step is about a hundred small operations, and at the sizes of `tiny` Python ta
 compute them. torch.export records a step once, and AOTInductor makes a C++ library of the record, in which neighbouring
 operations are one loop. That takes a compiler and about 20 seconds. The library is kept in the user's cache. It belongs to
 the model's weights, the processor and the version of PyTorch, whose digest is its name.
+
+PyTorch's own way to call such a library, `torch._inductor.aoti_load_package`, holds Python's global lock during the call, so
+that threads wait for each other. Here the library's C interface (`aoti_runtime/interface.h` in PyTorch) is called through
+`ctypes`, which gives the lock away.
 """
 
+import ctypes
 import hashlib
 import inspect
 import os
@@ -16,10 +21,11 @@ import sys
 import tempfile
 import time
 import warnings
+import weakref
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +38,9 @@ Mode = Literal["auto", "always", "never"]
 SECONDS = 20  # that building a step takes, about
 KEPT = 60  # days without use after which a step leaves the cache
 Call = Callable[..., tuple[Tensor, Tensor, list[list[Tensor]]]]
-IN_USE: WeakKeyDictionary[Transformer, dict[int, tuple[int, Call]]] = WeakKeyDictionary()  # by model and beam
+IN_USE: weakref.WeakKeyDictionary[Transformer, dict[int, tuple[int, Call]]] = (
+    weakref.WeakKeyDictionary()
+)  # by model and beam
 
 
 class Step(nn.Module):
@@ -146,7 +154,7 @@ def example_inputs(
 
 @torch.no_grad()
 def build(model: Transformer, beam: int, path: Path) -> None:
-    """Compile the step and write it to `path` (.pt2); raises whatever torch does, such as for a missing compiler."""
+    """Compile the step and write the library to `path`; raises whatever torch does, such as for a missing compiler."""
     from torch._inductor import aoti_compile_and_package
     from torch.export import Dim, export
 
@@ -158,7 +166,58 @@ def build(model: Transformer, beam: int, path: Path) -> None:
         warnings.simplefilter("ignore")  # of torch about itself
         exported = export(Step(model, beam), example_inputs(model), dynamic_shapes=shapes, strict=False)
         # each thread takes a batch of its own, so a step runs in one
-        aoti_compile_and_package(exported, package_path=str(path), inductor_configs={"cpp.threads": 1})
+        package = aoti_compile_and_package(
+            exported, package_path=str(path.with_suffix(".pt2")), inductor_configs={"cpp.threads": 1}
+        )
+    with zipfile.ZipFile(package) as members:
+        library = next(name for name in members.namelist() if name.endswith(".so"))
+        path.write_bytes(members.read(library))
+
+
+class Library:
+    """A compiled step as a function with the inputs and results of `Step.forward`; as many threads may call it at once."""
+
+    def __init__(self, path: Path, layers: int, threads: int):
+        self.library, self.container = ctypes.CDLL(str(path)), ctypes.c_void_p()
+        self.results = 2 + 2 * layers
+        create = self.library.AOTInductorModelContainerCreateWithDevice
+        check(create(ctypes.byref(self.container), ctypes.c_size_t(threads), b"cpu", None))
+        weakref.finalize(self, self.library.AOTInductorModelContainerDelete, self.container)
+
+    def __call__(
+        self, tokens: Tensor, position: Tensor, rows: Tensor, sources: Tensor, mask: Tensor,
+        past: list[list[Tensor]], source: list[list[Tensor]],
+    ) -> tuple[Tensor, Tensor, list[list[Tensor]]]:  # fmt: skip
+        """As `Step.forward`; raises RuntimeError if the library reports an error."""
+        from torch._C import _aoti
+
+        layers = [tensor for pair in (*past, *source) for tensor in pair]
+        handles = _aoti.unsafe_alloc_void_ptrs_from_tensors([tokens, position, rows, sources, mask, *layers])
+        inputs = (ctypes.c_void_p * len(handles))(*[POINTER_OF(handle, None) for handle in handles])
+        results = (ctypes.c_void_p * self.results)()
+        sizes = ctypes.c_size_t(len(inputs)), ctypes.c_size_t(len(results))
+        check(self.library.AOTInductorModelContainerRun(
+            self.container, inputs, sizes[0], results, sizes[1], None, None
+        ))  # fmt: skip
+        values, ids, *longer = _aoti.alloc_tensors_by_stealing_from_void_ptrs(
+            [HANDLE_OF(pointer, None, None) for pointer in results]
+        )
+        return values, ids, [list(pair) for pair in zip(longer[::2], longer[1::2], strict=True)]
+
+
+# Python's own functions for the capsules in which PyTorch hands out pointers
+POINTER_OF = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+HANDLE_OF = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+
+
+def check(status: int) -> None:
+    """Raise RuntimeError for a status other than 0."""
+    if status:
+        raise RuntimeError(f"the compiled step ended with status {status}")
 
 
 def processor() -> str:
@@ -187,7 +246,7 @@ def digest_of(path: Path) -> str:
 def cached(model: Transformer, beam: int) -> Path | None:
     """The compiled step of this model and machine, if it is in the cache."""
     folder, name = place(model, beam)
-    return next(iter(sorted(folder.glob(f"{name}-*.pt2"))), None)
+    return next(iter(sorted(folder.glob(f"{name}-*.so"))), None)
 
 
 def write(model: Transformer, beam: int) -> Path:
@@ -195,9 +254,9 @@ def write(model: Transformer, beam: int) -> Path:
     folder, name = place(model, beam)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        new = Path(temporary) / "step.pt2"
+        new = Path(temporary) / "step.so"
         build(model, beam, new)
-        path = folder / f"{name}-{digest_of(new)}.pt2"
+        path = folder / f"{name}-{digest_of(new)}.so"
         os.replace(new, path)
     for old in folder.iterdir():  # also what an interrupted build has left
         if old != path and old.stat().st_mtime < time.time() - KEPT * 86400:
@@ -208,34 +267,22 @@ def write(model: Transformer, beam: int) -> Path:
 @torch.inference_mode()
 def load(model: Transformer, beam: int, path: Path) -> Call:
     """The step at `path`; raises an error, and removes it, if it is damaged or computes something else than the model."""
-    from torch._inductor.package import load_package
-
     try:
         if not path.stem.endswith(digest_of(path)):
             raise ValueError(f"{path}: damaged")
-        call = load_package(str(path), num_runners=torch.get_num_threads())
+        call = Library(path, len(model.decoder.layers), torch.get_num_threads())
         step = Step(model, beam).eval()
         for sizes in ({}, {"rows": 1, "earlier": 1, "sources": 1, "t": 0}, {"rows": 40, "earlier": 9, "t": 30}):
             inputs = example_inputs(model, **sizes)
             (values, _, past), (expected, _, known) = call(*inputs), step(*inputs)
-            torch.testing.assert_close(values, expected, rtol=1e-3, atol=1e-3)
-            torch.testing.assert_close(past, known, rtol=1e-3, atol=1e-3)
+            pairs = [(values, expected), *zip(sum(past, []), sum(known, []), strict=True)]
+            if not all(torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3) for ours, theirs in pairs):
+                raise ValueError(f"{path}: computes something else than the model")
     except Exception:
         path.unlink(missing_ok=True)
         raise
     os.utime(path)  # used today
     return call
-
-
-def worth(lines: int, spent: float) -> Mode | None:
-    """What --compile auto does before these lines, when the ones before took `spent` seconds.
-
-    Loading a step takes two seconds, so a few lines are translated without it. Building one begins when as much time as that
-    takes has been spent without it.
-    """
-    if spent > SECONDS:
-        return "always"
-    return "auto" if lines >= 300 or spent > 3 else None
 
 
 def use(model: Transformer, beam: int, mode: Mode = "always", tell: Callable[[str], None] = lambda text: None) -> bool:
