@@ -5,7 +5,9 @@ import itertools
 import textwrap
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import BinaryIO
 
 from translator.captions import caption_pairs
 
@@ -20,19 +22,30 @@ def find_file(folder: Path, name: str) -> Path:
     raise FileNotFoundError(f"{folder / name}: no such file, and no {name}.gz beside it; the folder holds {held}")
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 text file, plain or .gz; raises ValueError naming the file and a damaged line."""
-    number, text = 0, False
+def open_bytes(path: Path) -> BinaryIO:
+    """A file opened for reading, unpacked if its name ends with .gz."""
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
+
+def decoded_lines(file: BinaryIO, name: Path | str) -> Iterator[str]:
+    """The lines of UTF-8 text without surrounding space; raises ValueError that names the file and a damaged line."""
+    number = 0
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, 1):  # only a line feed ends a line
-                decoded = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).decode("utf-8").strip()
-                text = text or decoded != ""
-                yield decoded
+        for number, line in enumerate(file, 1):  # only a line feed ends a line
+            yield (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).decode("utf-8").strip()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason})") from error
+        raise ValueError(f"{name}, line {number}: not UTF-8 ({error.reason})") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: truncated or not a gzip file ({error})") from error
+        raise ValueError(f"{name}: truncated or not a gzip file ({error})") from error
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 text file, plain or .gz; raises ValueError if it is damaged or holds no text."""
+    text = False
+    with open_bytes(path) as file:
+        for line in decoded_lines(file, path):
+            text = text or line != ""
+            yield line
     if not text:
         raise ValueError(f"{path}: empty")
 
@@ -70,11 +83,13 @@ MULTI30K_FILES = {  # SHA-256 of each compressed file
 
 
 def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
-    """The cache folder; fetches the two files of `split` if they are missing.
+    """The cache folder; fetches the two files of `split` if they are missing, even if two processes ask at the same time.
 
-    Raises ValueError for an unknown split, FileNotFoundError if the files can be neither found nor fetched.
+    A failure is followed by two more tries, after growing pauses. Raises ValueError for an unknown split, FileNotFoundError if
+    the files can be neither found nor fetched.
     """
     import pooch
+    from filelock import FileLock
 
     names = [f"{split}.{language}.gz" for language in ("de", "en")]
     if names[0] not in MULTI30K_FILES:
@@ -83,15 +98,20 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
     pooch.get_logger().setLevel("WARNING")
     folder = pooch.os_cache("annotated-transformer") / "multi30k"
     store = pooch.create(folder, url, registry=MULTI30K_FILES, retry_if_failed=2, env="MULTI30K_CACHE")
+    folder, missing = Path(store.path), not all((Path(store.path) / name).is_file() for name in names)
     try:
-        for name in names:
-            store.fetch(name, downloader=pooch.HTTPDownloader(timeout=20))
+        if missing:
+            folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".lock") if missing else nullcontext():
+            for name in names:
+                store.fetch(name, downloader=pooch.HTTPDownloader(timeout=20))
     except (OSError, ValueError) as error:
         reason = textwrap.shorten(str(error), 160)
         raise FileNotFoundError(
-            f"multi30k: {names[0]} is not in {store.path} and could not be fetched ({reason}); `captions` needs no network"
+            f"multi30k: {names[0]} is not in {folder} and could not be fetched ({reason}); put {' and '.join(names)} "
+            f"from {url} there yourself, or use `captions`, which needs no network"
         ) from error
-    return store.path
+    return folder
 
 
 def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, str]]:

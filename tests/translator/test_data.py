@@ -8,6 +8,7 @@ import random
 import shutil
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -108,12 +109,27 @@ def server(tmp_path, monkeypatch):
             requests.append(self.path)
             if requests.count(self.path) <= Handler.failures:
                 return self.send_error(503)
+            if Handler.first and (Handler.always or requests.count(self.path) == 1):
+                return self.fail(Handler.first)
             return super().do_GET()
+
+        def fail(self, answer):
+            if isinstance(answer, int):
+                self.send_error(answer)
+                return
+            whole = (site / self.path[1:]).read_bytes()
+            self.send_response(302 if answer == "redirect" else 200)
+            self.send_header("Location", self.path + "?again")
+            self.send_header("Content-Length", str(len(whole)))
+            self.end_headers()
+            if answer == "cut":
+                self.wfile.write(whole[: len(whole) // 2])
+            self.close_connection = True
 
         def log_message(self, *args):
             pass
 
-    Handler.failures = 0
+    Handler.failures, Handler.first, Handler.always = 0, None, False
     handler = lambda *args: Handler(*args, directory=str(site))  # noqa: E731
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -141,11 +157,48 @@ def test_a_failing_server_is_tried_again(server):
     assert server.requests.count("/val.de.gz") == 3
 
 
+def test_two_that_start_at_once_fetch_once(server):
+    with ThreadPoolExecutor(2) as pool:
+        assert len(set(pool.map(lambda _: fetch_multi30k("val", server.url), range(2)))) == 1
+    assert sorted(server.requests) == ["/val.de.gz", "/val.en.gz"]
+
+
+@pytest.mark.parametrize("answer", ["cut", "nothing", "redirect", 404, 429, 500])
+def test_a_server_that_recovers_is_enough(server, tmp_path, answer):
+    """It cuts the first answer short, sends nothing, sends another address, or an error; catches half-written files."""
+    server.handler.first = answer
+    folder = fetch_multi30k("val", server.url)
+    assert list(read_parallel(folder, "val", *LANGUAGES)) == [("Ein Hund.", "A dog.")]
+    assert {path.name for path in folder.iterdir()} == {"val.de.gz", "val.en.gz", ".lock"}
+
+
+@pytest.mark.parametrize("answer", ["cut", "nothing", 404, 429, 500])
+def test_a_server_that_does_not_recover_is_one_line_that_helps(server, tmp_path, answer):
+    server.handler.first, server.handler.always = answer, True
+    with pytest.raises(FileNotFoundError, match=r"put val\.de\.gz and val\.en\.gz from .* there yourself") as error:
+        fetch_multi30k("val", server.url)
+    assert "\n" not in str(error.value)
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == {".lock"}
+
+
+def test_a_portal_that_answers_for_the_server_is_noticed(server, monkeypatch, capsys):
+    """As in a hotel: every address gives a page that asks for a password. The document goes on with captions."""
+    for name in ("val.de.gz", "val.en.gz"):
+        (server.site / name).write_bytes(b"<html>Please log in</html>")
+    with pytest.raises(FileNotFoundError, match="could not be fetched"):
+        fetch_multi30k("val", server.url)
+    monkeypatch.setattr(tat, "multi30k", lambda split, fetch=tat.multi30k: fetch("val", server.url))
+    monkeypatch.delenv("ANNOTATED_DATA", raising=False)
+    tat.choose_data.cache_clear()
+    assert tat.choose_data() == "captions" and "NOTICE: without multi30k" in capsys.readouterr().out
+    tat.choose_data.cache_clear()
+
+
 def test_a_wrong_checksum_leaves_nothing_behind(server, tmp_path):
     (server.site / "val.de.gz").write_bytes(gzip.compress(b"tampered\n"))
     with pytest.raises(FileNotFoundError, match=r"val\.de\.gz .* could not be fetched"):
         fetch_multi30k("val", server.url)
-    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == {".lock"}
 
 
 def test_no_network_is_one_line(server):
