@@ -46,12 +46,13 @@ lab: $(READY) ## open the document in JupyterLab, which is installed into .venv 
 	$(BIN)/jupyter lab $(DOC).ipynb
 
 test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and report all
-	@status=0; $(BIN)/python -m pytest -n 2 --dist loadfile || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status
+	@status=0; $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status
 
-soak: $(READY) ## run the tests that need more than `make test` installs: the notebook in JupyterLab, in Chromium
+soak: $(READY) ## try longer than `make test` what may go wrong with a run, and open the notebook in JupyterLab, in Chromium
 	@command -v chromium >/dev/null || { echo "make soak needs Chromium"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt
-	$(BIN)/python -m pytest tests/test_jupyterlab.py
+	ANNOTATED_SOAK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_jupyterlab.py tests/translator/test_interruptions.py \
+		tests/translator/test_distributed.py
 
 check: $(READY) ## check the style and that notebook and script are twins
 	@status=0; for check in "ruff check ." "ruff format --check ." "python blog/notebook.py check"; do \

@@ -25,13 +25,13 @@ import the_annotated_transformer as tat
 from benchmarks import quality
 from benchmarks.rows import RESULTS, append, origin, portable
 from benchmarks.variants import COMMON, EPOCHS, mistake, run_folder, saved
-from translator.runs import Budget, prepare_run
+from translator.runs import Budget, load_checkpoint, prepare_run
 from translator.scoring import score
 from translator.settings import PRESETS, Settings, build_model
 from translator.sources import load_pairs
 from translator.store import TokenStore
 from translator.trainer import Trainer
-from translator.training import fit
+from translator.training import Every, fit
 
 
 class Variant(NamedTuple):
@@ -79,7 +79,8 @@ def train(run: Path, data: str, name: str, config: Settings, epochs: int) -> tat
     torch.manual_seed(config.seed)
     model = tat.speed_up(VARIANTS[name].model(config, len(tokenizer)))
     trainer, budget = Trainer(model, config), Budget(epochs=epochs)
-    fit(run, trainer, tokenizer, pairs, val.__getitems__(range(len(val))), budget, checkpoint_every=10**9, workers=0)
+    progress, held_out = load_checkpoint(run, trainer), val.__getitems__(range(len(val)))
+    fit(run, trainer, tokenizer, pairs, held_out, budget, Every(), 0, progress)
     return tat.Translator(trainer.averaged.eval(), tokenizer)
 
 

@@ -22,6 +22,11 @@ atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 torch.set_num_threads(1)  # for models this small, a second thread only costs time
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The file that executes the whole document takes longest, so it begins first, and the other process does the rest."""
+    items.sort(key=lambda item: item.path.name != "test_document.py")
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """Every test starts from the same random numbers, whichever tests ran before."""

@@ -1,11 +1,14 @@
 """Oracles and data that several test folders share: sums and searches written out, sentence pairs of different lengths."""
 
+import os
 import random
 
 import torch
 from torch import Tensor
 
 import the_annotated_transformer as tat
+
+SOAK = bool(os.environ.get("ANNOTATED_SOAK"))  # `make soak` tries more of what may go wrong
 
 
 def dense_loss(logits: Tensor, target: Tensor, eps: float, pad: int = tat.PAD) -> Tensor:

@@ -73,7 +73,7 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
     program = {path.relative_to(clone).as_posix() for path in (clone / "translator").rglob("*.py")}
     model = {
         f"translator/models/multi30k-de-en/{name}"
-        for name in ("README.md", "config.json", "model.safetensors", "tokenizer.json")
+        for name in ("README.md", "SHA256SUMS", "config.json", "model.safetensors", "tokenizer.json")
     }
     page = {f"translator/explorer_page/{name}" for name in ("figure.html", "figure.js", "page.html", "transformer.js")}
     assert len(program) > 10 and (clone / "build/page.html").is_file()

@@ -4,11 +4,16 @@
 and exit status 2.
 """
 
-import itertools
+import math
 import os
+import queue
 import re
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from importlib.metadata import PackageNotFoundError, version
 from json import dumps  # not the module, because `evaluate` has an option `json`
 from pathlib import Path
 from typing import Literal
@@ -17,28 +22,27 @@ from the_annotated_transformer import ALPHA, BEAM
 from translator import compiled, explorer
 from translator.decoding import make_search, translate_lines
 from translator.files import read_json
-from translator.processes import process_group, processes
+from translator.processes import Stopped, process_group, processes, use_device
 from translator.runs import KEPT, make_budget, read_log
 from translator.scoring import SCORES, score
-from translator.settings import make_config
-from translator.sources import load_pairs
-from translator.training import train_together
+from translator.settings import describe_settings, make_config
+from translator.sources import decoded_lines, load_pairs, open_bytes
+from translator.training import Every, loss_on_held_out, train_together
 from translator.weights import average_weights, load_translator, load_weights, model_folder, weights_of, write_model
 
 
 def train(
     *, data: str, run: Path, preset: str = "tiny", minutes: float | None = None, epochs: int | None = None, steps: int | None = None,
-    words: bool = False, checkpoint_every: int = 200, src: str = "de", tgt: str = "en", workers: int = 0,
-    start_from: Path | None = None, **settings: str,
+    patience: int | None = None, words: bool = False, checkpoint_every: int = 200, checkpoint_minutes: float | None = None,
+    src: str = "de", tgt: str = "en", workers: int = 0, start_from: Path | None = None, device: str | None = None, **settings: str,
 ) -> None:  # fmt: skip
     """Train a model, or continue a training that was interrupted.
 
-    Without a limit it takes 30 minutes. All settings are options, too:
+    Without a limit it takes 30 minutes. Ctrl-C, SIGTERM and SIGUSR1 save the
+    run and end it, with exit status 130, 143 or 138. Every setting is an
+    option, too. The numbers in brackets are those of tiny, small, base and big:
 
-    --N --d-model --d-ff --h --d-k --positions --dropout --dropout-after --norm
-    --tie --bpe --tokens-per-batch --accumulate --factor --warmup --smoothing
-    --r-drop --r-drop-after --bpe-dropout --inner-dropout --optimizer --clip
-    --ema --seed
+    SETTINGS
 
     Args:
         data: multi30k, captions, hf:NAME[:CONFIG], or a folder with train.LANG and val.LANG (plain or .gz)
@@ -47,19 +51,28 @@ def train(
         minutes: stop after this many minutes
         epochs: stop after this many passes through the data
         steps: stop after this many updates
+        patience: stop after this many checkpoints without a lower validation loss
         words: split text into whole words by spaCy's rules, instead of byte-pair encoding
         checkpoint_every: updates between two checkpoints
+        checkpoint_minutes: minutes between two checkpoints, if that is sooner
         src: source language
         tgt: target language
         workers: processes that read batches ahead
         start_from: the run or model that a new run takes its weights and vocabulary from; sizes and languages must match
+        device: as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one
         settings: any of the settings above, such as --dropout 0.3 or --norm post
     """
+    use_device(device)
     config = make_config(preset, words, settings, train.__kwdefaults__)
-    budget = make_budget(minutes, epochs, steps)
+    budget, every = (
+        make_budget(minutes, epochs, steps, patience),
+        Every(checkpoint_every, checkpoint_minutes or math.inf),
+    )
     for name, number, least in (("checkpoint-every", checkpoint_every, 1), ("workers", workers, 0)):
         if number < least:
             raise ValueError(f"--{name} must be at least {least}, but it is {number}")
+    if not every.minutes > 0:
+        raise ValueError(f"--checkpoint-minutes must be more than 0, but it is {checkpoint_minutes}")
     run, about = Path(run), {"preset": preset, "data": data, "src": src, "tgt": tgt}
     start_from = Path(start_from) if start_from else None
     about["start_from"] = start_from.resolve().name if start_from else None
@@ -68,15 +81,21 @@ def train(
     if Path(data).is_dir() and Path(data).resolve() == run.resolve():
         raise ValueError(f"--run is the folder of the data, {data}; give a folder of its own")
     with process_group():
-        progress, new = train_together(run, config, about, start_from, budget, checkpoint_every, workers)
+        progress, new = train_together(run, config, about, start_from, budget, every, workers)
         if processes()[0] == 0:
             print(
                 f"{run}: {progress.step} updates, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes", end=""
             )
-            losses = [row["val_loss"] for row in read_log(run) if "val_loss" in row]
-            print(f", validation loss {losses[-1]:.2f}" if losses else "")
+            losses = [row for row in read_log(run) if "val_loss" in row]
+            print(f", validation loss {losses[-1]['val_loss']:.2f}" if losses else "")
+            if progress.since_best:
+                best = min(losses, key=lambda row: row["val_loss"])
+                print(f"the lowest was {best['val_loss']:.2f}, at update {best['step']}; that model is {run / 'best'}")
             if not new:
                 print("it had finished before; a larger --minutes, --steps or --epochs makes it go on")
+
+
+train.__doc__ = train.__doc__.replace("SETTINGS", describe_settings())
 
 
 def readable(text: str) -> str:
@@ -93,39 +112,82 @@ def be_silent(text: str) -> None:
     """Nothing."""
 
 
+def as_they_come(lines: Iterator[str], most: int = 1000, pause: float = 0.05) -> Iterator[list[str]]:
+    """Lines in lists of at most `most`; a list ends where no line comes for `pause` seconds."""
+    arrived: queue.Queue[str | Exception] = queue.Queue(2 * most)
+
+    def read() -> None:
+        try:
+            for line in lines:
+                arrived.put(line)
+            arrived.put(StopIteration())
+        except Exception as error:
+            arrived.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    end = None
+    while not end:
+        chunk = []
+        with suppress(queue.Empty):
+            while len(chunk) < most and not end:
+                item = arrived.get(timeout=pause if chunk else None)
+                if isinstance(item, str):
+                    chunk.append(item)
+                else:
+                    end = item
+        if chunk:
+            yield chunk
+    if not isinstance(end, StopIteration):
+        raise end
+
+
 def translate(
-    *sentence: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA, compile: compiled.Mode = "auto",
-    verbose: bool = False,
+    *sentence: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA, input: Path | None = None,
+    output: Path | None = None, compile: compiled.Mode = "auto", device: str | None = None, verbose: bool = False,
 ) -> None:  # fmt: skip
-    """Translate sentences; if none is given, translate standard input line by line.
+    """Translate sentences; if none is given, translate a file or standard input line by line.
+
+    Lines that come one by one, as from a pipe that waits, are answered as they come.
 
     Args:
         sentence: sentences in the model's source language
         model: the folder of a run or a model; by default models/multi30k-de-en
         beam: number of beams; 1 is greedy decoding
         alpha: exponent of the length penalty
+        input: a UTF-8 file with one sentence per line, plain or .gz; by default standard input
+        output: the file to write; by default standard output
         compile: use a decoding step compiled for this machine: always; never; auto, if one is there or the work is large
+        device: as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one
         verbose: say on standard error why no step is compiled
     """
+    use_device(device)
+    if sentence and input:
+        raise ValueError("give sentences or --input, not both")
+    for text in sentence:
+        if len(text) < 200 and Path(text).is_file():
+            warn(f"{text} is translated as a sentence; --input {text} translates the lines of that file")
     search, translator = make_search(beam, alpha), load_translator(model_folder(model))
     tell, spent, numbers = warn if verbose or compile == "always" else be_silent, 0.0, 1
     fast = compiled.use(translator.model, beam, compile, tell)
-    lines = (
-        map(readable, sentence)
-        if sentence
-        else (line.decode("utf-8", "replace").rstrip("\r\n") for line in sys.stdin.buffer)
-    )
-    at_once = 1 if not sentence and sys.stdin.isatty() else 1000
-    while chunk := list(itertools.islice(lines, at_once)):
-        if compile == "auto" and not fast and spent > compiled.SECONDS:  # as much as compiling takes
-            fast, compile = compiled.use(translator.model, beam, "always", warn), "never"  # one try
-        start = time.monotonic()
-        translations = translate_lines(translator, chunk, search, max(1, 512 // beam), warn, numbers)
-        print(*translations, sep="\n", flush=True)
-        spent, numbers = spent + time.monotonic() - start, numbers + len(chunk)
+    with ExitStack() as files:
+        if sentence:
+            chunks = [list(map(readable, sentence))]
+        elif input:
+            chunks = as_they_come(decoded_lines(files.enter_context(open_bytes(input)), input))
+        else:  # of its own, because a thread that waits for sys.stdin keeps Python from ending
+            source = os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
+            chunks = as_they_come(decoded_lines(source, "standard input"))
+        out = files.enter_context(output.open("w", encoding="utf-8")) if output else sys.stdout
+        for chunk in chunks:
+            if compile == "auto" and not fast and spent > compiled.SECONDS:  # as much as compiling takes
+                fast, compile = compiled.use(translator.model, beam, "always", warn), "never"  # one try
+            start = time.monotonic()
+            translations = translate_lines(translator, chunk, search, max(1, 512 // beam), warn, numbers)
+            print(*translations, sep="\n", file=out, flush=True)
+            spent, numbers = spent + time.monotonic() - start, numbers + len(chunk)
 
 
-def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA, json: bool = False, compile: compiled.Mode = "auto") -> None:  # fmt: skip
+def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA, json: bool = False, compile: compiled.Mode = "auto", device: str | None = None) -> None:  # fmt: skip
     """Translate a split and score it: BLEU (13a cased, 13a lower-cased, lower-cased after Moses), chrF and length.
 
     Args:
@@ -136,7 +198,9 @@ def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BE
         alpha: exponent of the length penalty
         json: print one JSON object
         compile: use a decoding step compiled for this machine: always; never; auto, if one is there
+        device: as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one
     """
+    use_device(device)
     folder = model_folder(model)
     search, translator = make_search(beam, alpha), load_translator(folder)
     sources, references = zip(*load_pairs(data, split, *translator.languages), strict=True)
@@ -180,9 +244,15 @@ def average(run: Path, *, out: Path, last: int = 5) -> None:
         there = f"{run} has only {len(paths)} of its checkpoints"
         raise ValueError(f"--last is {last}, but {there}, of which it keeps {KEPT}; make more with --checkpoint-every")
     translator, weights = load_translator(run), average_weights(paths[-last:])
+    before = loss_on_held_out(run, translator)
     load_weights(translator.model, weights, run / "checkpoints")
     write_model(out, run, weights)
     print(f"{out}: the average of {last} checkpoints, {paths[-last].stem} to {paths[-1].stem}")
+    if before is not None:
+        after = loss_on_held_out(run, translator)
+        print(f"validation loss {after:.3f}; the run's own model has {before:.3f}")
+        if after > before:
+            warn(f"the average is worse than the run's own model, {run}")
 
 
 def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
@@ -233,6 +303,14 @@ def export(
     print(f"{out}: for {to}, {quantization or 'float32'}; {how}")
 
 
+def program_version() -> str:
+    """The version of the installed program, or a hint that it runs from its source."""
+    try:
+        return version("annotated-transformer")
+    except PackageNotFoundError:
+        return "from source, not installed"
+
+
 def main(arguments: list[str] | None = None, name: str = "the_annotated_transformer.py") -> int:
     """Run the command line; `name` is the program's name in the help. Returns the exit status."""
     import cyclopts
@@ -241,7 +319,7 @@ def main(arguments: list[str] | None = None, name: str = "the_annotated_transfor
         name=name,
         help="Train, use and look into a Transformer.",
         help_format="plaintext",
-        version_flags=[],
+        version=program_version(),
         suppress_keyboard_interrupt=False,
     )
     for command in (train, translate, evaluate, average, explain, export):
@@ -259,11 +337,12 @@ def main(arguments: list[str] | None = None, name: str = "the_annotated_transfor
         more = "; --help lists them" if isinstance(error, cyclopts.UnknownCommandError) else ""
         print(f"error: {' '.join(text.split())}{more}", file=sys.stderr)
         return 2
+    except Stopped as request:
+        if os.environ.get("RANK", "0") == "0":
+            print(request, file=sys.stderr)
+        return 128 + request.number
     except KeyboardInterrupt:
-        print(
-            "interrupted; with the same command, a training goes on from its last checkpoint, if it has one",
-            file=sys.stderr,
-        )
+        print("interrupted", file=sys.stderr)
         return 130
 
 

@@ -1,27 +1,55 @@
-"""Files: written whole or not at all; an error in reading one names it."""
+"""Files: written whole or not at all, with a checksum; an error in reading one names it."""
 
+import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
+
+PARTIAL = ".partial"  # how the names of files end that are still being written
+SUMS = "SHA256SUMS"  # checksums of the files of a folder, as sha256sum writes and checks them
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file, then move it to `path` in one step; raises OSError if that is impossible."""
+    """Let `write` fill a temporary file, then move it to `path` in one step; raises OSError if that is impossible.
+
+    The disk has the new content before the name is moved to it, so `path` is whole even after a power failure.
+    """
     if not path.parent.is_dir() or path.is_dir():
         raise OSError(f"{path}: {'this is a folder' if path.is_dir() else 'its folder does not exist'}")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
     os.close(handle)
     try:
         write(Path(name))
         os.chmod(name, 0o644)
+        with open(name, "r+b") as file:
+            os.fsync(file.fileno())
         os.replace(name, path)
     finally:
         Path(name).unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the disk keep the names in a folder, too; some systems cannot, and do it by themselves."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what writers that were killed have left in a folder."""
+    for path in folder.glob(f".*{PARTIAL}"):
+        path.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -29,26 +57,71 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+# --- Checksums ---
+def write_sums(folder: Path, names: list[str]) -> None:
+    """Write the checksums of some files of a folder into its file SHA256SUMS."""
+    write_text(folder / SUMS, "".join(f"{digest_of(folder / name)}  {name}\n" for name in names))
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def changed_files(folder: Path, names: list[str]) -> list[str]:
+    """Those of the named files that are there but are not what SHA256SUMS says; what it does not list is not checked."""
+    path = folder / SUMS
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    return [
+        name for name in names if name in sums and (folder / name).is_file() and digest_of(folder / name) != sums[name]
+    ]
+
+
+def check_sums(folder: Path, names: list[str]) -> None:
+    """Raise ValueError if one of the named files is not what SHA256SUMS says."""
+    for name in changed_files(folder, names):
+        raise ValueError(f"{folder / name}: damaged or edited, says {folder / SUMS}; if you edited it, delete {SUMS}")
+
+
+def digest_of_tensors(tensors: dict[str, Tensor], notes: dict[str, str]) -> str:
+    """The SHA-256 of names, types, shapes, numbers and metadata."""
+    digest = hashlib.sha256(json.dumps(notes, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(repr((name, tensor.dtype, tuple(tensor.shape))).encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+# --- Tensors and JSON ---
 def write_tensors(path: Path, tensors: dict[str, Tensor], **metadata: Any) -> None:
-    """Write tensors and JSON-able metadata as a safetensors file, atomically."""
+    """Write tensors, JSON-able metadata and the checksum of both as a safetensors file, atomically."""
     from safetensors.torch import save_file
 
     tensors = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     notes = {key: json.dumps(value) for key, value in metadata.items()}
+    notes["sha256"] = json.dumps(digest_of_tensors(tensors, notes))
     write_atomically(path, lambda temporary: save_file(tensors, temporary, notes))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and metadata of a safetensors file; ValueError if it is damaged, FileNotFoundError if missing."""
+    """The tensors and metadata of a safetensors file, checked against its checksum if it has one.
+
+    Raises ValueError if it is damaged, FileNotFoundError if it is missing.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, {
-                k: json.loads(v) for k, v in (file.metadata() or {}).items()
-            }
+            tensors, notes = {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
+        known = notes.pop("sha256", None)
+        if known is not None and known != json.dumps(digest_of_tensors(tensors, notes)):
+            raise ValueError("its checksum is another")
+        return tensors, {key: json.loads(value) for key, value in notes.items()}
     except (SafetensorError, ValueError) as error:
-        raise ValueError(f"{path}: not a safetensors file that a run wrote ({error})") from error
+        raise ValueError(f"{path}: not a safetensors file that a run wrote, or damaged ({error})") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -1,30 +1,57 @@
-"""The processes that train together: joining them, counting them, and adding up their numbers."""
+"""The processes that train together: joining them, counting them, adding up their numbers, and stopping them well."""
 
 import os
+import re
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from types import FrameType
 
 import torch
 import torch.distributed as dist
 
 
 def best_device() -> torch.device:
-    """The accelerator of this machine, or the CPU; in a torchrun process, the accelerator of its rank."""
+    """The accelerator of this machine, or the CPU; in a torchrun process, the accelerator of its rank.
+
+    The environment variable ANNOTATED_DEVICE may name another device, such as `cuda:1`.
+    """
     device = torch.accelerator.current_accelerator(check_available=True)
-    if device is None or os.environ.get("ANNOTATED_DEVICE") == "cpu":
-        return torch.device("cpu")
+    wanted = torch.device(os.environ.get("ANNOTATED_DEVICE") or device or "cpu")
+    if device is None or wanted.type != device.type or wanted.index is not None:
+        return wanted
     if int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > torch.accelerator.device_count():
         return torch.device("cpu")  # more processes than accelerators
     return torch.device(device.type, int(os.environ.get("LOCAL_RANK", 0)))
 
 
+def use_device(name: str | None) -> None:
+    """Have `best_device` choose this device from now on; raises ValueError if this machine has none of that name."""
+    if name is None:
+        return
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"--device {name} cannot be used here ({reason})") from error
+    os.environ["ANNOTATED_DEVICE"] = name
+
+
 @contextmanager
 def process_group() -> Iterator[None]:
-    """Join the other processes if torchrun started this one; leave them at the end."""
-    if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
+    """Join the other processes if torchrun started this one; leave them at the end. A group that is there already is used.
+
+    If another process dies, raises ConnectionError in this one. Raises ValueError if torchrun may restart processes, but was not
+    told to give them a new store: in the one of the dead processes they would find their addresses, and wait for them.
+    """
+    if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", 1)) == 1:
         yield
         return
+    environment = os.environ.get
+    if int(environment("TORCHELASTIC_MAX_RESTARTS", 0)) and environment("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        raise ValueError("torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment")
     device = best_device()
     if device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
@@ -32,6 +59,14 @@ def process_group() -> Iterator[None]:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=wait)
     try:
         yield
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and not re.search("gloo|nccl", str(error), re.I):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise ConnectionError(
+            f"process {dist.get_rank()}: another process of this training has ended ({reason}); "
+            "the same command goes on from the last checkpoint"
+        ) from error
     finally:
         dist.destroy_process_group()
 
@@ -48,3 +83,45 @@ def over_processes(*numbers: float) -> list[float]:
     total = torch.tensor(numbers, dtype=torch.float64, device=best_device())
     dist.all_reduce(total)
     return total.tolist()
+
+
+def any_process(*flags: bool) -> list[bool]:
+    """For each flag, whether at least one process has raised it."""
+    return [count > 0 for count in over_processes(*map(float, flags))]
+
+
+class Stopped(Exception):
+    """A training was asked to stop, and has saved its state; `number` is the signal's."""
+
+    def __init__(self, number: int, step: int):
+        name = signal.Signals(number).name
+        super().__init__(f"stopped by {name} after update {step}, which is saved; the same command goes on from there")
+        self.number = number
+
+
+class StopRequest:
+    """Notes the signals that ask a program to end, so that an update can be finished and saved first.
+
+    These are SIGINT (Ctrl-C), SIGTERM (of schedulers), and SIGUSR1 (of Slurm, before a job's time is up). A second Ctrl-C ends
+    a training of one process at once. `number` is the signal's, or 0.
+    """
+
+    def __init__(self):
+        names = ("SIGINT", "SIGTERM", "SIGUSR1")  # Windows has no SIGUSR1
+        self.signals = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        self.number, self.earlier = 0, {}
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """What happens when a signal arrives."""
+        if self.number and number == signal.SIGINT and not dist.is_initialized():
+            raise KeyboardInterrupt  # torchrun hands Ctrl-C to processes that have had it already
+        self.number = self.number or number
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():  # others may not
+            self.earlier = {number: signal.signal(number, self.note) for number in self.signals}
+        return self
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self.earlier.items():
+            signal.signal(number, handler)

@@ -1,15 +1,17 @@
 """The folder of a run: its settings, vocabulary and tokens, its log, and its checkpoints.
 
-Every file except the log is first written under a temporary name and then renamed, so a crash never leaves half a file. The
-order of the batches depends only on the seed and the epoch, and the dropout only on the seed and the update. So an
-interrupted run ends with the same weights as one that was not interrupted.
+Every file except the log is first written under a temporary name and then renamed, so a crash never leaves half a file, and
+every file except the log has a checksum. The order of the batches depends only on the seed and the epoch, and the dropout
+only on the seed and the update. So an interrupted run ends with the same weights as one that was not interrupted.
 """
 
 import json
 import math
+import os
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +22,17 @@ from torch import Tensor
 from tqdm import tqdm
 
 from the_annotated_transformer import Tokenizer, Translator, learn_bpe, learn_words
-from translator.files import read_json, read_tensors, write_tensors, write_text
+from translator.files import (
+    SUMS,
+    changed_files,
+    check_sums,
+    read_json,
+    read_tensors,
+    remove_partial,
+    write_sums,
+    write_tensors,
+    write_text,
+)
 from translator.processes import over_processes, processes
 from translator.settings import Settings
 from translator.sources import FullPairs
@@ -32,26 +44,34 @@ from translator.weights import load_weights, weights_of
 
 @dataclass
 class Progress:
-    """How far a run has come: it has done `batch` batches of epoch `epoch`, in `seconds` of training."""
+    """How far a run has come: it has done `batch` batches of epoch `epoch`, in `seconds` of training.
+
+    Of its `step` updates, `skipped` had a gradient that was not finite. The lowest validation loss is `best`, and there were
+    `since_best` checkpoints after it.
+    """
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    skipped: int = 0
+    best: float = math.inf
+    since_best: int = 0
 
 
 class Budget(NamedTuple):
-    """When a run ends: after this many minutes, epochs or updates, whichever comes first."""
+    """When a run ends: after this many minutes, epochs or updates, or checkpoints without a better validation loss."""
 
     minutes: float = math.inf
     epochs: float = math.inf
     steps: float = math.inf
+    patience: float = math.inf
 
     def spent(self, progress: Progress) -> bool:
-        """True when the run has to end; rank 0 decides for all processes."""
-        done = progress.seconds >= 60 * self.minutes or progress.epoch >= self.epochs or progress.step >= self.steps
-        return over_processes(float(done and processes()[0] == 0))[0] > 0
+        """True when the run has to end, by the clock of this process."""
+        done = progress.seconds / 60, progress.epoch, progress.step, progress.since_best
+        return any(part >= limit for part, limit in zip(done, self, strict=True))
 
     def share(self, progress: Progress, batches: int) -> float:
         """The part of the budget that is spent, between 0 and 1, if an epoch has `batches` batches."""
@@ -60,9 +80,10 @@ class Budget(NamedTuple):
         return min(1.0, max(parts))
 
 
-def make_budget(minutes: float | None, epochs: int | None, steps: int | None) -> Budget:
+def make_budget(minutes: float | None, epochs: int | None, steps: int | None, patience: int | None = None) -> Budget:
     """The given limits, or 30 minutes if there are none; raises ValueError for a limit that is not positive."""
-    given = {name: n for name, n in {"minutes": minutes, "epochs": epochs, "steps": steps}.items() if n is not None}
+    limits = {"minutes": minutes, "epochs": epochs, "steps": steps, "patience": patience}
+    given = {name: number for name, number in limits.items() if number is not None}
     for name, number in given.items():
         if not number > 0:
             raise ValueError(f"--{name} must be more than 0, but it is {number}")
@@ -77,6 +98,12 @@ def moments(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
 
 
 KEPT = 20  # checkpoints of a run; the paper averaged up to 20
+STATE, BEFORE = "state.safetensors", "before.safetensors"  # the newest state to continue from, and the one before it
+
+
+def has_state(run: Path) -> bool:
+    """Whether a run can be continued: it has reached a checkpoint."""
+    return any((run / "checkpoints" / name).exists() for name in (STATE, BEFORE))
 
 
 def save_checkpoint(run: Path, trainer: Trainer, progress: Progress) -> None:
@@ -89,20 +116,49 @@ def save_checkpoint(run: Path, trainer: Trainer, progress: Progress) -> None:
         tensors |= {f"{kind}.{name}": state[kind] for kind in state.keys() - {"step"}}
     if trainer.config.ema:
         tensors |= {f"averaged.{name}": p for name, p in weights_of(trainer.averaged).items()}
-    folder = run / "checkpoints"
+    folder, averaged = run / "checkpoints", weights_of(trainer.averaged)
     folder.mkdir(exist_ok=True)
     write_tensors(folder / f"{progress.step:06d}.safetensors", weights_of(trainer.model), step=progress.step)
     for old in sorted(folder.glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))[:-KEPT]:
         old.unlink()
-    write_tensors(run / "model.safetensors", weights_of(trainer.averaged), step=progress.step)
-    write_tensors(folder / "state.safetensors", tensors, progress=asdict(progress))
+    write_tensors(run / "model.safetensors", averaged, step=progress.step)
+    new = folder / "next.safetensors"
+    write_tensors(new, tensors, progress=asdict(progress))
+    if (folder / STATE).exists():
+        os.replace(folder / STATE, folder / BEFORE)  # a crash after this leaves BEFORE, the state that was there
+    os.replace(new, folder / STATE)
+
+
+def save_best(run: Path, trainer: Trainer, progress: Progress) -> None:
+    """Write the model to the folder `best` of a run, with the tokenizer and configuration that it needs."""
+    best = run / "best"
+    best.mkdir(exist_ok=True)
+    for name in ("config.json", "tokenizer.json"):
+        write_text(best / name, (run / name).read_text(encoding="utf-8"))
+    write_sums(best, ["config.json", "tokenizer.json"])
+    write_tensors(best / "model.safetensors", weights_of(trainer.averaged), step=progress.step, val_loss=progress.best)
 
 
 def load_checkpoint(run: Path, trainer: Trainer) -> Progress:
-    """Restore the newest state of a run, if it has one; raises ValueError if it is damaged or another model's."""
-    path = run / "checkpoints" / "state.safetensors"
-    if not path.exists():
-        return Progress()
+    """Restore the newest whole state of a run, if it has one.
+
+    If it is damaged, a note says so, and the state before it is taken. Raises ValueError if that is damaged, too, or if they
+    are another model's.
+    """
+    paths = [path for path in (run / "checkpoints" / name for name in (STATE, BEFORE)) if path.exists()]
+    for path in paths:
+        try:
+            return restore(path, trainer)
+        except ValueError as error:
+            if path == paths[-1]:
+                raise
+            if trainer.rank == 0:
+                print(f"note: {error}; going on from the checkpoint before it", file=sys.stderr)
+    return Progress()
+
+
+def restore(path: Path, trainer: Trainer) -> Progress:
+    """Restore a state; raises ValueError if it is damaged or another model's."""
     tensors, notes = read_tensors(path)
     groups: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
@@ -116,27 +172,30 @@ def load_checkpoint(run: Path, trainer: Trainer) -> Progress:
         for name, state in moments(trainer).items():
             for kind in state.keys() - {"step"}:
                 state[kind].copy_(groups[kind][name].view_as(state[kind]))
-            state.get("step", torch.zeros(())).fill_(progress.step)
+            state.get("step", torch.zeros(())).fill_(progress.step - progress.skipped)
     except (KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path}: not the state of a run ({error})") from error
-    trainer.step = progress.step
+    trainer.step, trainer.skipped = progress.step, progress.skipped
     return progress
 
 
 # --- The log ---
 def read_log(run: Path) -> list[dict]:
-    """The rows of a run's log, without a last line that a crash cut short."""
+    """The rows of a run's log, without lines that a crash or a bad disk has spoilt."""
     path, rows = Path(run) / "log.jsonl", []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
         with suppress(ValueError):
-            rows.append(json.loads(line))
+            row = json.loads(line)
+            if isinstance(row, dict) and isinstance(row.get("step"), int):
+                rows.append(row)
     return rows
 
 
 class Log:
     """The log of a run, `log.jsonl`, kept by the first process; the others write nothing.
 
-    A continued run drops the rows after its checkpoint, because that part happens again.
+    A row has the mean loss since the row before it; rows come every ten updates and at checkpoints. A continued run drops the
+    rows after its checkpoint, because that part happens again.
     """
 
     def __init__(self, run: Path, active: bool, progress: Progress, every: int = 10):
@@ -155,14 +214,21 @@ class Log:
                 file.write(json.dumps(place | values) + "\n")
 
     def update(self, progress: Progress, loss: float, lr: float, bar: tqdm) -> None:
-        """Record one update; every tenth writes the mean loss since the last row, added up over processes."""
-        self.losses.append(loss)
-        if progress.step % self.every:
+        """Record one update; one that was skipped, because its gradient was not finite, has no loss."""
+        if math.isfinite(loss):
+            self.losses.append(loss)
+        if progress.step % self.every == 0:
+            self.row(progress, lr, bar)
+
+    def row(self, progress: Progress, lr: float, bar: tqdm) -> None:
+        """Write the mean loss since the last row, added up over processes, if there were updates since."""
+        if not self.losses:
             return
         mean = over_processes(sum(self.losses))[0] / len(self.losses)
         speed = (progress.tokens - self.since[0]) / max(progress.seconds - self.since[1], 1e-9)
         self.losses, self.since = [], (progress.tokens, progress.seconds)
-        self.write(progress, loss=round(mean, 4), lr=lr, tokens_per_second=round(speed))
+        skipped = {"skipped": progress.skipped} if progress.skipped else {}
+        self.write(progress, loss=round(mean, 4), lr=lr, tokens_per_second=round(speed), **skipped)
         bar.set_postfix_str(f"update {progress.step}, loss {mean:.3f}, {speed:,.0f} target tokens/s")
 
 
@@ -184,24 +250,68 @@ def progress_bar(visible: bool) -> tqdm:
 
 
 # --- Starting or continuing a run ---
+SPLITS = "train", "val"
+TOKENS = [f"tokens/{split}{suffix}" for split in SPLITS for suffix in (".ids", ".starts")]
+UNCHANGING = ["config.json", "tokenizer.json", *TOKENS]
+
+
+@contextmanager
+def alone_in(run: Path) -> Iterator[None]:
+    """Make the folder of a run, if need be, and keep other trainings out of it; ValueError if one is at work there.
+
+    The system lifts the lock when the process ends, in whatever way. The first process of a group does this for all.
+    """
+    from filelock import FileLock, Timeout
+
+    if processes()[0] != 0:
+        yield
+        return
+    existed = run.exists()
+    run.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(run / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ValueError(f"{run}: another training is at work in this folder") from None
+    except NotImplementedError:
+        pass  # a file system that knows no locks
+    try:
+        yield
+    finally:
+        lock.release()
+        if not (run / "config.json").exists():  # nothing came of it
+            (run / ".lock").unlink(missing_ok=True)
+            with suppress(OSError):  # keep a folder that holds something else
+                if not existed:
+                    run.rmdir()
+
+
 def prepare_run(
     run: Path, config: Settings, about: dict[str, Any], start_from: Path | None, start: Translator | None
 ) -> Tokenizer:
     """Make the folder of a run with its tokenizer, tokens and configuration, or check that an existing one matches.
 
     A new run takes over the vocabulary of `start`, the model in `start_from`. In a group of processes, the first one writes
-    and the others wait. Raises ValueError if the folder holds something else.
+    and the others wait. Raises ValueError if the folder holds something else, or if a file is damaged and cannot be made again.
     """
     if processes()[0] == 0:
+        for folder in (run, run / "tokens", run / "checkpoints", run / "best"):
+            remove_partial(folder)
         if (run / "config.json").exists():
+            check_sums(run, ["config.json", "tokenizer.json"])
             check_same_run(run, about | asdict(config))
-            folder = run / "checkpoints"
-            lost = not (folder / "state.safetensors").exists() and len(list(folder.glob("[0-9]*"))) != 1
-            if (run / "model.safetensors").exists() and lost:  # with one, its first checkpoint was interrupted
+            steps = list((run / "checkpoints").glob("[0-9]*"))
+            if (run / "model.safetensors").exists() and not has_state(run) and len(steps) != 1:  # with 1, a crash
                 raise ValueError(f"{run} is a model without the state of its training; give another --run")
+            for name in changed_files(run, TOKENS):
+                print(f"note: {run / name}: damaged; the text is read again", file=sys.stderr)
+                (run / name).with_suffix(".starts").unlink(missing_ok=True)
             write_tokens(run, about, read_tokenizer(run / "tokenizer.json"))
+            check_sums(run, TOKENS)  # made again from other text, they would differ
         else:
             start_run(run, config, about, start_from, start)
+        if not (run / SUMS).exists():
+            write_sums(run, UNCHANGING)
     if dist.is_initialized():
         dist.barrier()
     return read_tokenizer(run / "tokenizer.json")
@@ -223,7 +333,7 @@ def check_same_run(run: Path, wanted: dict[str, Any], advice: str = "give anothe
 def write_tokens(run: Path, about: dict[str, str], tokenizer: Tokenizer) -> int:
     """Write the token stores that a run lacks; returns the length of the longest sentence."""
     longest, languages = 0, (about["src"], about["tgt"])
-    for split in ("train", "val"):
+    for split in SPLITS:
         store = TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer))
         if not store.path.with_suffix(".starts").exists():
             write_store(store.path, FullPairs(about["data"], split, *languages), tokenizer, languages)
@@ -243,7 +353,7 @@ def start_run(
         if (run / name).exists():
             raise ValueError(f"{run} holds {name} but no config.json, so it is no run; give another --run")
     languages = (about["src"], about["tgt"])
-    texts = {split: FullPairs(about["data"], split, *languages) for split in ("train", "val")}
+    texts = {split: FullPairs(about["data"], split, *languages) for split in SPLITS}
     for _ in texts["val"]:
         pass  # reads every line now, to find a damaged one
     if start:
@@ -255,18 +365,14 @@ def start_run(
         tokenizer = start.tokenizer
     else:
         tokenizer = learn_bpe(texts["train"], config.bpe) if config.bpe else learn_words(texts["train"], languages)
-    existed = run.exists()
     for old in (run / "tokens").glob("*.starts"):
         old.unlink()  # from an interrupted start: its ids belong to another vocabulary
     longest = write_tokens(run, about, tokenizer)
     if longest > config.tokens_per_batch:
-        for split in ("train", "val"):
-            for suffix in (".ids", ".starts"):
-                (run / "tokens" / split).with_suffix(suffix).unlink()
+        for name in TOKENS:
+            (run / name).unlink()
         with suppress(OSError):  # keep a folder that holds something else
             (run / "tokens").rmdir()
-            if not existed:
-                run.rmdir()
         raise ValueError(
             f"--tokens-per-batch is {config.tokens_per_batch}, but the longest sentence has {longest} tokens"
         )

@@ -44,6 +44,44 @@ PRESETS = {
 }  # fmt: skip
 
 
+MEANING = {
+    "N": "layers in the encoder, and in the decoder",
+    "d_model": "width of the model",
+    "d_ff": "width inside the feed-forward",
+    "h": "attention heads of a layer",
+    "d_k": "width of a head's queries and keys; 0: d_model / h",
+    "positions": "sinusoidal or learned",
+    "norm": "post: after the addition, as in the paper; pre: before the sublayer",
+    "tie": "what shares the output matrix: none, target or all embeddings",
+    "bpe": "merges of byte-pair encoding; --words takes whole words instead",
+    "tokens_per_batch": "padded target (and source) tokens in an update",
+    "accumulate": "micro-batches of an update, to save memory",
+    "optimizer": "adam, or muon for the layers' matrices",
+    "factor": "scales the learning rate of Equation (3)",
+    "warmup": "updates over which the rate rises",
+    "clip": "largest norm of an update's gradient; 0: no limit",
+    "dropout": "share of zeros on embeddings and sublayers' outputs",
+    "dropout_after": "updates without dropout at the start",
+    "inner_dropout": "dropout on attention weights and in the feed-forward",
+    "smoothing": "label smoothing",
+    "r_drop": "weight of R-Drop, which compares two passes; 0: one pass",
+    "r_drop_after": "updates without R-Drop at the start",
+    "bpe_dropout": "share of merges skipped at random in training",
+    "ema": "decay of the weights' moving average; 0: none",
+    "seed": "of weights, order and dropout",
+}
+
+
+def describe_settings() -> str:
+    """A line for each setting, as an option with its meaning and its value in each preset, or the one that all share."""
+    lines = []
+    for name, meaning in MEANING.items():
+        values = [f"{getattr(preset, name)}" for preset in PRESETS.values()]
+        shown = ", ".join(values[:1] if len(set(values)) == 1 else values)
+        lines.append(f"--{name.replace('_', '-')}: {meaning} ({shown})")
+    return "\n    ".join(lines)
+
+
 def build_model(config: Settings, vocab: int) -> Transformer:
     """A fresh model with the sizes of a configuration, in its fast form; without the fused kernel if `attention` was changed."""
     model = make_model(

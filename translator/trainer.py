@@ -5,6 +5,7 @@ into micro-batches one after the other (accumulation), or among processes (data 
 both.
 """
 
+import math
 from contextlib import nullcontext
 
 import torch
@@ -38,12 +39,14 @@ class Trainer:
 
     Each update seeds its own dropout, so an interrupted run draws the same numbers when it continues. `averaged` is a second
     set of weights, an exponential moving average of the trained ones. After s updates its decay is s / (s + 9), until that
-    exceeds `ema`; until then it averages over about the last tenth of the run.
+    exceeds `ema`; until then it averages over about the last tenth of the run. An update whose gradient is not finite changes
+    no weight; there were `skipped` of them in all, and the last `in_a_row` updates were such.
     """
 
     def __init__(self, model: Transformer, config: Settings, device: torch.device | None = None):
         self.device = device or torch.device("cpu")
         self.model, self.config, self.step, self.lr = model.to(self.device), config, 0, 0.0
+        self.skipped = self.in_a_row = 0
         self.optimizers = make_optimizers(model, config.optimizer)
         self.rank, self.world = processes()
         check_loss(model)
@@ -59,14 +62,17 @@ class Trainer:
         return backward(self.objective, pairs, self.config.accumulate, self.device)
 
     def update(self, pairs: list[Pair]) -> float:
-        """One update; returns this process's part of the mean loss per target token."""
+        """One update; returns this process's part of the mean loss per target token, or nan if the update was skipped."""
         self.step += 1
         torch.manual_seed(1_000_003 * self.config.seed + 1009 * self.step + self.rank)
         self.model.train(self.step > self.config.dropout_after)  # training mode changes nothing but dropout
         self.loss.r_drop = self.config.r_drop if self.step > self.config.r_drop_after else 0.0
         loss = self.gradient(pairs)
-        if self.config.clip:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip or math.inf)
+        if not norm.isfinite():  # the gradient, and so this answer, is the same in all processes
+            self.skipped, self.in_a_row = self.skipped + 1, self.in_a_row + 1
+            return math.nan
+        self.in_a_row = 0
         self.lr = rate(self.step, self.config.d_model, self.config.factor, self.config.warmup)
         for optimizer in self.optimizers:
             optimizer.param_groups[0]["lr"] = self.lr

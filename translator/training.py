@@ -1,23 +1,27 @@
 """The training loop that survives interruptions: validation, checkpoints, a log, and a budget of time, epochs or updates.
 
 It goes through the batches of each epoch, starting where the run stopped. At every checkpoint it measures the validation
-loss and saves its state; both count as training time. PyTorch's `DataLoader` reads the batches from the store; with
+loss and saves its state; both count as training time. If it is asked to stop, it saves its state and stops. PyTorch's `DataLoader` reads the batches from the store; with
 `--workers 2`, two processes read ahead.
 """
 
 import math
+import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import DataLoader
+from tqdm import tqdm
 
 import the_annotated_transformer as document
 from the_annotated_transformer import (
     Pair,
     Tokenizer,
     Transformer,
+    Translator,
     evaluating,
     make_batch,
     padded_logits,
@@ -26,15 +30,18 @@ from the_annotated_transformer import (
 from translator.architecture import check_decoder, fused_agrees
 from translator.decoding import CachedLayer
 from translator.losses import Objective
-from translator.processes import best_device, over_processes
+from translator.processes import Stopped, StopRequest, any_process, best_device, over_processes
 from translator.runs import (
     Budget,
     Log,
     Progress,
     Stopwatch,
+    alone_in,
+    has_state,
     load_checkpoint,
     prepare_run,
     progress_bar,
+    save_best,
     save_checkpoint,
 )
 from translator.settings import Settings, build_model
@@ -58,83 +65,138 @@ def validation_loss(trainer: Trainer, pairs: list[Pair]) -> float:
     return total / count
 
 
+def loss_on_held_out(run: Path, translator: Translator) -> float | None:
+    """The loss of a model on the held-out pairs of a run, or None if the run no longer has them."""
+    store = TokenStore(run / "tokens" / "val.ids", len(translator.tokenizer))
+    if not store.path.with_suffix(".starts").exists():
+        return None
+    trainer = Trainer(translator.model, Settings(), best_device())
+    return validation_loss(trainer, store.__getitems__(range(len(store))))
+
+
+class Every(NamedTuple):
+    """How often there is a checkpoint: after this many updates, or minutes, whichever comes first."""
+
+    steps: float = math.inf
+    minutes: float = math.inf
+
+    def due(self, progress: Progress, last: float) -> bool:
+        """Whether it is time for one, by the clock of this process; the last one ended after `last` seconds of training."""
+        return progress.step % self.steps == 0 or progress.seconds - last >= 60 * self.minutes
+
+
 def fit(
-    run: Path, trainer: Trainer, tokenizer: Tokenizer, pairs: TokenStore, val: list[Pair], budget: Budget,
-    checkpoint_every: int, workers: int,
+    run: Path, trainer: Trainer, tokenizer: Tokenizer, pairs: TokenStore, val: list[Pair], budget: Budget, every: Every,
+    workers: int, progress: Progress,
 ) -> Progress:  # fmt: skip
-    """Train until the budget is spent, with checkpoints, a log and a progress bar; continues where `run` stopped."""
-    progress = load_checkpoint(run, trainer)
-    saved = progress.step, progress.seconds
-    log, clock = Log(run, trainer.rank == 0, progress), Stopwatch(progress.seconds)
+    """Train until the budget is spent, with checkpoints, a log and a progress bar; goes on from `progress`.
+
+    Raises Stopped if a signal has asked for it, after the update at hand is saved. The first process's clock is everyone's.
+    """
+    first, saved, last = trainer.rank == 0, replace(progress), progress.seconds
+    log, clock = Log(run, first, progress), Stopwatch(progress.seconds)
     config, lengths = trainer.config, pairs.lengths()
-    with progress_bar(trainer.rank == 0) as bar:
-        while not budget.spent(progress):
+
+    def ended() -> bool:
+        return any_process(first and budget.spent(progress))[0]
+
+    with progress_bar(first) as bar, StopRequest() as request:
+        while not ended():
             batches = sorted_batches(lengths, config.tokens_per_batch, seed=config.seed + 7919 * progress.epoch)
             collate = list
             if config.bpe_dropout:
                 collate = Recut(tokenizer, config.bpe_dropout, config.seed, progress.epoch)
             left = batches[progress.batch :]
             for batch in DataLoader(pairs, batch_sampler=left, collate_fn=collate, num_workers=workers):
-                loss = trainer.update(batch)
-                if not math.isfinite(loss):
-                    raise ValueError(
-                        f"the loss of update {trainer.step} is {loss}; try a lower --factor, in another --run"
-                    )
-                progress.step, progress.batch = trainer.step, progress.batch + 1
+                loss = careful_update(trainer, batch)
+                progress.step, progress.skipped = trainer.step, trainer.skipped
+                progress.batch += 1
                 progress.tokens += sum(len(p.tgt) - 1 for p in batch)
                 progress.seconds = clock.seconds()
                 log.update(progress, loss, trainer.lr, bar)
                 bar.n = round(100 * budget.share(progress, len(batches)))
-                if progress.step % checkpoint_every == 0:
-                    checkpoint(run, trainer, progress, val, log)
-                    saved, progress.seconds = (progress.step, progress.seconds), clock.seconds()
-                if budget.spent(progress):
+                stop, due = any_process(request.number > 0, first and every.due(progress, last))
+                if stop:
+                    log.row(progress, trainer.lr, bar)
+                    if first:
+                        save_checkpoint(run, trainer, progress)  # without a validation: who stops us may not wait
+                    raise Stopped(request.number or signal.SIGTERM, progress.step)
+                if due:
+                    checkpoint(run, trainer, progress, val, log, bar)
+                    saved, last = replace(progress), clock.seconds()
+                    progress.seconds = last
+                if ended():
                     break
             else:
                 progress.epoch, progress.batch = progress.epoch + 1, 0
-    if progress.step > saved[0]:
-        checkpoint(run, trainer, progress, val, log)
-    elif progress.seconds > saved[1] and trainer.rank == 0:
-        save_checkpoint(run, trainer, progress)  # the last checkpoint itself used up the budget
+        if progress.step > saved.step:
+            checkpoint(run, trainer, progress, val, log, bar)
+        elif progress.seconds > saved.seconds and first:
+            save_checkpoint(run, trainer, progress)  # the last checkpoint itself used up the budget
     return progress
 
 
-def checkpoint(run: Path, trainer: Trainer, progress: Progress, val: list[Pair], log: Log) -> None:
-    """Measure the validation loss, log it, and save the state of the run."""
+PATIENCE = 10  # updates in a row whose gradient is not finite, after which a training gives up
+
+
+def careful_update(trainer: Trainer, batch: list[Pair]) -> float:
+    """An update; raises ValueError, with advice, if memory runs out or too many gradients in a row are not finite."""
+    try:
+        loss = trainer.update(batch)
+    except torch.OutOfMemoryError as error:
+        longest = max(max(map(len, pair)) for pair in batch)
+        raise ValueError(
+            f"out of memory at update {trainer.step}, with {len(batch)} pairs of up to {longest} tokens; "
+            "try a lower --tokens-per-batch, or --accumulate 2, in another --run"
+        ) from error
+    if trainer.in_a_row >= PATIENCE:
+        raise ValueError(
+            f"the gradients of the last {PATIENCE} updates, up to {trainer.step}, were not finite; "
+            "try a lower --factor, in another --run"
+        )
+    return loss
+
+
+def checkpoint(run: Path, trainer: Trainer, progress: Progress, val: list[Pair], log: Log, bar: tqdm) -> None:
+    """Measure the validation loss, log it, and save the state of the run; keep the model if no loss was lower."""
     loss = validation_loss(trainer, val)
     if not math.isfinite(loss):
         raise ValueError(
             f"the validation loss at update {trainer.step} is {loss}; try a lower --factor, in another --run"
         )
+    log.row(progress, trainer.lr, bar)
     log.write(progress, val_loss=round(loss, 4), val_perplexity=round(math.exp(min(loss, 50)), 3))
+    better = loss < progress.best
+    progress.best, progress.since_best = min(loss, progress.best), 0 if better else progress.since_best + 1
     if trainer.rank == 0:
+        if better:
+            save_best(run, trainer, progress)
         save_checkpoint(run, trainer, progress)
 
 
 def train_together(
-    run: Path, config: Settings, about: dict[str, Any], start_from: Path | None, budget: Budget, checkpoint_every: int,
-    workers: int,
+    run: Path, config: Settings, about: dict[str, Any], start_from: Path | None, budget: Budget, every: Every, workers: int
 ) -> tuple[Progress, int]:  # fmt: skip
     """Prepare the folder of a run and train, with the other processes if there are any; returns also how many updates are new.
 
     This is a separate function so that the trainer is freed before the process group closes; otherwise PyTorch can hang.
     """
-    goes_on = (run / "checkpoints" / "state.safetensors").exists()
-    start = load_translator(start_from) if start_from and not goes_on else None
-    tokenizer = prepare_run(run, config, about, start_from if start else None, start)
-    pairs, val = (TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer)) for split in ("train", "val"))
-    torch.manual_seed(config.seed)
-    model = build_model(config, len(tokenizer))
-    if start:
-        load_weights(model, weights_of(start.model), start_from)
-    trainer = Trainer(model, config, best_device())
-    if trainer.rank == 0:
-        print(f"{run}: {about['src']} to {about['tgt']}, {len(pairs):,} pairs to learn from, {len(val):,} held out")
-        announce_changes(model)
-    before = load_checkpoint(run, trainer).step
-    validation = val.__getitems__(range(len(val)))
-    progress = fit(run, trainer, tokenizer, pairs, validation, budget, checkpoint_every, workers)
-    return progress, progress.step - before
+    with alone_in(run):
+        start = load_translator(start_from) if start_from and not has_state(run) else None
+        tokenizer = prepare_run(run, config, about, start_from if start else None, start)
+        pairs, val = (TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer)) for split in ("train", "val"))
+        torch.manual_seed(config.seed)
+        model = build_model(config, len(tokenizer))
+        if start:
+            load_weights(model, weights_of(start.model), start_from)
+        trainer = Trainer(model, config, best_device())
+        if trainer.rank == 0:
+            print(f"{run}: {about['src']} to {about['tgt']}, {len(pairs):,} pairs to learn from, {len(val):,} held out")
+            announce_changes(model)
+        progress = load_checkpoint(run, trainer)
+        before, validation = progress.step, val.__getitems__(range(len(val)))
+        fit(run, trainer, tokenizer, pairs, validation, budget, every, workers, progress)
+        return progress, progress.step - before
 
 
 def announce_changes(model: Transformer) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from the_annotated_transformer import Transformer, Translator, transpose_in_memory
-from translator.files import read_json, read_tensors, write_tensors
+from translator.files import check_sums, read_json, read_tensors, write_sums, write_tensors
 from translator.processes import best_device
 from translator.settings import Settings, build_model
 from translator.vocabulary import read_tokenizer
@@ -34,6 +34,9 @@ def load_weights(model: Transformer, tensors: dict[str, Tensor], path: Path) -> 
             parameter.copy_(tensors[name])
 
 
+MODEL_FILES = ["config.json", "tokenizer.json", "model.safetensors"]
+
+
 def load_translator(path: str | Path) -> Translator:
     """Read a run or model folder: model.safetensors, tokenizer.json, config.json.
 
@@ -42,6 +45,7 @@ def load_translator(path: str | Path) -> Translator:
     path = Path(path)
     if path.is_file():
         raise ValueError(f"{path}: a file, not the folder of a run or a model")
+    check_sums(path, MODEL_FILES)
     about = read_json(path / "config.json")
     try:
         vocab, languages = int(about["vocab"]), (str(about["src"]), str(about["tgt"]))
@@ -83,9 +87,10 @@ def write_model(out: Path, like: Path, weights: dict[str, Tensor]) -> None:
     except FileExistsError:
         raise FileExistsError(f"{out}: exists already") from None
     try:
-        for name in ("config.json", "tokenizer.json"):
+        for name in MODEL_FILES[:2]:
             shutil.copy(like / name, out / name)
-        write_tensors(out / "model.safetensors", weights)
+        write_tensors(out / MODEL_FILES[2], weights)
+        write_sums(out, MODEL_FILES)
     except OSError:
         shutil.rmtree(out)
         raise
@@ -103,7 +108,7 @@ def model_folder(path: Path | None = None) -> Path:
         return Path(path)
     here = Path(__file__).resolve().parent
     for folder in (here.parent / SHIPPED_MODEL, here / SHIPPED_MODEL):  # in a clone; installed
-        if all((folder / name).is_file() for name in ("config.json", "tokenizer.json", "model.safetensors")):
+        if all((folder / name).is_file() for name in MODEL_FILES):
             return folder
     command = "python the_annotated_transformer.py train --data multi30k --preset tiny --run runs/tiny"
     raise FileNotFoundError(

@@ -1,6 +1,7 @@
 """The command line: a run from start to end, continuing after an interruption, and one clear line for bad input."""
 
 import dataclasses
+import gzip
 import inspect
 import json
 import math
@@ -9,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,17 +18,19 @@ import torch
 
 import the_annotated_transformer as tat
 from translator.architecture import ATTENTION, digest, fused_agrees
-from translator.commands import main
-from translator.decoding import translate_lines
+from translator.commands import as_they_come, main
+from translator.decoding import make_search, translate_lines
 from translator.files import read_json, read_tensors, write_atomically, write_tensors
+from translator.processes import use_device
 from translator.runs import load_checkpoint, read_log
 from translator.scoring import score
-from translator.settings import Settings, build_model
+from translator.settings import MEANING, Settings, build_model
 from translator.sources import load_pairs
 from translator.store import TokenStore
 from translator.trainer import Trainer
+from translator.training import loss_on_held_out
 from translator.vocabulary import encode_pairs
-from translator.weights import average_weights, load_translator, weights_of
+from translator.weights import MODEL_FILES, average_weights, load_translator, weights_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -91,10 +95,14 @@ def test_importing_loads_no_chart_library(module):
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
-def test_the_help_of_train_names_every_setting(capsys):
+def test_the_help_of_train_explains_every_setting(capsys):
+    """With its values in the presets: one if they agree, and else four."""
     assert main(["train", "--help"]) == 0
-    listed = capsys.readouterr().out.split("are options, too:")[1].split("--seed")[0].split() + ["--seed"]
-    assert sorted(listed) == sorted("--" + field.name.replace("_", "-") for field in dataclasses.fields(Settings))
+    out = " ".join(capsys.readouterr().out.split())
+    for field in dataclasses.fields(Settings):
+        assert f"--{field.name.replace('_', '-')}: {MEANING[field.name]} (" in out
+    assert "--dropout: share of zeros on embeddings and sublayers' outputs (0.25, 0.3, 0.1, 0.3)" in out
+    assert "--smoothing: label smoothing (0.1)" in out
 
 
 def test_without_a_command_there_is_help(capsys):
@@ -111,9 +119,13 @@ def test_a_run_folder_holds_what_it_should(run):
         "checkpoints",
         "model.safetensors",
         "tokens",
+        "best",
+        "SHA256SUMS",
+        ".lock",
     }
-    names = {p.name for p in (run / "checkpoints").iterdir()}
-    assert names == {"000010.safetensors", "000020.safetensors", "000030.safetensors", "state.safetensors"}
+    names = {p.stem for p in (run / "checkpoints").iterdir()}
+    assert names == {"000010", "000020", "000030", "state", "before"}
+    assert {p.name for p in (run / "best").iterdir()} == {*MODEL_FILES, "SHA256SUMS"}
     about = json.loads((run / "config.json").read_text())
     assert about["settings"]["d_model"] == 32 and about["data"] == "captions"
 
@@ -163,7 +175,7 @@ def test_going_on_with_two_optimisers(tmp_path):
     assert {"momentum", "exp_avg"} <= {name.partition(".")[0] for name in ours}
 
 
-def test_an_interrupted_command_says_how_to_go_on(tmp_path, capsys, monkeypatch):
+def test_an_interrupted_command_says_so(tmp_path, capsys, monkeypatch):
     """Catches the library's own exit without a message."""
 
     def interrupted(*_):
@@ -171,11 +183,11 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path, capsys, monkeypatch)
 
     monkeypatch.setattr("translator.training.fit", interrupted)
     assert train(tmp_path / "run", "--steps", "1") == 130
-    assert capsys.readouterr().err.startswith("interrupted; with the same command, a training goes on")
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 @pytest.mark.parametrize("steps", [2, 4])
-@pytest.mark.parametrize("lost", ["model.safetensors", "state.safetensors"])
+@pytest.mark.parametrize("lost", ["model.safetensors", "next.safetensors"])
 def test_a_crash_between_two_files_of_a_checkpoint_is_made_good(tmp_path, monkeypatch, lost, steps):
     """Catches a model that stays behind its run, and a first checkpoint that cannot be repeated."""
     folder, write = tmp_path / "run", write_tensors
@@ -200,9 +212,9 @@ def test_a_crash_between_two_files_of_a_checkpoint_is_made_good(tmp_path, monkey
 
 def test_a_loss_that_is_no_number_ends_the_training_before_it_is_saved(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "run"
-    monkeypatch.setattr(Trainer, "update", lambda self, pairs: math.nan)
+    monkeypatch.setattr(tat.PositionwiseFeedForward, "forward", lambda self, x: x * math.nan)
     arguments = ["train", "--data", "captions", "--run", str(folder), *SMALL, "--minutes", "0.05"]
-    assert "the loss of update 0 is nan" in error_of(capsys, *arguments)
+    assert "the gradients of the last 10 updates, up to 10, were not finite" in error_of(capsys, *arguments)
     monkeypatch.undo()
     monkeypatch.setattr("translator.training.validation_loss", lambda *_: math.nan)
     assert "the validation loss at update 1 is nan" in error_of(capsys, *arguments[:-2], "--steps", "1")
@@ -211,7 +223,8 @@ def test_a_loss_that_is_no_number_ends_the_training_before_it_is_saved(tmp_path,
 
 def test_a_run_that_lost_its_state_is_not_trained_over(run, tmp_path, capsys):
     shutil.copytree(run, tmp_path / "run")
-    (tmp_path / "run" / "checkpoints" / "state.safetensors").unlink()
+    for name in ("state", "before"):
+        (tmp_path / "run" / "checkpoints" / f"{name}.safetensors").unlink()
     arguments = ["train", "--data", "captions", "--run", str(tmp_path / "run"), *SMALL, "--steps", "40"]
     assert "is a model without the state of its training" in error_of(capsys, *arguments)
 
@@ -253,12 +266,11 @@ def test_words_and_epochs(tmp_path):
 
 
 def test_translate_gives_one_line_for_each_line(run):
-    """Whatever the lines hold: nothing, invalid UTF-8, separators other than a line feed, special tokens, 300 words."""
+    """Whatever the lines hold: a byte-order mark, nothing, separators other than a line feed, special tokens, 300 words."""
     lines = [
-        b"Ein Hund.",
+        b"\xef\xbb\xbfEin Hund.",
         b"",
         b"  ",
-        b"\xff\xfe kaputt",
         "a\u2028b\x0bc\x85d".encode(),
         b"</s> <pad>",
         b"Hund " * 300,
@@ -269,10 +281,91 @@ def test_translate_gives_one_line_for_each_line(run):
         input=b"\n".join(lines) + b"\n", capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"},
     )  # fmt: skip
     assert done.returncode == 0
-    assert re.fullmatch(rb"note: line 7 has 901 tokens, far more than a sentence; .*\n", done.stderr)
+    assert re.fullmatch(rb"note: line 6 has 901 tokens, far more than a sentence; .*\n", done.stderr)
     out = done.stdout.decode("utf-8").split("\n")
     assert len(out) == len(lines) + 1 and out[-1] == ""
-    assert out[1] == out[2] == "" != out[0]
+    assert out[1] == out[2] == ""
+    assert out[0] == translate_lines(load_translator(run), ["Ein Hund."], make_search(tat.BEAM, tat.ALPHA))[0] != ""
+
+
+def test_translate_reads_and_writes_files(run, tmp_path, capsys):
+    """Plain or packed; catches output that also goes to the screen."""
+    lines = ["Ein Hund.", "", "Eine Katze schläft."]
+    (tmp_path / "in.txt").write_text("\n".join(lines), encoding="utf-8-sig")
+    (tmp_path / "in.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    expected = translate_lines(load_translator(run), lines)
+    for name in ("in.txt", "in.gz"):
+        files = ["--input", str(tmp_path / name), "--output", str(tmp_path / "out")]
+        assert main(["translate", *files, "--model", str(run), "--beam", "1"]) == 0
+        assert (tmp_path / "out").read_text(encoding="utf-8").split("\n") == [*expected, ""]
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_text_that_is_not_utf8_is_refused_with_its_line(run, tmp_path, capsys, encoding):
+    """What came before it is translated."""
+    bad = "Ein Käse.\n".encode(encoding)
+    (tmp_path / "in").write_bytes(b"Ein Hund.\n\n" + bad)
+    files = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    assert f"{tmp_path / 'in'}, line 3: not UTF-8" in error_of(capsys, "translate", *files, "--model", str(run))
+    assert (tmp_path / "out").read_text().count("\n") == 2
+
+
+def test_a_file_given_as_a_sentence_is_pointed_out(run, tmp_path, capsys):
+    (tmp_path / "in").write_text("Ein Hund.\n")
+    assert main(["translate", str(tmp_path / "in"), "--model", str(run)]) == 0
+    assert f"--input {tmp_path / 'in'} translates the lines of that file" in capsys.readouterr().err
+
+
+def test_lines_are_answered_as_they_come():
+    """Catches a program that waits for a full batch while its user waits for an answer."""
+    gate = threading.Event()
+
+    def slowly():
+        yield "a"
+        assert gate.wait(60)
+        yield from ["b"] * 7
+
+    chunks = as_they_come(slowly(), most=5)
+    assert next(chunks) == ["a"]
+    gate.set()
+    assert sum(chunks, []) == ["b"] * 7
+    sizes = list(map(len, as_they_come(iter(["x"] * 23), most=5, pause=60)))
+    assert sizes == [5, 5, 5, 5, 3]
+
+
+def test_an_error_in_reading_comes_after_what_was_read():
+    def broken():
+        yield "a"
+        raise ValueError("line 2")
+
+    chunks = as_they_come(broken())
+    assert next(chunks) == ["a"]
+    with pytest.raises(ValueError, match="line 2"):
+        next(chunks)
+
+
+def test_a_program_that_waits_for_lines_answers_each(run):
+    """Through pipes, as another program would use it."""
+    program = [sys.executable, ROOT / "the_annotated_transformer.py", "translate", "--model", run, "--beam", "1"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        stuck = threading.Timer(120, process.kill)
+        stuck.start()
+        for _ in range(2):
+            process.stdin.write(b"Ein Hund.\n")
+            process.stdin.flush()
+            assert process.stdout.readline().endswith(b"\n")
+        process.stdin.close()
+        assert process.wait() == 0
+        stuck.cancel()
+
+
+def test_the_device_is_an_option(run, monkeypatch, capsys):
+    """`meta` has no numbers, so a model that is moved there cannot translate; catches an option without effect."""
+    monkeypatch.setenv("ANNOTATED_DEVICE", "cpu")
+    assert main(["translate", "Hund", "--model", str(run), "--device", "cpu"]) == 0
+    use_device("meta")
+    assert next(load_translator(run).model.parameters()).device.type == "meta"
 
 
 def test_translations_do_not_depend_on_their_neighbours(run):
@@ -326,7 +419,13 @@ def test_the_search_of_the_command_line_is_the_one_asked_for(run, capsys, monkey
 def test_average_is_the_mean_of_the_last_checkpoints(run, tmp_path, capsys):
     out = tmp_path / "averaged"
     assert main(["average", str(run), "--last", "2", "--out", str(out)]) == 0
-    assert "000020 to 000030" in capsys.readouterr().out
+    captured, losses = capsys.readouterr(), []
+    assert "000020 to 000030" in captured.out
+    for folder in (out, run):
+        losses.append(loss_on_held_out(run, load_translator(folder)))
+    assert f"validation loss {losses[0]:.3f}; the run's own model has {losses[1]:.3f}" in captured.out
+    assert ("the average is worse" in captured.err) == (losses[0] > losses[1])
+    assert losses[0] > losses[1]  # the loss of so short a run still falls fast
     found = weights_of(load_translator(out).model)
     parts = [read_tensors(run / "checkpoints" / f"0000{step}.safetensors")[0] for step in (20, 30)]
     for name, tensor in found.items():
@@ -488,6 +587,11 @@ def test_explain_records_what_a_model_of_whole_words_does(run, tmp_path):
             " ".join(["train --data captions --run {tmp}/r", *SMALL, "--steps 1 --start-from {run} --src en --tgt de"]),
             "src = de, not en",
         ),
+        ("translate Hund --input {tmp}/file", "give sentences or --input, not both"),
+        ("translate --input {tmp}/nowhere --model {run}", "nowhere"),
+        ("translate Hund --model {run} --device cuda:77", "--device cuda:77 cannot be used here"),
+        ("train --data captions --run {tmp}/r --device none", "--device none cannot be used here"),
+        ("train --data captions --run {tmp}/r --patience 0", "--patience must be more than 0"),
         ("train --data captions --run {tmp}/r --seed -1", "--seed must be at least 0"),
         ("translate Hund --model {tmp}/file", "a file, not the folder of a run or a model"),
         ("train --data captions", "--run"),
@@ -540,7 +644,9 @@ def test_a_run_of_an_earlier_version_goes_on(run, tmp_path):
     about = json.loads((older / "config.json").read_text())
     del about["settings"]["r_drop"], about["settings"]["r_drop_after"], about["settings"]["bpe_dropout"]
     (older / "config.json").write_text(json.dumps(about))
+    (older / "SHA256SUMS").unlink()
     assert train(older, "--steps", "31", "--checkpoint-every", "10") == 0
+    assert "config.json" in (older / "SHA256SUMS").read_text()
 
 
 @pytest.mark.parametrize(
@@ -564,6 +670,7 @@ def test_a_run_of_an_earlier_version_goes_on(run, tmp_path):
 )
 def test_a_damaged_or_foreign_model_is_refused(capsys, run, tmp_path, name, damage, message):
     shutil.copytree(run, tmp_path / "m")
+    (tmp_path / "m" / "SHA256SUMS").unlink()  # as of a model from elsewhere
     path = tmp_path / "m" / name
     path.write_bytes(damage(path.read_bytes())) if damage else path.unlink()
     assert message in error_of(capsys, "translate", "Hund", "--model", str(tmp_path / "m"))
@@ -572,11 +679,15 @@ def test_a_damaged_or_foreign_model_is_refused(capsys, run, tmp_path, name, dama
 @pytest.mark.parametrize("damage", [lambda b: b[:1000], lambda b: b.replace(b"exp_avg_sq.", b"exp_avg_xx.")])
 def test_a_damaged_state_is_refused_and_nothing_is_lost(capsys, run, tmp_path, damage):
     shutil.copytree(run, tmp_path / "m")
-    state = tmp_path / "m" / "checkpoints" / "state.safetensors"
-    state.write_bytes(damage(state.read_bytes()))
+    for name in ("state", "before"):
+        state = tmp_path / "m" / "checkpoints" / f"{name}.safetensors"
+        state.write_bytes(damage(state.read_bytes()))
     before = (tmp_path / "m" / "log.jsonl").read_bytes()
     arguments = ["train", "--data", "captions", "--run", str(tmp_path / "m"), *SMALL, "--steps", "40"]
-    assert "state.safetensors" in error_of(capsys, *arguments)
+    assert main(arguments) == 2
+    note, error, _ = capsys.readouterr().err.split("\n")
+    assert note.startswith("note: ") and "state.safetensors" in note
+    assert error.startswith("error: ") and "before.safetensors" in error
     assert (tmp_path / "m" / "log.jsonl").read_bytes() == before
 
 

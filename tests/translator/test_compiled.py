@@ -1,6 +1,5 @@
 """The compiled decoding step: the symbols of the eager one, kept in a cache, and the eager one wherever anything fails."""
 
-import io
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -143,18 +142,18 @@ def test_old_steps_leave_the_cache(cache, monkeypatch):
     path.unlink()
 
 
-def test_auto_builds_only_after_as_long_as_building_takes(cache, monkeypatch, capsys):
+def test_auto_builds_only_after_as_long_as_building_takes(cache, tmp_path, monkeypatch, capsys):
     """Before that, a step is at most taken from the cache; a build that failed is not tried again."""
     asked = []
     monkeypatch.setattr(compiled, "use", lambda model, beam, mode, tell: asked.append(mode))
     lines = ["Ein Hund.", *[""] * 2000]  # three chunks
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
-    assert main(["translate"]) == 0 and asked == ["auto"]
+    file = tmp_path / "lines"
+    file.write_text("\n".join(lines))
+    assert main(["translate", "--input", str(file)]) == 0 and asked == ["auto"]
     monkeypatch.setattr(compiled, "SECONDS", -1)
     for compile, expected in (("auto", ["auto", "always"]), ("always", ["always"]), ("never", ["never"])):
         asked.clear()
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
-        assert main(["translate", "--compile", compile]) == 0 and asked == expected
+        assert main(["translate", "--input", str(file), "--compile", compile]) == 0 and asked == expected
     capsys.readouterr()
 
 

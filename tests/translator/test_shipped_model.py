@@ -38,6 +38,7 @@ def saved(model: Path) -> list[dict]:
 def test_it_is_small(model):
     assert {path.name for path in model.iterdir()} == {
         "README.md",
+        "SHA256SUMS",
         "config.json",
         "model.safetensors",
         "tokenizer.json",

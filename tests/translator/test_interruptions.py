@@ -1,0 +1,357 @@
+"""What a run survives: signals, kills at any moment, damaged files, a second training, gradients that are not finite."""
+
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import the_annotated_transformer as tat
+from tests.helpers import SOAK
+from translator.commands import main
+from translator.files import read_tensors
+from translator.processes import StopRequest
+from translator.runs import Budget, Progress, read_log
+from translator.trainer import Trainer
+from translator.training import Every
+from translator.weights import MODEL_FILES, load_translator, weights_of
+
+SIZES = "--N 1 --d-model 16 --d-ff 16 --h 2 --bpe 100 --tokens-per-batch 300 --warmup 20"
+STEPS, EVERY = 12, 3
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+
+
+def train(run: Path, *arguments: str, steps: int = STEPS) -> int:
+    """`train` on captions for a moment, with a checkpoint every three updates."""
+    always = f"train --data captions --run {run} {SIZES} --steps {steps} --checkpoint-every {EVERY}"
+    return main([*always.split(), *arguments])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A run that nothing has disturbed."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    assert train(folder) == 0
+    return folder
+
+
+def results(run: Path) -> dict[str, torch.Tensor]:
+    """All tensors that a run ends with: its state, its model, its best model and its checkpoints."""
+    names = ["checkpoints/state.safetensors", "model.safetensors", "best/model.safetensors"]
+    names += [f"checkpoints/{path.name}" for path in sorted((run / "checkpoints").glob("[0-9]*.safetensors"))]
+    return {f"{name} {key}": tensor for name in names for key, tensor in read_tensors(run / name)[0].items()}
+
+
+def rows(run: Path) -> list[dict]:
+    """The log of a run without times."""
+    timed = ("minutes", "tokens_per_second")
+    return [{key: value for key, value in row.items() if key not in timed} for row in read_log(run)]
+
+
+def assert_same(run: Path, other: Path) -> None:
+    """Two runs ended with the same bits, and the same log but for times; nothing half-written is left."""
+    ours, theirs = results(run), results(other)
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert rows(run) == rows(other)
+    assert not [path for path in run.rglob(".*") if path.name != ".lock"]
+
+
+# --- Asked to stop ---
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1"])
+def test_a_signal_lets_the_update_end_and_saves_it(finished, tmp_path, monkeypatch, capsys, name):
+    """Catches a signal that loses updates, a wrong exit status, and a run that cannot go on from there."""
+    number, update = getattr(signal, name), Trainer.update
+
+    def interrupted(self, pairs):
+        if self.step == 6:
+            signal.raise_signal(number)
+        return update(self, pairs)
+
+    before = signal.getsignal(number)
+    monkeypatch.setattr(Trainer, "update", interrupted)
+    assert train(tmp_path / "run") == 128 + number
+    assert f"stopped by {name} after update 7, which is saved" in capsys.readouterr().err
+    assert signal.getsignal(number) == before
+    assert read_tensors(tmp_path / "run" / "checkpoints" / "state.safetensors")[1]["progress"]["step"] == 7
+    monkeypatch.undo()
+    assert train(tmp_path / "run") == 0
+    (tmp_path / "run" / "checkpoints" / "000007.safetensors").unlink()  # the undisturbed run has none
+    ours, theirs = results(tmp_path / "run"), results(finished)
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+def test_a_second_ctrl_c_ends_a_training_at_once():
+    with StopRequest() as request:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # a scheduler may repeat it
+        assert request.number == signal.SIGTERM
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_a_training_in_a_thread_does_without_signals():
+    """Only the main thread may handle them."""
+    numbers = []
+    thread = threading.Thread(target=lambda: StopRequest().__enter__() and numbers.append(1))
+    thread.start()
+    thread.join()
+    assert numbers == [1]
+
+
+# --- Killed ---
+def killed(work: Callable[[], None]) -> int:
+    """The signal that ends a copy of this process in which `work` runs, or 0."""
+    child = os.fork()
+    if child == 0:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1), os.dup2(null, 2)
+        work()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def die_at(call: int) -> None:
+    """Have this process killed at a call, counted from 1, of those by which files get their content and their names."""
+    count = 0
+
+    def counting(function: Callable) -> Callable:
+        def counted(*arguments, **options):
+            nonlocal count
+            count += 1
+            if count == call:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **options)
+
+        return counted
+
+    for name in ("replace", "fsync", "chmod", "unlink"):
+        setattr(os, name, counting(getattr(os, name)))
+
+
+@needs_fork
+@pytest.mark.parametrize("seed", range(20 if SOAK else 4))
+def test_a_run_that_is_killed_while_it_writes_ends_as_if_it_had_not_been(finished, tmp_path, seed):
+    """Killed again and again, each time at another moment of a start or a checkpoint."""
+    draw, deaths = random.Random(seed), 0
+    for _ in range(3):
+        call = draw.randint(1, 60)
+        deaths += killed(lambda call=call: (die_at(call), train(tmp_path / "run"))) == -signal.SIGKILL
+    assert deaths
+    assert train(tmp_path / "run") == 0
+    assert_same(tmp_path / "run", finished)
+
+
+@needs_fork
+@pytest.mark.parametrize("seed", range(30 if SOAK else 2))
+def test_a_run_that_is_killed_at_any_moment_ends_as_if_it_had_not_been(finished, tmp_path, seed):
+    draw = random.Random(1000 + seed)
+
+    def work() -> None:
+        threading.Timer(draw.uniform(0.1, 2.0), os.kill, (os.getpid(), signal.SIGKILL)).start()
+        train(tmp_path / "run")
+        time.sleep(3)
+
+    assert killed(work) == -signal.SIGKILL
+    assert train(tmp_path / "run") == 0
+    assert_same(tmp_path / "run", finished)
+
+
+# --- Damaged ---
+def damages(folder: Path, count: int) -> list[tuple[str, int, int | None]]:
+    """Random places in the files of a folder, each with a bit to flip, or None where the file ends instead."""
+    draw, found = random.Random(0), []
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+    for i in range(count):
+        path = files[i % len(files)]
+        place = draw.randrange(path.stat().st_size)
+        found.append((str(path.relative_to(folder)), place, None if i % 4 == 3 else draw.randrange(8)))
+    return found
+
+
+def damage(path: Path, place: int, bit: int | None) -> None:
+    """Flip a bit of a file, or cut the file off."""
+    content = bytearray(path.read_bytes())
+    if bit is None:
+        del content[place:]
+    else:
+        content[place] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def test_damage_to_a_run_is_noticed_or_harmless(finished, tmp_path, capsys):
+    """Each damaged run ends like the undamaged one, or with one line; nothing wrong is taken in silently."""
+    sound = tmp_path / "sound"
+    shutil.copytree(finished, sound)
+    assert train(sound, steps=STEPS + 1) == 0
+    expected, found = read_tensors(sound / "model.safetensors")[0], {"harmless": 0, "mended": 0, "refused": 0}
+    for i, (name, place, bit) in enumerate(damages(finished, 200 if SOAK else 36)):
+        run = tmp_path / str(i)
+        shutil.copytree(finished, run)
+        damage(run / name, place, bit)
+        capsys.readouterr()
+        status, error = train(run, steps=STEPS + 1), capsys.readouterr().err
+        if status == 0:
+            weights = read_tensors(run / "model.safetensors")[0]
+            assert all(torch.equal(weights[key], expected[key]) for key in expected), (name, place, bit)
+            found["mended" if error.startswith("note: ") else "harmless"] += 1
+        else:
+            *notes, last = error.splitlines()
+            assert status == 2 and last.startswith("error: "), (name, place, bit, error)
+            assert all(note.startswith("note: ") for note in notes), (name, place, bit, error)
+            found["refused"] += 1
+        shutil.rmtree(run)
+    assert found["mended"] and found["refused"], found
+    print(found)
+
+
+def test_damage_to_a_model_is_noticed_or_harmless(finished, tmp_path, capsys):
+    """A model folder that `average` wrote; weights, settings and vocabulary are the right ones or refused."""
+    assert main(["average", str(finished), "--last", "2", "--out", str(tmp_path / "model")]) == 0
+    sound, refused = load_translator(tmp_path / "model"), 0
+    for i, (name, place, bit) in enumerate(damages(tmp_path / "model", 200 if SOAK else 40)):
+        folder = tmp_path / str(i)
+        shutil.copytree(tmp_path / "model", folder)
+        damage(folder / name, place, bit)
+        try:
+            loaded = load_translator(folder)
+        except (ValueError, FileNotFoundError):
+            refused += 1
+        else:
+            pairs = zip(weights_of(loaded.model).values(), weights_of(sound.model).values(), strict=True)
+            assert all(torch.equal(ours, theirs) for ours, theirs in pairs), (name, place, bit)
+            assert loaded.tokenizer.vocabulary.to_str() == sound.tokenizer.vocabulary.to_str(), (name, place, bit)
+        shutil.rmtree(folder)
+    assert refused > 0.7 * i
+
+
+def test_the_state_before_a_damaged_one_is_used(finished, tmp_path, capsys):
+    """And the run ends with the same weights; catches a flipped bit in a number, which the format does not notice."""
+    run, states = (
+        tmp_path / "run",
+        [tmp_path / "run" / "checkpoints" / f"{name}.safetensors" for name in ("state", "before")],
+    )
+    shutil.copytree(finished, run)
+    assert train(tmp_path / "early", steps=EVERY) == 0
+    shutil.copy(tmp_path / "early" / "checkpoints" / "state.safetensors", states[1])
+    damage(states[0], states[0].stat().st_size - 9, 2)
+    assert train(run) == 0
+    captured = capsys.readouterr()
+    assert "state.safetensors" in captured.err and "going on from the checkpoint before it" in captured.err
+    assert "it had finished before" not in captured.out
+    assert_same(run, finished)
+
+
+def test_damaged_tokens_are_made_again_unless_the_text_has_changed(tmp_path, capsys):
+    data, run = tmp_path / "data", tmp_path / "run"
+    data.mkdir()
+    for split, count in (("train", 40), ("val", 20)):
+        for language, word in (("de", "Hund"), ("en", "dog")):
+            (data / f"{split}.{language}").write_text("".join(f"{word} {i}\n" for i in range(count)))
+    arguments = f"train --data {data} --run {run} {SIZES} --steps".split()
+    assert main([*arguments, "1"]) == 0
+    whole = (run / "tokens" / "train.ids").read_bytes()
+    damage(run / "tokens" / "train.ids", 11, 3)
+    assert main([*arguments, "2"]) == 0
+    assert "train.ids: damaged; the text is read again" in capsys.readouterr().err
+    assert (run / "tokens" / "train.ids").read_bytes() == whole
+    damage(run / "tokens" / "train.ids", 11, 3)
+    (data / "train.de").write_text("".join(f"Katze {i}\n" for i in range(40)))
+    assert main([*arguments, "3"]) == 2
+    assert "train.ids: damaged or edited" in capsys.readouterr().err
+
+
+# --- Two at once ---
+@needs_fork
+def test_a_second_training_in_a_folder_is_refused(tmp_path, monkeypatch, capsys):
+    """While the first one lives; a killed one leaves no lock behind."""
+    run, update, answers = tmp_path / "run", Trainer.update, []
+
+    def update_and_try(self, pairs):
+        if self.step == 1:
+            answers.append(killed(lambda: os._exit(train(run))))
+        return update(self, pairs)
+
+    monkeypatch.setattr(Trainer, "update", update_and_try)
+    assert train(run) == 0 and answers == [2]
+    monkeypatch.undo()
+    assert killed(lambda: (die_at(10), train(tmp_path / "killed"))) == -signal.SIGKILL
+    assert train(tmp_path / "killed") == 0
+
+
+# --- Gradients that are not finite ---
+def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(tmp_path, monkeypatch):
+    """It changes neither weights nor averages; a run that is interrupted after it ends with the same bits."""
+    forward = tat.PositionwiseFeedForward.forward
+    updates = {"at": 0}
+    update = Trainer.update
+
+    def counted(self, pairs):
+        updates["at"] = self.step + 1
+        before = {name: p.detach().clone() for name, p in weights_of(self.model).items()}
+        loss = update(self, pairs)
+        if updates["at"] == 2:
+            assert loss != loss and all(torch.equal(before[name], p) for name, p in weights_of(self.model).items())
+        return loss
+
+    def infinite(self, x):
+        out = forward(self, x)
+        return out * torch.inf if updates["at"] == 2 and self.training else out
+
+    monkeypatch.setattr(Trainer, "update", counted)
+    monkeypatch.setattr(tat.PositionwiseFeedForward, "forward", infinite)
+    for steps in (4, 8):
+        assert train(tmp_path / "parts", steps=steps) == 0
+    assert train(tmp_path / "whole", steps=8) == 0
+    ours, theirs = (read_tensors(tmp_path / name / "checkpoints/state.safetensors") for name in ("parts", "whole"))
+    assert ours[1]["progress"]["skipped"] == 1
+    assert all(torch.equal(ours[0][key], theirs[0][key]) for key in theirs[0])
+    assert [row for row in read_log(tmp_path / "whole") if "loss" in row][-1]["skipped"] == 1
+
+
+def test_memory_that_runs_out_names_the_batch_and_what_to_lower(tmp_path, monkeypatch, capsys):
+    def full(self, pairs):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+    monkeypatch.setattr(Trainer, "gradient", full)
+    assert train(tmp_path / "run") == 2
+    error = capsys.readouterr().err
+    assert "out of memory at update 1, with" in error and "--tokens-per-batch" in error and error.count("\n") == 1
+
+
+# --- When there is a checkpoint, and which model is kept ---
+def test_checkpoints_come_by_updates_and_by_minutes():
+    every = Every(100, 2.0)
+    assert every.due(Progress(step=200, seconds=10.0), 0.0)
+    assert every.due(Progress(step=201, seconds=130.0), 10.0)
+    assert not every.due(Progress(step=201, seconds=129.0), 10.0)
+    assert Every().due(Progress(step=10**6, seconds=1e9), 0.0) is False
+
+
+def test_minutes_between_checkpoints_are_an_option(tmp_path, capsys):
+    assert train(tmp_path / "run", "--checkpoint-minutes", "0.00001", steps=2) == 0
+    assert [row["step"] for row in read_log(tmp_path / "run") if "val_loss" in row] == [1, 2]
+    assert train(tmp_path / "other", "--checkpoint-minutes", "-1") == 2
+    assert "--checkpoint-minutes must be more than 0" in capsys.readouterr().err
+
+
+def test_the_best_model_is_kept_and_patience_ends_a_run(tmp_path, monkeypatch, capsys):
+    """The validation loss falls, falls and then rises."""
+    losses = iter([3.0, 2.0, 2.5, 2.2, 2.1, 1.0])
+    monkeypatch.setattr("translator.training.validation_loss", lambda *_: next(losses))
+    run = tmp_path / "run"
+    assert train(run, "--patience", "3", steps=100) == 0
+    out = capsys.readouterr().out
+    assert "15 updates" in out and f"the lowest was 2.00, at update 6; that model is {run / 'best'}" in out
+    best, newest = (read_tensors(path / "model.safetensors") for path in (run / "best", run))
+    assert best[1] == {"step": 6, "val_loss": 2.0} and newest[1]["step"] == 15
+    assert not all(torch.equal(best[0][name], newest[0][name]) for name in best[0])
+    assert {path.name for path in (run / "best").iterdir()} == {*MODEL_FILES, "SHA256SUMS"}
+    assert load_translator(run / "best").languages == ("de", "en")
+    assert train(run, "--patience", "3", steps=100) == 0  # it had ended; there is no seventh loss
+    assert Budget(patience=3).spent(Progress(since_best=3)) and not Budget(patience=3).spent(Progress(since_best=2))
