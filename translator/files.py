@@ -126,11 +126,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file; raises ValueError if it holds anything else, FileNotFoundError if it is missing."""
+    if not path.is_file():  # a pipe would keep its reader waiting
+        raise FileNotFoundError(f"{path}: no such file; is {path.parent} the folder of a run or a model?")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: no such file; is {path.parent} the folder of a run or a model?") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON ({error})") from error
     if not isinstance(value, dict):
         raise ValueError(f"{path}: not a JSON object")

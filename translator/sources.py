@@ -27,11 +27,22 @@ def open_bytes(path: Path) -> BinaryIO:
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
+LONGEST = 100_000  # bytes of a line; whatever is longer is no sentence, and a small file may unpack to a very long line
+
+
 def decoded_lines(file: BinaryIO, name: Path | str) -> Iterator[str]:
-    """The lines of UTF-8 text without surrounding space; raises ValueError that names the file and a damaged line."""
+    """The lines of UTF-8 text without surrounding space.
+
+    Raises ValueError that names the file, and the line if it is damaged or longer than LONGEST.
+    """
     number = 0
     try:
-        for number, line in enumerate(file, 1):  # only a line feed ends a line
+        while line := file.readline(LONGEST + 1):  # only a line feed ends a line
+            number += 1
+            if len(line) > LONGEST:
+                raise ValueError(
+                    f"{name}, line {number}: more than {LONGEST:,} bytes; there should be a sentence per line"
+                )
             yield (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).decode("utf-8").strip()
     except UnicodeDecodeError as error:
         raise ValueError(f"{name}, line {number}: not UTF-8 ({error.reason})") from error

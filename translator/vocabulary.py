@@ -12,10 +12,15 @@ from translator.files import read_json
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """A tokenizer from its file; raises ValueError for a damaged one."""
+    """A tokenizer from its file.
+
+    Raises ValueError for a damaged one, and for one with a pattern that this program does not write: some patterns take years.
+    """
     from tokenizers import Tokenizer as Vocabulary
 
-    read_json(path)
+    written = json.dumps(read_json(path))
+    if '"Regex"' in written.replace(json.dumps({"Regex": r"\s+"}), ""):
+        raise ValueError(f"{path}: not a tokenizer of this program; it has patterns of its own")
     try:
         return Tokenizer(Vocabulary.from_file(str(path)))
     except Exception as error:  # the library raises bare Exception

@@ -46,22 +46,36 @@ def load_translator(path: str | Path) -> Translator:
     if path.is_file():
         raise ValueError(f"{path}: a file, not the folder of a run or a model")
     check_sums(path, MODEL_FILES)
-    about = read_json(path / "config.json")
+    about, file = read_json(path / "config.json"), path / "model.safetensors"
     try:
         vocab, languages = int(about["vocab"]), (str(about["src"]), str(about["tgt"]))
-        model = build_model(Settings(**about["settings"]), vocab)
+        config = Settings(**about["settings"])
+        tokenizer = read_tokenizer(path / "tokenizer.json")
+        if len(tokenizer) != vocab:
+            raise ValueError(f"{path / 'tokenizer.json'}: {len(tokenizer)} entries, but the model has {vocab}")
+        if not file.is_file():
+            raise FileNotFoundError(f"{file}: no such file; the run has not reached its first checkpoint")
+        weights = read_tensors(file)[0]
+        model = build_for(weights, config, vocab, file)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        if str(path) in str(error):
+            raise
         raise ValueError(f"{path / 'config.json'}: not the configuration of a model ({error})") from error
-    tokenizer = read_tokenizer(path / "tokenizer.json")
-    if len(tokenizer) != vocab:
-        raise ValueError(f"{path / 'tokenizer.json'}: {len(tokenizer)} entries, but the model has {vocab}")
-    if not (path / "model.safetensors").is_file():
-        raise FileNotFoundError(
-            f"{path / 'model.safetensors'}: no such file; the run has not reached its first checkpoint"
-        )
-    load_weights(model, read_tensors(path / "model.safetensors")[0], path / "model.safetensors")
+    load_weights(model, weights, file)
     transpose_in_memory(model)
     return Translator(model.to(best_device()).eval(), tokenizer, languages)
+
+
+def build_for(weights: dict[str, Tensor], config: Settings, vocab: int, path: Path) -> Transformer:
+    """A fresh model for weights that were read; ValueError if they do not fit, before memory is taken for a wrong size."""
+    most = sum(tensor.numel() for tensor in weights.values())
+    limits = {"N": len(weights), "d_model": most, "d_ff": most, "h": most, "d_k": most}
+    for name, limit in limits.items():
+        if not getattr(config, name) <= limit:
+            raise ValueError(f"{name} is {getattr(config, name)}, more than the weights are for")
+    with torch.device("meta"):
+        load_weights(build_model(config, vocab), weights, path)
+    return build_model(config, vocab)
 
 
 def average_weights(paths: list[Path]) -> dict[str, Tensor]:

@@ -1,0 +1,124 @@
+"""What comes from elsewhere is refused or does no harm: model folders, training data, sentences and names."""
+
+import gzip
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+
+from translator import explorer
+from translator.commands import main
+from translator.sources import LONGEST, load_pairs
+from translator.weights import load_translator, model_folder
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    """A copy of the shipped model, without its checksums, as a stranger's folder would be."""
+    folder = tmp_path / "model"
+    shutil.copytree(model_folder(), folder)
+    (folder / "SHA256SUMS").unlink()
+    return folder
+
+
+def refuse(capsys, model: Path, message: str) -> None:
+    """`translate` ends with status 2 and one line."""
+    assert main(["translate", "Ein Hund.", "--model", str(model)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.startswith("error: ") and error.count("\n") == 1, error
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"N": 10**9}, {"d_model": 10**12}, {"d_ff": 10**12}, {"h": 10**9}, {"d_k": 10**9}, {"d_ff": 300_000}, {"N": "4"}]
+    + [{"N": -1}, {"d_model": 0}, {"d_model": [128]}, {"h": None}, {"d_ff": 1e300}],
+    ids=str,
+)
+def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(model, capsys, change):
+    """In a moment; catches an hour of building layers, and a machine without memory."""
+    about = json.loads((model / "config.json").read_text())
+    about["settings"] |= change
+    (model / "config.json").write_text(json.dumps(about))
+    refuse(capsys, model, str(model))
+
+
+def test_a_pattern_of_catastrophic_cost_is_refused(model, capsys):
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    tokenizer["normalizer"]["normalizers"].append({"type": "Replace", "pattern": {"Regex": "(n+)+$"}, "content": ""})
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    refuse(capsys, model, "it has patterns of its own")
+
+
+def test_json_that_nests_without_end_is_refused(model, capsys):
+    (model / "config.json").write_text("[" * 100_000)
+    refuse(capsys, model, "config.json: not JSON")
+
+
+class Touch:
+    """What a pickle can hold: a call, here of one that leaves a file behind."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_pickle_is_not_run(model, capsys, tmp_path, name):
+    (model / name).write_bytes(pickle.dumps(Touch(tmp_path / "touched")))
+    refuse(capsys, model, name)
+    assert not (tmp_path / "touched").exists()
+    pickle.loads((model / name).read_bytes())  # it would have been
+    assert (tmp_path / "touched").exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+@pytest.mark.parametrize("target", ["pipe", "/dev/zero", "nowhere", "."])
+def test_links_and_pipes_in_a_model_keep_nobody_waiting(model, capsys, name, target):
+    (model / name).unlink()
+    if target == "pipe":
+        os.mkfifo(model / name)
+    else:
+        (model / name).symlink_to(target)
+    refuse(capsys, model, name)
+
+
+def test_a_link_is_replaced_and_not_written_through(tmp_path):
+    """Catches a folder that makes the program overwrite a file elsewhere."""
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "page.html").symlink_to(tmp_path / "mine")
+    assert main(["explain", "Ein Hund.", "--out", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "mine").read_text() == "mine" and not (tmp_path / "page.html").is_symlink()
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, packed):
+    """As of a small file that unpacks to a hundred megabytes."""
+    text = b"Ein Hund.\n" + b"x" * 10**8
+    for language in ("de", "en"):
+        path = tmp_path / f"train.{language}{'.gz' if packed else ''}"
+        path.write_bytes(gzip.compress(text, 1) if packed else text)
+    with pytest.raises(ValueError, match=rf"train\.\w\w(\.gz)?, line 2: more than {LONGEST:,} bytes"):
+        load_pairs(str(tmp_path), "train")
+
+
+def test_nul_bytes_and_control_characters_are_text_like_any_other(tmp_path, capsys):
+    lines = ["Ein\0Hund.", "\x1b[31mrot\x1b[0m", "\u202eumgekehrt", "\ufeff", "\0"]
+    (tmp_path / "in").write_text("\n".join(lines))
+    assert main(["translate", "--input", str(tmp_path / "in"), "--beam", "1"]) == 0
+    assert len(capsys.readouterr().out.split("\n")) == len(lines) + 1
+
+
+def test_names_in_a_model_do_not_become_html(model, tmp_path):
+    """Its languages, its data and its folder's name stand in the page of `explain`, but as text."""
+    attack = "</script><img src=x onerror=alert(1)>"
+    about = json.loads((model / "config.json").read_text())
+    about |= {"src": attack, "tgt": attack, "data": attack}
+    (model / "config.json").write_text(json.dumps(about))
+    explorer.write_page(load_translator(model), attack, attack, tmp_path / "page.html", attack)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "onerror=alert" in page and "<img src=x" not in page
