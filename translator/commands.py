@@ -4,7 +4,6 @@
 and exit status 2.
 """
 
-import math
 import os
 import queue
 import re
@@ -39,8 +38,8 @@ def train(
     """Train a model, or continue a training that was interrupted.
 
     Without a limit it takes 30 minutes. Ctrl-C, SIGTERM and SIGUSR1 save the
-    run and end it, with exit status 130, 143 or 138. Every setting is an
-    option, too. The numbers in brackets are those of tiny, small, base and big:
+    run and end it; the exit status is 128 plus the signal's number. Every setting
+    is an option, too. The numbers in brackets are those of tiny, small, base and big:
 
     SETTINGS
 
@@ -64,14 +63,11 @@ def train(
     """
     use_device(device)
     config = make_config(preset, words, settings, train.__kwdefaults__)
-    budget, every = (
-        make_budget(minutes, epochs, steps, patience),
-        Every(checkpoint_every, checkpoint_minutes or math.inf),
-    )
+    budget, every = make_budget(minutes, epochs, steps, patience), Every(checkpoint_every, checkpoint_minutes)
     for name, number, least in (("checkpoint-every", checkpoint_every, 1), ("workers", workers, 0)):
         if number < least:
             raise ValueError(f"--{name} must be at least {least}, but it is {number}")
-    if not every.minutes > 0:
+    if checkpoint_minutes is not None and not checkpoint_minutes > 0:
         raise ValueError(f"--checkpoint-minutes must be more than 0, but it is {checkpoint_minutes}")
     run, about = Path(run), {"preset": preset, "data": data, "src": src, "tgt": tgt}
     start_from = Path(start_from) if start_from else None
@@ -89,10 +85,9 @@ def train(
             losses = [row for row in read_log(run) if "val_loss" in row]
             print(f", validation loss {losses[-1]['val_loss']:.2f}" if losses else "")
             if progress.since_best:
-                best = min(losses, key=lambda row: row["val_loss"])
-                print(f"the lowest was {best['val_loss']:.2f}, at update {best['step']}; that model is {run / 'best'}")
+                print(f"the lowest was {progress.best:.2f}; that model is {run / 'best'}")
             if not new:
-                print("it had finished before; a larger --minutes, --steps or --epochs makes it go on")
+                print("it had finished before; a larger --minutes, --steps, --epochs or --patience makes it go on")
 
 
 train.__doc__ = train.__doc__.replace("SETTINGS", describe_settings())
@@ -163,8 +158,10 @@ def translate(
     use_device(device)
     if sentence and input:
         raise ValueError("give sentences or --input, not both")
+    if input and output and output.exists() and output.samefile(input):
+        raise ValueError(f"--input and --output are one file, {input}")
     for text in sentence:
-        if len(text) < 200 and Path(text).is_file():
+        if os.path.isfile(text):
             warn(f"{text} is translated as a sentence; --input {text} translates the lines of that file")
     search, translator = make_search(beam, alpha), load_translator(model_folder(model))
     tell, spent, numbers = warn if verbose or compile == "always" else be_silent, 0.0, 1
@@ -244,10 +241,10 @@ def average(run: Path, *, out: Path, last: int = 5) -> None:
         there = f"{run} has only {len(paths)} of its checkpoints"
         raise ValueError(f"--last is {last}, but {there}, of which it keeps {KEPT}; make more with --checkpoint-every")
     translator, weights = load_translator(run), average_weights(paths[-last:])
-    before = loss_on_held_out(run, translator)
-    load_weights(translator.model, weights, run / "checkpoints")
     write_model(out, run, weights)
     print(f"{out}: the average of {last} checkpoints, {paths[-last].stem} to {paths[-1].stem}")
+    before = loss_on_held_out(run, translator)
+    load_weights(translator.model, weights, run / "checkpoints")
     if before is not None:
         after = loss_on_held_out(run, translator)
         print(f"validation loss {after:.3f}; the run's own model has {before:.3f}")

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,8 +34,8 @@ def use_device(name: str | None) -> None:
         return
     try:
         torch.empty(0, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
+        reason = textwrap.shorten(str(error), 120)
         raise ValueError(f"--device {name} cannot be used here ({reason})") from error
     os.environ["ANNOTATED_DEVICE"] = name
 

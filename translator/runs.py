@@ -5,6 +5,7 @@ every file except the log has a checksum. The order of the batches depends only 
 only on the seed and the update. So an interrupted run ends with the same weights as one that was not interrupted.
 """
 
+import errno
 import json
 import math
 import os
@@ -47,7 +48,7 @@ class Progress:
     """How far a run has come: it has done `batch` batches of epoch `epoch`, in `seconds` of training.
 
     Of its `step` updates, `skipped` had a gradient that was not finite. The lowest validation loss is `best`, and there were
-    `since_best` checkpoints after it.
+    `since_best` checkpoints after it. A run that was stopped where a checkpoint was due has its validation `owed`.
     """
 
     step: int = 0
@@ -58,6 +59,7 @@ class Progress:
     skipped: int = 0
     best: float = math.inf
     since_best: int = 0
+    owed: bool = False
 
 
 class Budget(NamedTuple):
@@ -255,6 +257,9 @@ TOKENS = [f"tokens/{split}{suffix}" for split in SPLITS for suffix in (".ids", "
 UNCHANGING = ["config.json", "tokenizer.json", *TOKENS]
 
 
+NO_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP  # file systems without locks are used without
+
+
 @contextmanager
 def alone_in(run: Path) -> Iterator[None]:
     """Make the folder of a run, if need be, and keep other trainings out of it; ValueError if one is at work there.
@@ -268,13 +273,14 @@ def alone_in(run: Path) -> Iterator[None]:
         return
     existed = run.exists()
     run.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(run / ".lock", timeout=0)
+    lock = FileLock(run / ".lock", timeout=0, fallback_to_soft=False)
     try:
         lock.acquire()
     except Timeout:
         raise ValueError(f"{run}: another training is at work in this folder") from None
-    except NotImplementedError:
-        pass  # a file system that knows no locks
+    except (NotImplementedError, OSError) as error:
+        if getattr(error, "errno", errno.ENOSYS) not in NO_LOCKS:
+            raise
     try:
         yield
     finally:
@@ -307,7 +313,10 @@ def prepare_run(
                 print(f"note: {run / name}: damaged; the text is read again", file=sys.stderr)
                 (run / name).with_suffix(".starts").unlink(missing_ok=True)
             write_tokens(run, about, read_tokenizer(run / "tokenizer.json"))
-            check_sums(run, TOKENS)  # made again from other text, they would differ
+            if changed_files(run, TOKENS):
+                raise ValueError(
+                    f"{run}: its tokens are lost, and the text of {about['data']} has changed; give another --run"
+                )
         else:
             start_run(run, config, about, start_from, start)
         if not (run / SUMS).exists():

@@ -113,7 +113,7 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
     try:
         if missing:
             folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock") if missing else nullcontext():
+        with FileLock(folder / ".lock", timeout=600) if missing else nullcontext():
             for name in names:
                 store.fetch(name, downloader=pooch.HTTPDownloader(timeout=20))
     except (OSError, ValueError) as error:

@@ -6,6 +6,7 @@ loss and saves its state; both count as training time. If it is asked to stop, i
 """
 
 import math
+import os
 import signal
 import sys
 from dataclasses import replace
@@ -29,8 +30,9 @@ from the_annotated_transformer import (
 )
 from translator.architecture import check_decoder, fused_agrees
 from translator.decoding import CachedLayer
+from translator.files import read_json
 from translator.losses import Objective
-from translator.processes import Stopped, StopRequest, any_process, best_device, over_processes
+from translator.processes import Stopped, StopRequest, any_process, best_device, over_processes, processes
 from translator.runs import (
     Budget,
     Log,
@@ -54,12 +56,18 @@ from translator.weights import load_translator, load_weights, weights_of
 @torch.inference_mode()
 def validation_loss(trainer: Trainer, pairs: list[Pair]) -> float:
     """The mean cross-entropy in nats per target token under the averaged weights, over all processes."""
-    objective = Objective(trainer.averaged, eps=0.0)
-    budget = max(trainer.config.tokens_per_batch // trainer.world, max(len(side) for pair in pairs for side in pair))
+    return loss_of(trainer.averaged, pairs, trainer.config.tokens_per_batch // trainer.world)
+
+
+@torch.inference_mode()
+def loss_of(model: Transformer, pairs: list[Pair], tokens_per_batch: int) -> float:
+    """The mean cross-entropy in nats per target token, in batches of about this size, over all processes."""
+    objective, device, (rank, world) = Objective(model, eps=0.0), next(model.parameters()).device, processes()
+    budget = max(tokens_per_batch, max(len(side) for pair in pairs for side in pair))
     loss, tokens = 0.0, 0
-    with evaluating(trainer.averaged):
-        for rows in sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget)[trainer.rank :: trainer.world]:
-            batch = make_batch([pairs[i] for i in rows]).to(trainer.device)
+    with evaluating(model):
+        for rows in sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget)[rank::world]:
+            batch = make_batch([pairs[i] for i in rows]).to(device)
             loss, tokens = loss + objective(batch).item(), tokens + batch.ntokens
     total, count = over_processes(loss, tokens)
     return total / count
@@ -70,19 +78,20 @@ def loss_on_held_out(run: Path, translator: Translator) -> float | None:
     store = TokenStore(run / "tokens" / "val.ids", len(translator.tokenizer))
     if not store.path.with_suffix(".starts").exists():
         return None
-    trainer = Trainer(translator.model, Settings(), best_device())
-    return validation_loss(trainer, store.__getitems__(range(len(store))))
+    budget = read_json(run / "config.json")["settings"].get("tokens_per_batch", Settings().tokens_per_batch)
+    return loss_of(translator.model, store.__getitems__(range(len(store))), budget)
 
 
 class Every(NamedTuple):
-    """How often there is a checkpoint: after this many updates, or minutes, whichever comes first."""
+    """How often there is a checkpoint: after this many updates, or minutes if they are given, whichever comes first."""
 
     steps: float = math.inf
-    minutes: float = math.inf
+    minutes: float | None = None
 
     def due(self, progress: Progress, last: float) -> bool:
         """Whether it is time for one, by the clock of this process; the last one ended after `last` seconds of training."""
-        return progress.step % self.steps == 0 or progress.seconds - last >= 60 * self.minutes
+        late = self.minutes is not None and progress.seconds - last >= 60 * self.minutes
+        return late or progress.step % self.steps == 0
 
 
 def fit(
@@ -101,13 +110,18 @@ def fit(
         return any_process(first and budget.spent(progress))[0]
 
     with progress_bar(first) as bar, StopRequest() as request:
+        if progress.owed:
+            progress.owed = False
+            checkpoint(run, trainer, progress, val, log, bar)
         while not ended():
             batches = sorted_batches(lengths, config.tokens_per_batch, seed=config.seed + 7919 * progress.epoch)
             collate = list
             if config.bpe_dropout:
                 collate = Recut(tokenizer, config.bpe_dropout, config.seed, progress.epoch)
             left = batches[progress.batch :]
-            for batch in DataLoader(pairs, batch_sampler=left, collate_fn=collate, num_workers=workers):
+            for batch in DataLoader(
+                pairs, batch_sampler=left, collate_fn=collate, num_workers=workers, worker_init_fn=leave_group
+            ):
                 loss = careful_update(trainer, batch)
                 progress.step, progress.skipped = trainer.step, trainer.skipped
                 progress.batch += 1
@@ -115,11 +129,14 @@ def fit(
                 progress.seconds = clock.seconds()
                 log.update(progress, loss, trainer.lr, bar)
                 bar.n = round(100 * budget.share(progress, len(batches)))
-                stop, due = any_process(request.number > 0, first and every.due(progress, last))
+                done = first and budget.spent(progress)
+                stop, due, done = any_process(request.number > 0, first and every.due(progress, last), done)
                 if stop:
                     log.row(progress, trainer.lr, bar)
+                    progress.owed = due or done  # a validation; who stops us may not wait for it
                     if first:
-                        save_checkpoint(run, trainer, progress)  # without a validation: who stops us may not wait
+                        save_checkpoint(run, trainer, progress)
+                    any_process(False)  # nobody leaves before the first process has saved
                     raise Stopped(request.number or signal.SIGTERM, progress.step)
                 if due:
                     checkpoint(run, trainer, progress, val, log, bar)
@@ -134,6 +151,12 @@ def fit(
         elif progress.seconds > saved.seconds and first:
             save_checkpoint(run, trainer, progress)  # the last checkpoint itself used up the budget
     return progress
+
+
+def leave_group(worker: int) -> None:
+    """Take a process that reads ahead out of the group that gets signals: it would die, and the training with it."""
+    if hasattr(os, "setsid"):
+        os.setsid()
 
 
 PATIENCE = 10  # updates in a row whose gradient is not finite, after which a training gives up

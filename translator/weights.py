@@ -56,7 +56,7 @@ def load_translator(path: str | Path) -> Translator:
         if not file.is_file():
             raise FileNotFoundError(f"{file}: no such file; the run has not reached its first checkpoint")
         weights = read_tensors(file)[0]
-        model = build_for(weights, config, vocab, file)
+        model = build_for(weights, config, vocab)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         if str(path) in str(error):
             raise
@@ -66,15 +66,12 @@ def load_translator(path: str | Path) -> Translator:
     return Translator(model.to(best_device()).eval(), tokenizer, languages)
 
 
-def build_for(weights: dict[str, Tensor], config: Settings, vocab: int, path: Path) -> Transformer:
-    """A fresh model for weights that were read; ValueError if they do not fit, before memory is taken for a wrong size."""
-    most = sum(tensor.numel() for tensor in weights.values())
-    limits = {"N": len(weights), "d_model": most, "d_ff": most, "h": most, "d_k": most}
-    for name, limit in limits.items():
-        if not getattr(config, name) <= limit:
-            raise ValueError(f"{name} is {getattr(config, name)}, more than the weights are for")
-    with torch.device("meta"):
-        load_weights(build_model(config, vocab), weights, path)
+def build_for(weights: dict[str, Tensor], config: Settings, vocab: int) -> Transformer:
+    """A fresh model for weights that were read; ValueError, before memory is taken, for sizes that cannot be theirs."""
+    there, d = sum(tensor.numel() for tensor in weights.values()), config.d_model
+    needed = max(d * vocab, d * d * config.N, d * config.d_ff * config.N, d * config.h * config.d_k * config.N)
+    if len(weights) < config.N or needed > there:
+        raise ValueError(f"its sizes need {needed:,} weights or more, but there are {there:,}")
     return build_model(config, vocab)
 
 

@@ -95,6 +95,16 @@ def test_importing_loads_no_chart_library(module):
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
+def test_translating_loads_no_compiler():
+    """PyTorch's takes over a second to load; catches a sentence that waits for it."""
+    code = (
+        "import sys; from translator.commands import main; status = main(['translate', 'Ein Hund.'])\n"
+        "sys.exit(status or sorted({'torch._dynamo', 'torch._inductor', 'sympy', 'altair'} & sys.modules.keys()) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "A dog.\n"), done.stderr
+
+
 def test_the_help_of_train_explains_every_setting(capsys):
     """With its values in the presets: one if they agree, and else four."""
     assert main(["train", "--help"]) == 0
@@ -309,6 +319,19 @@ def test_text_that_is_not_utf8_is_refused_with_its_line(run, tmp_path, capsys, e
     files = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
     assert f"{tmp_path / 'in'}, line 3: not UTF-8" in error_of(capsys, "translate", *files, "--model", str(run))
     assert (tmp_path / "out").read_text().count("\n") == 2
+
+
+def test_a_file_is_not_written_over_itself(run, tmp_path, capsys):
+    (tmp_path / "in").write_text("Ein Hund.\n")
+    (tmp_path / "link").symlink_to("in")
+    arguments = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "link"), "--model", str(run)]
+    assert "are one file" in error_of(capsys, "translate", *arguments)
+    assert (tmp_path / "in").read_text() == "Ein Hund.\n"
+
+
+def test_a_sentence_longer_than_a_file_name_is_translated(run, capsys):
+    assert main(["translate", "Собака " * 40, "--model", str(run), "--beam", "1"]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
 
 
 def test_a_file_given_as_a_sentence_is_pointed_out(run, tmp_path, capsys):
