@@ -3913,7 +3913,7 @@ def example_attend_once() -> None:
 
 
 # %% [markdown]
-# > Compiling takes about 20 seconds and a C++ compiler, and the result belongs to the weights and to the processor. The
+# > Compiling takes about 25 seconds and a C++ compiler, and the result belongs to the weights and to the processor. The
 # > program keeps it in your cache. `translate --compile always` makes one; without the option, it makes one when a
 # > translation has already taken longer than compiling would. How the function is called matters, too. While Python
 # > code runs, it holds a lock, so that only one thread runs Python at a time. PyTorch's own call keeps this lock until

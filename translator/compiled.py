@@ -2,7 +2,7 @@
 
 A step is about a hundred small operations, and at the sizes of `tiny` Python takes longer to start them than the processor to
 compute them. torch.export records a step once, and AOTInductor makes a C++ library of the record, in which neighbouring
-operations are one loop. That takes a compiler and about 20 seconds. The library is kept in the user's cache. It belongs to
+operations are one loop. That takes a compiler and about 25 seconds. The library is kept in the user's cache. It belongs to
 the model's weights, the processor and the version of PyTorch, whose digest is its name.
 
 PyTorch's own way to call such a library, `torch._inductor.aoti_load_package`, holds Python's global lock during the call, so
@@ -35,7 +35,7 @@ from the_annotated_transformer import Transformer, attend_once, evaluating, larg
 from translator.architecture import state
 
 Mode = Literal["auto", "always", "never"]
-SECONDS = 20  # that building a step takes, about
+SECONDS = 25  # that building a step takes, about
 KEPT = 60  # days without use after which a step leaves the cache
 Call = Callable[..., tuple[Tensor, Tensor, list[list[Tensor]]]]
 IN_USE: weakref.WeakKeyDictionary[Transformer, dict[int, tuple[int, Call]]] = (
@@ -304,7 +304,7 @@ def use(model: Transformer, beam: int, mode: Mode = "always", tell: Callable[[st
             return False
         if path is None:
             print(
-                "compiling the decoding step, once for this model and machine; it takes about 20 seconds",
+                "compiling the decoding step, once for this model and machine; it takes about 25 seconds",
                 file=sys.stderr,
             )
             path = write(model, beam)

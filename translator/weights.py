@@ -68,8 +68,8 @@ def load_translator(path: str | Path) -> Translator:
 
 def build_for(weights: dict[str, Tensor], config: Settings, vocab: int) -> Transformer:
     """A fresh model for weights that were read; ValueError, before memory is taken, for sizes that cannot be theirs."""
-    there, d = sum(tensor.numel() for tensor in weights.values()), config.d_model
-    needed = max(d * vocab, d * d * config.N, d * config.d_ff * config.N, d * config.h * config.d_k * config.N)
+    there, d, heads = sum(tensor.numel() for tensor in weights.values()), config.d_model, config.h * config.d_k
+    needed = d * max(vocab, config.N * config.d_ff, config.N * (heads or config.d_model))
     if len(weights) < config.N or needed > there:
         raise ValueError(f"its sizes need {needed:,} weights or more, but there are {there:,}")
     return build_model(config, vocab)

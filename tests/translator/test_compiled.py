@@ -96,7 +96,7 @@ def test_a_failure_is_told_in_a_line_and_does_no_harm(cache, monkeypatch, capsys
     monkeypatch.setattr(compiled, "build", fails)
     assert not compiled.use(model, 1, "always", told.append)
     assert told == ["the decoding step is not compiled: no compiler was found"]
-    assert "about 20 seconds" in capsys.readouterr().err
+    assert "about 25 seconds" in capsys.readouterr().err
     assert compiled.in_use(model, 0) is None and compiled.cached(model, 0) is None
     assert not list(compiled.place(model, 0)[0].glob("*tmp*"))
 

@@ -11,8 +11,9 @@ import pytest
 
 from translator import explorer
 from translator.commands import main
+from translator.settings import Settings, build_model
 from translator.sources import LONGEST, load_pairs
-from translator.weights import load_translator, model_folder
+from translator.weights import build_for, load_translator, model_folder, weights_of
 
 
 @pytest.fixture
@@ -43,6 +44,16 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(m
     about["settings"] |= change
     (model / "config.json").write_text(json.dumps(about))
     refuse(capsys, model, str(model))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"d_k": 1, "h": 1}, {"d_k": 64}, {"tie": "none"}, {"positions": "learned"}], ids=str
+)
+def test_sizes_that_the_weights_have_are_accepted(changes):
+    """Of models that are mostly one thing; catches a bound that a thin model breaks."""
+    config = Settings(**{"N": 12, "d_model": 128, "d_ff": 8, "h": 4} | changes)
+    built = build_model(config, 20)
+    assert weights_of(build_for(weights_of(built), config, 20)).keys() == weights_of(built).keys()
 
 
 def test_a_pattern_of_catastrophic_cost_is_refused(model, capsys):
