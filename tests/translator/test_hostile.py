@@ -32,18 +32,17 @@ def refuse(capsys, model: Path, message: str) -> None:
     assert message in error and error.startswith("error: ") and error.count("\n") == 1, error
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"N": 10**9}, {"d_model": 10**12}, {"d_ff": 10**12}, {"h": 10**9}, {"d_k": 10**9}, {"d_ff": 300_000}, {"N": "4"}]
-    + [{"N": -1}, {"d_model": 0}, {"d_model": [128]}, {"h": None}, {"d_ff": 1e300}],
-    ids=str,
-)
+TOO_LARGE = [{"N": 10**9}, {"d_model": 10**12}, {"d_ff": 10**12}, {"d_k": 10**9}, {"d_ff": 300_000}]
+WRONG = [{"h": 10**9}, {"N": "4"}, {"N": -1}, {"d_model": 0}, {"d_model": [128]}, {"h": None}, {"d_ff": 1e300}]
+
+
+@pytest.mark.parametrize("change", [*TOO_LARGE, *WRONG], ids=str)
 def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(model, capsys, change):
     """In a moment; catches an hour of building layers, and a machine without memory."""
     about = json.loads((model / "config.json").read_text())
     about["settings"] |= change
     (model / "config.json").write_text(json.dumps(about))
-    refuse(capsys, model, str(model))
+    refuse(capsys, model, "its sizes need" if change in TOO_LARGE else str(model))
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ def test_a_signal_for_the_whole_group_does_not_end_those_who_read_ahead(tmp_path
         def interrupted(self, pairs):
             if self.step == 6:
                 os.killpg(0, signal.SIGTERM)
+                time.sleep(1)  # until a worker that dies of it is noticed
             return update(self, pairs)
 
         Trainer.update = interrupted
