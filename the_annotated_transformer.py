@@ -2874,8 +2874,10 @@ def example_processes() -> None:
 # > sum (the program multiplies the loss by their number). And it hides its cost: while the gradients of the first
 # > layers are still being computed, those of the last layers are already being summed. The program uses it. `torchrun
 # > --nproc-per-node 2 -- the_annotated_transformer.py train …` starts two processes on one machine. For several
-# > machines, give the same command on each, with `--nnodes`, `--node-rank` and `--rdzv-endpoint`; the folder of the run
-# > must lie on a file system that all of them share.
+# > machines, give the same command on each, with `--nnodes` and `--rdzv-endpoint`; the folder of the run must lie on a
+# > file system that all of them share. Each process still holds the whole model. `--shard` divides the model, its moments
+# > and its gradients among the processes instead, and gathers each layer's weights just before they are needed
+# > ([Rajbhandari et al., 2020](https://arxiv.org/abs/1910.02054)).
 
 # %% [markdown]
 # ## Summary of Part 3
@@ -3713,20 +3715,16 @@ class ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx,
-        x: Tensor,
-        weight: Tensor,
-        target: Tensor,
-        loss_and_gradient: Callable = smoothed_gradient,
-        chunk: int = 512,
+        ctx, x: Tensor, weight: Tensor, target: Tensor, loss_and_grad: Callable = smoothed_gradient, chunk: int = 512
     ) -> Tensor:
         """x (..., n, d_model), weight (vocab, d_model), target (n) without padding; returns a scalar."""
-        total, grad_x, grad_w = x.new_zeros((), dtype=torch.float32), torch.empty_like(x), torch.zeros_like(weight)
+        total = x.new_zeros((), dtype=torch.promote_types(x.dtype, torch.float32))  # 32 bits, even if x has 16
+        grad_x, grad_w = torch.empty_like(x), torch.zeros_like(weight)
         for start in range(0, len(target), chunk):
             part = (..., slice(start, start + chunk), slice(None))
             rows = x[part].flatten(0, -2)  # (chunk, d_model), for two passes (2 * chunk, d_model)
-            scores = (rows @ weight.T).float().view(*x[part].shape[:-1], -1)  # (..., chunk, vocab)
-            loss, grad = loss_and_gradient(scores, target[start : start + chunk])
+            scores = (rows @ weight.T).to(total).view(*x[part].shape[:-1], -1)  # (..., chunk, vocab)
+            loss, grad = loss_and_grad(scores, target[start : start + chunk])
             total += loss
             if any(ctx.needs_input_grad):
                 grad = grad.to(x.dtype).flatten(0, -2)

@@ -33,7 +33,8 @@ from translator.weights import average_weights, load_translator, load_weights, m
 def train(
     *, data: str, run: Path, preset: str = "tiny", minutes: float | None = None, epochs: int | None = None, steps: int | None = None,
     patience: int | None = None, words: bool = False, checkpoint_every: int = 200, checkpoint_minutes: float | None = None,
-    src: str = "de", tgt: str = "en", workers: int = 0, start_from: Path | None = None, device: str | None = None, **settings: str,
+    src: str = "de", tgt: str = "en", workers: int = 0, shard: bool = False, start_from: Path | None = None, device: str | None = None,
+    **settings: str,
 ) -> None:  # fmt: skip
     """Train a model, or continue a training that was interrupted.
 
@@ -57,6 +58,7 @@ def train(
         src: source language
         tgt: target language
         workers: processes that read batches ahead
+        shard: divide the model among the processes, so that it may be larger than the memory of one device
         start_from: the run or model that a new run takes its weights and vocabulary from; sizes and languages must match
         device: as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one
         settings: any of the settings above, such as --dropout 0.3 or --norm post
@@ -77,7 +79,9 @@ def train(
     if Path(data).is_dir() and Path(data).resolve() == run.resolve():
         raise ValueError(f"--run is the folder of the data, {data}; give a folder of its own")
     with process_group():
-        progress, new = train_together(run, config, about, start_from, budget, every, workers)
+        if shard and processes()[1] == 1:
+            raise ValueError("--shard divides the model among processes; start several with torchrun")
+        progress, new = train_together(run, config, about, start_from, budget, every, workers, shard)
         if processes()[0] == 0:
             print(
                 f"{run}: {progress.step} updates, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes", end=""

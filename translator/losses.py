@@ -37,17 +37,18 @@ class Objective(nn.Module):
         super().__init__()
         self.model, self.eps, self.r_drop = model, eps, r_drop
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Batch to a scalar."""
-        weight, passes = self.model.generator.proj.weight, 2 if self.r_drop else 1
+    def forward(self, batch: Batch, plain: bool = False) -> Tensor:
+        """Batch to a scalar; if `plain`, the cross-entropy alone, without smoothing and from one pass."""
+        eps, r_drop = (0.0, 0.0) if plain else (self.eps, self.r_drop)
+        weight, passes = self.model.generator.proj.weight, 2 if r_drop else 1
         weight = weight if torch.is_grad_enabled() else weight.detach()  # skips a gradient that nobody asks for
         inputs = (batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
         src, tgt, src_mask, tgt_mask = (torch.cat([t] * passes) for t in inputs)
         x = self.model.decode(self.model.encode(src, src_mask), src_mask, tgt, tgt_mask)  # (passes * B, T, d_model)
         real = batch.tgt_y != PAD
         x = x.unflatten(0, (passes, -1))[:, real]  # (passes, n, d_model)
-        if self.r_drop:
-            loss = functools.partial(r_drop_gradient, alpha=self.r_drop, eps=self.eps)
+        if r_drop:
+            loss = functools.partial(r_drop_gradient, alpha=r_drop, eps=eps)
         else:
-            loss = functools.partial(smoothed_gradient, eps=self.eps)
+            loss = functools.partial(smoothed_gradient, eps=eps)
         return ChunkedLoss.apply(x, weight, batch.tgt_y[real], loss, 512 // passes)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from the_annotated_transformer import Transformer
+from translator.sharding import is_sharded, part_for, whole
 
 
 def orthogonalised(M: Tensor, steps: int = 5) -> Tensor:
@@ -37,17 +38,18 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self) -> None:
-        """One update; matrices of one shape are orthogonalised together."""
+        """One update; matrices of one shape are orthogonalised together, those in parts one by one, to save memory."""
         for group in self.param_groups:
-            shapes: dict[torch.Size, list[nn.Parameter]] = {}
+            together: dict[torch.Size | nn.Parameter, list[nn.Parameter]] = {}
             for p in group["params"]:
-                shapes.setdefault(p.shape, []).append(p)
-            for shape, alike in shapes.items():
-                grads = torch.stack([p.grad for p in alike])
-                averages = [self.state[p]["momentum"] for p in alike]
-                torch._foreach_lerp_(averages, list(grads), 1 - group["momentum"])
-                ahead = grads.lerp(torch.stack(averages), group["momentum"])  # Nesterov's momentum: look one step ahead
-                torch._foreach_add_(alike, list(orthogonalised(ahead)), alpha=-0.3 * group["lr"] * max(shape) ** 0.5)
+                together.setdefault(p if is_sharded(p) else p.shape, []).append(p)
+            for alike in together.values():
+                grads, averages = [p.grad for p in alike], [self.state[p]["momentum"] for p in alike]
+                torch._foreach_lerp_(averages, grads, 1 - group["momentum"])
+                ahead = torch._foreach_lerp(grads, averages, group["momentum"])  # Nesterov's momentum: one step ahead
+                moves = orthogonalised(torch.stack([whole(matrix) for matrix in ahead]))
+                parts = [part_for(move, p) for move, p in zip(moves, alike, strict=True)]
+                torch._foreach_add_(alike, parts, alpha=-0.3 * group["lr"] * max(alike[0].shape) ** 0.5)
 
 
 def make_optimizers(model: Transformer, kind: str) -> list[torch.optim.Optimizer]:

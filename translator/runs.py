@@ -36,6 +36,7 @@ from translator.files import (
 )
 from translator.processes import over_processes, processes
 from translator.settings import Settings
+from translator.sharding import gathered, part_for
 from translator.sources import FullPairs
 from translator.store import TokenStore, write_store
 from translator.trainer import Trainer
@@ -109,7 +110,7 @@ def has_state(run: Path) -> bool:
 
 
 def save_checkpoint(run: Path, trainer: Trainer, progress: Progress) -> None:
-    """Write the weights at this update, the current model, and the state to continue from.
+    """Write the weights at this update, the current model, and the state to continue from; all processes take part.
 
     The state comes last: if a crash leaves the old one, the continued run writes the other files again.
     """
@@ -118,9 +119,14 @@ def save_checkpoint(run: Path, trainer: Trainer, progress: Progress) -> None:
         tensors |= {f"{kind}.{name}": state[kind] for kind in state.keys() - {"step"}}
     if trainer.config.ema:
         tensors |= {f"averaged.{name}": p for name, p in weights_of(trainer.averaged).items()}
-    folder, averaged = run / "checkpoints", weights_of(trainer.averaged)
+    tensors = gathered(tensors)
+    if trainer.rank != 0:
+        return
+    weights = {name: tensors[f"model.{name}"] for name in weights_of(trainer.model)}
+    averaged = {name: tensors[f"averaged.{name}"] for name in weights} if trainer.config.ema else weights
+    folder = run / "checkpoints"
     folder.mkdir(exist_ok=True)
-    write_tensors(folder / f"{progress.step:06d}.safetensors", weights_of(trainer.model), step=progress.step)
+    write_tensors(folder / f"{progress.step:06d}.safetensors", weights, step=progress.step)
     for old in sorted(folder.glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))[:-KEPT]:
         old.unlink()
     write_tensors(run / "model.safetensors", averaged, step=progress.step)
@@ -132,13 +138,15 @@ def save_checkpoint(run: Path, trainer: Trainer, progress: Progress) -> None:
 
 
 def save_best(run: Path, trainer: Trainer, progress: Progress) -> None:
-    """Write the model to the folder `best` of a run, with the tokenizer and configuration that it needs."""
-    best = run / "best"
+    """Write the model to the folder `best` of a run, with what it needs; all processes take part."""
+    best, weights = run / "best", gathered(weights_of(trainer.averaged))
+    if trainer.rank != 0:
+        return
     best.mkdir(exist_ok=True)
     for name in ("config.json", "tokenizer.json"):
         write_text(best / name, (run / name).read_text(encoding="utf-8"))
     write_sums(best, ["config.json", "tokenizer.json"])
-    write_tensors(best / "model.safetensors", weights_of(trainer.averaged), step=progress.step, val_loss=progress.best)
+    write_tensors(best / "model.safetensors", weights, step=progress.step, val_loss=progress.best)
 
 
 def load_checkpoint(run: Path, trainer: Trainer) -> Progress:
@@ -173,7 +181,7 @@ def restore(path: Path, trainer: Trainer) -> Progress:
         progress = Progress(**notes["progress"])
         for name, state in moments(trainer).items():
             for kind in state.keys() - {"step"}:
-                state[kind].copy_(groups[kind][name].view_as(state[kind]))
+                state[kind].copy_(part_for(groups[kind][name].view(state[kind].shape), state[kind]))
             state.get("step", torch.zeros(())).fill_(progress.step - progress.skipped)
     except (KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path}: not the state of a run ({error})") from error

@@ -17,6 +17,7 @@ from translator.losses import Objective
 from translator.optimizers import averaged_copy, make_optimizers, update_average
 from translator.processes import processes
 from translator.settings import Settings
+from translator.sharding import shard, whole
 
 
 def backward(objective: nn.Module, pairs: list[Pair], accumulate: int, device: torch.device) -> float:
@@ -26,10 +27,11 @@ def backward(objective: nn.Module, pairs: list[Pair], accumulate: int, device: t
     tokens = sum(len(pair.tgt) - 1 for pair in pairs)  # of the whole update, over all micro-batches and processes
     total = 0.0
     for i, piece in enumerate(pieces):
-        wait = world > 1 and i < len(pieces) - 1  # processes exchange gradients once per update
+        # whole copies exchange their gradients once per update; parts, to save memory, after each micro-batch
+        wait = isinstance(objective, nn.parallel.DistributedDataParallel) and i < len(pieces) - 1
         with objective.no_sync() if wait else nullcontext():
             loss = objective(make_batch(piece).to(device)) / tokens
-            (loss * world).backward()  # DistributedDataParallel averages over processes; we want the sum
+            (loss * world).backward()  # PyTorch averages over processes; we want the sum
         total += loss.item()
     return total
 
@@ -40,21 +42,29 @@ class Trainer:
     Each update seeds its own dropout, so an interrupted run draws the same numbers when it continues. `averaged` is a second
     set of weights, an exponential moving average of the trained ones. After s updates its decay is s / (s + 9), until that
     exceeds `ema`; until then it averages over about the last tenth of the run. An update whose gradient is not finite changes
-    no weight; there were `skipped` of them in all, and the last `in_a_row` updates were such.
+    no weight; there were `skipped` of them in all, and the last `in_a_row` updates were such. With `sharded`, each process
+    keeps only its part of the weights, of their averages and of the optimisers' state.
     """
 
-    def __init__(self, model: Transformer, config: Settings, device: torch.device | None = None):
+    def __init__(self, model: Transformer, config: Settings, device: torch.device | None = None, sharded: bool = False):
         self.device = device or torch.device("cpu")
-        self.model, self.config, self.step, self.lr = model.to(self.device), config, 0, 0.0
+        self.model, self.config, self.step, self.lr = model, config, 0, 0.0
         self.skipped = self.in_a_row = 0
-        self.optimizers = make_optimizers(model, config.optimizer)
         self.rank, self.world = processes()
         check_loss(model)
-        self.loss = Objective(model, config.smoothing, config.r_drop)
-        self.objective: nn.Module = self.loss
-        if self.world > 1:
-            self.objective = nn.parallel.DistributedDataParallel(self.loss, forward_sync_buffers=False)
         self.averaged = averaged_copy(model) if config.ema else model
+        self.loss = Objective(model, config.smoothing, config.r_drop)
+        self.validation = Objective(self.averaged, eps=0.0) if config.ema else self.loss
+        self.objective: nn.Module = self.loss
+        if sharded:
+            for objective in dict.fromkeys((self.loss, self.validation)):
+                shard(objective, self.device)
+        else:
+            model.to(self.device)
+            self.averaged.to(self.device)
+            if self.world > 1:
+                self.objective = nn.parallel.DistributedDataParallel(self.loss, forward_sync_buffers=False)
+        self.optimizers = make_optimizers(model, config.optimizer)
 
     def gradient(self, pairs: list[Pair]) -> float:
         """Set the gradient of the mean loss per target token of `pairs`; returns this process's part of that mean."""
@@ -68,7 +78,7 @@ class Trainer:
         self.model.train(self.step > self.config.dropout_after)  # training mode changes nothing but dropout
         self.loss.r_drop = self.config.r_drop if self.step > self.config.r_drop_after else 0.0
         loss = self.gradient(pairs)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip or math.inf)
+        norm = whole(nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip or math.inf))
         if not norm.isfinite():  # the gradient, and so this answer, is the same in all processes
             self.skipped, self.in_a_row = self.skipped + 1, self.in_a_row + 1
             return math.nan

@@ -53,22 +53,24 @@ from translator.vocabulary import Recut
 from translator.weights import load_translator, load_weights, weights_of
 
 
-@torch.inference_mode()
 def validation_loss(trainer: Trainer, pairs: list[Pair]) -> float:
     """The mean cross-entropy in nats per target token under the averaged weights, over all processes."""
-    return loss_of(trainer.averaged, pairs, trainer.config.tokens_per_batch // trainer.world)
+    return loss_of(trainer.validation, pairs, trainer.config.tokens_per_batch // trainer.world, trainer.device)
 
 
-@torch.inference_mode()
-def loss_of(model: Transformer, pairs: list[Pair], tokens_per_batch: int) -> float:
+@torch.no_grad()  # inference_mode would mark weights that shards gather, and training needs them next
+def loss_of(objective: Objective, pairs: list[Pair], tokens_per_batch: int, device: torch.device) -> float:
     """The mean cross-entropy in nats per target token, in batches of about this size, over all processes."""
-    objective, device, (rank, world) = Objective(model, eps=0.0), next(model.parameters()).device, processes()
+    rank, world = processes()
     budget = max(tokens_per_batch, max(len(side) for pair in pairs for side in pair))
+    batches = sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget)
     loss, tokens = 0.0, 0
-    with evaluating(model):
-        for rows in sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget)[rank::world]:
-            batch = make_batch([pairs[i] for i in rows]).to(device)
-            loss, tokens = loss + objective(batch).item(), tokens + batch.ntokens
+    with evaluating(objective.model):
+        for i in range(rank, -(-len(batches) // world) * world, world):  # as many in each: sharded ones work together
+            batch = make_batch([pairs[row] for row in batches[i % len(batches)]]).to(device)
+            found = objective(batch, plain=True).item()
+            if i < len(batches):
+                loss, tokens = loss + found, tokens + batch.ntokens
     total, count = over_processes(loss, tokens)
     return total / count
 
@@ -79,7 +81,8 @@ def loss_on_held_out(run: Path, translator: Translator) -> float | None:
     if not store.path.with_suffix(".starts").exists():
         return None
     budget = read_json(run / "config.json")["settings"].get("tokens_per_batch", Settings().tokens_per_batch)
-    return loss_of(translator.model, store.__getitems__(range(len(store))), budget)
+    objective, pairs = Objective(translator.model, eps=0.0), store.__getitems__(range(len(store)))
+    return loss_of(objective, pairs, budget, next(translator.model.parameters()).device)
 
 
 class Every(NamedTuple):
@@ -134,8 +137,7 @@ def fit(
                 if stop:
                     log.row(progress, trainer.lr, bar)
                     progress.owed = due or done  # a validation; who stops us may not wait for it
-                    if first:
-                        save_checkpoint(run, trainer, progress)
+                    save_checkpoint(run, trainer, progress)
                     any_process(False)  # nobody leaves before the first process has saved
                     raise Stopped(request.number or signal.SIGTERM, progress.step)
                 if due:
@@ -148,7 +150,7 @@ def fit(
                 progress.epoch, progress.batch = progress.epoch + 1, 0
         if progress.step > saved.step:
             checkpoint(run, trainer, progress, val, log, bar)
-        elif progress.seconds > saved.seconds and first:
+        elif any_process(first and progress.seconds > saved.seconds)[0]:
             save_checkpoint(run, trainer, progress)  # the last checkpoint itself used up the budget
     return progress
 
@@ -191,18 +193,18 @@ def checkpoint(run: Path, trainer: Trainer, progress: Progress, val: list[Pair],
     log.write(progress, val_loss=round(loss, 4), val_perplexity=round(math.exp(min(loss, 50)), 3))
     better = loss < progress.best
     progress.best, progress.since_best = min(loss, progress.best), 0 if better else progress.since_best + 1
-    if trainer.rank == 0:
-        if better:
-            save_best(run, trainer, progress)
-        save_checkpoint(run, trainer, progress)
+    if better:
+        save_best(run, trainer, progress)
+    save_checkpoint(run, trainer, progress)
 
 
 def train_together(
-    run: Path, config: Settings, about: dict[str, Any], start_from: Path | None, budget: Budget, every: Every, workers: int
+    run: Path, config: Settings, about: dict[str, Any], start_from: Path | None, budget: Budget, every: Every, workers: int,
+    sharded: bool = False,
 ) -> tuple[Progress, int]:  # fmt: skip
     """Prepare the folder of a run and train, with the other processes if there are any; returns also how many updates are new.
 
-    This is a separate function so that the trainer is freed before the process group closes; otherwise PyTorch can hang.
+    With `sharded`, the processes divide the model among them; ValueError if there is only one. This is a separate function so that the trainer is freed before the process group closes; otherwise PyTorch can hang.
     """
     with alone_in(run):
         start = load_translator(start_from) if start_from and not has_state(run) else None
@@ -212,10 +214,10 @@ def train_together(
         model = build_model(config, len(tokenizer))
         if start:
             load_weights(model, weights_of(start.model), start_from)
-        trainer = Trainer(model, config, best_device())
-        if trainer.rank == 0:
+        if processes()[0] == 0:
             print(f"{run}: {about['src']} to {about['tgt']}, {len(pairs):,} pairs to learn from, {len(val):,} held out")
             announce_changes(model)
+        trainer = Trainer(model, config, best_device(), sharded)
         progress = load_checkpoint(run, trainer)
         before, validation = progress.step, val.__getitems__(range(len(val)))
         fit(run, trainer, tokenizer, pairs, validation, budget, every, workers, progress)

@@ -10,6 +10,7 @@ from the_annotated_transformer import Transformer, Translator, transpose_in_memo
 from translator.files import check_sums, read_json, read_tensors, write_sums, write_tensors
 from translator.processes import best_device
 from translator.settings import Settings, build_model
+from translator.sharding import part_for
 from translator.vocabulary import read_tokenizer
 
 
@@ -31,7 +32,7 @@ def load_weights(model: Transformer, tensors: dict[str, Tensor], path: Path) -> 
                 f"{path}: {name} has shape {tuple(tensors[name].shape)}, but the model needs {tuple(parameter.shape)}"
             )
         with torch.no_grad():
-            parameter.copy_(tensors[name])
+            parameter.copy_(part_for(tensors[name], parameter))
 
 
 MODEL_FILES = ["config.json", "tokenizer.json", "model.safetensors"]
