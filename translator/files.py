@@ -23,16 +23,20 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """
     if not path.parent.is_dir() or path.is_dir():
         raise OSError(f"{path}: {'this is a folder' if path.is_dir() else 'its folder does not exist'}")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
-    os.close(handle)
+    name = None
     try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
+        os.close(handle)
         write(Path(name))
         os.chmod(name, 0o644)
         with open(name, "r+b") as file:
             os.fsync(file.fileno())
         os.replace(name, path)
+    except OSError as error:
+        raise OSError(f"{path}: cannot be written ({error.strerror or error})") from error
     finally:
-        Path(name).unlink(missing_ok=True)
+        if name:
+            Path(name).unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
@@ -98,12 +102,19 @@ def digest_of_tensors(tensors: dict[str, Tensor], notes: dict[str, str]) -> str:
 # --- Tensors and JSON ---
 def write_tensors(path: Path, tensors: dict[str, Tensor], **metadata: Any) -> None:
     """Write tensors, JSON-able metadata and the checksum of both as a safetensors file, atomically."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
+
+    def save(temporary: Path) -> None:
+        try:
+            save_file(tensors, temporary, notes)
+        except SafetensorError as error:  # no OSError, even if the disk is full
+            raise OSError(str(error)) from error
 
     tensors = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     notes = {key: json.dumps(value) for key, value in metadata.items()}
     notes["sha256"] = json.dumps(digest_of_tensors(tensors, notes))
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, notes))
+    write_atomically(path, save)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

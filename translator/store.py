@@ -52,7 +52,7 @@ def write_store(
             while chunk := list(itertools.islice(texts, 10_000)):
                 sides = list(itertools.chain.from_iterable(encode_pairs(tokenizer, chunk, languages)))
                 starts.extend(itertools.accumulate(map(len, sides), initial=starts.pop()))
-                np.fromiter(itertools.chain.from_iterable(sides), store.kind).tofile(file)
+                file.write(np.fromiter(itertools.chain.from_iterable(sides), store.kind).tobytes())
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, write)

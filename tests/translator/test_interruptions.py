@@ -1,7 +1,9 @@
 """What a run survives: signals, kills at any moment, damaged files, a second training, gradients that are not finite."""
 
+import errno
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -188,6 +190,45 @@ def test_a_run_that_is_killed_at_any_moment_ends_as_if_it_had_not_been(finished,
         time.sleep(3)
 
     assert killed(work) == -signal.SIGKILL
+    assert train(tmp_path / "run") == 0
+    assert_same(tmp_path / "run", finished)
+
+
+# --- No room to write ---
+@needs_fork
+@pytest.mark.parametrize("largest", [100, 5_000, 20_000])
+def test_a_full_disk_ends_a_run_and_leaves_its_last_checkpoint(finished, tmp_path, largest):
+    """A limit on the size of files stands for a full disk; with room again, the run ends as if nothing had happened."""
+    import resource
+
+    def work() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+        os._exit(train(tmp_path / "run"))
+
+    assert train(tmp_path / "run", steps=6) == 0
+    assert killed(work) == 2
+    state = read_tensors(tmp_path / "run" / "checkpoints" / "state.safetensors")
+    assert state[1]["progress"]["step"] == 6
+    assert train(tmp_path / "run") == 0
+    assert_same(tmp_path / "run", finished)
+
+
+def test_a_folder_that_became_read_only_ends_a_run_with_a_line(finished, tmp_path, monkeypatch, capsys):
+    assert train(tmp_path / "run", steps=6) == 0
+    update = Trainer.update
+
+    def locked(self, pairs):
+        if self.step == 7:
+            monkeypatch.setattr("tempfile.mkstemp", refuse)
+        return update(self, pairs)
+
+    def refuse(**_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Trainer, "update", locked)
+    assert train(tmp_path / "run") == 2
+    assert re.search(r"\Aerror: \S+: cannot be written \(Read-only file system\)\n\Z", capsys.readouterr().err)
+    monkeypatch.undo()
     assert train(tmp_path / "run") == 0
     assert_same(tmp_path / "run", finished)
 
