@@ -34,7 +34,7 @@ def train(
     *, data: str, run: Path, preset: str = "tiny", minutes: float | None = None, epochs: int | None = None, steps: int | None = None,
     patience: int | None = None, words: bool = False, checkpoint_every: int = 200, checkpoint_minutes: float | None = None,
     src: str = "de", tgt: str = "en", workers: int = 0, shard: bool = False, start_from: Path | None = None, device: str | None = None,
-    **settings: str,
+    held_out: float | None = None, **settings: str,
 ) -> None:  # fmt: skip
     """Train a model, or continue a training that was interrupted.
 
@@ -46,6 +46,7 @@ def train(
 
     Args:
         data: multi30k, captions, hf:NAME[:CONFIG], or a folder with train.LANG and val.LANG (plain or .gz)
+        held_out: for data without val: the share of train to validate on instead, such as 0.01
         run: the folder of this run; if it exists, the run continues
         preset: tiny, small, base or big
         minutes: stop after this many minutes
@@ -71,7 +72,7 @@ def train(
             raise ValueError(f"--{name} must be at least {least}, but it is {number}")
     if checkpoint_minutes is not None and not checkpoint_minutes > 0:
         raise ValueError(f"--checkpoint-minutes must be more than 0, but it is {checkpoint_minutes}")
-    run, about = Path(run), {"preset": preset, "data": data, "src": src, "tgt": tgt}
+    run, about = Path(run), {"preset": preset, "data": data, "src": src, "tgt": tgt, "held_out": held_out}
     start_from = Path(start_from) if start_from else None
     about["start_from"] = start_from.resolve().name if start_from else None
     if src == tgt:
@@ -188,12 +189,16 @@ def translate(
             spent, numbers = spent + time.monotonic() - start, numbers + len(chunk)
 
 
-def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA, json: bool = False, compile: compiled.Mode = "auto", device: str | None = None) -> None:  # fmt: skip
+def evaluate(
+    *, data: str, split: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA, json: bool = False,
+    compile: compiled.Mode = "auto", device: str | None = None, held_out: float | None = None,
+) -> None:  # fmt: skip
     """Translate a split and score it: BLEU (13a cased, 13a lower-cased, lower-cased after Moses), chrF and length.
 
     Args:
         data: multi30k, captions, hf:NAME[:CONFIG] or a folder
         split: the name of the split, such as val or test_2016_flickr
+        held_out: the share of train that the model was validated on, if --split val means that
         model: the folder of a run or a model; by default models/multi30k-de-en
         beam: number of beams; 1 is greedy decoding
         alpha: exponent of the length penalty
@@ -204,7 +209,7 @@ def evaluate(*, data: str, split: str, model: Path | None = None, beam: int = BE
     use_device(device)
     folder = model_folder(model)
     search, translator = make_search(beam, alpha), load_translator(folder)
-    sources, references = zip(*load_pairs(data, split, *translator.languages), strict=True)
+    sources, references = zip(*load_pairs(data, split, *translator.languages, held_out), strict=True)
     compiled.use(translator.model, beam, compile, warn if compile == "always" else be_silent)
     start = time.monotonic()
     translations = translate_lines(translator, list(sources), search, max(1, 512 // beam), warn)

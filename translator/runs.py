@@ -347,13 +347,18 @@ def check_same_run(run: Path, wanted: dict[str, Any], advice: str = "give anothe
             raise ValueError(f"{run} has {key} = {before}, not {value}; {advice}")
 
 
+def texts_of(about: dict[str, Any], split: str) -> FullPairs:
+    """The text of a split, from what `config.json` says of a run."""
+    return FullPairs(about["data"], split, about["src"], about["tgt"], about.get("held_out"))
+
+
 def write_tokens(run: Path, about: dict[str, str], tokenizer: Tokenizer) -> int:
     """Write the token stores that a run lacks; returns the length of the longest sentence."""
     longest, languages = 0, (about["src"], about["tgt"])
     for split in SPLITS:
         store = TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer))
         if not store.path.with_suffix(".starts").exists():
-            write_store(store.path, FullPairs(about["data"], split, *languages), tokenizer, languages)
+            write_store(store.path, texts_of(about, split), tokenizer, languages)
         longest = max(longest, store.lengths().max())
     return longest
 
@@ -370,7 +375,7 @@ def start_run(
         if (run / name).exists():
             raise ValueError(f"{run} holds {name} but no config.json, so it is no run; give another --run")
     languages = (about["src"], about["tgt"])
-    texts = {split: FullPairs(about["data"], split, *languages) for split in SPLITS}
+    texts = {split: texts_of(about, split) for split in SPLITS}
     for _ in texts["val"]:
         pass  # reads every line now, to find a damaged one
     if start:

@@ -128,18 +128,23 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
 def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, str]]:
     """The pairs of a translation set on the Hugging Face hub, NAME or NAME:CONFIG, read from disk one at a time.
 
-    The split `val` is the hub's `validation`. Raises FileNotFoundError if there is no such set or split, ValueError if the
-    set lacks a language.
+    NAME:CONFIG@parquet is for a set that is published as a script, which nobody should run: it reads the hub's own conversion
+    (the branch refs/convert/parquet, a folder for each configuration). The split `val` is the hub's `validation`. Raises
+    FileNotFoundError if there is no such set or split, ValueError if the set lacks a language.
     """
     try:
         from datasets import load_dataset
     except ImportError:
         raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from None
-    path, _, config = name.partition(":")
+    stem = name.removesuffix("@parquet")
+    path, _, config = stem.partition(":")
+    where = {"name": config or None}
+    if stem != name:
+        where = {"data_dir": config or None, "revision": "refs/convert/parquet"}
     if not path:
         raise ValueError("hf: needs the name of a set, hf:NAME or hf:NAME:CONFIG")
     try:
-        rows = load_dataset(path, config or None, split="validation" if split == "val" else split)
+        rows = load_dataset(path, split="validation" if split == "val" else split, **where)
     except Exception as error:  # the library raises errors of many kinds
         raise FileNotFoundError(f"hf:{name}: {' '.join(str(error).split())}") from error
     try:
@@ -151,11 +156,25 @@ def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, 
         ) from error
 
 
-def stream_pairs(data: str, split: str, src: str = "de", tgt: str = "en") -> Iterator[tuple[str, str]]:
+def is_held_out(pair: tuple[str, str], share: float) -> bool:
+    """Whether a pair belongs to the share that is held out; it depends on the texts alone, so repetitions stay together."""
+    return zlib.crc32("\n".join(sorted(pair)).encode()) < share * 2**32
+
+
+def stream_pairs(
+    data: str, split: str, src: str = "de", tgt: str = "en", held_out: float | None = None
+) -> Iterator[tuple[str, str]]:
     """The sentence pairs of a split of a source, one by one: `multi30k`, `captions`, `hf:NAME[:CONFIG]` or a folder.
 
-    Raises ValueError or FileNotFoundError with a one-line message; a damaged line raises only when it is read.
+    With `held_out`, `val` is that share of the source's `train`, and `train` is the rest. Raises ValueError or
+    FileNotFoundError with a one-line message; a damaged line raises only when it is read.
     """
+    if held_out is not None:
+        if not 0 < held_out < 1:
+            raise ValueError(f"--held-out must be above 0 and below 1, but it is {held_out}")
+        if split in ("train", "val"):
+            pairs, wanted = stream_pairs(data, "train", src, tgt), split == "val"
+            return (pair for pair in pairs if is_held_out(pair, held_out) == wanted)
     if data == "multi30k":
         return read_parallel(fetch_multi30k(split), split, src, tgt)
     if data == "captions":
@@ -170,9 +189,11 @@ def stream_pairs(data: str, split: str, src: str = "de", tgt: str = "en") -> Ite
     return read_parallel(Path(data), split, src, tgt)
 
 
-def load_pairs(data: str, split: str, src: str = "de", tgt: str = "en") -> list[tuple[str, str]]:
+def load_pairs(
+    data: str, split: str, src: str = "de", tgt: str = "en", held_out: float | None = None
+) -> list[tuple[str, str]]:
     """All sentence pairs of a split of a source; raises as `stream_pairs` does."""
-    return list(stream_pairs(data, split, src, tgt))
+    return list(stream_pairs(data, split, src, tgt, held_out))
 
 
 class FullPairs:
@@ -181,12 +202,12 @@ class FullPairs:
     Raises ValueError if there are none, and whatever `stream_pairs` raises.
     """
 
-    def __init__(self, data: str, split: str, src: str, tgt: str):
-        self.data, self.split, self.src, self.tgt = data, split, src, tgt
+    def __init__(self, data: str, split: str, src: str, tgt: str, held_out: float | None = None):
+        self.data, self.split, self.src, self.tgt, self.held_out = data, split, src, tgt, held_out
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         pair = None
-        for pair in filter(all, stream_pairs(self.data, self.split, self.src, self.tgt)):
+        for pair in filter(all, stream_pairs(self.data, self.split, self.src, self.tgt, self.held_out)):
             yield pair
         if pair is None:
             raise ValueError(f"{self.data}: no line of {self.split} has text in both {self.src} and {self.tgt}")

@@ -12,9 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import yaml
 
 import the_annotated_transformer as tat
 from translator.captions import captions
+from translator.commands import main
 from translator.files import write_text
 from translator.sources import fetch_multi30k, load_pairs, read_parallel
 from translator.store import write_store
@@ -79,6 +81,64 @@ def test_sets_of_the_hub_are_read_as_their_library_reads_them(tmp_path_factory):
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             load_pairs(*arguments)
+
+
+HUB = {  # how some sets lie on the hub: the files of a split, and the description in their README.md, if they have one
+    "wmt/wmt14:de-en": ("de-en/{split}-{i:05d}-of-00002.parquet", True),
+    "Helsinki-NLP/opus-100:de-en": ("de-en/{split}-{i:05d}-of-00002.parquet", True),
+    "IWSLT/iwslt2017:iwslt2017-de-en@parquet": ("iwslt2017-de-en/{split}/{i:04d}.parquet", False),
+}
+NAMES = {"train": "train", "validation": "val", "test": "test"}
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_sets_that_the_readme_names_are_read(tmp_path_factory, name):
+    """Local copies of the same layout: parts in Apache Parquet, other configurations beside the one that is asked for."""
+    import datasets
+
+    folder, (pattern, described) = tmp_path_factory.mktemp("hub"), HUB[name]
+    kind = datasets.Features({"translation": datasets.Translation(languages=["de", "en"])})
+    wanted = name.partition(":")[2].removesuffix("@parquet")
+    for config in (wanted, wanted.replace("de-en", "cs-en")):
+        for split in NAMES:
+            for i in range(2):
+                rows = [{"de": f"{config} {split} {2 * i + k}", "en": "b"} for k in range(2)]
+                path = folder / pattern.replace(wanted, config).format(split=split, i=i)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                datasets.Dataset.from_dict({"translation": rows}, kind).to_parquet(path)
+    configs = [
+        {"config_name": config, "data_files": [{"split": split, "path": f"{config}/{split}-*"} for split in NAMES]}
+        for config in (wanted, wanted.replace("de-en", "cs-en"))
+    ]
+    if described:
+        (folder / "README.md").write_text(f"---\n{yaml.dump({'configs': configs})}---\n")
+    source = "hf:" + name.replace(name.partition(":")[0], str(folder))
+    for there, here in NAMES.items():
+        assert load_pairs(source, here) == [(f"{wanted} {there} {i}", "b") for i in range(4)]
+    with pytest.raises(FileNotFoundError, match="hf:.*fr-en"):
+        load_pairs(source.replace("de-en", "fr-en"), "train")
+    assert f"`hf:{name}`" in (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_part_of_train_is_held_out_where_there_is_no_val(tmp_path, capsys):
+    """The same pairs in both directions and every time; a pair that comes twice is on one side; `evaluate` finds them."""
+    lines = [f"Hund {i % 900}" for i in range(1000)], [f"dog {i % 900}" for i in range(1000)]
+    write(tmp_path, train_de="\n".join(lines[0]), train_en="\n".join(lines[1]))
+    train, val = (load_pairs(str(tmp_path), split, held_out=0.1) for split in ("train", "val"))
+    assert sorted(train + val) == sorted(zip(*lines, strict=True)) and not {*train} & {*val}
+    assert 60 < len(val) < 140
+    assert {pair[::-1] for pair in val} == {*load_pairs(str(tmp_path), "val", "en", "de", 0.1)}
+    run = tmp_path / "run"
+    options = f"train --data {tmp_path} --run {run} --N 1 --d-model 8 --d-ff 8 --h 1 --bpe 9 --steps 1".split()
+    assert main(options) == 2 and "val.de: no such file" in capsys.readouterr().err
+    assert main([*options, "--held-out", "0.1"]) == 0
+    assert f"{len(train):,} pairs to learn from, {len(val):,} held out" in capsys.readouterr().out
+    assert main(options) == 2 and "held_out = 0.1, not None" in capsys.readouterr().err
+    assert main([*options, "--held-out", "0.2"]) == 2 and "held_out = 0.1, not 0.2" in capsys.readouterr().err
+    evaluation = f"evaluate --model {run} --data {tmp_path} --split val --beam 1 --held-out 0.1"
+    assert main(evaluation.split()) == 0 and f"val: {len(val)} sentences" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="--held-out must be above 0 and below 1, but it is 1"):
+        load_pairs(str(tmp_path), "val", held_out=1)
 
 
 def test_unknown_sources_and_splits_are_named(tmp_path):
