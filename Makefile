@@ -51,8 +51,8 @@ test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and rep
 soak: $(READY) ## try longer than `make test` what may go wrong with a run, and open the notebook in JupyterLab, in Chromium
 	@command -v chromium >/dev/null || { echo "make soak needs Chromium"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt
-	ANNOTATED_SOAK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_jupyterlab.py tests/translator/test_interruptions.py \
-		tests/translator/test_distributed.py
+	ANNOTATED_SOAK=1 $(BIN)/python -m pytest tests/test_jupyterlab.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py
 
 check: $(READY) ## check the style and that notebook and script are twins
 	@status=0; for check in "ruff check ." "ruff format --check ." "python blog/notebook.py check"; do \

@@ -263,6 +263,25 @@ def test_the_readme_quotes_saved_rows():
             assert f"{found['resident_mb']} MB" in readme
 
 
+def test_the_soak_counts_trials_that_passed_and_failed(tmp_path):
+    """One of three fails, one is left out; a test may note something."""
+    (tmp_path / "test_it.py").write_text(
+        "import os, pytest\n"
+        "@pytest.mark.parametrize('seed', range(4))\n"
+        "def test_seeds(seed, record_property):\n"
+        "    record_property('noted', seed)\n"
+        "    if seed == 3: pytest.skip()\n"
+        "    assert seed != 1 and os.environ['ANNOTATED_SOAK']\n"
+    )
+    out = tmp_path / "rows.jsonl"
+    command = [sys.executable, "benchmarks/soak.py", str(tmp_path / "test_it.py"), "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    row = json.loads(out.read_text())
+    assert done.returncode == 1 and row["command"] == "python benchmarks/soak.py test_it.py --out rows.jsonl"
+    found = row["trials"]["test_seeds"]
+    assert (found["passed"], found["failed"], found["skipped"], found["noted"]) == (2, 1, 1, "3")
+
+
 def test_a_checkout_is_compared_with_itself(tmp_path):
     """Catches a side that imports the other's code, and a task that is left out."""
     row = benchmark("compare", tmp_path / "rows.jsonl", ROOT, "--data", captions(tmp_path), "--rounds", "1")

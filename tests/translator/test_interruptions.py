@@ -255,7 +255,7 @@ def damage(path: Path, place: int, bit: int | None) -> None:
     path.write_bytes(content)
 
 
-def test_damage_to_a_run_is_noticed_or_harmless(finished, tmp_path, capsys):
+def test_damage_to_a_run_is_noticed_or_harmless(finished, tmp_path, capsys, record_property):
     """Each damaged run ends like the undamaged one, or with one line; nothing wrong is taken in silently."""
     sound = tmp_path / "sound"
     shutil.copytree(finished, sound)
@@ -278,10 +278,10 @@ def test_damage_to_a_run_is_noticed_or_harmless(finished, tmp_path, capsys):
             found["refused"] += 1
         shutil.rmtree(run)
     assert found["mended"] and found["refused"], found
-    print(found)
+    record_property("outcomes", str(found))
 
 
-def test_damage_to_a_model_is_noticed_or_harmless(finished, tmp_path, capsys):
+def test_damage_to_a_model_is_noticed_or_harmless(finished, tmp_path, capsys, record_property):
     """A model folder that `average` wrote; weights, settings and vocabulary are the right ones or refused."""
     assert main(["average", str(finished), "--last", "2", "--out", str(tmp_path / "model")]) == 0
     sound, refused = load_translator(tmp_path / "model"), 0
@@ -298,6 +298,7 @@ def test_damage_to_a_model_is_noticed_or_harmless(finished, tmp_path, capsys):
             assert all(torch.equal(ours, theirs) for ours, theirs in pairs), (name, place, bit)
             assert loaded.tokenizer.vocabulary.to_str() == sound.tokenizer.vocabulary.to_str(), (name, place, bit)
         shutil.rmtree(folder)
+    record_property("outcomes", f"{refused} of {i + 1} refused")
     assert refused > 0.7 * i
 
 
