@@ -25,7 +25,7 @@ from translator.processes import Stopped, process_group, processes, use_device
 from translator.runs import KEPT, make_budget, read_log
 from translator.scoring import SCORES, score
 from translator.settings import describe_settings, make_config
-from translator.sources import decoded_lines, load_pairs, open_bytes
+from translator.sources import decoded_lines, load_pairs, open_bytes, open_output
 from translator.training import Every, loss_on_held_out, train_together
 from translator.weights import average_weights, load_translator, load_weights, model_folder, weights_of, write_model
 
@@ -95,7 +95,7 @@ def train(
                 print("it had finished before; a larger --minutes, --steps, --epochs or --patience makes it go on")
 
 
-train.__doc__ = train.__doc__.replace("SETTINGS", describe_settings())
+train.__doc__ = (train.__doc__ or "").replace("SETTINGS", describe_settings())  # python -OO drops it
 
 
 def readable(text: str) -> str:
@@ -155,7 +155,7 @@ def translate(
         beam: number of beams; 1 is greedy decoding
         alpha: exponent of the length penalty
         input: a UTF-8 file with one sentence per line, plain or .gz; by default standard input
-        output: the file to write; by default standard output
+        output: the file to write, plain or .gz; by default standard output
         compile: use a decoding step compiled for this machine: always; never; auto, if one is there or the work is large
         device: as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one
         verbose: say on standard error why no step is compiled
@@ -179,7 +179,7 @@ def translate(
         else:  # of its own, because a thread that waits for sys.stdin keeps Python from ending
             source = os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
             chunks = as_they_come(decoded_lines(source, "standard input"))
-        out = files.enter_context(output.open("w", encoding="utf-8")) if output else sys.stdout
+        out = files.enter_context(open_output(output)) if output else sys.stdout
         for chunk in chunks:
             if compile == "auto" and not fast and spent > compiled.SECONDS:  # as much as compiling takes
                 fast, compile = compiled.use(translator.model, beam, "always", warn), "never"  # one try

@@ -165,9 +165,10 @@ def build(model: Transformer, beam: int, path: Path) -> None:
     with evaluating(model), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch about itself
         exported = export(Step(model, beam), example_inputs(model), dynamic_shapes=shapes, strict=False)
-        # each thread takes a batch of its own, so a step runs in one
+        # each thread takes a batch of its own, so a step runs in one; frozen weights are stored as products read them
+        options = {"cpp.threads": 1, "freezing": True}
         package = aoti_compile_and_package(
-            exported, package_path=str(path.with_suffix(".pt2")), inductor_configs={"cpp.threads": 1}
+            exported, package_path=str(path.with_suffix(".pt2")), inductor_configs=options
         )
     with zipfile.ZipFile(package) as members:
         library = next(name for name in members.namelist() if name.endswith(".so"))

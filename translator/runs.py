@@ -279,7 +279,7 @@ def alone_in(run: Path) -> Iterator[None]:
     if processes()[0] != 0:
         yield
         return
-    existed = run.exists()
+    new = [folder for folder in (run, *run.parents) if not folder.exists()]
     run.mkdir(parents=True, exist_ok=True)
     lock = FileLock(run / ".lock", timeout=0, fallback_to_soft=False)
     try:
@@ -296,8 +296,8 @@ def alone_in(run: Path) -> Iterator[None]:
         if not (run / "config.json").exists():  # nothing came of it
             (run / ".lock").unlink(missing_ok=True)
             with suppress(OSError):  # keep a folder that holds something else
-                if not existed:
-                    run.rmdir()
+                for folder in new:
+                    folder.rmdir()
 
 
 def prepare_run(
@@ -317,6 +317,8 @@ def prepare_run(
             steps = list((run / "checkpoints").glob("[0-9]*"))
             if (run / "model.safetensors").exists() and not has_state(run) and len(steps) != 1:  # with 1, a crash
                 raise ValueError(f"{run} is a model without the state of its training; give another --run")
+            for step in steps if not has_state(run) else []:
+                step.unlink()  # the run begins again, and may reach its first checkpoint after another number of updates
             for name in changed_files(run, TOKENS):
                 print(f"note: {run / name}: damaged; the text is read again", file=sys.stderr)
                 (run / name).with_suffix(".starts").unlink(missing_ok=True)

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from translator.captions import caption_pairs
 
@@ -25,6 +25,11 @@ def find_file(folder: Path, name: str) -> Path:
 def open_bytes(path: Path) -> BinaryIO:
     """A file opened for reading, unpacked if its name ends with .gz."""
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
+
+def open_output(path: Path) -> TextIO:
+    """A UTF-8 file opened for writing, packed if its name ends with .gz."""
+    return gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else path.open("w", encoding="utf-8")
 
 
 LONGEST = 100_000  # bytes of a line; whatever is longer is no sentence, and a small file may unpack to a very long line

@@ -9,6 +9,8 @@ import math
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -164,16 +166,22 @@ def leave_group(worker: int) -> None:
 PATIENCE = 10  # updates in a row whose gradient is not finite, after which a training gives up
 
 
+@contextmanager
+def advice(what: str) -> Iterator[None]:
+    """Turn an error for want of memory into ValueError that says what was being done, and what may help."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ValueError(
+            f"out of memory {what}; try a lower --tokens-per-batch, or --accumulate 2, in another --run"
+        ) from error
+
+
 def careful_update(trainer: Trainer, batch: list[Pair]) -> float:
     """An update; raises ValueError, with advice, if memory runs out or too many gradients in a row are not finite."""
-    try:
+    longest = max(max(map(len, pair)) for pair in batch)
+    with advice(f"at update {trainer.step + 1}, with {len(batch)} pairs of up to {longest} tokens"):
         loss = trainer.update(batch)
-    except torch.OutOfMemoryError as error:
-        longest = max(max(map(len, pair)) for pair in batch)
-        raise ValueError(
-            f"out of memory at update {trainer.step}, with {len(batch)} pairs of up to {longest} tokens; "
-            "try a lower --tokens-per-batch, or --accumulate 2, in another --run"
-        ) from error
     if trainer.in_a_row >= PATIENCE:
         raise ValueError(
             f"the gradients of the last {PATIENCE} updates, up to {trainer.step}, were not finite; "
@@ -184,7 +192,8 @@ def careful_update(trainer: Trainer, batch: list[Pair]) -> float:
 
 def checkpoint(run: Path, trainer: Trainer, progress: Progress, val: list[Pair], log: Log, bar: tqdm) -> None:
     """Measure the validation loss, log it, and save the state of the run; keep the model if no loss was lower."""
-    loss = validation_loss(trainer, val)
+    with advice(f"in the validation after update {trainer.step}"):
+        loss = validation_loss(trainer, val)
     if not math.isfinite(loss):
         raise ValueError(
             f"the validation loss at update {trainer.step} is {loss}; try a lower --factor, in another --run"

@@ -23,7 +23,11 @@ def read_tokenizer(path: Path) -> Tokenizer:
         raise ValueError(f"{path}: not a tokenizer of this program; it has patterns of its own")
     try:
         return Tokenizer(Vocabulary.from_file(str(path)))
-    except Exception as error:  # the library raises bare Exception
+    except (
+        BaseException
+    ) as error:  # the library raises bare Exception, and what it did not expect is no Exception at all
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise ValueError(f"{path}: not a tokenizer ({error})") from error
 
 

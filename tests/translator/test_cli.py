@@ -304,10 +304,10 @@ def test_translate_reads_and_writes_files(run, tmp_path, capsys):
     (tmp_path / "in.txt").write_text("\n".join(lines), encoding="utf-8-sig")
     (tmp_path / "in.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     expected = translate_lines(load_translator(run), lines)
-    for name in ("in.txt", "in.gz"):
-        files = ["--input", str(tmp_path / name), "--output", str(tmp_path / "out")]
-        assert main(["translate", *files, "--model", str(run), "--beam", "1"]) == 0
-        assert (tmp_path / "out").read_text(encoding="utf-8").split("\n") == [*expected, ""]
+    for name, out in (("in.txt", tmp_path / "out"), ("in.gz", tmp_path / "out.gz")):
+        assert main(f"translate --input {tmp_path / name} --output {out} --model {run} --beam 1".split()) == 0
+        content = gzip.decompress(out.read_bytes()) if out.suffix else out.read_bytes()
+        assert content.decode().split("\n") == [*expected, ""]
     assert capsys.readouterr().out == ""
 
 
@@ -825,7 +825,7 @@ def test_a_refused_run_leaves_only_what_was_there(tmp_path):
         (tmp_path / name).touch()
     assert main(["train", "--data", "captions", "--run", str(tmp_path), "--tokens-per-batch", "3"]) == 2
     assert {path.name for path in tmp_path.rglob("*")} == {"notes.txt", "tokens", "mine.txt"}
-    assert main(["train", "--data", "captions", "--run", str(tmp_path / "new"), "--tokens-per-batch", "3"]) == 2
+    assert main(["train", "--data", "captions", "--run", str(tmp_path / "new" / "run"), "--tokens-per-batch", "3"]) == 2
     assert not (tmp_path / "new").exists()
 
 

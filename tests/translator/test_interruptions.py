@@ -17,6 +17,7 @@ import torch
 
 import the_annotated_transformer as tat
 from tests.helpers import SOAK
+from translator import runs
 from translator.commands import main
 from translator.files import read_tensors
 from translator.processes import StopRequest
@@ -32,8 +33,8 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no for
 
 def train(run: Path, *arguments: str, steps: int = STEPS) -> int:
     """`train` on captions for a moment, with a checkpoint every three updates."""
-    always = f"train --data captions --run {run} {SIZES} --steps {steps} --checkpoint-every {EVERY}"
-    return main([*always.split(), *arguments])
+    every = [] if "--checkpoint-every" in arguments else ["--checkpoint-every", str(EVERY)]
+    return main([*f"train --data captions --run {run} {SIZES} --steps {steps}".split(), *every, *arguments])
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +191,27 @@ def test_a_run_that_is_killed_at_any_moment_ends_as_if_it_had_not_been(finished,
         time.sleep(3)
 
     assert killed(work) == -signal.SIGKILL
+    assert train(tmp_path / "run") == 0
+    assert_same(tmp_path / "run", finished)
+
+
+@needs_fork
+def test_a_run_that_is_killed_at_its_first_checkpoint_twice_begins_again(finished, tmp_path):
+    """At different updates each time, as happens with checkpoints by minutes."""
+    for every in ("2", "3"):
+
+        def work(every=every) -> None:
+            write = runs.write_tensors
+
+            def die(path: Path, *arguments, **notes) -> None:
+                if path.name == "next.safetensors":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                write(path, *arguments, **notes)
+
+            runs.write_tensors = die
+            train(tmp_path / "run", "--checkpoint-every", every)
+
+        assert killed(work) == -signal.SIGKILL
     assert train(tmp_path / "run") == 0
     assert_same(tmp_path / "run", finished)
 
@@ -387,13 +409,17 @@ def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(tmp_path,
 
 
 def test_memory_that_runs_out_names_the_batch_and_what_to_lower(tmp_path, monkeypatch, capsys):
-    def full(self, pairs):
+    def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
 
     monkeypatch.setattr(Trainer, "gradient", full)
     assert train(tmp_path / "run") == 2
     error = capsys.readouterr().err
     assert "out of memory at update 1, with" in error and "--tokens-per-batch" in error and error.count("\n") == 1
+    monkeypatch.undo()
+    monkeypatch.setattr("translator.training.loss_of", full)
+    assert train(tmp_path / "run") == 2
+    assert "out of memory in the validation after update 3; try" in capsys.readouterr().err
 
 
 # --- When there is a checkpoint, and which model is kept ---
