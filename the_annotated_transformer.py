@@ -341,11 +341,12 @@ def saved_rows(name: str) -> list[dict]:
 # *The Transformer, after the paper's Figure 1.*
 #
 # > Every box of the figure but the softmax becomes a class below. We begin with the skeleton. It shows how the parts
-# > are connected, and leaves open what happens inside each of them: two embeddings, an encoder, a decoder, and a
-# > generator that gives every word of the vocabulary a score. Two things are often misread. First, it is the output of
-# > the *last* encoder layer that *every* decoder layer reads. Second, `forward` returns scores, called *logits*, for
-# > every target position at once, because in training the whole target is known. A mask says which positions may be
-# > looked at; the section on [masks](#The-masks-(Section-3.2.3)) explains how.
+# > are connected, and leaves open what happens inside each of them: two embeddings (tables with a learned vector for
+# > each token), an encoder, a decoder, and a generator that gives every word of the vocabulary a score. Two things are
+# > often misread. First, it is the output of the *last* encoder layer that *every* decoder layer reads. Second,
+# > `forward` returns scores, called *logits*, for every target position at once, because in training the whole target
+# > is known. A mask says which positions may be looked at; the section on [masks](#The-masks-(Section-3.2.3)) explains
+# > how.
 
 
 # %%
@@ -552,8 +553,9 @@ class Encoder(nn.Module):
 # none after it. Since the targets are also shifted by one position, the prediction of token $i$ can depend only on the
 # tokens before $i$.
 #
-# > Shifted means: to predict `two cats </s>`, the decoder reads `<s> two cats`. In our code, position $t$ *reads* token
-# > $t$ of this row and predicts the token after it. [Part 2](#Batches-and-the-shift-(Section-5.1)) has the details.
+# > Shifted means: to predict `two cats </s>`, the decoder reads `<s> two cats`. Number this row 0, 1, 2. Position 1
+# > reads `two`, may look at positions 0 and 1, and predicts `cats`. (The paper counts by the token that is predicted,
+# > so it says "before".) [Part 2](#Batches-and-the-shift-(Section-5.1)) has the details.
 
 
 # %%
@@ -605,8 +607,7 @@ class Decoder(nn.Module):
 # >
 # > **Why project the values, too?** Because it separates what a position is *found by* from what it *hands over*. A
 # > noun may be found because it is the subject of the sentence, and hand over its number, which the verb needs. Without
-# > a projection of its own, a head could only hand over the vector as it is. With $W^V$, and with $W^O$ below, each
-# > head chooses what to read and where in the residual stream to write it.
+# > a projection of its own, attention could only hand over a vector as it is.
 # >
 # > **Why different matrices for queries and keys?** With one matrix for both, scores would be symmetric: the score of
 # > "runs" for "dog" would be that of "dog" for "runs". And most positions would fit themselves best, because the dot
@@ -624,9 +625,10 @@ class Decoder(nn.Module):
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right)V \tag{1}$$
 #
-# > The mask comes before the softmax. A key that may not be attended to gets the score $-\infty$, and so the weight
-# > exactly 0. The function also returns the weights, for pictures. Training may apply dropout to them; they are
-# > returned as they were before.
+# > The softmax of scores $s$ is $\mathrm{softmax}(s)_j = e^{s_j} / \sum_i e^{s_i}$: all weights are positive and add up
+# > to 1, and a score that is higher by 3 weighs twenty times as much. The mask comes before it. A key that may not be
+# > attended to gets the score $-\infty$, and so the weight exactly 0. The function also returns the weights, for
+# > pictures. Training may apply dropout to them; they are returned as they were before.
 # >
 # > <details class="note"><summary>Why not −10⁹?</summary>
 # >
@@ -653,14 +655,15 @@ def attention(
 
 
 # %% [markdown]
-# > Here is a case small enough to check in your head. The query fits the first key, so the output lies near the first
-# > value. If the first key is masked, the other two share the weight equally.
+# > Here is a small case. The scores are $4/\sqrt 2 \approx 2.83$, 0 and 0, and $e^{2.83} \approx 17$, so the weights
+# > are 17/19, 1/19 and 1/19: the query fits the first key, and the output lies near the first value. If the first key
+# > is masked, the other two share the weight equally.
 
 
 # %%
 @example
 def example_attention() -> None:
-    """One query over three keys, with and without a mask; the fused kernel agrees."""
+    """One query over three keys, with and without a mask; PyTorch's own form agrees."""
     Q = torch.tensor([[4.0, 0.0]])  # (T=1, d_k=2)
     K = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # (S=3, d_k=2)
     V = torch.tensor([[10.0, 0.0], [0.0, 10.0], [0.0, 20.0]])  # (S=3, d_v=2)
@@ -686,8 +689,9 @@ def example_attention() -> None:
 # >
 # > Below, 64 random keys compete for one query. Without the division, one key takes nearly all the weight as $d_k$
 # > grows. The chart on the right adds up how much each weight changes with its own score,
-# > $\partial p_j / \partial s_j = p_j (1 - p_j)$. Without the division they go to 0, so hardly any gradient reaches the
-# > scores. With it, hardly anything depends on $d_k$.
+# > $\partial p_j / \partial s_j = p_j (1 - p_j)$. Each of these slopes is small where $p_j$ is near 0 or near 1.
+# > Without the division, their sum falls towards 0 as $d_k$ grows, so hardly any gradient reaches the scores. With the
+# > division, it hardly depends on $d_k$.
 
 
 # %%
@@ -767,9 +771,9 @@ def example_masks() -> Chart:
 # > **What if every key of a row is masked?** With $-\infty$ every score of the row is $-\infty$, the softmax divides 0
 # > by 0, and the result is NaN, which the next layer spreads over the whole sentence. That is ugly, but you notice it.
 # > With −10⁹ all scores are equal, so the softmax gives every key the same weight, *including the masked ones*, and
-# > nobody notices. The rule is therefore: every query must have at least one key. It holds here because padded rows
-# > stay open. That is harmless: nobody attends to a padded position, since its column is masked, and its prediction
-# > does not enter the loss.
+# > nobody notices. The rule is therefore: every query must have at least one key. It holds here because our masks close
+# > columns, never whole rows: even a padded position may look at the real keys. That is harmless: nobody attends to a
+# > padded position, since its column is masked, and its prediction does not enter the loss.
 
 
 # %%
@@ -904,8 +908,8 @@ def example_heads() -> None:
 #
 # > Attention moves information between positions. Once its weights are fixed, it is linear in the values. The
 # > feed-forward network is where each position *computes* with what it has gathered. In the base model it holds two
-# > thirds of the parameters of an encoder layer. Why four times as wide inside? The paper does not say; in its Table 3,
-# > wider is better and costs more.
+# > thirds of the parameters of an encoder layer: $8 d_{\text{model}}^2$, where attention has $4 d_{\text{model}}^2$.
+# > Why four times as wide inside? The paper does not say; in its Table 3, wider is better and costs more.
 
 
 # %%
@@ -1014,8 +1018,8 @@ def positional_encoding(length: int, d_model: int) -> Tensor:
 
 
 # %% [markdown]
-# > The module keeps a table of the encodings and makes a longer one when needed. The table is no parameter, and anyone
-# > can recompute it, so checkpoints do not contain it.
+# > The module keeps a table of the encodings and makes a longer one when needed. The table is not a parameter, and
+# > anyone can recompute it, so checkpoints do not contain it.
 
 
 # %%
@@ -1099,7 +1103,8 @@ def example_positions() -> Chart:
 # >
 # > $$\begin{pmatrix} \sin \omega(p + k) \\ \cos \omega(p + k) \end{pmatrix} = \begin{pmatrix} \cos \omega k & \sin \omega k \\ -\sin \omega k & \cos \omega k \end{pmatrix} \begin{pmatrix} \sin \omega p \\ \cos \omega p \end{pmatrix}$$
 # >
-# > The dot product of two encodings therefore depends only on how far apart they are. The chart shows it for position
+# > The dot product of two encodings depends only on how far apart they are, because one pair contributes
+# > $\sin \omega p \sin \omega q + \cos \omega p \cos \omega q = \cos \omega (p - q)$. The chart shows it for position
 # > 100 and its neighbours.
 
 
@@ -1262,10 +1267,11 @@ def example_causal() -> None:
 
 # %% [markdown]
 # > **Pre- or post-norm: what happens to the gradient?** In a fresh post-norm model the last layers receive far more
-# > gradient than the first ones. Large steps can then do damage, which may be one reason why a warmup helps (Section
-# > 5.3). With pre-norm every layer receives about the same, as Xiong et al. (2020) showed for fresh models. The left
-# > chart shows it for twelve layers. The right one shows the size of the residual stream: post-norm resets it after
-# > every layer, pre-norm lets it grow.
+# > gradient than the first ones. Large steps can then do damage, which may be one reason why a warmup, a slow start of
+# > the learning rate, helps (Section 5.3). (The gradient is that of the second matrix of each decoder layer's
+# > feed-forward network.) With pre-norm every layer receives about the same, as Xiong et al. (2020) showed for fresh
+# > models. The left chart shows it for twelve layers. The right one shows the size of the residual stream: post-norm
+# > resets it after every layer, pre-norm lets it grow.
 
 
 # %%
@@ -1517,12 +1523,12 @@ def example_shift() -> Any:
 # > would exceed the budget. Pairs of equal length come in random order, and so do the batches. Each *epoch*, that is,
 # > each pass through the data, uses another `seed`, so both orders change.
 # >
-# > **What does it cost?** Two things. A batch of sentences of one length is no random sample: short captions resemble
-# > each other, so the gradients of two batches are likely to differ more than those of two random samples. That is why
-# > at least the *order* of the batches must be random. (If they came sorted, the model would see only short sentences
-# > for a while, and then only long ones.) And the number of tokens in an update matters for the learning rate: a
-# > gradient over more tokens is less noisy, so it can take a larger step, but there are fewer steps per epoch. If you
-# > change `tokens_per_batch`, expect to tune the rate again.
+# > **What does it cost?** Two things. A batch of sentences of one length is not a random sample: short captions
+# > resemble each other, so the gradients of two batches are likely to differ more than those of two random samples.
+# > That is why at least the *order* of the batches must be random. (If they came sorted, the model would see only short
+# > sentences for a while, and then only long ones.) And the number of tokens in an update matters for the learning
+# > rate: a gradient over more tokens is less noisy, so it can take a larger step, but there are fewer steps per epoch.
+# > If you change `tokens_per_batch`, expect to tune the rate again.
 
 
 # %%
@@ -1596,8 +1602,9 @@ def example_padding() -> None:
 # > still debated. The highest rate is $(d_{\text{model}} \cdot \mathit{warmup})^{-0.5}$: a shorter warmup also means a
 # > higher peak.
 # >
-# > **Why $\beta_2 = 0.98$ and not the usual 0.999?** It makes the estimate an average over about the last 50 updates
-# > instead of the last 1000. So it can follow gradients whose size changes quickly, as it does at the start.
+# > **Why $\beta_2 = 0.98$ and not the usual 0.999?** It makes the estimate an average over about the last
+# > $1/(1 - \beta_2) = 50$ updates instead of the last 1000. So it can follow gradients whose size changes quickly, as
+# > it does at the start.
 # >
 # > **Why fall as $\mathit{step}^{-0.5}$?** The rate must fall, because near a minimum large steps only jump about. This
 # > curve falls slowly, and it does not need to know in advance when training will end. Our `factor` scales the whole
@@ -1716,7 +1723,7 @@ def example_smoothing() -> Chart:
 # > **What is the smallest loss that can be reached?** It is reached at $p = q$, and there it equals the entropy of $q$,
 # > which is not zero. A model that is surer than $q$ pays for it. The chart shows the loss of a model that gives the
 # > right token the probability $p$ and spreads the rest evenly. The validation loss uses $\epsilon_{ls} = 0$, because
-# > the exponential of a smoothed loss is no perplexity.
+# > the exponential of a smoothed loss is not a perplexity.
 # >
 # > **Why does smoothing help BLEU?** BLEU looks at the words that were chosen, not at how sure the model was. A model
 # > that is not pushed towards certainty overfits less, and keeps its second choices alive for the search. That is the
@@ -1835,8 +1842,8 @@ class Trainer:
 
 
 # %% [markdown]
-# > Do three micro-batches give the gradient of one large batch? The sentences have different lengths, so that it is a
-# > real question.
+# > Do three micro-batches give the gradient of one large batch? The sentences have different lengths, so the question
+# > is a real one.
 
 
 # %%
@@ -1890,7 +1897,7 @@ def fit(
 #
 # > A small model that learns to repeat its source uses everything so far. Its tokens are numbers from 4 on, after the
 # > four special ones, and its sequences begin and end as they do in translation. Its smoothed loss cannot fall below
-# > the entropy of $q$, the cross-entropy of $q$ with itself; the chart below has both.
+# > the entropy of $q$, the cross-entropy of $q$ with itself. The chart below shows the loss and that limit.
 
 
 # %%
@@ -1962,6 +1969,7 @@ def greedy_decode_naive(model: Transformer, src: Tensor, src_mask: Tensor, max_l
 
 # %% [markdown]
 # > Does it work? The model learns from random sequences, and is then asked to copy others that it has never seen.
+# > (Where the loss jumps up, wait: it comes down again.)
 
 
 # %%
@@ -2127,9 +2135,10 @@ def example_longer() -> Chart:
 # pieces (Wu et al., 2016).
 #
 # > That is too much for a laptop. We take [Multi30k](https://github.com/multi30k/dataset) (Elliott et al., 2016):
-# > 29,000 English captions of photographs, which professionals translated into German. It may be used for research and
-# > teaching. It is small, and still it is real: with capital letters, punctuation, long words, and verbs that German
-# > puts at the end of the clause.
+# > 29,000 English captions of photographs, which professionals translated into German, with another 1,014 pairs for
+# > validation and test sets such as `test_2016_flickr` (1,000 pairs). It may be used for research and teaching. It is
+# > small, and still it is real: with capital letters, punctuation, long words, and verbs that German puts at the end of
+# > the clause.
 # >
 # > The next cell fetches Multi30k from its public repository, once, 1.3 MB. [pooch](https://www.fatiando.org/pooch)
 # > keeps it in your cache, and compares each file with its known checksum.
@@ -2438,8 +2447,8 @@ def translate_lines(
 
 
 # %% [markdown]
-# > Our three sentences are not in Multi30k. In the second, the German clause ends in its verb. In the third, the verb
-# > comes in two parts. This is what a model makes of them before it has learnt anything:
+# > Here are three sentences of our own, which are not in Multi30k. In the second of them, the German clause ends in its
+# > verb. In the third, the verb comes in two parts. This is what a model makes of them before it has learnt anything:
 
 # %%
 OUR_SENTENCES = [
@@ -2484,9 +2493,9 @@ def validation_loss(model: Transformer, pairs: list[Pair]) -> float:
 
 # %% [markdown]
 # > The model is far smaller than the base model, because we have only 29,000 pairs and a laptop. A run of minutes needs
-# > small batches, a short warmup and pre-norm, which tolerates such haste. It has no dropout: in its few passes through
-# > the data the model hardly overfits, and dropout would only slow it down ([Part
-# > 5](#What-each-part-contributes-(Section-6.2,-Table-3)) measures that).
+# > small batches, a short warmup and pre-norm, which tolerates such haste. The numbers were tried out, not derived. It
+# > has no dropout: in its few passes through the data (about 270 updates each) the model hardly overfits, and dropout
+# > would only slow it down ([Part 5](#What-each-part-contributes-(Section-6.2,-Table-3)) measures that).
 
 # %%
 LIVE = Config(
@@ -2523,9 +2532,9 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 
 
 # %% [markdown]
-# > Now for real. The next cell trains for three minutes, or for as long as `ANNOTATED_MINUTES` or `ANNOTATED_STEPS` in
-# > the environment say. Its output says how long training took in the execution that you are reading. If the same
-# > training was finished before, it is read from its folder.
+# > Now for real. The next cell trains for three minutes, which is enough for rough translations, or for as long as
+# > `ANNOTATED_MINUTES` or `ANNOTATED_STEPS` in the environment say. Its output says how long training took in the
+# > execution that you are reading. If the same training was finished before, it is read from its folder.
 # >
 # > The folder keeps the weights alone. They are enough to translate, but not to go on training as if nothing had
 # > happened: Adam would have to estimate the sizes of the gradients anew, and the rate would start near zero and climb
@@ -2559,8 +2568,8 @@ def example_training() -> None:
 
 # %% [markdown]
 # > The chart shows the losses of that run. Each point of the training loss is the mean of ten updates. Its targets are
-# > smoothed and those of the validation loss are not, so the two cannot be compared with each other. A fresh model finds all tokens about equally likely, so its loss begins near
-# > the logarithm of their number. It begins a little above, because its random scores already differ.
+# > smoothed and those of the validation loss are not, so the two cannot be compared with each other. A fresh model
+# > finds all tokens about equally likely, so its loss begins near the logarithm of their number.
 
 
 # %%
@@ -2678,9 +2687,9 @@ def example_journey() -> None:
 
 
 # %% [markdown]
-# > Then its decoder. Each row of the table is a step: what it reads, and the five tokens that it finds likeliest to
-# > come next. Even where it is sure, they add up to little more than 90 %: label smoothing has taught it to spread the
-# > rest over all other tokens.
+# > Next comes the model's decoder. Each row of the table is a step: what it reads, and the five tokens that it finds
+# > likeliest to come next. Even where it is sure, they add up to little more than 90 %: label smoothing has taught it
+# > to spread the rest over all other tokens.
 
 
 # %%
@@ -2742,7 +2751,7 @@ def example_token_loss() -> Chart:
 # %%
 @example
 def example_bleu_by_hand() -> Any:
-    """BLEU of one sentence, step by step, as sacreBLEU has it."""
+    """BLEU of one sentence, step by step, as sacreBLEU computes it."""
     from sacrebleu.metrics import BLEU
 
     found = ["a", "woman", "picks", "up", "a", "yellow", "ball", "on", "the", "beach", "."]
@@ -2780,7 +2789,7 @@ def example_bleu_by_hand() -> Any:
 # > [get_ende_bleu.sh](https://github.com/tensorflow/tensor2tensor/blob/master/tensor2tensor/utils/get_ende_bleu.sh) in
 # > tensor2tensor, scores tokenised text in which German compounds are split at their hyphens. Splitting makes more
 # > words match, so the numbers come out higher (Post, 2018). If the authors used this script for the paper, as is
-# > likely, its 28.4 is no sacreBLEU score.
+# > likely, its 28.4 is not a sacreBLEU score.
 
 
 # %%
@@ -2982,8 +2991,9 @@ def example_tree() -> Chart:
 # > </details>
 # >
 # > **When may the search stop?** The log-probability of a beginning can only fall. Divide it by the largest possible
-# > penalty, that of the longest output allowed, and you have the best score that any continuation can reach. If no
-# > beginning can beat the best finished translation, further steps change nothing.
+# > penalty, that of the longest output allowed, and you have the best score that any continuation can reach.
+# > (Log-probabilities are negative, so a larger divisor makes the score higher.) If no beginning can beat the best
+# > finished translation, further steps change nothing.
 # >
 # > All beams of all sentences go through the decoder together, as rows of one batch. When beginnings change places,
 # > their keys and values must move with them.
@@ -3240,7 +3250,7 @@ def example_cost() -> Chart | None:
 # > without case; `moses` is lower-cased after the Moses tokeniser. Rows with `people's` pairs learned from those alone:
 # > three successive stages of one German-English run, and three English-German runs with different seeds. The others
 # > went on with [more pairs](#More-pairs-from-the-same-pairs), written by models. `minutes` and `updates` of these are
-# > those of the last stage alone.
+# > those of the last stage alone. The two with 3,400 updates are the shipped models.
 
 
 # %%
@@ -3267,14 +3277,14 @@ def example_quality() -> Any:
 # > sentences. What else you should know:
 # >
 # > - German is the translated side of Multi30k. So German to English reads translations and is compared with the
-# >   original English. Text that was written in German may be harder.
+# >   original English. Text that was written in German may be harder, and text that is no caption far harder.
 # > - Only the English-German runs on people's pairs were repeated with other seeds; with five beams, their scores are
 # >   0.3 apart. Every other row comes from one seed. The miniature of Table 3 below shows how much a seed can change.
 # > - The recipe is not the paper's: pre-norm, the optimiser [Muon](#Muon), a moving average of the weights, and two
 # >   rounds of pairs written by models. The [details](#Implementation-details) list everything.
 # > - Choices were made on the validation set, with these exceptions. Two decisions for the English-German model were
 # >   made when its test scores had already been seen (its card and `LOG.md` say which), and the German-English model
-# >   learned from its translations.
+# >   learned from translations of the English-German model.
 # >
 # > **Beside Wu et al. (2021).** Zhiyong Wu and others asked whether pictures help to translate captions, and trained a
 # > small text-only Transformer to compare with. Their Transformer-Tiny has the very sizes of our `tiny`: 4 + 4 layers,
@@ -3304,7 +3314,8 @@ def example_test_sets() -> Any:
 # ### How long must one train?
 #
 # > The chart shows BLEU on the validation set, greedy, while the program's `tiny` learns on two cores of an AMD EPYC:
-# > about 28 after 5 minutes, 39 after half an hour, and 40 after three quarters. Beyond that, more time brings little.
+# > about 28 after 5 minutes, 39 after half an hour, and 40 after three quarters. The chart ends there. (The plain
+# > recipe of Part 3 learns more slowly: its forms are plain, and its optimiser is Adam.)
 
 
 # %%
@@ -3342,13 +3353,13 @@ def example_time_to_quality() -> Chart | None:
 # > more than luck with the sentences. It says nothing about other seeds.
 # >
 # > **Which kind of pairs does the work?** The last rows, on the validation set, take them apart. From the
-# > German-English model of the pairs alone, 900 more updates were made four times: on the pairs again (`made-pairs`),
-# > with its own translations besides (`own`), with back-translations by the other model (`back`), and with both
-# > (`back-own`). Greedily, its own translations gain about 0.8, and with back-translations besides about 1.1, while
-# > back-translations alone gain nothing. With five beams no difference exceeds chance. That is what distillation
-# > promises: the model becomes surer of one good translation, so that even a search that never looks back finds it.
-# > (These runs are short, with one seed each. The shipped models made two to four times as many updates on such pairs.
-# > The choice among four translations was not taken away.)
+# > German-English model of the pairs alone, 900 more updates were made four times: on the old pairs again
+# > (`made-pairs`, with which the others are compared), with its own translations besides (`own`), with
+# > back-translations by the other model (`back`), and with both (`back-own`). Greedily, its own translations gain about
+# > 0.8, and with back-translations besides about 1.1, while back-translations alone gain nothing. With five beams no
+# > difference exceeds chance. That is what distillation promises: the model becomes surer of one good translation, so
+# > that even a search that never looks back finds it. (These runs are short, with one seed each. The shipped models
+# > made two to four times as many updates on such pairs. The choice among four translations was not taken away.)
 # >
 # > One more thing to notice: from German to English the first round did not lower the validation loss, yet the
 # > translations got better. The loss asks how likely people's own words are. In the first round a third of the targets
@@ -3461,18 +3472,19 @@ def example_table_3() -> Chart | None:
 # > of the runs. After four passes the model hardly overfits, and dropout and size slow learning down. The paper's runs
 # > were long. So read such a table together with its number of updates.
 # >
-# > Part of every difference comes from the search. The length penalty was chosen for a `tiny` that was trained for
-# > longer.
+# > The length penalty was chosen for a `tiny` that was trained for longer, so it may suit some variants better than
+# > others.
 
 # %% [markdown]
 # ### What each ingredient contributes
 #
-# > The same for the ingredients of the program's recipe. Each is changed in turn, and some are added that the recipe
-# > does not have. (With Adam, the warmup is 500 updates instead of 200.) `ema` is the moving average of the weights,
-# > `clip` the largest norm of a gradient, `words` a vocabulary of whole words, `dropout_after = 534` dropout in the
-# > second half only. All runs make four passes through the data, except R-Drop, whose updates cost twice as much; it
-# > makes two. Whole words make fewer updates, and their perplexity is per word, so it cannot be compared. `greedy` and
-# > `BLEU` (five beams) are on the validation set.
+# > The next table does the same for the ingredients of the program's recipe: pre-norm, [Muon](#Muon), the moving
+# > average, clipping, smoothing, dropout and shared matrices. Each is changed in turn, and some are added that the
+# > recipe does not have. (With Adam, the warmup is 500 updates instead of 200.) `ema` is the moving average of the
+# > weights, `clip` the largest norm of a gradient, `words` a vocabulary of whole words, `dropout_after = 534` dropout
+# > in the second half only. All runs make four passes through the data, except R-Drop, whose updates cost twice as
+# > much; it makes two. Whole words make fewer updates, and their perplexity is per word, so it cannot be compared.
+# > `greedy` and `BLEU` (five beams) are on the validation set.
 
 
 # %%
@@ -3499,11 +3511,11 @@ def example_ablation() -> Any:
 # > warmup. R-Drop had half the updates.
 # >
 # > **The paper's recipe, trained to its end.** So we trained it for 38 passes: post-norm, Adam, Equation 3, no
-# > clipping, at the sizes of `tiny` and with its dropout. The first time it failed. The rate was the best of four
-# > after 400 updates, with a warmup of 500. Its score is that of a model which writes plausible captions and reads
-# > little of the source. The second time, rate and warmup were those of Wu et al., who trained the same sizes with
-# > post-norm: 2,000 updates, up to a rate of 0.005. It learned to translate. The highest rate of the failed run was
-# > no higher (0.004), so what it lacked was the warmup. Pre-norm with Muon learns with a tenth of that.
+# > clipping, at the sizes of `tiny` and with its dropout. The first time it failed: with the rate that was the best of
+# > four after 400 updates, and a warmup of 500, it became a model that writes plausible captions and reads little of
+# > the source. The second time, rate and warmup were those of Wu et al., who trained the same sizes with post-norm:
+# > 2,000 updates, up to a rate of 0.005. It learned to translate. The highest rate of the failed run was no higher
+# > (0.004), so what it lacked was the warmup. Pre-norm with Muon gets by with 200 updates of warmup.
 # >
 # > After as many updates, the paper's recipe is a little more than two BLEU behind the program's (95 %: 1.4 to 3.4
 # > with five beams), and its loss was still falling. Notice the *averaged* model, the mean of the last five
@@ -3686,8 +3698,9 @@ def example_speed_up() -> None:
 # ### The loss, without the matrix of all scores
 #
 # > With 5,000 tokens and a vocabulary of 6,000, the logits fill 120 megabytes. The log-softmax fills as much again, and
-# > so do their gradients. Moving all this through memory takes time. But the gradient has a simple closed form, what
-# > the model gives minus what it should give:
+# > so do their gradients. Moving all this through memory takes time. But the gradient has a simple closed form. For
+# > logits $z$ the loss is $\log \sum_k e^{z_k} - \sum_k q_k z_k$ plus a constant, and its derivative is what the model
+# > gives minus what it should give:
 # >
 # > $$\frac{\partial\,\mathrm{loss}}{\partial\,\mathrm{logits}} = p - q$$
 # >
@@ -3760,7 +3773,7 @@ def example_chunked_loss() -> None:
 
 
 # %% [markdown]
-# ### Sentences that leave
+# ### Finished sentences leave
 #
 # > In Part 2, a sentence that has ended stays in the batch until the last one ends. If it leaves instead, with its keys
 # > and values, then one long sentence costs its own steps and not those of its neighbours. No sentence of a batch sees
@@ -3833,7 +3846,7 @@ def example_largest() -> None:
 
 
 # %% [markdown]
-# ### Matrices laid out in reading order
+# ### Matrices stored column by column
 #
 # > Decoding multiplies the same matrices with a few vectors, again and again. A linear layer's matrix has a row for
 # > each output. For few vectors, the product can be quicker if the matrix lies in memory column by column. A tensor
@@ -3954,7 +3967,7 @@ def example_threads() -> None:
 # ### What each idea gains
 #
 # > The chart sets one idea at a time back to its plain form, and shows how many times longer the task then takes. A bar
-# > of 1 means no longer at all. The measurements were made with Adam.
+# > of 1 means no difference. The measurements were made with Adam.
 
 
 # %%
@@ -4033,9 +4046,10 @@ def example_training_speed() -> Chart | None:
 
 
 # %% [markdown]
-# > The next table has translation, in sentences per second. `this` is this edition, and an empty cell was not
-# > measured. `tiny` is the shipped German-English model, with the compiled step and without it (`this, eager`), on two
-# > cores of an AMD EPYC. `small` is a model of 1,200 updates without the compiled step, on two cores of an Intel Xeon.
+# > The next table has translation, in sentences per second. `this` is this edition, and an empty cell was not measured.
+# > `tiny` is the shipped German-English model, with the compiled step and without it (`this, eager`), on two cores of
+# > an AMD EPYC. `small` (3 + 3 layers, width 256, inner width 1,024, 8 heads) is a model of 1,200 updates without the
+# > compiled step, on two cores of an Intel Xeon.
 # >
 # > | task | what is measured |
 # > |---|---|
@@ -4244,12 +4258,12 @@ def example_alignment() -> Chart | None:
 
 
 # %% [markdown]
-# > **What the rows say.** Above the first layer, the row that *predicts* a token looks at its source. The row that
-# > reads a token has already moved on to the next one; in that count, every head is worse than simply following the
-# > diagonal. This is why the labels of our maps name both. Counted by the predicting row, the mean over all heads finds
-# > most of the links, but by no means all, although the model translates these captions almost without a mistake. So
-# > looking at the wrong word does not prevent a right translation. A likely reason is that the encoder has already
-# > mixed each word with its neighbours.
+# > **What the rows say.** In the upper layers, the row that *predicts* a token looks at its source, most clearly in
+# > layers 3 and 4. The row that reads a token has already moved on to the next one; in that count, every head is worse
+# > than simply following the diagonal. This is why the labels of our maps name both. Counted by the predicting row, the
+# > mean over all heads finds most of the links, but by no means all, although the model translates these captions
+# > almost without a mistake. So looking at the wrong word does not prevent a right translation. A likely reason is that
+# > the encoder has already mixed each word with its neighbours.
 
 # %% [markdown]
 # > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and label
@@ -4310,8 +4324,8 @@ def rotated(x: Tensor, start: int = 0) -> Tensor:
 
 # %% [markdown]
 # > In the code, the cache holds keys that are *not* turned; each step turns them where they are used. So the decoders
-# > of Part 2 work unchanged. The queries are the last of all positions. In the chart, the curves for two positions of
-# > the key lie on each other.
+# > of Part 2 work unchanged. While decoding, the query is the last of all positions. In the chart, the curves for two
+# > positions of the key coincide.
 
 
 # %%
@@ -4666,12 +4680,13 @@ def example_autocast() -> None:
 # ## Muon
 #
 # > Adam treats the entries of a matrix as so many independent numbers. *Muon* (Jordan et al., 2024) treats the matrix
-# > as a matrix. It takes the moving average of the gradient, $M = U \Sigma W^\top$ (its singular value decomposition),
-# > and moves by $U W^\top$: the same directions, but every one by the same length. The program uses it for the matrices
-# > of the layers, and Adam for all other parameters. Its authors observed that the updates of other optimisers are
-# > dominated by a few directions. The decomposition itself is never computed. A polynomial in $M$ that pushes every
-# > singular value towards 1, applied five times, does it with matrix products alone. Its authors tuned the three
-# > coefficients so that small singular values grow quickly:
+# > as a matrix. It takes the moving average of the gradient, $M = U \Sigma W^\top$ (its singular value decomposition:
+# > $U$ and $W$ hold directions, $\Sigma$ how strongly each is stretched), and moves by $U W^\top$: the same directions,
+# > but every one by the same length. The program uses it for the matrices of the layers, and Adam for all other
+# > parameters. Muon's authors observed that the updates of other optimisers are dominated by a few directions. The
+# > decomposition itself is never computed. A polynomial in $M$ that pushes every singular value towards 1, applied five
+# > times, does it with matrix products alone. They tuned the three coefficients so that small singular values grow
+# > quickly:
 # >
 # > $$X \leftarrow aX + b\,(XX^\top)X + c\,(XX^\top)^2X$$
 
@@ -5151,7 +5166,8 @@ def example_answer_2_1() -> Chart:
 # > Pre-norm first falls to that level, too, but slowly improves on it. But be careful with the conclusion. In Equation
 # > (3) a warmup of 1 also raises the highest rate, here to twelve times that of `warmup=150`. So the cell trains once
 # > more, with a `factor` that makes the highest rate the same. Then both learn the task, pre-norm a little faster. On
-# > this small task the warmup protects above all from its own high peak.
+# > this small task, training without a warmup fails because the peak of Equation (3) is then twelve times higher, and
+# > not because the first steps come early.
 
 
 # %%
@@ -5849,14 +5865,19 @@ def example_answer_7_3() -> None:
 # > | all-reduce | an operation after which every process has the sum over all processes |
 # > | attention | a weighted sum of values, with weights from the fit of a query and keys ([Part 1](#Attention-(Section-3.2))) |
 # > | autoregressive | producing one token at a time, each from those before it |
+# > | back-translation | making more pairs by translating the target side back into the source language |
 # > | beam search | a search that keeps the $b$ likeliest beginnings |
 # > | BLEU, chrF | scores of translations, by n-grams of words or of characters ([Part 3](#BLEU)) |
+# > | bootstrap | drawing the same number of sentences again and again, with replacement, to see how much a score varies |
 # > | BPE | byte-pair encoding, a vocabulary of frequent pieces of words |
 # > | causal mask | hides from each position everything after it |
 # > | checkpoint | the weights at some point of a training; to go on from there, it must also hold the optimiser's state |
 # > | cross-attention | queries from the decoder, keys and values from the encoder's output |
 # > | cross-entropy | the mean of $-\log p$ over a distribution of right answers; the loss of this document |
 # > | decoder, encoder | the half that writes the target; the half that reads the source ([Part 1](#Encoder-and-decoder-(Section-3))) |
+# > | distillation | training on what another model answers instead of on the data's answers |
+# > | dropout | setting random entries to zero in training, so that the model relies on no single one |
+# > | embedding | a table with a learned vector for each token; such a vector |
 # > | entropy | the cross-entropy of a distribution with itself, the smallest that is possible |
 # > | epoch | one pass through the training data |
 # > | extrapolate | go beyond what was seen in training, such as longer sentences |
@@ -5866,13 +5887,18 @@ def example_answer_7_3() -> None:
 # > | head | one of $h$ attentions that run side by side |
 # > | key/value cache | the keys and values of earlier positions, kept while decoding |
 # > | label smoothing | training towards a distribution that is not quite sure |
+# > | LayerNorm | scales each position's vector to mean 0 and variance 1, then by a learned gain and offset |
 # > | logit | a score before the softmax |
 # > | mask | says which keys a query may attend to ([Part 1](#The-masks-(Section-3.2.3))) |
 # > | memory | the encoder's output; the paper calls it $\mathbf{z}$ |
 # > | meta device | PyTorch's pretence of a device, on which tensors have shapes but no numbers |
 # > | micro-batch | one of the parts into which an update is cut to save memory |
+# > | moving average | of weights: after each update, mostly the average so far and a little of the new weights |
+# > | n-gram | $n$ words or tokens in a row |
 # > | nat | the unit of losses with natural logarithms |
+# > | overfitting | learning the training sentences by heart, so that others are predicted worse |
 # > | perplexity | the exponential of the mean loss per token |
+# > | positional encoding | a vector that is added to an embedding and tells its place in the sequence |
 # > | pre-norm, post-norm | the norm before the sublayer, or after the addition |
 # > | query, key, value | what a position asks for, what it is found by, and what it hands over ([Part 1](#Attention-(Section-3.2))) |
 # > | residual stream | the vector of a position that all sublayers add to |

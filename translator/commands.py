@@ -95,7 +95,7 @@ def train(
                 print("it had finished before; a larger --minutes, --steps, --epochs or --patience makes it go on")
 
 
-train.__doc__ = (train.__doc__ or "").replace("SETTINGS", describe_settings())  # python -OO drops it
+train.__doc__ = (train.__doc__ or "").replace("SETTINGS", describe_settings())  # Python may be told to drop it
 
 
 def readable(text: str) -> str:
