@@ -2883,7 +2883,7 @@ def example_processes() -> None:
 # > sum (the program multiplies the loss by their number). And it hides its cost: while the gradients of the first
 # > layers are still being computed, those of the last layers are already being summed. The program uses it. `torchrun
 # > --nproc-per-node 2 -- the_annotated_transformer.py train …` starts two processes on one machine. For several
-# > machines, give the same command on each, with `--nnodes` and `--rdzv-endpoint`; the folder of the run must lie on a
+# > machines, give the same command on each, with `--nnodes`, `--rdzv-backend c10d` and `--rdzv-endpoint`; the folder of the run must lie on a
 # > file system that all of them share. Each process still holds the whole model. `--shard` divides the model, its moments
 # > and its gradients among the processes instead, and gathers each layer's weights just before they are needed
 # > ([Rajbhandari et al., 2020](https://arxiv.org/abs/1910.02054)).

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from importlib.metadata import PackageNotFoundError, version
 from json import dumps  # not the module, because `evaluate` has an option `json`
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Literal
 from the_annotated_transformer import ALPHA, BEAM
 from translator import compiled, explorer
 from translator.decoding import make_search, translate_lines
-from translator.files import read_json
+from translator.files import read_json, writing
 from translator.processes import Stopped, process_group, processes, use_device
 from translator.runs import KEPT, make_budget, read_log
 from translator.scoring import SCORES, score
@@ -45,8 +45,8 @@ def train(
     SETTINGS
 
     Args:
-        data: multi30k, captions, hf:NAME[:CONFIG], or a folder with train.LANG and val.LANG (plain or .gz)
-        held_out: for data without val: the share of train to validate on instead, such as 0.01
+        data: multi30k, captions, hf:NAME[:CONFIG][@parquet], or a folder with train.LANG and val.LANG (plain or .gz)
+        held_out: the share of train to validate on instead of val, such as 0.01
         run: the folder of this run; if it exists, the run continues
         preset: tiny, small, base or big
         minutes: stop after this many minutes
@@ -185,7 +185,8 @@ def translate(
                 fast, compile = compiled.use(translator.model, beam, "always", warn), "never"  # one try
             start = time.monotonic()
             translations = translate_lines(translator, chunk, search, max(1, 512 // beam), warn, numbers)
-            print(*translations, sep="\n", file=out, flush=True)
+            with writing(output) if output else nullcontext():
+                print(*translations, sep="\n", file=out, flush=True)
             spent, numbers = spent + time.monotonic() - start, numbers + len(chunk)
 
 
@@ -196,9 +197,9 @@ def evaluate(
     """Translate a split and score it: BLEU (13a cased, 13a lower-cased, lower-cased after Moses), chrF and length.
 
     Args:
-        data: multi30k, captions, hf:NAME[:CONFIG] or a folder
+        data: multi30k, captions, hf:NAME[:CONFIG][@parquet] or a folder
         split: the name of the split, such as val or test_2016_flickr
-        held_out: the share of train that the model was validated on, if --split val means that
+        held_out: with --split val, the share of train that the model was validated on instead of val
         model: the folder of a run or a model; by default models/multi30k-de-en
         beam: number of beams; 1 is greedy decoding
         alpha: exponent of the length penalty
@@ -217,13 +218,17 @@ def evaluate(
         "data": data,
         "split": split,
         "sentences": len(sources),
+        **({} if held_out is None else {"held_out": held_out}),
         "search": "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}",
         **score(translations, list(references), translator.languages[1]),
     }
+    part = "" if held_out is None else f", {held_out:g} of train held out"
     if json:
         print(dumps(result | {"seconds": round(time.monotonic() - start, 1)}))
     else:
-        print(f"{folder}, {' to '.join(translator.languages)}; {split}: {len(sources)} sentences, {result['search']}")
+        print(
+            f"{folder}, {' to '.join(translator.languages)}; {split}{part}: {len(sources)} sentences, {result['search']}"
+        )
         for name, title in SCORES.items():
             print(f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}")
         print(f"{'length / reference':<28}{result['length']:6.2f}")

@@ -1,11 +1,12 @@
 """Files: written whole or not at all, with a checksum; an error in reading one names it."""
 
+import errno
 import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +26,32 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         raise OSError(f"{path}: {'this is a folder' if path.is_dir() else 'its folder does not exist'}")
     name = None
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
-        os.close(handle)
-        write(Path(name))
-        os.chmod(name, 0o644)
-        with open(name, "r+b") as file:
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except OSError as error:
-        raise OSError(f"{path}: cannot be written ({error.strerror or error})") from error
+        with writing(path):
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
+            os.close(handle)
+            write(Path(name))
+            os.chmod(name, 0o644)
+            with open(name, "r+b") as file:
+                os.fsync(file.fileno())
+            os.replace(name, path)
     finally:
         if name:
             Path(name).unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Give the system's errors about a file that is being written its name; errors about other files pass as they are."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        others = error.filename is not None and Path(error.filename).parent != path.parent
+        if error.errno is None or others:
+            raise
+        raise OSError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -109,7 +123,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], **metadata: Any) -> No
         try:
             save_file(tensors, temporary, notes)
         except SafetensorError as error:  # no OSError, even if the disk is full
-            raise OSError(str(error)) from error
+            raise OSError(errno.EIO, str(error)) from error
 
     tensors = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     notes = {key: json.dumps(value) for key, value in metadata.items()}

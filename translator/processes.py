@@ -33,7 +33,8 @@ def use_device(name: str | None) -> None:
     if name is None:
         return
     try:
-        torch.empty(0, device=name)
+        if torch.empty(0, device=name).is_meta:
+            raise RuntimeError("its tensors have no numbers")
     except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
         reason = textwrap.shorten(str(error), 120)
         raise ValueError(f"--device {name} cannot be used here ({reason})") from error

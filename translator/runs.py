@@ -33,6 +33,7 @@ from translator.files import (
     write_sums,
     write_tensors,
     write_text,
+    writing,
 )
 from translator.processes import over_processes, processes
 from translator.settings import Settings
@@ -220,7 +221,7 @@ class Log:
         if self.active:
             minutes = round(progress.seconds / 60, 3)
             place = {"step": progress.step, "epoch": progress.epoch, "minutes": minutes, "tokens": progress.tokens}
-            with self.path.open("a", encoding="utf-8") as file:
+            with writing(self.path), self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(place | values) + "\n")
 
     def update(self, progress: Progress, loss: float, lr: float, bar: tqdm) -> None:
@@ -314,11 +315,12 @@ def prepare_run(
         if (run / "config.json").exists():
             check_sums(run, ["config.json", "tokenizer.json"])
             check_same_run(run, about | asdict(config))
-            steps = list((run / "checkpoints").glob("[0-9]*"))
-            if (run / "model.safetensors").exists() and not has_state(run) and len(steps) != 1:  # with 1, a crash
-                raise ValueError(f"{run} is a model without the state of its training; give another --run")
-            for step in steps if not has_state(run) else []:
-                step.unlink()  # the run begins again, and may reach its first checkpoint after another number of updates
+            if not has_state(run):
+                steps = list((run / "checkpoints").glob("[0-9]*[0-9].safetensors"))
+                if len(steps) > 1 or ((run / "model.safetensors").exists() and not steps):
+                    raise ValueError(f"{run} is a model without the state of its training; give another --run")
+                for step in steps:  # of a crash at the first checkpoint
+                    step.unlink()  # the run begins again, and may be at another update when it comes there
             for name in changed_files(run, TOKENS):
                 print(f"note: {run / name}: damaged; the text is read again", file=sys.stderr)
                 (run / name).with_suffix(".starts").unlink(missing_ok=True)
@@ -380,6 +382,8 @@ def start_run(
     texts = {split: texts_of(about, split) for split in SPLITS}
     for _ in texts["val"]:
         pass  # reads every line now, to find a damaged one
+    for _ in texts["train"]:
+        break  # its text is there
     if start:
         forms = ("N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie", "bpe")
         wanted = {name: getattr(config, name) for name in forms} | {"src": about["src"], "tgt": about["tgt"]}

@@ -166,6 +166,15 @@ def is_held_out(pair: tuple[str, str], share: float) -> bool:
     return zlib.crc32("\n".join(sorted(pair)).encode()) < share * 2**32
 
 
+def divided(pairs: Iterator[tuple[str, str]], share: float, split: str, data: str) -> Iterator[tuple[str, str]]:
+    """The held-out pairs for the split `val`, the others for `train`; raises ValueError if there are none."""
+    pair = None
+    for pair in filter(lambda pair: is_held_out(pair, share) == (split == "val"), pairs):
+        yield pair
+    if pair is None:
+        raise ValueError(f"{data}: --held-out {share:g} leaves no pair of train for {split}")
+
+
 def stream_pairs(
     data: str, split: str, src: str = "de", tgt: str = "en", held_out: float | None = None
 ) -> Iterator[tuple[str, str]]:
@@ -178,8 +187,7 @@ def stream_pairs(
         if not 0 < held_out < 1:
             raise ValueError(f"--held-out must be above 0 and below 1, but it is {held_out}")
         if split in ("train", "val"):
-            pairs, wanted = stream_pairs(data, "train", src, tgt), split == "val"
-            return (pair for pair in pairs if is_held_out(pair, held_out) == wanted)
+            return divided(stream_pairs(data, "train", src, tgt), held_out, split, data)
     if data == "multi30k":
         return read_parallel(fetch_multi30k(split), split, src, tgt)
     if data == "captions":

@@ -216,13 +216,14 @@ def train_together(
     With `sharded`, the processes divide the model among them; ValueError if there is only one. This is a separate function so that the trainer is freed before the process group closes; otherwise PyTorch can hang.
     """
     with alone_in(run):
-        start = load_translator(start_from) if start_from and not has_state(run) else None
+        start = load_translator(start_from, torch.device("cpu")) if start_from and not has_state(run) else None
         tokenizer = prepare_run(run, config, about, start_from if start else None, start)
         pairs, val = (TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer)) for split in ("train", "val"))
         torch.manual_seed(config.seed)
         model = build_model(config, len(tokenizer))
         if start:
             load_weights(model, weights_of(start.model), start_from)
+            del start  # its memory is needed
         if processes()[0] == 0:
             print(f"{run}: {about['src']} to {about['tgt']}, {len(pairs):,} pairs to learn from, {len(val):,} held out")
             announce_changes(model)

@@ -14,15 +14,27 @@ from translator.files import read_json
 def read_tokenizer(path: Path) -> Tokenizer:
     """A tokenizer from its file.
 
-    Raises ValueError for a damaged one, and for one with a pattern that this program does not write: some patterns take years.
+    Raises ValueError for a damaged one, and for one with parts that this program does not write. Some would shorten sentences
+    or add to them, and some patterns take years.
     """
     from tokenizers import Tokenizer as Vocabulary
 
-    written = json.dumps(read_json(path))
-    if '"Regex"' in written.replace(json.dumps({"Regex": r"\s+"}), ""):
+    description = read_json(path)
+    if '"Regex"' in json.dumps(description).replace(json.dumps({"Regex": r"\s+"}), ""):
         raise ValueError(f"{path}: not a tokenizer of this program; it has patterns of its own")
+    for name in ("truncation", "padding", "post_processor"):
+        if description.get(name) is not None:
+            raise ValueError(f"{path}: not a tokenizer of this program; it has {name}")
     try:
-        return Tokenizer(Vocabulary.from_file(str(path)))
+        model = description["model"]
+        if sorted(model["vocab"].values()) != list(range(len(model["vocab"]))):
+            raise ValueError("its ids are not 0, 1, 2, ...")
+        for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+            if model.get(name) is not None:
+                raise ValueError(f"it has {name}")
+        tokenizer = Tokenizer(Vocabulary.from_file(str(path)))
+        encode_batch(tokenizer, ["Hund und Katze, 1."], "de")
+        return tokenizer
     except (
         BaseException
     ) as error:  # the library raises bare Exception, and what it did not expect is no Exception at all

@@ -38,8 +38,8 @@ def load_weights(model: Transformer, tensors: dict[str, Tensor], path: Path) -> 
 MODEL_FILES = ["config.json", "tokenizer.json", "model.safetensors"]
 
 
-def load_translator(path: str | Path) -> Translator:
-    """Read a run or model folder: model.safetensors, tokenizer.json, config.json.
+def load_translator(path: str | Path, device: torch.device | None = None) -> Translator:
+    """Read a run or model folder: model.safetensors, tokenizer.json, config.json; by default to the best device.
 
     Raises FileNotFoundError or ValueError naming a file that is missing, is damaged or does not fit.
     """
@@ -64,7 +64,7 @@ def load_translator(path: str | Path) -> Translator:
         raise ValueError(f"{path / 'config.json'}: not the configuration of a model ({error})") from error
     load_weights(model, weights, file)
     transpose_in_memory(model)
-    return Translator(model.to(best_device()).eval(), tokenizer, languages)
+    return Translator(model.to(device or best_device()).eval(), tokenizer, languages)
 
 
 def build_for(weights: dict[str, Tensor], config: Settings, vocab: int) -> Transformer:

@@ -385,10 +385,10 @@ def test_a_program_that_waits_for_lines_answers_each(run):
 
 def test_the_device_is_an_option(run, monkeypatch, capsys):
     """`meta` has no numbers, so a model that is moved there cannot translate; catches an option without effect."""
-    monkeypatch.setenv("ANNOTATED_DEVICE", "cpu")
-    assert main(["translate", "Hund", "--model", str(run), "--device", "cpu"]) == 0
-    use_device("meta")
+    monkeypatch.setenv("ANNOTATED_DEVICE", "meta")
     assert next(load_translator(run).model.parameters()).device.type == "meta"
+    assert main(["translate", "Hund", "--model", str(run), "--device", "cpu"]) == 0
+    assert "--device meta cannot be used here" in error_of(capsys, "translate", "Hund", "--device", "meta")
 
 
 def test_translations_do_not_depend_on_their_neighbours(run):

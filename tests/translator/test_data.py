@@ -136,7 +136,11 @@ def test_a_part_of_train_is_held_out_where_there_is_no_val(tmp_path, capsys):
     assert main(options) == 2 and "held_out = 0.1, not None" in capsys.readouterr().err
     assert main([*options, "--held-out", "0.2"]) == 2 and "held_out = 0.1, not 0.2" in capsys.readouterr().err
     evaluation = f"evaluate --model {run} --data {tmp_path} --split val --beam 1 --held-out 0.1"
-    assert main(evaluation.split()) == 0 and f"val: {len(val)} sentences" in capsys.readouterr().out
+    assert (
+        main(evaluation.split()) == 0 and f"val, 0.1 of train held out: {len(val)} sentences" in capsys.readouterr().out
+    )
+    with pytest.raises(ValueError, match="--held-out 1e-09 leaves no pair of train for val"):
+        load_pairs(str(tmp_path), "val", held_out=1e-9)
     with pytest.raises(ValueError, match="--held-out must be above 0 and below 1, but it is 1"):
         load_pairs(str(tmp_path), "val", held_out=1)
 

@@ -24,7 +24,7 @@ from translator.files import read_tensors
 from translator.processes import over_processes, process_group
 from translator.runs import read_log
 from translator.settings import Settings
-from translator.sharding import whole
+from translator.sharding import is_sharded, whole
 from translator.trainer import Trainer
 from translator.training import validation_loss
 from translator.weights import load_translator
@@ -53,7 +53,7 @@ def one_thread(monkeypatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-def pairs(rows: int = 7) -> list[tat.Pair]:
+def pairs(rows: int = 8) -> list[tat.Pair]:
     """Pairs of different lengths."""
     return [tat.Pair([5 + i, 6, tat.EOS], [tat.BOS, *range(5, 6 + i), tat.EOS]) for i in range(rows)]
 
@@ -64,7 +64,7 @@ class Case(NamedTuple):
     exact: bool  # in float64
     sharded: bool = False
     accumulate: int = 1
-    rows: int = 7
+    rows: int = 8
     optimizer: str = "adam"
     ema: float = 0.0
 
@@ -111,6 +111,14 @@ def outcome(case: Case) -> Outcome:
     before = flat(weights)
     for _ in range(20):
         trainer.update(pairs(case.rows))
+    if case.sharded and dist.is_initialized():
+        states = [state for optimizer in trainer.optimizers for state in optimizer.state.values()]
+        moments = [tensor for state in states for kind, tensor in state.items() if kind != "step"]
+        for tensor in (*weights, *moments):  # each process has its part, and no more
+            assert (
+                is_sharded(tensor)
+                and tensor.to_local().numel() <= -(-len(tensor) // dist.get_world_size()) * tensor[0].numel()
+            )
     return Outcome(gradient, loss, validation, flat(weights) - before)
 
 
@@ -230,7 +238,8 @@ def test_two_nodes_train_what_one_process_trains(tmp_path):
         port = free.getsockname()[1]
     runs = [tmp_path / name for name in ("alone", "nodes")]
     assert main([*SHORT.split(), "--steps", "20", "--run", str(runs[0])]) == 0
-    nodes = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=test"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    nodes = re.search(r"`(--nnodes 2 [^`]*) HOST:\d+`", readme)[1].split() + [f"127.0.0.1:{port}"]
     command = launch(2 if SOAK else 1, *SHORT.split(), "--steps", "20", "--run", str(runs[1]), before=nodes)
     command.remove("--standalone")
     with started(command) as first, started(command) as second:

@@ -1,6 +1,7 @@
 """What a run survives: signals, kills at any moment, damaged files, a second training, gradients that are not finite."""
 
 import errno
+import io
 import os
 import random
 import re
@@ -10,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -225,10 +227,20 @@ def test_a_full_disk_ends_a_run_and_leaves_its_last_checkpoint(finished, tmp_pat
 
     def work() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
-        os._exit(train(tmp_path / "run"))
+        lines, sink = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+        with redirect_stderr(lines), redirect_stdout(sink):
+            status = train(tmp_path / "run")
+        (tmp_path / "error").write_bytes(lines.buffer.getvalue()[: largest - 1])
+        os._exit(status)
 
     assert train(tmp_path / "run", steps=6) == 0
+    log = tmp_path / "run" / "log.jsonl"
+    if largest == 5_000:
+        log.write_text(log.read_text() + " " * 4_900 + "\n")  # which is then what cannot be written
     assert killed(work) == 2
+    error = (tmp_path / "error").read_text()
+    assert error.startswith("error: /") and (largest < 5_000 or "cannot be written (" in error)
+    assert largest == 100 or ("log.jsonl: cannot" in error) == (largest == 5_000)  # 100 cuts off the message, too
     state = read_tensors(tmp_path / "run" / "checkpoints" / "state.safetensors")
     assert state[1]["progress"]["step"] == 6
     assert train(tmp_path / "run") == 0
