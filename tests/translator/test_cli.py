@@ -21,7 +21,6 @@ from translator.architecture import ATTENTION, digest, fused_agrees
 from translator.commands import as_they_come, main
 from translator.decoding import make_search, translate_lines
 from translator.files import read_json, read_tensors, write_atomically, write_tensors
-from translator.processes import use_device
 from translator.runs import load_checkpoint, read_log
 from translator.scoring import score
 from translator.settings import MEANING, Settings, build_model
