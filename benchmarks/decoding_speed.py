@@ -16,7 +16,8 @@ batch to one thread. Hugging Face and CTranslate2 are measured with a batch for 
 the faster way counts.
 
 Every side runs in a process of its own, so that no library's threads disturb another's, and the sides take turns round by
-round. A figure is the median over the rounds. CTranslate2 has the weights that `export` writes. If a side's package
+round. A side that has the task `steps` does it once before, to warm up (earlier rows, up to commit 23b774b: only
+CTranslate2 before `split`). A figure is the median over the rounds. CTranslate2 has the weights that `export` writes. If a side's package
 (requirements-bench.txt) is missing, that side is left out, with a notice.
 """
 
@@ -123,10 +124,8 @@ def ctranslate2(translator: Translator, model: Path, lines: list[str], kind: str
     return json.loads(done.stdout)
 
 
-def speed(task: str, work: Callable[[], int]) -> float:
-    """Sentences per second of one call; a first call of the short task warms up."""
-    if task == "steps":
-        work()
+def speed(work: Callable[[], int]) -> float:
+    """Sentences per second of one call."""
     start = time.perf_counter()
     return work() / (time.perf_counter() - start)
 
@@ -147,10 +146,12 @@ def measure_side(side: str, options: argparse.Namespace) -> dict[str, float]:
         tasks = (
             hugging_face(translator, config) if side == "Hugging Face" else edition_of_2022(translator, lines, config)
         )
+    for way in [way for way in tasks if way.startswith("steps")]:
+        tasks[way]()  # to warm up
     speeds: dict[str, float] = {}
     for way, work in tasks.items():  # of two ways to do a task, the faster counts
         task = way.partition(" ")[0]
-        speeds[task] = max(speeds.get(task, 0.0), speed(task, work))
+        speeds[task] = max(speeds.get(task, 0.0), speed(work))
     return speeds
 
 
