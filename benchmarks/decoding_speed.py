@@ -17,8 +17,8 @@ the faster way counts.
 
 Every side runs in a process of its own, so that no library's threads disturb another's, and the sides take turns round by
 round. A side that has the task `steps` does it once before, to warm up (earlier rows, up to commit 23b774b: only
-CTranslate2 before `split`). A figure is the median over the rounds. CTranslate2 has the weights that `export` writes. If a side's package
-(requirements-bench.txt) is missing, that side is left out, with a notice.
+CTranslate2 before `split`). A figure is the median over the rounds. CTranslate2 has the weights that `export` writes. If a
+side's package (requirements-bench.txt) is missing, that side is left out, with a notice.
 """
 
 import argparse
