@@ -2886,7 +2886,7 @@ def example_processes() -> None:
 # > machines, give the same command on each, with `--nnodes`, `--rdzv-backend c10d` and `--rdzv-endpoint`; the folder of the run must lie on a
 # > file system that all of them share. Each process still holds the whole model. `--shard` divides the model, its moments
 # > and its gradients among the processes instead, and gathers each layer's weights just before they are needed
-# > ([Rajbhandari et al., 2020](https://arxiv.org/abs/1910.02054)).
+# > (Rajbhandari et al., 2020).
 
 # %% [markdown]
 # ## Summary of Part 3
@@ -5833,6 +5833,8 @@ def example_answer_7_3() -> None:
 # >   models](https://arxiv.org/abs/1608.05859).
 # > - Ivan Provilkov, Dmitrii Emelianenko, Elena Voita (2020). [BPE-dropout: simple and effective subword
 # >   regularization](https://arxiv.org/abs/1910.13267).
+# > - Samyam Rajbhandari and others (2020). [ZeRO: memory optimizations toward training trillion parameter
+# >   models](https://arxiv.org/abs/1910.02054).
 # > - Rico Sennrich, Barry Haddow, Alexandra Birch (2016). [Neural machine translation of rare words with subword
 # >   units](https://arxiv.org/abs/1508.07909).
 # > - The same (2016b). [Improving neural machine translation models with monolingual

@@ -205,7 +205,7 @@ def test_decoder_only_is_trained_by_both_trainers(one_stack, sentences):
     model.zero_grad()
     again = Objective(model, 0.1)(b)
     again.backward()
-    torch.testing.assert_close(again, loss.float())
+    torch.testing.assert_close(again.float(), loss.float())
     torch.testing.assert_close({name: p.grad for name, p in model.named_parameters()}, expected, atol=1e-5, rtol=1e-4)
 
 
