@@ -23,7 +23,7 @@ from translator.decoding import make_search, translate_lines
 from translator.files import read_json, read_tensors, write_atomically, write_tensors
 from translator.runs import load_checkpoint, read_log
 from translator.scoring import score
-from translator.settings import MEANING, Settings, build_model
+from translator.settings import MEANING, PRESETS, Settings, build_model
 from translator.sources import load_pairs
 from translator.store import TokenStore
 from translator.trainer import Trainer
@@ -869,3 +869,10 @@ def test_tokens_of_a_start_that_was_interrupted_are_replaced(tmp_path):
     arguments = f"train --data captions --run {tmp_path / 'r'} --bpe 50 --N 1 --d-model 8 --d-ff 8 --h 1 --steps 1"
     assert main(arguments.split()) == 0
     assert len(TokenStore(tokens / "train.ids", 100)) == 20_000
+
+
+def test_the_documents_table_of_presets_is_the_programs():
+    text = (ROOT / "the_annotated_transformer.py").read_text(encoding="utf-8")
+    rows = re.findall(r"# > \| `(\w+)`.*? \| (\d) \+ (\d) \| (\d+) \| (\d+) \| (\d+) \|", text)
+    shown = {name: tuple(map(int, sizes)) for name, *sizes in rows}
+    assert shown == {name: (p.N, p.N, p.d_model, p.d_ff, p.h) for name, p in PRESETS.items()}
