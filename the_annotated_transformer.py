@@ -3257,9 +3257,10 @@ def example_cost() -> Chart | None:
 # > The next table has our models on test_2016_flickr with beam search, in the order of their training; all other scores
 # > are in `benchmarks/results/quality.jsonl`. `bleu` is cased, with sacreBLEU's tokenisation 13a; `lower` is the same
 # > without case; `moses` is lower-cased after the Moses tokeniser. Rows with `people's` pairs learned from those alone:
-# > three successive stages of one German-English run, and three English-German runs with different seeds. The others
-# > went on with [more pairs](#More-pairs-from-the-same-pairs), written by models. `minutes` and `updates` of these are
-# > those of the last stage alone. The two with 3,400 updates are the shipped models.
+# > three successive stages of one German-English run, three English-German runs with different seeds, and the one
+# > `small`. The others went on with [more pairs](#More-pairs-from-the-same-pairs), written by models. `minutes` and
+# > `updates` of these are those of the last stage alone. The rows with 3,400 updates and seed 0 are the shipped models.
+# > Seeds 1 and 2 repeat the last stage of the German-English one.
 
 
 # %%
@@ -3269,7 +3270,7 @@ def example_quality() -> Any:
     scores, rows = ("bleu", "bleu_lower", "bleu_moses", "chrf"), []
     tested = [row for row in saved_rows("quality") if row["split"] == "test_2016_flickr"]
     for row in tested:
-        about = {name: row[name] for name in ("direction", "search")}
+        about = {name: row[name] for name in ("preset", "direction", "search")}
         about |= {name.removeprefix("bleu_"): f"{row[name]:.2f}" if name in row else "" for name in scores}
         about |= {"minutes": f"{row['minutes']:.0f}", "updates": row["step"], "seed": row["seed"]}
         about["pairs"] = "and models'" if "--start-from" in row["command"] else "people's"
@@ -3287,8 +3288,10 @@ def example_quality() -> Any:
 # >
 # > - German is the translated side of Multi30k. So German to English reads translations and is compared with the
 # >   original English. Text that was written in German may be harder, and text that is no caption far harder.
-# > - Only the English-German runs on people's pairs were repeated with other seeds; with five beams, their scores are
-# >   0.3 apart. Every other row comes from one seed. The miniature of Table 3 below shows how much a seed can change.
+# > - Two results have three seeds. With five beams, the English-German runs on people's pairs are 0.3 BLEU apart at
+# >   most. The German-English runs with 3,400 updates are 0.3 apart, too, but they share the first two stages and the
+# >   model-made pairs, so three runs from the start may differ more. Every other row comes from one seed. The miniature
+# >   of Table 3 below shows how much a seed can change.
 # > - The recipe is not the paper's: pre-norm, the optimiser [Muon](#Muon), a moving average of the weights, and two
 # >   rounds of pairs written by models. The [details](#Implementation-details) list everything.
 # > - Choices were made on the validation set, with these exceptions. Two decisions for the English-German model were
