@@ -414,9 +414,9 @@ class Generator(nn.Module):
 # > The variance is divided by $d$, not by $d - 1$, and the small constant $\epsilon$ is inside the root. PyTorch
 # > does both in this way.
 # >
-# > <details class="note"><summary>In the edition of 2022</summary>
+# > <details class="note"><summary>In the earlier editions</summary>
 # >
-# > It divided by $d - 1$, and it added $\epsilon$ to the standard deviation, outside the root.
+# > They divided by $d - 1$, and they added $\epsilon$ to the standard deviation, outside the root.
 # >
 # > </details>
 # >
@@ -512,7 +512,8 @@ class SublayerConnection(nn.Module):
 # >
 # > <details class="note"><summary>In the earlier editions</summary>
 # >
-# > They copied one layer $N$ times and then drew the matrices anew. The biases of all layers stayed equal.
+# > They copied one layer $N$ times and then drew the matrices anew. So the biases of all layers began with the same
+# > values.
 # >
 # > </details>
 
@@ -607,7 +608,8 @@ class Decoder(nn.Module):
 # >
 # > **Why project the values, too?** Because it separates what a position is *found by* from what it *hands over*. A
 # > noun may be found because it is the subject of the sentence, and hand over its number, which the verb needs. Without
-# > a projection of its own, attention could only hand over a vector as it is.
+# > a projection of their own, each head could only hand over averages of whole vectors, and would leave all selection
+# > to $W^O$.
 # >
 # > **Why different matrices for queries and keys?** With one matrix for both, scores would be symmetric: the score of
 # > "runs" for "dog" would be that of "dog" for "runs". And most positions would fit themselves best, because the dot
@@ -1267,11 +1269,11 @@ def example_causal() -> None:
 
 # %% [markdown]
 # > **Pre- or post-norm: what happens to the gradient?** In a fresh post-norm model the last layers receive far more
-# > gradient than the first ones. Large steps can then do damage, which may be one reason why a warmup, a slow start of
-# > the learning rate, helps (Section 5.3). (The gradient is that of the second matrix of each decoder layer's
-# > feed-forward network.) With pre-norm every layer receives about the same, as Xiong et al. (2020) showed for fresh
-# > models. The left chart shows it for twelve layers. The right one shows the size of the residual stream: post-norm
-# > resets it after every layer, pre-norm lets it grow.
+# > gradient than the first ones; with pre-norm all receive about the same (Xiong et al., 2020). The left chart shows
+# > this for twelve layers. It has the gradient of the second matrix of each decoder layer's feed-forward network. With
+# > post-norm, large steps can do damage, which may be one reason why a warmup, a slow start of the learning rate, helps
+# > (Section 5.3). The right one shows the size of the residual stream: post-norm resets it after every layer, pre-norm
+# > lets it grow.
 
 
 # %%
@@ -1345,10 +1347,9 @@ def example_parameters() -> Any:
 
 
 # %% [markdown]
-# > One vocabulary explains ten rows; the cell prints its range. So our layers agree with theirs in depth, width, inner
-# > width and width of keys, up to a constant: the vocabulary that we find is about 4,000 tokens larger than the 37,000
-# > of Section 5.1. The big model would need a smaller one. We cannot explain either; the paper does not say what else
-# > its totals count.
+# > One vocabulary explains ten rows; the cell prints its range. So our layers have as many parameters as theirs in all
+# > ten rows, if their vocabulary is about 4,000 tokens larger than the 37,000 of Section 5.1. For the big model it
+# > would have to be smaller. We can explain neither number; the paper does not say what else its totals count.
 
 # %% [markdown]
 # ## Why self-attention (Section 4, Table 1)
@@ -1450,12 +1451,13 @@ def example_layer_times() -> Chart | None:
 #
 # ## Batches and the shift (Section 5.1)
 #
-# The decoder learns to predict each target token from those before it. During training the targets are known, so they
-# are fed in all at once, shifted right by one position (Section 3.1, Figure 1).
+# The decoder predicts each target token from those before it. Its input is the target, shifted right by one position
+# (Sections 3 and 3.1, Figure 1).
 #
-# > Each target sentence is used twice. Without its last token it is what the decoder *reads*; without its first it is
-# > what the decoder must *predict*. Every target begins with `<s>` and ends with `</s>`; every source ends with `</s>`.
-# > So position $t$ reads token $t$, sees those before it, and must predict token $t + 1$.
+# > During training the whole target is known, so the decoder reads all of it at once. Each target sentence is used
+# > twice. Without its last token it is what the decoder *reads*; without its first it is what the decoder must
+# > *predict*. Every target begins with `<s>` and ends with `</s>`; every source ends with `</s>`. So position $t$ reads
+# > token $t$, sees those before it, and must predict token $t + 1$.
 #
 # ![The target `<s> two cats </s>`, used twice: its first three tokens are what the decoder reads, its last three what it must predict; lines lead from each token that is read to the predictions that may use it](images/target_shift.svg)
 #
@@ -1722,8 +1724,8 @@ def example_smoothing() -> Chart:
 # %% [markdown]
 # > **What is the smallest loss that can be reached?** It is reached at $p = q$, and there it equals the entropy of $q$,
 # > which is not zero. A model that is surer than $q$ pays for it. The chart shows the loss of a model that gives the
-# > right token the probability $p$ and spreads the rest evenly. The validation loss uses $\epsilon_{ls} = 0$, because
-# > the exponential of a smoothed loss is not a perplexity.
+# > right token some probability, its *confidence*, and spreads the rest evenly over the other tokens. The validation
+# > loss uses $\epsilon_{ls} = 0$, because the exponential of a smoothed loss is not a perplexity.
 # >
 # > **Why does smoothing help BLEU?** BLEU looks at the words that were chosen, not at how sure the model was. A model
 # > that is not pushed towards certainty overfits less, and keeps its second choices alive for the search. That is the
@@ -1762,10 +1764,11 @@ def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
 # %% [markdown]
 # ## Configuration
 #
-# > All sizes and settings stand in one frozen dataclass. Its defaults are those of the base model (Sections 3 and 5,
-# > and the first row of Table 3). `bpe` and `tokens_per_batch` are used in Part 3. Some settings are not in the paper:
-# > `accumulate` saves memory, `factor` scales the learning rate, `seed` makes a run repeatable, and `norm` is the
-# > switch between post- and pre-norm.
+# > The sizes and settings that we vary are in one frozen dataclass. Its defaults are those of the base model (Sections
+# > 3 and 5, and the first row of Table 3), except that `bpe` counts merges, and the paper's 37,000 is the size of the
+# > vocabulary. `bpe` and `tokens_per_batch` are used in Part 3. Some settings are not in the paper: `accumulate` saves
+# > memory, `factor` scales the learning rate, `seed` makes a run repeatable, and `norm` is the switch between post- and
+# > pre-norm.
 
 
 # %%
@@ -1968,8 +1971,8 @@ def greedy_decode_naive(model: Transformer, src: Tensor, src_mask: Tensor, max_l
 
 
 # %% [markdown]
-# > Does it work? The model learns from random sequences, and is then asked to copy others that it has never seen.
-# > (Where the loss jumps up, wait: it comes down again.)
+# > Does it work? The model learns from random sequences, and is then asked to copy others that it has never seen. (Now
+# > and then the loss jumps up, but it soon comes down again.)
 
 
 # %%
@@ -2091,8 +2094,9 @@ def example_cached() -> None:
 
 # %% [markdown]
 # > **Do sinusoids extend to longer sequences?** The paper hoped so. Our model has never seen more than ten tokens.
-# > Below is the share of sequences that it copies exactly, by their length. A vector exists for every position, but the
-# > layers have learnt what to do with it only for the first few.
+# > Below is the share of sequences that it copies exactly, by their length. A vector exists for every position, but
+# > this model does not copy beyond the lengths that it was trained on. Whether the positions alone are to blame, the
+# > chart does not say.
 
 
 # %%
@@ -2305,8 +2309,8 @@ class Tokenizer:
 
 # %% [markdown]
 # > Now the two ways to learn a vocabulary. Both learn only from the training split. If the vocabulary had seen the
-# > validation or test text, none of its words would be unknown and each would be cut well; the scores would then
-# > promise more than the model can do with new text.
+# > validation or test text, fewer of its words would be unknown, and more of them would be whole tokens. The scores
+# > would then promise more than the model can do with new text.
 
 
 # %%
@@ -2447,8 +2451,9 @@ def translate_lines(
 
 
 # %% [markdown]
-# > Here are three sentences of our own, which are not in Multi30k. In the second of them, the German clause ends in its
-# > verb. In the third, the verb comes in two parts. This is what a model makes of them before it has learnt anything:
+# > Here are three sentences of our own, which are not in Multi30k. In the second, the verb of the subordinate clause
+# > comes at its end (`liest`). In the third, the verb is split in two (`hebt … auf`). This is what a model makes of
+# > them before it has learnt anything:
 
 # %%
 OUR_SENTENCES = [
@@ -2569,7 +2574,9 @@ def example_training() -> None:
 # %% [markdown]
 # > The chart shows the losses of that run. Each point of the training loss is the mean of ten updates. Its targets are
 # > smoothed and those of the validation loss are not, so the two cannot be compared with each other. A fresh model
-# > finds all tokens about equally likely, so its loss begins near the logarithm of their number.
+# > knows nothing, so its loss begins somewhat above the logarithm of the number of tokens, which is the loss of a model
+# > that finds all of them equally likely. (The scores of a fresh model differ at random. The embedding is also the
+# > output matrix, so it often prefers the token that it has just read.)
 
 
 # %%
@@ -2589,7 +2596,8 @@ def example_curves() -> Chart:
 
 
 # %% [markdown]
-# > What does such a loss mean? The table has the second sentence as the model translated it on its way.
+# > What does such a loss mean? The table shows how the model translated the second sentence at different points of its
+# > training.
 
 
 # %%
@@ -2634,7 +2642,7 @@ def our_model() -> Translator:
         files = [beside(f"{SHIPPED_MODEL}/{name}") for name in ("config.json", "tokenizer.json", "model.safetensors")]
         translator = load_translator(files[0].parent)
         if translate_lines(translator, "Ein Hund läuft.") != "A dog is running.":
-            raise ValueError(f"{SHIPPED_MODEL} does not fit this architecture: it translates no more")
+            raise ValueError(f"{SHIPPED_MODEL} does not fit this architecture: its translations are no longer right")
         return translator
     except Exception as error:  # whatever a reader's changes lead to
         print(f"NOTICE: {error}; the model trained above takes its place.")
@@ -2880,13 +2888,13 @@ def example_processes() -> None:
 
 # %% [markdown]
 # > PyTorch's `DistributedDataParallel` does the same, except that it takes the mean over the processes instead of the
-# > sum (the program multiplies the loss by their number). And it hides its cost: while the gradients of the first
-# > layers are still being computed, those of the last layers are already being summed. The program uses it. `torchrun
-# > --nproc-per-node 2 -- the_annotated_transformer.py train …` starts two processes on one machine. For several
-# > machines, give the same command on each, with `--nnodes`, `--rdzv-backend c10d` and `--rdzv-endpoint`; the folder of the run must lie on a
-# > file system that all of them share. Each process still holds the whole model. `--shard` divides the model, its moments
-# > and its gradients among the processes instead, and gathers each layer's weights just before they are needed
-# > (Rajbhandari et al., 2020).
+# > sum (the program multiplies the loss by their number). It also hides the time that the summing takes: the gradients
+# > of the last layers are summed while those of the first layers are still being computed. The program uses it.
+# > `torchrun --nproc-per-node 2 -- the_annotated_transformer.py train …` starts two processes on one machine. For
+# > several machines, give the same command on each, with `--nnodes`, `--rdzv-backend c10d` and `--rdzv-endpoint`; the
+# > folder of the run must lie on a file system that all of them share. Each process still holds the whole model.
+# > `--shard` divides the weights, their gradients and Adam's running averages among the processes instead, and gathers
+# > each layer's weights just before they are needed (Rajbhandari et al., 2020).
 
 # %% [markdown]
 # ## Summary of Part 3
@@ -2911,14 +2919,15 @@ def example_processes() -> None:
 # ## Beam search (Section 6.1)
 #
 # The paper translates with *beam search*, with a beam of 4 and a length penalty of $\alpha = 0.6$ (Wu et al., 2016).
-# Both were chosen on the development set, which we call the validation set. The output may be at most 50 tokens longer
-# than the input, and the search ends early when possible.
+# Both were chosen on the development set. The output may be at most 50 tokens longer than the input, and the search
+# ends early when possible.
 #
-# > Greedy decoding takes the likeliest token and never looks back. A beam of width $b$ keeps the $b$ likeliest
-# > *beginnings*. At each step, every beginning is extended by every token, and the $b$ likeliest of all these
-# > extensions are kept. An extension that ends in `</s>` is finished, and so is one that has reached the length limit.
-# > A finished one keeps its place: with $j$ finished, only $b - j$ are carried on, and with $b$ finished the search
-# > ends. (The paper does not say what happens to these places.)
+# > (The development set is what we call the validation set.) Greedy decoding takes the likeliest token and never looks
+# > back. A beam of width $b$ keeps the $b$ likeliest *beginnings*; we also say that the search has $b$ *beams*. At each
+# > step, every beginning is extended by every token, and the $b$ likeliest of all these extensions are kept. An
+# > extension that ends in `</s>` is finished, and so is one that has reached the length limit. A finished one keeps its
+# > place: with $j$ finished, only $b - j$ are carried on, and with $b$ finished the search ends. (The paper does not
+# > say what happens to these places.)
 # >
 # > The picture shows a beam of two on one sentence. Numbers are log-probabilities of the whole beginning, so closer to
 # > 0 is better. The greedy path is orange. At the third token it takes the likelier piece. A few tokens later the other
@@ -2995,8 +3004,8 @@ def example_tree() -> Chart:
 # > (Log-probabilities are negative, so a larger divisor makes the score higher.) If no beginning can beat the best
 # > finished translation, further steps change nothing.
 # >
-# > All beams of all sentences go through the decoder together, as rows of one batch. When beginnings change places,
-# > their keys and values must move with them.
+# > All beginnings of all sentences go through the decoder together, as rows of one batch. When beginnings change
+# > places, their keys and values must move with them.
 
 
 # %%
@@ -3100,15 +3109,15 @@ def example_beam() -> Any:
 
 # %% [markdown]
 # > **Which penalty?** With the paper's 0.6 our model's translations come out too short, and BLEU punishes that. The
-# > chart has BLEU on the validation set, from German to English, for several beams and penalties. Of those that were
+# > chart shows BLEU on the validation set, from German to English, for several beams and penalties. Of those that were
 # > tried, $\alpha = 1.8$ has the highest BLEU with five beams. The differences between 1.2, 1.8 and 2.4 are small,
-# > probably too small to tell apart, and chrF prefers 2.4. The program searches with five beams and 1.8 unless you
-# > say otherwise, and another model or language may need another value.
+# > probably too small to tell apart, and chrF prefers 2.4. By default the program searches with five beams and $\alpha
+# > = 1.8$. Another model or language may need another value.
 # >
 # > <details class="note"><summary>What the rows say, and what not</summary>
 # >
-# > They belong to an earlier stage of the model in `models/`; see Part 5. The paper's model was larger and had far
-# > more data. We have not tested which of the two makes 0.6 fit there.
+# > They belong to the German-English model in `models/` before its two rounds of further pairs; see Part 5. The paper's
+# > model was larger and had far more data. We have not tested which of the two makes 0.6 fit there.
 # >
 # > </details>
 
@@ -3254,13 +3263,13 @@ def example_cost() -> Chart | None:
 # > | `base`, the paper's | 6 + 6 | 512 | 2048 | 8 |
 # > | `big`, the paper's | 6 + 6 | 1024 | 4096 | 16 |
 # >
-# > The next table has our models on test_2016_flickr with beam search, in the order of their training; all other scores
-# > are in `benchmarks/results/quality.jsonl`. `bleu` is cased, with sacreBLEU's tokenisation 13a; `lower` is the same
-# > without case; `moses` is lower-cased after the Moses tokeniser. Rows with `people's` pairs learned from those alone:
-# > three successive stages of one German-English run, three English-German runs with different seeds, and the one
-# > `small`. The others went on with [more pairs](#More-pairs-from-the-same-pairs), written by models. `minutes` and
-# > `updates` of these are those of the last stage alone. The rows with 3,400 updates and seed 0 are the shipped models.
-# > Seeds 1 and 2 repeat the last stage of the German-English one.
+# > The next table shows our models on test_2016_flickr with beam search, in the order of their training; all other
+# > scores are in `benchmarks/results/quality.jsonl`. `bleu` is cased, with sacreBLEU's tokenisation 13a; `lower` is the
+# > same without case; `moses` is lower-cased after the Moses tokeniser. Rows with `people's` pairs learned from those
+# > alone: one German-English run after 1,800, 2,500 and 4,200 updates, three English-German runs with different seeds,
+# > and `small`. The others went on with [more pairs](#More-pairs-from-the-same-pairs), written by models. `minutes` and
+# > `updates` of these are those of the last round alone. The rows with 3,400 updates and seed 0 are the shipped models.
+# > Seeds 1 and 2 repeat the second round of the German-English one.
 
 
 # %%
@@ -3289,9 +3298,9 @@ def example_quality() -> Any:
 # > - German is the translated side of Multi30k. So German to English reads translations and is compared with the
 # >   original English. Text that was written in German may be harder, and text that is no caption far harder.
 # > - Two results have three seeds. With five beams, the English-German runs on people's pairs are 0.3 BLEU apart at
-# >   most. The German-English runs with 3,400 updates are 0.3 apart, too, but they share the first two stages and the
-# >   model-made pairs, so three runs from the start may differ more. Every other row comes from one seed. The miniature
-# >   of Table 3 below shows how much a seed can change.
+# >   most. The German-English runs with 3,400 updates are 0.3 apart, too, but only their second round was repeated, so
+# >   three runs from the start may differ more. Every other row comes from one seed. The miniature of Table 3 below
+# >   shows how much a seed can change.
 # > - The recipe is not the paper's: pre-norm, the optimiser [Muon](#Muon), a moving average of the weights, and two
 # >   rounds of pairs written by models. The [details](#Implementation-details) list everything.
 # > - Choices were made on the validation set, with these exceptions. Two decisions for the English-German model were
@@ -3329,8 +3338,8 @@ def example_test_sets() -> Any:
 # ### How long must one train?
 #
 # > The chart shows BLEU on the validation set, greedy, while the program's `tiny` learns on two cores of an AMD EPYC:
-# > about 28 after 5 minutes, 39 after half an hour, and 40 after three quarters. The chart ends there. (The plain
-# > recipe of Part 3 learns more slowly: its forms are plain, and its optimiser is Adam.)
+# > about 28 after 5 minutes, 39 after half an hour, and 40 after three quarters. The chart ends there. (The training of
+# > Part 3 learns more slowly. It uses Adam, and none of the faster computations below.)
 
 
 # %%
@@ -3370,16 +3379,17 @@ def example_time_to_quality() -> Chart | None:
 # > **Which kind of pairs does the work?** The last rows, on the validation set, take them apart. From the
 # > German-English model of the pairs alone, 900 more updates were made four times: on the old pairs again
 # > (`made-pairs`, with which the others are compared), with its own translations besides (`own`), with
-# > back-translations by the other model (`back`), and with both (`back-own`). Greedily, its own translations gain about
-# > 0.8, and with back-translations besides about 1.1, while back-translations alone gain nothing. With five beams no
-# > difference exceeds chance. That is what distillation promises: the model becomes surer of one good translation, so
-# > that even a search that never looks back finds it. (These runs are short, with one seed each. The shipped models
-# > made two to four times as many updates on such pairs. The choice among four translations was not taken away.)
+# > back-translations by the other model (`back`), and with both (`back-own`). With greedy decoding, the model's own
+# > translations gain about 0.8 BLEU, and both kinds together gain about 1.1. Back-translations alone gain nothing. With
+# > five beams no difference exceeds chance. That is what distillation promises: the model becomes surer of one good
+# > translation, so that even a search that never looks back finds it. (These runs are short, with one seed each. Each
+# > round of the shipped models had two to four times as many updates, both rounds together six to seven times as many.
+# > The choice among four translations was not taken away.)
 # >
 # > One more thing to notice: from German to English the first round did not lower the validation loss, yet the
 # > translations got better. The loss asks how likely people's own words are. In the first round a third of the targets
-# > were written by a model, in the second a quarter. If targets come from models, only translations can tell which
-# > model is better.
+# > were written by a model, in the second a quarter. So if some targets come from models, do not judge by the loss
+# > alone: compare translations, too.
 
 
 # %%
@@ -3428,12 +3438,12 @@ def example_paper_table_3() -> Any:
 # > 1,068 updates, and scored on the validation set. `tiny` has $N = 4$, $d_{\text{model}} = 128$,
 # > $d_{\text{ff}} = 256$, four heads of $d_k = 32$, dropout 0.25, smoothing 0.1, sinusoids, pre-norm and Muon.
 # >
-# > **When is a difference more than chance?** `tiny` itself was trained with three seeds, each variant with one.
-# > With so few runs, a variant must differ from the seeds' mean by 4.3 · $\sqrt{4/3}$ of their standard deviations
-# > before chance becomes unlikely (Student's *t* with two degrees of freedom, 95 %; [answer
-# > 5.2](#Answer-5.2:-More-than-chance) has the details). The cell prints that limit, and the grey band is as wide: a
-# > point inside it may differ from `tiny` by chance. And since we compare about twenty variants, one of them may
-# > well lie outside by chance.
+# > **When is a difference more than chance?** `tiny` itself was trained with three seeds, each variant with one. With
+# > so few runs, a variant must differ from the seeds' mean by 4.3 · $\sqrt{4/3}$ of their standard deviations before
+# > chance becomes unlikely (Student's *t* with two degrees of freedom, 95 %; [answer
+# > 5.2](#Answer-5.2:-More-than-chance) has the details). The cell prints that limit, and the grey band reaches that far
+# > to either side of the mean: a point inside it may differ from `tiny` by chance. And since we compare about twenty
+# > variants, one of them may well lie outside by chance.
 
 
 # %%
@@ -3512,13 +3522,14 @@ def example_ablation() -> Any:
 
 
 # %% [markdown]
-# > **Beyond the limit.** Whole words are about three points worse than BPE, because every rare word is unknown. Without
-# > dropout, `tiny` would be six points better after so short a run. BPE-dropout costs seven. All this is about the
-# > first four passes, and says nothing about a long training. **Near or within the limit, in BLEU.** Dropout in the
-# > second half only gains nearly two points (*late dropout*; Liu et al., 2023). Muon is two points ahead of Adam with a
-# > beam, just beyond the limit, and 1.4 greedily, which is within; most of this lead is gone after half an hour
-# > (`LOG.md`). The moving average is ahead by 0.7 to 1.5. Three separate matrices instead of one are ahead by about
-# > one, with 1.6 million parameters more. What clipping and smoothing bring is within chance.
+# > **Beyond the limit.** Whole words are about three points worse than BPE. Every rare word is then unknown, and the
+# > run has fewer updates; we did not separate the two. Without dropout, `tiny` was six points better after this short
+# > run. BPE-dropout costs seven. All this is about the first four passes, and says nothing about a long training.
+# > **Near or within the limit, in BLEU.** Dropout in the second half only gains nearly two points (*late dropout*; Liu
+# > et al., 2023). Muon is two points ahead of Adam with a beam, just beyond the limit, and 1.4 with greedy decoding,
+# > which is within. After half an hour the lead is 0.3 (greedy; `quality.jsonl`). The moving average is ahead by 0.7 to
+# > 1.5. Three separate matrices instead of one are ahead by about one, with 1.6 million parameters more. The effects of
+# > clipping and smoothing are no larger than chance.
 # >
 # > **Not a fair test.** Post-norm ran with the learning rate and the short warmup that were chosen for pre-norm and
 # > Muon, so its poor score says more about the rate. In the row `norm = post + adam` it has Adam and Equation 3 with
@@ -3526,17 +3537,18 @@ def example_ablation() -> Any:
 # > warmup. R-Drop had half the updates.
 # >
 # > **The paper's recipe, trained to its end.** So we trained it for 38 passes: post-norm, Adam, Equation 3, no
-# > clipping, at the sizes of `tiny` and with its dropout. The first time it failed: with the rate that was the best of
-# > four after 400 updates, and a warmup of 500, it became a model that writes plausible captions and reads little of
-# > the source. The second time, rate and warmup were those of Wu et al., who trained the same sizes with post-norm:
-# > 2,000 updates, up to a rate of 0.005. It learned to translate. The highest rate of the failed run was no higher
-# > (0.004), so what it lacked was the warmup. Pre-norm with Muon gets by with 200 updates of warmup.
+# > clipping, at the sizes of `tiny` and with its dropout. The first time it failed: with a warmup of 500, and the rate
+# > that did best among four in a short trial that was not saved (`LOG.md`), it ended at BLEU 13 to 14. The second time,
+# > rate and warmup were those of Wu et al., who trained the same sizes with post-norm: 2,000 updates, up to a rate of
+# > 0.005. It learned to translate. The highest rate of the failed run was no higher (0.004), so that alone is not the
+# > reason. The runs differ in their warmup, and in the rate after it, which is two and a half times as high in the
+# > second. Which of the two decides, we did not test. Pre-norm with Muon gets by with 200 updates of warmup.
 # >
-# > After as many updates, the paper's recipe is a little more than two BLEU behind the program's (95 %: 1.4 to 3.4
-# > with five beams), and its loss was still falling. Notice the *averaged* model, the mean of the last five
-# > checkpoints: it gains nearly three BLEU over the last checkpoint alone (2.0 to 3.6). With Adam at such a rate,
-# > the weights jump about, and the mean is much better than any of them. (One seed each. The program's recipe keeps
-# > a moving average throughout.)
+# > After as many updates, the paper's recipe is a little more than two BLEU behind the program's (95 %: 1.4 to 3.4 with
+# > five beams), and its loss was still falling. Notice the *averaged* model, the mean of the last five checkpoints: it
+# > gains nearly three BLEU over the last checkpoint alone (2.0 to 3.6). With Adam at such a rate, the weights probably
+# > jump about. The perplexity of the mean was not measured. (One seed each. The program's recipe keeps a moving average
+# > throughout.)
 
 
 # %%
@@ -3547,9 +3559,11 @@ def example_paper_recipe() -> Any:
     for row in saved_rows("quality"):
         if (row["split"], row["step"], row["direction"]) == ("val", 4200, "de-en"):
             norm, warmup = row["settings"]["norm"], row["settings"]["warmup"]
-            averaged = norm == "pre" or "averaged" in row["model"]
-            rows.append({"recipe": kinds[norm], "warmup": warmup, "averaged": averaged, "search": row["search"]})
-            rows[-1] |= {"BLEU": f"{row['bleu']:.2f}", "perplexity": f"{row['val_perplexity']:.2f}"}
+            mean = "averaged" in row["model"]  # the row has the perplexity of the last checkpoint
+            rows.append(
+                {"recipe": kinds[norm], "warmup": warmup, "averaged": mean or norm == "pre", "search": row["search"]}
+            )
+            rows[-1] |= {"BLEU": f"{row['bleu']:.2f}", "perplexity": "" if mean else f"{row['val_perplexity']:.2f}"}
     return table(rows) if rows else None
 
 
@@ -3592,9 +3606,9 @@ def example_table_4() -> Any:
 # %% [markdown]
 # ## Where the speed comes from
 #
-# > So far the document has the plain form of everything. The program that trained the models above computes the same in
-# > faster forms. Each of them is one idea, and this section has each of them once: the plain form, the fast form, and a
-# > check that both give the same. What each one brings is measured at the end.
+# > So far the document has shown the plain form of everything. The program that trained the models above computes the
+# > same in faster forms. Each rests on one idea. This section explains each idea once, with its plain form, its fast
+# > form, and a check that both give the same result. What each one gains is measured at the end.
 #
 # ### Batches of like lengths
 #
@@ -3681,9 +3695,9 @@ def example_fast_dropout() -> None:
 # %% [markdown]
 # ### One kernel for attention
 #
-# > A *kernel* is a single routine that the processor runs, and a *fused* kernel does several operations in one go.
-# > PyTorch has one for Equation (1). With it and the cheaper dropout, we have the model that the program trains. (Part
-# > 7 shows how such a kernel can avoid storing the weights.)
+# > A *kernel*, in a second sense of the word, is a single routine that the processor runs, and a *fused* kernel does
+# > several operations in one go. PyTorch has one for Equation (1). With it and the cheaper dropout, we have the model
+# > that the program trains. (Part 7 shows how such a kernel can avoid storing the weights.)
 
 
 # %%
@@ -3714,8 +3728,8 @@ def example_speed_up() -> None:
 #
 # > With 5,000 tokens and a vocabulary of 6,000, the logits fill 120 megabytes. The log-softmax fills as much again, and
 # > so do their gradients. Moving all this through memory takes time. But the gradient has a simple closed form. For
-# > logits $z$ the loss is $\log \sum_k e^{z_k} - \sum_k q_k z_k$ plus a constant, and its derivative is what the model
-# > gives minus what it should give:
+# > logits $z$ the loss is $\log \sum_k e^{z_k} - \sum_k q_k z_k$, because the $q_k$ add up to 1. Its derivative is what
+# > the model gives minus what it should give:
 # >
 # > $$\frac{\partial\,\mathrm{loss}}{\partial\,\mathrm{logits}} = p - q$$
 # >
@@ -3914,11 +3928,11 @@ def example_layout() -> None:
 # %% [markdown]
 # ### One call for a whole step
 #
-# > A decoding step of `tiny` is a chain of about ninety small operations and a hundred changes of shape. Python starts
-# > them one by one, and for a few sentences, starting them takes longer than computing. A *compiler* makes one function
-# > of the chain. `torch.export` runs the step once with placeholders and writes down every operation. AOTInductor translates
-# > this list into C++, in which neighbouring operations share a loop: a row of scores is computed, normalised and used
-# > while it is still in the processor's cache. Only the large matrix products remain calls of their own.
+# > A decoding step of `tiny` is a chain of many small operations. Python starts them one by one, and that takes a third
+# > of the time (`step_profile.jsonl`). A *compiler* makes one function of the chain. `torch.export` runs the step once
+# > with placeholders and writes down every operation. AOTInductor translates this list into C++, in which neighbouring
+# > operations share a loop: a row of scores is computed, normalised and used while it is still in the processor's
+# > cache. Only the large matrix products remain calls of their own.
 # >
 # > What a compiler fuses are simple operations, not finished kernels. So the attention of a step is written out once
 # > more, from Equation (1). It has a single query, for which the fused kernel has too much to prepare. The maxima of
@@ -3993,7 +4007,7 @@ def example_gains() -> Chart | None:
     import altair as alt
 
     last = saved_rows("gains")[-1:]
-    rows = [{"plain form": f"{idea} ({task})", "times as long": times, "task": task}
+    rows = [{"plain form": f"{idea} ({task})".replace("symbols", "tokens"), "times as long": times, "task": task}
             for row in last for task in ("training", "decoding", "beam") for idea, times in row.get(task, {}).items()]  # fmt: skip
     names = alt.Y("plain form:N", sort=None, title=None, axis=alt.Axis(labelLimit=320))
     chart = alt.Chart(alt.Data(values=rows)).mark_bar().encode(alt.X("times as long:Q"), names, alt.Color("task:N"))
@@ -4002,10 +4016,10 @@ def example_gains() -> Chart | None:
 
 
 # %% [markdown]
-# > **In training,** *batches of like lengths* gain most. The *loss in chunks* comes second, because the logits of
-# > all tokens do not fit into the processor's caches, and moving them takes time. Then comes the cheaper *dropout*.
-# > *Fused attention* and *fused Adam*, one kernel for the update of all weights, gain nothing beyond the noise of
-# > about a tenth here; long sequences and GPUs need them.
+# > **In training,** *batches of like lengths* gain most. The *loss in chunks* comes second, because the logits of all
+# > tokens do not fit into the processor's caches, and moving them takes time. Then comes the cheaper *dropout*. *Fused
+# > attention* and *fused Adam*, one kernel for the update of all weights, make hardly any difference here. They are
+# > made for long sequences and for GPUs, which we did not measure.
 # >
 # > <details class="note"><summary>Random batches</summary>
 # >
@@ -4013,18 +4027,19 @@ def example_gains() -> Chart | None:
 # >
 # > </details>
 # >
-# > **In decoding,** the *key/value cache* gains most in this chart. *Sentences that leave* and *batches of like
-# > lengths* save steps for sentences that have nothing more to say. What *a batch for each thread* adds depends on the
-# > machine; with two threads it is little.
+# > **In decoding,** the *key/value cache* gains most in this chart. If finished sentences leave the batch (*sentences
+# > that leave*), and if the sentences of a batch end at about the same time (*batches of like lengths*), no steps are
+# > spent on sentences that are finished. What *a batch for each thread* adds depends on the machine; with two threads
+# > it is little.
 # >
 # > **In beam search,** blocks of maxima, the padded matrix and the layout in memory gain nothing on the machine of this
 # > chart. Earlier measurements, some on another machine and some of single products, supported them (`LOG.md`). Gains
 # > of this kind belong to one processor and one version of PyTorch, so measure on yours:
 # > `python benchmarks/gains.py --model models/multi30k-de-en`.
 # >
-# > **How near is this to what the machine can do?** The cell first compares the rate of a training step (the operations
-# > of all its matrix products, divided by its whole time) with the rate of one large matrix multiplication. Its table
-# > then divides the step's time by kind of work.
+# > **How near is this to what the machine can do?** The cell first compares the speed of a training step (the
+# > operations of all its matrix products, divided by its whole time) with the speed of one large matrix multiplication.
+# > Its table then divides the step's time by kind of work.
 
 
 # %%
@@ -4041,10 +4056,11 @@ def example_profile() -> Any:
 # %% [markdown]
 # ### Beside others
 #
-# > The chart compares programs with the same sizes, sentences and threads, in turns: PyTorch's own `nn.Transformer`,
-# > Marian as Hugging Face has it, and JoeyNMT train on the very batches of this document. "2022" is our re-creation of
-# > the previous edition's way, with sentences in random order padded to 72. All use Adam. The bars compare sentence
-# > pairs per second, because the earlier edition's tokens are words and ours are pieces.
+# > The programs in the chart trained models of the same sizes with the same number of threads, and were timed
+# > alternately. PyTorch's own `nn.Transformer`, Hugging Face's implementation of Marian, and JoeyNMT had the same
+# > batches as our program. "2022" is our re-creation of the previous edition's way, with sentences in random order
+# > padded to 72. All use Adam. The bars compare sentence pairs per second, because the earlier edition's tokens are
+# > words and ours are pieces.
 
 
 # %%
@@ -4061,9 +4077,9 @@ def example_training_speed() -> Chart | None:
 
 
 # %% [markdown]
-# > The next table has translation, in sentences per second. `this` is this edition, and an empty cell was not measured.
-# > `tiny` is the shipped German-English model, with the compiled step and without it (`this, eager`), on two cores of
-# > an AMD EPYC. `small` is a model of 300 updates, which translates badly, but at the usual length.
+# > The next table shows the speed of translation, in sentences per second. `this` is this edition, and an empty cell
+# > was not measured. `tiny` is the shipped German-English model, with the compiled step and without it (`this, eager`),
+# > on two cores of an AMD EPYC. `small` is a model of 300 updates, which translates badly, but at the usual length.
 # >
 # > | task | what is measured |
 # > |---|---|
@@ -4071,11 +4087,12 @@ def example_training_speed() -> Chart | None:
 # > | `beam` | the same with five beams |
 # > | `steps` | exactly fifteen greedy steps for random sentences |
 # >
-# > CTranslate2 is a C++ library built only for this. With one call for a whole step, five beams are as fast as it is,
-# > and greedy decoding reaches about four fifths of its speed. Without the compiled step, starting the small operations
-# > takes much of the time. At `small`, half of a beam search's time goes into matrix products, which C++ does not make
-# > faster, but whole numbers of 8 bits do (`int8`: weights rounded to 255 steps). To serve a model, take it there with
-# > the command `export`; to understand one, stay here.
+# > CTranslate2 is a C++ library that only runs trained models, as fast as it can. With one call for a whole step, five
+# > beams are as fast as it is, and greedy decoding reaches about four fifths of its speed. Without the compiled step,
+# > starting the small operations takes much of the time. At `small`, matrix products take 57 % of a decoding step
+# > without the compiler (`step_profile.jsonl`), which C++ does not make faster, but whole numbers of 8 bits do (`int8`:
+# > weights rounded to 255 steps). To serve a model, take it there with the command `export`; to understand one, stay
+# > here.
 
 
 # %%
@@ -4109,8 +4126,8 @@ def example_decoding_speed() -> Any:
 # layer 5 of 6 of the encoder). In the first, many heads connect the two halves of a phrase over a long distance: from
 # the word "making" to "more difficult", which completes it. Only the weights of "making" are shown, with one colour for
 # each head. In the second, two heads (5 and 6) seem to resolve what the word "its" refers to, with very sharp weights.
-# In the third, two other heads seem to follow the structure of the sentence. The authors conclude that the heads have
-# learnt different tasks.
+# The third has two examples, from two different heads, of what many heads do: they seem to follow the structure of the
+# sentence. The authors conclude that the heads have learnt different tasks.
 #
 # > A map shows where information *may* flow, not what the model makes of it. Keep that in mind. The maps here are of
 # > the shipped model. They are taken in evaluation mode, because dropout would blank out random weights and another
@@ -4197,8 +4214,8 @@ def example_maps() -> Chart:
 
 # %% [markdown]
 # > Every head of the cross-attention, layer by layer. Look for diagonals: most heads follow the sentence from left to
-# > right, some of them sharply, others a word behind or ahead. And look for rows that rest on the full stop or on
-# > `</s>`: a way of attending to nothing in particular.
+# > right, some of them sharply, others a word behind or ahead. The last two rows, which predict the full stop and
+# > `</s>`, rest on the end of the source, as they should. Other rows that rest there may have nothing to look for.
 
 
 # %%
@@ -4246,11 +4263,13 @@ def example_encoder_heads() -> Chart:
 #
 # > It is often said that cross-attention shows which source word a target word was translated from. For most sentences
 # > nobody knows the truth, so nobody can count. But the grammar of captions that comes with the program writes its
-# > sentences together with their true word alignment. Two models were trained on it, with two seeds, and the largest
-# > weight of each head was compared with the truth (`benchmarks/alignment.py`). The *alignment error rate* is 0 if all
-# > agree, and 1 if none does (Och and Ney, 2003). For comparison, the cell prints the rate of links drawn at `random`,
-# > of the `diagonal`, and the `best` that is possible with one link for each token: not 0, because some tokens have
-# > two. In the charts, a darker square is a higher rate, so lighter is better.
+# > sentences together with their true word alignment. Two models were trained on it, with two seeds, and the weights of
+# > each head were compared with the truth (`benchmarks/alignment.py`). A *link* joins a target token to a source token.
+# > Each head gives one for each target token: to the source token with the largest weight. The *alignment error rate*
+# > is 0 if these links and the true ones are the same, and 1 if they have none in common (Och and Ney, 2003). For
+# > comparison, the cell prints the rate of links drawn at `random`, of the `diagonal`, and the `best` that is possible
+# > with one link for each token: not 0, because some tokens have two. In the charts, a darker square is a higher rate,
+# > so lighter is better.
 
 
 # %%
@@ -4300,9 +4319,10 @@ def example_alignment() -> Chart | None:
 # %% [markdown]
 # # Part 7: Since 2017
 #
-# > The Transformer of 2017 is still at the heart of today's language models, but hardly any of its parts is still the
-# > same. This part has the changes that lasted, each with one equation, one small piece of code, and a check. What the
-# > changes of the layers contribute at our size is measured at the end; Muon and fused attention are measured in Part
+# > The Transformer of 2017 is still at the heart of today's language models, but hardly any part of it has stayed the
+# > same. This part presents the changes that lasted, each with one equation, one small piece of code, and a check. What
+# > the changes of the layers contribute at our size is measured at the end; Muon and fused attention are measured in
+# > Part
 # > 5. They are meant for larger models, so do not be surprised if some do nothing here.
 # >
 # > None of this is in the paper, so the whole part is commentary.
@@ -4647,8 +4667,10 @@ def example_tiles() -> Chart:
 # > bits of float32's exponent, and so its range, and gives up precision: its significand has 8 bits, two to three
 # > decimal digits. *float16* does the opposite: more digits, but nothing beyond 65,504. That is why −10⁹ in a mask
 # > breaks float16, and why training in bfloat16 needs no special care for the size of gradients. Sums of many numbers,
-# > such as the loss or the statistics of a norm, stay in float32, because a small number added to a large one would
-# > vanish. PyTorch's `autocast` makes these choices for each operation.
+# > such as the loss or the statistics of a norm, should stay in float32, because a small number added to a large one
+# > would vanish. PyTorch's `autocast` runs the matrix products in bfloat16. On a GPU it runs softmax, norms and losses
+# > in float32. On a CPU it does so for few operations. Here the norms read float32 because the residual stream is
+# > float32, and `smoothed_loss` converts the logits itself.
 
 
 # %%
@@ -4832,8 +4854,8 @@ def decoder_only_greedy(model: DecoderOnly, src: Tensor, src_mask: Tensor, max_l
 
 
 # %% [markdown]
-# > How large must one stack be to have as many parameters as `LIVE`? And does it learn? The copy task of Part 2 shows
-# > it; as in Part 4, the weights are the mean of the last checkpoints, ten of them.
+# > How large must one stack be to have as many parameters as `LIVE`? And does it learn? We try it on the copy task of
+# > Part 2. As in Part 4, we average the last checkpoints, here ten.
 
 
 # %%
@@ -4893,13 +4915,14 @@ def example_since_2017() -> Any:
 # %% [markdown]
 # > **Rotary positions gain most by far:** about four BLEU with a beam, in all three seeds, beyond the limit of Part
 # > 5. A likely reason is that relative position is built in and need not be learned, which counts in a run of four
-# > passes; a long run was not made. RMSNorm is as good as LayerNorm. In BLEU, grouped queries with half the cache
-# > are as good as the full number of heads; their perplexity is a little higher. The gated network did worse in both
-# > of its runs, each time by more than the limit for a single row in perplexity. And the model with all four changes
-# > is no better than `tiny`: the other three take away what rotary positions gain. We do not know why. The
-# > decoder-only model is ahead of `tiny` in perplexity and in greedy BLEU, with as many parameters in one stack (its
-# > cached form decodes greedily only). One or two runs each are too little to rank them. Most of these changes were
-# > tested on models from fifty to several thousand times larger, and a small model shows only some of what they do.
+# > passes; a long run was not made. RMSNorm is as good as LayerNorm. In BLEU we found no difference between grouped
+# > queries, with half the cache, and the full number of heads; their perplexity is higher, by about four times the
+# > limit. The gated network did worse in both of its runs, each time by more than the limit for a single row in
+# > perplexity. The model with all four changes, trained once, is no better than `tiny`, although the single changes
+# > would suggest a gain of about two BLEU. We do not know why. The decoder-only model is ahead of `tiny` in perplexity
+# > and in greedy BLEU, with as many parameters in one stack (its cached form decodes greedily only). One or two runs
+# > each are too little to rank them. Most of these changes were proposed for much larger models, and a small one shows
+# > only some of what they do.
 
 # %% [markdown]
 # ## Sampling
@@ -4990,8 +5013,8 @@ def example_sampling() -> None:
 # > | 3 | the projections of attention and the output layer have no bias | the paper's formulas of attention have none; for the output layer it gives no formula | not measured |
 # > | 4 | embeddings start with standard deviation $d_{\text{model}}^{-1/2}$, matrices with Glorot's uniform | the paper gives none; the authors' code does the same | Part 1 |
 # > | 5 | `inner_dropout` (on attention weights and inside the feed-forward network) is off | Section 5.4 names neither, and the authors' first release had both at 0 | not measured |
-# > | 6 | smoothing spreads $\epsilon_{ls}$ over all tokens but padding, the right one included; the authors' code gives the right token exactly $1 - \epsilon_{ls}$ | the paper does not say | $\epsilon_{ls} / (n - 1)$ for a vocabulary of $n$ |
-# > | 7 | the program clips gradients at norm 1 | a safeguard; the paper has none | within chance (Part 5) |
+# > | 6 | smoothing spreads $\epsilon_{ls}$ over all tokens but padding, the right one included; the authors' code gives the right token exactly $1 - \epsilon_{ls}$ | the paper does not say | the right token gets $\epsilon_{ls} / (n - 1)$ more, with $n$ tokens in the vocabulary |
+# > | 7 | the program clips gradients at norm 1 | a safeguard; the paper has none | no larger than chance (Part 5) |
 # > | 8 | the program's `tiny` and `small` keep a moving average of the weights instead of averaging checkpoints | a model at any time | Part 5, short runs |
 # > | 9 | `warmup`, `bpe` and `tokens_per_batch` differ from the paper's in `LIVE`, `tiny` and `small`, `factor` in `LIVE` and `tiny` | narrow models and 29,000 pairs need a higher rate and fewer updates | not measured one by one |
 # > | 10 | no dropout in `LIVE`, 0.25 and 0.3 in `tiny` and `small` | little data, long runs | harmful in short runs (Part 5); long runs without it were not made |
@@ -5006,7 +5029,7 @@ def example_sampling() -> None:
 # > | 19 | text is brought to Unicode's form NFC, and BPE never joins punctuation with letters | one spelling for each word | not measured |
 # > | 20 | Multi30k in place of WMT 2014, and German to English besides English to German | a laptop | scores cannot be compared with the paper's |
 # > | 21 | learned positions are not scaled, and there are at most 512 | the paper does not say | Part 5, short runs |
-# > | 22 | finished beams keep their places; the length penalty counts `</s>` and has no coverage term | the paper does not say | not measured |
+# > | 22 | finished translations keep their places; the length penalty counts `</s>` and has no coverage term | the paper does not say | not measured |
 # > | 23 | the shipped weights are rounded to 16 bits | size | not measured |
 
 # %% [markdown]
@@ -5282,10 +5305,10 @@ def example_answer_3_1() -> Any:
 # ### Answer 3.2: Tokens per second and batch size
 #
 # > Each update has a price that does not depend on its tokens: Python starts some hundreds of operations, and Adam
-# > touches every weight. A small batch pays that price for few tokens, so its rate is low. In a large batch the
-# > products take nearly all the time. They grow with the number of tokens, and from there on the rate stays where it
-# > is. If the batch becomes larger still, its scores no longer fit into the processor's caches, and the rate may even
-# > fall a little.
+# > touches every weight. A small batch pays that price for few tokens, so it learns from few tokens per second. In a
+# > large batch most of the work grows with the number of tokens, and from there on the speed stays about the same. In a
+# > still larger batch it can fall again, as it does here. A likely reason is that the scores of such a batch no longer
+# > fit into the processor's caches.
 
 
 # %%
@@ -5342,10 +5365,10 @@ def example_answer_3_3() -> Any:
 # %% [markdown]
 # ### Answer 3.4: References without their last word
 #
-# > All of the loss is the brevity penalty. Whatever is left of a reference stands in the reference, so every $n$-gram
-# > is right and the four shares are 100 %. Only the length is punished. (The last word takes the full stop with it, so
-# > most sentences lose two.) If the last word is replaced by a wrong one, it is the other way round: the length is
-# > right, and the shares fall.
+# > All of the loss is the brevity penalty. The shortened text is the beginning of the reference itself, so every
+# > $n$-gram in it is right and the four shares are 100 %. Only the length is punished. (The last word takes the full
+# > stop with it, so most sentences lose two.) If the last word is replaced by a wrong one, it is the other way round:
+# > the length is right, and the shares fall.
 
 
 # %%
@@ -5372,10 +5395,10 @@ def example_answer_3_4() -> Any:
 # %% [markdown]
 # ### Answer 4.1: Keys and values that stay behind
 #
-# > A beam's keys and values are those of its own beginning. When beginnings change places, a row of the cache would
-# > belong to a different beginning, and the model would continue a sentence that it has not written. The keys and
-# > values of the source are the same for all beams of a sentence, so moving them changes nothing. The cell runs the
-# > search three times: everything follows, only the target's keys and values do, and nothing does.
+# > The kept keys and values belong to one beginning. When beginnings change places, a row of the cache would belong to
+# > a different beginning, and the model would continue a sentence that it has not written. The keys and values of the
+# > source are the same for all beginnings of a sentence, so moving them changes nothing. The cell runs the search three
+# > times: everything follows, only the target's keys and values do, and nothing does.
 
 
 # %%
@@ -5439,8 +5462,8 @@ def example_answer_4_2() -> Any:
 # > The first figure is that of the last checkpoint alone, and each further one adds an older checkpoint to the mean.
 # > Two things work against each other. The mean cancels the noise of the single updates, which lowers the loss, the
 # > more so while the rate is high. But older checkpoints are worse models, and they pull the mean back, the more so
-# > while the model still learns fast. So in a run of a hundred updates the oldest checkpoint already does harm, and in
-# > one of thousands the mean of all five is the better model.
+# > while the model still learns fast. In this run each further checkpoint lowers the loss. In a much shorter one, we
+# > would expect the oldest to do harm.
 
 
 # %%
@@ -5906,7 +5929,7 @@ def example_answer_7_3() -> None:
 # > | head | one of $h$ attentions that run side by side |
 # > | key/value cache | the keys and values of earlier positions, kept while decoding |
 # > | label smoothing | training towards a distribution that is not quite sure |
-# > | LayerNorm | scales each position's vector to mean 0 and variance 1, then by a learned gain and offset |
+# > | LayerNorm | brings each position's vector to mean 0 and variance 1, then scales and shifts it by a learned gain and bias |
 # > | logit | a score before the softmax |
 # > | mask | says which keys a query may attend to ([Part 1](#The-masks-(Section-3.2.3))) |
 # > | memory | the encoder's output; the paper calls it $\mathbf{z}$ |
