@@ -91,6 +91,8 @@ def train(
             print(f", validation loss {losses[-1]['val_loss']:.2f}" if losses else "")
             if progress.since_best:
                 print(f"the lowest was {progress.best:.2f}; that model is {run / 'best'}")
+            if progress.step < config.warmup:
+                print(f"that is less than the warmup of {config.warmup} updates: the learning rate was still rising")
             if not new:
                 print("it had finished before; a larger --minutes, --steps, --epochs or --patience makes it go on")
 
@@ -176,7 +178,10 @@ def translate(
             chunks = [list(map(readable, sentence))]
         elif input:
             chunks = as_they_come(decoded_lines(files.enter_context(open_bytes(input)), input))
-        else:  # of its own, because a thread that waits for sys.stdin keeps Python from ending
+        else:
+            if sys.stdin.isatty():
+                warn("one sentence per line; Ctrl-D ends")
+            # of its own, because a thread that waits for sys.stdin keeps Python from ending
             source = os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
             chunks = as_they_come(decoded_lines(source, "standard input"))
         out = files.enter_context(open_output(output)) if output else sys.stdout
@@ -210,7 +215,11 @@ def evaluate(
     use_device(device)
     folder = model_folder(model)
     search, translator = make_search(beam, alpha), load_translator(folder)
-    sources, references = zip(*load_pairs(data, split, *translator.languages, held_out), strict=True)
+    pairs = load_pairs(data, split, *translator.languages, held_out)
+    full = list(filter(all, pairs)) or pairs
+    if len(full) < len(pairs):
+        warn(f"{len(pairs) - len(full):,} pairs of {split} have no text on one side and are left out")
+    sources, references = zip(*full, strict=True)
     compiled.use(translator.model, beam, compile, warn if compile == "always" else be_silent)
     start = time.monotonic()
     translations = translate_lines(translator, list(sources), search, max(1, 512 // beam), warn)
@@ -252,8 +261,10 @@ def average(run: Path, *, out: Path, last: int = 5) -> None:
             raise ValueError(
                 f"{run} has no checkpoint yet; it writes one every 200 updates, or as --checkpoint-every says"
             )
-        there = f"{run} has only {len(paths)} of its checkpoints"
-        raise ValueError(f"--last is {last}, but {there}, of which it keeps {KEPT}; make more with --checkpoint-every")
+        raise ValueError(
+            f"--last asks for {last} checkpoints, but {run} has {len(paths)} (it keeps {KEPT}); a smaller --checkpoint-every "
+            "makes more"
+        )
     translator, weights = load_translator(run), average_weights(paths[-last:])
     write_model(out, run, weights)
     print(f"{out}: the average of {last} checkpoints, {paths[-last].stem} to {paths[-1].stem}")
@@ -344,7 +355,12 @@ def main(arguments: list[str] | None = None, name: str = "the_annotated_transfor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
         return 0
     except (cyclopts.CycloptsError, ValueError, OSError) as error:
-        text = re.sub(r'Command "\w+" parameter (\S+) requires an argument\.', r"\1 is missing", str(error))
+        given = sys.argv[1:] if arguments is None else arguments
+        text = re.sub(
+            r'Command "\w+" parameter (\S+) requires an argument\.',
+            lambda found: f"{found[1]} {'needs a value' if found[1].strip(chr(34)) in given else 'is missing'}",
+            str(error),
+        )
         more = "; --help lists them" if isinstance(error, cyclopts.UnknownCommandError) else ""
         print(f"error: {' '.join(text.split())}{more}", file=sys.stderr)
         return 2

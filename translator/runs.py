@@ -362,7 +362,11 @@ def write_tokens(run: Path, about: dict[str, str], tokenizer: Tokenizer) -> int:
     for split in SPLITS:
         store = TokenStore(run / "tokens" / f"{split}.ids", len(tokenizer))
         if not store.path.with_suffix(".starts").exists():
-            write_store(store.path, texts_of(about, split), tokenizer, languages)
+            texts = texts_of(about, split)
+            write_store(store.path, texts, tokenizer, languages)
+            if texts.left_out:
+                note = f"{texts.left_out:,} pairs of {split} have no text on one side and are left out"
+                print(f"note: {note}", file=sys.stderr)
         longest = max(longest, store.lengths().max())
     return longest
 

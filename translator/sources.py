@@ -19,7 +19,10 @@ def find_file(folder: Path, name: str) -> Path:
             return path
     found = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     held = textwrap.shorten(", ".join(found), 120, placeholder=" ...") or "nothing"
-    raise FileNotFoundError(f"{folder / name}: no such file, and no {name}.gz beside it; the folder holds {held}")
+    raise FileNotFoundError(
+        f"{folder / name}: no such file, and no {name}.gz beside it; the folder holds {held}; "
+        "the endings are the languages, as --src and --tgt (or a model) name them"
+    )
 
 
 def open_bytes(path: Path) -> BinaryIO:
@@ -195,10 +198,13 @@ def stream_pairs(
     if data.startswith("hf:"):
         return hub_pairs(data.removeprefix("hf:"), split, src, tgt)
     if not Path(data).is_dir():
-        wanted = f"with {split}.{src} and {split}.{tgt}"
+        splits = ("train", "val") if split in ("train", "val") else (split,)
+        wanted = f"with {', '.join(f'{name}.{src}, {name}.{tgt}' for name in splits)}"
         if Path(data).is_file():
             raise ValueError(f"{data}: a file; --data takes a folder {wanted}, one sentence per line")
-        raise FileNotFoundError(f"{data}: neither multi30k, captions, hf:NAME nor a folder {wanted}")
+        raise FileNotFoundError(
+            f"{data}: neither multi30k, captions, hf:NAME nor a folder that is there (one {wanted})"
+        )
     return read_parallel(Path(data), split, src, tgt)
 
 
@@ -212,6 +218,8 @@ def load_pairs(
 class FullPairs:
     """The pairs of a split that have text on both sides (others teach nothing); each iteration reads them again.
 
+    `left_out` is the number of the others that the last iteration met.
+
     Raises ValueError if there are none, and whatever `stream_pairs` raises.
     """
 
@@ -219,8 +227,12 @@ class FullPairs:
         self.data, self.split, self.src, self.tgt, self.held_out = data, split, src, tgt, held_out
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        pair = None
-        for pair in filter(all, stream_pairs(self.data, self.split, self.src, self.tgt, self.held_out)):
-            yield pair
-        if pair is None:
+        full = self.left_out = 0
+        for pair in stream_pairs(self.data, self.split, self.src, self.tgt, self.held_out):
+            if all(pair):
+                full += 1
+                yield pair
+            else:
+                self.left_out += 1
+        if not full:
             raise ValueError(f"{self.data}: no line of {self.split} has text in both {self.src} and {self.tgt}")

@@ -18,6 +18,7 @@ import the_annotated_transformer as tat
 from translator.captions import captions
 from translator.commands import main
 from translator.files import write_text
+from translator.runs import write_tokens
 from translator.sources import fetch_multi30k, load_pairs, read_parallel
 from translator.store import write_store
 from translator.vocabulary import Recut, encode_pairs, read_tokenizer, segment
@@ -390,3 +391,17 @@ def test_recut_sentences_say_the_same_and_nothing_skipped_changes_nothing():
     for old, new in zip(examples, recut, strict=True):
         assert new.tgt[0] == tat.BOS and new.tgt[-1] == new.src[-1] == tat.EOS
         assert [tokenizer.decode(side) for side in new] == [tokenizer.decode(side) for side in old]
+
+
+def test_pairs_without_text_on_one_side_are_counted_aloud(capsys, tmp_path):
+    """A blank line may mean that two files have slipped, so both commands say how many pairs they leave out."""
+    for name, lines in {"val.de": "Ein Hund.\n\nEin Mann.\n", "val.en": "A dog.\nA cat.\nA man.\n"}.items():
+        (tmp_path / name).write_text(lines)
+        (tmp_path / name.replace("val", "train")).write_text(lines)
+    about = {"data": str(tmp_path), "src": "de", "tgt": "en"}
+    write_tokens(tmp_path / "run", about, tat.load_translator(tat.beside(tat.SHIPPED_MODEL)).tokenizer)
+    notes = capsys.readouterr().err
+    assert all(f"note: 1 pairs of {split} have no text on one side" in notes for split in ("train", "val"))
+    assert main(["evaluate", "--data", str(tmp_path), "--split", "val", "--beam", "1"]) == 0
+    captured = capsys.readouterr()
+    assert "note: 1 pairs of val have no text on one side" in captured.err and "val: 2 sentences" in captured.out
