@@ -25,7 +25,7 @@ from translator.processes import Stopped, process_group, processes, use_device
 from translator.runs import KEPT, make_budget, read_log
 from translator.scoring import SCORES, score
 from translator.settings import describe_settings, make_config
-from translator.sources import decoded_lines, load_pairs, open_bytes, open_output
+from translator.sources import decoded_lines, left_out, load_pairs, open_bytes, open_output
 from translator.training import Every, loss_on_held_out, train_together
 from translator.weights import average_weights, load_translator, load_weights, model_folder, weights_of, write_model
 
@@ -218,7 +218,7 @@ def evaluate(
     pairs = load_pairs(data, split, *translator.languages, held_out)
     full = list(filter(all, pairs)) or pairs
     if len(full) < len(pairs):
-        warn(f"{len(pairs) - len(full):,} pairs of {split} have no text on one side and are left out")
+        warn(left_out(len(pairs) - len(full), split))
     sources, references = zip(*full, strict=True)
     compiled.use(translator.model, beam, compile, warn if compile == "always" else be_silent)
     start = time.monotonic()

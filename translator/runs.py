@@ -38,7 +38,7 @@ from translator.files import (
 from translator.processes import over_processes, processes
 from translator.settings import Settings
 from translator.sharding import gathered, part_for
-from translator.sources import FullPairs
+from translator.sources import FullPairs, left_out
 from translator.store import TokenStore, write_store
 from translator.trainer import Trainer
 from translator.vocabulary import read_tokenizer
@@ -365,8 +365,7 @@ def write_tokens(run: Path, about: dict[str, str], tokenizer: Tokenizer) -> int:
             texts = texts_of(about, split)
             write_store(store.path, texts, tokenizer, languages)
             if texts.left_out:
-                note = f"{texts.left_out:,} pairs of {split} have no text on one side and are left out"
-                print(f"note: {note}", file=sys.stderr)
+                print(f"note: {left_out(texts.left_out, split)}", file=sys.stderr)
         longest = max(longest, store.lengths().max())
     return longest
 

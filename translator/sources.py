@@ -215,6 +215,11 @@ def load_pairs(
     return list(stream_pairs(data, split, src, tgt, held_out))
 
 
+def left_out(count: int, split: str) -> str:
+    """What to say of pairs that have text on one side only; they may mean that two files have slipped."""
+    return f"pairs of {split} without text on one side, which are left out: {count:,}"
+
+
 class FullPairs:
     """The pairs of a split that have text on both sides (others teach nothing); each iteration reads them again.
 

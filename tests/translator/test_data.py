@@ -401,7 +401,12 @@ def test_pairs_without_text_on_one_side_are_counted_aloud(capsys, tmp_path):
     about = {"data": str(tmp_path), "src": "de", "tgt": "en"}
     write_tokens(tmp_path / "run", about, tat.load_translator(tat.beside(tat.SHIPPED_MODEL)).tokenizer)
     notes = capsys.readouterr().err
-    assert all(f"note: 1 pairs of {split} have no text on one side" in notes for split in ("train", "val"))
+    assert all(
+        f"note: pairs of {split} without text on one side, which are left out: 1" in notes for split in ("train", "val")
+    )
     assert main(["evaluate", "--data", str(tmp_path), "--split", "val", "--beam", "1"]) == 0
     captured = capsys.readouterr()
-    assert "note: 1 pairs of val have no text on one side" in captured.err and "val: 2 sentences" in captured.out
+    assert (
+        "pairs of val without text on one side, which are left out: 1" in captured.err
+        and "val: 2 sentences" in captured.out
+    )
