@@ -1272,8 +1272,8 @@ def example_causal() -> None:
 # > gradient than the first ones; with pre-norm all receive about the same (Xiong et al., 2020). The left chart shows
 # > this for twelve layers. It has the gradient of the second matrix of each decoder layer's feed-forward network. With
 # > post-norm, large steps can do damage, which may be one reason why a warmup, a slow start of the learning rate, helps
-# > (Section 5.3). The right one shows the size of the residual stream: post-norm resets it after every layer, pre-norm
-# > lets it grow.
+# > (Section 5.3). The right chart shows the size of the residual stream: post-norm resets it after every layer,
+# > pre-norm lets it grow.
 
 
 # %%
@@ -3111,8 +3111,8 @@ def example_beam() -> Any:
 # > **Which penalty?** With the paper's 0.6 our model's translations come out too short, and BLEU punishes that. The
 # > chart shows BLEU on the validation set, from German to English, for several beams and penalties. Of those that were
 # > tried, $\alpha = 1.8$ has the highest BLEU with five beams. The differences between 1.2, 1.8 and 2.4 are small,
-# > probably too small to tell apart, and chrF prefers 2.4. By default the program searches with five beams and $\alpha
-# > = 1.8$. Another model or language may need another value.
+# > probably too small to tell apart, and chrF prefers 2.4. By default the program searches with five beams, and with
+# > 1.8 for $\alpha$. Another model or language may need another value.
 # >
 # > <details class="note"><summary>What the rows say, and what not</summary>
 # >
@@ -3315,10 +3315,10 @@ def example_quality() -> Any:
 # > most 8,000 updates on the 29,000 pairs, with the last ten checkpoints averaged and a beam of 5. Trained on the pairs
 # > alone, ours scores 39.75, counted in the same way (the mean of three seeds), so it is 1.3 *behind*. One difference
 # > is that their text seems to have been lower-cased before training (`LOG.md` says how we know). So we trained ours
-# > once on lower-cased text. On the validation set it gained 0.9, and 42.00 is its score there; on the test set it has
-# > 39.96, which is still 1.1 behind. What else makes the difference, we do not know. It reached 41.08 only with pairs
-# > that models wrote. Our own interval is about one and a half to two points wide in either direction; for theirs we
-# > have none.
+# > once on lower-cased text. It scores 42.00 on the validation set, 0.9 more than before, and 39.96 on the test set,
+# > which is still 1.1 behind. What else makes the difference, we do not know. Ours reached 41.08 only with pairs that
+# > models wrote. Our own interval is about one and a half to two points wide in either direction; for theirs we have
+# > none.
 # >
 # > Here are the shipped models on all four test sets of Multi30k. The other three were scored once, apart from the work
 # > on the models, and had no part in any choice. Their captions are harder for our models. Photographs and translations
@@ -3529,11 +3529,11 @@ def example_ablation() -> Any:
 # > **Beyond the limit.** Whole words are about three points worse than BPE. Every rare word is then unknown, and the
 # > run has fewer updates; we did not separate the two. Without dropout, `tiny` was six points better after this short
 # > run. BPE-dropout costs seven. All this is about the first four passes, and says nothing about a long training.
-# > **Near or within the limit, in BLEU.** Dropout in the second half only gains nearly two points (*late dropout*; Liu
-# > et al., 2023). Muon is two points ahead of Adam with a beam, just beyond the limit, and 1.4 with greedy decoding,
-# > which is within. After half an hour the lead is 0.3 (greedy; `quality.jsonl`). The moving average is ahead by 0.7 to
-# > 1.5. Three separate matrices instead of one are ahead by about one, with 1.6 million parameters more. The effects of
-# > clipping and smoothing are no larger than chance.
+# > **Near or within the limit, in BLEU.** With dropout in the second half only, `tiny` gains nearly two points (*late
+# > dropout*; Liu et al., 2023). Muon is two points ahead of Adam with a beam, just beyond the limit, and 1.4 with
+# > greedy decoding, which is within. After half an hour the lead is 0.3 (greedy; `quality.jsonl`). The moving average
+# > is ahead by 0.7 to 1.5. Three separate matrices instead of one are ahead by about one, with 1.6 million parameters
+# > more. The effects of clipping and smoothing are no larger than chance.
 # >
 # > **Not a fair test.** Post-norm ran with the learning rate and the short warmup that were chosen for pre-norm and
 # > Muon, so its poor score says more about the rate. In the row `norm = post + adam` it has Adam and Equation 3 with
@@ -3932,11 +3932,12 @@ def example_layout() -> None:
 # %% [markdown]
 # ### One call for a whole step
 #
-# > A decoding step of `tiny` is a chain of many small operations. Python starts them one by one, and that takes a third
-# > of the time (`step_profile.jsonl`). A *compiler* makes one function of the chain. `torch.export` runs the step once
-# > with placeholders and writes down every operation. AOTInductor translates this list into C++, in which neighbouring
-# > operations share a loop: a row of scores is computed, normalised and used while it is still in the processor's
-# > cache. Only the large matrix products remain calls of their own.
+# > A decoding step of `tiny` is a chain of many small operations. Python starts them one by one: a third of the time
+# > goes to Python and other work between the computations (`step_profile.jsonl`). A *compiler* makes one function of
+# > the chain. `torch.export` runs the step once with placeholders and writes down every operation. AOTInductor
+# > translates this list into C++, in which neighbouring operations share a loop: a row of scores is computed,
+# > normalised and used while it is still in the processor's cache. Only the large matrix products remain calls of their
+# > own.
 # >
 # > What a compiler fuses are simple operations, not finished kernels. So the attention of a step is written out once
 # > more, from Equation (1). It has a single query, for which the fused kernel has too much to prepare. The maxima of
@@ -4051,7 +4052,7 @@ def example_gains() -> Chart | None:
 def example_profile() -> Any:
     """Where an update spends its time at three sizes; the larger the model, the more of it is multiplication."""
     rows = {row["preset"]: row for row in saved_rows("step_profile")}  # the last row of each
-    print("of the machine's rate:", {size: f"{row['training_share_of_matmul']:.0%}" for size, row in rows.items()})
+    print("of the machine's speed:", {size: f"{row['training_share_of_matmul']:.0%}" for size, row in rows.items()})
     shares = {size: row["training"] for size, row in rows.items()}
     kinds = dict.fromkeys(kind for found in shares.values() for kind in found)
     return table([{"kind": k} | {s: f"{f.get(k, 0):.0%}" for s, f in shares.items()} for k in kinds]) if rows else None
@@ -4093,8 +4094,8 @@ def example_training_speed() -> Chart | None:
 # >
 # > CTranslate2 is a C++ library that only runs trained models, as fast as it can. With one call for a whole step, five
 # > beams are as fast as it is, and greedy decoding reaches about four fifths of its speed. Without the compiled step,
-# > starting the small operations takes much of the time. At `small`, matrix products take 57 % of a decoding step
-# > without the compiler (`step_profile.jsonl`), which C++ does not make faster, but whole numbers of 8 bits do (`int8`:
+# > starting the small operations takes much of the time. At `small`, 57 % of a decoding step without the compiler goes
+# > into matrix products (`step_profile.jsonl`). C++ does not make these faster, but whole numbers of 8 bits do (`int8`:
 # > weights rounded to 255 steps). To serve a model, take it there with the command `export`; to understand one, stay
 # > here.
 
@@ -4326,8 +4327,7 @@ def example_alignment() -> Chart | None:
 # > The Transformer of 2017 is still at the heart of today's language models, but hardly any part of it has stayed the
 # > same. This part presents the changes that lasted, each with one equation, one small piece of code, and a check. What
 # > the changes of the layers contribute at our size is measured at the end; Muon and fused attention are measured in
-# > Part
-# > 5. They are meant for larger models, so do not be surprised if some do nothing here.
+# > Part 5. They are meant for larger models, so do not be surprised if some do nothing here.
 # >
 # > None of this is in the paper, so the whole part is commentary.
 #

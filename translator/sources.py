@@ -202,9 +202,7 @@ def stream_pairs(
         wanted = f"with {', '.join(f'{name}.{src}, {name}.{tgt}' for name in splits)}"
         if Path(data).is_file():
             raise ValueError(f"{data}: a file; --data takes a folder {wanted}, one sentence per line")
-        raise FileNotFoundError(
-            f"{data}: neither multi30k, captions, hf:NAME nor a folder that is there (one {wanted})"
-        )
+        raise FileNotFoundError(f"{data}: no such folder {wanted}, and neither multi30k, captions nor hf:NAME")
     return read_parallel(Path(data), split, src, tgt)
 
 

@@ -603,7 +603,7 @@ def test_explain_records_what_a_model_of_whole_words_does(run, tmp_path):
             "--tokens-per-batch is 3, but the longest sentence has",
         ),
         ("train --data captions --run {tmp}/r --src fr", "captions has the splits"),
-        ("train --data {tmp}/nowhere --run {tmp}/r", "nowhere: neither multi30k, captions, hf:NAME nor a folder"),
+        ("train --data {tmp}/nowhere --run {tmp}/r", "nowhere: no such folder with"),
         ("train --data captions --run {tmp}/file/r", "file/r"),
         ("train --data captions --run {tmp}/r --words --bpe 70", "--words and --bpe exclude each other"),
         ("train --data captions --run {tmp}/r --start-from {tmp}/nowhere", "nowhere/config.json: no such file"),

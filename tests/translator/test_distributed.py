@@ -343,4 +343,4 @@ def test_restarts_without_a_new_store_are_refused(tmp_path):
 
 def test_bad_input_under_torchrun_ends_all_processes(tmp_path):
     done = torchrun(2, "train", "--data", str(tmp_path / "nowhere"), "--run", str(tmp_path / "run"))
-    assert done.returncode != 0 and "nowhere: neither multi30k, captions, hf:NAME nor a folder" in done.stderr
+    assert done.returncode != 0 and "nowhere: no such folder with" in done.stderr
