@@ -883,3 +883,8 @@ def test_the_documents_table_of_presets_is_the_programs():
     rows = re.findall(r"# > \| `(\w+)`.*? \| (\d) \+ (\d) \| (\d+) \| (\d+) \| (\d+) \|", text)
     shown = {name: tuple(map(int, sizes)) for name, *sizes in rows}
     assert shown == {name: (p.N, p.N, p.d_model, p.d_ff, p.h) for name, p in PRESETS.items()}
+
+
+def test_a_run_shorter_than_its_warmup_says_so(tmp_path, capsys):
+    assert train(tmp_path / "run", "--steps", "5") == 0
+    assert "that is less than the warmup of 20 updates" in capsys.readouterr().out
