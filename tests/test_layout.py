@@ -30,13 +30,13 @@ def parse(path: Path) -> ast.Module:
 
 
 def test_the_document_imports_nothing_of_ours():
-    """Except in two places that run later: the offline fallback of its data, and the last cell, which starts the program."""
+    """Except in its last cell, which starts the program."""
     allowed = []
     for node in parse(DOCUMENT).body:
         if imports(node) & OURS:
             assert imports(node) & OURS == {"translator"}
             allowed.append(node.name if isinstance(node, ast.FunctionDef) else ast.unparse(node.test))
-    assert allowed == ["read_split", "__name__ == '__main__' and (not in_notebook())"]
+    assert allowed == ["__name__ == '__main__' and (not in_notebook())"]
 
 
 def test_the_program_imports_the_document_and_nothing_else_of_ours():

@@ -1,6 +1,6 @@
 """The program built on the document: what it takes to use its Transformer for real.
 
-Reading sentences: `sources`, `captions`. Storing them: `vocabulary`, `store`, `files`. Training: `settings`, `losses`,
-`optimizers`, `trainer`, `processes`, `runs`, `training`. Using a model: `weights`, `decoding`, `architecture`, `scoring`,
-`explorer`, `export`. The command line: `commands`.
+Text: `sources`, `captions`, and `corpus`, which keeps it as numbers. Training: `settings`, `trainer`, `processes`, `run` (its
+folder) and `training` (its loop). A trained model: `model_folder`, `search`, `scoring`, `explorer`, `export`. Files of all
+kinds: `files`. The command line: `__main__`.
 """

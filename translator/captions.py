@@ -11,50 +11,15 @@ import re
 from collections import namedtuple
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
-# A noun is written `m Ball Bälle ball`: gender, singular, plural (`-` if none is needed), English. A person or a pet has its
-# English pronoun after the gender (`f.her`). `w` is a masculine noun that takes its plural form in the accusative and dative
-# (`den Jungen`). An irregular English plural comes last. Nouns are grouped: `class: adjectives that suit them: nouns;`.
-NOUN_TABLE = """
-adult: jung=young alt=old groß=tall fröhlich=cheerful: m.him Mann Männer man men, f.her Frau Frauen woman women,
-    w.him Tourist Touristen tourist, w.him Student Studenten student, f.her Künstlerin Künstlerinnen artist;
-child: klein=little blond=blond: w.him Junge Jungen boy, n.her Mädchen Mädchen girl, n Kind Kinder child children;
-pet: braun=brown schwarz=black klein=small: m.it Hund Hunde dog, f.it Katze Katzen cat, w.it Welpe Welpen puppy puppies;
-colour: rot=red blau=blue grün=green gelb=yellow schwarz=black weiß=white: n Hemd Hemden shirt, f Jacke Jacken jacket,
-    m Mantel Mäntel coat, m Hut Hüte hat, f Mütze Mützen cap, n Halsband Halsbänder collar, f Tasche Taschen bag,
-    m Korb Körbe basket, m Ball Bälle ball, f Blume Blumen flower, m Schirm Schirme umbrella;
-fruit: reif=ripe groß=big klein=small: m Apfel Äpfel apple, f Banane Bananen banana, f Orange Orangen orange;
-text: alt=old neu=new: n Buch Bücher book, f Zeitung Zeitungen newspaper, m Brief Briefe letter;
-drink: kalt=cold frisch=fresh: m Saft - juice, f Milch - milk, n Wasser - water, m Tee - tea;
-place: klein=small ruhig=quiet: m Park - park, m Wald - forest, m Garten - garden, n Dorf - village, f Stadt - city;
-other: : m Bus - bus, n Taxi - taxi, f Bank - bench, f Mauer - wall, n Haus - house,
-    m Strand - beach, f Straße - street, f Küche - kitchen, m See - lake, m Fluss - river, n Meer - sea"""
+TABLES = (
+    Path(__file__).with_name("captions.txt").read_text(encoding="utf-8")
+)  # nouns, and who does what; explained there
+NOUN_TABLE, FRAME_TABLE = (re.sub(r"(?m)^#.*\n", "", table) for table in TABLES.split("\n\n"))
 CLASSES = [entry.split(":") for entry in NOUN_TABLE.split(";")]
 NOUNS = [(kind.strip(), adjectives.split(), n.split()) for kind, adjectives, nouns in CLASSES for n in nouns.split(",")]
-# Who does what: the kind of clause, who, the verb (`hebt.auf heben` stands for "hebt ... auf" and "heben ... auf"), a slot for
-# the object, and where. The slot `auf=for acc ein Bus Taxi` is a preposition with its English, a case, a determiner (`-` for
-# none), and the nouns or classes that fit; `ein/zwei` is a choice, and `je` gives everyone in a group their own (a man reads
-# a book, two men read books). The kind decides how the subject may be described: someone `busy` has no hand free to hold a
-# flower, and a `bare` subject is not described.
-FRAME_TABLE = """
-look | adult child     |                            | in=in dat je Hemd Jacke Mantel     |
-wear | adult child     | trägt tragen wearing       | acc je Hemd Jacke Mantel Hut Mütze | park street
-wear | pet             | trägt tragen wearing       | acc je Halsband                    | park street
-hold | adult child     | hält halten holding        | acc je Ball Blume Schirm           | park beach
-hold | adult child     | trägt tragen carrying      | acc je Korb Tasche                 | park street
-free | adult child     | sitzt sitzen sitting       | auf=on dat ein Bank Mauer          | park lake
-free | adult child     | wartet warten waiting      | auf=for acc ein Bus Taxi           | street house
-free | adult child pet | sieht.zu sehen watching    | dat ein/zwei adult child pet       | park lake
-busy | adult child     | liest lesen reading        | acc je text                        | park beach room
-busy | adult child     | isst essen eating          | acc je fruit                       | park lake room
-busy | adult child     | trinkt trinken drinking    | acc - drink                        | park beach room
-busy | adult child pet | spielt spielen playing     | mit=with dat ein/zwei Ball pet     | park beach street
-busy | adult child     | hebt.auf heben picking_up  | acc ein/zwei Ball fruit            | beach street
-busy | adult child pet | schläft schlafen sleeping  |                                    | park beach
-busy | adult child pet | rennt rennen running       | durch=through acc der place        |
-bare | child pet       | springt springen jumping   | in=into acc der See Fluss Meer     |
-bare | adult child     | zieht.an ziehen putting_on | acc je Hemd Jacke Mantel           | park room"""
 Frame = namedtuple("Frame", "kind who verb slot places")
 FRAMES = [Frame(*map(str.strip, line.split("|"))) for line in FRAME_TABLE.strip().splitlines()]
 PLACES = {

@@ -7,7 +7,6 @@ a page around them (`page.html`). The document's web page shows the same figure.
 import base64
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,30 +24,13 @@ from the_annotated_transformer import (
     source_mask,
     target_mask,
 )
-from translator.architecture import check_export
 from translator.captions import caption_corpus, token_links
-from translator.decoding import greedy_decode, make_search, translate_lines
-from translator.files import write_text
-from translator.weights import weights_of
+from translator.export import check_papers
+from translator.search import Search
 
 PARTS = Path(__file__).with_name("explorer_page")
 LARGEST = 7_500_000  # bytes of a model in a page, in base64
-SAMPLES = {  # sentences to start with; none of them is from a corpus
-    "multi30k-de-en": [
-        "Ein kleiner Junge spielt im Park mit einem Hund.",
-        "Eine Frau, die ein rotes Kleid trägt, liest an einem See ein Buch.",
-        "Ein Mann hebt einen Hund auf.",
-        "Drei Kinder bauen am Strand eine große Burg aus Sand.",
-        "Zwei Männer in blauen Jacken reparieren das Dach eines Hauses.",
-        "Ein Hund springt über einen umgefallenen Baumstamm, während eine Katze zusieht.",
-        "Ein alter Mann mit einem grauen Bart sitzt auf einer Bank und spielt mit seinem kleinen Hund.",
-        "Die Bundeskanzlerin beantwortet die Fragen der Journalisten.",
-    ],
-}
-NOTES = {  # what a shipped model knows, in the page's own words
-    "multi30k-de-en": "This model has only ever read captions of photographs; of anything else it makes a caption.",
-    "multi30k-en-de": "This model has only ever read captions of photographs; of anything else it makes a caption.",
-}
+ABOUT = json.loads((PARTS / "models.json").read_text("utf-8"))  # by model: sentences to start with, and what it knows
 
 
 def figure(about: dict[str, Any]) -> str:
@@ -88,11 +70,11 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
     """
     model, tokenizer, _ = translator
     try:
-        check_export(model)
+        check_papers(model)
         uniform(model)
     except ValueError:
         return None
-    halves = {name: weight.detach().cpu().half().contiguous() for name, weight in weights_of(model).items()}
+    halves = {name: weight.detach().cpu().half().contiguous() for name, weight in model.named_parameters()}
     finite = all(weight.isfinite().all() for weight in halves.values())
     if tokenizer.words or not finite or sum(2 * weight.numel() for weight in halves.values()) * 4 / 3 > LARGEST:
         return None
@@ -109,7 +91,7 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
     }
     return {
         "name": name,
-        "note": NOTES.get(name, ""),
+        "note": ABOUT.get(name, {}).get("note", ""),
         "config": config,
         "vocab": tokenizer.tokens(range(len(tokenizer))),
         "merges": [" ".join(merge) for merge in merges],
@@ -119,12 +101,10 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
 
 
 @torch.inference_mode()
-def recorded(
-    translator: Translator, sentence: str, search: Callable[..., torch.Tensor], top: int = 5
-) -> dict[str, Any]:
+def recorded(search: Search, sentence: str, top: int = 5) -> dict[str, Any]:
     """What `attentionMaps` of transformer.js gives: all weights of a sentence and its translation, and each step's tokens."""
-    model, tokenizer, (language, _) = translator
-    found, known = attention_maps(translator, sentence, search), tokenizer.vocabulary.token_to_id
+    model, tokenizer, (language, _) = search.translator
+    found, known = attention_maps(search.translator, sentence, search.decode), tokenizer.vocabulary.token_to_id
     src = torch.tensor([[*tokenizer.encode(sentence, language), EOS]], device=next(model.parameters()).device)
     tgt, chosen = (
         torch.tensor([[known(x) for x in side]], device=src.device) for side in (found.target, found.predicted)
@@ -171,20 +151,16 @@ def content(translator: Translator, name: str, sentence: str, data: str = "") ->
     if data == "captions" and not translator.tokenizer.words:
         about["alignment"] = known_alignment(translator, sentence)
     if model := model_content(translator, name):
-        return about | {"model": model, "samples": SAMPLES.get(name, [])}
-    searches = {"greedy": greedy_decode, "beam": make_search(tat.BEAM, tat.ALPHA)}
-    return about | {"recorded": {kind: recorded(translator, sentence, search) for kind, search in searches.items()}}
+        return about | {"model": model, "samples": ABOUT.get(name, {}).get("samples", [])}
+    searches = {"greedy": Search(translator), "beam": Search(translator, tat.BEAM)}
+    return about | {"recorded": {kind: recorded(search, sentence) for kind, search in searches.items()}}
 
 
-def write_page(translator: Translator, name: str, sentence: str, out: Path, data: str = "") -> str:
-    """Write the page of a sentence, and return its translation by the beam; `name` and `data` as in `content`.
+def page(translator: Translator, name: str, sentence: str, data: str = "") -> tuple[str, str]:
+    """The page of a sentence as HTML, and its translation by the beam; `name` and `data` as in `content`.
 
-    Raises ValueError for a blank sentence or a layer that the fast decoder does not know, OSError if the page cannot be
-    written.
+    Raises ValueError for a blank sentence, and as `Search` does.
     """
-    if not sentence.strip():
-        raise ValueError("the sentence is blank")
-    translation = translate_lines(translator, [sentence], make_search(tat.BEAM, tat.ALPHA))[0]  # refuses unknown layers
-    page = (PARTS / "page.html").read_text("utf-8")
-    write_text(out, page.replace("<!-- figure -->", figure(content(translator, name, sentence, data))))
-    return translation
+    about = content(translator, name, sentence, data)
+    html = (PARTS / "page.html").read_text("utf-8").replace("<!-- figure -->", figure(about))
+    return html, Search(translator, tat.BEAM).translate([sentence])[0]

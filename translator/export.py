@@ -1,47 +1,90 @@
 """Export: a trained model for CTranslate2 (https://opennmt.net/CTranslate2), which runs it in C++, in int8 if you like.
 
-Only this module needs the package `ctranslate2`.
+An export reads the weights of a layer, and another program computes with them what the paper's layer would. So a layer that
+computes something else is refused first, by name. Only `write_ctranslate2` needs the package `ctranslate2`.
 """
 
+import math
 import shutil
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from ctranslate2.specs import LayerSpec, TransformerSpec
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from the_annotated_transformer import LearnedPositions, Translator, positional_encoding
-from translator.architecture import check_export
+import the_annotated_transformer as tat
+from the_annotated_transformer import LearnedPositions, Transformer, Translator, positional_encoding
+from translator.files import Refused
+from translator.search import compare
 
 LONGEST = 2048  # positions: CTranslate2 reads them from a table
-SCRIPT = '''"""Translate standard input, line by line: python translate.py < FILE (pip install ctranslate2 tokenizers)."""
+PARTS = Path(__file__).with_name("ctranslate2_folder")  # what an export has beside the model
+KIND = "is not the paper's, and cannot be exported"
 
-import sys
-from pathlib import Path
 
-import ctranslate2
-from tokenizers import Tokenizer
+def papers_layer(
+    layer: nn.Module, x: Tensor, mask: Tensor, memory: Tensor | None = None, memory_mask: Tensor | None = None
+) -> Tensor:
+    """What the paper's encoder layer, or its decoder layer if there is a memory, gives with the weights of this one."""
 
-folder = Path(__file__).resolve().parent
-tokenizer, model = Tokenizer.from_file(str(folder / "tokenizer.json")), ctranslate2.Translator(str(folder))
-tokenizer.encode_special_tokens = True  # the text "</s>" in a sentence is text
-tokens = [tokenizer.encode(line.strip()).tokens for line in sys.stdin]
-for source, found in zip(tokens, model.translate_batch(tokens, max_batch_size=64, beam_size=5, length_penalty=2)):
-    print("".join(found.hypotheses[0]).replace("▁", " ").strip() if source else "")
-'''
-CARD = """# {src} to {tgt}, for CTranslate2
+    def attend(attn: nn.Module, query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
+        inputs = ((query, attn.W_q), (key, attn.W_k), (key, attn.W_v))
+        Q, K, V = (F.linear(y, W.weight).unflatten(-1, (attn.h, -1)).transpose(1, 2) for y, W in inputs)
+        found = F.scaled_dot_product_attention(Q, K, V, attn_mask=mask)
+        return F.linear(found.transpose(1, 2).flatten(2), attn.W_o.weight)
 
-Exported by the Annotated Transformer in {quantization}. `translate.py` goes from text to text:
+    def feed_forward(y: Tensor) -> Tensor:
+        W_1, W_2 = layer.feed_forward.W_1, layer.feed_forward.W_2
+        return F.linear(F.linear(y, W_1.weight, W_1.bias).relu(), W_2.weight, W_2.bias)
 
-```sh
-pip install ctranslate2 tokenizers
-echo "..." | python translate.py
-```
+    sublayers = [lambda y: attend(layer.self_attn, y, y, mask), feed_forward]
+    if memory is not None:
+        sublayers.insert(1, lambda y: attend(layer.src_attn, y, memory, memory_mask))
+    for connection, sublayer in zip(layer.sublayer, sublayers, strict=True):
+        x = (
+            x + sublayer(papers_norm(connection.norm, x))
+            if connection.pre
+            else papers_norm(connection.norm, x + sublayer(x))
+        )
+    return x
 
-The model reads and writes the tokens of `tokenizer.json`; `▁` begins a word. The search of `translate.py`, five beams and
-CTranslate2's length penalty of 2, had the highest BLEU of five penalties on Multi30k's validation set, with the German-English
-model; other models may need another. How the model was trained is in the card or the log of the folder that it came from.
-"""
+
+def papers_norm(norm: nn.Module, x: Tensor) -> Tensor:
+    """LayerNorm with the gain and bias of this one; a post-norm stack ends with none."""
+    return x if isinstance(norm, nn.Identity) else F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, norm.eps)
+
+
+def papers_embedding(embed: nn.Module, ids: Tensor) -> Tensor:
+    """Scaled embeddings plus learned or sinusoidal positions with the weights of these (Sections 3.4 and 3.5)."""
+    table, positions = embed.embeddings.table.weight, embed.positions
+    learned = isinstance(positions, LearnedPositions)
+    added = positions.table.weight if learned else positional_encoding(ids.size(1), table.size(1)).to(table)
+    return table[ids] * math.sqrt(table.size(1)) + added[: ids.size(1)]
+
+
+@torch.inference_mode()
+def check_papers(model: Transformer, S: int = 40, T: int = 32) -> None:
+    """Raise Refused naming the first part of a model that computes something else than the paper's with its weights."""
+    ids = torch.arange(S, device=next(model.parameters()).device).unsqueeze(0) % len(tat.SPECIALS)
+    real, future = (ids[0] * 0 == 0).view(1, 1, S), tat.subsequent_mask(T).to(ids.device)
+    real[..., -3:] = False  # three positions of the source are padding
+    with tat.evaluating(model):
+        read = {name: (getattr(model, name), part) for name, part in (("src_embed", ids), ("tgt_embed", ids[:, :T]))}
+        memory, x = (
+            compare(name, embed, KIND, partial(embed, part), partial(papers_embedding, embed, part))
+            for name, (embed, part) in read.items()
+        )
+        stacks = (("encoder", memory, (real,), (real,)), ("decoder", x, (memory, real, future), (future, memory, real)))
+        for name, start, context, known in stacks:
+            stack, y = getattr(model, name), start
+            for i, layer in enumerate(stack.layers):
+                both = partial(layer, y, *context), partial(papers_layer, layer, y, *known)
+                y = compare(f"{name}.layers.{i}", layer, KIND, *both)
+            compare(name, stack, KIND, partial(stack, start, *context), partial(papers_norm, stack.norm, y))
+        generator, linear = model.generator, lambda: F.linear(x, model.generator.proj.weight, model.generator.proj.bias)
+        compare("generator", generator, KIND, lambda: generator.logits(x), linear)
 
 
 def numbers(tensor: Tensor):
@@ -49,19 +92,19 @@ def numbers(tensor: Tensor):
     return tensor.detach().cpu().float().contiguous().numpy()
 
 
-def fill_linear(spec: LayerSpec, *layers: nn.Linear) -> None:
+def fill_linear(spec: Any, *layers: nn.Linear) -> None:
     """One linear layer, or several that read the same input, stacked."""
     spec.weight = numbers(torch.cat([layer.weight for layer in layers]))
     if layers[0].bias is not None:
         spec.bias = numbers(torch.cat([layer.bias for layer in layers]))
 
 
-def fill_norm(spec: LayerSpec, norm: nn.LayerNorm) -> None:
+def fill_norm(spec: Any, norm: nn.LayerNorm) -> None:
     """The gain and bias of a LayerNorm."""
     spec.gamma, spec.beta = numbers(norm.weight), numbers(norm.bias)
 
 
-def fill_embeddings(spec: LayerSpec, embeddings: LayerSpec, embed: nn.Module) -> None:
+def fill_embeddings(spec: Any, embeddings: Any, embed: nn.Module) -> None:
     """The embedding matrix of one side, and the positions that are added to it."""
     table, positions = embed.embeddings.table.weight, embed.positions
     embeddings.weight = numbers(table)
@@ -71,7 +114,7 @@ def fill_embeddings(spec: LayerSpec, embeddings: LayerSpec, embed: nn.Module) ->
     )
 
 
-def fill_layer(spec: LayerSpec, layer: nn.Module) -> None:
+def fill_layer(spec: Any, layer: nn.Module) -> None:
     """The sublayers of an encoder or decoder layer, each with its norm."""
     own, ffn = layer.self_attn, layer.feed_forward
     fill_linear(spec.self_attention.linear[0], own.W_q, own.W_k, own.W_v)
@@ -89,17 +132,19 @@ def fill_layer(spec: LayerSpec, layer: nn.Module) -> None:
         fill_norm(part.layer_norm, sublayer.norm)
 
 
-def specification(translator: Translator) -> TransformerSpec:
+def specification(translator: Translator) -> Any:
     """The whole model in CTranslate2's own description; CTranslate2 adds </s> to each source itself.
 
-    Raises ValueError if keys and values differ in width, which CTranslate2 does not support, and naming a layer that is not
+    Raises Refused if keys and values differ in width, which CTranslate2 does not support, and naming a layer that is not
     the paper's.
     """
     model, tokenizer = translator.model, translator.tokenizer
-    check_export(model)
+    check_papers(model)
+    from ctranslate2.specs import TransformerSpec
+
     first = model.encoder.layers[0]
     if first.self_attn.W_k.out_features != first.self_attn.W_v.out_features:
-        raise ValueError("CTranslate2 has keys and values of one width alone, but this model has d_k of its own")
+        raise Refused("CTranslate2 has keys and values of one width alone, but this model has d_k of its own")
     pre_norm = first.sublayer[0].pre
     spec = TransformerSpec.from_config(len(model.encoder.layers), first.self_attn.h, pre_norm=pre_norm)
     fill_embeddings(spec.encoder, spec.encoder.embeddings[0], model.src_embed)
@@ -118,23 +163,36 @@ def specification(translator: Translator) -> TransformerSpec:
     return spec
 
 
-def write_model(translator: Translator, folder: Path, out: Path, quantization: str | None = None) -> None:
+def write_ctranslate2(translator: Translator, folder: Path, out: Path, quantization: str | None = None) -> None:
     """Write the folder `out`: CTranslate2's model.bin, config and vocabulary, and `folder`'s tokenizer.json beside them.
 
     A model with byte-pair encoding also gets a card and translate.py, which translates text.
 
     quantization: int8, float16 or another type that CTranslate2 knows; None keeps float32.
-    Raises ValueError for an unknown type, FileExistsError if `out` exists.
+    Raises Refused for an unknown type, FileExistsError if `out` exists.
     """
-    spec = specification(translator)
+    if out.exists():
+        raise FileExistsError(f"{out}: exists already")
+    try:
+        spec = specification(translator)
+    except ImportError as error:
+        raise Refused(f"export needs the package ctranslate2: pip install ctranslate2 ({error})") from error
     spec.validate()
-    spec.optimize(quantization=quantization)
+    try:
+        spec.optimize(quantization=quantization)
+    except ValueError as error:
+        raise Refused(f"--quantization {quantization}: {error}") from error
     out.mkdir(parents=True)
     spec.save(str(out))
     shutil.copy(folder / "tokenizer.json", out)
     if not translator.tokenizer.words:
-        src, tgt = translator.languages
-        (out / "translate.py").write_text(SCRIPT, encoding="utf-8")
-        (out / "README.md").write_text(
-            CARD.format(src=src, tgt=tgt, quantization=quantization or "float32"), encoding="utf-8"
-        )
+        shutil.copy(PARTS / "translate.py", out)
+        card = (PARTS / "README.md").read_text(encoding="utf-8")
+        words = {
+            "SRC": translator.languages[0],
+            "TGT": translator.languages[1],
+            "QUANTIZATION": quantization or "float32",
+        }
+        for word, meaning in words.items():
+            card = card.replace(word, meaning)
+        (out / "README.md").write_text(card, encoding="utf-8")

@@ -13,6 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+
+class Refused(ValueError):
+    """What a user asked for cannot be had, for a reason that he can mend; the command line prints it as one line."""
+
+
 PARTIAL = ".partial"  # how the names of files end that are still being written
 SUMS = "SHA256SUMS"  # checksums of the files of a folder, as sha256sum writes and checks them
 
@@ -98,9 +103,9 @@ def changed_files(folder: Path, names: list[str]) -> list[str]:
 
 
 def check_sums(folder: Path, names: list[str]) -> None:
-    """Raise ValueError if one of the named files is not what SHA256SUMS says."""
+    """Raise Refused if one of the named files is not what SHA256SUMS says."""
     for name in changed_files(folder, names):
-        raise ValueError(f"{folder / name}: damaged or edited, says {folder / SUMS}; if you edited it, delete {SUMS}")
+        raise Refused(f"{folder / name}: damaged or edited, says {folder / SUMS}; if you edited it, delete {SUMS}")
 
 
 def digest_of_tensors(tensors: dict[str, Tensor], notes: dict[str, str]) -> str:
@@ -134,7 +139,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], **metadata: Any) -> No
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and metadata of a safetensors file, checked against its checksum if it has one.
 
-    Raises ValueError if it is damaged, FileNotFoundError if it is missing.
+    Raises Refused if it is damaged, FileNotFoundError if it is missing.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -146,17 +151,17 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise ValueError("its checksum is another")
         return tensors, {key: json.loads(value) for key, value in notes.items()}
     except (SafetensorError, ValueError) as error:
-        raise ValueError(f"{path}: not a safetensors file that a run wrote, or damaged ({error})") from error
+        raise Refused(f"{path}: not a safetensors file that a run wrote, or damaged ({error})") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; raises ValueError if it holds anything else, FileNotFoundError if it is missing."""
+    """A JSON object from a file; raises Refused if it holds anything else, FileNotFoundError if it is missing."""
     if not path.is_file():  # a pipe would keep its reader waiting
         raise FileNotFoundError(f"{path}: no such file; is {path.parent} the folder of a run or a model?")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not JSON ({error})") from error
+        raise Refused(f"{path}: not JSON ({error})") from error
     if not isinstance(value, dict):
-        raise ValueError(f"{path}: not a JSON object")
+        raise Refused(f"{path}: not a JSON object")
     return value

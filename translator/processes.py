@@ -1,20 +1,29 @@
-"""The processes that train together: joining them, counting them, adding up their numbers, and stopping them well."""
+"""The processes that train together: joining them, adding up their numbers, stopping them well, and sharing out a model.
+
+A *sharded* model has a part of each weight, moment and average in each process (Rajbhandari et al., 2020). PyTorch's
+`fully_shard` gathers the weights of a layer right before they are needed and lets them go after it, so the model may be larger
+than the memory of one device. Checkpoints are whole: the same file serves any number of processes, sharded or not.
+"""
 
 import os
 import re
 import signal
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from types import FrameType
 
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
+
+from translator.files import Refused
 
 
-def best_device() -> torch.device:
+def choose_device() -> torch.device:
     """The accelerator of this machine, or the CPU; in a torchrun process, the accelerator of its rank.
 
     The environment variable ANNOTATED_DEVICE may name another device, such as `cuda:1`.
@@ -29,7 +38,7 @@ def best_device() -> torch.device:
 
 
 def use_device(name: str | None) -> None:
-    """Have `best_device` choose this device from now on; raises ValueError if this machine has none of that name."""
+    """Have `choose_device` choose this device from now on; raises OSError if this machine has none of that name."""
     if name is None:
         return
     try:
@@ -37,7 +46,7 @@ def use_device(name: str | None) -> None:
             raise RuntimeError("its tensors have no numbers")
     except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
         reason = textwrap.shorten(str(error), 120)
-        raise ValueError(f"--device {name} cannot be used here ({reason})") from error
+        raise OSError(f"--device {name} cannot be used here ({reason})") from error
     os.environ["ANNOTATED_DEVICE"] = name
 
 
@@ -45,7 +54,7 @@ def use_device(name: str | None) -> None:
 def process_group() -> Iterator[None]:
     """Join the other processes if torchrun started this one; leave them at the end. A group that is there already is used.
 
-    If another process dies, raises ConnectionError in this one. Raises ValueError if torchrun may restart processes, but was not
+    If another process dies, raises ConnectionError in this one. Raises OSError if torchrun may restart processes, but was not
     told to give them a new store: in the one of the dead processes they would find their addresses, and wait for them.
     """
     if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", 1)) == 1:
@@ -53,8 +62,8 @@ def process_group() -> Iterator[None]:
         return
     environment = os.environ.get
     if int(environment("TORCHELASTIC_MAX_RESTARTS", 0)) and environment("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        raise ValueError("torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment")
-    device = best_device()
+        raise OSError("torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment")
+    device = choose_device()
     if device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
     wait = timedelta(days=1)  # the first process may read a large corpus for hours before the others have work
@@ -82,7 +91,7 @@ def over_processes(*numbers: float) -> list[float]:
     """The sum of each number over all processes; the number itself if there is one process."""
     if not dist.is_initialized():
         return list(numbers)
-    total = torch.tensor(numbers, dtype=torch.float64, device=best_device())
+    total = torch.tensor(numbers, dtype=torch.float64, device=choose_device())
     dist.all_reduce(total)
     return total.tolist()
 
@@ -90,6 +99,12 @@ def over_processes(*numbers: float) -> list[float]:
 def any_process(*flags: bool) -> list[bool]:
     """For each flag, whether at least one process has raised it."""
     return [count > 0 for count in over_processes(*map(float, flags))]
+
+
+def wait_for_all() -> None:
+    """Return when every process has come here."""
+    if dist.is_initialized():
+        dist.barrier()
 
 
 class Stopped(Exception):
@@ -127,3 +142,64 @@ class StopRequest:
     def __exit__(self, *_) -> None:
         for number, handler in self.earlier.items():
             signal.signal(number, handler)
+
+
+# --- A model in parts ---
+def shard(module: nn.Module, layers: Iterable[nn.Module], device: torch.device) -> None:
+    """Divide the weights of a module among the processes, layer by layer; what is in no layer is one more unit.
+
+    The module may be in main memory: its parts are moved to the device one after the other.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device.type, (processes()[1],))
+    for part in (*layers, module):
+        fully_shard(part, mesh=mesh, reshard_after_forward=True)
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether this process has only a part of a tensor."""
+    return hasattr(tensor, "full_tensor")
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor with all its parts; every process has to ask for it."""
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
+
+
+def part_for(tensor: Tensor, like: Tensor) -> Tensor:
+    """The part of a whole tensor that belongs where `like` is."""
+    if not is_sharded(like):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+def gathered(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Whole tensors in main memory, in the first process; the others, who help to gather them, get none."""
+    first, found = processes()[0] == 0, {}
+    for name, tensor in sorted(tensors.items()):  # in one order everywhere
+        complete = whole(tensor).detach()
+        if first:
+            found[name] = complete.cpu()
+    return found
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """The model's parameters by name; a tied one appears once."""
+    return dict(model.named_parameters())
+
+
+def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Copy tensors into the model's parameters; raises Refused naming `path` if they do not fit."""
+    own = weights_of(model)
+    for name in sorted(own.keys() ^ tensors.keys()):
+        raise Refused(f"{path}: not weights of this model ({name} is {'missing' if name in own else 'not part of it'})")
+    for name, parameter in own.items():
+        if parameter.shape != tensors[name].shape:
+            shapes = f"{tuple(tensors[name].shape)}, but the model needs {tuple(parameter.shape)}"
+            raise Refused(f"{path}: {name} has shape {shapes}")
+        with torch.no_grad():
+            parameter.copy_(part_for(tensors[name], parameter))

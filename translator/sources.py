@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from translator.captions import caption_pairs
+from translator.files import Refused
 
 
 def find_file(folder: Path, name: str) -> Path:
@@ -38,35 +39,50 @@ def open_output(path: Path) -> TextIO:
 LONGEST = 100_000  # bytes of a line; whatever is longer is no sentence, and a small file may unpack to a very long line
 
 
-def decoded_lines(file: BinaryIO, name: Path | str) -> Iterator[str]:
-    """The lines of UTF-8 text without surrounding space.
-
-    Raises ValueError that names the file, and the line if it is damaged or longer than LONGEST.
-    """
-    number = 0
+def decoded_line(line: bytes, name: Path | str, number: int) -> str:
+    """A line of UTF-8 text without surrounding space; raises Refused that names the file and the line."""
+    if len(line) > LONGEST:
+        raise Refused(f"{name}, line {number}: more than {LONGEST:,} bytes; there should be a sentence per line")
     try:
-        while line := file.readline(LONGEST + 1):  # only a line feed ends a line
-            number += 1
-            if len(line) > LONGEST:
-                raise ValueError(
-                    f"{name}, line {number}: more than {LONGEST:,} bytes; there should be a sentence per line"
-                )
-            yield (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).decode("utf-8").strip()
+        return (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).decode("utf-8").strip()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name}, line {number}: not UTF-8 ({error.reason})") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{name}: truncated or not a gzip file ({error})") from error
+        raise Refused(f"{name}, line {number}: not UTF-8 ({error.reason})") from error
+
+
+def decoded_lines(file: BinaryIO, name: Path | str) -> Iterator[list[str]]:
+    """The lines of UTF-8 text in lists of those that have arrived: from a pipe, a line is not kept waiting for the next.
+
+    Raises Refused for a damaged file or line, after the lines before it.
+    """
+    number, rest, data = 0, b"", b"more"
+    while data:
+        try:
+            data = file.read1(1 << 16)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise Refused(f"{name}: truncated or not a gzip file ({error})") from error
+        *lines, rest = (rest + data).split(b"\n")  # only a line feed ends a line
+        if rest and (not data or len(rest) > LONGEST):
+            lines, rest = [*lines, rest], b""
+        found = []
+        for line in lines:
+            number += 1
+            try:
+                found.append(decoded_line(line, name, number))
+            except Refused:
+                yield found
+                raise
+        yield found
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 text file, plain or .gz; raises ValueError if it is damaged or holds no text."""
+    """The lines of a UTF-8 text file, plain or .gz; raises Refused if it is damaged or holds no text."""
     text = False
     with open_bytes(path) as file:
-        for line in decoded_lines(file, path):
-            text = text or line != ""
-            yield line
+        for lines in decoded_lines(file, path):
+            text = text or any(lines)
+            yield from lines
     if not text:
-        raise ValueError(f"{path}: empty")
+        raise Refused(f"{path}: empty")
 
 
 def read_parallel(folder: Path, split: str, src: str, tgt: str) -> Iterator[tuple[str, str]]:
@@ -80,7 +96,7 @@ def read_parallel(folder: Path, split: str, src: str, tgt: str) -> Iterator[tupl
         if None in pair:
             short = pair.index(None)
             longer = number + 1 + sum(1 for _ in sides[1 - short])
-            raise ValueError(f"{paths[short]}: ends at line {number}, but {paths[1 - short]} has {longer} lines")
+            raise Refused(f"{paths[short]}: ends at line {number}, but {paths[1 - short]} has {longer} lines")
         yield pair
 
 
@@ -104,7 +120,7 @@ MULTI30K_FILES = {  # SHA-256 of each compressed file
 def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
     """The cache folder; fetches the two files of `split` if they are missing, even if two processes ask at the same time.
 
-    A failure is followed by two more tries, after growing pauses. Raises ValueError for an unknown split, FileNotFoundError if
+    A failure is followed by two more tries, after growing pauses. Raises Refused for an unknown split, FileNotFoundError if
     the files can be neither found nor fetched.
     """
     import pooch
@@ -113,7 +129,7 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
     names = [f"{split}.{language}.gz" for language in ("de", "en")]
     if names[0] not in MULTI30K_FILES:
         known = sorted({name.split(".")[0] for name in MULTI30K_FILES})
-        raise ValueError(f"multi30k has no split {split!r}; it has {', '.join(known)}")
+        raise Refused(f"multi30k has no split {split!r}; it has {', '.join(known)}")
     pooch.get_logger().setLevel("WARNING")
     folder = pooch.os_cache("annotated-transformer") / "multi30k"
     store = pooch.create(folder, url, registry=MULTI30K_FILES, retry_if_failed=2, env="MULTI30K_CACHE")
@@ -143,14 +159,14 @@ def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, 
     try:
         from datasets import load_dataset
     except ImportError:
-        raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from None
+        raise Refused(f"hf:{name} needs the package datasets: pip install datasets") from None
     stem = name.removesuffix("@parquet")
     path, _, config = stem.partition(":")
     where = {"name": config or None}
     if stem != name:
         where = {"data_dir": config or None, "revision": "refs/convert/parquet"}
     if not path:
-        raise ValueError("hf: needs the name of a set, hf:NAME or hf:NAME:CONFIG")
+        raise Refused("hf: needs the name of a set, hf:NAME or hf:NAME:CONFIG")
     try:
         rows = load_dataset(path, split="validation" if split == "val" else split, **where)
     except Exception as error:  # the library raises errors of many kinds
@@ -159,7 +175,7 @@ def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, 
         for row in rows:
             yield tuple(" ".join((row["translation"][language] or "").split()) for language in (src, tgt))
     except KeyError as error:
-        raise ValueError(
+        raise Refused(
             f"hf:{name}: no {error} in {split}; translation sets have `translation` with {src}, {tgt}"
         ) from error
 
@@ -170,12 +186,12 @@ def is_held_out(pair: tuple[str, str], share: float) -> bool:
 
 
 def divided(pairs: Iterator[tuple[str, str]], share: float, split: str, data: str) -> Iterator[tuple[str, str]]:
-    """The held-out pairs for the split `val`, the others for `train`; raises ValueError if there are none."""
+    """The held-out pairs for the split `val`, the others for `train`; raises Refused if there are none."""
     pair = None
     for pair in filter(lambda pair: is_held_out(pair, share) == (split == "val"), pairs):
         yield pair
     if pair is None:
-        raise ValueError(f"{data}: --held-out {share:g} leaves no pair of train for {split}")
+        raise Refused(f"{data}: --held-out {share:g} leaves no pair of train for {split}")
 
 
 def stream_pairs(
@@ -183,25 +199,28 @@ def stream_pairs(
 ) -> Iterator[tuple[str, str]]:
     """The sentence pairs of a split of a source, one by one: `multi30k`, `captions`, `hf:NAME[:CONFIG]` or a folder.
 
-    With `held_out`, `val` is that share of the source's `train`, and `train` is the rest. Raises ValueError or
+    With `held_out`, `val` is that share of the source's `train`, and `train` is the rest. Raises Refused or
     FileNotFoundError with a one-line message; a damaged line raises only when it is read.
     """
     if held_out is not None:
         if not 0 < held_out < 1:
-            raise ValueError(f"--held-out must be above 0 and below 1, but it is {held_out}")
+            raise Refused(f"--held-out must be above 0 and below 1, but it is {held_out}")
         if split in ("train", "val"):
             return divided(stream_pairs(data, "train", src, tgt), held_out, split, data)
     if data == "multi30k":
         return read_parallel(fetch_multi30k(split), split, src, tgt)
     if data == "captions":
-        return caption_pairs(split, src, tgt)
+        try:
+            return caption_pairs(split, src, tgt)
+        except ValueError as error:
+            raise Refused(str(error)) from error
     if data.startswith("hf:"):
         return hub_pairs(data.removeprefix("hf:"), split, src, tgt)
     if not Path(data).is_dir():
         splits = ("train", "val") if split in ("train", "val") else (split,)
         wanted = f"with {', '.join(f'{name}.{src}, {name}.{tgt}' for name in splits)}"
         if Path(data).is_file():
-            raise ValueError(f"{data}: a file; --data takes a folder {wanted}, one sentence per line")
+            raise Refused(f"{data}: a file; --data takes a folder {wanted}, one sentence per line")
         raise FileNotFoundError(f"{data}: no such folder {wanted}, and neither multi30k, captions nor hf:NAME")
     return read_parallel(Path(data), split, src, tgt)
 
@@ -223,7 +242,7 @@ class FullPairs:
 
     `left_out` is the number of the others that the last iteration met.
 
-    Raises ValueError if there are none, and whatever `stream_pairs` raises.
+    Raises Refused if there are none, and whatever `stream_pairs` raises.
     """
 
     def __init__(self, data: str, split: str, src: str, tgt: str, held_out: float | None = None):
@@ -238,4 +257,4 @@ class FullPairs:
             else:
                 self.left_out += 1
         if not full:
-            raise ValueError(f"{self.data}: no line of {self.split} has text in both {self.src} and {self.tgt}")
+            raise Refused(f"{self.data}: no line of {self.split} has text in both {self.src} and {self.tgt}")

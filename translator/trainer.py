@@ -1,23 +1,50 @@
-"""The trainer: a model with its objective, optimisers and schedule, in one process or several.
+"""The trainer: a model with its loss, optimisers and schedule, in one process or several.
 
 The gradient of an update is the sum over its target tokens divided by their number. This holds however the update is split:
 into micro-batches one after the other (accumulation), or among processes (data parallelism). One line of `backward` serves
 both.
 """
 
+import copy
 import math
 from contextlib import nullcontext
+from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from the_annotated_transformer import Pair, Transformer, make_batch, rate, split_rows
-from translator.architecture import check_loss
-from translator.losses import Objective
-from translator.optimizers import averaged_copy, make_optimizers, update_average
-from translator.processes import processes
+from the_annotated_transformer import (
+    PAD,
+    Batch,
+    Pair,
+    Transformer,
+    chunked_loss,
+    evaluating,
+    make_batch,
+    rate,
+    sorted_batches,
+    split_rows,
+)
+from translator.processes import is_sharded, load_weights, over_processes, part_for, processes, shard, weights_of, whole
 from translator.settings import Settings
-from translator.sharding import shard, whole
+
+
+class Objective(nn.Module):
+    """The smoothed loss of a batch, summed over its target tokens (Section 5.4); a module, so that PyTorch can wrap it.
+
+    It scores real positions only, because the output matrix is the model's largest and padding needs no prediction.
+    """
+
+    def __init__(self, model: Transformer, eps: float):
+        super().__init__()
+        self.model, self.eps = model, eps
+
+    def forward(self, batch: Batch, plain: bool = False) -> Tensor:
+        """Batch to a scalar; if `plain`, the cross-entropy alone, without smoothing."""
+        memory = self.model.encode(batch.src, batch.src_mask)
+        x = self.model.decode(memory, batch.src_mask, batch.tgt, batch.tgt_mask)  # (B, T, d_model)
+        real = batch.tgt_y != PAD
+        return chunked_loss(self.model.generator, x[real], batch.tgt_y[real], 0.0 if plain else self.eps)
 
 
 def backward(objective: nn.Module, pairs: list[Pair], accumulate: int, device: torch.device) -> float:
@@ -36,7 +63,24 @@ def backward(objective: nn.Module, pairs: list[Pair], accumulate: int, device: t
     return total
 
 
-class Trainer:
+@torch.no_grad()  # inference_mode would mark weights that shards gather, and training needs them next
+def mean_loss(objective: Objective, pairs: list[Pair], tokens_per_batch: int, device: torch.device) -> float:
+    """The mean cross-entropy in nats per target token, in batches of about this size, over all processes."""
+    rank, world = processes()
+    budget = max(tokens_per_batch, max(len(side) for pair in pairs for side in pair))
+    batches = sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget)
+    loss, tokens = 0.0, 0
+    with evaluating(objective.model):
+        for i in range(rank, -(-len(batches) // world) * world, world):  # as many in each: sharded ones work together
+            batch = make_batch([pairs[row] for row in batches[i % len(batches)]]).to(device)
+            found = objective(batch, plain=True).item()
+            if i < len(batches):
+                loss, tokens = loss + found, tokens + batch.ntokens
+    total, count = over_processes(loss, tokens)
+    return total / count
+
+
+class ParallelTrainer:
     """A model with its optimisers and schedule; `update` learns from one batch of pairs (Section 5).
 
     Each update seeds its own dropout, so an interrupted run draws the same numbers when it continues. `averaged` is a second
@@ -46,47 +90,146 @@ class Trainer:
     keeps only its part of the weights, of their averages and of the optimisers' state.
     """
 
-    def __init__(self, model: Transformer, config: Settings, device: torch.device | None = None, sharded: bool = False):
+    def __init__(
+        self, model: Transformer, settings: Settings, device: torch.device | None = None, sharded: bool = False
+    ):
         self.device = device or torch.device("cpu")
-        self.model, self.config, self.step, self.lr = model, config, 0, 0.0
+        self.model, self.settings, self.step, self.lr = model, settings, 0, 0.0
         self.skipped = self.in_a_row = 0
         self.rank, self.world = processes()
-        check_loss(model)
-        self.averaged = averaged_copy(model) if config.ema else model
-        self.loss = Objective(model, config.smoothing, config.r_drop)
-        self.validation = Objective(self.averaged, eps=0.0) if config.ema else self.loss
-        self.objective: nn.Module = self.loss
+        self.averaged = copy.deepcopy(model).requires_grad_(False).eval() if settings.ema else model
+        loss = Objective(model, settings.smoothing)
+        self.validation = Objective(self.averaged, eps=0.0) if settings.ema else loss
+        self.objective: nn.Module = loss
         if sharded:
-            for objective in dict.fromkeys((self.loss, self.validation)):
-                shard(objective, self.device)
+            for objective in dict.fromkeys((loss, self.validation)):
+                shard(objective, [*objective.model.encoder.layers, *objective.model.decoder.layers], self.device)
         else:
             model.to(self.device)
             self.averaged.to(self.device)
             if self.world > 1:
-                self.objective = nn.parallel.DistributedDataParallel(self.loss, forward_sync_buffers=False)
-        self.optimizers = make_optimizers(model, config.optimizer)
+                self.objective = nn.parallel.DistributedDataParallel(loss, forward_sync_buffers=False)
+        self.optimizers = make_optimizers(model, settings.optimizer)
 
     def gradient(self, pairs: list[Pair]) -> float:
         """Set the gradient of the mean loss per target token of `pairs`; returns this process's part of that mean."""
         self.model.zero_grad()
-        return backward(self.objective, pairs, self.config.accumulate, self.device)
+        return backward(self.objective, pairs, self.settings.accumulate, self.device)
 
     def update(self, pairs: list[Pair]) -> float:
         """One update; returns this process's part of the mean loss per target token, or nan if the update was skipped."""
         self.step += 1
-        torch.manual_seed(1_000_003 * self.config.seed + 1009 * self.step + self.rank)
-        self.model.train(self.step > self.config.dropout_after)  # training mode changes nothing but dropout
-        self.loss.r_drop = self.config.r_drop if self.step > self.config.r_drop_after else 0.0
+        torch.manual_seed(1_000_003 * self.settings.seed + 1009 * self.step + self.rank)
+        self.model.train()
         loss = self.gradient(pairs)
-        norm = whole(nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip or math.inf))
+        norm = whole(nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf))
         if not norm.isfinite():  # the gradient, and so this answer, is the same in all processes
             self.skipped, self.in_a_row = self.skipped + 1, self.in_a_row + 1
             return math.nan
         self.in_a_row = 0
-        self.lr = rate(self.step, self.config.d_model, self.config.factor, self.config.warmup)
+        self.lr = rate(self.step, self.settings.d_model, self.settings.factor, self.settings.warmup)
         for optimizer in self.optimizers:
             optimizer.param_groups[0]["lr"] = self.lr
             optimizer.step()
-        if self.config.ema:
-            update_average(self.averaged, self.model, min(self.config.ema, self.step / (self.step + 9)))
+        if self.settings.ema:
+            self.update_average(min(self.settings.ema, self.step / (self.step + 9)))
         return loss
+
+    @torch.no_grad()
+    def update_average(self, decay: float) -> None:
+        """averaged = decay * averaged + (1 - decay) * model, for every weight."""
+        for a, p in zip(self.averaged.parameters(), self.model.parameters(), strict=True):
+            a.lerp_(p, 1 - decay)
+
+    def validate(self, pairs: list[Pair]) -> float:
+        """The mean cross-entropy in nats per target token under the averaged weights, over all processes."""
+        return mean_loss(self.validation, pairs, self.settings.tokens_per_batch // self.world, self.device)
+
+    def moments(self) -> dict[str, dict[str, Tensor]]:
+        """The optimisers' state for each weight, by its name: moving averages, and Adam's number of updates."""
+        states = {p: state for optimizer in self.optimizers for p, state in optimizer.state.items()}
+        return {name: states[p] for name, p in self.model.named_parameters()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that training goes on with: weights, their averages and the optimisers' moving averages, as KIND.NAME."""
+        found = {f"model.{name}": p for name, p in weights_of(self.model).items()}
+        for name, state in self.moments().items():
+            found |= {f"{kind}.{name}": state[kind] for kind in state.keys() - {"step"}}
+        if self.settings.ema:
+            found |= {f"averaged.{name}": p for name, p in weights_of(self.averaged).items()}
+        return found
+
+    def load(self, tensors: dict[str, Tensor], step: int, skipped: int, path: Path) -> None:
+        """Take over what `tensors` gave at this step of a training; `path` is for errors.
+
+        Raises Refused, KeyError or RuntimeError if they are another model's.
+        """
+        groups: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            kind, _, rest = name.partition(".")
+            groups.setdefault(kind, {})[rest] = tensor
+        load_weights(self.model, groups.get("model", {}), path)
+        if self.settings.ema:
+            load_weights(self.averaged, groups.get("averaged", {}), path)
+        for name, state in self.moments().items():
+            for kind in state.keys() - {"step"}:
+                state[kind].copy_(part_for(groups[kind][name].view(state[kind].shape), state[kind]))
+            state.get("step", torch.zeros(())).fill_(step - skipped)
+        self.step, self.skipped = step, skipped
+
+
+# --- Optimisers ---
+#
+# Muon (Jordan et al., 2024): Adam treats each entry of a matrix separately. Muon takes the gradient's moving average
+# M = U S V^T and moves by U V^T: the same directions, all by the same length. It needs no singular value decomposition. Divided
+# by its Frobenius norm, M has no singular value above 1. Each step X <- a X + b (X X^T) X + c (X X^T)^2 X then applies the
+# polynomial a s + b s^3 + c s^5 to every singular value s and leaves U and V alone. Five steps bring all but the smallest to
+# between about 0.7 and 1.2. Scaled by 0.3 sqrt(max(rows, columns)), the result has entries with a root mean square of about
+# 0.3, like Adam's updates, so both share the schedule of Equation (3). Embeddings, output matrix, gains and biases stay with
+# Adam, as the authors advise. PyTorch's `torch.optim.Muon` computes in 16 bits, which many processors can only emulate.
+
+
+def orthogonalise_all(M: Tensor, steps: int = 5) -> Tensor:
+    """Matrices (n, rows, columns) with the singular vectors of M and singular values near 1 (Jordan et al., 2024)."""
+    X = M / M.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    X = X.mT if M.size(1) > M.size(2) else X  # so that X X^T is the smaller product
+    for _ in range(steps):
+        S = X @ X.mT
+        S = torch.baddbmm(S, S, S, beta=-4.7750, alpha=2.0315)  # b S + c S S
+        X = torch.baddbmm(X, S, X, beta=3.4445)  # a X + S X
+    return X.mT if M.size(1) > M.size(2) else X
+
+
+class Muon(torch.optim.Optimizer):
+    """Moves matrices by the orthogonalised moving average of their gradients, each entry by about 0.3 `lr`."""
+
+    def __init__(self, matrices: list[nn.Parameter], lr: float = 0.0, momentum: float = 0.95):
+        super().__init__(matrices, {"lr": lr, "momentum": momentum})
+        self.state.update({p: {"momentum": torch.zeros_like(p)} for p in matrices})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One update; matrices of one shape are orthogonalised together, those in parts one by one, to save memory."""
+        for group in self.param_groups:
+            together: dict[torch.Size | nn.Parameter, list[nn.Parameter]] = {}
+            for p in group["params"]:
+                together.setdefault(p if is_sharded(p) else p.shape, []).append(p)
+            for alike in together.values():
+                grads, averages = [p.grad for p in alike], [self.state[p]["momentum"] for p in alike]
+                torch._foreach_lerp_(averages, grads, 1 - group["momentum"])
+                ahead = torch._foreach_lerp(grads, averages, group["momentum"])  # Nesterov's momentum: one step ahead
+                moves = orthogonalise_all(torch.stack([whole(matrix) for matrix in ahead]))
+                parts = [part_for(move, p) for move, p in zip(moves, alike, strict=True)]
+                torch._foreach_add_(alike, parts, alpha=-0.3 * group["lr"] * max(alike[0].shape) ** 0.5)
+
+
+def make_optimizers(model: Transformer, kind: str) -> list[torch.optim.Optimizer]:
+    """Adam with the paper's settings (Section 5.3); for "muon", with Muon for the matrices of all layers."""
+    layers = {"adam": [], "muon": [*model.encoder.parameters(), *model.decoder.parameters()]}[kind]
+    matrices = [p for p in layers if p.dim() == 2]
+    others = [p for p in model.parameters() if not any(p is matrix for matrix in matrices)]
+    adam = torch.optim.Adam(others, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    for p in others:  # Adam would do this at its first step; a checkpoint needs the tensors before that
+        averages = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        adam.state[p] = {"step": torch.zeros((), device=p.device)} | averages
+    return [adam, Muon(matrices)] if matrices else [adam]

@@ -18,10 +18,10 @@ CACHED = (tat.choose_data, tat.load_split, tat.live_run, tat.our_model)
 
 @pytest.fixture(scope="module")
 def captions(tmp_path_factory) -> Iterator[None]:
-    """The data are some captions, and the document's training run has a few updates, in a folder of its own."""
+    """The data are some phrases, and the document's training run has a few updates, in a folder of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("answers"))
-        patch.setenv("ANNOTATED_DATA", "captions")
+        patch.setenv("ANNOTATED_DATA", "phrases")
         patch.setenv("ANNOTATED_STEPS", "8")
         for cached in CACHED:
             cached.cache_clear()

@@ -14,8 +14,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from translator import commands
+from translator import __main__ as commands
 from translator.settings import Settings
+from translator.training import Limits
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT, NOTEBOOK = ROOT / "the_annotated_transformer.py", ROOT / "the_annotated_transformer.ipynb"
@@ -42,7 +43,8 @@ def executed(tmp_path_factory) -> Path:
     shutil.copy(SCRIPT, folder)
     for name in ("images", "benchmarks/results", "models", "translator"):
         shutil.copytree(ROOT / name, folder / name)
-    settings = os.environ | {"ANNOTATED_DATA": "captions", "ANNOTATED_STEPS": "80"}
+    commands.captions(out=folder / "captions")
+    settings = os.environ | {"ANNOTATED_DATA": str(folder / "captions"), "ANNOTATED_STEPS": "80"}
     done = python(ROOT / "blog" / "notebook.py", "run", "--script", folder / SCRIPT.name, env=settings)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder / NOTEBOOK.name
@@ -200,7 +202,7 @@ def test_the_readme_has_the_commands_that_ci_runs():
     assert set(re.findall(r"(?:^|`)make ([a-z]+)", readme, re.M)) <= targets
     named = set(re.findall(r"the_annotated_transformer\.py ([a-z]+)", readme))
     assert named == {"train", "translate", "evaluate", "explain", "average"}
-    settings = {field.name for field in dataclasses.fields(Settings)}
+    settings = {field.name for kind in (Settings, Limits) for field in dataclasses.fields(kind)}
     for command, options in re.findall(r"the_annotated_transformer\.py ([a-z]+)([^\n]*)", readme):
         known = set(inspect.signature(getattr(commands, command)).parameters) | (
             settings if command == "train" else set()

@@ -116,9 +116,9 @@ def test_multi_head_attention_equals_pytorch(randomise, masked):
     expected.sin().sum().backward()
     assert_same_gradients(ours, theirs)
     assert_close([q.grad, k.grad, v.grad], [their_q.grad, their_k.grad, their_v.grad])
-    with tat.recording(ours):
+    with tat.recording(ours) as kept:
         ours(q, k, v, SRC_MASK if masked else None)
-        assert_close(ours.recorded[0], weights.detach())
+    assert_close(kept[ours], weights.detach())
 
 
 def test_heads_with_narrow_keys_equal_a_loop():
@@ -527,33 +527,34 @@ def test_recording_keeps_weights_only_inside(small_model, sentences):
     """Catches weights that are stored in training, after recording, or after a recording that failed."""
     model, batch = small_model(dropout=0.5, inner_dropout=0.5), sentences
     layers = [m for m in model.modules() if isinstance(m, tat.MultiHeadedAttention)]
-    model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-    assert [layer.recorded for layer in layers] == [None] * 6
-    with pytest.raises(RuntimeError, match="stop"), tat.recording(model):
+    before = [dict(vars(layer)) for layer in layers]
+    with pytest.raises(RuntimeError, match="stop"), tat.recording(model) as kept:
         model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-        for layer in layers:
-            (weights,) = layer.recorded  # dropout is on, but these are the weights before it
+        assert kept.keys() == {*layers}
+        for weights in kept.values():  # dropout is on, but these are the weights before it
             assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
             assert not weights.requires_grad and weights.grad_fn is None
         copy.deepcopy(model)
+        kept.clear()
         raise RuntimeError("stop")
-    assert [layer.recorded for layer in layers] == [None] * 6
+    model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    assert not kept and [vars(layer) for layer in layers] == before
 
 
 def test_recorded_weights_are_those_that_act(small_model, sentences):
-    """Catches a recording path that differs from the fused one, or ignores the mask."""
+    """Catches a recording path that differs from the usual one, or ignores the mask."""
     model, batch = small_model().float(), sentences
     inputs = (batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
     expected = model(*inputs)
-    with tat.recording(model):
+    with tat.recording(model) as kept:
         assert_close(model(*inputs), expected, atol=1e-4, rtol=1e-4)
-        for layer in model.decoder.layers:
-            own, cross = layer.self_attn.recorded[0], layer.src_attn.recorded[0]
-            assert own.shape == (3, 4, 5, 5) and cross.shape == (3, 4, 5, 6)
-            assert own.masked_select(~batch.tgt_mask.unsqueeze(1)).max() == 0
-            assert cross.masked_select(~batch.src_mask.unsqueeze(1)).max() == 0
-        for layer in model.encoder.layers:
-            assert layer.self_attn.recorded[0].masked_select(~batch.src_mask.unsqueeze(1)).max() == 0
+    for layer in model.decoder.layers:
+        own, cross = kept[layer.self_attn], kept[layer.src_attn]
+        assert own.shape == (3, 4, 5, 5) and cross.shape == (3, 4, 5, 6)
+        assert own.masked_select(~batch.tgt_mask.unsqueeze(1)).max() == 0
+        assert cross.masked_select(~batch.src_mask.unsqueeze(1)).max() == 0
+    for layer in model.encoder.layers:
+        assert kept[layer.self_attn].masked_select(~batch.src_mask.unsqueeze(1)).max() == 0
 
 
 # --- Copies, lengths, precision ---

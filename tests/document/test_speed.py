@@ -2,11 +2,6 @@
 
 import math
 import random
-import threading
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import numpy as np
 import pytest
@@ -64,20 +59,27 @@ def test_token_batches_refuse_a_pair_that_never_fits(pair):
 @pytest.mark.parametrize(("eps", "pad"), [(0.1, 0), (0.0, 0), (0.2, 5)])
 def test_chunked_loss_equals_the_whole(chunk, eps, pad):
     """Catches a chunk that is lost or counted twice, and a wrong special column of p - q."""
-    x, weight = torch.randn(12, 6, requires_grad=True), torch.randn(9, 6, requires_grad=True)
+    generator, x = tat.Generator(6, 9), torch.randn(12, 6, requires_grad=True)
+    generator.proj = nn.Linear(6, 9)  # with a bias
     target = torch.tensor([y for y in range(9) if y != pad] + [3, 3, 8, 1])
-    whole = tat.smoothed_loss(x @ weight.T, target, eps, pad)
-    chunked = tat.ChunkedLoss.apply(x, weight, target, partial(tat.smoothed_gradient, eps=eps, pad=pad), chunk)
-    assert_close(chunked, whole)
-    expected = torch.autograd.grad(3 * whole, (x, weight))
-    assert_close(torch.autograd.grad(3 * chunked, (x, weight)), expected, atol=1e-5, rtol=1e-4)
+    logits = generator.logits(x)
+    whole = tat.smoothed_loss(logits, target, eps, pad)
+    found, gradient = tat.smoothed_gradient(logits.detach(), target, eps, pad)
+    assert_close(found, whole.detach())
+    assert_close(gradient, torch.autograd.grad(whole, logits, retain_graph=True)[0])
+    if pad == tat.PAD:
+        chunked, inputs = tat.chunked_loss(generator, x, target, eps, chunk), (x, *generator.parameters())
+        assert_close(chunked, whole)
+        expected = torch.autograd.grad(3 * whole, inputs)
+        assert_close(torch.autograd.grad(3 * chunked, inputs), expected, atol=1e-5, rtol=1e-4)
 
 
 def test_chunked_gradient_equals_finite_differences():
     """Catches a mistake that autograd would repeat: it compares slopes of the loss, measured in float64."""
-    x, weight, target = torch.randn(5, 4).double(), torch.randn(7, 4).double(), torch.tensor([1, 6, 3, 3, 2])
-    inputs = x.requires_grad_(), weight.requires_grad_()
-    gradients = torch.autograd.grad(tat.ChunkedLoss.apply(*inputs, target, tat.smoothed_gradient, 2), inputs)
+    generator, target = tat.Generator(4, 7).double(), torch.tensor([1, 6, 3, 3, 2])
+    x = torch.randn(5, 4).double().requires_grad_()
+    inputs = x, generator.proj.weight
+    gradients = torch.autograd.grad(tat.chunked_loss(generator, x, target, chunk=2), inputs)
     for tensor, gradient in zip(inputs, gradients, strict=True):
         for place in range(tensor.numel()):
             losses = []
@@ -90,14 +92,14 @@ def test_chunked_gradient_equals_finite_differences():
 
 def test_losses_survive_extreme_scores_and_no_targets():
     """Catches an exp() that overflows, and a batch with nothing to predict."""
-    x, weight = torch.tensor([[1e4], [-1e4]], requires_grad=True), torch.tensor([[1.0], [2.0], [-3.0]])
-    target = torch.tensor([1, 2])
-    weight.requires_grad_()
-    chunked, whole = tat.ChunkedLoss.apply(x, weight, target), tat.smoothed_loss(x @ weight.T, target)
+    generator, x = tat.Generator(1, 3), torch.tensor([[1e4], [-1e4]], requires_grad=True)
+    target, weight = torch.tensor([1, 2]), generator.proj.weight
+    weight.data = torch.tensor([[1.0], [2.0], [-3.0]])
+    chunked, whole = tat.chunked_loss(generator, x, target), tat.smoothed_loss(generator.logits(x), target)
     assert_close(chunked, whole)
     for gradients in (torch.autograd.grad(chunked, (x, weight)), torch.autograd.grad(whole, (x, weight))):
         assert all(g.isfinite().all() for g in gradients)
-    nothing = tat.ChunkedLoss.apply(x[:0], weight, target[:0])
+    nothing = tat.chunked_loss(generator, x[:0], target[:0])
     (gradient,) = torch.autograd.grad(nothing, weight)
     assert nothing == 0 and gradient.abs().max() == 0
 
@@ -142,55 +144,3 @@ def test_dropout_keeps_what_it_should():
     assert y.dtype == torch.bfloat16 and y.shape == x.shape
     assert_close(y[y != 0], 2 * x.bfloat16()[y != 0])
     assert not torch.equal(tat.FastDropout(0.5)(x), tat.FastDropout(0.5)(x))
-
-
-@pytest.mark.parametrize("width", [1, 63, 640, 1279, 1280, 1281, 6106])
-def test_the_largest_are_found_by_blocks(width):
-    """Catches a missing block, missing tokens after the last whole block, and indices of other values."""
-    torch.manual_seed(width)
-    x = torch.randn(40, width)
-    x[::2, -1] = x[::2].amax(1) + 1
-    for k in {1, min(10, width)}:
-        values, places = tat.largest(x, k)
-        assert torch.equal(values, x.sort(descending=True).values[:, :k])
-        assert torch.equal(x.gather(1, places), values)
-
-
-def test_padded_scores_are_the_scores():
-    """Catches a bias that is left out."""
-    generator = tat.Generator(16, 70)
-    generator.proj = nn.Linear(16, 70)
-    x = torch.randn(5, 16)
-    padded = tat.padded_logits(generator)(x)
-    assert_close(padded[:, :70], generator.logits(x))
-    assert padded.shape == (5, 128) and (padded[:, 70:] == -torch.inf).all()
-
-
-def test_work_in_threads_comes_back_in_order_and_leaves_the_threads_as_they_were():
-    """Catches results in order of completion, several threads inside one task, and a lost error."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        inside = []
-
-        def work(i: int) -> int:
-            inside.append((threading.get_ident(), torch.get_num_threads()))
-            time.sleep(0.02 if i == 0 else 0)
-            return i * i
-
-        cpu = torch.device("cpu")
-        assert tat.in_threads(work, [0, 1, 2, 3, 4], cpu) == [0, 1, 4, 9, 16]
-        assert len({thread for thread, _ in inside}) > 1 and {count for _, count in inside} == {1}
-        assert torch.get_num_threads() == in_a_new_thread(torch.get_num_threads) == 3
-        with pytest.raises(ZeroDivisionError):
-            tat.in_threads(lambda i: 1 / i, [1, 0], cpu)
-        assert torch.get_num_threads() == in_a_new_thread(torch.get_num_threads) == 3
-        assert tat.in_threads(work, [], cpu) == []
-    finally:
-        torch.set_num_threads(before)
-
-
-def in_a_new_thread(work: Callable[[], int]) -> int:
-    """The result of `work` in a thread that has just started."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(work).result()

@@ -1,16 +1,16 @@
 """What Part 3 reads, turns into tokens, saves and translates."""
 
 import dataclasses
+import gzip
 import hashlib
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 import the_annotated_transformer as tat
+from translator.model_folder import read_translator
 from translator.sources import MULTI30K_FILES, load_pairs
-from translator.weights import load_translator
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / tat.SHIPPED_MODEL
@@ -37,9 +37,9 @@ def test_multi30k_without_a_network_is_an_error_that_the_document_catches(monkey
         tat.multi30k("val", "http://127.0.0.1:9/")
 
 
-def test_choosing_data_falls_back_to_captions_with_a_notice(monkeypatch, capsys, tmp_path):
+def test_choosing_data_falls_back_to_phrases_with_a_notice(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path / "nowhere"))
-    assert tat.choose_data.__wrapped__() == "captions"
+    assert tat.choose_data.__wrapped__() == "phrases"
     assert "NOTICE" in capsys.readouterr().out
     for name in ("train.de", "train.en", "val.de", "val.en"):
         (tmp_path / name).write_text("a\n")
@@ -48,11 +48,11 @@ def test_choosing_data_falls_back_to_captions_with_a_notice(monkeypatch, capsys,
 
 
 def test_a_source_of_ones_own_that_is_damaged_stops_the_document(monkeypatch, tmp_path):
-    """Catches captions instead of the data that the reader asked for."""
+    """Catches made-up phrases instead of the data that the reader asked for."""
     for name, text in {"train.de": "a\nb\n", "train.en": "a\n", "val.de": "a\n", "val.en": "a\n"}.items():
         (tmp_path / name).write_text(text)
     monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path))
-    with pytest.raises(ValueError, match="ends at line 1"):
+    with pytest.raises(ValueError, match="train has 2 German and 1 English lines"):
         tat.choose_data.__wrapped__()
 
 
@@ -77,11 +77,24 @@ def test_another_architecture_is_another_live_run(monkeypatch, tmp_path, capsys)
     assert len(list(tmp_path.glob("runs/live-*"))) == 2
 
 
-def test_without_the_program_the_document_says_what_is_missing(monkeypatch):
-    """Catches a notebook that, without the program, fails with an unrelated error."""
-    monkeypatch.setitem(sys.modules, "translator.sources", None)
-    with pytest.raises(FileNotFoundError, match="captions needs the folder `translator` beside the notebook"):
-        tat.read_split("captions", "train")
+def test_the_phrases_are_whole_and_none_is_in_both_splits():
+    train, val = tat.phrases("train"), tat.phrases("val")
+    assert len({*train, *val}) == len(train) + len(val) == 5 * 4 * 4 * 3 and len(val) == 24
+    assert ("Mein Hund schläft am Strand.", "My dog is sleeping on the beach.") in {*train, *val}
+    assert tat.phrases("train") == train
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_folder_gives_the_document_what_it_gives_the_program(tmp_path, packed):
+    """Catches a line that is lost at the end or in the middle, and a byte-order mark that stays."""
+    for name, text in {"train.de": "Ä\n\n b \n", "train.en": "x\ny\nz\n"}.items():
+        path = tmp_path / (f"{name}.gz" if packed else name)
+        path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    assert (
+        tat.read_split(str(tmp_path), "train")
+        == load_pairs(str(tmp_path), "train")
+        == [("Ä", "x"), ("", "y"), ("b", "z")]
+    )
 
 
 @pytest.fixture(scope="module", params=["words", "pieces"])
@@ -156,7 +169,7 @@ def test_a_translator_survives_its_folder(tmp_path, sizes):
     tat.save_translator(own, tmp_path / "new" / "model")
     sentences = [pair[0] for pair in load_pairs("captions", "val")[:5]]
     expected = tat.translate_lines(own, sentences)
-    for load in (tat.load_translator, load_translator):
+    for load in (tat.load_translator, read_translator):
         loaded = load(tmp_path / "new" / "model")
         assert loaded.languages == ("de", "en") and len(loaded.tokenizer) == len(own.tokenizer)
         for a, b in zip(own.model.parameters(), loaded.model.parameters(), strict=True):

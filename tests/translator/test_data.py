@@ -4,10 +4,8 @@ import gzip
 import hashlib
 import http.server
 import json
-import random
 import shutil
 import threading
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,13 +13,13 @@ import pytest
 import yaml
 
 import the_annotated_transformer as tat
+from translator.__main__ import main
 from translator.captions import captions
-from translator.commands import main
+from translator.corpus import encode_pairs, read_tokenizer, write_store
 from translator.files import write_text
-from translator.runs import write_tokens
+from translator.run import Run
+from translator.settings import Settings
 from translator.sources import fetch_multi30k, load_pairs, read_parallel
-from translator.store import write_store
-from translator.vocabulary import Recut, encode_pairs, read_tokenizer, segment
 
 LANGUAGES = ("de", "en")
 
@@ -255,7 +253,7 @@ def test_a_portal_that_answers_for_the_server_is_noticed(server, monkeypatch, ca
     monkeypatch.setattr(tat, "multi30k", lambda split, fetch=tat.multi30k: fetch("val", server.url))
     monkeypatch.delenv("ANNOTATED_DATA", raising=False)
     tat.choose_data.cache_clear()
-    assert tat.choose_data() == "captions" and "NOTICE: without multi30k" in capsys.readouterr().out
+    assert tat.choose_data() == "phrases" and "NOTICE: without multi30k" in capsys.readouterr().out
     tat.choose_data.cache_clear()
 
 
@@ -330,12 +328,12 @@ def test_a_store_gives_back_every_pair_and_is_as_small_as_its_numbers(tmp_path, 
         return [tat.Pair([vocab - 1] * int(s), [tat.BOS] * int(t)) for s, t in texts]
 
     texts = [(str(i % 7 + 1), str(i % 5 + 2)) for i in range(20_005)]  # more than two chunks
-    monkeypatch.setattr("translator.store.encode_pairs", encode)
+    monkeypatch.setattr("translator.corpus.encode_pairs", encode)
     store = write_store(tmp_path / "x" / "train.ids", texts, Fake(), LANGUAGES)
     assert len(store) == len(texts)
     assert store.lengths().tolist() == [[int(s), int(t)] for s, t in texts]
     rows = [20_004, 0, 9_999, 10_000]
-    assert store.__getitems__(rows) == encode(None, [texts[i] for i in rows], LANGUAGES)
+    assert store.pairs(rows) == encode(None, [texts[i] for i in rows], LANGUAGES)
     assert (tmp_path / "x" / "train.ids").stat().st_size == itemsize * store.lengths().sum()
 
 
@@ -361,45 +359,13 @@ def test_many_sentences_are_encoded_as_one_by_one(kind):
     assert encode_pairs(tokenizer, texts, LANGUAGES) == expected
 
 
-# --- BPE-dropout ---
-
-
-def test_segment_merges_by_rank_and_skips_at_random():
-    """Catches merges that are not in the learnt order, and a skip that holds for the whole word."""
-    ranks = {("b", "c"): 0, ("a", "b"): 1, ("a", "bc"): 2}
-    draw = random.Random(0)
-    assert segment("abc", ranks, 0.0, draw) == ["abc"]
-    assert segment("abab", ranks, 0.0, draw) == ["ab", "ab"]
-    assert segment("abc", ranks, 1.0, draw) == ["a", "b", "c"]
-    found = Counter(tuple(segment("abc", ranks, 0.5, draw)) for _ in range(4000))
-    # skip bc but not ab: 1/4; skip both: 1/4; otherwise bc, and then a+bc half of the time
-    expected = {("ab", "c"): 1 / 4, ("a", "b", "c"): 1 / 4, ("abc",): 1 / 4, ("a", "bc"): 1 / 4}
-    assert found.keys() == expected.keys()
-    assert all(abs(found[pieces] / 4000 - share) < 0.03 for pieces, share in expected.items())
-
-
-def test_recut_sentences_say_the_same_and_nothing_skipped_changes_nothing():
-    pairs = load_pairs("captions", "train")[:300]
-    tokenizer = tat.learn_bpe(pairs, 400)
-    odd = ["Ein \u2603 Hund.", "</s> ein <pad> Hund", "Hund,Hund; (Hund)", "a"]
-    examples = encode_pairs(tokenizer, [*pairs, *((text, text) for text in odd)], LANGUAGES)
-    assert Recut(tokenizer, 0.0, 3, epoch=0)(examples) == examples
-    recut = Recut(tokenizer, 0.2, 3, epoch=0)(examples)
-    assert recut == Recut(tokenizer, 0.2, 3, epoch=0)(examples) != Recut(tokenizer, 0.2, 4, epoch=0)(examples)
-    assert recut != Recut(tokenizer, 0.2, 3, epoch=1)(examples)
-    assert sum(len(p.src) for p in recut) > 1.1 * sum(len(p.src) for p in examples)
-    for old, new in zip(examples, recut, strict=True):
-        assert new.tgt[0] == tat.BOS and new.tgt[-1] == new.src[-1] == tat.EOS
-        assert [tokenizer.decode(side) for side in new] == [tokenizer.decode(side) for side in old]
-
-
 def test_pairs_without_text_on_one_side_are_counted_aloud(capsys, tmp_path):
     """A blank line may mean that two files have slipped, so both commands say how many pairs they leave out."""
     for name, lines in {"val.de": "Ein Hund.\n\nEin Mann.\n", "val.en": "A dog.\nA cat.\nA man.\n"}.items():
         (tmp_path / name).write_text(lines)
         (tmp_path / name.replace("val", "train")).write_text(lines)
     about = {"data": str(tmp_path), "src": "de", "tgt": "en"}
-    write_tokens(tmp_path / "run", about, tat.load_translator(tat.beside(tat.SHIPPED_MODEL)).tokenizer)
+    Run(tmp_path / "run", Settings(), about).write_tokens(tat.load_translator(tat.beside(tat.SHIPPED_MODEL)).tokenizer)
     notes = capsys.readouterr().err
     assert all(
         f"note: pairs of {split} without text on one side, which are left out: 1" in notes for split in ("train", "val")

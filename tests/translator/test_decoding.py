@@ -1,5 +1,7 @@
 """Decoding with its key/value cache, greedy and with a beam, against searches that recompute everything."""
 
+import time
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,8 +9,9 @@ from torch.testing import assert_close
 
 import the_annotated_transformer as tat
 from tests.helpers import beam_by_hand, greedy_by_hand
-from translator.decoding import CachedDecoder, Memory, beam_search, greedy_decode, likeliest, translate_lines
-from translator.weights import load_translator, model_folder
+from translator.files import Refused
+from translator.model_folder import model_folder, read_translator
+from translator.search import Search, StepwiseDecoder, fast_beam, fast_greedy, in_parallel, likeliest
 
 
 class Scripted(tat.Generator):
@@ -31,15 +34,8 @@ class Scripted(tat.Generator):
         return scores.view(*x.shape[:-1], 11)
 
 
-@pytest.fixture
-def scripted(monkeypatch):
-    """Makes scripted generators; they have no matrix to pad."""
-    monkeypatch.setattr("translator.decoding.padded_logits", lambda generator: generator.logits)
-    return Scripted
-
-
-both = pytest.mark.parametrize("greedy", [tat.greedy_decode, greedy_decode], ids=["document", "program"])
-both_beams = pytest.mark.parametrize("search", [tat.beam_search, beam_search], ids=["document", "program"])
+both = pytest.mark.parametrize("greedy", [tat.greedy_decode, fast_greedy], ids=["document", "program"])
+both_beams = pytest.mark.parametrize("search", [tat.beam_search, fast_beam], ids=["document", "program"])
 
 
 @pytest.fixture
@@ -81,11 +77,11 @@ def test_greedy_equals_the_naive_loop_up_to_the_end(varied, greedy):
 
 
 @both
-def test_greedy_stops_when_all_have_ended(small_model, sentences, scripted, greedy):
+def test_greedy_stops_when_all_have_ended(small_model, sentences, greedy):
     """Catches a loop that runs to max_len, stops with the first sentence, or writes after an end."""
     model, calls = small_model(), []
-    model.generator = scripted(
-        [[5, 2, 9, 9, 9, 9], [2, 9, 9, 9, 9, 9], [7, 6, 5, 2, 9, 9]], leaving=greedy is greedy_decode
+    model.generator = Scripted(
+        [[5, 2, 9, 9, 9, 9], [2, 9, 9, 9, 9, 9], [7, 6, 5, 2, 9, 9]], leaving=greedy is fast_greedy
     )
     model.decoder.layers[0].feed_forward.register_forward_hook(lambda *_: calls.append(1))
     found = greedy(model, sentences.src, sentences.src_mask, max_len=7)
@@ -94,22 +90,22 @@ def test_greedy_stops_when_all_have_ended(small_model, sentences, scripted, gree
 
 
 @both
-def test_greedy_takes_other_symbols(small_model, sentences, scripted, greedy):
+def test_greedy_takes_other_symbols(small_model, sentences, greedy):
     """Catches BOS, EOS or PAD hard-coded in the loop."""
     model = small_model()
-    model.generator = scripted([[5, 2, 9, 9], [9, 2, 4, 4], [2, 9, 3, 3]], end=9, leaving=greedy is greedy_decode)
+    model.generator = Scripted([[5, 2, 9, 9], [9, 2, 4, 4], [2, 9, 3, 3]], end=9, leaving=greedy is fast_greedy)
     found = greedy(model, sentences.src, sentences.src_mask, 9, start_symbol=8, end_symbol=9, pad=10)
     assert found.tolist() == [[8, 5, 2, 9], [8, 9, 10, 10], [8, 2, 9, 10]]
 
 
 @pytest.mark.parametrize("end_symbol", [tat.EOS, None])
 @both
-def test_greedy_keeps_to_max_len(small_model, sentences, end_symbol, scripted, greedy):
+def test_greedy_keeps_to_max_len(small_model, sentences, end_symbol, greedy):
     """Catches a limit that is off by one, and a stop at an end symbol that was not given."""
     script = [[5, 6, 5, 6, 5, 6], [2, 3, 2, 3, 2, 3], [7, 7, 7, 2, 7, 7]]
     for max_len in (1, 2, 6):
         model = small_model()
-        model.generator = scripted(script, end_symbol, leaving=greedy is greedy_decode)
+        model.generator = Scripted(script, end_symbol, leaving=greedy is fast_greedy)
         found = greedy(model, sentences.src, sentences.src_mask, max_len, end_symbol=end_symbol)
         assert found.shape == (3, max_len)
         if end_symbol is None:
@@ -161,11 +157,10 @@ def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, chan
     model, batch = small_model(**changes), sentences
     tgt = torch.randint(4, 11, (3, 300))
     parallel = model(batch.src, tgt, batch.src_mask, tat.subsequent_mask(300))
-    decoder = CachedDecoder(model, batch.src, batch.src_mask)
+    decoder = StepwiseDecoder(model, batch.src, batch.src_mask)
     steps = [decoder.step(tgt[:, t]) for t in range(300)]
     found = torch.stack(steps, dim=1)
-    assert_close(found[..., : parallel.size(-1)], parallel)
-    assert found.size(-1) == 64 and (found[..., parallel.size(-1) :] == -torch.inf).all()
+    assert_close(found, parallel)
 
 
 def test_the_likeliest_symbols_of_many_rows():
@@ -181,14 +176,14 @@ def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):
     """Catches a part of the cache that does not move when sentences change places, once or twice between two steps."""
     model, batch, rows = small_model(), sentences, torch.tensor([2, 0])
     tgt = torch.randint(4, 11, (3, 6))
-    decoder = CachedDecoder(model, batch.src, batch.src_mask)
+    decoder = StepwiseDecoder(model, batch.src, batch.src_mask)
     for t in range(3):
         decoder.step(tgt[:, t])
     decoder.select(torch.tensor([0, 2]), torch.tensor([0, 2]))
     decoder.select(torch.tensor([1, 0]), torch.tensor([1, 0]))
     steps = torch.stack([decoder.step(tgt[rows, t]) for t in range(3, 6)], dim=1)
     parallel = model(batch.src, tgt, batch.src_mask, tat.subsequent_mask(6))
-    assert_close(steps[..., : parallel.size(-1)], parallel[rows, 3:])
+    assert_close(steps, parallel[rows, 3:])
 
 
 def test_sources_may_have_different_numbers_of_rows(small_model, sentences):
@@ -196,14 +191,14 @@ def test_sources_may_have_different_numbers_of_rows(small_model, sentences):
     model, batch, owners = small_model(), sentences, torch.tensor([0, 0, 2])
     live = torch.tensor([[True, False, True], [False, False, False], [False, True, False]])
     tgt = torch.randint(4, 11, (3, 6))
-    decoder = CachedDecoder(model, batch.src, batch.src_mask)
+    decoder = StepwiseDecoder(model, batch.src, batch.src_mask)
     for t in range(3):
         decoder.step(tgt[:, t])
     decoder.select(owners)
     tgt = torch.cat((tgt[owners, :3], torch.randint(4, 11, (3, 3))), dim=1)
     steps = torch.stack([decoder.step(tgt[:, t], live) for t in range(3, 6)], dim=1)
     parallel = model(batch.src[owners], tgt, batch.src_mask[owners], tat.subsequent_mask(6))
-    assert_close(steps[..., : parallel.size(-1)], parallel[:, 3:])
+    assert_close(steps, parallel[:, 3:])
 
 
 def test_cache_projects_nothing_twice(small_model, sentences):
@@ -211,40 +206,26 @@ def test_cache_projects_nothing_twice(small_model, sentences):
     model, seen = small_model(N=1), []
     for W in (model.decoder.layers[0].src_attn.W_k, model.decoder.layers[0].src_attn.W_v):
         W.register_forward_hook(lambda module, inputs, output: seen.append(output.shape[:2]))
-    decoder = CachedDecoder(model, sentences.src, sentences.src_mask)
+    decoder = StepwiseDecoder(model, sentences.src, sentences.src_mask)
     for t in range(1, 6):
         decoder.step(torch.full((3,), tat.BOS))
-        assert [past.length for past in decoder.layers[0].past] == [t, t]
+        assert [past.size(2) for past in decoder.layers[0].past] == [t, t]
     assert seen == [sentences.src.shape] * 2
-
-
-def test_a_memory_holds_what_it_was_given():
-    """Positions added, rows that change places and leave; the room must grow, and seldom."""
-    torch.manual_seed(0)
-    memory, expected, rooms = Memory(), torch.empty(5, 2, 0, 3), set()
-    for t in range(70):
-        rows = torch.randint(len(expected), (5 - t // 30,)) if t % 7 == 3 else None
-        expected = expected if rows is None else expected[rows]
-        new = torch.randn(len(expected), 2, 1, 3)
-        expected = torch.cat((expected, new), dim=2)
-        assert torch.equal(memory.extend(new, rows), expected)
-        rooms.add(memory.room.size(2))
-    assert rooms == {1, 16, 32, 64, 128}
 
 
 def test_a_line_far_too_long_is_translated_greedily_and_told(monkeypatch):
     """It is decoded alone; the others keep their search."""
-    translator, told, searched = load_translator(model_folder()), [], []
-    monkeypatch.setattr("translator.decoding.FAR", 12)
+    search, told, searched = Search(read_translator(model_folder())), [], []
+    monkeypatch.setattr("translator.search.FAR", 12)
     long, short = "Ein Hund läuft und läuft und läuft und läuft und läuft.", "Ein Hund."
-    expected = [translate_lines(translator, [line])[0] for line in (long, short)]
+    expected = search.translate([long]) + search.translate([short])
 
-    def search(model, src, src_mask, max_len):
+    def decode(model, src, src_mask, max_len):
         searched.append(src.size(1))
-        return greedy_decode(model, src, src_mask, max_len)
+        return fast_greedy(model, src, src_mask, max_len)
 
-    found = translate_lines(translator, [short, long, ""], search, tell=told.append, first=1001)
-    assert found == [expected[1], expected[0], ""]
+    search.decode = decode
+    assert search.translate([short, long, ""], tell=told.append, first=1001) == [expected[1], expected[0], ""]
     assert len(told) == 1 and "line 1002 has" in told[0] and searched == [4]
 
 
@@ -277,7 +258,7 @@ def test_beam_of_one_is_greedy(varied, search):
     wide = batch.src_mask.all(-1).squeeze(-1)  # without padding, max_len means the same to both
     src, mask = batch.src[wide], batch.src_mask[wide]
     assert len(src) > 3
-    assert torch.equal(search(model, src, mask, 12, beam=1), greedy_decode(model, src, mask, 12))
+    assert torch.equal(search(model, src, mask, 12, beam=1), fast_greedy(model, src, mask, 12))
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
@@ -300,10 +281,10 @@ def test_beam_search_stops_when_nothing_can_win(small_model, sentences, monkeypa
 
     def logits(x: Tensor) -> Tensor:
         steps.append(1)
-        return sure.expand(len(x), -1)
+        return sure.expand(len(x), 1, -1)
 
-    monkeypatch.setattr("translator.decoding.padded_logits", lambda generator: logits)
-    found = beam_search(model, sentences.src, sentences.src_mask, max_len=40, beam=3)
+    monkeypatch.setattr(model.generator, "logits", logits)
+    found = fast_beam(model, sentences.src, sentences.src_mask, max_len=40, beam=3)
     assert found.tolist() == [[tat.BOS, tat.EOS]] * 3 and len(steps) == 1
 
 
@@ -327,15 +308,51 @@ def test_a_finished_place_costs_nothing(small_model, sentences, monkeypatch):
 
     def logits(x: Tensor) -> Tensor:
         rows.append(len(x))
-        return half.expand(len(x), -1)
+        return half.expand(len(x), 1, -1)
 
-    monkeypatch.setattr("translator.decoding.padded_logits", lambda generator: logits)
-    beam_search(model, sentences.src, sentences.src_mask, max_len=40, beam=4, alpha=2.0)
+    monkeypatch.setattr(model.generator, "logits", logits)
+    fast_beam(model, sentences.src, sentences.src_mask, max_len=40, beam=4, alpha=2.0)
     assert rows[:4] == [3, 9, 6, 3]  # one beginning per sentence; then four each, of which one ends; and so on
 
 
-@both_beams
-def test_beam_search_refuses_impossible_settings(small_model, sentences, search):
+def test_beam_search_refuses_impossible_settings(small_model, sentences):
     for beam, alpha in ((0, 0.6), (-1, 0.6), (4, -0.1), (4, 10.1), (4, float("nan")), (4, float("inf"))):
         with pytest.raises(ValueError, match="beam must be at least 1 and alpha from 0 to 10"):
-            search(small_model(), sentences.src, sentences.src_mask, 5, beam, alpha)
+            tat.beam_search(small_model(), sentences.src, sentences.src_mask, 5, beam, alpha)
+        with pytest.raises(Refused, match="--beam must be at least 1|--alpha must be at least 0"):
+            Search(tat.Translator(small_model(), None), beam, alpha)
+
+
+# --- Workers ---
+@pytest.mark.parametrize("platform", ["linux", "elsewhere"])
+def test_work_in_parallel_comes_back_in_order_and_leaves_the_threads_as_they_were(monkeypatch, platform):
+    """Catches results that change places, an error that is lost, workers that share their threads, and a number that stays."""
+    monkeypatch.setattr("sys.platform", platform)
+    cpu, before = torch.device("cpu"), torch.get_num_threads()
+
+    def work(i: int) -> tuple[int, int]:
+        time.sleep(0.05 * (i == 0))
+        return i * i, torch.get_num_threads()
+
+    torch.set_num_threads(2)
+    try:
+        assert in_parallel(work, [0, 1, 2, 3, 4], cpu) == [(i * i, 1) for i in range(5)]
+        assert torch.get_num_threads() == 2
+        with pytest.raises(ZeroDivisionError):
+            in_parallel(lambda i: 1 / i, [1, 0], cpu)
+        assert torch.get_num_threads() == 2
+        assert in_parallel(work, [3], cpu) == [(9, 2)] and in_parallel(work, [], cpu) == []
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_translations_by_several_workers_are_those_of_one(monkeypatch):
+    lines = [f"Ein Hund läuft mit {n} Katzen." for n in range(9)] + [""]
+    search = Search(read_translator(model_folder()), 2)
+    one_by_one, search.batch_size = search.translate(lines), 2
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert search.translate(lines) == one_by_one
+    finally:
+        torch.set_num_threads(before)

@@ -2,10 +2,12 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,17 +21,16 @@ import torch.multiprocessing as multiprocessing
 
 import the_annotated_transformer as tat
 from tests.helpers import SOAK
-from translator.commands import main
+from translator.__main__ import captions, main
 from translator.files import read_tensors
-from translator.processes import over_processes, process_group
-from translator.runs import read_log
+from translator.model_folder import read_translator
+from translator.processes import is_sharded, over_processes, process_group, whole
+from translator.run import read_log
 from translator.settings import Settings
-from translator.sharding import is_sharded, whole
-from translator.trainer import Trainer
-from translator.training import validation_loss
-from translator.weights import load_translator
+from translator.trainer import ParallelTrainer
 
 ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.setdefault("FEW_CAPTIONS", tempfile.mkdtemp(prefix="captions-")))  # for the processes, too
 SIZES = {"N": 1, "d_model": 16, "d_ff": 32, "h": 2, "dropout": 0.0}
 
 
@@ -45,6 +46,14 @@ def launch(count: int, *arguments: str, before: list[str] | None = None) -> list
 def torchrun(count: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command line in several processes, to its end."""
     return subprocess.run(launch(count, *arguments), **CAPTURED)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_captions() -> Iterator[None]:
+    """Text for the processes that a test starts."""
+    captions(out=DATA)
+    yield
+    shutil.rmtree(DATA, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
@@ -104,8 +113,10 @@ def outcome(case: Case) -> Outcome:
         **SIZES, accumulate=case.accumulate, optimizer=case.optimizer, ema=case.ema, tokens_per_batch=12, warmup=10
     )
     model = tat.make_model(21, 21, **SIZES)
-    trainer = Trainer(model.double() if case.exact else model, settings, sharded=case.sharded and dist.is_initialized())
-    validation, loss = validation_loss(trainer, pairs()), over_processes(trainer.gradient(pairs(case.rows)))[0]
+    trainer = ParallelTrainer(
+        model.double() if case.exact else model, settings, sharded=case.sharded and dist.is_initialized()
+    )
+    validation, loss = trainer.validate(pairs()), over_processes(trainer.gradient(pairs(case.rows)))[0]
     gradient = flat(p.grad for p in trainer.model.parameters())
     weights = [*trainer.model.parameters(), *trainer.averaged.parameters()]
     before = flat(weights)
@@ -152,7 +163,7 @@ def test_several_processes_compute_what_one_does(tmp_path, world):
 def train_on_long_pairs(rank: int, world: int, folder: str) -> None:
     """Two updates with sources of different lengths in the processes, one beyond the first table of positions."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
-    trainer = Trainer(tat.make_model(20, 20, **SIZES), Settings(**SIZES))
+    trainer = ParallelTrainer(tat.make_model(20, 20, **SIZES), Settings(**SIZES))
     for _ in range(2):
         trainer.update([tat.Pair([5] * length + [tat.EOS], [tat.BOS, 5, tat.EOS]) for length in (600, 200)])
     dist.destroy_process_group()
@@ -167,7 +178,7 @@ def test_torchrun_trains_what_one_process_trains(tmp_path):
     losses = {}
     for processes in (1, 2):
         run = tmp_path / str(processes)
-        arguments = "train --data captions --steps 20 --N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --dropout 0 --tokens-per-batch 600"
+        arguments = f"train --data {DATA} --steps 20 --N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --dropout 0 --tokens-per-batch 600"
         done = torchrun(processes, *arguments.split(), "--run", str(run))
         assert done.returncode == 0, done.stderr[-2000:]
         losses[processes] = [row.get("loss", row.get("val_loss")) for row in read_log(run)]
@@ -189,7 +200,7 @@ def test_a_group_that_exists_already_is_used(tmp_path):
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
-SHORT = "train --data captions --N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --dropout 0 --tokens-per-batch 600"
+SHORT = f"train --data {DATA} --N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --dropout 0 --tokens-per-batch 600"
 
 
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
@@ -222,7 +233,7 @@ def test_a_sharded_run_goes_on_with_another_number_of_processes(tmp_path):
     assert_alike(*runs)
     names = [sorted(read_tensors(run / "checkpoints" / "state.safetensors")[0]) for run in runs]
     assert names[0] == names[1] and any("momentum" in name for name in names[0])
-    assert load_translator(runs[1] / "best").languages == ("de", "en")
+    assert read_translator(runs[1] / "best").languages == ("de", "en")
 
 
 def test_one_process_has_nobody_to_share_with(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """The explorer: the Transformer in JavaScript computes what PyTorch computes, and the figure does what it promises."""
 
 import copy
+import dataclasses
 import gzip
 import itertools
 import os
@@ -15,9 +16,9 @@ import torch
 import the_annotated_transformer as tat
 from translator import explorer
 from translator.captions import caption_corpus, caption_pairs
-from translator.decoding import make_search, translate_lines
-from translator.settings import PRESETS, apply_settings, build_model
-from translator.weights import SHIPPED_MODEL, load_translator
+from translator.model_folder import read_translator
+from translator.search import Search
+from translator.settings import PRESETS, build_model
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium")
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not instal
 @pytest.fixture(scope="module")
 def shipped() -> tat.Translator:
     """The shipped model, whose weights are exact in float16."""
-    return load_translator(ROOT / SHIPPED_MODEL)
+    return read_translator(ROOT / tat.SHIPPED_MODEL)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,7 @@ def written_page(
     translator: tat.Translator, folder: Path, sentence: str = SENTENCE, name: str = "multi30k-de-en"
 ) -> Path:
     out = folder / "page.html"
-    explorer.write_page(translator, name, sentence, out)
+    out.write_text(explorer.page(translator, name, sentence)[0], encoding="utf-8")
     return out
 
 
@@ -109,7 +110,7 @@ def tab(browser, page_of_shipped) -> Iterator[Tab]:
 
 def small_translator(shipped: tat.Translator, **changes) -> tat.Translator:
     """The shipped vocabulary with a small model of other settings and random weights that float16 holds exactly."""
-    config = apply_settings(PRESETS["tiny"], {"N": 2, "d_model": 32, "d_ff": 48, "h": 2, **changes})
+    config = dataclasses.replace(PRESETS["tiny"], **{"N": 2, "d_model": 32, "d_ff": 48, "h": 2, **changes})
     model = build_model(config, len(shipped.tokenizer)).eval()
     with torch.no_grad():
         for p in model.parameters():
@@ -198,7 +199,7 @@ def test_the_translations_are_those_of_the_program(tab, shipped, sentences):
     for beam in (1, tat.BEAM):
         found = tab.evaluate("async ([lines, beam]) => { const { translator } = await explorerContent();"
                              " return lines.map((line) => translator.translate(line, { beam })); }", [lines, beam])  # fmt: skip
-        expected = translate_lines(shipped, lines, make_search(beam, tat.ALPHA))
+        expected = Search(shipped, beam).translate(lines)
         different = [pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]]
         assert len(different) <= len(lines) / 100, different
 
@@ -216,7 +217,7 @@ def test_sampling_draws_from_the_nucleus(tab, shipped):
 
 
 def test_recorded_weights_are_those_that_the_page_computes(tab, shipped):
-    kept = explorer.recorded(shipped, SENTENCE, make_search(tat.BEAM, tat.ALPHA))
+    kept = explorer.recorded(Search(shipped, tat.BEAM), SENTENCE)
     live = tab.evaluate("async (sentence) => { const { translator } = await explorerContent(), src = translator.source(sentence);"
                         " return translator.attentionMaps(src, Transformer.beamSearch(translator.model, src).ids); }", SENTENCE)  # fmt: skip
     assert (live["source"], live["target"], live["predicted"]) == (kept["source"], kept["target"], kept["predicted"])
@@ -230,7 +231,7 @@ def test_recorded_weights_are_those_that_the_page_computes(tab, shipped):
 def test_a_sentence_is_translated_and_stepped_through(tab, shipped):
     tab.fill("#text", "Zwei Frauen lesen ein Buch.")
     tab.click("text=Translate")
-    expected = translate_lines(shipped, ["Zwei Frauen lesen ein Buch."], make_search(tat.BEAM, tat.ALPHA))[0]
+    expected = Search(shipped, tat.BEAM).translate(["Zwei Frauen lesen ein Buch."])[0]
     assert tab.text("#translation") == expected
     tab.locator("#step").fill("2")
     assert tab.text("#step-readout").startswith(f"Step 2 of {len(tab.written())}. It has written “{tab.written()[0]}”")
@@ -309,8 +310,8 @@ def test_a_model_that_cannot_run_there_is_recorded(browser, shipped, tmp_path, m
     for name, label in (("greedy", "greedy"), ("beam", "beam of five")):
         tab.check(f"text={label}")
         found[name] = tab.text("#translation")
-    searches = {"greedy": tat.greedy_decode, "beam": make_search(tat.BEAM, tat.ALPHA)}
-    assert found == {name: translate_lines(shipped, [SENTENCE], search)[0] for name, search in searches.items()}
+    searches = {"greedy": Search(shipped), "beam": Search(shipped, tat.BEAM)}
+    assert found == {name: search.translate([SENTENCE])[0] for name, search in searches.items()}
     assert not tab.problems
 
 
@@ -347,9 +348,8 @@ def test_a_layer_that_the_fast_decoder_does_not_know_leaves_no_page(shipped, tmp
     translator = small_translator(shipped)
     layer = translator.model.decoder.layers[0]
     layer.src_attn.forward = lambda query, *others, old=layer.src_attn.forward: 0 * old(query, *others)
-    with pytest.raises(ValueError, match="does not know"):
-        explorer.write_page(translator, "x", SENTENCE, tmp_path / "page.html")
-    assert not (tmp_path / "page.html").exists()
+    with pytest.raises(ValueError, match="cannot be decoded step by step"):
+        explorer.page(translator, "x", SENTENCE)
 
 
 def test_a_model_that_cannot_be_read_says_so(browser, page_of_shipped, tmp_path):

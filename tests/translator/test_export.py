@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
-from translator.commands import main
-from translator.decoding import CachedLayer, greedy_decode
-from translator.files import read_tensors
+from translator.__main__ import main
+from translator.model_folder import read_translator, write_model
+from translator.processes import weights_of
+from translator.search import fast_greedy
 from translator.sources import load_pairs
-from translator.weights import load_translator, weights_of, write_model
 
 SETTINGS = ["--steps", "60", "--N", "2", "--d-model", "32", "--d-ff", "48", "--h", "2", "--bpe", "300"]
 
@@ -32,12 +32,12 @@ def test_ctranslate2_finds_the_same_symbols(run, tmp_path):
     """Catches any weight in the wrong place, other positions, another epsilon, and a missing </s>."""
     assert main(["export", "--model", str(run), "--out", str(tmp_path / "served")]) == 0
     theirs = ctranslate2.Translator(str(tmp_path / "served"), compute_type="float32")
-    translator = load_translator(run)
+    translator = read_translator(run)
     vocabulary = translator.tokenizer.vocabulary
     different = []
     for german, _ in load_pairs("captions", "test")[:60]:
         src = torch.tensor([[*translator.tokenizer.encode(german, "de"), tat.EOS]])
-        ours = greedy_decode(translator.model, src, tat.source_mask(src), max_len=25)[0, 1:].tolist()
+        ours = fast_greedy(translator.model, src, tat.source_mask(src), max_len=25)[0, 1:].tolist()
         found = theirs.translate_batch([vocabulary.encode(german).tokens], beam_size=1, max_decoding_length=24)
         other = [vocabulary.token_to_id(token) for token in found[0].hypotheses[0]]
         different += [] if ours in (other, [*other, tat.EOS]) else [(german, ours, other)]
@@ -57,30 +57,19 @@ def test_what_is_exported_translates_text(tmp_path):
     assert "de to en" in (out / "README.md").read_text(encoding="utf-8")
 
 
-def test_a_loaded_model_lies_in_memory_as_decoding_reads_it(run):
-    """Catches matrices that stay as they were in memory, or whose values change."""
-    model, saved = load_translator(run).model, read_tensors(run / "model.safetensors")[0]
-    assert all(torch.equal(weight, saved[name]) for name, weight in weights_of(model).items())
-    stacks = (*model.encoder.modules(), *model.decoder.modules())
-    weights = [module.weight for module in stacks if isinstance(module, torch.nn.Linear)]
-    assert len(weights) == 2 * 6 + 2 * 10 and all(weight.t().is_contiguous() for weight in weights)
-    layer = model.decoder.layers[0]
-    assert CachedLayer(layer, torch.zeros(1, 1, 32), None).weight.is_contiguous()
-
-
 def test_half_a_model_is_half_as_large_and_loads_as_before(run, tmp_path):
     out = tmp_path / "half"
     assert main(["export", "--model", str(run), "--out", str(out), "--to", "half"]) == 0
     sizes = [(folder / "model.safetensors").stat().st_size for folder in (out, run)]
     assert sizes[0] < 0.7 * sizes[1]  # the header does not shrink
-    whole, half = (weights_of(load_translator(folder).model) for folder in (run, out))
+    whole, half = (weights_of(read_translator(folder).model) for folder in (run, out))
     for name, tensor in half.items():
         assert tensor.dtype == torch.float32 and torch.equal(tensor, whole[name].half().float())
 
 
 def test_weights_too_large_for_16_bits_are_refused(run, tmp_path, capsys):
     """Catches infinities that are written silently, and half a folder."""
-    translator = load_translator(run)
+    translator = read_translator(run)
     write_model(tmp_path / "large", run, {n: p.detach() * 1e6 for n, p in weights_of(translator.model).items()})
     assert main(["export", "--model", str(tmp_path / "large"), "--out", str(tmp_path / "x"), "--to", "half"]) == 2
     assert "some weights are not finite" in capsys.readouterr().err and not (tmp_path / "x").exists()

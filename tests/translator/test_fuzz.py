@@ -18,13 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import SOAK
-from translator.commands import main
+from translator.__main__ import main
+from translator.corpus import read_tokenizer
 from translator.files import read_tensors
-from translator.runs import read_log
+from translator.model_folder import model_folder, read_translator
+from translator.run import read_log
 from translator.settings import PRESETS
 from translator.sources import decoded_lines, load_pairs
-from translator.vocabulary import read_tokenizer
-from translator.weights import load_translator, model_folder
 
 SIZES = "--N 1 --d-model 8 --d-ff 8 --h 1 --bpe 50 --tokens-per-batch 300"
 
@@ -87,7 +87,7 @@ def test_any_bytes_are_pairs_or_a_named_error(tmp_path_factory, sides, packed):
         assert str(folder) in str(error)
     else:
         assert all("\n" not in side for pair in pairs for side in pair)
-        assert len(pairs) == len(list(decoded_lines(io.BytesIO(sides[0]), "")))
+        assert len(pairs) == len(sum(decoded_lines(io.BytesIO(sides[0]), ""), []))
 
 
 # --- Files of a model and of a run ---
@@ -261,4 +261,4 @@ def test_any_text_is_translated_line_by_line(run, tmp_path_factory, lines):
     arguments = f"translate --model {model_folder()} --beam 1 --input {folder / 'in'} --output {folder / 'out'}"
     assert not refused_well(arguments.split())
     assert len((folder / "out").read_text(encoding="utf-8").split("\n")) == len(lines) + 1
-    assert read_tokenizer(run / "tokenizer.json") and load_translator(run)
+    assert read_tokenizer(run / "tokenizer.json") and read_translator(run)

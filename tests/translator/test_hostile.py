@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from translator import explorer
-from translator.commands import main
+from translator.__main__ import main
+from translator.model_folder import build_for, model_folder, read_translator
+from translator.processes import weights_of
 from translator.settings import Settings, build_model
 from translator.sources import LONGEST, load_pairs
-from translator.weights import build_for, load_translator, model_folder, weights_of
 
 
 @pytest.fixture
@@ -129,6 +130,5 @@ def test_names_in_a_model_do_not_become_html(model, tmp_path):
     about = json.loads((model / "config.json").read_text())
     about |= {"src": attack, "tgt": attack, "data": attack}
     (model / "config.json").write_text(json.dumps(about))
-    explorer.write_page(load_translator(model), attack, attack, tmp_path / "page.html", attack)
-    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    page, _ = explorer.page(read_translator(model), attack, attack, attack)
     assert "onerror=alert" in page and "<img src=x" not in page

@@ -7,7 +7,6 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -19,14 +18,14 @@ import torch
 
 import the_annotated_transformer as tat
 from tests.helpers import SOAK
-from translator import runs
-from translator.commands import main
+from translator import run as runs
+from translator.__main__ import main
 from translator.files import read_tensors
-from translator.processes import StopRequest
-from translator.runs import Budget, Progress, read_log
-from translator.trainer import Trainer
-from translator.training import Every
-from translator.weights import MODEL_FILES, load_translator, weights_of
+from translator.model_folder import MODEL_FILES, read_translator
+from translator.processes import StopRequest, weights_of
+from translator.run import Progress, read_log
+from translator.trainer import ParallelTrainer
+from translator.training import Limits
 
 SIZES = "--N 1 --d-model 16 --d-ff 16 --h 2 --bpe 100 --tokens-per-batch 300 --warmup 20"
 STEPS, EVERY = 12, 3
@@ -74,7 +73,7 @@ def assert_same(run: Path, other: Path) -> None:
 )
 def test_a_signal_lets_the_update_end_and_saves_it(finished, tmp_path, monkeypatch, capsys, name, step):
     """Catches a signal that loses updates or a validation, a wrong exit status, and a run that cannot go on from there."""
-    number, update = getattr(signal, name), Trainer.update
+    number, update = getattr(signal, name), ParallelTrainer.update
 
     def interrupted(self, pairs):
         if self.step == step - 1:
@@ -82,7 +81,7 @@ def test_a_signal_lets_the_update_end_and_saves_it(finished, tmp_path, monkeypat
         return update(self, pairs)
 
     before = signal.getsignal(number)
-    monkeypatch.setattr(Trainer, "update", interrupted)
+    monkeypatch.setattr(ParallelTrainer, "update", interrupted)
     assert train(tmp_path / "run") == 128 + number
     assert f"stopped by {name} after update {step}, which is saved" in capsys.readouterr().err
     assert signal.getsignal(number) == before
@@ -95,27 +94,6 @@ def test_a_signal_lets_the_update_end_and_saves_it(finished, tmp_path, monkeypat
         (tmp_path / "run" / "checkpoints" / f"{step:06d}.safetensors").unlink()  # the undisturbed run has none
     ours, theirs = results(tmp_path / "run"), results(finished)
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
-
-
-@needs_fork
-def test_a_signal_for_the_whole_group_does_not_end_those_who_read_ahead(tmp_path):
-    """As torchrun and `timeout` send it; the workers of a DataLoader would die of it, and the training with them."""
-
-    def work() -> None:
-        os.setsid()
-        update = Trainer.update
-
-        def interrupted(self, pairs):
-            if self.step == 6:
-                subprocess.run(["kill", "-TERM", "--", f"-{os.getpgid(0)}"])  # a worker forgives its parent, not others
-                time.sleep(1)  # until a worker that dies of it is noticed
-            return update(self, pairs)
-
-        Trainer.update = interrupted
-        os._exit(train(tmp_path / "run", "--workers", "1"))
-
-    assert killed(work) == 128 + signal.SIGTERM
-    assert read_tensors(tmp_path / "run" / "checkpoints" / "state.safetensors")[1]["progress"]["step"] == 7
 
 
 def test_a_second_ctrl_c_ends_a_training_at_once():
@@ -249,7 +227,7 @@ def test_a_full_disk_ends_a_run_and_leaves_its_last_checkpoint(finished, tmp_pat
 
 def test_a_folder_that_became_read_only_ends_a_run_with_a_line(finished, tmp_path, monkeypatch, capsys):
     assert train(tmp_path / "run", steps=6) == 0
-    update = Trainer.update
+    update = ParallelTrainer.update
 
     def locked(self, pairs):
         if self.step == 7:
@@ -259,7 +237,7 @@ def test_a_folder_that_became_read_only_ends_a_run_with_a_line(finished, tmp_pat
     def refuse(**_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(Trainer, "update", locked)
+    monkeypatch.setattr(ParallelTrainer, "update", locked)
     assert train(tmp_path / "run") == 2
     assert re.search(r"\Aerror: \S+: cannot be written \(Read-only file system\)\n\Z", capsys.readouterr().err)
     monkeypatch.undo()
@@ -318,13 +296,13 @@ def test_damage_to_a_run_is_noticed_or_harmless(finished, tmp_path, capsys, reco
 def test_damage_to_a_model_is_noticed_or_harmless(finished, tmp_path, capsys, record_property):
     """A model folder that `average` wrote; weights, settings and vocabulary are the right ones or refused."""
     assert main(["average", str(finished), "--last", "2", "--out", str(tmp_path / "model")]) == 0
-    sound, refused = load_translator(tmp_path / "model"), 0
+    sound, refused = read_translator(tmp_path / "model"), 0
     for i, (name, place, bit) in enumerate(damages(tmp_path / "model", 200 if SOAK else 40)):
         folder = tmp_path / str(i)
         shutil.copytree(tmp_path / "model", folder)
         damage(folder / name, place, bit)
         try:
-            loaded = load_translator(folder)
+            loaded = read_translator(folder)
         except (ValueError, FileNotFoundError):
             refused += 1
         else:
@@ -376,14 +354,14 @@ def test_damaged_tokens_are_made_again_unless_the_text_has_changed(tmp_path, cap
 @needs_fork
 def test_a_second_training_in_a_folder_is_refused(tmp_path, monkeypatch, capsys):
     """While the first one lives; a killed one leaves no lock behind."""
-    run, update = tmp_path / "run", Trainer.update
+    run, update = tmp_path / "run", ParallelTrainer.update
 
     def update_and_try(self, pairs):
         if self.step == 1:
             assert train(run) == 2  # a lock is the file's, not the process's
         return update(self, pairs)
 
-    monkeypatch.setattr(Trainer, "update", update_and_try)
+    monkeypatch.setattr(ParallelTrainer, "update", update_and_try)
     assert train(run) == 0 and "another training is at work in this folder" in capsys.readouterr().err
     monkeypatch.undo()
     assert killed(lambda: (die_at(10), train(tmp_path / "killed"))) == -signal.SIGKILL
@@ -395,7 +373,7 @@ def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(tmp_path,
     """It changes neither weights nor averages; a run that is interrupted after it ends with the same bits."""
     forward = tat.PositionwiseFeedForward.forward
     updates = {"at": 0}
-    update = Trainer.update
+    update = ParallelTrainer.update
 
     def counted(self, pairs):
         updates["at"] = self.step + 1
@@ -409,7 +387,7 @@ def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(tmp_path,
         out = forward(self, x)
         return out * torch.inf if updates["at"] == 2 and self.training else out
 
-    monkeypatch.setattr(Trainer, "update", counted)
+    monkeypatch.setattr(ParallelTrainer, "update", counted)
     monkeypatch.setattr(tat.PositionwiseFeedForward, "forward", infinite)
     for steps in (4, 8):
         assert train(tmp_path / "parts", steps=steps) == 0
@@ -424,36 +402,36 @@ def test_memory_that_runs_out_names_the_batch_and_what_to_lower(tmp_path, monkey
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
 
-    monkeypatch.setattr(Trainer, "gradient", full)
+    monkeypatch.setattr(ParallelTrainer, "gradient", full)
     assert train(tmp_path / "run") == 2
     error = capsys.readouterr().err
     assert "out of memory at update 1, with" in error and "--tokens-per-batch" in error and error.count("\n") == 1
     monkeypatch.undo()
-    monkeypatch.setattr("translator.training.loss_of", full)
+    monkeypatch.setattr("translator.trainer.mean_loss", full)
     assert train(tmp_path / "run") == 2
     assert "out of memory in the validation after update 3; try" in capsys.readouterr().err
 
 
 # --- When there is a checkpoint, and which model is kept ---
 def test_checkpoints_come_by_updates_and_by_minutes():
-    every = Every(100, 2.0)
+    every = Limits(checkpoint_every=100, checkpoint_minutes=2.0)
     assert every.due(Progress(step=200, seconds=10.0), 0.0)
     assert every.due(Progress(step=201, seconds=130.0), 10.0)
     assert not every.due(Progress(step=201, seconds=129.0), 10.0)
-    assert Every().due(Progress(step=10**6, seconds=1e9), 0.0) is False
+    assert Limits(checkpoint_every=300).due(Progress(step=10**6, seconds=1e9), 0.0) is False
 
 
 def test_minutes_between_checkpoints_are_an_option(tmp_path, capsys):
     assert train(tmp_path / "run", "--checkpoint-minutes", "0.00001", steps=2) == 0
     assert [row["step"] for row in read_log(tmp_path / "run") if "val_loss" in row] == [1, 2]
     assert train(tmp_path / "other", "--checkpoint-minutes", "0") == 2
-    assert "--checkpoint-minutes must be more than 0" in capsys.readouterr().err
+    assert "--checkpoint-minutes. Must be > 0" in capsys.readouterr().err
 
 
 def test_the_best_model_is_kept_and_patience_ends_a_run(tmp_path, monkeypatch, capsys):
     """The validation loss falls, falls and then rises."""
     losses = iter([3.0, 2.0, 2.5, 2.2, 2.1, 1.0])
-    monkeypatch.setattr("translator.training.validation_loss", lambda *_: next(losses))
+    monkeypatch.setattr("translator.trainer.ParallelTrainer.validate", lambda *_: next(losses))
     run = tmp_path / "run"
     assert train(run, "--patience", "3", steps=100) == 0
     out = capsys.readouterr().out
@@ -462,6 +440,6 @@ def test_the_best_model_is_kept_and_patience_ends_a_run(tmp_path, monkeypatch, c
     assert best[1] == {"step": 6, "val_loss": 2.0} and newest[1]["step"] == 15
     assert not all(torch.equal(best[0][name], newest[0][name]) for name in best[0])
     assert {path.name for path in (run / "best").iterdir()} == {*MODEL_FILES, "SHA256SUMS"}
-    assert load_translator(run / "best").languages == ("de", "en")
+    assert read_translator(run / "best").languages == ("de", "en")
     assert train(run, "--patience", "3", steps=100) == 0  # it had ended; there is no seventh loss
-    assert Budget(patience=3).spent(Progress(since_best=3)) and not Budget(patience=3).spent(Progress(since_best=2))
+    assert Limits(patience=3).spent(Progress(since_best=3)) and not Limits(patience=3).spent(Progress(since_best=2))

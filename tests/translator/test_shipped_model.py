@@ -11,13 +11,13 @@ from safetensors import safe_open
 
 import the_annotated_transformer as tat
 from benchmarks import quality
-from translator.commands import main
-from translator.decoding import make_search, translate_lines
+from translator.__main__ import main
+from translator.model_folder import read_translator
+from translator.search import Search
 from translator.sources import read_lines
-from translator.weights import SHIPPED_MODEL, load_translator
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL = ROOT / SHIPPED_MODEL
+MODEL = ROOT / tat.SHIPPED_MODEL
 each_model = pytest.mark.parametrize(
     "model", sorted(path.parent for path in MODEL.parent.glob("*/README.md")), ids=lambda path: path.name
 )
@@ -53,7 +53,7 @@ def test_it_is_small(model):
 @each_model
 def test_the_command_on_the_card_translates(model, capsys):
     command = shlex.split(re.search(r"^python the_annotated_transformer.py (translate .*)$", card(model), re.M)[1])
-    named = Path(command[2]) if command[1] == "--model" else Path(SHIPPED_MODEL)
+    named = Path(command[2]) if command[1] == "--model" else Path(tat.SHIPPED_MODEL)
     assert named.name == model.name
     assert main([part if part != str(named) else str(model) for part in command]) == 0
     words = set(re.findall(r"\w+", capsys.readouterr().out.lower()))
@@ -89,7 +89,7 @@ def test_the_first_translations_stay_the_same(multi30k):
     if not (multi30k / "test_2016_flickr.de.gz").is_file():
         pytest.skip("test_2016_flickr is not here")
     lines = list(itertools.islice(read_lines(multi30k / "test_2016_flickr.de.gz"), 50))
-    found = translate_lines(load_translator(MODEL), lines, make_search(tat.BEAM, tat.ALPHA))
+    found = Search(read_translator(MODEL), tat.BEAM).translate(lines)
     before = Path(__file__).with_name("translations.txt").read_text(encoding="utf-8").splitlines()
     different = [pair for pair in zip(found, before, strict=True) if pair[0] != pair[1]]
     assert len(before) == 50 and len(different) <= 1, different

@@ -1,4 +1,4 @@
-"""Model folders: loading, averaging and writing weights."""
+"""Folders of trained models: reading, averaging and writing them."""
 
 import shutil
 from pathlib import Path
@@ -6,83 +6,59 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from the_annotated_transformer import Transformer, Translator, transpose_in_memory
-from translator.files import check_sums, read_json, read_tensors, write_sums, write_tensors
-from translator.processes import best_device
-from translator.settings import Settings, build_model
-from translator.sharding import part_for
-from translator.vocabulary import read_tokenizer
-
-
-def weights_of(model: Transformer) -> dict[str, Tensor]:
-    """The model's parameters by name; a tied one appears once."""
-    return dict(model.named_parameters())
-
-
-def load_weights(model: Transformer, tensors: dict[str, Tensor], path: Path) -> None:
-    """Copy tensors into the model's parameters; raises ValueError naming `path` if they do not fit."""
-    own = weights_of(model)
-    for name in sorted(own.keys() ^ tensors.keys()):
-        raise ValueError(
-            f"{path}: not weights of this model ({name} is {'missing' if name in own else 'not part of it'})"
-        )
-    for name, parameter in own.items():
-        if parameter.shape != tensors[name].shape:
-            raise ValueError(
-                f"{path}: {name} has shape {tuple(tensors[name].shape)}, but the model needs {tuple(parameter.shape)}"
-            )
-        with torch.no_grad():
-            parameter.copy_(part_for(tensors[name], parameter))
-
+from the_annotated_transformer import SHIPPED_MODEL, Transformer, Translator
+from translator.corpus import read_tokenizer
+from translator.files import Refused, check_sums, read_json, read_tensors, write_sums, write_tensors
+from translator.processes import choose_device, load_weights
+from translator.settings import Settings, build_model, saved_settings
 
 MODEL_FILES = ["config.json", "tokenizer.json", "model.safetensors"]
 
 
-def load_translator(path: str | Path, device: torch.device | None = None) -> Translator:
+def read_translator(path: str | Path, device: torch.device | None = None) -> Translator:
     """Read a run or model folder: model.safetensors, tokenizer.json, config.json; by default to the best device.
 
-    Raises FileNotFoundError or ValueError naming a file that is missing, is damaged or does not fit.
+    Raises FileNotFoundError or Refused naming a file that is missing, is damaged or does not fit.
     """
     path = Path(path)
     if path.is_file():
-        raise ValueError(f"{path}: a file, not the folder of a run or a model")
+        raise Refused(f"{path}: a file, not the folder of a run or a model")
     check_sums(path, MODEL_FILES)
     about, file = read_json(path / "config.json"), path / "model.safetensors"
     try:
         vocab, languages = int(about["vocab"]), (str(about["src"]), str(about["tgt"]))
-        config = Settings(**about["settings"])
+        settings = saved_settings(about["settings"])
         tokenizer = read_tokenizer(path / "tokenizer.json")
         if len(tokenizer) != vocab:
-            raise ValueError(f"{path / 'tokenizer.json'}: {len(tokenizer)} entries, but the model has {vocab}")
+            raise Refused(f"{path / 'tokenizer.json'}: {len(tokenizer)} entries, but the model has {vocab}")
         if not file.is_file():
             raise FileNotFoundError(f"{file}: no such file; the run has not reached its first checkpoint")
         weights = read_tensors(file)[0]
-        model = build_for(weights, config, vocab)
+        model = build_for(weights, settings, vocab)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         if str(path) in str(error):
             raise
-        raise ValueError(f"{path / 'config.json'}: not the configuration of a model ({error})") from error
+        raise Refused(f"{path / 'config.json'}: not the configuration of a model ({error})") from error
     load_weights(model, weights, file)
-    transpose_in_memory(model)
-    return Translator(model.to(device or best_device()).eval(), tokenizer, languages)
+    return Translator(model.to(device or choose_device()).eval(), tokenizer, languages)
 
 
-def build_for(weights: dict[str, Tensor], config: Settings, vocab: int) -> Transformer:
+def build_for(weights: dict[str, Tensor], settings: Settings, vocab: int) -> Transformer:
     """A fresh model for weights that were read; ValueError, before memory is taken, for sizes that cannot be theirs."""
-    there, d, heads = sum(tensor.numel() for tensor in weights.values()), config.d_model, config.h * config.d_k
-    needed = d * max(vocab, config.N * config.d_ff, config.N * (heads or config.d_model))
-    if len(weights) < config.N or needed > there:
+    there, d, heads = sum(tensor.numel() for tensor in weights.values()), settings.d_model, settings.h * settings.d_k
+    needed = d * max(vocab, settings.N * settings.d_ff, settings.N * (heads or settings.d_model))
+    if len(weights) < settings.N or needed > there:
         raise ValueError(f"its sizes need {needed:,} weights or more, but there are {there:,}")
-    return build_model(config, vocab)
+    return build_model(settings, vocab)
 
 
-def average_weights(paths: list[Path]) -> dict[str, Tensor]:
-    """The mean of the weights in some checkpoints (Section 6.1); raises ValueError if they do not belong together."""
+def average_checkpoints(paths: list[Path]) -> dict[str, Tensor]:
+    """The mean of the weights in some checkpoints (Section 6.1); raises Refused if they do not belong together."""
     total: dict[str, Tensor] = {}
     for path in paths:
         tensors = {name: tensor.double() for name, tensor in read_tensors(path)[0].items()}
         if total and {n: t.shape for n, t in total.items()} != {n: t.shape for n, t in tensors.items()}:
-            raise ValueError(f"{path}: other weights than in {paths[0]}")
+            raise Refused(f"{path}: other weights than in {paths[0]}")
         total = {name: tensor + total.get(name, 0.0) for name, tensor in tensors.items()}
     return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
 
@@ -90,10 +66,10 @@ def average_weights(paths: list[Path]) -> dict[str, Tensor]:
 def write_model(out: Path, like: Path, weights: dict[str, Tensor]) -> None:
     """Write weights as a new model folder with the tokenizer and configuration of another; FileExistsError if it exists.
 
-    Raises ValueError for weights that are not finite: float16 overflows above 65,504.
+    Raises Refused for weights that are not finite: float16 overflows above 65,504.
     """
     if not all(tensor.isfinite().all() for tensor in weights.values()):
-        raise ValueError(f"{out}: some weights are not finite")
+        raise Refused(f"{out}: some weights are not finite")
     try:
         Path(out).mkdir(parents=True)
     except FileExistsError:
@@ -106,9 +82,6 @@ def write_model(out: Path, like: Path, weights: dict[str, Tensor]) -> None:
     except OSError:
         shutil.rmtree(out)
         raise
-
-
-SHIPPED_MODEL = "models/multi30k-de-en"
 
 
 def model_folder(path: Path | None = None) -> Path:

@@ -1,0 +1,289 @@
+"""Changes that a reader makes to the architecture: they train and decode as they are; what cannot follow them names the part."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import the_annotated_transformer as tat
+from tests.helpers import beam_by_hand, dense_loss, greedy_by_hand, uneven_pairs
+from translator import export
+from translator.files import Refused
+from translator.search import Search, check_stepwise, fast_beam, fast_greedy
+from translator.settings import Settings, build_model
+from translator.trainer import ParallelTrainer
+
+SIZES = {"N": 2, "d_model": 16, "d_ff": 24, "h": 4, "dropout": 0.0}
+
+
+# --- Models that differ from the paper's ---
+class WindowedAttention(tat.MultiHeadedAttention):
+    """Self-attention to the last three positions alone (the restricted one of Table 1); queries are the last of the keys."""
+
+    def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        before = K.size(2) - Q.size(2)
+        near = torch.ones(Q.size(2), K.size(2), dtype=torch.bool).tril(before).triu(before - 2)
+        return super().combine(Q, K, V, near)  # padding is at the end of a target, where no real position looks
+
+
+class ScaledAttention(tat.FusedAttention):
+    """A learned temperature for each head, on top of the fused kernel."""
+
+    def __init__(self, h: int, d_model: int):
+        super().__init__(h, d_model)
+        self.temperature = nn.Parameter(torch.linspace(0.5, 2, h).view(h, 1, 1))
+
+    def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        return super().combine(Q * self.temperature, K, V, mask)
+
+
+class OwnLayer(tat.DecoderLayer):
+    """A reader's own: feed-forward first, then both attentions, and a gate on the way out."""
+
+    def __init__(self, *parts: nn.Module):
+        super().__init__(16, *parts, 0.0, "pre")
+        self.gate = nn.Parameter(torch.rand(16) + 0.5)
+
+    def sublayers(self, x: Tensor, own: Callable, cross: Callable) -> Tensor:
+        x = self.sublayer[2](x, self.feed_forward)
+        return self.gate * self.sublayer[1](self.sublayer[0](x, own), cross)
+
+
+def with_attention(model: tat.Transformer, kind: Callable, *names: str) -> tat.Transformer:
+    """The model with another kind of attention under these names in its decoder."""
+    for layer in model.decoder.layers:
+        for name in names:
+            setattr(layer, name, kind(4, 16))
+    return model
+
+
+def with_own_layers(model: tat.Transformer) -> tat.Transformer:
+    """The model with a reader's decoder layers."""
+    layers = [OwnLayer(layer.self_attn, layer.src_attn, layer.feed_forward) for layer in model.decoder.layers]
+    model.decoder.layers = nn.ModuleList(layers)
+    return model
+
+
+ALL = ("rotary", "rms_norm", "gated", "grouped")
+VARIANTS = {
+    **{name: lambda model, name=name: tat.modern(model, name) for name in ALL},
+    "all of them": lambda model: tat.modern(model, *ALL),
+    "windowed": lambda model: with_attention(model, WindowedAttention, "self_attn"),
+    "scaled and fused": lambda model: with_attention(model, ScaledAttention, "self_attn", "src_attn"),
+    "a reader's own layer": with_own_layers,
+}
+each_variant = pytest.mark.parametrize("name", VARIANTS)
+
+
+def variant(name: str, norm: str = "pre") -> tat.Transformer:
+    """A model with one of the changes, and weights that make it decided."""
+    torch.manual_seed(1)
+    model = VARIANTS[name](tat.make_model(13, 13, **SIZES, norm=norm))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(3 if p.dim() > 1 else 1)
+    return model.double()
+
+
+@each_variant
+def test_a_variant_decodes_fast_what_it_computes_at_once(name):
+    """Greedy and with a beam, in a batch of unequal sentences; the oracle recomputes everything, one by one."""
+    model = variant(name).eval()
+    check_stepwise(model)
+    sources = [torch.randint(4, 13, (n,)).tolist() + [tat.EOS] for n in (1, 3, 8, 5, 2, 7, 4, 6)]
+    batch = tat.Batch(tat.pad_rows(sources))
+    for row, src in zip(fast_greedy(model, batch.src, batch.src_mask, 14).tolist(), sources, strict=True):
+        expected = greedy_by_hand(model, src, 14)
+        assert row == expected + [tat.PAD] * (len(row) - len(expected))
+    for row, src in zip(fast_beam(model, batch.src, batch.src_mask, 14, 3, 1.0).tolist(), sources, strict=True):
+        expected = beam_by_hand(model, src, 14 - (batch.src.size(1) - len(src)), 3, 1.0)
+        assert row == expected + [tat.PAD] * (len(row) - len(expected))
+
+
+@each_variant
+def test_a_variant_learns_by_the_gradient_of_its_own_loss(name):
+    """Catches a loss, an optimiser or an average that knows the paper's layers alone."""
+    model, pairs = variant(name).float(), uneven_pairs()
+    trainer = ParallelTrainer(copy.deepcopy(model), Settings(**SIZES, optimizer="muon", ema=0.9, warmup=10))
+    batch = tat.make_batch(pairs)
+    logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    expected = dense_loss(logits, batch.tgt_y, eps=0.1) / sum(len(pair.tgt) - 1 for pair in pairs)
+    assert trainer.gradient(pairs) == pytest.approx(expected.item(), rel=1e-4)
+    found = [p.grad for p in trainer.model.parameters()]
+    torch.testing.assert_close(
+        found, list(torch.autograd.grad(expected, list(model.parameters()))), atol=1e-4, rtol=1e-3
+    )
+    losses = [trainer.update(pairs) for _ in range(30)]
+    assert losses[-1] < losses[0] - 0.3 and trainer.skipped == 0
+
+
+# --- Changes that cannot be decoded step by step, or exported ---
+STEPS, PAPER = "cannot be decoded step by step", "is not the paper's, and cannot be exported"
+
+
+def fresh(norm: str = "pre", **settings) -> tat.Translator:
+    """A translator with random weights, none of them zero or one, and a small vocabulary."""
+    tokenizer = tat.learn_words([("ein Hund läuft", "a dog runs")], ("de", "en"), at_least=1)
+    model = build_model(Settings(**SIZES, norm=norm, **settings), len(tokenizer)).eval()
+    for p in model.parameters():
+        nn.init.normal_(p, std=0.3)
+    return tat.Translator(model, tokenizer)
+
+
+def translate(translator: tat.Translator) -> list[str]:
+    """What the command `translate` calls."""
+    return Search(translator).translate(["ein Hund läuft"])
+
+
+def assert_refused(translator: tat.Translator, part: str, *kinds: str) -> None:
+    """Decoding or exporting, or both, refuse the model, and name the part."""
+    for kind in kinds:
+        with pytest.raises(Refused) as error:
+            (translate if kind == STEPS else export.specification)(translator)
+        assert str(error.value).startswith(f"{part} {kind}")
+
+
+@pytest.mark.parametrize("settings", [{}, {"norm": "post"}, {"positions": "learned"}, {"d_k": 3}, {"tie": "none"}])
+def test_all_that_the_settings_can_make_is_decoded_and_exported(settings):
+    """Catches a check that refuses a part it should know."""
+    translator = fresh(**settings)
+    assert len(translate(translator)) == 1
+    if "d_k" not in settings:
+        export.specification(translator)
+
+
+def test_rotated_keys_are_refused_where_the_cache_would_hold_them_turned():
+    """In `keys_values` alone, a step sees a single position; catches a check of the first layer only."""
+    translator = fresh()
+    attn = translator.model.decoder.layers[1].self_attn
+    attn.keys_values = lambda key, value: (
+        tat.rotated(tat.split_heads(attn.W_k(key), 4)),
+        tat.split_heads(attn.W_v(value), 4),
+    )
+    assert_refused(translator, "decoder.layers.1 (DecoderLayer)", STEPS, PAPER)
+
+
+def test_a_cross_attention_that_depends_on_the_position_of_its_query_is_refused():
+    """The rows of a beam stand in for positions there; catches a check without beams."""
+    translator = fresh()
+    attn = translator.model.decoder.layers[0].src_attn
+    attn.combine = lambda Q, K, V, mask: tat.MultiHeadedAttention.combine(attn, tat.rotated(Q), K, V, mask)
+    assert_refused(translator, "decoder.layers.0 (DecoderLayer)", STEPS, PAPER)
+
+
+def test_a_narrow_window_in_forward_is_refused_by_both(monkeypatch):
+    """A window that a check with few positions would miss; as a subclass of the attention it would be decoded."""
+    forward = tat.DecoderLayer.forward
+
+    def windowed(self, x, memory, src_mask, tgt_mask):
+        near = tat.subsequent_mask(x.size(1)) & ~tat.subsequent_mask(x.size(1)).tril(-20)
+        return forward(self, x, memory, src_mask, near & tgt_mask)
+
+    monkeypatch.setattr(tat.DecoderLayer, "forward", windowed)
+    assert_refused(fresh(), "decoder.layers.0 (DecoderLayer)", STEPS, PAPER)
+
+
+def test_a_third_attention_in_forward_is_refused_by_both(monkeypatch):
+    """A decoder layer with one more sublayer, which is not among its `sublayers`."""
+    init, forward = tat.DecoderLayer.__init__, tat.DecoderLayer.forward
+
+    def longer_init(self, d_model, *rest):
+        init(self, d_model, *rest)
+        self.third_attn = tat.MultiHeadedAttention(2, d_model)
+        self.sublayer.append(tat.SublayerConnection(d_model, 0.0, rest[-1]))
+
+    def longer_forward(self, x, memory, src_mask, tgt_mask):
+        x = forward(self, x, memory, src_mask, tgt_mask)
+        return self.sublayer[3](x, lambda x: self.third_attn(x, memory, memory, src_mask))
+
+    monkeypatch.setattr(tat.DecoderLayer, "__init__", longer_init)
+    monkeypatch.setattr(tat.DecoderLayer, "forward", longer_forward)
+    assert_refused(fresh(), "decoder.layers.0 (DecoderLayer)", STEPS, PAPER)
+
+
+def test_rotary_positions_in_forward_are_refused_by_both(monkeypatch):
+    """Rotated queries and keys in `forward`, as a newcomer would write it: no step calls it."""
+
+    def forward(self, query, key, value, mask=None):
+        Q, K = (tat.rotated(tat.split_heads(W(x), self.h)) for W, x in ((self.W_q, query), (self.W_k, key)))
+        mask = None if mask is None else mask.unsqueeze(1)
+        x, _ = tat.attention(Q, K, tat.split_heads(self.W_v(value), self.h), mask)
+        return self.W_o(x.transpose(1, 2).flatten(2))
+
+    monkeypatch.setattr(tat.MultiHeadedAttention, "forward", forward)
+    translator = fresh()
+    assert_refused(translator, "decoder.layers.0 (DecoderLayer)", STEPS)
+    assert_refused(translator, "encoder.layers.0 (EncoderLayer)", PAPER)
+
+
+def test_another_norm_is_decoded_and_not_exported():
+    """RMSNorm: decoding calls it as it is, but CTranslate2 would treat it as LayerNorm."""
+    translator = fresh()
+    for module in translator.model.modules():
+        if isinstance(getattr(module, "norm", None), nn.LayerNorm):
+            module.norm = nn.RMSNorm(16)
+    assert len(translate(translator)) == 1
+    assert_refused(translator, "encoder.layers.0 (EncoderLayer)", PAPER)
+
+
+def test_a_layer_of_another_kind_is_named_and_no_traceback():
+    translator = fresh()
+    translator.model.decoder.layers[0].forward = lambda *inputs: (inputs[0], None)
+    assert_refused(translator, "decoder.layers.0 (DecoderLayer)", STEPS, PAPER)
+    translator = fresh()
+    translator.model.decoder.layers[1] = nn.Linear(16, 16)
+    assert_refused(translator, "decoder.layers.1 (Linear)", STEPS, PAPER)
+
+
+def test_weights_that_are_no_numbers_are_no_other_architecture():
+    translator = fresh()
+    nn.init.constant_(translator.model.decoder.layers[0].feed_forward.W_1.weight, float("nan"))
+    assert len(translate(translator)) == 1
+
+
+@pytest.mark.parametrize("part", ["generator", "src_embed", "tgt_embed", "decoder"])
+def test_other_changed_parts_are_decoded_or_named(part, monkeypatch):
+    """Catches a change outside the layers: in the output layer, the embeddings or the stack."""
+    translator = fresh()
+    module = getattr(translator.model, part)
+    if part == "generator":
+        monkeypatch.setattr(tat.Generator, "logits", lambda self, x: 2 * self.proj(x))
+    elif part == "decoder":
+        monkeypatch.setattr(tat.Decoder, "forward", lambda self, x, *rest: 2 * x)
+    else:
+        module.embeddings.scale = 1.0
+        module.forward = lambda ids, start=0: module.positions(module.embeddings(ids), 0)
+    title = f"{part} ({type(module).__name__})"
+    if part in ("generator", "src_embed"):  # decoding calls them as they are
+        assert len(translate(translator)) == 1
+    else:
+        assert_refused(translator, title, STEPS)
+    assert_refused(translator, title, PAPER)
+
+
+def test_training_calls_the_generator_as_it_is(monkeypatch):
+    """Catches a loss that multiplies by the output matrix itself, whatever the generator does."""
+    monkeypatch.setattr(tat.Generator, "logits", lambda self, x: 5 * torch.tanh(self.proj(x) / 5))
+    model, pairs = tat.make_model(13, 13, **SIZES), uneven_pairs()
+    batch, tokens = tat.make_batch(pairs), sum(len(pair.tgt) - 1 for pair in pairs)
+    expected = dense_loss(model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask), batch.tgt_y, eps=0.1) / tokens
+    trainer = ParallelTrainer(copy.deepcopy(model), Settings(**SIZES))
+    assert trainer.gradient(pairs) == pytest.approx(expected.item(), rel=1e-5)
+    found = [p.grad for p in trainer.model.parameters()]
+    torch.testing.assert_close(
+        found, list(torch.autograd.grad(expected, list(model.parameters()))), atol=1e-5, rtol=1e-3
+    )
+
+
+def test_the_command_says_it_in_one_line(monkeypatch, capsys):
+    from translator.__main__ import main
+
+    forward = tat.DecoderLayer.forward
+    monkeypatch.setattr(tat.DecoderLayer, "forward", lambda self, *inputs: 2 * forward(self, *inputs))
+    model = Path(__file__).resolve().parents[2] / tat.SHIPPED_MODEL
+    assert main(["translate", "Hund", "--model", str(model)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: decoder.layers.0 (DecoderLayer)") and error.count("\n") == 1

@@ -1,0 +1,348 @@
+"""The command line: train, translate, evaluate, average, explain, export.
+
+`cyclopts` makes options and help from signatures, dataclasses and docstrings. What a user can mend gets one line on standard
+error and exit status 2; a mistake of the program keeps its traceback.
+"""
+
+import json
+import os
+import re
+import sys
+import time
+from contextlib import ExitStack, nullcontext
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Literal
+
+import cyclopts
+import torch
+from cyclopts import Parameter
+
+from the_annotated_transformer import ALPHA, BEAM, Transformer
+from translator import explorer
+from translator import export as converter
+from translator.files import Refused, read_json, write_text, writing
+from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
+from translator.processes import Stopped, process_group, processes, use_device
+from translator.run import KEPT, Run, Start, checkpoint_files, read_log
+from translator.scoring import SCORES, score
+from translator.search import Search, check_stepwise
+from translator.settings import make_settings, options
+from translator.sources import decoded_lines, left_out, load_pairs, open_bytes, open_output
+from translator.training import Limits, losses_on_held_out, train_run
+
+Flat = Parameter(name="*")  # the fields of such a parameter are options of their own
+OTHER_NAMES = {
+    "--lr": "--factor", "--learning-rate": "--factor", "--batch-size": "--tokens-per-batch", "--n": "--N", "--layers": "--N",
+    "--heads": "--h",
+}  # fmt: skip
+
+
+def train(
+    *, data: str, run: Path | None = None, preset: Literal["tiny", "small", "base", "big"] = "tiny", words: bool = False,
+    src: str = "de", tgt: str = "en", held_out: float | None = None, start_from: Path | None = None, device: str | None = None,
+    shard: bool = False, limits: Annotated[Limits | None, Flat] = None, changes: Annotated[options() | None, Flat] = None,
+) -> None:  # fmt: skip
+    """Train a model, or continue a training that was interrupted.
+
+    Ctrl-C, SIGTERM and SIGUSR1 save the run and end it; the exit status is 128
+    plus the signal's number. The numbers in brackets are those of tiny, small,
+    base and big.
+
+    Args:
+        data: multi30k, captions, hf:NAME[:CONFIG][@parquet], or a folder with train.LANG and val.LANG (plain or .gz)
+        run: the folder of this run, by default runs/PRESET; if it exists, the run continues
+        preset: what all other settings are, unless they are given
+        words: split text into whole words by spaCy's rules, instead of byte-pair encoding
+        src: source language
+        tgt: target language
+        held_out: the share of train to validate on instead of val, such as 0.01
+        start_from: the run or model that a new run takes its weights and vocabulary from; sizes and languages must match
+        device: as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one
+        shard: divide the model among the processes, so that it may be larger than the memory of one device
+    """
+    use_device(device)
+    run = run or Path("runs") / preset
+    try:
+        settings = make_settings(preset, words, changes or {})
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    if src == tgt:
+        raise Refused(f"--src and --tgt are both {src}")
+    if Path(data).is_dir() and Path(data).resolve() == run.resolve():
+        raise Refused(f"--run is the folder of the data, {data}; give a folder of its own")
+    about = {"preset": preset, "data": data, "src": src, "tgt": tgt, "held_out": held_out}
+    about["start_from"] = start_from.resolve().name if start_from else None
+    with process_group():
+        if shard and processes()[1] == 1:
+            raise Refused("--shard divides the model among processes; start several with torchrun")
+        training = Run(run, settings, about)
+        with training.alone():
+            start = None
+            if start_from and not training.has_state():
+                start = Start(start_from, read_translator(start_from, "cpu"))
+            training.prepare(start)
+            torch.manual_seed(settings.seed)
+            model = training.model(start)
+            announce(training, model)
+            report(training, train_run(training, model, limits or Limits(), shard))
+
+
+def announce(run: Run, model: Transformer) -> None:
+    """Print what begins, and before hours are spent, that a changed model will not translate."""
+    if not run.first:
+        return
+    pairs = f"{len(run.train):,} pairs to learn from, {len(run.val):,} held out"
+    print(f"{run.folder}: {' to '.join(run.languages)}, {pairs}")
+    try:
+        check_stepwise(model)
+    except Refused as error:
+        warn(f"this model can be trained, but not yet translate: {error}")
+
+
+def report(run: Run, new: int) -> None:
+    """Print how a run of which `new` updates are new ended."""
+    if not run.first:
+        return
+    progress, losses = run.progress, [row for row in read_log(run.folder) if "val_loss" in row]
+    loss = f", validation loss {losses[-1]['val_loss']:.2f}" if losses else ""
+    print(f"{run.folder}: {progress.step} updates, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes{loss}")
+    if progress.since_best:
+        print(f"the lowest was {progress.best:.2f}; that model is {run.folder / 'best'}")
+    if progress.step < run.settings.warmup:
+        warmup = run.settings.warmup
+        print(f"that is less than the warmup of {warmup} updates: the learning rate was still rising")
+    if not new:
+        print("it had finished before; a larger --minutes, --steps, --epochs or --patience makes it go on")
+
+
+def readable(text: str) -> str:
+    """An argument from the shell as text that can be written, even if its bytes are not valid UTF-8."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def warn(text: str) -> None:
+    """One line on standard error."""
+    print(f"note: {text}", file=sys.stderr)
+
+
+def translate(
+    *sentence: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA, input: Path | None = None,
+    output: Path | None = None, device: str | None = None,
+) -> None:  # fmt: skip
+    """Translate sentences; if none is given, translate a file or standard input line by line.
+
+    Lines that come one by one, as from a pipe that waits, are answered as they come.
+
+    Args:
+        sentence: sentences in the model's source language
+        model: the folder of a run or a model; by default models/multi30k-de-en
+        beam: number of beams; 1 is greedy decoding
+        alpha: exponent of the length penalty
+        input: a UTF-8 file with one sentence per line, plain or .gz; by default standard input
+        output: the file to write, plain or .gz; by default standard output
+        device: as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one
+    """
+    use_device(device)
+    if sentence and input:
+        raise Refused("give sentences or --input, not both")
+    if input and output and output.exists() and output.samefile(input):
+        raise Refused(f"--input and --output are one file, {input}")
+    for text in sentence:
+        if os.path.isfile(text):
+            warn(f"{text} is translated as a sentence; --input {text} translates the lines of that file")
+    search, number = Search(read_translator(model_folder(model)), beam, alpha), 1
+    with ExitStack() as files:
+        if sentence:
+            chunks = [list(map(readable, sentence))]
+        elif input:
+            chunks = decoded_lines(files.enter_context(open_bytes(input)), input)
+        else:
+            if sys.stdin.isatty():
+                warn("one sentence per line; Ctrl-D ends")
+            chunks = decoded_lines(sys.stdin.buffer, "standard input")
+        out = files.enter_context(open_output(output)) if output else sys.stdout
+        for chunk in filter(None, chunks):
+            translations = search.translate(chunk, warn, number)
+            with writing(output) if output else nullcontext():
+                print(*translations, sep="\n", file=out, flush=True)
+            number += len(chunk)
+
+
+def evaluate(
+    *, data: str, split: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA,
+    as_json: Annotated[bool, Parameter(name="--json")] = False, device: str | None = None, held_out: float | None = None,
+) -> None:  # fmt: skip
+    """Translate a split and score it: BLEU (13a cased, 13a lower-cased, lower-cased after Moses), chrF and length.
+
+    Args:
+        data: multi30k, captions, hf:NAME[:CONFIG][@parquet] or a folder
+        split: the name of the split, such as val or test_2016_flickr
+        model: the folder of a run or a model; by default models/multi30k-de-en
+        beam: number of beams; 1 is greedy decoding
+        alpha: exponent of the length penalty
+        as_json: print one JSON object
+        device: as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one
+        held_out: with --split val, the share of train that the model was validated on instead of val
+    """
+    use_device(device)
+    folder = model_folder(model)
+    translator = read_translator(folder)
+    search, pairs = Search(translator, beam, alpha), load_pairs(data, split, *translator.languages, held_out)
+    full = list(filter(all, pairs)) or pairs
+    if len(full) < len(pairs):
+        warn(left_out(len(pairs) - len(full), split))
+    sources, references = zip(*full, strict=True)
+    start = time.monotonic()
+    translations = search.translate(list(sources), warn)
+    result = {"data": data, "split": split, "sentences": len(sources)}
+    result |= {} if held_out is None else {"held_out": held_out}
+    result |= {"search": search.name} | score(translations, list(references), translator.languages[1])
+    if as_json:
+        print(json.dumps(result | {"seconds": round(time.monotonic() - start, 1)}))
+        return
+    part = "" if held_out is None else f", {held_out:g} of train held out"
+    print(f"{folder}, {' to '.join(translator.languages)}; {split}{part}: {len(sources)} sentences, {search.name}")
+    for name, title in SCORES.items():
+        print(f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}")
+    print(f"{'length / reference':<28}{result['length']:6.2f}")
+
+
+def average(run: Path, *, out: Path, last: int = 5) -> None:
+    """Average the last checkpoints of a run into a model (Section 6.1).
+
+    Args:
+        run: the folder of a run
+        out: the folder to write the model to; it must not exist
+        last: number of checkpoints to average
+    """
+    if last < 1:
+        raise Refused(f"--last must be at least 1, but it is {last}")
+    read_json(run / "config.json")
+    paths = checkpoint_files(run)
+    if not paths:
+        raise Refused(f"{run} has no checkpoint yet; it writes one every 200 updates, or as --checkpoint-every says")
+    if len(paths) < last:
+        kept = f"{run} has {len(paths)} (it keeps {KEPT}); a smaller --checkpoint-every makes more"
+        raise Refused(f"--last asks for {last} checkpoints, but {kept}")
+    translator, weights = read_translator(run), average_checkpoints(paths[-last:])
+    write_model(out, run, weights)
+    print(f"{out}: the average of {last} checkpoints, {paths[-last].stem} to {paths[-1].stem}")
+    if losses := losses_on_held_out(run, translator, weights):
+        print(f"validation loss {losses[1]:.3f}; the run's own model has {losses[0]:.3f}")
+        if losses[1] > losses[0]:
+            warn(f"the average is worse than the run's own model, {run}")
+
+
+def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
+    """Write a page that shows how a sentence is translated: step by step, with all attention weights.
+
+    The page runs the model itself, for any sentence, unless the model is large or has whole words.
+
+    Args:
+        sentence: a sentence in the model's source language
+        out: the HTML file to write
+        model: the folder of a run or a model; by default models/multi30k-de-en
+    """
+    if not sentence.strip():
+        raise Refused("the sentence is blank")
+    folder, sentence = model_folder(model), readable(sentence)
+    translator, data = read_translator(folder), read_json(folder / "config.json").get("data", "")
+    page, translation = explorer.page(translator, folder.name, sentence, data)
+    write_text(out, page)
+    print(f"{sentence}\n{translation}\n{out}")
+
+
+def export(
+    *, out: Path, to: Literal["ctranslate2", "half"] = "ctranslate2", model: Path | None = None, quantization: str | None = None
+) -> None:  # fmt: skip
+    """Convert a model for another program, or to half its size.
+
+    Args:
+        out: the folder to write; it must not exist
+        to: ctranslate2, or half: a model for this program with weights in float16
+        model: the folder of a run or a model; by default models/multi30k-de-en
+        quantization: for ctranslate2: int8, float16, ...; by default float32
+    """
+    folder = model_folder(model)
+    translator = read_translator(folder)
+    if to == "half":
+        if quantization:
+            raise Refused("--quantization is for ctranslate2; half is always float16")
+        write_model(out, folder, {name: p.half() for name, p in translator.model.named_parameters()})
+        print(f"{out}: float16")
+        return
+    converter.write_ctranslate2(translator, folder, out, quantization)
+    words = "its tokens are made with the tokenizer.json beside it, from words cut by spaCy's rules"
+    how = words if translator.tokenizer.words else f"python {out / 'translate.py'} translates standard input"
+    print(f"{out}: for {to}, {quantization or 'float32'}; {how}")
+
+
+def captions(*, out: Path) -> None:
+    """Write the captions of the built-in grammar as a folder of text, such as the document reads.
+
+    Args:
+        out: the folder to write train, val and test to, in German and English
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "val", "test"):
+        for language, side in zip(("de", "en"), zip(*load_pairs("captions", split), strict=True), strict=True):
+            (out / f"{split}.{language}").write_text("\n".join(side) + "\n", encoding="utf-8")
+
+
+def program_version() -> str:
+    """The version of the installed program, or a hint that it runs from its source."""
+    try:
+        return version("annotated-transformer")
+    except PackageNotFoundError:
+        return "from source, not installed"
+
+
+def explained(error: Exception, given: list[str]) -> str:
+    """What an error says, in one line; `given` are the arguments of the command line."""
+    text = " ".join(str(error).split())
+    if isinstance(error, cyclopts.UnknownCommandError):
+        return f"{text}; --help lists them"
+    if isinstance(error, cyclopts.UnknownOptionError) and (other := OTHER_NAMES.get(error.token.keyword)):
+        return f"Unknown option: {error.token.keyword}. Did you mean {other}?"
+    missing = re.fullmatch(r'Command "\w+" parameter (\S+) requires an argument\.', text)
+    return f"{missing[1]} {'needs a value' if missing[1] in given else 'is missing'}" if missing else text
+
+
+def main(arguments: list[str] | None = None, name: str = "the_annotated_transformer.py") -> int:
+    """Run the command line; `name` is the program's name in the help. Returns the exit status."""
+    about = {
+        "help": "Train, use and look into a Transformer.",
+        "help_format": "plaintext",
+        "version": program_version(),
+    }
+    app = cyclopts.App(name=name, **about, suppress_keyboard_interrupt=False)
+    for command in (train, translate, evaluate, average, explain, export, captions):
+        app.command(command)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="replace")
+    try:
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        return 0
+    except BrokenPipeError:  # the reader has enough, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+        return 0
+    except (cyclopts.CycloptsError, Refused, OSError) as error:
+        print(f"error: {explained(error, sys.argv[1:] if arguments is None else arguments)}", file=sys.stderr)
+        return 2
+    except Stopped as request:
+        if os.environ.get("RANK", "0") == "0":
+            print(request, file=sys.stderr)
+        return 128 + request.number
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def entry() -> int:
+    """The command `annotated-transformer`."""
+    return main(name="annotated-transformer")
+
+
+if __name__ == "__main__":
+    sys.exit(main(name="python -m translator"))

@@ -1,0 +1,103 @@
+"""Text as numbers: the vocabulary's file, encoding, and the token store for corpora that do not fit in memory.
+
+A run turns its text into ids once and keeps them: all ids one after the other, and where each sentence starts. Later each
+batch reads only what it needs. The files are *mapped*: they look like arrays, and the operating system loads the pages that
+are touched. Those pages count as the program's memory until the mapping is closed, so each batch opens a new mapping.
+"""
+
+import itertools
+import json
+from array import array
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from the_annotated_transformer import BOS, EOS, Pair, Tokenizer, words_of
+from translator.files import Refused, read_json, write_atomically
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """A tokenizer from its file.
+
+    Raises Refused for a damaged one, and for one with parts that this program does not write. Some would shorten sentences
+    or add to them, and some patterns take years.
+    """
+    from tokenizers import Tokenizer as Vocabulary
+
+    description = read_json(path)
+    if '"Regex"' in json.dumps(description).replace(json.dumps({"Regex": r"\s+"}), ""):
+        raise Refused(f"{path}: not a tokenizer of this program; it has patterns of its own")
+    for name in ("truncation", "padding", "post_processor"):
+        if description.get(name) is not None:
+            raise Refused(f"{path}: not a tokenizer of this program; it has {name}")
+    try:
+        model = description["model"]
+        if sorted(model["vocab"].values()) != list(range(len(model["vocab"]))):
+            raise ValueError("its ids are not 0, 1, 2, ...")
+        for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+            if model.get(name) is not None:
+                raise ValueError(f"it has {name}")
+        tokenizer = Tokenizer(Vocabulary.from_file(str(path)))
+        encode_texts(tokenizer, ["Hund und Katze, 1."], "de")
+        return tokenizer
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the library's own errors are bare Exception, and its panics are not even that
+        raise Refused(f"{path}: not a tokenizer ({error})") from error
+
+
+def encode_texts(tokenizer: Tokenizer, texts: Iterable[str], language: str) -> list[list[int]]:
+    """The ids of many sentences, without BOS and EOS, encoded on all cores at once."""
+    words = [words_of(text, language) for text in texts] if tokenizer.words else list(texts)
+    return [found.ids for found in tokenizer.vocabulary.encode_batch_fast(words, is_pretokenized=tokenizer.words)]
+
+
+def encode_pairs(tokenizer: Tokenizer, texts: Iterable[tuple[str, str]], languages: tuple[str, str]) -> list[Pair]:
+    """Sentence pairs as training examples."""
+    sides = zip(zip(*texts, strict=True), languages, strict=True)
+    ids = [encode_texts(tokenizer, side, language) for side, language in sides]
+    return [Pair([*src, EOS], [BOS, *tgt, EOS]) for src, tgt in zip(*ids, strict=True)]
+
+
+class TokenStore:
+    """Sentence pairs as ids in two files, PATH and PATH with the suffix .starts; only the needed parts are read."""
+
+    def __init__(self, path: Path, vocab: int):
+        self.path, self.kind = path, np.uint16 if vocab <= 2**16 else np.uint32
+
+    def starts(self) -> np.ndarray:
+        """Where each source and target starts among the ids, and where the last one ends: (2n + 1)."""
+        return np.asarray(np.memmap(self.path.with_suffix(".starts"), np.int64, "r"))
+
+    def lengths(self) -> np.ndarray:
+        """The number of tokens of each source and target: (n, 2)."""
+        return np.diff(self.starts()).astype(np.int32).reshape(-1, 2)
+
+    def __len__(self) -> int:
+        return len(self.starts()) // 2
+
+    def pairs(self, rows: Iterable[int]) -> list[Pair]:
+        """The pairs with these numbers."""
+        ids, starts = np.asarray(np.memmap(self.path, self.kind, "r")), self.starts()
+        spans = (starts[2 * row : 2 * row + 3].tolist() for row in rows)
+        return [Pair(ids[src:tgt].tolist(), ids[tgt:end].tolist()) for src, tgt, end in spans]
+
+
+def write_store(
+    path: Path, texts: Iterable[tuple[str, str]], tokenizer: Tokenizer, languages: tuple[str, str]
+) -> TokenStore:
+    """Turn text into a store, ten thousand pairs at a time; a crash leaves a whole store or none."""
+    store, texts, starts = TokenStore(path, len(tokenizer)), iter(texts), array("q", [0])
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            while chunk := list(itertools.islice(texts, 10_000)):
+                sides = list(itertools.chain.from_iterable(encode_pairs(tokenizer, chunk, languages)))
+                starts.extend(itertools.accumulate(map(len, sides), initial=starts.pop()))
+                file.write(np.fromiter(itertools.chain.from_iterable(sides), store.kind).tobytes())
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, write)
+    write_atomically(path.with_suffix(".starts"), lambda temporary: temporary.write_bytes(starts.tobytes()))
+    return store

@@ -1,0 +1,399 @@
+"""A run: the folder of a training, with its settings, vocabulary and tokens, its log, and its checkpoints.
+
+Every file except the log is first written under a temporary name and then renamed, so a crash never leaves half a file, and
+every file except the log has a checksum. The order of the batches depends only on the seed and the epoch, and the dropout
+only on the seed and the update. So an interrupted run ends with the same weights as one that was not interrupted.
+"""
+
+import errno
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+from the_annotated_transformer import (
+    Pair,
+    Tokenizer,
+    Transformer,
+    Translator,
+    learn_bpe,
+    learn_words,
+    sorted_batches,
+    words_of,
+)
+from translator import files
+from translator.corpus import TokenStore, read_tokenizer, write_store
+from translator.files import Refused, read_json, read_tensors, write_tensors, write_text
+from translator.processes import gathered, load_weights, over_processes, processes, wait_for_all, weights_of
+from translator.settings import GONE, Settings, build_model, saved_settings
+from translator.sources import FullPairs, left_out
+
+KEPT = 20  # checkpoints of a run; the paper averaged up to 20
+STATE, BEFORE = "state.safetensors", "before.safetensors"  # the newest state to continue from, and the one before it
+SPLITS = "train", "val"
+TOKENS = [f"tokens/{split}{suffix}" for split in SPLITS for suffix in (".ids", ".starts")]
+NO_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP  # file systems without locks are used without
+
+
+@dataclass
+class Progress:
+    """How far a run has come: it has done `batch` batches of epoch `epoch`, in `seconds` of training.
+
+    Of its `step` updates, `skipped` had a gradient that was not finite. The lowest validation loss is `best`, and there were
+    `since_best` checkpoints after it. A run that was stopped where a checkpoint was due has its validation `owed`.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    skipped: int = 0
+    best: float = math.inf
+    since_best: int = 0
+    owed: bool = False
+
+
+class Start(NamedTuple):
+    """A trained model that a new run begins with, and the folder that it comes from."""
+
+    folder: Path
+    translator: Translator
+
+
+def check_same(folder: Path, wanted: dict[str, Any], advice: str = "give another --run") -> None:
+    """Raise Refused, ending with the advice, if the run or model in a folder has other settings."""
+    about = read_json(folder / "config.json")
+    if not isinstance(settings := about.get("settings"), dict):
+        raise Refused(f"{folder / 'config.json'}: not the configuration of a run")
+    old = about | asdict(Settings()) | settings  # a setting newer than the run gets its default
+    for key, value in wanted.items():
+        if old.get(key) != value:
+            raise Refused(f"{folder} has {key} = {old.get(key)}, not {value}; {advice}")
+    for key in GONE.keys() & settings.keys():
+        if settings[key] != GONE[key]:
+            raise Refused(f"{folder} was trained with {key} = {settings[key]}, which this version cannot go on with")
+
+
+class Run:
+    """The folder of a training: be `alone` in it, `prepare` and `restore` it, learn from its `batches`, and `save` it.
+
+    `about` says what is trained on what (data, src, tgt, held_out, preset, start_from) and ends up in `config.json`.
+    """
+
+    def __init__(self, folder: Path, settings: Settings, about: dict[str, Any]):
+        self.folder, self.settings, self.about = Path(folder), settings, about
+        self.languages, self.first = (about["src"], about["tgt"]), processes()[0] == 0
+        self.checkpoints, self.progress = self.folder / "checkpoints", Progress()
+
+    # --- Its folder ---
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Make the folder, if need be, and keep other trainings out of it; Refused if one is at work there.
+
+        The system lifts the lock when the process ends, in whatever way. The first process of a group does this for all.
+        """
+        from filelock import FileLock, Timeout
+
+        if not self.first:
+            yield
+            return
+        new = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.folder / ".lock", timeout=0, fallback_to_soft=False)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise Refused(f"{self.folder}: another training is at work in this folder") from None
+        except (NotImplementedError, OSError) as error:
+            if getattr(error, "errno", errno.ENOSYS) not in NO_LOCKS:
+                raise
+        try:
+            yield
+        finally:
+            lock.release()
+            if not (self.folder / "config.json").exists():  # nothing came of it
+                (self.folder / ".lock").unlink(missing_ok=True)
+                with suppress(OSError):  # keep a folder that holds something else
+                    for folder in new:
+                        folder.rmdir()
+
+    def has_state(self) -> bool:
+        """Whether the run can be continued: it has reached a checkpoint."""
+        return any((self.checkpoints / name).exists() for name in (STATE, BEFORE))
+
+    def prepare(self, start: Start | None) -> None:
+        """Create or repair the folder, then open it. In a group of processes, the first one writes and the others wait."""
+        if self.first:
+            for folder in (self.folder, self.folder / "tokens", self.checkpoints, self.folder / "best"):
+                files.remove_partial(folder)
+            if (self.folder / "config.json").exists():
+                self.repair()
+            else:
+                self.create(start)
+            if not (self.folder / files.SUMS).exists():
+                files.write_sums(self.folder, ["config.json", "tokenizer.json", *TOKENS])
+        wait_for_all()
+        self.open()
+
+    def open(self) -> None:
+        """Read the vocabulary, and find the tokens; the folder is whole."""
+        self.tokenizer = read_tokenizer(self.folder / "tokenizer.json")
+        self.train, self.val = (token_store(self.folder, split, self.tokenizer) for split in SPLITS)
+        self.lengths, self.held_out = self.train.lengths(), self.val.pairs(range(len(self.val)))
+
+    def create(self, start: Start | None) -> None:
+        """Write vocabulary, tokens and configuration of a new run; Refused if they do not fit.
+
+        `config.json` is written last, so a folder that has one is complete. Errors in the data show before anything is
+        written, except for a sentence that fits into no batch: then the files are removed again.
+        """
+        for name in ("model.safetensors", "log.jsonl", "checkpoints"):
+            if (self.folder / name).exists():
+                raise Refused(f"{self.folder} holds {name} but no config.json, so it is no run; give another --run")
+        for _ in self.texts("val"):
+            pass  # reads every line now, to find a damaged one
+        for _ in self.texts("train"):
+            break  # its text is there
+        tokenizer = self.vocabulary(start)
+        for old in (self.folder / "tokens").glob("*.starts"):
+            old.unlink()  # from an interrupted start: its ids belong to another vocabulary
+        longest, most = self.write_tokens(tokenizer), self.settings.tokens_per_batch
+        if longest > most:
+            for name in TOKENS:
+                (self.folder / name).unlink()
+            with suppress(OSError):  # keep a folder that holds something else
+                (self.folder / "tokens").rmdir()
+            raise Refused(f"--tokens-per-batch is {most}, but the longest sentence has {longest} tokens")
+        write_text(self.folder / "tokenizer.json", tokenizer.vocabulary.to_str(pretty=True))
+        content = self.about | {"vocab": len(tokenizer), "settings": asdict(self.settings)}
+        write_text(self.folder / "config.json", json.dumps(content, indent=1) + "\n")
+
+    def repair(self) -> None:
+        """Make good what a crash or a bad disk has left; afterwards every unchanging file is what its checksum says.
+
+        Raises Refused if the folder holds another run, and for a damaged file that cannot be made again.
+        """
+        files.check_sums(self.folder, ["config.json", "tokenizer.json"])
+        check_same(self.folder, self.about | asdict(self.settings))
+        if not self.has_state():
+            steps = checkpoint_files(self.folder)
+            if len(steps) > 1 or ((self.folder / "model.safetensors").exists() and not steps):
+                raise Refused(f"{self.folder} is a model without the state of its training; give another --run")
+            for step in steps:  # of a crash at the first checkpoint
+                step.unlink()  # the run begins again, and may be at another update when it comes there
+        for name in files.changed_files(self.folder, TOKENS):
+            print(f"note: {self.folder / name}: damaged; the text is read again", file=sys.stderr)
+            (self.folder / name).with_suffix(".starts").unlink(missing_ok=True)
+        self.write_tokens(read_tokenizer(self.folder / "tokenizer.json"))
+        if files.changed_files(self.folder, TOKENS):
+            changed = f"the text of {self.about['data']} has changed"
+            raise Refused(f"{self.folder}: its tokens are lost, and {changed}; give another --run")
+
+    # --- Its text ---
+    def texts(self, split: str) -> FullPairs:
+        """The text of a split, pair by pair."""
+        return FullPairs(self.about["data"], split, *self.languages, self.about.get("held_out"))
+
+    def vocabulary(self, start: Start | None) -> Tokenizer:
+        """That of the model to start from, or a new one: byte-pair encoding, or whole words if there are no merges.
+
+        Raises Refused for a start of other sizes or languages, and for a language whose words spaCy does not know.
+        """
+        if start:
+            names = ["N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie", "bpe"]
+            if "bpe" not in read_json(start.folder / "config.json")["settings"]:
+                names.remove("bpe")  # the document saves only what a model needs; the vocabulary is taken over anyway
+            wanted = {"src": self.about["src"], "tgt": self.about["tgt"]}
+            wanted |= {name: getattr(self.settings, name) for name in names}
+            check_same(start.folder, wanted, "the new run needs the same")
+            return start.translator.tokenizer
+        if self.settings.bpe:
+            return learn_bpe(self.texts("train"), self.settings.bpe)
+        try:
+            for language in self.languages:
+                words_of("", language)
+        except ValueError as error:
+            raise Refused(str(error)) from error
+        return learn_words(self.texts("train"), self.languages)
+
+    def write_tokens(self, tokenizer: Tokenizer) -> int:
+        """Write the token stores that the run lacks; returns the length of the longest sentence."""
+        longest = 0
+        for split in SPLITS:
+            store = token_store(self.folder, split, tokenizer)
+            if not store.path.with_suffix(".starts").exists():
+                texts = self.texts(split)
+                write_store(store.path, texts, tokenizer, self.languages)
+                if texts.left_out:
+                    print(f"note: {left_out(texts.left_out, split)}", file=sys.stderr)
+            longest = max(longest, store.lengths().max())
+        return longest
+
+    def batches(self) -> Iterator[list[Pair]]:
+        """The batches of this epoch from where the run is, then those of the next, without an end; see `learned`."""
+        while True:
+            seed = self.settings.seed + 7919 * self.progress.epoch
+            rows = sorted_batches(self.lengths, self.settings.tokens_per_batch, seed=seed)
+            self.in_epoch = len(rows)
+            for batch in rows[self.progress.batch :]:
+                yield self.train.pairs(batch)
+            if self.progress.batch:  # an earlier version saved some runs between the last batch and the next epoch
+                self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
+
+    # --- Its model ---
+    def model(self, start: Start | None) -> Transformer:
+        """A fresh model of the run's settings, with the weights of the start if there is one."""
+        model = build_model(self.settings, len(self.tokenizer))
+        if start:
+            load_weights(model, weights_of(start.translator.model), start.folder)
+        return model
+
+    def restore(self, trainer: Any) -> None:
+        """Give a trainer the newest whole state, if there is one, and open the log.
+
+        If it is damaged, a note says so, and the state before it is taken. Raises Refused if that is damaged, too, or if
+        they are another model's.
+        """
+        paths = [path for path in (self.checkpoints / name for name in (STATE, BEFORE)) if path.exists()]
+        for path in paths:
+            try:
+                tensors, notes = read_tensors(path)
+                progress = Progress(**notes["progress"])
+                trainer.load(tensors, progress.step, progress.skipped, path)
+                self.progress = progress
+                break
+            except (KeyError, TypeError, ValueError, RuntimeError) as error:
+                wrong = error if isinstance(error, Refused) else f"{path}: not the state of a run ({error})"
+                if path == paths[-1]:
+                    raise Refused(str(wrong)) from error
+                if self.first:
+                    print(f"note: {wrong}; going on from the checkpoint before it", file=sys.stderr)
+        self.began, self.saved_at = time.monotonic() - self.progress.seconds, self.progress.seconds
+        self.log = Log(self.folder, self.first, self.progress)
+
+    def learned(self, batch: list[Pair], loss: float, trainer: Any) -> None:
+        """Count and log an update that the trainer has made of a batch."""
+        progress = self.progress
+        progress.step, progress.skipped = trainer.step, trainer.skipped
+        progress.tokens += sum(len(pair.tgt) - 1 for pair in batch)
+        progress.batch += 1
+        if progress.batch == self.in_epoch:
+            progress.epoch, progress.batch = progress.epoch + 1, 0
+        progress.seconds = time.monotonic() - self.began
+        self.log.update(loss, trainer.lr)
+
+    def save(self, trainer: Any) -> None:
+        """Write the weights at this update, the current model, and the state to continue from; all processes take part.
+
+        The state comes last: if a crash leaves the old one, the continued run writes the other files again.
+        """
+        tensors, step = gathered(trainer.tensors()), self.progress.step
+        if not self.first:
+            return
+        weights = {name: tensors[f"model.{name}"] for name in weights_of(trainer.model)}
+        averaged = {name: tensors.get(f"averaged.{name}", weight) for name, weight in weights.items()}
+        self.checkpoints.mkdir(exist_ok=True)
+        write_tensors(self.checkpoints / f"{step:06d}.safetensors", weights, step=step)
+        for old in checkpoint_files(self.folder)[:-KEPT]:
+            old.unlink()
+        write_tensors(self.folder / "model.safetensors", averaged, step=step)
+        new = self.checkpoints / "next.safetensors"
+        write_tensors(new, tensors, progress=asdict(self.progress))
+        if (self.checkpoints / STATE).exists():
+            os.replace(self.checkpoints / STATE, self.checkpoints / BEFORE)  # after a crash, BEFORE is there
+        os.replace(new, self.checkpoints / STATE)
+
+    def save_best(self, trainer: Any) -> None:
+        """Write the model to the folder `best`, with what it needs; all processes take part."""
+        best, weights = self.folder / "best", gathered(weights_of(trainer.averaged))
+        if not self.first:
+            return
+        best.mkdir(exist_ok=True)
+        for name in ("config.json", "tokenizer.json"):
+            write_text(best / name, (self.folder / name).read_text(encoding="utf-8"))
+        files.write_sums(best, ["config.json", "tokenizer.json"])
+        write_tensors(best / "model.safetensors", weights, step=self.progress.step, val_loss=self.progress.best)
+
+
+def token_store(folder: Path, split: str, tokenizer: Tokenizer) -> TokenStore:
+    """The tokens of a split in the folder of a run."""
+    return TokenStore(folder / "tokens" / f"{split}.ids", len(tokenizer))
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """The weights that a run keeps of its checkpoints, oldest first."""
+    return sorted((folder / "checkpoints").glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))
+
+
+def held_out_pairs(folder: Path, tokenizer: Tokenizer) -> tuple[list[Pair], int] | None:
+    """The pairs that a run validates on, and its tokens per batch; None if its tokens are no longer there."""
+    store = token_store(folder, "val", tokenizer)
+    if not store.path.with_suffix(".starts").exists():
+        return None
+    return store.pairs(range(len(store))), saved_settings(
+        read_json(folder / "config.json")["settings"]
+    ).tokens_per_batch
+
+
+# --- The log ---
+def read_log(folder: Path) -> list[dict]:
+    """The rows of a run's log, without lines that a crash or a bad disk has spoilt."""
+    path, rows = Path(folder) / "log.jsonl", []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
+        with suppress(ValueError):
+            row = json.loads(line)
+            if isinstance(row, dict) and isinstance(row.get("step"), int):
+                rows.append(row)
+    return rows
+
+
+class Log:
+    """The log of a run, `log.jsonl`, and its progress bar, kept by the first process; the others write nothing.
+
+    A row has the mean loss since the row before it; rows come every ten updates and at checkpoints. A continued run drops the
+    rows after its checkpoint, because that part happens again.
+    """
+
+    def __init__(self, folder: Path, active: bool, progress: Progress, every: int = 10):
+        self.path, self.active, self.progress, self.every = folder / "log.jsonl", active, progress, every
+        self.losses, self.since = [], (progress.tokens, progress.seconds)
+        form = "training {percentage:3.0f}%|{bar:20}| {elapsed}{postfix}"
+        self.bar = tqdm(total=100, disable=not active, file=sys.stdout, bar_format=form)
+        if active:
+            kept = [row for row in read_log(folder) if row["step"] <= progress.step]
+            write_text(self.path, "".join(json.dumps(row) + "\n" for row in kept))
+
+    def write(self, **values: float) -> None:
+        """Append one row."""
+        if self.active:
+            row = {"step": self.progress.step, "epoch": self.progress.epoch}
+            row |= {"minutes": round(self.progress.seconds / 60, 3), "tokens": self.progress.tokens, **values}
+            with files.writing(self.path), self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+
+    def update(self, loss: float, lr: float) -> None:
+        """Record one update; one that was skipped, because its gradient was not finite, has no loss."""
+        if math.isfinite(loss):
+            self.losses.append(loss)
+        if self.progress.step % self.every == 0:
+            self.row(lr)
+
+    def row(self, lr: float) -> None:
+        """Write the mean loss since the last row, added up over processes, if there were updates since."""
+        if not self.losses:
+            return
+        done, mean = self.progress, over_processes(sum(self.losses))[0] / len(self.losses)
+        speed = (done.tokens - self.since[0]) / max(done.seconds - self.since[1], 1e-9)
+        self.losses, self.since = [], (done.tokens, done.seconds)
+        skipped = {"skipped": done.skipped} if done.skipped else {}
+        self.write(loss=round(mean, 4), lr=lr, tokens_per_second=round(speed), **skipped)
+        self.bar.set_postfix_str(f"update {done.step}, loss {mean:.3f}, {speed:,.0f} target tokens/s")

@@ -1,0 +1,282 @@
+"""Decoding by calling the model, a position at a time: greedy and beam search, and the translation of many lines.
+
+All sentences of a batch advance together. A sentence that has ended leaves the batch, and its keys and values go with it.
+The beams of a sentence share the keys and values of their source. A finished place in the beam no longer has a row.
+"""
+
+import multiprocessing
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import the_annotated_transformer as tat
+from the_annotated_transformer import ALPHA, BOS, EOS, PAD, Transformer, Translator, evaluating, length_penalty
+from translator.files import Refused
+
+
+class CachedLayer:
+    """A decoder layer that is called with one position of each row; its two attentions look at what is kept."""
+
+    def __init__(self, layer: tat.DecoderLayer, memory: Tensor, mask: Tensor | None):
+        self.layer, self.mask = layer, mask  # mask (sources, 1, S)
+        self.past: list[Tensor] = []  # keys and values so far, (rows, h, t, ...)
+        self.rows: Tensor | None = None  # which of these rows continue, in which order; None: all, as they are
+        self.source = [y.contiguous() for y in layer.src_attn.keys_values(memory, memory)]  # (sources, h, S, ...)
+
+    def __call__(self, x: Tensor, live: Tensor | None = None) -> Tensor:
+        """x (rows, 1, d_model) at the next position to the layer's output; `StepwiseDecoder.step` explains `live`."""
+        return self.layer.sublayers(x, self.own, partial(self.cross, live=live))
+
+    def own(self, x: Tensor) -> Tensor:
+        """Self-attention of the new position to itself and to the earlier ones; its key and value join theirs."""
+        attn, past = self.layer.self_attn, self.past if self.rows is None else [y[self.rows] for y in self.past]
+        new = attn.keys_values(x, x)
+        self.past = [torch.cat(pair, dim=2) for pair in zip(past, new, strict=True)] if past else [*new]
+        self.rows = None
+        return attn.attend(x, *self.past)
+
+    def cross(self, x: Tensor, live: Tensor | None) -> Tensor:
+        """Attention of each row to its source; the rows of one source are asked together, as if they were its positions."""
+        attend, sources = partial(self.layer.src_attn.attend, mask=self.mask), len(self.source[0])
+        if live is None:
+            return attend(x.reshape(sources, -1, x.size(-1)), *self.source).view_as(x)
+        places = x.new_zeros(*live.shape, x.size(-1)).masked_scatter(
+            live.unsqueeze(-1), x
+        )  # one for each row, else empty
+        return attend(places, *self.source)[live].unsqueeze(1)
+
+
+class StepwiseDecoder:
+    """The decoder, one token of each row at a time; every search uses it. Several rows may share a source."""
+
+    def __init__(self, model: Transformer, src: Tensor, src_mask: Tensor):
+        memory, self.model, self.length = model.encode(src, src_mask), model, 0
+        mask = None if src_mask.all() else src_mask.expand(len(src), 1, -1)
+        self.layers = [CachedLayer(layer, memory, mask) for layer in model.decoder.layers]
+
+    @torch.no_grad()
+    def step(self, tokens: Tensor, live: Tensor | None = None) -> Tensor:
+        """The next token of each row (rows) to the logits of the one after it: (rows, vocab), without gradients.
+
+        live (sources, places) tells which places of each source have a row, in this order; None: every source has the same
+        number of rows.
+        """
+        live = None if live is None or live.all() else live
+        x = self.model.tgt_embed(tokens.unsqueeze(1), self.length)  # (rows, 1, d_model)
+        for layer in self.layers:
+            x = layer(x, live)
+        self.length += 1
+        return self.model.generator.logits(self.model.decoder.norm(x))[:, 0]
+
+    def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
+        """Continue with these rows, in this order, and with these sources (None: with all)."""
+        for layer in self.layers:
+            layer.rows = rows if layer.rows is None else layer.rows[rows]
+            if sources is not None:
+                layer.source = [x.index_select(0, sources) for x in layer.source]
+                layer.mask = None if layer.mask is None else layer.mask[sources]
+
+
+@torch.inference_mode()
+def check_stepwise(model: Transformer, S: int = 40, T: int = 32) -> None:
+    """Raise Refused naming the first part of a model that gives something else step by step than for all positions at once.
+
+    A layer whose `forward` does more than its `sublayers` is such, or a cross-attention that depends on where its query is:
+    in a beam, the rows of a source stand in for positions. The ids are random, two rows for one source.
+    """
+    draw, device = torch.Generator().manual_seed(0), next(model.parameters()).device
+    src, tgt = (
+        torch.randint(4, (n, size), generator=draw).to(device) for n, size in ((1, S), (2, T))
+    )  # special tokens
+    mask, future = (torch.arange(S, device=device) < S - 3).view(1, 1, S), tat.subsequent_mask(T).to(device)
+    with evaluating(model):
+        memory, embed, kind = model.encode(src, mask), model.tgt_embed, "cannot be decoded step by step"
+        both, one_by_one = memory.expand(2, -1, -1), lambda: [embed(tgt[:, t : t + 1], t) for t in range(T)]
+        x = compare("tgt_embed", embed, kind, lambda: embed(tgt), lambda: torch.cat(one_by_one(), dim=1))
+        for i, layer in enumerate(model.decoder.layers):
+            steps = lambda: map(CachedLayer(layer, memory, mask), x.split(1, dim=1))  # noqa: B023, E731
+            at_once = partial(layer, x, both, mask, future)
+            x = compare(f"decoder.layers.{i}", layer, kind, at_once, lambda: torch.cat([*steps()], dim=1))  # noqa: B023
+        compare(
+            "decoder", model.decoder, kind, lambda: model.decode(both, mask, tgt, future), lambda: model.decoder.norm(x)
+        )
+
+
+def compare(name: str, part: nn.Module, kind: str, found: Callable, expected: Callable) -> Tensor:
+    """What `found` gives; raises Refused naming a part of a model, and of what kind it is, if that is not expected."""
+    try:
+        result = found()
+        tolerance = max(1.0, float(result.nan_to_num().abs().max())) * max(1e-3, 4 * torch.finfo(result.dtype).eps)
+        if not torch.allclose(expected(), result, rtol=0, atol=tolerance, equal_nan=True):
+            raise ValueError("the results are others")
+        return result
+    except Exception as error:  # a changed part may raise anything
+        raise Refused(f"{name} ({type(part).__name__}) {kind}: {' '.join(str(error).split())[:200]}") from error
+
+
+# --- Searches ---
+@torch.inference_mode()
+def fast_greedy(
+    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, start_symbol: int = BOS,
+    end_symbol: int | None = EOS, pad: int = PAD,
+) -> Tensor:  # fmt: skip
+    """The likeliest token at each step: ids (B, at most max_len), start_symbol first, `pad` after end_symbol.
+
+    src (B, S), src_mask (B or 1, 1, S). Stops when every sentence has ended; if end_symbol is None, only at max_len.
+    """
+    with evaluating(model):
+        decoder = StepwiseDecoder(model, src, src_mask)
+        ys = torch.full((len(src), max_len), pad, device=src.device)
+        ys[:, 0], going = start_symbol, torch.arange(len(src), device=src.device)  # the sentences that have not ended
+        for t in range(1, max_len):
+            best = decoder.step(ys[going, t - 1]).max(-1).indices  # argmax is slower
+            ys[going, t] = best
+            if end_symbol is None:
+                continue
+            rows = (best != end_symbol).nonzero().flatten()
+            if len(rows) == 0:
+                return ys[:, : t + 1]
+            if len(rows) < len(going):
+                going = going[rows]
+                decoder.select(rows, rows)
+    return ys
+
+
+@torch.inference_mode()
+def fast_beam(
+    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, beam: int = 4, alpha: float = 0.6
+) -> Tensor:
+    """The best translation that beam search finds: ids (B, at most max_len), BOS first, PAD after EOS (Section 6.1).
+
+    src (B, S), src_mask (B or 1, 1, S). max_len holds for sources without padding. A source with n padded positions gets n
+    tokens fewer, as if it were alone, but at least one.
+    """
+    device, neg = src.device, -torch.inf
+    limit = (max_len - (src_mask == 0).sum((1, 2)).expand(len(src))).clamp(min=2)  # of each output, BOS included
+    best, results = torch.full((len(src),), neg, device=device, dtype=torch.float), [[BOS]] * len(src)
+    places, open_places = torch.arange(beam, device=device), torch.full((len(src), 1), beam, device=device)
+    with evaluating(model):
+        decoder, going = StepwiseDecoder(model, src, src_mask), torch.arange(len(src), device=device)
+        log_p = torch.where(places > 0, neg, 0.0).float().repeat(len(src), 1)  # (B, beam); at first one beginning each
+        live, ys = log_p > neg, torch.full((len(src), 1), BOS, device=device)  # each has a row of tokens, (rows, t)
+        for t in range(1, max_len):
+            step, tokens = likeliest(decoder.step(ys[:, -1], live), beam)  # (rows, at most beam)
+            scores = log_p.new_full((*live.shape, step.size(1)), neg)
+            scores[live] = log_p[live].unsqueeze(1) + step
+            log_p, found = scores.flatten(1).topk(beam)  # (B, beam), best first
+            parents = (live.flatten().cumsum(0).view_as(live) - 1).gather(1, found // step.size(1))  # their rows
+            tokens = tokens[parents, found % step.size(1)]
+            ys = torch.cat((ys[parents], tokens.unsqueeze(-1)), dim=-1)  # (B, beam, t + 1)
+            alive = (places < open_places) & (log_p > neg)
+            ended = alive & ((tokens == EOS) | (t + 1 >= limit[going]).unsqueeze(1))
+            score, place = (log_p / length_penalty(t, alpha)).masked_fill(~ended, neg).max(1)
+            for i in (score > best[going]).nonzero().flatten().tolist():
+                best[going[i]], results[going[i]] = score[i], ys[i, place[i]].tolist()
+            log_p, open_places = log_p.masked_fill(ended | ~alive, neg), open_places - ended.sum(1, keepdim=True)
+            rows = (log_p.amax(1) / length_penalty(limit[going] - 1, alpha) > best[going]).nonzero().flatten()
+            if len(rows) == 0:  # no continuation can score higher
+                break
+            log_p, going, open_places, ys, parents = (x[rows] for x in (log_p, going, open_places, ys, parents))
+            decoder.select(parents[log_p > neg], rows if len(rows) < len(live) else None)
+            live, ys = log_p > neg, ys[log_p > neg]
+    return tat.pad_rows(results).to(device)
+
+
+def likeliest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The log-probabilities and ids of the k likeliest tokens in each row of logits (R, vocab): both (R, at most k)."""
+    values, tokens = logits.float().topk(min(k, logits.size(-1)))
+    return values - logits.float().logsumexp(-1, keepdim=True), tokens
+
+
+# --- Many lines ---
+FAR = 500  # tokens; hardly any corpus has sentences that long, so hardly any model can translate one
+
+
+class Search:
+    """Translation with one model, greedy or with a beam; `decode` is the search itself, from ids to ids."""
+
+    def __init__(self, translator: Translator, beam: int = 1, alpha: float = ALPHA):
+        """Raises Refused for a beam or an alpha out of range, and naming a layer that cannot be decoded step by step."""
+        if not 1 <= beam <= 1000:
+            raise Refused(f"--beam must be at least 1 and at most 1000, but it is {beam}")
+        if not 0 <= alpha <= 10:  # a larger alpha overflows
+            raise Refused(f"--alpha must be at least 0 and at most 10, but it is {alpha}")
+        check_stepwise(translator.model)
+        self.translator, self.batch_size = translator, max(1, 512 // beam)
+        self.decode = fast_greedy if beam == 1 else partial(fast_beam, beam=beam, alpha=alpha)
+        self.name = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
+
+    def translate(self, lines: list[str], tell: Callable[[str], None] = lambda text: None, first: int = 1) -> list[str]:
+        """One translation for each line, in order.
+
+        A line of more than FAR tokens is decoded alone and greedily, because a beam would take minutes; `tell` gets a warning
+        with its number, counted from `first`. Raises Refused for a line that is longer than the positions of the model.
+        """
+        _, tokenizer, (language, _) = self.translator
+        sources = [[*tokenizer.encode(line, language), EOS] for line in lines]
+        order = sorted((i for i, line in enumerate(lines) if line.strip()), key=lambda i: -len(sources[i]))
+        far = [i for i in order if len(sources[i]) > FAR]
+        for i in far:
+            tokens = f"line {first + i} has {len(sources[i]):,} tokens, far more than a sentence"
+            tell(f"{tokens}; it is translated greedily, and badly")
+        near = order[len(far) :]
+        batches = [[i] for i in far] + [near[i : i + self.batch_size] for i in range(0, len(near), self.batch_size)]
+        device, results = next(self.translator.model.parameters()).device, [""] * len(lines)
+        decoded = in_parallel(lambda rows: self.decode_rows([sources[i] for i in rows]), batches, device)
+        for rows, found in zip(batches, decoded, strict=True):
+            for i, ids in zip(rows, found, strict=True):
+                results[i] = tokenizer.decode(ids[: len(sources[i]) + 50])  # as if it had been alone
+        return results
+
+    def decode_rows(self, rows: list[list[int]]) -> list[list[int]]:
+        """The translations of some sources, ids to ids; each may be up to 50 tokens longer than the longest source."""
+        model, far = self.translator.model, len(rows[0]) > FAR
+        src = tat.pad_rows(rows).to(next(model.parameters()).device)
+        decode = fast_greedy if far else self.decode
+        try:
+            return decode(model, src, tat.source_mask(src), max_len=src.size(1) + 50).tolist()
+        except ValueError as error:  # learned positions have an end
+            if not far:
+                raise
+            raise Refused(str(error)) from error
+
+
+# --- On all cores ---
+def in_parallel(work: Callable, items: list, device: torch.device) -> list:
+    """The results of `work` for each item, in order; on a CPU by as many workers as PyTorch has threads, each with one.
+
+    Python starts the many small operations of a step one by one, and only one thread of a process at a time can do that. So
+    on Linux the workers are processes. They are forked: they have the model already, and only results are sent.
+    """
+    count = min(torch.get_num_threads(), len(items)) if device.type == "cpu" else 1
+    if count < 2:
+        return [work(item) for item in items]
+    before, pool = torch.get_num_threads(), ThreadPoolExecutor
+    if sys.platform == "linux":
+        pool = partial(ProcessPoolExecutor, mp_context=multiprocessing.get_context("fork"))
+    try:
+        with pool(count, initializer=begin, initargs=(work,)) as workers:
+            return list(workers.map(do if sys.platform == "linux" else work, items))
+    finally:
+        torch.set_num_threads(before)  # threads share the number
+
+
+def begin(work: Callable) -> None:
+    """Prepare a worker: one thread for PyTorch, and Ctrl-C is left to the process that started it."""
+    global WORK
+    WORK = work
+    torch.set_num_threads(1)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def do(item: Any) -> Any:
+    """What a worker does with an item."""
+    return WORK(item)
