@@ -7,11 +7,11 @@ BENCH := .venv-bench
 READY := $(VENV)/ready
 KATEX := blog/node_modules/ready
 .DEFAULT_GOAL := help
-html notebook test: export ANNOTATED_DEVICE := cpu
+html notebook quick test: export ANNOTATED_DEVICE := cpu
 test: export ANNOTATED_TESTS := all
 # two files are tested at a time, each with one thread
-test: export OMP_NUM_THREADS := 1
-.PHONY: help setup html notebook page pdf lab test soak check format train bench clean
+quick test soak: export OMP_NUM_THREADS := 1
+.PHONY: help setup html notebook page pdf lab quick test soak check format train bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,14 +45,18 @@ lab: $(READY) ## open the document in JupyterLab, which is installed into .venv 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt
 	$(BIN)/jupyter lab $(DOC).ipynb
 
-test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and report all
-	@status=0; $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status
+quick: $(READY) ## test within a minute: Parts 1 and 2 by oracles, their examples, a training, a translation, the style
+	@status=0; $(BIN)/python -m pytest -n 2 -m quick $(addprefix tests/,document/test_model.py document/test_training.py \
+		document/test_examples.py test_quick.py) || status=1; $(BIN)/ruff check . && $(BIN)/ruff format --check . || status=1; exit $$status
 
-soak: $(READY) ## try longer than `make test` what may go wrong with a run, and open the notebook in JupyterLab, in Chromium
+test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and report all
+	@status=0; $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status
+
+soak: $(READY) ## try for hours what may go wrong with a run, run the recipes, and open the notebook in JupyterLab, in Chromium
 	@command -v chromium >/dev/null || { echo "make soak needs Chromium"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt
-	ANNOTATED_SOAK=1 $(BIN)/python -m pytest tests/test_jupyterlab.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt -r requirements-soak.txt
+	ANNOTATED_SOAK=1 $(BIN)/python -m pytest --durations=0 tests/test_jupyterlab.py tests/test_recipes.py \
+		$(addprefix tests/translator/test_,interruptions.py distributed.py fuzz.py endurance.py)
 
 check: $(READY) ## check the style and that notebook and script are twins
 	@status=0; for check in "ruff check ." "ruff format --check ." "python blog/notebook.py check"; do \
@@ -70,17 +74,9 @@ $(BENCH)/ready: requirements.txt requirements-bench.txt
 	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-bench.txt
 	@touch $@
 
-bench: $(BENCH)/ready train ## measure speed and memory beside the 2022 edition's way and other libraries, and draw charts
-	$(BENCH)/bin/python benchmarks/training_speed.py --data multi30k --peers
-	$(BENCH)/bin/python benchmarks/decoding_speed.py --data multi30k --model runs/tiny
-	$(BENCH)/bin/python benchmarks/gains.py --data multi30k --model runs/tiny
-	$(BENCH)/bin/python benchmarks/step_profile.py --data multi30k
-	$(BENCH)/bin/python benchmarks/memory.py
-	$(BENCH)/bin/python benchmarks/scale.py
-	$(BENCH)/bin/python benchmarks/layers.py
-	$(BENCH)/bin/python benchmarks/alignment.py
-	$(BENCH)/bin/python benchmarks/bootstrap.py models/multi30k-de-en models/multi30k-de-en --data multi30k --split val --beam 1 5
-	$(BENCH)/bin/python benchmarks/chart.py
+bench: $(BENCH)/ready train ## measure speed beside other libraries, and what each idea gains
+	for name in "peers --data multi30k" "decoding_speed --data multi30k --model runs/tiny" "gains --data multi30k --model runs/tiny" \
+		"step_profile --data multi30k" scale layers alignment; do $(BENCH)/bin/python -m benchmarks $$name || exit 1; done
 
 clean: ## remove what was built; runs/ stays
 	rm -rf build *.egg-info $(VENV) $(BENCH) blog/node_modules

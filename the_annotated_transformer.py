@@ -1420,7 +1420,7 @@ def example_complexity() -> None:
 
 # %% [markdown]
 # > So much for counting. The chart below *measures* one layer of each kind at width 512, in milliseconds for a single
-# > sequence (`benchmarks/layers.py`; the row names its machine). Both axes are logarithmic: a line of slope 1 grows
+# > sequence (`python -m benchmarks layers`; the row names its machine). Both axes are logarithmic: a line of slope 1 grows
 # > with the length, one of slope 2 with its square.
 
 
@@ -3430,10 +3430,10 @@ def example_time_to_quality() -> Chart | None:
 # >
 # > A second round followed, because now there were better translators. For each source sentence, models wrote four
 # > translations, and the candidate closest to the human reference was kept (*sequence-level interpolation*; Kim and
-# > Rush, 2016; `benchmarks/closest.py`). The back-translations came from two models. The cards have all the commands.
+# > Rush, 2016; `python -m benchmarks closest`). The back-translations came from two models. The cards have all the commands.
 # >
 # > How much did each round gain? The next table has BLEU on test_2016_flickr before and after each, with the 95 %
-# > interval of the difference (paired bootstrap, `benchmarks/bootstrap.py`). Where the interval excludes 0, the gain is
+# > interval of the difference (paired bootstrap, `python -m benchmarks bootstrap`). Where the interval excludes 0, the gain is
 # > more than luck with the sentences. It says nothing about other seeds.
 # >
 # > **Which kind of pairs does the work?** The last rows, on the validation set, take them apart. From the
@@ -3906,7 +3906,7 @@ def example_gains() -> Chart | None:
 # > **In training,** *batches of like lengths* gain most. The *loss in chunks* comes second, because the logits of all
 # > tokens do not fit into the processor's caches, and moving them takes time. Then comes the cheaper *dropout*. *Fused
 # > attention* and *fused Adam*, one kernel for the update of all weights, make hardly any difference here. They are
-# > made for long sequences and for GPUs, which we did not measure.
+# > made for long sequences and for GPUs, which we did not measure; the program does without fused attention.
 # >
 # > <details class="note"><summary>Random batches</summary>
 # >
@@ -3916,13 +3916,9 @@ def example_gains() -> Chart | None:
 # >
 # > **In decoding,** the *key/value cache* gains most in this chart. If finished sentences leave the batch (*sentences
 # > that leave*), and if the sentences of a batch end at about the same time (*batches of like lengths*), no steps are
-# > spent on sentences that are finished. What *a batch for each thread* adds depends on the machine; with two threads
-# > it is little.
-# >
-# > **In beam search,** blocks of maxima, the padded matrix and the layout in memory gain nothing on the machine of this
-# > chart. Earlier measurements, some on another machine and some of single products, supported them (`LOG.md`). Gains
-# > of this kind belong to one processor and one version of PyTorch, so measure on yours:
-# > `python benchmarks/gains.py --model models/multi30k-de-en`.
+# > spent on sentences that are finished. What *a batch for each process* adds depends on the machine and on the number
+# > of batches. Gains of this kind belong to one processor and one version of PyTorch, so measure on yours:
+# > `python -m benchmarks gains`. What gained nothing was removed; `LOG.md` says what it was.
 # >
 # > **How near is this to what the machine can do?** The cell first compares the speed of a training step (the
 # > operations of all its matrix products, divided by its whole time) with the speed of one large matrix multiplication.
@@ -3964,30 +3960,26 @@ def example_training_speed() -> Chart | None:
 
 
 # %% [markdown]
-# > The next table shows the speed of translation, in sentences per second. `this` is this edition, and an empty cell
-# > was not measured. `tiny` is the shipped German-English model, with the compiled step and without it (`this, eager`),
-# > on two cores of an AMD EPYC. `small` is a model of 300 updates, which translates badly, but at the usual length.
+# > The next table shows the speed of translation, in sentences per second, on two cores. `tiny` is the shipped
+# > German-English model, and an empty cell was not measured.
 # >
 # > | task | what is measured |
 # > |---|---|
-# > | `split` | test_2016_flickr, greedy, each sentence to its own end (2022's loop has random weights, takes one sentence at a time and always writes 72 tokens; it gets eight sentences) |
+# > | `split` | test_2016_flickr, greedy, each sentence to its own end |
 # > | `beam` | the same with five beams |
-# > | `steps` | exactly fifteen greedy steps for random sentences |
 # >
-# > CTranslate2 is a C++ library that only runs trained models, as fast as it can. With one call for a whole step, five
-# > beams are as fast as it is, and greedy decoding reaches about four fifths of its speed. Without the compiled step,
-# > starting the small operations takes much of the time. At `small`, 57 % of a decoding step without the compiler goes
-# > into matrix products (`step_profile.jsonl`). C++ does not make these faster, but whole numbers of 8 bits do (`int8`:
-# > weights rounded to 255 steps). To serve a model, take it there with the command `export`; to understand one, stay
-# > here.
+# > CTranslate2 is a C++ library that only runs trained models, as fast as it can. Here Python starts each of the small
+# > operations of a step, and that takes much of the time at this size; a C++ program does without. Large matrix products
+# > are no faster there, but whole numbers of 8 bits are (`int8`: weights rounded to 255 steps). To serve a model, take
+# > it there with the command `export`; to understand one, stay here.
 
 
 # %%
 @example
 def example_decoding_speed() -> Any:
-    """Sentences per second of decoding, by preset, task and program."""
+    """Sentences per second of decoding with the shipped model, by task and program."""
     last = {row["preset"]: row["sentences_per_second"] for row in saved_rows("decoding_speed")}
-    rows = [{"task": f"{preset}, {task}", **speeds} for preset, tasks in last.items() for task, speeds in tasks.items()]
+    rows = [{"task": task, **speeds} for task, speeds in last.get("tiny", {}).items()]
     return table(rows).astype(object).fillna("") if rows else None
 
 
@@ -4157,7 +4149,7 @@ def example_encoder_heads() -> Chart:
 # > It is often said that cross-attention shows which source word a target word was translated from. For most sentences
 # > nobody knows the truth, so nobody can count. But the grammar of captions that comes with the program writes its
 # > sentences together with their true word alignment. Two models were trained on it, with two seeds, and the weights of
-# > each head were compared with the truth (`benchmarks/alignment.py`). A *link* joins a target token to a source token.
+# > each head were compared with the truth (`python -m benchmarks alignment`). A *link* joins a target token to a source token.
 # > Each head gives one for each target token: to the source token with the largest weight. The *alignment error rate*
 # > is 0 if these links and the true ones are the same, and 1 if they have none in common (Och and Ney, 2003). For
 # > comparison, the cell prints the rate of links drawn at `random`, of the `diagonal`, and the `best` that is possible
@@ -4812,7 +4804,7 @@ def example_decoder_only() -> Chart:
 # ## What they contribute, at our size
 #
 # > Each row below was trained like the miniature of Table 3 in Part 5: `tiny`, the same tokens in the same order,
-# > scored on the validation set (`benchmarks/modern.py`). `tiny` itself is there with its three seeds.
+# > scored on the validation set (`python -m benchmarks modern`). `tiny` itself is there with its three seeds.
 
 
 # %%
@@ -4942,7 +4934,7 @@ def example_sampling() -> None:
 # > | 13 | the program's fast forms (Part 5) | speed | the same numbers; for dropout the same distribution, its rate rounded to 1/65536 |
 # > | 14 | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | two vocabularies may differ; code for the earlier editions | Part 5, short runs |
 # > | 15 | in the program, every update draws its dropout from `seed` and its number | a resumed run equals an uninterrupted one | none |
-# > | 16 | `r_drop`, `bpe_dropout` and `dropout_after` in the program, off in all presets | ideas against overfitting, and for learning faster at first | Part 5, short runs; not tried for long enough to tell |
+# > | 16 | R-Drop, BPE-dropout and dropout that begins late were tried, and are no longer in the program | ideas against overfitting, and for learning faster at first | Part 5, short runs; not tried for long enough to tell |
 # > | 17 | `optimizer="muon"` in the program's `tiny` and `small`; this document trains with Adam | learns faster at first | Part 5; after half an hour little of that is left |
 # > | 18 | the shipped models also learned from pairs that models wrote | 29,000 pairs end in overfitting | Part 5, with intervals |
 # > | 19 | text is brought to Unicode's form NFC, and BPE never joins punctuation with letters | one spelling for each word | not measured |

@@ -1,43 +1,23 @@
-"""How well cross-attention finds which word translates which: alignment error rates on captions, whose links are known.
+"""How well cross-attention finds which word translates which."""
 
-    python benchmarks/alignment.py [--steps N] [--seeds 0,1,2] [--runs runs] [--sentences 500] [--set NAME=VALUE ...]
-        [--out FILE.jsonl]
-
-For each seed a model is trained on `captions`. Then it reads the first sentences of the split `val` with their reference
-translations, and each target token is linked to the source token with the largest cross-attention weight. This is done for
-each head, for the mean over the heads of a layer, and for the mean over all layers and heads. A decoder row reads one token
-and predicts the next, so there are two conventions. With `reads`, a token's weights are those of the row that reads it; with
-`predicts`, those of the row before, which predicts it.
-
-The true links come from the grammar, are all sure, and hold between tokens: a word's pieces inherit its links, and full stops
-and commas count like words. BOS and EOS have no links. The target's EOS is left out; a target token whose largest weight is
-on the source's EOS has no link. The error rate is that of Och and Ney (2003), AER = 1 - 2|A & S| / (|A| + |S|), for all
-sentences together; precision is |A & S| / |A|, recall |A & S| / |S|. There are three baselines: the diagonal, a random source
-token (EOS included; expected counts), and the best that one link per token can reach, because some tokens have several.
-"""
-
-import argparse
-import shlex
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 from torch import Tensor
 
 import the_annotated_transformer as tat
 from benchmarks import quality
-from benchmarks.rows import RESULTS, append, origin, portable
-from benchmarks.time_to_quality import setting
-from benchmarks.variants import saved
+from benchmarks.shared import RESULTS, Changes, Rows, Runs, Seeds
+from translator.__main__ import train
 from translator.captions import CAPTION_SPLITS, Caption, Links, caption_corpus, token_links
-from translator.commands import train
-from translator.weights import load_translator
+from translator.files import Refused
+from translator.model_folder import read_translator
+from translator.settings import Count
+from translator.training import Limits
 
-RECIPE = {"tokens_per_batch": "1500"}  # smaller batches than the preset's, because the run is short
+RECIPE = {"tokens_per_batch": 1500}  # smaller batches than the preset's, because the run is short
 
 
 @torch.inference_mode()
@@ -50,9 +30,9 @@ def cross_attention(model: tat.Transformer, source: list[int], target: list[int]
     device = next(model.parameters()).device
     src = torch.tensor([[*source, tat.EOS]], device=device)
     tgt = torch.tensor([[tat.BOS, *target]], device=device)
-    with tat.evaluating(model), tat.recording(model):
+    with tat.evaluating(model), tat.recording(model) as weights:
         model(src, tgt, tat.source_mask(src), tat.target_mask(tgt))
-        return torch.cat([layer.src_attn.recorded[0] for layer in model.decoder.layers]).cpu()
+    return torch.cat([weights[layer.src_attn] for layer in model.decoder.layers]).cpu()
 
 
 def largest_links(weights: Tensor) -> Links:
@@ -90,10 +70,7 @@ def measure(translator: tat.Translator, captions: list[Caption]) -> dict[str, An
     """Scores of each head and of the means over heads, in both conventions, and the baselines. Layers and heads count from 1."""
     true, sizes, found = [], [], {}
     for caption in captions:
-        source, target = (
-            translator.tokenizer.encode(text, language)
-            for text, language in zip(caption[:2], translator.languages, strict=True)
-        )
+        source, target = map(translator.tokenizer.encode, caption[:2], translator.languages)
         true.append(token_links(caption, *map(translator.tokenizer.tokens, (source, target))))
         sizes.append((len(source), len(target)))
         weights = cross_attention(translator.model, source, target)  # (N, h, T + 1, S + 1)
@@ -103,43 +80,52 @@ def measure(translator: tat.Translator, captions: list[Caption]) -> dict[str, An
                 kinds |= {(n, "mean"): layer.mean(0)} | {(n, i): head for i, head in enumerate(layer, 1)}
             for (n, i), part in kinds.items():
                 found.setdefault((n, i, convention), []).append(largest_links(part))
-    heads = [
-        {"layer": n, "head": i, "convention": convention} | score(links, true)
-        for (n, i, convention), links in found.items()
-    ]
+    heads = [{"layer": n, "head": i, "convention": c} | score(links, true) for (n, i, c), links in found.items()]
     counts = {"sentences": len(captions), "target_symbols": sum(T for _, T in sizes), "links": sum(map(len, true))}
     return counts | {"baselines": baselines(sizes, true), "heads": heads}
 
 
-def main(arguments: list[str]) -> None:
-    """For each seed that has no row yet: train, measure, append a row."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--steps", type=int, default=600, help="updates of the training")
-    parser.add_argument("--seeds", default="0,1,2", help="with commas between them")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the runs are kept")
-    parser.add_argument("--sentences", type=int, default=500, help="of the split val, which has 500")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", type=setting)
-    parser.add_argument("--out", type=Path, default=RESULTS / "alignment.jsonl")
-    options = parser.parse_args(arguments)
-    captions = caption_corpus()[CAPTION_SPLITS["val"]][: options.sentences]
-    command = shlex.join(["python", "benchmarks/alignment.py", *map(portable, arguments)])
-    for seed in map(int, options.seeds.split(",")):
-        recipe = RECIPE | dict(options.set) | {"seed": str(seed)}
-        about = {"preset": "tiny", "data": "captions", "set": recipe, "steps": options.steps}
-        if saved(options.out, about | {"sentences": len(captions)}):
+def benchmark(
+    *, steps: Count = 600, seeds: Seeds = (0, 1, 2), runs: Runs = Path("runs"), sentences: Count = 500,
+    changes: Changes = None, rows: Rows = RESULTS,
+) -> None:  # fmt: skip
+    """Alignment error rates of cross-attention on captions, where it is known which word translates which.
+
+    For each seed a model is trained on `captions`. Then it reads the first sentences of the split `val` with their reference
+    translations, and each target token is linked to the source token with the largest cross-attention weight. This is done
+    for each head, for the mean over the heads of a layer, and for the mean over all layers and heads. A decoder row reads one
+    token and predicts the next, so there are two conventions. With `reads`, a token's weights are those of the row that reads
+    it; with `predicts`, those of the row before, which predicts it.
+
+    The true links come from the grammar, are all sure, and hold between tokens: a word's pieces inherit its links, and full
+    stops and commas count like words. BOS and EOS have no links. The target's EOS is left out; a target token whose largest
+    weight is on the source's EOS has no link. The error rate is that of Och and Ney (2003), AER = 1 - 2|A & S| / (|A| + |S|),
+    for all sentences together; precision is |A & S| / |A|, recall |A & S| / |S|. There are three baselines: the diagonal, a
+    random source token (EOS included; expected counts), and the best that one link per token can reach, because some tokens
+    have several.
+
+    Args:
+        steps: updates of the training
+        sentences: of the split val, which has 500
+    """
+    if "seed" in (changes or {}):
+        raise Refused("--seeds names the seeds")
+    captions = caption_corpus()[CAPTION_SPLITS["val"]][:sentences]
+    for seed in seeds:
+        recipe = RECIPE | (changes or {}) | {"seed": seed}
+        texts = {name: str(value) for name, value in recipe.items()}  # as in rows of earlier commits
+        about = {"preset": "tiny", "data": "captions", "set": texts, "steps": steps}
+        if rows.saved(about | {"sentences": len(captions)}):
             continue
-        name = "-".join(f"{key}-{value}" for key, value in sorted(recipe.items()))
-        run = options.runs / "alignment" / f"steps-{options.steps}-{name}"
-        train(data="captions", run=run, preset="tiny", steps=options.steps, checkpoint_every=10**9, **recipe)
-        row = origin(command) | about | quality.describe(run) | quality.training(run)
-        row |= quality.scores(run, "captions", "val") | measure(load_translator(run), captions)
-        append(options.out, row)
+        name = "-".join(f"{key}-{value}" for key, value in sorted(texts.items()))
+        run, limits = runs / "alignment" / f"steps-{steps}-{name}", Limits(steps=steps, checkpoint_every=10**9)
+        train(data="captions", run=run, preset="tiny", limits=limits, changes=recipe)
+        translator = read_translator(run)
+        row = about | quality.describe(run, translator)
+        row |= quality.scores(translator, "captions") | measure(translator, captions)
+        rows.add(row)
         print(f"seed {seed}: BLEU {row['bleu']:.2f} on val")
         for kind, found in row["baselines"].items():
             print(f"  {kind:<32} AER {found['aer']:.3f}")
         for found in sorted(row["heads"], key=lambda found: found["aer"]):
             print(f"  layer {found['layer']}, head {found['head']}, {found['convention']:<10}\tAER {found['aer']:.3f}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

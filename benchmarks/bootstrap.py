@@ -1,44 +1,28 @@
-"""Whether one translation is better than another or just luckier: paired bootstrap resampling of BLEU (Koehn, 2004).
+"""Whether one translation is better than another, or just luckier."""
 
-    python benchmarks/bootstrap.py MODEL_A MODEL_B --data SOURCE --split NAME [--beam 1 [5]] [--alpha A [A]] [--samples N]
-        [--out FILE.jsonl]
-
-Two models translate a split, or one model (named twice) does so with two searches: a second value of --beam or --alpha is
-for the second model. Again and again, sacreBLEU then draws as many sentences as the split has, with replacement, and scores
-both translations of them. The row holds the BLEU of each with its 95 % interval, and the difference B - A with its own (both
-translate the same sentences, so it is narrower than the other two suggest). It also holds sacreBLEU's two-sided p: how often
-the choice of sentences alone would make a difference at least this large (null if all scores are equal). None of this
-accounts for the seed of the training.
-
-Of Multi30k it accepts only val and test_2016_flickr: the other test sets are scored only once, elsewhere.
-"""
-
-import argparse
-import shlex
-import sys
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from sacrebleu import significance
 from sacrebleu.metrics import BLEU
 
 import the_annotated_transformer as tat
-from benchmarks.rows import RESULTS, append, origin, portable
-from translator.decoding import make_search, translate_lines
+from benchmarks.shared import RESULTS, Counts, Data, Rows, portable
+from translator.files import Refused
+from translator.model_folder import read_translator
+from translator.search import Search
+from translator.settings import Count
 from translator.sources import MULTI30K_FILES, load_pairs
-from translator.weights import load_translator
 
 ALLOWED = ("val", "test_2016_flickr")
 
 
 def check_split(data: str, split: str) -> None:
-    """Raises ValueError for a split of Multi30k that must not be looked at, even if a folder holds it."""
+    """Raises Refused for a split of Multi30k that must not be looked at, even if a folder holds it."""
     multi30k = {name.partition(".")[0] for name in MULTI30K_FILES} - {"train"}
     if split not in ALLOWED and (data == "multi30k" or split in multi30k):
-        raise ValueError(f"of multi30k only {' and '.join(ALLOWED)} are compared here, not {split}")
+        raise Refused(f"of multi30k only {' and '.join(ALLOWED)} are compared here, not {split}")
 
 
 def interval(scores: np.ndarray) -> list[float]:
@@ -69,47 +53,43 @@ def compare(references: list[str], a: list[str], b: list[str], samples: int = 10
     }
 
 
-def main(arguments: list[str]) -> int:
-    """Translate with both, compare, append the row; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("models", type=Path, nargs=2, metavar="MODEL")
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--split", required=True)
-    parser.add_argument("--beam", type=int, nargs="+", default=[1], help="for both, or one for each")
-    parser.add_argument("--alpha", type=float, nargs="+", default=[tat.ALPHA], help="for both, or one for each")
-    parser.add_argument("--samples", type=int, default=1000)
-    parser.add_argument("--out", type=Path, default=RESULTS / "bootstrap.jsonl")
-    options = parser.parse_args(arguments)
-    try:
-        check_split(options.data, options.split)
-        if max(len(options.beam), len(options.alpha)) > 2:
-            raise ValueError("--beam and --alpha take one value for both models or one for each")
-        translators = [load_translator(model) for model in options.models]
-        if translators[0].languages != translators[1].languages:
-            raise ValueError("the two models translate between different languages")
-        pairs = load_pairs(options.data, options.split, *translators[0].languages)
-        sources, references = map(list, zip(*pairs, strict=True))
-        names, translations = [], []
-        for i, translator in enumerate(translators):
-            beam, alpha = options.beam[min(i, len(options.beam) - 1)], options.alpha[min(i, len(options.alpha) - 1)]
-            search = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
-            names.append({"model": options.models[i].name, "search": search})
-            translations.append(translate_lines(translator, sources, make_search(beam, alpha)))
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    row = origin(shlex.join(["python", "benchmarks/bootstrap.py", *map(portable, arguments)]))
-    row |= {"data": portable(options.data), "split": options.split, "sentences": len(sources)}
-    row |= {"direction": "-".join(translators[0].languages), "samples": options.samples}
-    row |= compare(references, *translations, options.samples)
-    row |= {side: name | row[side] for side, name in zip("ab", names, strict=True)}
-    for side in "ab":
-        about = row[side]
-        print(f"{about['model']}, {about['search']}: BLEU {about['bleu']:.2f}, 95 % {about['interval']}")
+def benchmark(
+    model_a: Path, model_b: Path, *, data: Data, split: str, beam: Counts = (1,), alpha: tuple[float, ...] = (tat.ALPHA,),
+    samples: Count = 1000, rows: Rows = RESULTS,
+) -> None:  # fmt: skip
+    """Whether one translation is better than another or just luckier: paired bootstrap resampling of BLEU (Koehn, 2004).
+
+    Two models translate a split, or one model (named twice) does so with two searches. Again and again, sacreBLEU then draws
+    as many sentences as the split has, with replacement, and scores both translations of them. The row holds the BLEU of each
+    with its 95 % interval, and the difference B - A with its own (both translate the same sentences, so it is narrower than
+    the other two suggest). It also holds sacreBLEU's two-sided p: how often the choice of sentences alone would make a
+    difference at least this large (null if all scores are equal). None of this accounts for the seed of the training.
+
+    Of Multi30k it accepts only val and test_2016_flickr: the other test sets are scored only once, elsewhere.
+
+    Args:
+        model_a: the folder of a run or a model
+        model_b: another one, or the same
+        split: the name of the split
+        beam: for both models, or one for each
+        alpha: for both models, or one for each
+        samples: how often sentences are drawn
+    """
+    check_split(data, split)
+    if max(len(beam), len(alpha)) > 2:
+        raise Refused("--beam and --alpha take one value for both models or one for each")
+    translators = [read_translator(model) for model in (model_a, model_b)]
+    if translators[0].languages != translators[1].languages:
+        raise Refused("the two models translate between different languages")
+    sources, references = map(list, zip(*load_pairs(data, split, *translators[0].languages), strict=True))
+    searches = [
+        Search(translator, beam[i % len(beam)], alpha[i % len(alpha)]) for i, translator in enumerate(translators)
+    ]
+    row = {"data": portable(data), "split": split, "sentences": len(sources)}
+    row |= {"direction": "-".join(translators[0].languages), "samples": samples}
+    row |= compare(references, *(search.translate(sources) for search in searches), samples)
+    for side, model, search in zip("ab", (model_a, model_b), searches, strict=True):
+        row[side] = {"model": model.name, "search": search.name} | row[side]
+        print(f"{model.name}, {search.name}: BLEU {row[side]['bleu']:.2f}, 95 % {row[side]['interval']}")
     print(f"difference {row['difference']:+.2f}, 95 % {row['difference_interval']}, p = {row['p']}")
-    append(options.out, row)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    rows.add(row)

@@ -1,14 +1,11 @@
-"""Choose the translation of each line that is closest to the reference, by sentence BLEU; write it to standard output.
-
-    python benchmarks/closest.py REFERENCE TRANSLATIONS...
-
-All files have one sentence per line. The second round of training pairs was made with it: see the cards in `models/`.
-"""
+"""The translation of each line that is closest to the reference."""
 
 import sys
 from pathlib import Path
 
 from sacrebleu import sentence_bleu
+
+from translator.files import Refused
 
 
 def closest(reference: str, candidates: tuple[str, ...]) -> str:
@@ -16,17 +13,19 @@ def closest(reference: str, candidates: tuple[str, ...]) -> str:
     return max(candidates, key=lambda candidate: sentence_bleu(candidate, [reference]).score)
 
 
-def main(arguments: list[str]) -> int:
-    """Read the files and write the chosen lines; returns the exit status."""
-    try:
-        reference, *others = (Path(path).read_text(encoding="utf-8").split("\n") for path in arguments)
-        chosen = [closest(line, found) for line, *found in zip(reference, *others, strict=True)]
-    except (OSError, ValueError) as error:
-        print(f"error: {error}" if arguments else __doc__, file=sys.stderr)
-        return 2
-    sys.stdout.write("\n".join(chosen))
-    return 0
+def benchmark(reference: Path, *translations: Path) -> None:
+    """Choose the translation of each line that is closest to the reference, by sentence BLEU; write it to standard output.
 
+    All files have one sentence per line. The second round of training pairs was made with it: see the cards in `models/`.
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    Args:
+        reference: a file of references
+        translations: files of translations
+    """
+    if not translations:
+        raise Refused("there are no translations to choose from")
+    wanted, *others = (path.read_text(encoding="utf-8").split("\n") for path in (reference, *translations))
+    for path, lines in zip(translations, others, strict=True):
+        if len(lines) != len(wanted):
+            raise Refused(f"{path} has {len(lines)} lines, but {reference} has {len(wanted)}")
+    sys.stdout.write("\n".join(map(closest, wanted, zip(*others, strict=True))))

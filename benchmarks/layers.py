@@ -1,30 +1,11 @@
-"""Table 1 of the paper, measured: the time and the multiplications of one layer for sentences of length n.
+"""Table 1 of the paper, measured."""
 
-    python benchmarks/layers.py [--lengths 16,32,...] [--width 512] [--batch 1] [--backward] [--rounds R] [--out FILE.jsonl]
-
-The layers of the table (Section 4) map n vectors of width d to n others, on the processor. Self-attention is measured as the
-table counts it, that is its two products and the softmax between them (plainly, by Equation (1), and with PyTorch's fused
-kernel), and as the model uses it, with its four projections. The others are recurrence with the step h' = tanh(Wx + Uh), an
-LSTM, a convolution, a depthwise-separable one, and the feed-forward network for comparison. Each layer gets its input with
-the dimensions in the order it wants, so no transposition is timed.
-
-A round measures every layer at every length in turn, so a machine that slows down slows all of them; a figure is the median
-over the rounds. `multiplications` are those of a forward pass by formula (each comes with an addition; biases, softmax and
-activations are left out), `counted` those that PyTorch counts in it.
-"""
-
-import argparse
-import shlex
 import statistics
-import sys
 import time
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 import torch.nn.functional as F
@@ -33,9 +14,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import the_annotated_transformer as tat
-from benchmarks.rows import RESULTS, append, origin, portable
+from benchmarks.shared import RESULTS, Counts, Rounds, Rows
+from translator.files import Refused
+from translator.settings import Count
 
-LENGTHS = "16,32,64,128,256,512,1024,2048"
+LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048)
 HEADS, KERNEL, WIDER = 8, 3, 4  # h, k, and d_ff / d_model, as in the base model and its Table 1
 LEAST = 0.02  # seconds that a measurement lasts, or one call if that takes longer
 
@@ -51,8 +34,7 @@ class Layer(NamedTuple):
 
 def make_layers(d: int = 512) -> dict[str, Layer]:
     """The layers by name, of width d, in evaluation mode, with random weights."""
-    whole, feed_forward = tat.MultiHeadedAttention(HEADS, d), tat.PositionwiseFeedForward(d, WIDER * d)
-    whole.fused = True
+    mha, feed_forward = tat.FusedAttention(HEADS, d), tat.PositionwiseFeedForward(d, WIDER * d)
     recurrent, lstm = nn.RNN(d, d, batch_first=True), nn.LSTM(d, d, batch_first=True)
     convolution = nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2)
     separable = nn.Sequential(nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2, groups=d), nn.Conv1d(d, d, 1))
@@ -72,9 +54,7 @@ def make_layers(d: int = 512) -> dict[str, Layer]:
     return {
         "attention": Layer(lambda Q, K, V: tat.attention(Q, K, V)[0], heads, lambda n: 2 * n * n * d, []),
         "attention, fused": Layer(F.scaled_dot_product_attention, heads, lambda n: 2 * n * n * d, []),
-        "multi-head attention": layer(
-            whole, positions, lambda n: 4 * n * d * d + 2 * n * n * d, lambda x: whole(x, x, x)
-        ),
+        "multi-head attention": layer(mha, positions, lambda n: 4 * n * d * d + 2 * n * n * d, lambda x: mha(x, x, x)),
         "recurrent": layer(recurrent, positions, lambda n: 2 * n * d * d, lambda x: recurrent(x)[0]),
         "LSTM": layer(lstm, positions, lambda n: 8 * n * d * d, lambda x: lstm(x)[0]),
         "convolution": layer(convolution, channels, lambda n: KERNEL * n * d * d),
@@ -116,7 +96,7 @@ def milliseconds(layer: Layer, inputs: list[Tensor], backward: bool = False, lea
         return 1000 * (time.perf_counter() - start) / calls
 
 
-def measure(lengths: list[int], d: int, batch: int, backward: bool, rounds: int) -> list[dict[str, Any]]:
+def measure(lengths: tuple[int, ...], d: int, batch: int, backward: bool, rounds: int) -> list[dict[str, Any]]:
     """For each layer and length, the median time over the rounds and the multiplications of the whole batch."""
     torch.manual_seed(0)
     layers = make_layers(d)
@@ -138,27 +118,35 @@ def measure(lengths: list[int], d: int, batch: int, backward: bool, rounds: int)
     ]
 
 
-def main(arguments: list[str]) -> None:
-    """Run the benchmark, print its table and append its row."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--lengths", default=LENGTHS, help="of the sentence, with commas between them")
-    parser.add_argument("--width", type=int, default=512, help="d, a multiple of 8")
-    parser.add_argument("--batch", type=int, default=1, help="sentences at once")
-    parser.add_argument("--backward", action="store_true", help="forward and backward, not forward alone")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--out", type=Path, default=RESULTS / "layers.jsonl")
-    options = parser.parse_args(arguments)
-    lengths = [int(n) for n in options.lengths.split(",")]
-    row = origin(shlex.join(["python", "benchmarks/layers.py", *map(portable, arguments)]))
-    row |= {"d": options.width, "h": HEADS, "d_ff": WIDER * options.width, "kernel": KERNEL, "batch": options.batch}
-    row |= {"pass": "forward and backward" if options.backward else "forward", "rounds": options.rounds}
-    row["measurements"] = measure(lengths, options.width, options.batch, options.backward, options.rounds)
+def benchmark(
+    *, lengths: Counts = LENGTHS, width: Count = 512, batch: Count = 1, backward: bool = False, rounds: Rounds = 9,
+    rows: Rows = RESULTS,
+) -> None:  # fmt: skip
+    """Table 1 of the paper, measured: the time and the multiplications of one layer for sentences of length n.
+
+    The layers of the table (Section 4) map n vectors of width d to n others, on the processor. Self-attention is measured as
+    the table counts it, that is its two products and the softmax between them (plainly, by Equation (1), and with PyTorch's
+    fused kernel), and as a whole layer with its four projections and the fused kernel. The others are recurrence with the step
+    h' = tanh(Wx + Uh), an LSTM, a convolution, a depthwise-separable one, and the feed-forward network for comparison. Each
+    layer gets its input with the dimensions in the order it wants, so no transposition is timed.
+
+    A round measures every layer at every length in turn, so a machine that slows down slows all of them; a figure is the
+    median over the rounds. `multiplications` are those of a forward pass by formula (each comes with an addition; biases,
+    softmax and activations are left out), `counted` those that PyTorch counts in it.
+
+    Args:
+        lengths: of the sentence
+        width: d, a multiple of 8
+        batch: sentences at once
+        backward: forward and backward, not forward alone
+    """
+    if width % HEADS:
+        raise Refused(f"--width must be a multiple of {HEADS}, but it is {width}")
+    row = {"d": width, "h": HEADS, "d_ff": WIDER * width, "kernel": KERNEL, "batch": batch}
+    row |= {"pass": "forward and backward" if backward else "forward", "rounds": rounds}
+    row["measurements"] = measure(lengths, width, batch, backward, rounds)
     print(f"{'milliseconds at n =':<22}", *(f"{n:>9}" for n in lengths))
     for name in dict.fromkeys(found["layer"] for found in row["measurements"]):
         found = [x["milliseconds"] for x in row["measurements"] if x["layer"] == name]
         print(f"{name:<22}", *(f"{x:>9.3f}" for x in found))
-    append(options.out, row)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    rows.add(row)

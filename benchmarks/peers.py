@@ -1,24 +1,26 @@
-"""Other implementations of the Transformer, trained on the same batches of ids with models of the same sizes.
+"""Training beside other implementations of the Transformer.
 
-Each peer is a module whose `forward(batch)` gives the label-smoothed loss summed over the target tokens. It uses its library
-as intended, ties all embeddings, and has dropout at the same places as far as the library allows:
-
-- `nn.Transformer`: PyTorch's own module, pre-norm, with embeddings, positions and `cross_entropy` around it;
-- `Marian`: `transformers.MarianMTModel`, whose logits go into `cross_entropy`;
-- `JoeyNMT`: its encoder, decoder and loss, pre-norm.
-
-The last two need packages from requirements-bench.txt; if one is missing, that peer is left out, with a notice.
+Each peer is a module whose `forward(batch)` gives the label-smoothed loss summed over the target tokens.
 """
 
+import itertools
 import math
-from collections.abc import Callable
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from the_annotated_transformer import BOS, EOS, PAD, UNK, Batch, Pair, make_batch, positional_encoding
-from translator.settings import Settings
+import the_annotated_transformer as tat
+from benchmarks.shared import RESULTS, Changes, Data, Preset, Rounds, Rows, portable, with_adam
+from the_annotated_transformer import BOS, EOS, PAD, UNK, Batch, Pair, make_batch
+from translator.corpus import encode_pairs
+from translator.settings import Settings, Size, build_model
+from translator.sources import FullPairs
+from translator.trainer import ParallelTrainer
 
 LONGEST = 512  # the peers' number of positions
 
@@ -32,15 +34,22 @@ def smoothed_cross_entropy(logits: Tensor, batch: Batch, eps: float) -> Tensor:
 class TorchTransformer(nn.Module):
     """PyTorch's nn.Transformer plus what it lacks: embeddings, positions, an output layer."""
 
-    def __init__(self, config: Settings, vocab: int):
+    def __init__(self, settings: Settings, vocab: int):
         super().__init__()
-        self.eps, self.scale = config.smoothing, math.sqrt(config.d_model)
-        self.table = nn.Embedding(vocab, config.d_model)
-        nn.init.normal_(self.table.weight, std=config.d_model**-0.5)
-        self.register_buffer("positions", positional_encoding(LONGEST, config.d_model))
-        self.dropout = nn.Dropout(config.dropout)
+        self.eps, self.scale = settings.smoothing, math.sqrt(settings.d_model)
+        self.table = nn.Embedding(vocab, settings.d_model)
+        nn.init.normal_(self.table.weight, std=settings.d_model**-0.5)
+        self.register_buffer("positions", tat.positional_encoding(LONGEST, settings.d_model))
+        self.dropout = nn.Dropout(settings.dropout)
         self.core = nn.Transformer(
-            config.d_model, config.h, config.N, config.N, config.d_ff, config.dropout, batch_first=True, norm_first=True
+            settings.d_model,
+            settings.h,
+            settings.N,
+            settings.N,
+            settings.d_ff,
+            settings.dropout,
+            batch_first=True,
+            norm_first=True,
         )
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -58,29 +67,23 @@ class TorchTransformer(nn.Module):
         return smoothed_cross_entropy(x @ self.table.weight.T, batch, self.eps)
 
 
-def marian(config: Settings, vocab: int) -> nn.Module:
-    """Hugging Face's MarianMTModel with these sizes."""
-    from transformers import MarianConfig, MarianMTModel
+class Marian(nn.Module):
+    """Hugging Face's MarianMTModel with the smoothed loss."""
 
-    layers = {"encoder_layers": config.N, "decoder_layers": config.N}
-    widths = {"encoder_ffn_dim": config.d_ff, "decoder_ffn_dim": config.d_ff, "d_model": config.d_model}
-    heads = {"encoder_attention_heads": config.h, "decoder_attention_heads": config.h}
-    dropout = {"dropout": config.dropout, "attention_dropout": 0.0, "activation_dropout": 0.0}
-    symbols = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
-    return MarianMTModel(
-        MarianConfig(
+    def __init__(self, settings: Settings, vocab: int):
+        super().__init__()
+        from transformers import MarianConfig, MarianMTModel
+
+        layers = {"encoder_layers": settings.N, "decoder_layers": settings.N}
+        widths = {"encoder_ffn_dim": settings.d_ff, "decoder_ffn_dim": settings.d_ff, "d_model": settings.d_model}
+        heads = {"encoder_attention_heads": settings.h, "decoder_attention_heads": settings.h}
+        dropout = {"dropout": settings.dropout, "attention_dropout": 0.0, "activation_dropout": 0.0}
+        symbols = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
+        config = MarianConfig(
             vocab_size=vocab, max_position_embeddings=LONGEST, scale_embedding=True, activation_function="relu",
             share_encoder_decoder_embeddings=True, **layers, **widths, **heads, **dropout, **symbols,
-        )
-    )  # fmt: skip
-
-
-class Marian(nn.Module):
-    """MarianMTModel with the smoothed loss."""
-
-    def __init__(self, config: Settings, vocab: int):
-        super().__init__()
-        self.model, self.eps = marian(config, vocab), config.smoothing
+        )  # fmt: skip
+        self.model, self.eps = MarianMTModel(config), settings.smoothing
 
     def forward(self, batch: Batch) -> Tensor:
         """The loss of a batch."""
@@ -91,21 +94,22 @@ class Marian(nn.Module):
 class Joey(nn.Module):
     """JoeyNMT's model, with one matrix for both embeddings and the output."""
 
-    def __init__(self, config: Settings, vocab: int):
+    def __init__(self, settings: Settings, vocab: int):
         super().__init__()
         from joeynmt.decoders import TransformerDecoder
         from joeynmt.embeddings import Embeddings
         from joeynmt.encoders import TransformerEncoder
         from joeynmt.model import Model
 
-        sizes = {"hidden_size": config.d_model, "ff_size": config.d_ff, "num_layers": config.N, "num_heads": config.h}
-        shared = {"dropout": config.dropout, "emb_dropout": config.dropout, "layer_norm": "pre"}
-        embed = Embeddings(config.d_model, scale=True, vocab_size=vocab, padding_idx=PAD)
-        nn.init.normal_(embed.lut.weight, std=config.d_model**-0.5)
+        widths = {"hidden_size": settings.d_model, "ff_size": settings.d_ff}
+        sizes = widths | {"num_layers": settings.N, "num_heads": settings.h}
+        shared = {"dropout": settings.dropout, "emb_dropout": settings.dropout, "layer_norm": "pre"}
+        embed = Embeddings(settings.d_model, scale=True, vocab_size=vocab, padding_idx=PAD)
+        nn.init.normal_(embed.lut.weight, std=settings.d_model**-0.5)
         decoder = TransformerDecoder(**sizes, **shared, vocab_size=vocab)
         decoder.output_layer.weight = embed.lut.weight
         self.model = Model(TransformerEncoder(**sizes, **shared), decoder, embed, embed, Symbols(), Symbols())
-        self.model.loss_function = ("crossentropy", config.smoothing)
+        self.model.loss_function = ("crossentropy", settings.smoothing)
 
     def forward(self, batch: Batch) -> Tensor:
         """The loss of a batch."""
@@ -129,27 +133,110 @@ PEERS: dict[str, Callable[[Settings, int], nn.Module]] = {
 }
 
 
-def peer_update(name: str, config: Settings, vocab: int) -> Callable[[list[Pair]], None]:
+def self_check(name: str, settings: Settings, vocab: int) -> None:
+    """Assert that a peer's loss ignores padding and starts near ln(V)."""
+    torch.manual_seed(0)
+    model = PEERS[name](settings, vocab).eval()
+    pairs = [Pair([5, 6, 7, EOS], [BOS, 8, 9, EOS]), Pair([5, EOS], [BOS, 9, 8, 7, 6, EOS])]
+    losses = [model(make_batch(part)).item() for part in (pairs, pairs[:1], pairs[1:])]
+    assert math.isclose(losses[0], losses[1] + losses[2], rel_tol=1e-4), (name, losses)
+    assert 0.5 * math.log(vocab) < losses[0] / 8 < 3 * math.log(vocab), (name, losses)
+
+
+# --- The measurement ---
+Update = Callable[[list[Pair]], object]
+
+
+def peer_update(name: str, settings: Settings, vocab: int) -> Update:
     """A function that makes one update: loss per token, clipped gradient, fused Adam; ImportError if the peer is missing."""
-    torch.manual_seed(config.seed)
-    model = PEERS[name](config, vocab).train()
+    self_check(name, settings, vocab)
+    torch.manual_seed(settings.seed)
+    model = PEERS[name](settings, vocab).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
     def update(pairs: list[Pair]) -> None:
         batch = make_batch(pairs)
         optimizer.zero_grad()
         (model(batch) / batch.ntokens).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+        nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
         optimizer.step()
 
     return update
 
 
-def self_check(name: str, config: Settings, vocab: int) -> None:
-    """Assert that a peer's loss ignores padding and starts near ln(V)."""
-    torch.manual_seed(0)
-    model = PEERS[name](config, vocab).eval()
-    pairs = [Pair([5, 6, 7, EOS], [BOS, 8, 9, EOS]), Pair([5, EOS], [BOS, 9, 8, 7, 6, EOS])]
-    losses = [model(make_batch(part)).item() for part in (pairs, pairs[:1], pairs[1:])]
-    assert math.isclose(losses[0], losses[1] + losses[2], rel_tol=1e-4), (name, losses)
-    assert 0.5 * math.log(vocab) < losses[0] / 8 < 3 * math.log(vocab), (name, losses)
+def sides(settings: Settings, vocab: int) -> dict[str, Update]:
+    """The program's update, and that of every peer that is installed."""
+    torch.manual_seed(settings.seed)
+    found: dict[str, Update] = {"this": ParallelTrainer(build_model(settings, vocab), settings).update}
+    for name in PEERS:
+        try:
+            found[name] = peer_update(name, settings, vocab)
+        except ImportError as error:
+            print(f"NOTICE: {name} is left out: {error}", file=sys.stderr)
+    return found
+
+
+def epochs(pairs: list[Pair], budget: int) -> Iterator[list[Pair]]:
+    """The batches of one epoch after another."""
+    lengths = [(len(pair.src), len(pair.tgt)) for pair in pairs]
+    for epoch in itertools.count():
+        yield from ([pairs[i] for i in rows] for rows in tat.sorted_batches(lengths, budget, seed=epoch))
+
+
+def timed(update: Update, batches: Iterable[list[Pair]], limit: float = math.inf) -> tuple[list[list[Pair]], float]:
+    """Learn from batches until they end or the time is over; returns those that were used, and the seconds."""
+    used, start = [], time.perf_counter()
+    for batch in batches:
+        update(batch)
+        used.append(batch)
+        if time.perf_counter() - start >= limit:
+            break
+    return used, time.perf_counter() - start
+
+
+def measure(updates: dict[str, Update], batches: Iterator[list[Pair]], rounds: int, seconds: float) -> dict[str, dict]:
+    """Warm up every side with two updates, then let them take turns; the first one decides how many batches a round has."""
+    for update in updates.values():
+        timed(update, itertools.islice(batches, 2))
+    speeds = {name: [] for name in updates}  # target tokens per second, in each round
+    for _ in range(rounds):
+        used = None
+        for name, update in updates.items():
+            used, taken = timed(update, batches, seconds) if used is None else timed(update, used)
+            speeds[name].append(sum(len(pair.tgt) - 1 for batch in used for pair in batch) / taken)
+    figures = {name: {f.__name__: round(f(x), 1) for f in (statistics.median, min, max)} for name, x in speeds.items()}
+    ratios = {name: round(figures["this"]["median"] / x["median"], 2) for name, x in figures.items() if name != "this"}
+    return {"tokens_per_second": figures, "ratio_to_peers": ratios}
+
+
+def benchmark(
+    *, presets: tuple[Preset, ...] = ("tiny", "small"), data: Data = "captions", rounds: Rounds = 7, seconds: Size = 15.0,
+    changes: Changes = None, rows: Rows = RESULTS,
+) -> None:  # fmt: skip
+    """Target tokens per second of training: the program beside other libraries, in one run.
+
+    A target token is a token to predict, so padding does not count. All sides train models of the preset's sizes, with Adam,
+    on the same batches of ids, in this process and with its number of threads. The peers are PyTorch's own `nn.Transformer`,
+    Hugging Face's Marian and JoeyNMT. Each is used as its library intends, with all embeddings tied, and with dropout at the
+    same places as far as the library allows. One whose package (requirements-bench.txt) is missing is left out.
+
+    After all have warmed up, they take turns, round by round, so that a machine that becomes slower or busier affects all. A
+    round is as many whole updates of the program as fit into the seconds, and as many of each peer. A figure is the median
+    over the rounds. (Rows of `training_speed`, up to commit ad32212, also have the 2022 edition's way.)
+
+    Args:
+        presets: sizes of the models
+        seconds: length of a turn
+    """
+    texts = list(FullPairs(data, "train", "de", "en"))
+    for preset in presets:
+        settings = with_adam(preset, changes)
+        tokenizer = tat.learn_bpe(texts, settings.bpe)
+        batches = epochs(encode_pairs(tokenizer, texts, ("de", "en")), settings.tokens_per_batch)
+        row = {"preset": preset, "data": portable(data), "tokens_per_batch": settings.tokens_per_batch}
+        row |= {"bpe": settings.bpe, "rounds": rounds}
+        row |= measure(sides(settings, len(tokenizer)), batches, rounds, seconds)
+        for name, figures in row["tokens_per_second"].items():
+            numbers = ", ".join(f"{kind} {figure:,.0f}" for kind, figure in figures.items())
+            print(f"{preset:<8}{name:<16}{numbers} tokens/s  {row['ratio_to_peers'].get(name, '')}", flush=True)
+        rows.add(row)

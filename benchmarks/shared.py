@@ -1,24 +1,76 @@
-"""Rows of results: the machine, date and commit that a figure comes from."""
+"""What the benchmarks share: options, rows of results with the command, commit, date and machine, new processes."""
 
 import datetime
 import json
+import multiprocessing
 import os
 import platform
+import shlex
 import subprocess
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from translator.files import Refused
+from translator.settings import Count, Settings, make_settings, options
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+Preset = Literal["tiny", "small", "base", "big"]
+Counts = Annotated[tuple[int, ...], Parameter(validator=Number(gte=1))]
+Changes = Annotated[options() | None, Parameter(name="*")]  # settings in place of the preset's
+Data = Annotated[str, Parameter(help="multi30k, captions or a folder")]
+Model = Annotated[Path | None, Parameter(help="the folder of a run or a model; by default models/multi30k-de-en")]
+Rounds = Annotated[Count, Parameter(help="turns of each; a figure is the median over them")]
+Runs = Annotated[Path, Parameter(help="where the runs are kept")]
+Seeds = Annotated[tuple[int, ...], Parameter(help="each is trained, unless it has a row already")]
+Sentences = Annotated[Count | None, Parameter(help="only the first so many")]
 
 
-def commit() -> str:
-    """The current commit, with + if tracked files other than the results differ from it; 'unknown' without git."""
+@Parameter(name="*")  # its fields are options of every benchmark that has rows
+@dataclass(frozen=True)
+class Rows:
+    """A file of JSON lines that rows are appended to; each row begins with its origin."""
+
+    out: Path | None = None
+    """the JSON lines to append rows to; by default the benchmark's file in benchmarks/results"""
+    origin: Annotated[dict[str, Any], Parameter(parse=False)] = field(default_factory=dict)
+
+    def begin(self, arguments: list[str]) -> "Rows":
+        """The rows of one command, whose first argument is the benchmark; Refused if they could not be written later."""
+        out = self.out or ROOT / "benchmarks" / "results" / f"{arguments[0]}.jsonl"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK):
+            raise Refused(f"--out {out} cannot be written")
+        origin = {"command": shlex.join(["python", "-m", "benchmarks", *map(portable, arguments)]), "commit": commit()}
+        origin |= {"date": datetime.date.today().isoformat(), "machine": machine()}
+        return replace(self, out=out, origin=origin)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Append a row."""
+        with self.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(self.origin | row) + "\n")
+
+    def saved(self, about: dict[str, Any]) -> list[dict[str, Any]]:
+        """The rows of the file that are about the same."""
+        lines = self.out.read_text(encoding="utf-8").splitlines() if self.out.exists() else []
+        return [row for row in map(json.loads, lines) if about.items() <= row.items()]
+
+
+RESULTS = Rows()
+
+
+def commit(checkout: Path = ROOT) -> str:
+    """The commit that is checked out, with + if tracked files other than the results differ; 'unknown' without git."""
 
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        command = ["git", "-C", str(checkout), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
         changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results")
@@ -43,14 +95,15 @@ def portable(argument: str) -> str:
     return f"{option}{equals}{Path(value).name}" if Path(value).is_absolute() else argument
 
 
-def origin(command: str) -> dict[str, Any]:
-    """What every row records: the command, the commit, the date and the machine."""
-    today = datetime.date.today().isoformat()
-    return {"command": command, "commit": commit(), "date": today, "machine": machine()}
+def with_adam(preset: str, changes: dict[str, Any] | None) -> Settings:
+    """A preset with some settings changed, and with Adam, which every library has; Refused for what does not fit together."""
+    try:
+        return make_settings(preset, False, (changes or {}) | {"optimizer": "adam"})
+    except ValueError as error:
+        raise Refused(str(error)) from error
 
 
-def append(path: Path, row: dict[str, Any]) -> None:
-    """Add a row to a JSON-lines file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
+def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns in a process that is started for it; whatever it raises is raised here, too."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()

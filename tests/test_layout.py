@@ -1,8 +1,7 @@
-"""The layout: what may import what, and how long the document's code may be."""
+"""The layout: what may import what, and that what a cell defines is used."""
 
 import ast
 import re
-import statistics
 from pathlib import Path
 
 import jupytext
@@ -59,28 +58,6 @@ def code_cells() -> list[tuple[str, str]]:
         elif cell.source.strip():
             found.append((part, cell.source))
     return found
-
-
-def lines(source: str) -> int:
-    """The lines of a cell that are not blank."""
-    return sum(1 for line in source.splitlines() if line.strip())
-
-
-def test_the_document_is_short():
-    """One evening's reading limits the code in Parts 0 to 6, in Part 1, before the live training, and in each cell.
-
-    Part 7 and the answers are extras: nobody needs them to understand the paper.
-    """
-    everything = code_cells()
-    cells = [(part, source) for part, source in everything if part not in ("Part 7", "Answer")]
-    assert sum(lines(source) for _, source in cells) <= 1920
-    assert sum(lines(source) for part, source in cells if part == "Part 1") <= 450
-    third = [source for part, source in cells if part == "Part 3"]
-    live = next(i for i, source in enumerate(third) if "def example_training" in source)
-    assert sum(map(lines, third[:live])) <= 250
-    assert statistics.median(lines(source) for _, source in cells) <= 11
-    lengths = sorted(lines(source) for _, source in everything)
-    assert lengths[int(0.9 * len(lengths))] <= 25 and lengths[-1] <= 40
 
 
 def test_what_is_defined_is_used_soon():

@@ -1,92 +1,236 @@
-"""The recipes for schedulers: each can be read by the program it is for, as far as that is possible without it.
+"""The recipes run: two processes under Slurm or Ray end in the weights of torchrun, bit for bit. `make soak` does this.
 
-None of these schedulers runs here. What is checked is syntax, and that the commands and options in them exist.
+Slurm is Debian's, with two nodes on this machine; what each node takes for its GPU is /dev/null, and the program finds none.
 """
 
-import ast
-import dataclasses
-import inspect
+import getpass
+import importlib.util
+import os
 import re
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
+import torch
+from safetensors.torch import load_file
 from torch.distributed.run import get_args_parser
 
-from translator import commands
-from translator.settings import Settings
+from tests.helpers import SOAK
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = ROOT / "recipes"
+TRAIN = shlex.split("--data captions --N 1 --d-model 16 --d-ff 16 --h 2 --bpe 100 --tokens-per-batch 300 --warmup 20")
+STEPS = 12
+PACKAGES = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client"}
+SEARCHED = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"], "/usr/sbin"])  # torchrun, daemons
+ENVIRONMENT = os.environ | {"PATH": SEARCHED, "OMP_NUM_THREADS": "1"}  # other numbers of threads round differently
+CLUSTER = """
+ClusterName=soak
+SlurmctldHost={nodes[0]}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser={user}
+SlurmdUser={user}
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}
+SlurmdSpoolDir={folder}/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+ProctrackType=proctrack/linuxproc
+SelectType=select/cons_tres
+GresTypes=gpu
+KillWait=2
+NodeName={nodes[0]} NodeAddr=127.0.0.1 Port={ports[1]} Gres=gpu:1
+NodeName={nodes[1]} NodeAddr=127.0.0.1 Port={ports[2]} Gres=gpu:1
+PartitionName=all Nodes=ALL Default=YES
+"""
+soak = pytest.mark.skipif(not SOAK, reason="make soak runs the recipes")
 
 
-def words(name: str) -> list[str]:
-    """The command line of a recipe, from torchrun, or in Ray's the program's own part."""
-    text = (RECIPES / name).read_text(encoding="utf-8")
-    if name.endswith(".py"):
-        lists = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.List)]
-        return [getattr(item, "value", "RUN") for item in max(lists, key=lambda found: len(found.elts)).elts]
-    if name == "kubeflow.yaml":
-        trainer = yaml.safe_load(text)["spec"]["trainer"]
-        return [*trainer["command"], *trainer["args"]]
-    script = yaml.safe_load(text)["run"] if name.endswith(".yaml") else text
-    script = re.sub(r"\$\([^)]*\)", "HOST", script.replace("\\\n", " "))
-    return shlex.split(next(line for line in script.splitlines() if "torchrun --" in line))
+def wait_for(what: str, found: Callable[[], object], seconds: float = 120) -> object:
+    """What `found` returns, once it is true."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if result := found():
+            return result
+        time.sleep(0.5)
+    raise TimeoutError(f"{what}: nothing after {seconds} s")
 
 
-COMMANDS = ["slurm.sbatch", "skypilot.yaml", "kubeflow.yaml", "ray_train.py"]
+def same_weights(run: Path, steps: int) -> None:
+    """Assert that a run ended in the weights of a run of torchrun, which is made beside it."""
+    other = run.with_name(f"{run.name}-torchrun")
+    command = ["torchrun", "--standalone", "--nproc-per-node=2", "--", "the_annotated_transformer.py", "train", *TRAIN]
+    subprocess.run(
+        [*command, "--run", other, "--steps", str(steps)], cwd=ROOT, env=ENVIRONMENT, check=True, timeout=600
+    )
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (run, other))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_every_recipe_is_tested():
-    assert {path.name for path in RECIPES.iterdir()} == {*COMMANDS, "Dockerfile", "Dockerfile.dockerignore"}
+# --- Without Slurm and Ray ---
+def test_every_recipe_is_run():
+    assert {path.name for path in RECIPES.iterdir() if path.is_file()} == {"README.md", "slurm.sbatch", "ray_train.py"}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_program_knows_every_option(name):
-    found = words(name)
-    line = found[found.index("train") + 1 :]
-    known = {field.name for field in dataclasses.fields(Settings)} | {*inspect.signature(commands.train).parameters}
-    options = [word for word in line if word.startswith("--")]
-    assert {"--data", "--run", "--steps"} <= {*options}
-    assert all(option[2:].replace("-", "_") in known for option in options), options
-    assert len(line) == 2 * len(options)
+def test_the_program_knows_every_option():
+    """In the commands that the recipes and their README give."""
+    program = [sys.executable, "the_annotated_transformer.py", "train", "--help"]
+    text = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in ("README.md", "slurm.sbatch", "ray_train.py"):
+        command = re.search(r"--data \w.*", (RECIPES / name).read_text(encoding="utf-8"))[0]
+        options = re.findall(r"--[a-z-]+", command)
+        assert {"--data", "--run", "--steps"} <= {*options}
+        assert {*options} <= {*re.findall(r"--[a-z-]+", text)}, name
 
 
-@pytest.mark.parametrize("name", COMMANDS[:3])
+@pytest.mark.parametrize("name", ["slurm.sbatch", "README.md"])
 def test_torchrun_knows_its_options_and_starts_the_program(name):
-    found = words(name)
-    start = next(i for i, word in enumerate(found) if word.endswith("torchrun"))
-    values = [re.sub(r"\$\w+|HOST", "2", word) for word in found[start + 1 :]]
-    parsed = get_args_parser().parse_args(values)
+    text = (RECIPES / name).read_text(encoding="utf-8").replace("\\\n", " ")
+    words = shlex.split(re.search(r"^(?:srun )?torchrun (--nnodes.*)", text, re.M)[1])
+    parsed = get_args_parser().parse_args([re.sub(r"\$\w+|\bN\b", "2", word) for word in words])
     assert parsed.training_script == "the_annotated_transformer.py" and parsed.training_script_args[0] == "train"
 
 
-def test_a_run_under_slurm_gets_its_signal():
-    """Catches a signal that Slurm sends and torchrun does not hand on, and restarts that would hang."""
-    text = (RECIPES / "slurm.sbatch").read_text()
-    sent = re.search(r"--signal=(\w+)@", text)[1]
-    assert f"SIG{sent}" in next(word for word in words("slurm.sbatch") if word.startswith("--signals-to-handle"))
-    assert "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in text
-
-
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_the_shell_can_read_the_scripts():
-    scripts = [(RECIPES / "slurm.sbatch").read_text()]
-    scripts += [yaml.safe_load((RECIPES / "skypilot.yaml").read_text())[key] for key in ("setup", "run")]
-    for script in scripts:
-        done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+def test_the_shell_can_read_the_script():
+    done = subprocess.run(["bash", "-n", RECIPES / "slurm.sbatch"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
-def test_the_image_runs_both_commands_of_the_readme():
-    text = (RECIPES / "Dockerfile").read_text().replace("\\\n", " ")
-    lines = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
-    assert [keyword for keyword, _ in lines] == ["FROM", "RUN", "WORKDIR", "COPY", "RUN", "CMD"]
-    assert ast.literal_eval(lines[-1][1]) == ["sh", "-c", "make html && make test"]
-    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M)
-    assert {"setup", "html", "test"} <= {*targets}
-    mounted = yaml.safe_load((RECIPES / "kubeflow.yaml").read_text())["spec"]["trainer"]["command"][0]
-    assert mounted == f"{lines[2][1]}/.venv/bin/torchrun"
+# --- Slurm ---
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [made.getsockname()[1] for made in sockets]
+
+
+class Cluster:
+    """Slurm on this machine: two nodes, each with one processor and, as it thinks, one GPU; all its files in one folder."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.user, host = folder, getpass.getuser(), socket.gethostname().partition(".")[0]
+        self.environment = ENVIRONMENT | {"SLURM_CONF": str(folder / "slurm.conf")}
+        self.nodes = [host, f"{host}-2"]
+        for node in self.nodes:
+            (folder / node).mkdir()
+        text = CLUSTER.format(nodes=self.nodes, ports=free_ports(3), user=self.user, folder=folder)
+        (folder / "slurm.conf").write_text(text)
+        (folder / "gres.conf").write_text("Name=gpu File=/dev/null\n")
+        (folder / "munge.key").write_bytes(os.urandom(128))
+        (folder / "munge.key").chmod(0o600)
+
+    def daemons(self) -> Iterator[list[str]]:
+        """The commands that start it, in their order."""
+        files = [f"--{kind}-file={self.folder}/munge.{kind}" for kind in ("key", "log", "pid", "seed")]
+        yield ["munged", "--foreground", "--force", f"--socket={self.folder}/munge.socket", *files]
+        yield ["slurmctld", "-D"]
+        for node in self.nodes:
+            yield ["slurmd", "-D", "-N", node]
+
+    @contextmanager
+    def running(self, number: int, command: list[str]) -> Iterator[None]:
+        """One of the daemons."""
+        with (self.folder / f"{number}.out").open("w") as out:
+            process = subprocess.Popen(command, env=self.environment, stdout=out, stderr=out)
+        try:
+            time.sleep(1)
+            yield
+        finally:
+            process.terminate()
+            process.wait(60)
+
+    def call(self, *command: str | Path) -> str:
+        """What a command of Slurm prints."""
+        return subprocess.run(
+            command, cwd=ROOT, env=self.environment, check=True, timeout=60, stdout=subprocess.PIPE, text=True
+        ).stdout.strip()
+
+    def submit(self, run: Path, steps: int, *options: str, before: list[str] | None = None) -> tuple[str, str]:
+        """Submit the recipe, wait for the end of the job, and return its state and what it printed."""
+        out = run.with_suffix(".out")
+        ours = ["--gpus-per-node=1", f"--output={out}", *(before or [])]
+        theirs = [*TRAIN, "--run", run, "--steps", str(steps), *options]
+        job = self.call("sbatch", "--parsable", *ours, RECIPES / "slurm.sbatch", *theirs)
+
+        def ended() -> str | None:
+            state = re.search(r"JobState=(\w+)", self.call("scontrol", "show", "job", job))[1]
+            return None if state in ("PENDING", "RUNNING", "COMPLETING") else state
+
+        return wait_for(f"job {job}", ended, 400), out.read_text(encoding="utf-8", errors="replace")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Slurm, running."""
+    if missing := [package for name, package in PACKAGES.items() if not shutil.which(name, path=SEARCHED)]:
+        pytest.fail(f"this needs Slurm: apt-get install --no-install-recommends {' '.join(missing)}")
+    with tempfile.TemporaryDirectory(prefix="slurm-") as name, ExitStack() as stack:
+        made = Cluster(Path(name))
+        for number, command in enumerate(made.daemons()):
+            stack.enter_context(made.running(number, command))
+        try:
+            wait_for("sinfo", lambda: made.call("sinfo", "--noheader", "--format=%D %T") == "2 idle", 60)
+        except (TimeoutError, subprocess.CalledProcessError):
+            pytest.fail("\n".join(path.read_text() for path in sorted(made.folder.glob("*.out"))))
+        yield made
+        made.call("scancel", f"--user={made.user}")  # of a test that failed
+        wait_for("squeue", lambda: not made.call("squeue", "--noheader"))
+
+
+@soak
+def test_slurm_ends_in_the_weights_of_torchrun(cluster, tmp_path):
+    """Two nodes, one torchrun and one process each."""
+    state, out = cluster.submit(tmp_path / "run", STEPS)
+    assert state == "COMPLETED", out
+    same_weights(tmp_path / "run", STEPS)
+
+
+@soak
+def test_a_job_whose_time_is_up_saves_the_run_and_the_next_goes_on(cluster, tmp_path):
+    """Slurm sends the signal of the recipe, two minutes to two and a half before the end of four."""
+    run = tmp_path / "run"
+    state, out = cluster.submit(run, 100_000, "--checkpoint-every", "1", before=["--time=00:04:00"])
+    assert state == "FAILED", out
+    assert "closing signal SIGUSR1" in out, "torchrun did not wait for its processes, so a large run might not be saved"
+    step = int(re.search(r"stopped by SIGUSR1 after update (\d+), which is saved", out)[1])
+    state, out = cluster.submit(run, step + 5)
+    assert state == "COMPLETED", out
+    same_weights(run, step + 5)
+
+
+# --- Ray ---
+@soak
+@pytest.mark.parametrize("killed", [False, True])
+def test_ray_ends_in_the_weights_of_torchrun(tmp_path, killed):
+    """Also if one of its processes is killed on the way."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.fail("this needs Ray: pip install -r requirements-soak.txt")
+    run, out = tmp_path / "run", tmp_path / "out"
+    options = [*TRAIN, "--run", os.path.relpath(run, ROOT), "--steps", str(STEPS), "--checkpoint-every", "1"]
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder, out.open("w") as file:  # its sockets need a short path
+        ours = {"HOME": folder, "RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0"}
+        command = [sys.executable, RECIPES / "ray_train.py", *options]
+        process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT | ours, stdout=file, stderr=file)
+        try:
+            if killed:
+                second = run / "checkpoints" / "000002.safetensors"
+                wait_for("a checkpoint", lambda: second.exists() or process.poll() is not None, 300)
+                assert second.exists(), out.read_text()
+                os.kill(int(re.search(r"pid=(\d+)\) world_rank=1", out.read_text())[1]), signal.SIGKILL)
+            assert process.wait(400) == 0, out.read_text()
+        finally:
+            process.terminate()
+            process.wait(60)
+    assert ("[FailurePolicy] RETRY" in out.read_text()) == killed
+    same_weights(run, STEPS)

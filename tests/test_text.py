@@ -1,4 +1,4 @@
-"""The text: its words are British English or in words.txt, its links work, and the document's prose has a limit.
+"""The text: its words are British English or in words.txt, and its links work.
 
 Code, formulas, addresses and names such as d_model are not words. A German example stands in backticks, or in double
 quotes if it is longer than a word. Nothing is fetched.
@@ -24,7 +24,8 @@ from blog import notebook, page
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "the_annotated_transformer.py"
-MARKDOWN = [ROOT / "README.md", *sorted((ROOT / "models").glob("*/README.md")), ROOT / "benchmarks/results/LOG.md"]
+MARKDOWN = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/results/LOG.md")]
+MARKDOWN += sorted(path for name in ("models", ".") for path in (ROOT / name).glob("*/README.md"))
 PYTHON = [
     DOCUMENT,
     *sorted(path for name in ("blog", "translator", "benchmarks") for path in (ROOT / name).glob("*.py")),
@@ -66,8 +67,6 @@ QUOTED = r'"[^"]*"|“[^”]*”|„[^“”]*[“”]|»[^«]*«'
 ADDRESS = (
     r"https://(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}(?:[/?#](?:[\w\-.~:/?#@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*)?"
 )
-LIMIT = 20_000  # the most words of prose that the document may have
-NOT_COUNTED = {"Answers to the exercises", "References", "Glossary"}
 
 
 def blank(text: str, patterns: Iterable[str]) -> str:
@@ -173,15 +172,6 @@ def test_every_word_is_spelt_as_in_britain():
     )
 
 
-def test_the_list_of_words_is_sorted_and_no_longer_than_it_must_be():
-    words = listed()
-    assert words == sorted({*words}, key=lambda word: (word.casefold(), word))
-    known = look_up({*words} | {word.lower() for word in words if word[1:].islower()})
-    used = {form for _, _, text in all_text() for word in words_of(text) for form in forms(word)}
-    assert not [word for word in words if word in known], "the dictionary knows them"
-    assert not [word for word in words if word not in used], "no text needs them any more"
-
-
 def test_spelling_sees_what_it_should():
     text = (
         'The `color` of alt.Color is "ein Hund läuft", $color$\nand its color optimized: the modelling isn’t colourful.'
@@ -270,30 +260,3 @@ def test_links_that_lead_nowhere_are_seen():
         render(["![a](images/nowhere.svg)"], ROOT)
     good = "# Some `terms`\n[a](#some-terms) [b](README.md#terms) [c](blog/page.py) [d](https://arxiv.org/abs/1706.03762#S3)"
     assert not broken(render([good, "`[a](b)` $a[b](c)$ ![](https://a.org/b.svg)"], ROOT), ROOT / "README.md")
-
-
-def count_words(cells: list[str]) -> int:
-    """The number of words in Markdown cells, without code, formulas and the sections in NOT_COUNTED."""
-    kept, skipped = [], 0
-    for line in blank("\n\n".join(cells), CODE).split("\n"):
-        if heading := re.match(r"(#+) +(.*?)[ #]*$", line):
-            level, title = len(heading[1]), heading[2]
-            if not skipped or level <= skipped:
-                skipped = level if title in NOT_COUNTED else 0
-        if not skipped:
-            kept.append(line)
-    return len(re.findall(r"\w+(?:[-'’.,]\w+)*", blank("\n".join(kept), NOT_PROSE)))
-
-
-def test_the_prose_ends():
-    """As much as can be read in an evening."""
-    words = count_words(document_cells())
-    assert words <= LIMIT, f"the document has {words:,} words of prose, {words - LIMIT:,} too many"
-
-
-def test_words_are_counted_as_meant():
-    cells = [
-        "# Some title\n\n| well-known | $a b$ |\n|---|---|\n\n```\nx y\n# Glossary\n```\nSee `x y`.",
-        "# Glossary\na b",
-    ]
-    assert count_words([*cells, "## Of code\na b", "# The end\n> It's [here](https://a.org), 3.5 times."]) == 10

@@ -10,6 +10,7 @@ import re
 import signal
 import textwrap
 import threading
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -70,8 +71,12 @@ def process_group() -> Iterator[None]:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=wait)
     try:
         yield
-    except RuntimeError as error:
-        if not isinstance(error, dist.DistError) and not re.search("gloo|nccl", str(error), re.I):
+    except BaseException as error:
+        traceback.clear_frames(
+            error.__traceback__
+        )  # they hold the trainer, and PyTorch can hang if it outlives the group
+        lost = isinstance(error, dist.DistError) or re.search("gloo|nccl", str(error), re.I)
+        if not isinstance(error, RuntimeError) or not lost:
             raise
         reason = " ".join(str(error).split())[:200]
         raise ConnectionError(

@@ -4,6 +4,7 @@ All sentences of a batch advance together. A sentence that has ended leaves the 
 The beams of a sentence share the keys and values of their source. A finished place in the beam no longer has a row.
 """
 
+import copy
 import multiprocessing
 import signal
 import sys
@@ -14,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import the_annotated_transformer as tat
@@ -36,10 +38,10 @@ class CachedLayer:
 
     def own(self, x: Tensor) -> Tensor:
         """Self-attention of the new position to itself and to the earlier ones; its key and value join theirs."""
-        attn, past = self.layer.self_attn, self.past if self.rows is None else [y[self.rows] for y in self.past]
+        attn, rows, self.rows = self.layer.self_attn, self.rows, None
+        past = self.past if rows is None else [y.index_select(0, rows) for y in self.past]
         new = attn.keys_values(x, x)
         self.past = [torch.cat(pair, dim=2) for pair in zip(past, new, strict=True)] if past else [*new]
-        self.rows = None
         return attn.attend(x, *self.past)
 
     def cross(self, x: Tensor, live: Tensor | None) -> Tensor:
@@ -53,11 +55,35 @@ class CachedLayer:
         return attend(places, *self.source)[live].unsqueeze(1)
 
 
+class PaddedLinear(nn.Module):
+    """A linear layer with its matrix column by column and a multiple of 64 outputs wide, which few rows go through fastest."""
+
+    def __init__(self, linear: nn.Linear):
+        super().__init__()
+        self.size, self.bias = linear.out_features, linear.bias
+        self.matrix = F.pad(linear.weight.detach(), (0, 0, 0, -self.size % 64)).t().contiguous()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., d) to (..., outputs)."""
+        y = (x @ self.matrix)[..., : self.size]
+        return y if self.bias is None else y + self.bias
+
+
+def padded(generator: nn.Module) -> nn.Module:
+    """A copy of the generator, for many calls, in which linear layers are padded; its own code is called as it is."""
+    other = copy.deepcopy(generator, {id(p): p for p in generator.parameters()})  # weights are not copied
+    for name, part in generator.named_children():
+        if isinstance(part, nn.Linear):
+            setattr(other, name, PaddedLinear(part))
+    return other
+
+
 class StepwiseDecoder:
     """The decoder, one token of each row at a time; every search uses it. Several rows may share a source."""
 
     def __init__(self, model: Transformer, src: Tensor, src_mask: Tensor):
         memory, self.model, self.length = model.encode(src, src_mask), model, 0
+        self.generator = padded(model.generator)
         mask = None if src_mask.all() else src_mask.expand(len(src), 1, -1)
         self.layers = [CachedLayer(layer, memory, mask) for layer in model.decoder.layers]
 
@@ -73,7 +99,7 @@ class StepwiseDecoder:
         for layer in self.layers:
             x = layer(x, live)
         self.length += 1
-        return self.model.generator.logits(self.model.decoder.norm(x))[:, 0]
+        return self.generator.logits(self.model.decoder.norm(x))[:, 0]
 
     def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
         """Continue with these rows, in this order, and with these sources (None: with all)."""
@@ -191,8 +217,10 @@ def fast_beam(
 
 def likeliest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The log-probabilities and ids of the k likeliest tokens in each row of logits (R, vocab): both (R, at most k)."""
-    values, tokens = logits.float().topk(min(k, logits.size(-1)))
-    return values - logits.float().logsumexp(-1, keepdim=True), tokens
+    count = 64 if logits.device.type == "cpu" else len(logits)  # what few rows give is read while still in the cache
+    parts = [rows.float().log_softmax(-1).topk(min(k, rows.size(-1))) for rows in logits.split(count)]
+    values, tokens = zip(*parts, strict=True)
+    return torch.cat(values), torch.cat(tokens)
 
 
 # --- Many lines ---
@@ -209,7 +237,7 @@ class Search:
         if not 0 <= alpha <= 10:  # a larger alpha overflows
             raise Refused(f"--alpha must be at least 0 and at most 10, but it is {alpha}")
         check_stepwise(translator.model)
-        self.translator, self.batch_size = translator, max(1, 512 // beam)
+        self.translator, self.batch_size = translator, min(128, max(1, 512 // beam))
         self.decode = fast_greedy if beam == 1 else partial(fast_beam, beam=beam, alpha=alpha)
         self.name = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
 

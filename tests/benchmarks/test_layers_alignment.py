@@ -15,10 +15,11 @@ from sacrebleu import significance
 from sacrebleu.metrics import BLEU
 
 import the_annotated_transformer as tat
+from benchmarks import __main__ as door
 from benchmarks import alignment, bootstrap, layers
+from translator.__main__ import main
 from translator.captions import Caption, captions, token_links, words_of_pieces
-from translator.commands import main
-from translator.weights import load_translator
+from translator.model_folder import read_translator
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALLEST = {"N": 2, "d_model": 16, "d_ff": 16, "h": 2, "bpe": 100}
@@ -76,18 +77,8 @@ def test_a_time_is_that_of_one_call_and_holds_the_backward_pass_only_if_asked():
 
 def test_the_benchmark_of_layers_measures_each_at_every_length(tmp_path):
     out, one_thread = tmp_path / "rows.jsonl", os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [
-        sys.executable,
-        "benchmarks/layers.py",
-        "--lengths",
-        "4,8",
-        "--width",
-        "16",
-        "--batch",
-        "2",
-        "--rounds",
-        "1",
-    ]
+    sizes = ["--lengths", "4", "8", "--width", "16", "--batch", "2", "--rounds", "1"]
+    command = [sys.executable, "-m", "benchmarks", "layers", *sizes]
     for extra in ([], ["--backward"]):
         done = subprocess.run([*command, *extra, "--out", str(out)], cwd=ROOT, env=one_thread, capture_output=True)
         assert done.returncode == 0, done.stderr
@@ -158,7 +149,7 @@ def test_pieces_inherit_the_links_of_their_words():
 
 def test_pieces_of_real_captions_lie_within_their_words(trained):
     """Compares with the characters that the tokenizer itself gives for each piece."""
-    vocabulary = load_translator(trained).tokenizer.vocabulary
+    vocabulary = read_translator(trained).tokenizer.vocabulary
     for caption in captions(50):
         text, encoding = caption.de, vocabulary.encode(caption.de)
         words, ends = text.replace(",", " ,").replace(".", " .").split(), []
@@ -174,7 +165,7 @@ def test_pieces_of_real_captions_lie_within_their_words(trained):
 
 def test_the_weights_are_those_of_the_document(trained):
     """Reading the model's own translation gives the maps that the document draws."""
-    translator = load_translator(trained)
+    translator = read_translator(trained)
     text = captions(1)[0].de
     source = translator.tokenizer.encode(text, "de")
     src = torch.tensor([[*source, tat.EOS]])
@@ -185,7 +176,7 @@ def test_the_weights_are_those_of_the_document(trained):
 
 def test_a_convention_is_one_row_from_the_other(trained, monkeypatch):
     """Heads that look at the source of the token just read, or of the next one: each is perfect only by its own convention."""
-    translator, examples = load_translator(trained), captions(20)
+    translator, examples = read_translator(trained), captions(20)
     tokenizer = translator.tokenizer
     links = {}
     for caption in examples:
@@ -211,10 +202,12 @@ def test_a_convention_is_one_row_from_the_other(trained, monkeypatch):
 
 
 def test_the_benchmark_of_alignment_trains_a_seed_once(tmp_path):
-    settings = [part for name, value in SMALLEST.items() for part in ("--set", f"{name}={value}")]
+    settings = [part for name, value in SMALLEST.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     paths = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "rows.jsonl")]
-    for seeds in ("3", "3,4"):
-        alignment.main([*settings, *paths, "--steps", "1", "--sentences", "4", "--seeds", seeds])
+    for seeds in (["3"], ["3", "4"]):
+        command = ["alignment", *settings, *paths, "--steps", "1", "--sentences", "4", "--seeds", *seeds]
+        assert door.main(command) == 0
+    assert door.main([*command, "--seed", "5"]) == 2
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [row["seed"] for row in rows] == [3, 4] and [row["settings"]["seed"] for row in rows] == [3, 4]
     assert rows[0]["split"] == "val" and rows[0]["step"] == 1 and rows[0]["sentences"] == 4
@@ -275,7 +268,7 @@ def test_other_test_sets_of_multi30k_are_refused(data, split, tmp_path, capsys):
     """Before anything is read, because these models do not exist."""
     out = tmp_path / "rows.jsonl"
     models = [str(tmp_path / "a"), str(tmp_path / "b")]
-    assert bootstrap.main([*models, "--data", data, "--split", split, "--out", str(out)]) == 2
+    assert door.main(["bootstrap", *models, "--data", data, "--split", split, "--out", str(out)]) == 2
     assert "only val and test_2016_flickr" in capsys.readouterr().err and not out.exists()
 
 
@@ -284,8 +277,8 @@ def test_two_searches_of_one_model_are_compared(trained, tmp_path, capsys):
         text = "\n".join(caption[i] for caption in captions(30))
         (tmp_path / f"some.{language}").write_text(text, encoding="utf-8")
     out = tmp_path / "rows.jsonl"
-    arguments = [str(trained), str(trained), "--data", str(tmp_path), "--split", "some", "--out", str(out)]
-    assert bootstrap.main([*arguments, "--beam", "1", "2", "--alpha", "0.5", "--samples", "40"]) == 0
+    arguments = ["bootstrap", str(trained), str(trained), "--data", str(tmp_path), "--split", "some", "--out", str(out)]
+    assert door.main([*arguments, "--beam", "1", "2", "--alpha", "0.5", "--samples", "40"]) == 0
     row = json.loads(out.read_text(encoding="utf-8"))
     assert [row[side]["search"] for side in "ab"] == ["greedy", "beam 2, alpha 0.5"] and row["samples"] == 40
     assert row["sentences"] == 30 and row["direction"] == "de-en" and str(tmp_path) not in str(row)
@@ -297,4 +290,4 @@ def test_two_searches_of_one_model_are_compared(trained, tmp_path, capsys):
             == 0
         )
         assert row[side]["bleu"] == json.loads(capsys.readouterr().out)["bleu"]
-    assert bootstrap.main([*arguments, "--beam", "1", "2", "3"]) == 2
+    assert door.main([*arguments, "--beam", "1", "2", "3"]) == 2

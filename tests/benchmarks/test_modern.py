@@ -1,11 +1,13 @@
-"""To be pasted into tests/benchmarks/test_benchmarks.py (with `modern` among the imports from benchmarks)."""
+"""The benchmark of what came since 2017 trains its variants like the preset."""
 
 import json
 
+from benchmarks import __main__ as door
 from benchmarks import modern
-from translator.commands import train
-from translator.runs import read_log
+from translator.__main__ import train
+from translator.run import read_log
 from translator.sources import load_pairs
+from translator.training import Limits
 
 
 def captions(folder):
@@ -21,19 +23,12 @@ def test_what_came_since_2017_is_trained_like_the_preset(tmp_path, monkeypatch):
     smallest = {"N": 2, "d_model": 16, "d_ff": 24, "h": 4, "bpe": 100}
     monkeypatch.setattr(modern, "COMMON", smallest)
     data, runs, out = captions(tmp_path), tmp_path / "runs", tmp_path / "rows.jsonl"
-    options = ["--data", str(data), "--runs", str(runs), "--out", str(out), "--epochs", "2", "--seeds", "1"]
+    command = ["modern", "--data", str(data), "--runs", str(runs), "--out", str(out), "--epochs", "2", "--seeds", "1"]
     for _ in range(2):
-        assert modern.main([*options, "--only", ",".join(modern.VARIANTS)]) == 0
+        assert door.main([*command, "--only", *modern.VARIANTS]) == 0
     rows = {row["variant"]: row for row in map(json.loads, out.read_text().splitlines())}
     assert len(out.read_text().splitlines()) == len(rows) == len(modern.VARIANTS)
-    train(
-        data=str(data),
-        run=tmp_path / "run",
-        preset="tiny",
-        epochs=2,
-        seed="1",
-        **{k: str(v) for k, v in smallest.items()},
-    )
+    train(data=str(data), run=tmp_path / "run", limits=Limits(epochs=2), changes=smallest | {"seed": 1})
     expected = read_log(tmp_path / "run")[-1]["val_loss"]
     assert rows["base"]["val_loss"] == expected and rows["base"]["seed"] == rows["base"]["settings"]["seed"] == 1
     assert len({row["val_loss"] for row in rows.values()}) == len(rows)  # each is another model
@@ -45,4 +40,5 @@ def test_what_came_since_2017_is_trained_like_the_preset(tmp_path, monkeypatch):
     assert rows["decoder_only"]["tokens"] == rows["base"]["tokens"] and "bleu_beam" not in rows["decoder_only"]
     assert all("bleu_beam" in row for name, row in rows.items() if not name.startswith("decoder_only"))
     assert str(tmp_path) not in out.read_text()
-    assert modern.main([*options, "--only", "rotary,gate"]) == 2
+    assert rows["modern"]["preset"] == "tiny" and rows["modern"]["row"] == "since 2017"
+    assert door.main([*command, "--only", "rotary", "gate"]) == 2

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,23 +12,6 @@ import the_annotated_transformer as tat
 
 SCRIPT = Path(tat.__file__)
 ANSWERS = sorted(name for name in vars(tat) if name.startswith("example_answer_"))
-CACHED = (tat.choose_data, tat.load_split, tat.live_run, tat.our_model)
-
-
-@pytest.fixture(scope="module")
-def captions(tmp_path_factory) -> Iterator[None]:
-    """The data are some phrases, and the document's training run has a few updates, in a folder of its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("answers"))
-        patch.setenv("ANNOTATED_DATA", "phrases")
-        patch.setenv("ANNOTATED_STEPS", "8")
-        for cached in CACHED:
-            cached.cache_clear()
-        few = {split: tat.load_split(split)[:size] for split, size in (("train", 400), ("val", 16))}
-        patch.setattr(tat, "load_split", few.get)
-        yield
-        for cached in CACHED:
-            cached.cache_clear()
 
 
 @pytest.fixture
@@ -52,7 +34,7 @@ def test_every_exercise_has_an_answer_and_every_answer_an_exercise():
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_runs_and_what_it_shows_can_be_shown(name, captions, capsys):
+def test_an_answer_runs_and_what_it_shows_can_be_shown(name, few_phrases, capsys):
     """Its own assertions hold; a table has rows, a chart is one that can be drawn, and everything else is printed."""
     shown = getattr(tat, name)()
     if shown is None:
@@ -123,7 +105,7 @@ def test_a_model_without_a_head_is_the_model_afterwards(small):
     assert tat.validation_loss(model, pairs) == layer != one
 
 
-def test_the_last_checkpoint_is_in_the_model_after_averaging(captions):
+def test_the_last_checkpoint_is_in_the_model_after_averaging(few_phrases):
     """Answer 4.3 leaves the document's model as it found it."""
     model, checkpoints = tat.live_run().translator.model, tat.live_run().checkpoints
     tat.example_answer_4_3()

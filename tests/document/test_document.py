@@ -210,13 +210,6 @@ def test_the_readme_has_the_commands_that_ci_runs():
         assert {name.replace("-", "_") for name in re.findall(r"--([a-z-]+)", options)} <= known
 
 
-def test_the_requirements_are_pinned():
-    for name in ("requirements.txt", "requirements-dev.txt", "requirements-lab.txt"):
-        lines = [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith("#")]
-        assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in lines)
-    assert "torch==2.13.0" in (ROOT / "requirements.txt").read_text().splitlines()
-
-
 def test_nothing_names_the_machine_it_was_made_on():
     for path in tracked_files():
         if path.suffix in (".py", ".md", ".json", ".jsonl", ".txt", ".toml", ".html", ".css", ".js", ".j2", ".svg"):

@@ -13,6 +13,8 @@ from torch.testing import assert_close
 
 import the_annotated_transformer as tat
 
+pytestmark = pytest.mark.quick
+
 BOTH_NORMS = pytest.mark.parametrize("norm", ["pre", "post"])
 
 

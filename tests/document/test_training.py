@@ -11,6 +11,8 @@ from torch.testing import assert_close
 import the_annotated_transformer as tat
 from tests.helpers import dense_loss, uneven_pairs
 
+pytestmark = pytest.mark.quick
+
 
 def test_pad_rows():
     """Catches rows that are cut or padded on the wrong side, and padding that is always 0."""

@@ -116,7 +116,9 @@ def test_sets_that_the_readme_names_are_read(tmp_path_factory, name):
         assert load_pairs(source, here) == [(f"{wanted} {there} {i}", "b") for i in range(4)]
     with pytest.raises(FileNotFoundError, match="hf:.*fr-en"):
         load_pairs(source.replace("de-en", "fr-en"), "train")
-    assert f"`hf:{name}`" in (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    assert f"`hf:{name}`" in (Path(__file__).resolve().parents[2] / "translator" / "README.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_part_of_train_is_held_out_where_there_is_no_val(tmp_path, capsys):

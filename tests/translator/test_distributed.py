@@ -249,7 +249,7 @@ def test_two_nodes_train_what_one_process_trains(tmp_path):
         port = free.getsockname()[1]
     runs = [tmp_path / name for name in ("alone", "nodes")]
     assert main([*SHORT.split(), "--steps", "20", "--run", str(runs[0])]) == 0
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "translator" / "README.md").read_text(encoding="utf-8")
     nodes = re.search(r"`(--nnodes 2 [^`]*) HOST:\d+`", readme)[1].split() + [f"127.0.0.1:{port}"]
     command = launch(2 if SOAK else 1, *SHORT.split(), "--steps", "20", "--run", str(runs[1]), before=nodes)
     command.remove("--standalone")

@@ -191,23 +191,7 @@ words = st.sampled_from(
         "--input",
     ]
     + ["--output", "--device", "--to", "--quantization", "--src", "--tgt", "--start-from", "--patience", "--workers"]
-    + [
-        "captions",
-        "multi30k",
-        "hf:",
-        "val",
-        "cpu",
-        "meta",
-        "never",
-        "0",
-        "1",
-        "2",
-        ".",
-        "",
-        "=",
-        "--=",
-        "--beam=x",
-    ]
+    + ["captions", "multi30k", "hf:", "val", "cpu", "meta", "never", "0", "1", "2", ".", "", "=", "--=", "--beam=x"]
 )
 
 

@@ -1,0 +1,45 @@
+"""One door to all benchmarks: `python -m benchmarks NAME [options]`.
+
+A benchmark is a module with the function `benchmark`: its signature gives the options, its docstring the help. One with the
+parameter `rows` appends rows of results to a file.
+"""
+
+import importlib
+import inspect
+import sys
+
+import cyclopts
+from cyclopts import Parameter
+
+from benchmarks.shared import RESULTS
+from translator.__main__ import explained
+from translator.files import Refused
+
+NAMES = (
+    "alignment", "bootstrap", "closest", "compare", "decoding_speed", "gains", "layers", "modern", "peers",
+    "quality", "scale", "step_profile", "time_to_quality", "variants",
+)  # fmt: skip
+HELP = "Measure something, and append rows to benchmarks/results/NAME.jsonl. `NAME --help` says what, and how."
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one benchmark; returns the exit status, 2 if the command line was wrong."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    app = cyclopts.App(
+        name="python -m benchmarks", help=HELP, help_format="markdown", version_flags=[],
+        default_parameter=Parameter(consume_multiple=True, negative=()),
+    )  # fmt: skip
+    for name in arguments[:1] if arguments[:1] and arguments[0] in NAMES else NAMES:
+        app.command(importlib.import_module(f"benchmarks.{name}").benchmark, name=name)
+    try:
+        benchmark, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+        if "rows" in inspect.signature(benchmark).parameters:
+            bound.arguments["rows"] = bound.arguments.get("rows", RESULTS).begin(arguments)
+        return benchmark(*bound.args, **bound.kwargs) or 0
+    except (cyclopts.CycloptsError, Refused, OSError) as error:
+        print(f"error: {explained(error, arguments)}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""The examples of the document, one by one: `pytest tests/document/test_examples.py -k heads` runs that of the heads."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import the_annotated_transformer as tat
+
+SCRIPT = Path(tat.__file__).read_text(encoding="utf-8")
+TRAINING = {"example_copy", "example_cached", "example_longer"}  # they wait for a thousand updates
+BASICS = SCRIPT[SCRIPT.index("\n# # Part 1:") : SCRIPT.index("\n# # Part 3:")]
+EXAMPLES = [name for name in vars(tat) if re.match("example_(?!answer)", name)]
+
+
+def marked(name: str) -> object:
+    """An example of Parts 1 and 2 that does not wait for a training is tested by `make quick`, too."""
+    return pytest.param(name, marks=[pytest.mark.quick] if f"def {name}(" in BASICS and name not in TRAINING else [])
+
+
+@pytest.mark.parametrize("name", map(marked, EXAMPLES))
+def test_an_example_runs_alone_and_what_it_shows_can_be_shown(name, few_phrases, capsys):
+    """Its own assertions hold; catches an example that needs what another has left behind."""
+    shown = getattr(tat, name)()
+    if hasattr(shown, "to_dict") and hasattr(shown, "mark_rect"):
+        shown.to_dict()
+    assert (
+        shown is not None or capsys.readouterr().out or "assert" in SCRIPT.split(f"def {name}(")[1].split("\n\n\n")[0]
+    )
