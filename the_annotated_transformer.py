@@ -2073,7 +2073,7 @@ def continue_with(
     choose: Callable[[Tensor], Tensor], decoder: CachedDecoder, ys: Tensor, max_len: int, end_symbol: int | None = EOS,
     pad: int = PAD,
 ) -> Tensor:  # fmt: skip
-    """Append to ys (B, 1) what `choose` makes of the logits (B, vocab) of each step, (B): ids (B, at most max_len)."""
+    """Append to `ys` (B, 1) what `choose` makes of the logits (B, vocab) of each step, (B): ids (B, at most max_len)."""
     ended = torch.zeros_like(ys[:, 0], dtype=torch.bool)
     while ys.size(1) < max_len and not ended.all():
         tokens = choose(decoder.step(ys[:, -1])).masked_fill(ended, pad)  # (B)
@@ -3742,6 +3742,15 @@ class FastDropout(nn.Dropout):
 
 
 # %%
+def with_fast_dropout(model: Transformer) -> Transformer:
+    """The same model, with the cheaper dropout in place of PyTorch's."""
+    for module in list(model.modules()):
+        if type(getattr(module, "dropout", None)) is nn.Dropout:
+            module.dropout = FastDropout(module.dropout.p)
+    return model
+
+
+# %%
 @example
 def example_fast_dropout() -> None:
     """The same share of entries vanishes, the mean stays, and neighbours are independent."""
@@ -3750,15 +3759,8 @@ def example_fast_dropout() -> None:
     dropped, both = (y == 0).float().mean(), ((y[:-1] == 0) & (y[1:] == 0)).float().mean()
     print(f"dropped {dropped:.4f}, both of two neighbours {both:.4f}, mean {y.mean():.4f}")
     assert abs(dropped - 0.25) < 0.002 and abs(both - 0.25**2) < 0.002 and abs(y.mean() - 1) < 0.005
-
-
-# %%
-def with_fast_dropout(model: Transformer) -> Transformer:
-    """The same model, with the cheaper dropout in place of PyTorch's."""
-    for module in list(model.modules()):
-        if type(getattr(module, "dropout", None)) is nn.Dropout:
-            module.dropout = FastDropout(module.dropout.p)
-    return model
+    model = with_fast_dropout(make_model(9, 9, N=1, d_model=8, d_ff=8, h=2))
+    assert not any(type(module) is nn.Dropout for module in model.modules())
 
 
 # %% [markdown]
@@ -3905,7 +3907,8 @@ def example_gains() -> Chart | None:
 # %% [markdown]
 # > **In training,** *batches of like lengths* gain most. The *loss in chunks* comes second, because the logits of all
 # > tokens do not fit into the processor's caches, and moving them takes time. Then comes the cheaper *dropout*. *Fused
-# > attention* and *fused Adam*, one kernel for the update of all weights, make hardly any difference here. They are
+# > attention* (in place of *attention written out*) and *fused Adam*, one kernel for the update of all weights (in place
+# > of *Adam as a loop*), make hardly any difference here. They are
 # > made for long sequences and for GPUs, which we did not measure; the program does without fused attention.
 # >
 # > <details class="note"><summary>Random batches</summary>
@@ -3916,9 +3919,9 @@ def example_gains() -> Chart | None:
 # >
 # > **In decoding,** the *key/value cache* gains most in this chart. If finished sentences leave the batch (*sentences
 # > that leave*), and if the sentences of a batch end at about the same time (*batches of like lengths*), no steps are
-# > spent on sentences that are finished. What *a batch for each process* adds depends on the machine and on the number
-# > of batches. Gains of this kind belong to one processor and one version of PyTorch, so measure on yours:
-# > `python -m benchmarks gains`. What gained nothing was removed; `LOG.md` says what it was.
+# > spent on sentences that are finished. A batch for each process gains, too, in place of *all threads on one batch*.
+# > How much all this is belongs to one processor and one version of PyTorch, so measure on yours:
+# > `python -m benchmarks gains`. Ideas that gained nothing were removed; `LOG.md` says what they were.
 # >
 # > **How near is this to what the machine can do?** The cell first compares the speed of a training step (the
 # > operations of all its matrix products, divided by its whole time) with the speed of one large matrix multiplication.

@@ -25,7 +25,7 @@ from blog import notebook, page
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "the_annotated_transformer.py"
 MARKDOWN = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/results/LOG.md")]
-MARKDOWN += sorted(path for name in ("models", ".") for path in (ROOT / name).glob("*/README.md"))
+MARKDOWN += sorted(path for name in ("models", "recipes", "translator") for path in (ROOT / name).rglob("README.md"))
 PYTHON = [
     DOCUMENT,
     *sorted(path for name in ("blog", "translator", "benchmarks") for path in (ROOT / name).glob("*.py")),
@@ -258,5 +258,5 @@ def test_links_that_lead_nowhere_are_seen():
         assert broken(render(["# Terms", text], ROOT), ROOT / "README.md"), text
     with pytest.raises(page.PageError, match="no picture"):
         render(["![a](images/nowhere.svg)"], ROOT)
-    good = "# Some `terms`\n[a](#some-terms) [b](README.md#terms) [c](blog/page.py) [d](https://arxiv.org/abs/1706.03762#S3)"
+    good = "# Some `terms`\n[a](#some-terms) [b](README.md#how-it-compares) [c](blog/page.py) [d](https://arxiv.org/abs/1706.03762#S3)"
     assert not broken(render([good, "`[a](b)` $a[b](c)$ ![](https://a.org/b.svg)"], ROOT), ROOT / "README.md")

@@ -189,8 +189,8 @@ def write_ctranslate2(translator: Translator, folder: Path, out: Path, quantizat
         shutil.copy(PARTS / "translate.py", out)
         card = (PARTS / "README.md").read_text(encoding="utf-8")
         words = {
-            "SRC": translator.languages[0],
-            "TGT": translator.languages[1],
+            "SOURCE": translator.languages[0],
+            "TARGET": translator.languages[1],
             "QUANTIZATION": quantization or "float32",
         }
         for word, meaning in words.items():

@@ -86,7 +86,7 @@ def check_same(folder: Path, wanted: dict[str, Any], advice: str = "give another
 class Run:
     """The folder of a training: be `alone` in it, `prepare` and `restore` it, learn from its `batches`, and `save` it.
 
-    `about` says what is trained on what (data, src, tgt, held_out, preset, start_from) and ends up in `config.json`.
+    `about` says what is trained on what (`data`, `src`, `tgt`, `held_out`, `preset`, `start_from`); it goes into `config.json`.
     """
 
     def __init__(self, folder: Path, settings: Settings, about: dict[str, Any]):

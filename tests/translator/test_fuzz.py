@@ -177,20 +177,8 @@ words = st.sampled_from(
         "nan",
         "1e999",
     ]
-    + [
-        "--run",
-        "--model",
-        "--data",
-        "--split",
-        "--out",
-        "--beam",
-        "--alpha",
-        "--last",
-        "--json",
-        "--compile",
-        "--input",
-    ]
-    + ["--output", "--device", "--to", "--quantization", "--src", "--tgt", "--start-from", "--patience", "--workers"]
+    + ["--run", "--model", "--data", "--split", "--out", "--beam", "--alpha", "--last", "--json", "--input"]
+    + ["--output", "--device", "--to", "--quantization", "--src", "--tgt", "--start-from", "--patience", "--shard"]
     + ["captions", "multi30k", "hf:", "val", "cpu", "meta", "never", "0", "1", "2", ".", "", "=", "--=", "--beam=x"]
 )
 
