@@ -203,6 +203,7 @@ def test_a_job_whose_time_is_up_saves_the_run_and_the_next_goes_on(cluster, tmp_
     state, out = cluster.submit(run, 100_000, "--checkpoint-every", "1", before=["--time=00:04:00"])
     assert state == "FAILED", out
     assert "closing signal SIGUSR1" in out, "torchrun did not wait for its processes, so a large run might not be saved"
+    assert "forcefully exiting" not in out, "a process hung after it had saved"
     step = int(re.search(r"stopped by SIGUSR1 after update (\d+), which is saved", out)[1])
     state, out = cluster.submit(run, step + 5)
     assert state == "COMPLETED", out

@@ -72,9 +72,8 @@ def process_group() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        traceback.clear_frames(
-            error.__traceback__
-        )  # they hold the trainer, and PyTorch can hang if it outlives the group
+        # they hold the trainer, and PyTorch can hang if it outlives the group
+        traceback.clear_frames(error.__traceback__)
         lost = isinstance(error, dist.DistError) or re.search("gloo|nccl", str(error), re.I)
         if not isinstance(error, RuntimeError) or not lost:
             raise

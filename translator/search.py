@@ -49,9 +49,7 @@ class CachedLayer:
         attend, sources = partial(self.layer.src_attn.attend, mask=self.mask), len(self.source[0])
         if live is None:
             return attend(x.reshape(sources, -1, x.size(-1)), *self.source).view_as(x)
-        places = x.new_zeros(*live.shape, x.size(-1)).masked_scatter(
-            live.unsqueeze(-1), x
-        )  # one for each row, else empty
+        places = x.new_zeros(*live.shape, x.size(-1)).masked_scatter(live.unsqueeze(-1), x)  # without a row: empty
         return attend(places, *self.source)[live].unsqueeze(1)
 
 
@@ -73,7 +71,7 @@ def padded(generator: nn.Module) -> nn.Module:
     """A copy of the generator, for many calls, in which linear layers are padded; its own code is called as it is."""
     other = copy.deepcopy(generator, {id(p): p for p in generator.parameters()})  # weights are not copied
     for name, part in generator.named_children():
-        if isinstance(part, nn.Linear):
+        if type(part) is nn.Linear:
             setattr(other, name, PaddedLinear(part))
     return other
 
@@ -118,9 +116,8 @@ def check_stepwise(model: Transformer, S: int = 40, T: int = 32) -> None:
     in a beam, the rows of a source stand in for positions. The ids are random, two rows for one source.
     """
     draw, device = torch.Generator().manual_seed(0), next(model.parameters()).device
-    src, tgt = (
-        torch.randint(4, (n, size), generator=draw).to(device) for n, size in ((1, S), (2, T))
-    )  # special tokens
+    special = lambda *size: torch.randint(4, size, generator=draw).to(device)  # every vocabulary has them  # noqa: E731
+    src, tgt = special(1, S), special(2, T)
     mask, future = (torch.arange(S, device=device) < S - 3).view(1, 1, S), tat.subsequent_mask(T).to(device)
     with evaluating(model):
         memory, embed, kind = model.encode(src, mask), model.tgt_embed, "cannot be decoded step by step"
@@ -130,9 +127,8 @@ def check_stepwise(model: Transformer, S: int = 40, T: int = 32) -> None:
             steps = lambda: map(CachedLayer(layer, memory, mask), x.split(1, dim=1))  # noqa: B023, E731
             at_once = partial(layer, x, both, mask, future)
             x = compare(f"decoder.layers.{i}", layer, kind, at_once, lambda: torch.cat([*steps()], dim=1))  # noqa: B023
-        compare(
-            "decoder", model.decoder, kind, lambda: model.decode(both, mask, tgt, future), lambda: model.decoder.norm(x)
-        )
+        whole = partial(model.decode, both, mask, tgt, future)
+        compare("decoder", model.decoder, kind, whole, lambda: model.decoder.norm(x))
 
 
 def compare(name: str, part: nn.Module, kind: str, found: Callable, expected: Callable) -> Tensor:

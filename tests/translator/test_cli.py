@@ -31,7 +31,24 @@ from translator.sources import decoded_lines, load_pairs
 from translator.trainer import Objective, ParallelTrainer, mean_loss
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = "--N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --tokens-per-batch 600 --warmup 20 --factor 1".split()
+SMALL = [
+    "--N",
+    "1",
+    "--d-model",
+    "32",
+    "--d-ff",
+    "32",
+    "--h",
+    "2",
+    "--bpe",
+    "200",
+    "--tokens-per-batch",
+    "600",
+    "--warmup",
+    "20",
+    "--factor",
+    "1",
+]
 
 
 def train(run: Path, *arguments: str) -> int:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,13 +19,14 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
+from torch import nn
 
 import the_annotated_transformer as tat
 from tests.helpers import SOAK
 from translator.__main__ import captions, main
 from translator.files import read_tensors
 from translator.model_folder import read_translator
-from translator.processes import is_sharded, over_processes, process_group, whole
+from translator.processes import Stopped, is_sharded, over_processes, process_group, whole
 from translator.run import read_log
 from translator.settings import Settings
 from translator.trainer import ParallelTrainer
@@ -244,10 +246,7 @@ def test_one_process_has_nobody_to_share_with(tmp_path, capsys):
 
 def test_two_nodes_train_what_one_process_trains(tmp_path):
     """Two torchrun agents that find each other, each with its own processes, as on two machines."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    runs = [tmp_path / name for name in ("alone", "nodes")]
+    runs, port = [tmp_path / name for name in ("alone", "nodes")], free_port()
     assert main([*SHORT.split(), "--steps", "20", "--run", str(runs[0])]) == 0
     readme = (ROOT / "translator" / "README.md").read_text(encoding="utf-8")
     nodes = re.search(r"`(--nnodes 2 [^`]*) HOST:\d+`", readme)[1].split() + [f"127.0.0.1:{port}"]
@@ -324,9 +323,14 @@ def test_a_process_that_dies_is_brought_back(tmp_path, monkeypatch, attempt):
         torch.testing.assert_close(ours[name], tensor)
 
 
+def join(rank: int, world: int, port: int) -> None:
+    """What torchrun tells a process."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
 def lose_the_other(rank: int, world: int, port: int) -> None:
     """Process 1 dies; process 0 notices when it adds up."""
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    join(rank, world, port)
     with pytest.raises(ConnectionError, match="process 0: another process of this training has ended"):  # noqa: SIM117
         with process_group():
             if rank == 1:
@@ -334,11 +338,37 @@ def lose_the_other(rank: int, world: int, port: int) -> None:
             over_processes(1.0)
 
 
-def test_a_process_that_dies_ends_the_others_with_a_line():
+def stop_while_training(rank: int, world: int, port: int) -> None:
+    """What is held where a training stops is gone when the group is, although the exception lives."""
+    join(rank, world, port)
+    held = []
+
+    def train() -> None:
+        trainer = nn.Linear(1, 1)
+        held.append(weakref.ref(trainer))
+        over_processes(1.0)
+        raise Stopped(signal.SIGTERM, 3)
+
+    with pytest.raises(Stopped) as caught:  # noqa: SIM117
+        with process_group():
+            train()
+    assert caught.value.number == signal.SIGTERM and held[0]() is None
+
+
+def test_a_trainer_does_not_outlive_its_group():
+    """PyTorch could hang at the end of a process whose exception kept the trainer alive."""
+    multiprocessing.spawn(stop_while_training, (2, free_port()), nprocs=2)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens at."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    multiprocessing.spawn(lose_the_other, (2, port), nprocs=2)
+        return free.getsockname()[1]
+
+
+def test_a_process_that_dies_ends_the_others_with_a_line():
+    multiprocessing.spawn(lose_the_other, (2, free_port()), nprocs=2)
 
 
 def test_restarts_without_a_new_store_are_refused(tmp_path):
