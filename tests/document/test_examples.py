@@ -18,7 +18,7 @@ def marked(name: str) -> object:
     return pytest.param(name, marks=[pytest.mark.quick] if f"def {name}(" in BASICS and name not in TRAINING else [])
 
 
-@pytest.mark.parametrize("name", map(marked, EXAMPLES))
+@pytest.mark.parametrize("name", [marked(name) for name in EXAMPLES])
 def test_an_example_runs_alone_and_what_it_shows_can_be_shown(name, few_phrases, capsys):
     """Its own assertions hold; catches an example that needs what another has left behind."""
     shown = getattr(tat, name)()
