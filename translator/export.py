@@ -68,7 +68,7 @@ def papers_embedding(embed: nn.Module, ids: Tensor) -> Tensor:
 def check_papers(model: Transformer, S: int = 40, T: int = 32) -> None:
     """Raise Refused naming the first part of a model that computes something else than the paper's with its weights."""
     ids = torch.arange(S, device=next(model.parameters()).device).unsqueeze(0) % len(tat.SPECIALS)
-    real, future = (ids[0] * 0 == 0).view(1, 1, S), tat.subsequent_mask(T).to(ids.device)
+    real, future = torch.ones_like(ids, dtype=torch.bool).unsqueeze(0), tat.subsequent_mask(T).to(ids.device)
     real[..., -3:] = False  # three positions of the source are padding
     with tat.evaluating(model):
         read = {name: (getattr(model, name), part) for name, part in (("src_embed", ids), ("tgt_embed", ids[:, :T]))}
