@@ -2257,6 +2257,10 @@ def choose_data() -> str:
     return wanted
 
 
+# %% [markdown]
+# > Pairs with text on one side only teach nothing, so they are left out.
+
+
 # %%
 @functools.cache
 def load_split(split: str) -> list[tuple[str, str]]:
@@ -3739,6 +3743,10 @@ class FastDropout(nn.Dropout):
         numbers = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         bits = numbers.view(torch.int16)[: x.numel()].view(x.shape)  # uniform from -32768 to 32767
         return x * (bits >= round(self.p * 65536) - 32768).to(x.dtype).mul_(1 / (1 - self.p))
+
+
+# %% [markdown]
+# > A function puts it into all parts of a model. (It changes no weights.)
 
 
 # %%
