@@ -78,26 +78,30 @@ def train(
             raise Refused("--shard divides the model among processes; start several with torchrun")
         training = Run(run, settings, about)
         with training.alone():
-            start = None
-            if start_from and not training.has_state():
-                start = Start(start_from, read_translator(start_from, "cpu"))
-            training.prepare(start)
-            torch.manual_seed(settings.seed)
-            model = training.model(start)
-            announce(training, model)
-            report(training, train_run(training, model, limits or Limits(), shard))
+            new = train_run(training, begin(training, start_from), limits or Limits(), shard)
+            report(training, new)
 
 
-def announce(run: Run, model: Transformer) -> None:
-    """Print what begins, and before hours are spent, that a changed model will not translate."""
+def begin(run: Run, start_from: Path | None) -> Transformer:
+    """Prepare the folder of a run and print what begins; returns the model, which nothing else here holds.
+
+    Before hours are spent, a changed model that will not translate is announced.
+    """
+    start = None
+    if start_from and not run.has_state():
+        start = Start(start_from, read_translator(start_from, "cpu"))
+    run.prepare(start)
+    torch.manual_seed(run.settings.seed)
+    model = run.model(start)
     if not run.first:
-        return
+        return model
     pairs = f"{len(run.train):,} pairs to learn from, {len(run.val):,} held out"
     print(f"{run.folder}: {' to '.join(run.languages)}, {pairs}")
     try:
         check_stepwise(model)
     except Refused as error:
         warn(f"this model can be trained, but not yet translate: {error}")
+    return model
 
 
 def report(run: Run, new: int) -> None:

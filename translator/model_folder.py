@@ -36,7 +36,7 @@ def read_translator(path: str | Path, device: torch.device | None = None) -> Tra
         weights = read_tensors(file)[0]
         model = build_for(weights, settings, vocab)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        if str(path) in str(error):
+        if isinstance(error, Refused):
             raise
         raise Refused(f"{path / 'config.json'}: not the configuration of a model ({error})") from error
     load_weights(model, weights, file)

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from tqdm import tqdm
 
 from the_annotated_transformer import (
@@ -271,6 +272,8 @@ class Run:
                 trainer.load(tensors, progress.step, progress.skipped, path)
                 self.progress = progress
                 break
+            except torch.OutOfMemoryError:
+                raise
             except (KeyError, TypeError, ValueError, RuntimeError) as error:
                 wrong = error if isinstance(error, Refused) else f"{path}: not the state of a run ({error})"
                 if path == paths[-1]:

@@ -6,6 +6,8 @@ The beams of a sentence share the keys and values of their source. A finished pl
 
 import copy
 import multiprocessing
+import multiprocessing.connection
+import os
 import signal
 import sys
 import threading
@@ -128,7 +130,9 @@ def check_stepwise(model: Transformer, S: int = 40, T: int = 32) -> None:
             at_once = partial(layer, x, both, mask, future)
             x = compare(f"decoder.layers.{i}", layer, kind, at_once, lambda: torch.cat([*steps()], dim=1))  # noqa: B023
         whole = partial(model.decode, both, mask, tgt, future)
-        compare("decoder", model.decoder, kind, whole, lambda: model.decoder.norm(x))
+        x = compare("decoder", model.decoder, kind, whole, lambda: model.decoder.norm(x))
+        generator = model.generator
+        compare("generator", generator, kind, lambda: generator.logits(x), lambda: padded(generator).logits(x))
 
 
 def compare(name: str, part: nn.Module, kind: str, found: Callable, expected: Callable) -> Tensor:
@@ -266,10 +270,10 @@ class Search:
         decode = fast_greedy if far else self.decode
         try:
             return decode(model, src, tat.source_mask(src), max_len=src.size(1) + 50).tolist()
-        except ValueError as error:  # learned positions have an end
-            if not far:
+        except ValueError as error:
+            if src.size(1) < FAR - 50:
                 raise
-            raise Refused(str(error)) from error
+            raise Refused(str(error)) from error  # learned positions have an end
 
 
 # --- On all cores ---
@@ -297,8 +301,15 @@ def begin(work: Callable) -> None:
     global WORK
     WORK = work
     torch.set_num_threads(1)
-    if threading.current_thread() is threading.main_thread():
+    if parent := multiprocessing.parent_process():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        threading.Thread(target=end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def end_with(sentinel: int) -> None:
+    """End this process when the one that started it is gone, however it ended; else it would wait for work for ever."""
+    multiprocessing.connection.wait([sentinel])
+    os._exit(1)
 
 
 def do(item: Any) -> Any:

@@ -152,8 +152,8 @@ def checkpoint(run: Run, trainer: ParallelTrainer) -> None:
 def train_run(run: Run, model: Transformer, limits: Limits, sharded: bool = False) -> int:
     """Train a model in the folder of a run, with the other processes if there are any; returns the number of new updates.
 
-    With `sharded`, the processes divide the model among them. The trainer lives in this function alone, because it must be
-    freed before the process group closes; otherwise PyTorch can hang.
+    With `sharded`, the processes divide the model among them. Model and trainer live in this function alone, because they
+    must be freed before the process group closes; otherwise PyTorch can hang.
     """
     trainer = ParallelTrainer(model, run.settings, choose_device(), sharded)
     run.restore(trainer)
