@@ -3815,12 +3815,12 @@ class ChunkedLoss(torch.autograd.Function):
         total, grads = x.new_zeros((), dtype=kind), [torch.zeros_like(tensor) for tensor in (x, *parameters)]
         for start in range(0, len(target), chunk):
             part = slice(start, start + chunk)
-            with torch.set_grad_enabled(ctx.needs_input_grad[1]):
-                rows = x[part].detach().requires_grad_(ctx.needs_input_grad[1])
+            with torch.set_grad_enabled(any(ctx.needs_input_grad)):
+                rows = x[part].detach().requires_grad_(any(ctx.needs_input_grad))
                 logits = generator.logits(rows)  # (chunk, vocab)
             loss, grad = smoothed_gradient(logits.detach().to(kind), target[part], eps)
             total += loss
-            if ctx.needs_input_grad[1]:
+            if any(ctx.needs_input_grad):
                 of_rows, *others = torch.autograd.grad(
                     logits, (rows, *parameters), grad.to(logits.dtype), materialize_grads=True
                 )
