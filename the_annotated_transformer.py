@@ -2031,7 +2031,7 @@ def example_cache() -> Chart:
 
 # %% [markdown]
 # > In the code, `CachedDecoder.step` calls the same `sublayers` as `DecoderLayer.forward`, but hands in two attentions
-# > to keys and values that were kept. So a layer that you change is decoded as you changed it.
+# > to keys and values that were kept. So whatever you change in `sublayers`, or in an attention, is decoded as well.
 
 
 # %%
@@ -3885,10 +3885,10 @@ def example_leaving() -> None:
 #
 # > A decoding step is a chain of small operations, and Python starts them one by one: at the size of `tiny`, a third of
 # > the time goes to Python and other work between the computations (`step_profile.jsonl`). If several threads share
-# > one such operation, they mostly wait for each other. So on Linux the program copies itself, once for each core, and
-# > every copy decodes batches of its own with a single thread. Such a copy, a *fork*, costs a few hundredths of a
-# > second, because the copies share the memory of the model until one of them writes to it. Elsewhere threads do the
-# > same, a little slower, because only one thread at a time can run Python.
+# > one such operation, they mostly wait for each other. So on Linux the program copies itself, once for each thread
+# > that PyTorch has, and every copy decodes batches of its own with a single thread. Such a copy, a *fork*, is made
+# > quickly, because the copies share the memory of the model until one of them writes to it. Elsewhere threads do the
+# > same, but only one of them at a time can run Python.
 
 # %% [markdown]
 # ### What each idea gains
@@ -4030,7 +4030,7 @@ def example_decoding_speed() -> Any:
 # %%
 @contextmanager
 def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
-    """Inside, the weights (B, h, T, S) of each attention layer are kept in the dictionary that this gives."""
+    """Inside, the weights (B, h, T, S) of each attention layer are kept in the dictionary; ValueError for other formulas."""
     layers, kept = [layer for layer in model.modules() if isinstance(layer, MultiHeadedAttention)], {}
 
     def weigh(layer: MultiHeadedAttention, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
@@ -4038,6 +4038,9 @@ def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
         kept[layer] = weights.detach()
         return x
 
+    for kind in {type(layer) for layer in layers}:
+        if kind.weigh not in (MultiHeadedAttention.weigh, FusedAttention.weigh):
+            raise ValueError(f"{kind.__name__} has another formula than Equation (1), so its weights are not known")
     for layer in layers:
         layer.weigh = functools.partial(weigh, layer)  # hides the method of its class
     try:

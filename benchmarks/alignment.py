@@ -14,8 +14,8 @@ from translator.__main__ import train
 from translator.captions import CAPTION_SPLITS, Caption, Links, caption_corpus, token_links
 from translator.files import Refused
 from translator.model_folder import read_translator
+from translator.run import Limits
 from translator.settings import Count
-from translator.training import Limits
 
 RECIPE = {"tokens_per_batch": 1500}  # smaller batches than the preset's, because the run is short
 

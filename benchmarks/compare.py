@@ -17,7 +17,7 @@ def measure(checkout: Path, data: str) -> dict[str, float]:
     command = [sys.executable, str(Path(__file__).with_name("compare_child.py")), data]
     done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise Refused(f"{checkout}: {done.stderr.strip().splitlines()[-1]}")
+        raise Refused(f"{checkout}: {(done.stderr.strip().splitlines() or ['it was killed'])[-1]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -12,12 +12,12 @@ from benchmarks import quality
 from benchmarks.shared import RESULTS, Data, Rows, Runs, Seeds, portable
 from benchmarks.variants import COMMON, EPOCHS, run_folder
 from translator.processes import choose_device
-from translator.run import Run
+from translator.run import Limits, Run
 from translator.scoring import score
 from translator.settings import PRESETS, Count, Settings, build_model
 from translator.sources import load_pairs
 from translator.trainer import ParallelTrainer
-from translator.training import Limits, fit
+from translator.training import fit
 
 Make = Callable[[Settings, int], tat.Transformer]
 

@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 from benchmarks.shared import RESULTS, Counts, Rows, in_new_process
 from translator import __main__ as program
+from translator.run import Limits
 from translator.settings import Count
 from translator.sources import load_pairs
 from translator.trainer import ParallelTrainer
-from translator.training import Limits
 
 MODEL = {"N": 1, "d_model": 16, "d_ff": 16, "h": 1, "bpe": 2000, "ema": 0.0}
 

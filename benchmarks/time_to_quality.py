@@ -7,8 +7,7 @@ from benchmarks.shared import RESULTS, Changes, Data, Preset, Rows, portable
 from translator.__main__ import train
 from translator.files import Refused
 from translator.model_folder import read_translator
-from translator.run import read_log
-from translator.training import Limits, More
+from translator.run import Limits, More, read_log
 
 
 def benchmark(

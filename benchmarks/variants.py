@@ -8,8 +8,8 @@ from benchmarks import quality
 from benchmarks.shared import RESULTS, Data, Rows, Runs, portable
 from translator.__main__ import train
 from translator.model_folder import read_translator
+from translator.run import Limits
 from translator.settings import Count
-from translator.training import Limits
 
 
 class Variant(NamedTuple):

@@ -24,12 +24,12 @@ from translator import export as converter
 from translator.files import Refused, read_json, write_text, writing
 from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
 from translator.processes import Stopped, process_group, processes, use_device
-from translator.run import KEPT, Run, Start, checkpoint_files, read_log
+from translator.run import KEPT, Limits, Run, Start, checkpoint_files, read_log
 from translator.scoring import SCORES, score
 from translator.search import Search, check_stepwise
 from translator.settings import make_settings, options
 from translator.sources import decoded_lines, left_out, load_pairs, open_bytes, open_output
-from translator.training import Limits, losses_on_held_out, train_run
+from translator.training import losses_on_held_out, train_run
 
 Flat = Parameter(name="*")  # the fields of such a parameter are options of their own
 OTHER_NAMES = {

@@ -68,7 +68,10 @@ class TokenStore:
 
     def starts(self) -> np.ndarray:
         """Where each source and target starts among the ids, and where the last one ends: (2n + 1)."""
-        return np.asarray(np.memmap(self.path.with_suffix(".starts"), np.int64, "r"))
+        try:
+            return np.asarray(np.memmap(self.path.with_suffix(".starts"), np.int64, "r"))
+        except ValueError as error:
+            raise Refused(f"{self.path.with_suffix('.starts')}: damaged ({error})") from error
 
     def lengths(self) -> np.ndarray:
         """The number of tokens of each source and target: (n, 2)."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from the_annotated_transformer import SHIPPED_MODEL, Transformer, Translator
-from translator.corpus import read_tokenizer
+from translator.corpus import encode_texts, read_tokenizer
 from translator.files import Refused, check_sums, read_json, read_tensors, write_sums, write_tensors
 from translator.processes import choose_device, load_weights
 from translator.settings import Settings, build_model, saved_settings
@@ -31,6 +31,8 @@ def read_translator(path: str | Path, device: torch.device | None = None) -> Tra
         tokenizer = read_tokenizer(path / "tokenizer.json")
         if len(tokenizer) != vocab:
             raise Refused(f"{path / 'tokenizer.json'}: {len(tokenizer)} entries, but the model has {vocab}")
+        for language in languages if tokenizer.words else ():
+            encode_texts(tokenizer, [""], language)  # ValueError for one that spaCy does not know
         if not file.is_file():
             raise FileNotFoundError(f"{file}: no such file; the run has not reached its first checkpoint")
         weights = read_tensors(file)[0]

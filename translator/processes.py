@@ -68,7 +68,10 @@ def process_group() -> Iterator[None]:
     if device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
     wait = timedelta(days=1)  # the first process may read a large corpus for hours before the others have work
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=wait)
+    try:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=wait)
+    except ValueError as error:
+        raise Refused(f"WORLD_SIZE is set, but what torchrun sets beside it is not right ({error})") from error
     try:
         yield
     except BaseException as error:

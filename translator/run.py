@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
+from cyclopts import Parameter
+from cyclopts.validators import Number
 from tqdm import tqdm
 
 from the_annotated_transformer import (
@@ -34,9 +36,10 @@ from translator import files
 from translator.corpus import TokenStore, read_tokenizer, write_store
 from translator.files import Refused, read_json, read_tensors, write_tensors, write_text
 from translator.processes import gathered, load_weights, over_processes, processes, wait_for_all, weights_of
-from translator.settings import GONE, Settings, build_model, saved_settings
+from translator.settings import GONE, Count, Settings, build_model, saved_settings
 from translator.sources import FullPairs, left_out
 
+LEARNED = 512  # positions that a model may learn
 KEPT = 20  # checkpoints of a run; the paper averaged up to 20
 STATE, BEFORE = "state.safetensors", "before.safetensors"  # the newest state to continue from, and the one before it
 SPLITS = "train", "val"
@@ -61,6 +64,50 @@ class Progress:
     best: float = math.inf
     since_best: int = 0
     owed: bool = False
+
+
+More = Annotated[float, Parameter(validator=Number(gt=0))]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a run ends (without any of these it takes 30 minutes), and when there is a checkpoint."""
+
+    minutes: More | None = None
+    """stop after this many minutes"""
+    epochs: Count | None = None
+    """stop after this many passes through the data"""
+    steps: Count | None = None
+    """stop after this many updates"""
+    patience: Count | None = None
+    """stop after this many checkpoints without a lower validation loss"""
+    checkpoint_every: Count = 200
+    """updates between two checkpoints"""
+    checkpoint_minutes: More | None = None
+    """minutes between two checkpoints, if that is sooner"""
+
+    def shares(self, progress: Progress, in_epoch: float = math.inf) -> dict[str, float]:
+        """How much of each limit is used up, by the clock of this process; 1 is all of it."""
+        epochs = progress.epoch + progress.batch / in_epoch
+        used = {
+            "minutes": progress.seconds / 60,
+            "epochs": epochs,
+            "steps": progress.step,
+            "patience": progress.since_best,
+        }
+        limits = {name: getattr(self, name) for name in used}
+        if all(limit is None for limit in limits.values()):
+            limits["minutes"] = 30
+        return {name: used[name] / limit for name, limit in limits.items() if limit is not None}
+
+    def spent(self, progress: Progress) -> bool:
+        """Whether the run has to end."""
+        return max(self.shares(progress).values()) >= 1
+
+    def due(self, progress: Progress, saved_at: float) -> bool:
+        """Whether it is time for a checkpoint; the last one ended after `saved_at` seconds of training."""
+        late = self.checkpoint_minutes and progress.seconds - saved_at >= 60 * self.checkpoint_minutes
+        return bool(late) or progress.step % self.checkpoint_every == 0
 
 
 class Start(NamedTuple):
@@ -168,12 +215,15 @@ class Run:
         for old in (self.folder / "tokens").glob("*.starts"):
             old.unlink()  # from an interrupted start: its ids belong to another vocabulary
         longest, most = self.write_tokens(tokenizer), self.settings.tokens_per_batch
+        option = "--tokens-per-batch is"
+        if self.settings.positions == "learned" and most > LEARNED:
+            option, most = "--positions learned has", LEARNED
         if longest > most:
             for name in TOKENS:
                 (self.folder / name).unlink()
             with suppress(OSError):  # keep a folder that holds something else
                 (self.folder / "tokens").rmdir()
-            raise Refused(f"--tokens-per-batch is {most}, but the longest sentence has {longest} tokens")
+            raise Refused(f"{option} {most}, but the longest sentence has {longest} tokens")
         write_text(self.folder / "tokenizer.json", tokenizer.vocabulary.to_str(pretty=True))
         content = self.about | {"vocab": len(tokenizer), "settings": asdict(self.settings)}
         write_text(self.folder / "config.json", json.dumps(content, indent=1) + "\n")

@@ -9,13 +9,9 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import torch
-from cyclopts import Parameter
-from cyclopts.validators import Number
 from torch import Tensor
 
 from the_annotated_transformer import Pair, Transformer, Translator
@@ -29,53 +25,10 @@ from translator.processes import (
     wait_for_all,
     weights_of,
 )
-from translator.run import Progress, Run, held_out_pairs
+from translator.run import Limits, Run, held_out_pairs
 from translator.trainer import Objective, ParallelTrainer, mean_loss
 
-More = Annotated[float, Parameter(validator=Number(gt=0))]
-Count = Annotated[int, Parameter(validator=Number(gte=1))]
 PATIENCE = 10  # updates in a row whose gradient is not finite, after which a training gives up
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a run ends (without any of these it takes 30 minutes), and when there is a checkpoint."""
-
-    minutes: More | None = None
-    """stop after this many minutes"""
-    epochs: Count | None = None
-    """stop after this many passes through the data"""
-    steps: Count | None = None
-    """stop after this many updates"""
-    patience: Count | None = None
-    """stop after this many checkpoints without a lower validation loss"""
-    checkpoint_every: Count = 200
-    """updates between two checkpoints"""
-    checkpoint_minutes: More | None = None
-    """minutes between two checkpoints, if that is sooner"""
-
-    def shares(self, progress: Progress, in_epoch: float = math.inf) -> dict[str, float]:
-        """How much of each limit is used up, by the clock of this process; 1 is all of it."""
-        epochs = progress.epoch + progress.batch / in_epoch
-        used = {
-            "minutes": progress.seconds / 60,
-            "epochs": epochs,
-            "steps": progress.step,
-            "patience": progress.since_best,
-        }
-        limits = {name: getattr(self, name) for name in used}
-        if all(limit is None for limit in limits.values()):
-            limits["minutes"] = 30
-        return {name: used[name] / limit for name, limit in limits.items() if limit is not None}
-
-    def spent(self, progress: Progress) -> bool:
-        """Whether the run has to end."""
-        return max(self.shares(progress).values()) >= 1
-
-    def due(self, progress: Progress, saved_at: float) -> bool:
-        """Whether it is time for a checkpoint; the last one ended after `saved_at` seconds of training."""
-        late = self.checkpoint_minutes and progress.seconds - saved_at >= 60 * self.checkpoint_minutes
-        return bool(late) or progress.step % self.checkpoint_every == 0
 
 
 def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:

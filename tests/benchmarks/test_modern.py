@@ -5,9 +5,8 @@ import json
 from benchmarks import __main__ as door
 from benchmarks import modern
 from translator.__main__ import train
-from translator.run import read_log
+from translator.run import Limits, read_log
 from translator.sources import load_pairs
-from translator.training import Limits
 
 
 def captions(folder):

@@ -15,8 +15,8 @@ import nbformat
 import pytest
 
 from translator import __main__ as commands
+from translator.run import Limits
 from translator.settings import Settings
-from translator.training import Limits
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT, NOTEBOOK = ROOT / "the_annotated_transformer.py", ROOT / "the_annotated_transformer.ipynb"

@@ -543,6 +543,20 @@ def test_recording_keeps_weights_only_inside(small_model, sentences):
     assert not kept and [vars(layer) for layer in layers] == before
 
 
+def test_a_formula_of_ones_own_is_not_recorded_as_the_papers(small_model, sentences):
+    """Catches maps of weights that the layer does not have; a subclass that leaves `weigh` alone is recorded."""
+
+    class Even(tat.MultiHeadedAttention):
+        def weigh(self, Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+            return V.mean(2, keepdim=True).expand(-1, -1, Q.size(2), -1)
+
+    model = small_model()
+    model.encoder.layers[1].self_attn = Even(4, 16).double()
+    with pytest.raises(ValueError, match="Even has another formula"), tat.recording(model):
+        pass
+    assert not any("weigh" in vars(module) for module in model.modules())
+
+
 def test_recorded_weights_are_those_that_act(small_model, sentences):
     """Catches a recording path that differs from the usual one, or ignores the mask."""
     model, batch = small_model().float(), sentences

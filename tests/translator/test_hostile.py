@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import the_annotated_transformer as tat
 from translator import explorer
 from translator.__main__ import main
 from translator.model_folder import build_for, model_folder, read_translator
@@ -66,6 +67,28 @@ def test_a_pattern_of_catastrophic_cost_is_refused(model, capsys):
 def test_json_that_nests_without_end_is_refused(model, capsys):
     (model / "config.json").write_text("[" * 100_000)
     refuse(capsys, model, "config.json: not JSON")
+
+
+def test_a_language_without_rules_is_refused_where_words_need_them(model, capsys):
+    """A vocabulary of whole words is read with spaCy's rules for its languages."""
+    tokenizer = tat.learn_words([("ein Hund", "a dog")], ("de", "en"), at_least=1)
+    net = build_model(Settings(N=1, d_model=8, d_ff=8, h=1, bpe=0), len(tokenizer))
+    shutil.rmtree(model)
+    tat.save_translator(tat.Translator(net, tokenizer, ("klingon", "en")), model)
+    refuse(capsys, model, "no rules for the language 'klingon'")
+
+
+def test_sizes_that_cannot_be_are_refused_in_a_folder_of_any_name(model, capsys, monkeypatch):
+    """Catches an error that is taken for one that names the folder already, because its name is a letter of the text."""
+    (model.parent / "s").mkdir()
+    for path in model.iterdir():
+        shutil.copy(path, model.parent / "s")
+    about = json.loads((model / "config.json").read_text())
+    (model.parent / "s" / "config.json").write_text(
+        json.dumps(about | {"settings": about["settings"] | {"N": 900_000}})
+    )
+    monkeypatch.chdir(model.parent)
+    refuse(capsys, Path("s"), "its sizes need")
 
 
 class Touch:

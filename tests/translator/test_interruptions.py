@@ -23,9 +23,8 @@ from translator.__main__ import main
 from translator.files import read_tensors
 from translator.model_folder import MODEL_FILES, read_translator
 from translator.processes import StopRequest, weights_of
-from translator.run import Progress, read_log
+from translator.run import Limits, Progress, read_log
 from translator.trainer import ParallelTrainer
-from translator.training import Limits
 
 SIZES = "--N 1 --d-model 16 --d-ff 16 --h 2 --bpe 100 --tokens-per-batch 300 --warmup 20"
 STEPS, EVERY = 12, 3

@@ -10,10 +10,9 @@ from torch.testing import assert_close
 
 import the_annotated_transformer as tat
 from tests.helpers import dense_loss, uneven_pairs
-from translator.run import Progress
+from translator.run import Limits, Progress
 from translator.settings import Settings, build_model
 from translator.trainer import Muon, Objective, ParallelTrainer, make_optimizers
-from translator.training import Limits
 
 # --- Batches ---
 
