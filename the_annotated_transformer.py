@@ -4030,7 +4030,7 @@ def example_decoding_speed() -> Any:
 # %%
 @contextmanager
 def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
-    """Inside, the weights (B, h, T, S) of each attention layer are kept in the dictionary; ValueError for other formulas."""
+    """Inside, the weights (B, h, T, S) of each attention layer are kept in the dictionary; ValueError for another `weigh`."""
     layers, kept = [layer for layer in model.modules() if isinstance(layer, MultiHeadedAttention)], {}
 
     def weigh(layer: MultiHeadedAttention, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
@@ -4039,8 +4039,8 @@ def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
         return x
 
     for kind in {type(layer) for layer in layers}:
-        if kind.weigh not in (MultiHeadedAttention.weigh, FusedAttention.weigh):
-            raise ValueError(f"{kind.__name__} has another formula than Equation (1), so its weights are not known")
+        if kind.weigh is not MultiHeadedAttention.weigh:
+            raise ValueError(f"{kind.__name__} weighs in a way of its own, so its weights are not known")
     for layer in layers:
         layer.weigh = functools.partial(weigh, layer)  # hides the method of its class
     try:
