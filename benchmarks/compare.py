@@ -24,8 +24,8 @@ def measure(checkout: Path, data: str) -> dict[str, float]:
 def benchmark(other: Path, *, data: Data = "multi30k", rounds: Rounds = 5, rows: Rows = RESULTS) -> None:
     """The speed of training and translation, this checkout against another one, in one run.
 
-    The two take turns, round by round, each time in a new process that imports its own code. A round is ten updates of `tiny`
-    and three of `small`, on the same batches, and the translation of the split `val` by the model in `models/`, greedy and
+    The two take turns, round by round, each time in a new process that imports its own code. A round is twenty updates of `tiny`
+    and eight of `small`, on the same batches, and the translation of the split `val` by the model in `models/`, greedy and
     with the recommended beam, as the command line searches by default. A figure is the median over the rounds, a ratio the
     median of the rounds' ratios. A ratio above 1 means that this checkout is faster.
 

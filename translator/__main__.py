@@ -27,7 +27,7 @@ from translator.processes import Stopped, process_group, processes, use_device
 from translator.run import KEPT, Limits, Run, Start, checkpoint_files, read_log
 from translator.scoring import SCORES, score
 from translator.search import Search, check_stepwise
-from translator.settings import make_settings, options
+from translator.settings import Integer, make_settings, options
 from translator.sources import decoded_lines, left_out, load_pairs, open_bytes, open_output
 from translator.training import losses_on_held_out, train_run
 
@@ -131,7 +131,7 @@ def warn(text: str) -> None:
 
 
 def translate(
-    *sentence: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA, input: Path | None = None,
+    *sentence: str, model: Path | None = None, beam: Integer = BEAM, alpha: float = ALPHA, input: Path | None = None,
     output: Path | None = None, device: str | None = None,
 ) -> None:  # fmt: skip
     """Translate sentences; if none is given, translate a file or standard input line by line.
@@ -174,7 +174,7 @@ def translate(
 
 
 def evaluate(
-    *, data: str, split: str, model: Path | None = None, beam: int = BEAM, alpha: float = ALPHA,
+    *, data: str, split: str, model: Path | None = None, beam: Integer = BEAM, alpha: float = ALPHA,
     as_json: Annotated[bool, Parameter(name="--json")] = False, device: str | None = None, held_out: float | None = None,
 ) -> None:  # fmt: skip
     """Translate a split and score it: BLEU (13a cased, 13a lower-cased, lower-cased after Moses), chrF and length.
@@ -212,7 +212,7 @@ def evaluate(
     print(f"{'length / reference':<28}{result['length']:6.2f}")
 
 
-def average(run: Path, *, out: Path, last: int = 5) -> None:
+def average(run: Path, *, out: Path, last: Integer = 5) -> None:
     """Average the last checkpoints of a run into a model (Section 6.1).
 
     Args:

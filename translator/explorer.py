@@ -161,6 +161,7 @@ def page(translator: Translator, name: str, sentence: str, data: str = "") -> tu
 
     Raises ValueError for a blank sentence, and as `Search` does.
     """
+    translation = Search(translator, tat.BEAM).translate([sentence])[0]  # refuses what is too long for the model
     about = content(translator, name, sentence, data)
     html = (PARTS / "page.html").read_text("utf-8").replace("<!-- figure -->", figure(about))
-    return html, Search(translator, tat.BEAM).translate([sentence])[0]
+    return html, translation

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import Any
 
@@ -281,7 +282,8 @@ def in_parallel(work: Callable, items: list, device: torch.device) -> list:
     """The results of `work` for each item, in order; on a CPU by as many workers as PyTorch has threads, each with one.
 
     Python starts the many small operations of a step one by one, and only one thread of a process at a time can do that. So
-    on Linux the workers are processes. They are forked: they have the model already, and only results are sent.
+    on Linux the workers are processes. They are forked: they have the model already, and only results are sent. Raises
+    Refused if the system ends one of them.
     """
     count = min(torch.get_num_threads(), len(items)) if device.type == "cpu" else 1
     if count < 2:
@@ -292,6 +294,8 @@ def in_parallel(work: Callable, items: list, device: torch.device) -> list:
     try:
         with pool(count, initializer=begin, initargs=(work,)) as workers:
             return list(workers.map(do if sys.platform == "linux" else work, items))
+    except BrokenProcessPool as error:
+        raise Refused("a process was killed, likely for want of memory; OMP_NUM_THREADS=1 does with one") from error
     finally:
         torch.set_num_threads(before)  # threads share the number
 

@@ -21,8 +21,9 @@ def whole(kind: type, tokens: Any) -> int:
     return int(tokens[0].value)
 
 
-Count = Annotated[int, Parameter(converter=whole, validator=Number(gte=1))]
-Whole = Annotated[int, Parameter(converter=whole, validator=Number(gte=0))]
+Integer = Annotated[int, Parameter(converter=whole)]
+Count = Annotated[Integer, Parameter(validator=Number(gte=1))]
+Whole = Annotated[Integer, Parameter(validator=Number(gte=0))]
 Share = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
 Size = Annotated[float, Parameter(validator=Number(gte=0))]
 
@@ -69,7 +70,7 @@ class Settings(Config):
     """label smoothing (5.4)"""
     ema: Share = 0.0
     """decay of the weights' moving average; 0: none"""
-    seed: Annotated[int, Parameter(converter=whole, validator=Number(gte=0, lt=2**32))] = 0
+    seed: Annotated[Integer, Parameter(validator=Number(gte=0, lt=2**32))] = 0
     """of weights, order and dropout"""
 
 

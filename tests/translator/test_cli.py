@@ -656,6 +656,8 @@ def test_explain_records_what_a_model_of_whole_words_does(run, tmp_path):
         ("train --data captions --run {tmp}/r --d-model 64.5", "'64.5' is not a whole number"),
         ("train --data captions --run {tmp}/r --bpe 1e3", "'1e3' is not a whole number"),
         ("train --data captions --run {tmp}/r --steps 2.7", "'2.7' is not a whole number"),
+        ("translate Hund --model {run} --beam 2.5", "'2.5' is not a whole number"),
+        ("average {run} --last 1.5 --out {tmp}/r", "'1.5' is not a whole number"),
         ("fly", "fly"),
     ],
 )

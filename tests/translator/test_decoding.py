@@ -1,5 +1,7 @@
 """Decoding with its key/value cache, greedy and with a beam, against searches that recompute everything."""
 
+import os
+import signal
 import time
 
 import pytest
@@ -345,6 +347,9 @@ def test_work_in_parallel_comes_back_in_order_and_leaves_the_threads_as_they_wer
             in_parallel(lambda i: 1 / i, [1, 0], cpu)
         assert torch.get_num_threads() == 2
         assert in_parallel(work, [3], cpu) == [(9, 2)] and in_parallel(work, [], cpu) == []
+        if platform == "linux":
+            with pytest.raises(Refused, match="a process was killed"):
+                in_parallel(lambda i: os.kill(os.getpid(), signal.SIGKILL), [0, 1], cpu)
     finally:
         torch.set_num_threads(before)
 

@@ -16,6 +16,7 @@ import torch
 import the_annotated_transformer as tat
 from translator import explorer
 from translator.captions import caption_corpus, caption_pairs
+from translator.files import Refused
 from translator.model_folder import read_translator
 from translator.search import Search
 from translator.settings import PRESETS, build_model
@@ -175,6 +176,12 @@ def test_the_logits_are_those_of_pytorch(tab, shipped):
 )
 def test_every_kind_of_model_that_the_program_trains_runs(tab, shipped, changes):
     assert difference(tab.page, small_translator(shipped, **changes), SENTENCE) < 1e-3
+
+
+def test_a_sentence_that_is_too_long_for_the_model_is_refused(shipped):
+    """Before a page is written that could not show it; catches a traceback."""
+    with pytest.raises(Refused, match="512"):
+        explorer.page(small_translator(shipped, positions="learned"), "x", "Hund " * 600)
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
