@@ -3,12 +3,16 @@
 import os
 import random
 
+import pytest
 import torch
 from torch import Tensor
 
 import the_annotated_transformer as tat
 
 SOAK = bool(os.environ.get("ANNOTATED_SOAK"))  # `make soak` tries more of what may go wrong
+executed = pytest.mark.skipif(
+    os.environ.get("ANNOTATED_TESTS") == "all", reason="executing the whole document includes it"
+)
 
 
 def dense_loss(logits: Tensor, target: Tensor, eps: float, pad: int = tat.PAD) -> Tensor:

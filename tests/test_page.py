@@ -262,16 +262,14 @@ def test_notes_stand_beside_their_paragraph_or_fold_behind_it(open_page):
     assert note.locator("p").first.is_visible()
 
 
-@pytest.mark.parametrize("width", [1440, 900])
-def test_notes_are_printed(open_page, tmp_path, width):
-    """From a wide window and a narrow one, on small paper and on paper as wide as a screen."""
+@pytest.mark.parametrize(("width", "paper"), [(1440, {"format": "A4"}), (900, {"format": "A3", "landscape": True})])
+def test_notes_are_printed(open_page, tmp_path, width, paper):
+    """From a wide window on small paper, where notes fold, and from a narrow one on paper as wide as a screen."""
     from pypdf import PdfReader
 
-    tab = open_page(width)
-    for name, options in {"A4": {"format": "A4"}, "A3": {"format": "A3", "landscape": True}}.items():
-        tab.pdf(path=tmp_path / name, **options)
-        words = "".join(sheet.extract_text() for sheet in PdfReader(tmp_path / name).pages)
-        assert "hides a mistake" in " ".join(words.split()), name
+    open_page(width).pdf(path=tmp_path / "paper", **paper)
+    words = "".join(sheet.extract_text() for sheet in PdfReader(tmp_path / "paper").pages)
+    assert "hides a mistake" in " ".join(words.split())
 
 
 def test_signed_charts_keep_their_colours_in_the_dark(open_page):

@@ -6,16 +6,19 @@ from pathlib import Path
 import pytest
 
 import the_annotated_transformer as tat
+from tests.helpers import executed
 
 SCRIPT = Path(tat.__file__).read_text(encoding="utf-8")
 TRAINING = {"example_copy", "example_cached", "example_longer"}  # they wait for a thousand updates
+SLOW = {"example_copy", "example_decoder_only"}  # test_document.py executes them as well
 BASICS = SCRIPT[SCRIPT.index("\n# # Part 1:") : SCRIPT.index("\n# # Part 3:")]
 EXAMPLES = [name for name in vars(tat) if re.match("example_(?!answer)", name)]
 
 
 def marked(name: str) -> object:
     """An example of Parts 1 and 2 that does not wait for a training is tested by `make quick`, too."""
-    return pytest.param(name, marks=[pytest.mark.quick] if f"def {name}(" in BASICS and name not in TRAINING else [])
+    quick = f"def {name}(" in BASICS and name not in TRAINING
+    return pytest.param(name, marks=[pytest.mark.quick] if quick else [executed] if name in SLOW else [])
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in EXAMPLES])

@@ -32,6 +32,7 @@ from translator.settings import Settings
 from translator.trainer import ParallelTrainer
 
 ROOT = Path(__file__).resolve().parents[2]
+UPDATES, STEPS = (20, 60) if SOAK else (8, 30)
 DATA = Path(os.environ.setdefault("FEW_CAPTIONS", tempfile.mkdtemp(prefix="captions-")))  # for the processes, too
 SIZES = {"N": 1, "d_model": 16, "d_ff": 32, "h": 2, "dropout": 0.0}
 
@@ -100,7 +101,7 @@ class Outcome(NamedTuple):
     gradient: torch.Tensor
     loss: float
     validation: float  # before the first update
-    moves: torch.Tensor  # how far 20 updates have moved the weights, and their averages
+    moves: torch.Tensor  # how far UPDATES have moved the weights, and their averages
 
 
 def flat(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -122,7 +123,7 @@ def outcome(case: Case) -> Outcome:
     gradient = flat(p.grad for p in trainer.model.parameters())
     weights = [*trainer.model.parameters(), *trainer.averaged.parameters()]
     before = flat(weights)
-    for _ in range(20):
+    for _ in range(UPDATES):
         trainer.update(pairs(case.rows))
     if case.sharded and dist.is_initialized():
         states = [state for optimizer in trainer.optimizers for state in optimizer.state.values()]
@@ -149,7 +150,7 @@ def distance(a: torch.Tensor, b: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("world", [2, 3, 4] if SOAK else [2, 3])
 def test_several_processes_compute_what_one_does(tmp_path, world):
-    """To within rounding: gradient, loss, validation loss, and weights after 20 updates, sharded or not."""
+    """To within rounding: gradient, loss, validation loss, and weights after UPDATES, sharded or not."""
     multiprocessing.spawn(work, (world, str(tmp_path)), nprocs=world)
     alone = [outcome(case) for case in CASES]
     for rank in range(world):
@@ -309,7 +310,7 @@ def test_a_process_that_dies_is_brought_back(tmp_path, monkeypatch, attempt):
     """With --max-restarts, the run ends like one that nothing has disturbed."""
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     runs = [tmp_path / name for name in ("whole", "broken")]
-    options = [*SHORT.split(), "--checkpoint-every", "5", "--steps", "60"]
+    options = [*SHORT.split(), "--checkpoint-every", "5", "--steps", str(STEPS)]
     assert torchrun(2, *options, "--run", str(runs[0])).returncode == 0
     command = launch(2, *options, "--run", str(runs[1]), before=["--max-restarts=1", "--monitor-interval=2"])
     with started(command) as agent:
@@ -317,7 +318,7 @@ def test_a_process_that_dies_is_brought_back(tmp_path, monkeypatch, attempt):
         os.kill(ranks_of(agent.pid)[1], signal.SIGKILL)
         out, error = agent.communicate(timeout=240)
     assert agent.returncode == 0, error[-3000:]
-    assert "60 updates" in out
+    assert f"{STEPS} updates" in out
     ours, theirs = (read_tensors(run / "model.safetensors")[0] for run in runs)
     for name, tensor in theirs.items():
         torch.testing.assert_close(ours[name], tensor)

@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import gzip
 import itertools
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
+from tests.helpers import SOAK
 from translator import explorer
 from translator.captions import caption_corpus, caption_pairs
 from translator.files import Refused
@@ -30,7 +30,6 @@ STRANGE = [
     "Ж漢😀 <s> </s> a</script>▁b ▁▁ c",
     "é",
 ]
-EVERY_TEST = os.environ.get("ANNOTATED_TESTS") == "all"
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 
@@ -202,7 +201,7 @@ def test_a_head_that_is_off_adds_nothing(tab, shipped, kind):
 
 def test_the_translations_are_those_of_the_program(tab, shipped, sentences):
     """Greedily and with the beam. Rounding may decide a tie otherwise, so one in a hundred may differ."""
-    lines = [sentences[i] for i in torch.linspace(0, len(sentences) - 1, 500 if EVERY_TEST else 40).long()]
+    lines = [sentences[i] for i in torch.linspace(0, len(sentences) - 1, 500 if SOAK else 60).long()]
     for beam in (1, tat.BEAM):
         found = tab.evaluate("async ([lines, beam]) => { const { translator } = await explorerContent();"
                              " return lines.map((line) => translator.translate(line, { beam })); }", [lines, beam])  # fmt: skip
