@@ -15,54 +15,56 @@
 # # The Annotated Transformer
 #
 # > *Attention Is All You Need* ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)) built a translation system
-# > out of attention alone, without recurrence and without convolution. It called the result the Transformer. Nearly
-# > every system that reads or writes language today is a relative of it. This document rebuilds the Transformer section
-# > by section, as code that you can run. First comes the architecture, then its training, then a German-English
-# > translator trained on real sentences, and at the end a look at what its attention does.
-# >
-# > **How to read this.** Plain paragraphs say what the paper says, in our words, with its section and equation numbers.
-# > Paragraphs set like this one are our commentary. They give reasons, share experience, say what has changed since
-# > 2017, and say where the code differs from the paper. Nearly every idea comes in the same order: the statement, the
-# > equation, the code, a picture or a few printed numbers, and an assertion that would fail if the code were wrong.
-# > Some cells are folded under a title. You can skip them on a first reading. A first visit may read Parts 0 to 3 and
-# > look at Part 6; Parts 4, 5 and 7 can then be read in any order, and the section on speed in Part 5 is for those who
-# > build such systems. This is the third edition; the first two, of 2018 (Alexander Rush) and 2022 (Austin Huang and
-# > others), are called "the earlier editions" below.
-# >
-# > You need Python and some linear algebra. It helps if you have trained a neural network before. Everything runs on a
-# > laptop without a GPU. The same text is a Jupyter notebook and a Python module that you can import. A program built
-# > on it, in the folder `translator/`, has everything that real use needs; `python the_annotated_transformer.py` is its
-# > command line.
-# >
-# > If you came with a question, the [list of questions](#Questions,-and-where-they-are-answered) at the end leads to
-# > the place that answers it. Technical terms are explained where they first matter, and once more in the
-# > [glossary](#Glossary).
-#
-# | part | what you will have at its end |
-# |---|---|
-# | 0 Prelims | the notation and the shapes |
-# | 1 Architecture | every block of the model, each with a check |
-# | 2 Training | batches, loss, optimiser, the training loop; a model that learns to copy in under a minute |
-# | 3 A real translation system | a translator trained on Multi30k, one sentence followed through it, its BLEU score, and training with two processes |
-# | 4 What the paper also used | beam search, checked against exhaustive search, and averaged checkpoints |
-# | 5 Results and speed | the paper's tables beside ours; where the speed comes from, idea by idea |
-# | 6 Looking inside | what the attention heads of a translator do, and how often they find the right word |
-# | 7 Since 2017 | rotary positions, RMSNorm, gated feed-forward, grouped queries, fused attention, bfloat16, Muon, a decoder-only model, sampling |
-# | Appendix | the differences from the paper, answers to the exercises, questions, glossary, the command line |
+# > out of attention alone, and called it the Transformer. Nearly every system that reads or writes language today is
+# > a relative of it. In this document a German sentence travels through a trained Transformer and comes out in
+# > English. You write each part of the model when the sentence gets there, check it, and see what it does to the
+# > words. Then you train such a model yourself, and look inside it.
 
 # %% [markdown]
-# > **What you will have built.** On the web page, the figure below is alive: it runs the trained model in your browser,
-# > without a network. Type a German sentence, or pick one, and watch the translation grow token by token. Point at a
-# > token to see what it looks at. In the notebook it is a picture, and the command `explain` writes the figure as a
-# > page for any sentence and model.
+# ![A German sentence, its English translation token by token with probabilities, the five most probable next tokens at the fourth step, and the beam as a tree](images/live_figure.png)
 #
-# ![A German sentence, its English translation token by token with probabilities, the five likeliest next tokens at the fourth step, and the beam as a tree](images/live_figure.png)
+# | how to read | what | time |
+# |---|---|---|
+# | **the road**, on a first visit | Part 1 up to [the assembled model](#The-model-assembled); in Part 2 [the shift](#Batches-and-the-shift-(Section-5.1)), [the loss](#Regularisation-(Section-5.4)), [one update](#One-update) and [the copy task](#A-first-task:-copying); in Part 3 [the training run](#Training); the maps of [Part 6](#Part-6:-Looking-inside) | about ninety minutes |
+# | **everything**, to build such systems | Parts 1 to 7; after Part 3 in any order | a day or two |
+# | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
+#
+# *On the web page, the figure above is alive: it runs the trained model in your browser, without a network. Type a
+# German sentence, or pick one, and watch the translation grow token by token. In the notebook it is a picture, and
+# the command `explain` writes the figure as a page for any sentence and model.*
 
 # %% [markdown]
 # # Part 0: Prelims
+#
+# > **How this text is set.** Plain paragraphs say what the paper says, in our words, with its section and equation
+# > numbers. Paragraphs set like this one are our commentary: reasons, experience, what has changed since 2017, and
+# > where the code differs from the paper. Nearly every idea comes in the same order: the statement, the equation, the
+# > code, a picture or a few numbers, and an assertion that would fail if the code were wrong. Cells that only draw,
+# > print or check are folded, with a caption below what they show; so are those that a first reader can skip.
+# >
+# > You need Python and some linear algebra, and it helps if you've trained a neural network before. Everything runs
+# > on a laptop without a GPU. This is the third edition; the first two, of 2018 (Alexander Rush) and 2022 (Austin
+# > Huang and others), are called "the earlier editions" below. The same text is a Jupyter notebook and a Python
+# > module that you can import. A program built on it, in the folder `translator/`, has everything that real use
+# > needs.
+# >
+# > <details><summary>What you'll have at the end of each part</summary>
+# >
+# > | part | what you'll have at its end |
+# > |---|---|
+# > | 1 A sentence through the model | a translation made by the code that you've just read, and every block of the model with a check |
+# > | 2 Training | batches, loss, optimiser, the training loop; a model that learns to copy in under a minute |
+# > | 3 A real translation system | a translator trained on Multi30k, its BLEU score, and training with two processes |
+# > | 4 What the paper also used | beam search, checked against exhaustive search, and averaged checkpoints |
+# > | 5 Results and speed | the paper's tables beside ours; where the speed comes from, idea by idea |
+# > | 6 Looking inside | what the attention heads of a translator do, and how often they find the right word |
+# > | 7 Since 2017 | rotary positions, RMSNorm, gated feed-forward, grouped queries, fused attention, bfloat16, Muon, a decoder-only model, sampling |
+# > | Appendix | the differences from the paper, answers to the exercises, questions, glossary, the command line |
+# >
+# > </details>
 
 # %% tags=["active-ipynb"]
-# # @title For the host: in Colab, what is missing there (never PyTorch); in Jupyter, charts that need no network
+# # @title Setup: install what Colab lacks, and make charts work offline in Jupyter
 # import importlib.util, sys
 #
 # needed = ["tokenizers", "spacy", "pooch", "sacrebleu", "safetensors", "altair", "pandas", "tqdm"]
@@ -86,6 +88,7 @@ import math
 import multiprocessing
 import os
 import random
+import re
 import sys
 import tempfile
 import time
@@ -105,35 +108,36 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 # %% [markdown]
-# > **Examples.** A cell that shows something is a function marked `@example`. In the notebook it runs at once, and its
-# > result appears below it. If you import the script as a module, the example is only defined: importing prints
-# > nothing, downloads nothing and draws no random number.
+# > A cell that shows something is a function marked `@example`. In the notebook it runs at once. If you import the
+# > script as a module, it's only defined: importing prints nothing, downloads nothing and draws no random number. If
+# > PyTorch finds an accelerator, such as a GPU, it's used; set `ANNOTATED_DEVICE=cpu` in the environment to stay on the
+# > CPU.
 
 
 # %%
 # @title The mark @example
+NUMBERS = itertools.count(1)  # of captions
+
+
 def in_notebook() -> bool:
     """True where this text runs as a notebook, false where it is imported or run as a script."""
     return __name__ == "__main__" and hasattr(builtins, "__IPYTHON__")
 
 
 def example(function: Callable[[], Any]) -> Callable[[], Any]:
-    """Run `function` and show its result if this is the notebook; otherwise only define it."""
+    """Run `function`, and show its result with its docstring as caption, if this is the notebook; otherwise only define it."""
     if in_notebook():
+        from IPython.display import Markdown, display
+
         shown = function()
         if shown is not None:
-            from IPython.display import display
-
             display(shown)
+        display(Markdown(f"**{next(NUMBERS)}.** {function.__doc__}"))
     return function
 
 
-# %% [markdown]
-# > Everything runs on the CPU. If PyTorch finds an accelerator, such as a GPU, it is used. Set `ANNOTATED_DEVICE=cpu`
-# > in the environment to stay on the CPU.
-
-
 # %%
+# @title What this runs on
 def best_device() -> torch.device:
     """The accelerator of this machine, or the CPU."""
     device = torch.accelerator.current_accelerator(check_available=True)
@@ -149,7 +153,8 @@ def example_machine() -> None:
 # %% [markdown]
 # ## Names and shapes
 #
-# > Names are the paper's. A comment such as `# (B, h, T, d_k)` gives the shape of the tensor that its line makes.
+# > This is a card to come back to, not something to learn. Names are the paper's. A comment such as
+# > `# (B, h, T, d_k)` gives the shape of the tensor that its line makes.
 # >
 # > | name | meaning | base model |
 # > |---|---|---|
@@ -166,11 +171,8 @@ def example_machine() -> None:
 # >
 # > *Base* is the smaller of the paper's two models; the larger one is called *big*.
 # >
-# > A *token* is one entry of a sequence: a word, a piece of a word or a punctuation mark. The model sees its number in
-# > the vocabulary, its *id*.
-# >
-# > A *mask* says which positions may be looked at. Masks are boolean, and **true means "may be looked at"**. A mask of
-# > zeros and ones, of any number type, works as well; then 1 means true. Four special tokens have fixed ids.
+# > A *mask* says which positions may be looked at. Masks are boolean, and **true means "may be looked at"**; zeros and
+# > ones of any number type work as well. Four special tokens have fixed ids.
 
 # %%
 PAD, BOS, EOS, UNK = 0, 1, 2, 3  # padding, begin of sentence, end of sentence, unknown
@@ -179,7 +181,7 @@ SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"]
 # %% [markdown]
 # ## Charts
 #
-# > A few helpers draw nearly all the charts. They are folded, since nothing about the Transformer depends on them.
+# > A few helpers draw nearly all the charts. They're folded, since nothing about the Transformer depends on them.
 
 # %%
 # @title Tables, and charts of matrices
@@ -196,15 +198,15 @@ def table(rows: list[dict]) -> Any:
 
 def heatmap(
     values: Tensor, rows: list[str], columns: list[str], title: str = "", axes: tuple[str, str] = ("query", "key"),
-    signed: bool = False, size: int = 18, unit: str = "weight",
+    signed: float = 0.0, size: int = 18, unit: str = "weight",
 ) -> Chart:  # fmt: skip
-    """A chart of the matrix `values` (rows, columns), a square of `size` pixels per entry; `signed` shows -1 to 1 in two colours."""
+    """A chart of the matrix `values` (rows, columns), a square of `size` pixels per entry; `signed` is the end of a scale in two colours."""
     import altair as alt
 
     names = [[f"{i} {name}" for i, name in enumerate(side)] for side in (rows, columns)]  # the same word may come twice
     numbers = zip(itertools.product(*names), values.detach().float().flatten().tolist(), strict=True)
     cells = [{"row": row, "column": column, "value": round(value, 4)} for (row, column), value in numbers]
-    scale = {"domain": [-1, 1], "scheme": "blueorange"} if signed else {"domainMin": 0, "interpolate": "rgb"}
+    scale = {"domain": [-signed, signed], "scheme": "blueorange"} if signed else {"domainMin": 0, "interpolate": "rgb"}
     angle = 0 if max(map(len, columns)) < 3 else -60
     labels = {"labelExpr": "slice(datum.label, indexof(datum.label, ' ') + 1)", "labelOverlap": len(cells) > 900}
     return alt.Chart(alt.Data(values=cells)).mark_rect().encode(
@@ -257,7 +259,7 @@ def grid(charts: list[list[Chart]], colours: Literal["shared", "independent"] = 
 
 # %% [markdown]
 # > Some results took too long to compute here. They come from saved measurements: rows in `benchmarks/results/`. Each
-# > row of ours names the commit that made it, and nearly all name the command and the machine.
+# > of our rows records the commit that produced it, and most also record the command and the machine.
 
 # %%
 # @title Files of this repository, and saved measurements
@@ -288,343 +290,430 @@ def saved_rows(name: str) -> list[dict]:
 
 
 # %% [markdown]
-# # Part 1: Architecture
+# # Part 1: A sentence through the model
 #
-# > **The idea in three sentences.** To understand a word, one has to look at others: in "the dog runs", *runs* needs to
-# > know who runs. *Attention* lets each position of a sentence ask all positions a question, and gives it an average of
-# > their answers, in which those that fit the question weigh most. The Transformer repeats this step layer by layer,
-# > with small networks between, and learns the questions and the answers from examples. (The next section is the
-# > paper's look at the models before it. On a first reading you may [skip it](#Encoder-and-decoder-(Section-3)).)
+# > **The idea in three sentences.** To understand a word, one has to look at others: in "the dog runs", *runs* needs
+# > to know who runs. *Attention* lets each position of a sentence ask all positions a question, and gives it an
+# > average of their answers, in which those that fit the question weigh most. The Transformer repeats this step layer
+# > by layer, with small networks in between, and learns the questions and the answers from examples.
 #
-# ## Background (Abstract, Sections 1 and 2)
+# ## What it is for (Abstract, Sections 1 and 2)
 #
-# The paper in brief: a network for mapping sequences to sequences that uses attention alone. In two translation tasks
-# it is better than the models before it, most of it can be computed in parallel, and it takes much less time to train.
-# It reached 28.4 BLEU on WMT 2014 English-German, more than 2 above the best earlier results, ensembles included, and
-# 41.8 on English-French after three and a half days on eight GPUs. It also learned to parse English, with much training
-# data and with little.
+# The paper introduces a network that maps one sequence to another, such as a sentence to its translation, and that
+# consists of attention alone. In two translation tasks it is better than all models before it. Most of it can be
+# computed in parallel, and it takes much less time to train. On WMT 2014 English-German it reached a score of 28.4
+# BLEU (a measure of how much a translation agrees with a person's; [Part 3](#BLEU) computes it), more than 2 above
+# the best earlier results, and 41.8 on English-French after three and a half days on eight GPUs. It also learned to
+# parse English, with much training data and with little.
+#
+# <details><summary>What came before it, according to the paper</summary>
 #
 # In 2017 the best models for translation and language modelling were recurrent neural networks, above all LSTMs and
-# GRUs. A recurrent network reads a sequence position by position: its state at position *t* is a function of its state
-# at position *t* − 1 and the input at *t*. So the positions of one training example cannot be computed in parallel.
-# That hurts most for long sequences. Only the examples of a batch can still be computed in parallel, and if sequences
-# are long, few of them fit into memory. Factorisation tricks (Kuchaiev and Ginsburg, 2017) and conditional computation
-# (Shazeer et al., 2017) made recurrent networks faster, and conditional computation also made them better, but the
-# computation remained sequential. Attention was already part of many strong models. It connects positions regardless of
-# their distance, but nearly always it stood beside a recurrent network.
+# GRUs. A recurrent network reads a sequence position by position: its state at position *t* is a function of its
+# state at position *t* − 1 and the input at *t*. So the positions of one training example cannot be computed in
+# parallel. That hurts most for long sequences. Only the examples of a batch can still be computed in parallel, and if
+# sequences are long, few of them fit into memory. Factorisation tricks (Kuchaiev and Ginsburg, 2017) and conditional
+# computation (Shazeer et al., 2017) made recurrent networks faster, and conditional computation also made them
+# better, but the computation remained sequential. Attention was already part of many strong models. It connects
+# positions regardless of their distance, but it was nearly always used together with a recurrent network.
 #
-# Other models were built to need fewer steps one after another: the Extended Neural GPU, ByteNet and ConvS2S. They are
-# convolutional and compute all positions at once. In them, the number of operations that it takes to relate two
-# positions grows with the distance between the two, linearly for ConvS2S and logarithmically for ByteNet. That makes it
-# harder to learn how distant positions depend on each other.
+# Other models were built to need fewer steps one after another: the Extended Neural GPU, ByteNet and ConvS2S. They
+# are convolutional and compute all positions at once. In them, the number of operations that it takes to relate two
+# positions grows with the distance between the two, linearly for ConvS2S and logarithmically for ByteNet. That makes
+# it harder to learn how distant positions depend on each other.
 #
-# In the Transformer this number is constant. The price is that attention averages over positions, which blurs what each
-# of them says; multi-head attention is there to counteract it. *Self-attention*, which relates the positions of a
-# single sequence to each other, had already been used for reading comprehension, abstractive summarisation, textual
-# entailment and general sentence representations. End-to-end memory networks used attention recurrently, in place of a
-# recurrence along the sequence, and did well on simple question answering and language modelling. As far as the authors
-# know, the Transformer is the first model for mapping sequences to sequences that computes its representations by
-# self-attention alone, without recurrence along the sequence and without convolution. Trained for twelve hours on eight
-# P100 GPUs, it reached a new state of the art in translation. The authors' code is part of
+# In the Transformer this number is constant. The price is that attention averages over positions, which blurs what
+# each of them says; multi-head attention is there to counteract it. *Self-attention*, which relates the positions of
+# a single sequence to each other, had already been used for reading comprehension, abstractive summarisation, textual
+# entailment and general sentence representations. End-to-end memory networks used attention recurrently, in place of
+# a recurrence along the sequence, and did well on simple question answering and language modelling. As far as the
+# authors know, the Transformer is the first model for mapping sequences to sequences that computes its
+# representations by self-attention alone, without recurrence along the sequence and without convolution. Trained for
+# twelve hours on eight P100 GPUs, it reached a new state of the art in translation. The authors' code is part of
 # [tensor2tensor](https://github.com/tensorflow/tensor2tensor).
 #
-# ## Encoder and decoder (Section 3)
+# </details>
 #
-# Most competitive models of the time had two halves. An *encoder* maps the source tokens $(x_1, \dots, x_S)$ to vectors
-# $\mathbf{z} = (z_1, \dots, z_S)$. Given $\mathbf{z}$, a *decoder* generates the target tokens $(y_1, \dots, y_T)$ one
-# at a time. The decoder is *autoregressive*: to produce the next token it reads the ones that it has produced so far.
-# The Transformer keeps this plan and builds both halves from attention and small feed-forward networks.
+# ## The plan (Section 3)
+#
+# Most competitive models of the time had two halves. An *encoder* maps the source tokens $(x_1, \dots, x_S)$ to
+# vectors $\mathbf{z} = (z_1, \dots, z_S)$. Given $\mathbf{z}$, a *decoder* generates the target tokens $(y_1, \dots,
+# y_T)$ one at a time. The decoder is *autoregressive*: to produce the next token it reads the ones that it has
+# produced so far. The Transformer keeps this plan and builds both halves from attention and small feed-forward
+# networks.
 #
 # ![The Transformer: on the left the encoder stack with self-attention and feed-forward sublayers, on the right the decoder stack with masked self-attention, attention to the encoder's output, and feed-forward sublayers; embeddings and positional encodings below, linear layer and softmax above](images/architecture.svg)
 #
 # *The Transformer, after the paper's Figure 1.*
 #
-# > Every box of the figure but the softmax becomes a class below. We begin with the skeleton. It shows how the parts
-# > are connected, and leaves open what happens inside each of them: two embeddings (tables with a learned vector for
-# > each token), an encoder, a decoder, and a generator that gives every word of the vocabulary a score. Two things are
-# > often misread. First, it is the output of the *last* encoder layer that *every* decoder layer reads. Second,
-# > `forward` returns scores, called *logits*, for every target position at once, because in training the whole target
-# > is known. A mask says which positions may be looked at; the section on [masks](#The-masks-(Section-3.2.3)) explains
-# > how.
+# > We'll go through this figure from the lower left corner to the upper right one, and we won't go alone. A German
+# > sentence comes along:
+# >
+# > "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
+# >
+# > At every box we say what the paper says, write the box as a function or a class, and look at the numbers that it
+# > makes of this sentence. They're the numbers of a trained model, which comes with this document. It's far smaller
+# > than the paper's: two million weights, learnt from 29,000 captions of photographs. [Part
+# > 3](#Part-3:-A-real-translation-system) trains one like it. Its file is a dictionary of matrices, nothing more.
+# > Everything that happens to the numbers is in the code that you're about to read.
+
+# %%
+# @title The file of the trained model
+SHIPPED_MODEL = "models/multi30k-de-en"
+SIZES = {"N": 4, "d_model": 128, "d_ff": 256, "h": 4}  # of that model
+SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
+
+
+class TrainedFile(NamedTuple):
+    """Named matrices, and the vocabulary; no matrices where the file is missing."""
+
+    weights: dict[str, Tensor]
+    vocabulary: Any  # of the library `tokenizers`
+
+    def fill(self, module: nn.Module, name: str = "") -> nn.Module:
+        """A module, ready for use, with the trained weights of the part of that name, or else with fresh ones."""
+        module.eval().requires_grad_(False)
+        for key, parameter in module.named_parameters() if self.weights else ():
+            parameter.copy_(self.weights[f"{name}.{key}".lstrip(".")])
+        return module
+
+
+@functools.cache
+def our_file() -> TrainedFile:
+    """The model that comes with this document; where it is missing, a notice says so, and fresh weights go the same way."""
+    from safetensors.torch import load_file
+    from tokenizers import Tokenizer as Vocabulary
+    from tokenizers import models, pre_tokenizers
+
+    try:
+        weights, vocabulary = (beside(f"{SHIPPED_MODEL}/{name}") for name in ("model.safetensors", "tokenizer.json"))
+        return TrainedFile(load_file(weights), Vocabulary.from_file(str(vocabulary)))
+    except FileNotFoundError as error:
+        print(f"NOTICE: {error}; this Part goes on with fresh weights, whose numbers mean nothing.")
+    words = [*SPECIALS, *dict.fromkeys(re.findall(r"\w+|[.,]", SENTENCE))]
+    vocabulary = Vocabulary(models.WordLevel({word: i for i, word in enumerate(words)}, SPECIALS[UNK]))
+    vocabulary.pre_tokenizer = pre_tokenizers.Whitespace()
+    torch.manual_seed(0)
+    return TrainedFile({}, vocabulary)
 
 
 # %%
-class Transformer(nn.Module):
-    """Encoder, decoder, embeddings and generator put together (Section 3, Figure 1)."""
-
-    def __init__(
-        self, encoder: nn.Module, decoder: nn.Module, src_embed: nn.Module, tgt_embed: nn.Module, generator: nn.Module
-    ):
-        super().__init__()
-        self.encoder, self.decoder = encoder, decoder
-        self.src_embed, self.tgt_embed, self.generator = src_embed, tgt_embed, generator
-
-    def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
-        """Source ids (B, S) with mask (B, 1, S) to memory (B, S, d_model)."""
-        return self.encoder(self.src_embed(src), src_mask)
-
-    def decode(self, memory: Tensor, src_mask: Tensor | None, tgt: Tensor, tgt_mask: Tensor | None) -> Tensor:
-        """Target ids (B, T) with mask (B, T, T) to vectors (B, T, d_model)."""
-        return self.decoder(self.tgt_embed(tgt), memory, src_mask, tgt_mask)
-
-    def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
-        """Logits (B, T, vocab) of the token that follows each target position."""
-        return self.generator.logits(self.decode(self.encode(src, src_mask), src_mask, tgt, tgt_mask))
+@example
+def example_file() -> None:
+    """A few of the matrices in the file, with their shapes."""
+    weights = our_file().weights
+    for name in ("src_embed.embeddings.table.weight", *sorted(weights)[-14:-4]) if weights else ():
+        print(f"{name:48}{tuple(weights[name].shape)}")
+    print(f"{sum(weight.numel() for weight in weights.values()):,} numbers in {len(weights)} matrices and vectors")
 
 
 # %% [markdown]
-# A linear map and a softmax turn the decoder's vectors into probabilities of the next token (Section 3.4).
+# ## Words become vectors (Section 3.4)
 #
-# > Which form is used where? Training needs *logits*, because the loss applies its own softmax in a way that is safe
-# > for very large and very small numbers. Search (Parts 2 and 4) adds up *log-probabilities*. Plain probabilities are
-# > for people to look at.
+# ### Tokens and ids
+#
+# > A model can't read letters. First the sentence is cut into *tokens*: words, pieces of words and punctuation marks.
+# > A *vocabulary* numbers all tokens that the model knows, and the number of a token is its *id*. This one has 6,106
+# > entries, German and English ones together. It was made by byte-pair encoding, which [Part
+# > 3](#Words-and-word-pieces-(Section-5.1)) explains: frequent words are tokens, rare words are cut into pieces. `▁`
+# > marks the beginning of a word, and `</s>` the end of a sentence.
 
 
 # %%
-class Generator(nn.Module):
-    """The linear layer and softmax on top of the decoder (Section 3.4)."""
+@functools.cache
+def our_ids() -> Tensor:
+    """The ids of the sentence, with the end mark: (1, S)."""
+    return torch.tensor([[*our_file().vocabulary.encode(SENTENCE).ids, EOS]])
+
+
+def token_names(ids: Tensor) -> list[str]:
+    """The tokens with these ids (T)."""
+    return [our_file().vocabulary.id_to_token(i) for i in ids.tolist()]
+
+
+# %%
+@example
+def example_ids() -> Any:
+    """Each token of the sentence with its id."""
+    return table([{"": "id", **dict(zip(token_names(our_ids()[0]), map(str, our_ids()[0].tolist()), strict=True))}])
+
+
+# %% [markdown]
+# ### Embeddings
+#
+# Learned *embeddings* turn tokens into vectors of width $d_{\text{model}}$: a table has one row for each token of the
+# vocabulary, and to embed a token is to look up its row. The rows are multiplied by $\sqrt{d_{\text{model}}}$. The
+# same matrix serves for the source, for the target and, [at the end](#A-vector-becomes-a-word-(Section-3.4)), for the
+# choice of the next token (after Press and Wolf, 2016).
+
+
+# %%
+class Embeddings(nn.Module):
+    """Learned embeddings, scaled by the root of d_model (Section 3.4)."""
 
     def __init__(self, d_model: int, vocab: int):
         super().__init__()
-        self.proj = nn.Linear(d_model, vocab, bias=False)
-
-    def logits(self, x: Tensor) -> Tensor:
-        """Unnormalised scores (..., vocab)."""
-        return self.proj(x)
+        self.table = nn.Embedding(vocab, d_model)
+        self.scale = math.sqrt(d_model)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Log-probabilities (..., vocab)."""
-        return self.logits(x).log_softmax(dim=-1)
+        """Ids (B, T) to vectors (B, T, d_model)."""
+        return self.table(x) * self.scale
+
+
+# %%
+@functools.cache
+def our_embeddings() -> Embeddings:
+    """The trained table of embeddings."""
+    vocabulary = our_file().vocabulary
+    return our_file().fill(Embeddings(SIZES["d_model"], vocabulary.get_vocab_size()), "src_embed.embeddings")
+
+
+# %%
+@example
+def example_embeddings() -> Chart:
+    """The first 24 of the 128 numbers of each token."""
+    x = our_embeddings()(our_ids())  # (1, S, d_model)
+    return heatmap(
+        x[0, :, :24],
+        token_names(our_ids()[0]),
+        [str(i) for i in range(24)],
+        axes=("token", "dimension"),
+        signed=4,
+        unit="value",
+    )
 
 
 # %% [markdown]
-# ## Stacks, residuals and normalisation (Section 3.1)
-#
-# Both halves are stacks of identical *layers*, and a layer consists of two or three *sublayers*: attentions, and a
-# small feed-forward network. Around each sublayer there is a residual connection, which adds the sublayer's input to
-# its output. **Layer normalisation** (Ba et al., 2016) follows.
-#
-# > Layer normalisation takes one vector at a time. It shifts and scales its `d_model` entries to mean 0 and variance 1,
-# > and then applies a learned gain $\gamma$ and bias $\beta$ to each entry:
+# > Each row of the picture is a word. Nobody has told the model what the columns mean, and a single column rarely
+# > means anything. What counts is which way the whole row points: words that are used alike point in similar
+# > directions. The articles `ein` and `eine` nearly agree, and they're short vectors: frequent little words that say
+# > little. The full stop and the end mark are long.
 # >
-# > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta, \qquad \mu = \frac{1}{d}\sum_i x_i$$
-# > $$\sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
+# > The cosine of the angle between two rows says how similar their directions are. Here are the tokens whose rows are
+# > nearest to a few others.
+
+
+# %%
+@example
+def example_neighbours() -> Any:
+    """The tokens whose embeddings point in the most similar directions, with the cosine."""
+    rows, unit = [], F.normalize(our_embeddings().table.weight, dim=1)  # (vocab, d_model), each of length 1
+    for token in token_names(our_ids()[0, [1, 5, 12, 8]]):
+        cosines, near = (unit @ unit[our_file().vocabulary.token_to_id(token)]).topk(6)
+        found = zip(token_names(near[1:]), cosines[1:].tolist(), strict=True)
+        rows.append({"token": token} | {f"{i}.": f"{name} {cosine:.2f}" for i, (name, cosine) in enumerate(found, 1)})
+    return table(rows)
+
+
+# %% [markdown]
+# > <details><summary>Why multiply by the root of the width?</summary>
 # >
-# > The variance is divided by $d$, not by $d - 1$, and the small constant $\epsilon$ is inside the root. PyTorch
-# > does both in this way.
-# >
-# > <details class="note"><summary>In the earlier editions</summary>
-# >
-# > They divided by $d - 1$, and they added $\epsilon$ to the standard deviation, outside the root.
+# > The paper doesn't say, but the sizes do. When the same row scores a token at the end, it's multiplied with a
+# > vector whose entries have size about 1. That dot product sums $d_{\text{model}}$ terms. For scores to start with
+# > size about 1, the entries of the row must have a standard deviation of $d_{\text{model}}^{-1/2}$. As an embedding,
+# > such small entries would drown in the positional encoding of the next section, whose entries have a root mean
+# > square of 0.71. Multiplying by $\sqrt{d_{\text{model}}}$ brings the embedding to size 1. So the factor makes sense
+# > only together with the way in which the weights are [initialised](#The-model-assembled). The earlier editions used
+# > Glorot's initialisation here, which makes the size of an embedding depend on the size of the vocabulary.
 # >
 # > </details>
-# >
-# > Why not batch normalisation? It takes mean and variance over the batch. So in training, the result for one sentence
-# > would depend on the other sentences beside it, and on their padding. In use, it would fall back on averages that
-# > were stored during training.
+#
+# ## Positions (Section 3.5)
+#
+# > Attention treats a sentence as a bag of words: shuffle the words, and each word receives the same answer as
+# > before. So the order of the words has to be written into the vectors themselves. Think of the digits of a counter:
+# > the last digit changes at every step, the one before it ten times more slowly, and together they name the step.
+# > The paper does the same with waves instead of digits.
+#
+# Nothing in the model tells it the order of the tokens, since there's no recurrence and no convolution. *Positional
+# encodings* do. They have the width of the embeddings and are added to them at the bottom of both stacks. They can be
+# learned or fixed; the paper uses sines and cosines of different frequencies:
+#
+# $$PE_{(pos,\,2i)} = \sin\left(pos / 10000^{2i/d_{\text{model}}}\right)$$
+# $$PE_{(pos,\,2i+1)} = \cos\left(pos / 10000^{2i/d_{\text{model}}}\right)$$
+#
+# Here $pos$ is the position, and $2i$ and $2i + 1$ are two neighbouring dimensions. The wavelengths form a geometric
+# progression from $2\pi$ to $10000 \cdot 2\pi$. The authors hoped that this would make it easy to attend by relative
+# position: for any fixed offset $k$, $PE_{pos+k}$ is a linear function of $PE_{pos}$. Learned positions gave nearly
+# the same results (Table 3, row E). The sinusoids were kept because they might let the model handle sentences longer
+# than those in training.
 
 
 # %%
-def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
-    """Normalise the last dimension, then scale and shift it (Ba et al., 2016)."""
-    mean = x.mean(-1, keepdim=True)
-    variance = x.var(-1, keepdim=True, unbiased=False)
-    return gain * (x - mean) / torch.sqrt(variance + eps) + bias
+def positional_encoding(length: int, d_model: int) -> Tensor:
+    """The sinusoidal encodings of positions 0 to length - 1: (length, d_model) (Section 3.5); ValueError for an odd d_model."""
+    if d_model % 2:
+        raise ValueError(f"d_model must be even for pairs of sine and cosine, but it is {d_model}")
+    frequency = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10_000.0) / d_model))  # (d_model / 2)
+    angle = torch.arange(length).unsqueeze(1) * frequency  # (length, d_model / 2)
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)  # sine, cosine, sine, cosine, ...
 
 
 # %%
 @example
-def example_layer_norm() -> None:
-    """Ours equals PyTorch's, which the model uses because it is faster."""
-    x = torch.tensor([[1.0, 0.0, 0.0, 0.0], [2.0, 4.0, 6.0, 8.0]])
-    print(ours := layer_norm(x, torch.ones(4), torch.zeros(4)))
-    torch.testing.assert_close(ours, nn.LayerNorm(4)(x))
+def example_positions() -> Chart:
+    """The encodings of 48 positions, and four of their dimensions as curves."""
+    PE, dimensions = positional_encoding(100, 32), (4, 5, 10, 11)
+    rows = [{"position": p, "value": PE[p, d].item(), "dimension": str(d)} for p in range(100) for d in dimensions]
+    labels = [[str(n) if n % 8 == 0 else "" for n in range(size)] for size in (48, 32)]
+    picture = heatmap(PE[:48], *labels, axes=("position", "dimension"), signed=1.0, size=7, unit="value")
+    assert PE[0].tolist() == [0.0, 1.0] * 16
+    return grid([[picture, curves(rows, "position", "value", "dimension", width=320)]], "independent")
 
 
 # %% [markdown]
-# **Dropout** (Srivastava et al., 2014; Section 5.4) is applied to the output of each sublayer, before it is added to
-# the sublayer's input.
-#
-# > Dropout sets each entry to zero with probability $P_{\text{drop}}$. It multiplies the others by
-# > $1 / (1 - P_{\text{drop}})$, so that the expected value of each entry stays the same. It acts in training only. This
-# > is PyTorch's `nn.Dropout`.
+# > On the left, every row is the vector of one position. The dimensions on the left of it turn quickly, those on the
+# > right slowly. On the right, four dimensions as curves: two that turn fast, two that turn slowly, each pair a sine
+# > and a cosine.
 
 
 # %%
-@example
-def example_dropout() -> None:
-    """A quarter of the entries are dropped, and the mean stays."""
-    y = nn.Dropout(0.25)(torch.ones(1000, 1000))
-    print(f"dropped {(y == 0).float().mean():.3f}, mean {y.mean():.3f}, values {y.unique().tolist()}")
-    assert abs((y == 0).float().mean() - 0.25) < 0.005 and abs(y.mean() - 1) < 0.005
+class PositionalEncoding(nn.Module):
+    """Adds positional encodings, then applies dropout (Sections 3.5 and 5.4)."""
 
-
-# %% [markdown]
-# **Residual connections** (He et al., 2016) add the input of each sublayer to its output. The sum is then normalised:
-#
-# $$\mathrm{LayerNorm}(x + \mathrm{Sublayer}(x))$$
-#
-# To make the additions possible, all sublayers and the embeddings have outputs of the same width,
-# $d_{\text{model}} = 512$.
-#
-# > **Why residuals?** Think of one wire for each position that runs from the embedding to the top of the stack. It
-# > carries a vector of width `d_model`, often called the *residual stream*. Each sublayer reads the stream, computes
-# > something, and adds it. So what an early layer wrote is still there for later layers to read, and the gradient has a
-# > short way back from the loss to every layer. A sublayer that has learnt nothing yet does little harm, because its
-# > output is only added.
-#
-# ![The residual stream of one position: a vertical line from embedding plus position at the bottom to the output at the top; self-attention reads the streams of all positions and adds its result, the feed-forward network reads and adds to its own stream; on the left post-norm, where a normalisation stands on the line after each addition, on the right pre-norm, where it stands at the entrance of each sublayer](images/residual_stream.svg)
-#
-# > **Where does the normalisation go?** What the paper says is called *post-norm*: first the sum, then the norm. The
-# > authors' own code soon moved to *pre-norm*, $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, and most models since
-# > have done the same. The earlier editions of this document explained one and ran the other. Here one switch chooses
-# > between them: `norm="post"`, which is the default of [`make_model`](#The-full-model), or `norm="pre"`.
-# >
-# > With pre-norm, nothing ever normalises the stream itself, so its vectors grow from layer to layer. That is why a
-# > pre-norm stack has one more LayerNorm at its end. With post-norm, the last sublayer already ends with one, and a
-# > second would change nothing useful. What the two do to training is [measured below](#The-full-model).
-
-
-# %%
-class SublayerConnection(nn.Module):
-    """A residual connection around a sublayer, a function of x alone, with dropout and LayerNorm (Sections 3.1, 5.4)."""
-
-    def __init__(self, d_model: int, dropout: float, norm: str):
+    def __init__(self, d_model: int, dropout: float):
         super().__init__()
-        self.norm = nn.LayerNorm(d_model)
         self.dropout = nn.Dropout(dropout)
-        self.pre = norm == "pre"
+        self.register_buffer("table", positional_encoding(256, d_model), persistent=False)
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Apply `sublayer` to x (B, T, d_model); the result has the same shape."""
-        if self.pre:
-            return x + self.dropout(sublayer(self.norm(x)))
-        return self.norm(x + self.dropout(sublayer(x)))
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """x (B, T, d_model) holds positions start to start + T - 1."""
+        end = start + x.size(1)
+        if end > len(self.table):
+            self.table = positional_encoding(2 * end, x.size(-1)).to(self.table)
+        return self.dropout(x + self.table[start:end].to(x.dtype))
+
+
+# %%
+class EmbeddingsWithPositions(nn.Module):
+    """What stands below each stack: embeddings plus positional encoding (Figure 1)."""
+
+    def __init__(self, embeddings: Embeddings, positions: nn.Module):
+        super().__init__()
+        self.embeddings, self.positions = embeddings, positions
+
+    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
+        """Ids (B, T) to vectors (B, T, d_model); `start` is the position of the first."""
+        return self.positions(self.embeddings(ids), start)
 
 
 # %% [markdown]
-# **The encoder** is a stack of $N = 6$ identical layers. Each has two sublayers: self-attention, then a small
-# feed-forward network.
-#
-# > Take attention and the feed-forward network as black boxes for the moment. They follow in the next sections.
-# > "Identical" means identical in shape. Each layer has weights of its own, and draws its own initial weights.
+# > The module keeps a table of encodings and makes a longer one when it's needed, so no sentence is too long. (The
+# > argument `start` is for later, when the decoder reads one token at a time.) Now look at the first two tokens of
+# > our sentence.
+
+
+# %%
+@functools.cache
+def our_vectors() -> Tensor:
+    """The sentence as vectors with positions: (1, S, d_model)."""
+    return EmbeddingsWithPositions(our_embeddings(), PositionalEncoding(SIZES["d_model"], 0.0))(our_ids())
+
+
+# %%
+@example
+def example_positions_added() -> None:
+    """The first six entries of two tokens, before and after the position is added."""
+    words, sums, positions = our_embeddings()(our_ids())[0], our_vectors()[0], positional_encoding(15, SIZES["d_model"])
+    for i, token in enumerate(token_names(our_ids()[0, :2])):
+        for name, row in (("", words), ("+ position", positions), ("= sum", sums)):
+            print(
+                f"{token if row is words else '':10}{name:12}",
+                *(f"{value:6.2f}" for value in row[i, :6].tolist()),
+                "...",
+            )
+    torch.testing.assert_close(sums, words + positions[: len(words)])
+
+
+# %% [markdown]
+# > At position 0 the encoding is 0, 1, 0, 1, …: sin 0 is 0, and cos 0 is 1. So every second entry of the first word
+# > goes up by exactly one. At position 1 the fast dimensions have already moved on (sin 1 ≈ 0.84, cos 1 ≈ 0.54), and
+# > the slow ones hardly at all.
+
+# %% [markdown]
+# > <details><summary>Why sine and cosine, why 10000, and why is it added?</summary>
 # >
-# > <details class="note"><summary>In the earlier editions</summary>
+# > **Why sine *and* cosine?** Together they're a point on a circle, like the hand of a clock. To move on by $k$
+# > positions is to turn the hand by an angle that depends on $k$ alone. So there's one rotation matrix for each
+# > offset, and it serves all positions. With the frequency $\omega$ of a pair of dimensions:
 # >
-# > They copied one layer $N$ times and then drew the matrices anew. So the biases of all layers began with the same
-# > values.
+# > $$\begin{pmatrix} \sin \omega(p + k) \\ \cos \omega(p + k) \end{pmatrix} = \begin{pmatrix} \cos \omega k & \sin \omega k \\ -\sin \omega k & \cos \omega k \end{pmatrix} \begin{pmatrix} \sin \omega p \\ \cos \omega p \end{pmatrix}$$
+# >
+# > The dot product of two encodings depends only on how far apart they are, because one pair contributes $\sin \omega
+# > p \sin \omega q + \cos \omega p \cos \omega q = \cos \omega (p - q)$. The chart below shows it for position 100
+# > and its neighbours.
+# >
+# > **Why 10000?** The fastest pair of dimensions, with wavelength $2\pi$, already gives every position a value of its
+# > own. But a value that jumps about says little: neighbours look as different as strangers. The slow pairs change
+# > smoothly and say roughly where in the sentence a position is. For that, the longest wavelength should be far
+# > longer than any sentence. Beyond that, the exact number matters little. (It comes close to $10000 \cdot 2\pi$
+# > without reaching it, since $2i$ ends at $d_{\text{model}} - 2$. The code computes a power as the exponential of a
+# > logarithm.)
+# >
+# > **Why add and not concatenate?** Concatenation would reserve part of the width for positions. With addition,
+# > training decides: it can make the embeddings leave a few dimensions free, which amounts to concatenation.
+# >
+# > **Do the sinusoids continue to longer sentences?** The vectors do. Whether a trained model knows what to do with
+# > them is another question. The paper didn't test it; [Part 2 does](#Keys-and-values-that-are-kept).
 # >
 # > </details>
 
 
 # %%
-class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward (Section 3.1)."""
-
-    def __init__(self, d_model: int, self_attn: nn.Module, feed_forward: nn.Module, dropout: float, norm: str):
-        super().__init__()
-        self.self_attn, self.feed_forward = self_attn, feed_forward
-        self.sublayer = nn.ModuleList(SublayerConnection(d_model, dropout, norm) for _ in range(2))
-
-    def sublayers(self, x: Tensor, own: Callable[[Tensor], Tensor]) -> Tensor:
-        """Both sublayers in their order; `own` is the self-attention of x."""
-        x = self.sublayer[0](x, own)
-        return self.sublayer[1](x, self.feed_forward)
-
-    def forward(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
-        """x (B, S, d_model), src_mask (B, 1, S)."""
-        return self.sublayers(x, lambda x: self.self_attn(x, x, x, src_mask))  # query, key and value are x
-
-
-# %%
-class Encoder(nn.Module):
-    """A stack of N encoder layers (Section 3.1); `norm` closes a pre-norm stack, and does nothing after post-norm."""
-
-    def __init__(self, layers: list[nn.Module], norm: nn.Module):
-        super().__init__()
-        self.layers, self.norm = nn.ModuleList(layers), norm
-
-    def forward(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
-        """Embedded source (B, S, d_model) to memory (B, S, d_model)."""
-        for layer in self.layers:
-            x = layer(x, src_mask)
-        return self.norm(x)
+# @title Turning by a fixed angle moves every position on
+@example
+def example_rotation() -> Chart:
+    """A rotation by a fixed angle per dimension pair moves every position on by k; dot products depend on distance alone."""
+    PE, k, d_model = positional_encoding(200, 64).double(), 7, 64
+    angle = k * torch.exp(torch.arange(0, d_model, 2).double() * (-math.log(10_000) / d_model))
+    sine, cosine = PE[:, 0::2], PE[:, 1::2]
+    moved = angle.cos() * sine + angle.sin() * cosine, angle.cos() * cosine - angle.sin() * sine
+    torch.testing.assert_close(torch.stack(moved, -1).flatten(1)[:-k], PE[k:], atol=1e-4, rtol=0)
+    dots = PE @ PE.T
+    torch.testing.assert_close(dots.diagonal(k), dots[0, k].expand(200 - k), atol=1e-4, rtol=0)
+    rows = [{"offset": o, "dot product": dots[100, 100 + o].item(), "with": "position 100"} for o in range(-90, 91)]
+    return curves(rows, "offset", "dot product", "with")
 
 
 # %% [markdown]
-# **The decoder** is also a stack of $N = 6$ layers. Each has a third sublayer between the other two, which attends to
-# the encoder's output. The decoder's self-attention is masked: position $i$ may attend to positions up to $i$, and to
-# none after it. Since the targets are also shifted by one position, the prediction of token $i$ can depend only on the
-# tokens before $i$.
-#
-# > Shifted means: to predict `two cats </s>`, the decoder reads `<s> two cats`. Number this row 0, 1, 2. Position 1
-# > reads `two`, may look at positions 0 and 1, and predicts `cats`. (The paper counts by the token that is predicted,
-# > so it says "before".) [Part 2](#Batches-and-the-shift-(Section-5.1)) has the details.
+# > Learned positions (row E of Table 3) are a second embedding, by position instead of by token. They aren't
+# > multiplied by $\sqrt{d_{\text{model}}}$; they start small beside the tokens. Their table has a fixed length, so no
+# > sentence can be longer.
 
 
 # %%
-class DecoderLayer(nn.Module):
-    """Masked self-attention, attention to the memory, then feed-forward (Section 3.1)."""
+# @title Learned positions
+class LearnedPositions(nn.Module):
+    """Adds a learned vector for each position, then applies dropout (Section 3.5; Table 3, row E)."""
 
-    def __init__(
-        self, d_model: int, self_attn: nn.Module, src_attn: nn.Module, feed_forward: nn.Module, dropout: float,
-        norm: str,
-    ):  # fmt: skip
+    def __init__(self, d_model: int, dropout: float, longest: int = 512):
         super().__init__()
-        self.self_attn, self.src_attn, self.feed_forward = self_attn, src_attn, feed_forward
-        self.sublayer = nn.ModuleList(SublayerConnection(d_model, dropout, norm) for _ in range(3))
+        self.dropout, self.table = nn.Dropout(dropout), nn.Embedding(longest, d_model)
 
-    def sublayers(self, x: Tensor, own: Callable[[Tensor], Tensor], cross: Callable[[Tensor], Tensor]) -> Tensor:
-        """All three sublayers in their order; `own` attends to the target's positions, `cross` to the source's."""
-        x = self.sublayer[0](x, own)
-        x = self.sublayer[1](x, cross)
-        return self.sublayer[2](x, self.feed_forward)
-
-    def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
-        """x (B, T, d_model), memory (B, S, d_model), src_mask (B, 1, S), tgt_mask (B, T, T)."""
-        return self.sublayers(
-            x,
-            own=lambda x: self.self_attn(x, x, x, tgt_mask),
-            cross=lambda x: self.src_attn(x, memory, memory, src_mask),  # query x; keys and values: memory
-        )
-
-
-# %%
-class Decoder(nn.Module):
-    """A stack of N decoder layers (Section 3.1); `norm` closes a pre-norm stack, and does nothing after post-norm."""
-
-    def __init__(self, layers: list[nn.Module], norm: nn.Module):
-        super().__init__()
-        self.layers, self.norm = nn.ModuleList(layers), norm
-
-    def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
-        """Embedded target (B, T, d_model) and memory (B, S, d_model) to vectors (B, T, d_model)."""
-        for layer in self.layers:
-            x = layer(x, memory, src_mask, tgt_mask)
-        return self.norm(x)
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """x (B, T, d_model) holds positions start to start + T - 1; raises ValueError beyond the last that is learned."""
+        if (end := start + x.size(1)) > len(self.table.weight):
+            raise ValueError(f"a sentence has {end} tokens, but only {len(self.table.weight)} positions are learned")
+        return self.dropout(x + self.table.weight[start:end])
 
 
 # %% [markdown]
 # ## Attention (Section 3.2)
 #
-# An attention function takes a query and a set of pairs of keys and values. Its output is a weighted sum of the values.
-# The weight of each value says how well its key fits the query. Query, keys, values and output are all vectors.
+# ### One query, three keys
+#
+# An attention function takes a query and a set of pairs of keys and values. Its output is a weighted sum of the
+# values. The weight of each value says how well its key fits the query. Query, keys, values and output are all
+# vectors.
 #
 # > Think of a search in a library. The *query* is what you ask for. A *key* is what is written on a book's spine, and
-# > the *value* is what is inside. You do not get one book: you get a blend of all of them, in which a book counts for
-# > more the better its spine fits your question. Take the sentence "the dog runs". The query of "runs" may ask for a
-# > subject. The key of "dog" fits best, so what "runs" receives is mostly the value of "dog", with a little of the
-# > others. In the Transformer all three are linear projections of the layer's vectors, so training decides what
-# > positions ask for and what they offer.
+# > the *value* is what is inside. You don't get one book: you get a blend of all of them, in which a book counts for
+# > more the better its spine fits your question. In our sentence, the query of `auf` ("on") may ask: on what? The key
+# > of `Bank` ("bench") fits best, so what `auf` receives is mostly the value of `Bank`, with a little of the others.
 # >
-# > **Why project the values, too?** Because it separates what a position is *found by* from what it *hands over*. A
-# > noun may be found because it is the subject of the sentence, and hand over its number, which the verb needs. Without
-# > a projection of their own, each head could only hand over averages of whole vectors, and would leave all selection
-# > to $W^O$.
-# >
-# > **Why different matrices for queries and keys?** With one matrix for both, scores would be symmetric: the score of
-# > "runs" for "dog" would be that of "dog" for "runs". And most positions would fit themselves best, because the dot
-# > product of a vector with itself is large.
+# > Where do queries, keys and values come from? Each is the vector of a position, multiplied with a learned matrix:
+# > $W^Q$, $W^K$ or $W^V$. So training decides what positions ask for, how they're found, and what they pass on.
 #
 # ### Scaled dot-product attention (Section 3.2.1)
 #
@@ -638,17 +727,10 @@ class Decoder(nn.Module):
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right)V \tag{1}$$
 #
-# > The softmax of scores $s$ is $\mathrm{softmax}(s)_j = e^{s_j} / \sum_i e^{s_i}$: all weights are positive and add up
-# > to 1, and a score that is higher by 3 weighs twenty times as much. The mask comes before it. A key that may not be
-# > attended to gets the score $-\infty$, and so the weight exactly 0. The function also returns the weights, for
-# > pictures. Training may apply dropout to them; they are returned as they were before.
-# >
-# > <details class="note"><summary>Why not −10⁹?</summary>
-# >
-# > The earlier editions used it. It is a number that float16 cannot hold, and it hides a mistake: see [the
-# > masks](#The-masks-(Section-3.2.3)).
-# >
-# > </details>
+# > The softmax of scores $s$ is $\mathrm{softmax}(s)_j = e^{s_j} / \sum_i e^{s_i}$: all weights are positive and add
+# > up to 1, and a score that is higher by 3 weighs twenty times as much. A mask, if there is one, comes before it. A
+# > key that may not be looked at gets the score $-\infty$, and so the weight exactly 0. The function returns the
+# > weights as well, for pictures.
 
 
 # %%
@@ -668,9 +750,9 @@ def attention(
 
 
 # %% [markdown]
-# > Here is a small case. The scores are $4/\sqrt 2 \approx 2.83$, 0 and 0, and $e^{2.83} \approx 17$, so the weights
-# > are 17/19, 1/19 and 1/19: the query fits the first key, and the output lies near the first value. If the first key
-# > is masked, the other two share the weight equally.
+# > Here is a case that you can check with a pencil. The scores are $4/\sqrt 2 \approx 2.83$, 0 and 0, and $e^{2.83}
+# > \approx 17$, so the weights are 17/19, 1/19 and 1/19: the query fits the first key, and the output is near the
+# > first value. If the first key is masked, the other two share the weight equally.
 
 
 # %%
@@ -689,6 +771,68 @@ def example_attention() -> None:
 
 
 # %% [markdown]
+# > And here's the same with the numbers of our sentence: the query of `auf`, in one of the model's heads, and three
+# > of the keys. First the dot products, then the scores, then the weights.
+
+
+# %%
+@functools.cache
+def one_head(head: int = 1) -> list[Tensor]:
+    """Queries, keys and values of the sentence in one head of the first encoder layer: each (S, d_k)."""
+    d_model, d_k = SIZES["d_model"], SIZES["d_model"] // SIZES["h"]
+    norm = our_file().fill(nn.LayerNorm(d_model), "encoder.layers.0.sublayer.0.norm")
+    x = norm(our_vectors())[0]  # (S, d_model), brought to a common size; a section below says how and why
+    matrices = [nn.Linear(d_model, d_model, bias=False) for _ in range(3)]
+    for W, name in zip(matrices, ("W_q", "W_k", "W_v"), strict=True):
+        our_file().fill(W, f"encoder.layers.0.self_attn.{name}")
+    return [W(x)[:, head * d_k : (head + 1) * d_k] for W in matrices]  # the columns of this head
+
+
+# %%
+@example
+def example_by_hand() -> None:
+    """What `auf` asks of three tokens: dot products, scores and weights."""
+    Q, K, V = one_head()
+    tokens, keys = token_names(our_ids()[0]), [2, 3, 5]
+    dots = Q[3] @ K[keys].T  # one query, three keys
+    scores = dots / math.sqrt(Q.size(-1))
+    weights = scores.exp() / scores.exp().sum()
+    for i, key in enumerate(keys):
+        print(
+            f"{tokens[3]} → {tokens[key]:10} dot product {dots[i]:6.2f}, score {scores[i]:5.2f}, weight {weights[i]:.2f}"
+        )
+    torch.testing.assert_close(attention(Q[3:4], K[keys], V[keys])[0][0], weights @ V[keys])
+
+
+# %% [markdown]
+# > `auf` looks at `Bank`, and hardly at anything else. The vector that it gets is 97 % of `Bank`'s value. Now the
+# > whole sentence at once: 15 queries and 15 keys, so 225 scores. Each row of the map is a token that asks, and its
+# > weights add up to 1.
+
+
+# %%
+@example
+def example_first_map() -> Chart:
+    """Who looks at whom in one head of the first encoder layer."""
+    tokens, (Q, K, V) = token_names(our_ids()[0]), one_head()
+    weights = attention(Q, K, V)[1]  # (S, S)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(len(tokens)))
+    return heatmap(weights, tokens, tokens)
+
+
+# %% [markdown]
+# > Look along the rows. `auf` looks at `Bank`, its noun; `ein` looks at `Mann`, and `während` ("while") looks at
+# > `Mann` as well, who does what the clause tells. Several tokens look mostly at themselves. And the full stop looks
+# > at the end mark, perhaps because it needs nothing from the words.
+# >
+# > **Why project the values too?** Because it separates what a position is *found by* from what it *passes on*. A
+# > noun may be found because it's the subject of the sentence, and then pass on whether it is singular or plural,
+# > which the verb needs.
+# >
+# > **Why different matrices for queries and keys?** With one matrix for both, scores would be symmetric: if `auf`
+# > looked at `Bank`, `Bank` would have to score `auf` just as high. And most positions would fit themselves best,
+# > because the dot product of a vector with itself is large.
+#
 # The two common attention functions are the dot product, which is this one without the scaling, and *additive*
 # attention, which computes the score with a feed-forward network of one hidden layer. In theory they cost about the
 # same. In practice the dot product is much faster and needs less memory, because it is a matrix product. For small
@@ -698,16 +842,12 @@ def example_attention() -> None:
 # variance $d_k$. Dividing by $\sqrt{d_k}$ brings the variance back to 1.
 #
 # > Additive attention (Bahdanau et al., 2015) computes the score as $v^\top \tanh(W q + U k)$, with learned $v$, $W$
-# > and $U$.
-# >
-# > Below, 64 random keys compete for one query. Without the division, one key takes nearly all the weight as $d_k$
-# > grows. The chart on the right adds up how much each weight changes with its own score,
-# > $\partial p_j / \partial s_j = p_j (1 - p_j)$. Each of these slopes is small where $p_j$ is near 0 or near 1.
-# > Without the division, their sum falls towards 0 as $d_k$ grows, so hardly any gradient reaches the scores. With the
-# > division, it hardly depends on $d_k$.
+# > and $U$. The folded cell shows what the authors suspect: 64 random keys compete for one query. Without the
+# > division, one key takes nearly all the weight as $d_k$ grows, and hardly any gradient gets through the softmax.
 
 
 # %%
+# @title What happens without the division by √d_k
 def softmax_saturation(d_k: int, scale: float, trials: int = 500, keys: int = 64) -> dict[str, float]:
     """The largest weight of a softmax and the sum of its slopes, which is how much gradient gets through (Section 3.2.1)."""
     torch.manual_seed(0)
@@ -716,6 +856,7 @@ def softmax_saturation(d_k: int, scale: float, trials: int = 500, keys: int = 64
 
 
 # %%
+# @title Keys of growing width, with and without the division
 @example
 def example_scaling() -> Chart:
     """The softmax saturates with the width of the keys, unless the scores are scaled."""
@@ -729,118 +870,39 @@ def example_scaling() -> Chart:
 
 
 # %% [markdown]
-# ### The masks (Section 3.2.3)
+# > The chart on the right adds up the slopes $\partial p_j / \partial s_j = p_j (1 - p_j)$, which say how much each
+# > weight changes with its own score. A slope is small where $p_j$ is near 0 or near 1. Without the division, their
+# > sum falls towards 0 as $d_k$ grows. With it, the sum hardly depends on $d_k$.
 #
-# The model uses attention in three ways.
-#
-# - In *encoder self-attention*, queries, keys and values all come from the layer below. Every source position may
-#   attend to every source position.
-# - In *decoder self-attention* each position may attend to itself and to the positions before it, because the decoder
-#   must stay autoregressive: nothing may flow back from later positions. These are ruled out inside the attention
-#   function, by setting their scores to $-\infty$ before the softmax.
-# - In *encoder-decoder attention*, also called cross-attention, the queries come from the decoder, and the keys and
-#   values from the encoder's output. Every target position may attend to all of the source, as in earlier models of
-#   translation.
-#
-# > Batches give a second reason to mask. Sentences have different lengths, so short ones are filled up with padding,
-# > and nobody should attend to padding. Masks always rule out **keys**, which are the columns of the matrix of weights.
-# > Its rows belong to the queries, the positions that receive an answer. A padded position gets one too, but nothing
-# > uses it.
-
-
-# %%
-def subsequent_mask(size: int) -> Tensor:
-    """The causal mask (1, size, size), true on and below the diagonal (Section 3.1)."""
-    return torch.ones(1, size, size, dtype=torch.bool).tril()
-
-
-def source_mask(src: Tensor, pad: int = PAD) -> Tensor:
-    """Which source positions (B, S) may be attended to: (B, 1, S), the same for every query."""
-    return (src != pad).unsqueeze(-2)
-
-
-def target_mask(tgt: Tensor, pad: int = PAD) -> Tensor:
-    """Which target positions (B, T) each target position may attend to: not padding, and not the future (B, T, T)."""
-    return source_mask(tgt, pad) & subsequent_mask(tgt.size(-1)).to(tgt.device)
-
-
-# %%
-@example
-def example_masks() -> Chart:
-    """The three masks of a batch whose sentences end in padding: a dark square may be attended to."""
-    src, tgt = torch.tensor([[5, 6, 7, EOS, PAD, PAD]]), torch.tensor([[BOS, 8, 9, 10, PAD]])
-    source, target = ["5", "6", "7", "</s>", "pad", "pad"], ["<s>", "8", "9", "10", "pad"]
-    shown = {"encoder": (source_mask(src).expand(1, 6, 6), source, source)}
-    shown["decoder"] = (target_mask(tgt), target, target)
-    shown["cross"] = (source_mask(src).expand(1, 5, 6), target, source)  # one row, the same for every query
-    assert target_mask(tgt)[0].sum() == 1 + 2 + 3 + 4 + 4  # the last row is a padded query: it sees the four real keys
-    return grid([[heatmap(mask[0], *sides, kind, unit="allowed") for kind, (mask, *sides) in shown.items()]])
-
-
-# %% [markdown]
-# > Two of the masks have a single row, because it is the same for all queries; broadcasting repeats it. Masks are
-# > combined with *and*: the decoder may attend to a key if it is real **and** not in the future.
-# >
-# > **What if every key of a row is masked?** With $-\infty$ every score of the row is $-\infty$, the softmax divides 0
-# > by 0, and the result is NaN, which the next layer spreads over the whole sentence. That is ugly, but you notice it.
-# > With −10⁹ all scores are equal, so the softmax gives every key the same weight, *including the masked ones*, and
-# > nobody notices. The rule is therefore: every query must have at least one key. It holds here because our masks close
-# > columns, never whole rows: even a padded position may look at the real keys. That is harmless: nobody attends to a
-# > padded position, since its column is masked, and its prediction does not enter the loss.
-
-
-# %%
-@example
-def example_masked_row() -> None:
-    """Masking a padded query's row gives NaN, or with -1e9 a blend of everything; leaving it open changes no real position."""
-    torch.manual_seed(0)
-    x, real = torch.randn(1, 4, 8), torch.tensor([[1, 1, 1, 0]])
-    open_rows, closed_rows = real.unsqueeze(-2), real.unsqueeze(-2) * real.unsqueeze(-1)  # (1, 1, 4), (1, 4, 4)
-    scores = (x @ x.mT / 8**0.5).masked_fill(closed_rows == 0, -1e9)
-    print("row 3 open:         ", attention(x, x, x, open_rows)[1][0, 3])
-    print("row 3 closed:       ", attention(x, x, x, closed_rows)[1][0, 3])
-    print("row 3 closed, -1e9: ", scores.softmax(-1)[0, 3])
-    assert attention(x, x, x, closed_rows)[0][0, 3].isnan().all()
-    assert scores.softmax(-1)[0, 3].tolist() == [0.25] * 4
-    torch.testing.assert_close(attention(x, x, x, open_rows)[0][:, :3], attention(x[:, :3], x[:, :3], x[:, :3])[0])
-
-
-# %% [markdown]
 # ### Multi-head attention (Section 3.2.2)
 #
 # ![Multi-head attention: queries, keys and values are each projected h times, scaled dot-product attention runs in every head, and the concatenated outputs are projected once more](images/multi_head_attention.svg)
 #
 # *After the paper's Figure 2, right.*
 #
-# The authors found it better not to attend once with vectors of width $d_{\text{model}}$. Instead they project queries,
-# keys and values $h$ times, each time with other learned matrices, attend with each version in parallel, concatenate
-# the results and project once more. Different heads can then look at different positions, and at different aspects of
-# them. A single head can only average.
+# The authors found it better not to attend once with vectors of width $d_{\text{model}}$. Instead they project
+# queries, keys and values $h$ times, each time with other learned matrices, attend with each version in parallel,
+# concatenate the results and project once more. Different heads can then look at different positions, and at
+# different aspects of them. A single head can only average.
 #
 # $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_h)\,W^O$$
 # $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_i^K,\; VW_i^V)$$
 #
-# The matrices are $W_i^Q, W_i^K \in \mathbb{R}^{d_{\text{model}} \times d_k}$,
-# $W_i^V \in \mathbb{R}^{d_{\text{model}} \times d_v}$ and $W^O \in \mathbb{R}^{h d_v \times d_{\text{model}}}$. The
-# paper takes $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total cost is
-# about that of one head of full width.
+# The matrices are $W_i^Q, W_i^K \in \mathbb{R}^{d_{\text{model}} \times d_k}$, $W_i^V \in
+# \mathbb{R}^{d_{\text{model}} \times d_v}$ and $W^O \in \mathbb{R}^{h d_v \times d_{\text{model}}}$. The paper takes
+# $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total cost is about
+# that of one head of full width.
 #
-# > **Why several heads?** A verb may need its subject *and* its object. One head can only hand over a mixture of the
-# > two. Two heads hand over both.
+# > **Why several heads?** A verb may need its subject *and* its object. One head can pass on only a mixture of the
+# > two. Two heads pass on both.
 # >
 # > **One matrix or $h$ small ones?** Both. Put the $h$ matrices $W_i^Q$ side by side, and you have one matrix of size
-# > $d_{\text{model}} \times h d_k$; one large product is faster than $h$ small ones. So `W_q` is a single linear layer,
-# > and its *output* is cut into heads. To cut up the *input* would be something else: each head would then see only a
-# > slice of the vector. The check below compares with $h$ separate matrices.
+# > $d_{\text{model}} \times h d_k$; one large product is faster than $h$ small ones. So `W_q` is a single linear
+# > layer, and its *output* is cut into heads. Cutting up the *input* would be something else: each head would then
+# > see only a slice of the vector.
 # >
-# > **Why $W^O$?** Concatenation gives each head its own slice of the output. $W^O$ mixes the slices, so that every head
-# > can write to every entry of the residual stream.
-# >
-# > The class does its work in four methods, so that others can use or replace one of them. Decoding keeps what
-# > `keys_values` gives from one step to the next, and calls `attend` with it
-# > ([Part 2](#Keys-and-values-that-are-kept)). Rotary positions change what `combine` is given
-# > ([Part 7](#Rotary-positions)). And `weigh` is Equation (1) alone, which can be computed in
-# > [other ways](#Fused-attention,-tile-by-tile), and watched (Part 6).
+# > **Why $W^O$?** Concatenation gives each head its own slice of the output. $W^O$ mixes the slices, so that every
+# > head can write to every entry of the result.
 
 
 # %%
@@ -887,12 +949,50 @@ class MultiHeadedAttention(nn.Module):
 
 
 # %% [markdown]
-# > Are $h$ separate matrices really the same? Here they are cut out of the wide ones. The cell also counts parameters.
-# > Their number does not depend on $h$, nor does the number of multiplications; what grows with $h$ is the number of
-# > softmaxes.
+# > The class does its work in four methods, so that others can use or replace one of them. `keys_values` and `attend`
+# > are the two halves of `forward`; when the decoder writes word by word, it keeps what the first gives and calls the
+# > second ([Part 2](#Keys-and-values-that-are-kept)). `combine` and `weigh` are there for the attention of later
+# > years ([Part 7](#Part-7:-Since-2017)).
+# >
+# > Here are all four heads of the first layer. The second is the one that we've just seen.
 
 
 # %%
+@functools.cache
+def our_attention(layer: int) -> MultiHeadedAttention:
+    """The trained self-attention of an encoder layer; the first is number 0."""
+    plain = MultiHeadedAttention(SIZES["h"], SIZES["d_model"])
+    return our_file().fill(plain, f"encoder.layers.{layer}.self_attn")
+
+
+def maps(weights: Tensor, rows: list[str], columns: list[str], title: str = "head") -> Chart:
+    """The weights (4, T, S) of the four heads of a layer."""
+    charts = [heatmap(head, rows, columns, f"{title} {i}", size=12) for i, head in enumerate(weights, 1)]
+    return grid([charts[:2], charts[2:]])
+
+
+# %%
+@example
+def example_four_heads() -> Chart:
+    """Four heads read the same sentence in different ways."""
+    attn, tokens = our_attention(0), token_names(our_ids()[0])
+    x = our_file().fill(nn.LayerNorm(SIZES["d_model"]), "encoder.layers.0.sublayer.0.norm")(our_vectors())
+    weights = attention(split_heads(attn.W_q(x), attn.h), *attn.keys_values(x, x))[1]  # (1, h, S, S)
+    return maps(weights[0], tokens, tokens)
+
+
+# %% [markdown]
+# > Each head has its own pattern. In the first, the articles `ein` and `eine` look at each other. In the third,
+# > `Frauen` looks at `Zwei`, the number in front of it. The fourth spreads its weight widely, and it's hard to say
+# > what it does. Nobody told them to divide the work. They start from different random weights, so each finds
+# > something else useful first, and training rewards a head for what the others don't do yet.
+# >
+# > Is one wide matrix really the same as $h$ small ones? The folded cell cuts the small ones out of the wide ones,
+# > and compares. It also counts: the number of parameters doesn't depend on $h$.
+
+
+# %%
+# @title One wide projection equals h separate ones
 @example
 def example_heads() -> None:
     """One wide projection equals h separate ones, head by head; the number of parameters does not depend on h."""
@@ -906,6 +1006,132 @@ def example_heads() -> None:
 
 
 # %% [markdown]
+# ## Residuals and normalisation (Section 3.1)
+#
+# Both halves of the model are stacks of identical *layers*, and a layer consists of two or three *sublayers*:
+# attentions, and a small feed-forward network. Around each sublayer there's a **residual connection** (He et al.,
+# 2016), which adds the sublayer's input to its output. **Layer normalisation** (Ba et al., 2016) follows:
+#
+# $$\mathrm{LayerNorm}(x + \mathrm{Sublayer}(x))$$
+#
+# To make the additions possible, all sublayers and the embeddings have outputs of the same width, $d_{\text{model}} =
+# 512$.
+#
+# > **Why add?** Think of one wire for each position that runs from the embedding to the top of the stack. It carries
+# > a vector of width `d_model`, often called the *residual stream*. Each sublayer reads the stream, computes
+# > something, and adds it. So `auf` doesn't turn into the value of `Bank`: it stays `auf`, and now it also knows its
+# > noun. What an early layer wrote is there for later layers to read, and in training the gradient has a short way
+# > back from the loss to every layer. A sublayer that has learnt nothing yet does little harm, because its output is
+# > only added.
+#
+# ![The residual stream of one position: a vertical line from embedding plus position at the bottom to the output at the top; self-attention reads the streams of all positions and adds its result, the feed-forward network reads and adds to its own stream; on the left post-norm, where a normalisation stands on the line after each addition, on the right pre-norm, where it stands at the entrance of each sublayer](images/residual_stream.svg)
+#
+# > **Why normalise?** Each sublayer adds to the stream, so without a norm its vectors could become any size. But a
+# > sublayer works well only for the sizes that it was trained on: with vectors ten times as long, dot products become
+# > a hundred times as large, and a softmax puts all its weight on one key. And in training, one large vector would
+# > produce one large gradient, so the learning rate would have to be small enough for the worst case. Layer
+# > normalisation takes one vector at a time. It shifts and scales its $d$ entries to mean 0 and variance 1, and then
+# > applies a learned gain $\gamma$ and bias $\beta$ to each entry:
+# >
+# > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta, \qquad \mu = \frac{1}{d}\sum_i x_i$$
+# > $$\sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
+
+
+# %%
+def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    """Normalise the last dimension, then scale and shift it (Ba et al., 2016)."""
+    mean = x.mean(-1, keepdim=True)
+    variance = x.var(-1, keepdim=True, unbiased=False)
+    return gain * (x - mean) / torch.sqrt(variance + eps) + bias
+
+
+# %%
+@example
+def example_layer_norm() -> None:
+    """Ours equals PyTorch's, which the model uses because it is faster."""
+    x = torch.tensor([[1.0, 0.0, 0.0, 0.0], [2.0, 4.0, 6.0, 8.0]])
+    print(ours := layer_norm(x, torch.ones(4), torch.zeros(4)))
+    torch.testing.assert_close(ours, nn.LayerNorm(4)(x))
+
+
+# %% [markdown]
+# > The variance is divided by $d$, not by $d - 1$, and the small constant $\epsilon$ is inside the root. PyTorch does
+# > both in this way.
+# >
+# > <details class="note"><summary>In the earlier editions, and in batches</summary>
+# >
+# > The earlier editions divided by $d - 1$, and they added $\epsilon$ outside the root. *Batch* normalisation takes
+# > mean and variance over the batch, so the result for one sentence would depend on the other sentences beside it,
+# > and on their padding.
+# >
+# > </details>
+#
+# **Dropout** (Srivastava et al., 2014; Section 5.4) is applied to the output of each sublayer, before it is added to
+# the sublayer's input.
+#
+# > In training, dropout sets each entry to zero with probability $P_{\text{drop}}$, and multiplies the others by $1 /
+# > (1 - P_{\text{drop}})$, so that the expected value of each entry stays the same. It is applied to the branch and
+# > not to the stream: what is zeroed on the stream would be lost to all later layers. When the model translates,
+# > dropout does nothing.
+# >
+# > **Where does the norm go?** What the paper says is called *post-norm*: first the sum, then the norm. The authors'
+# > own code soon moved to *pre-norm*, $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, and most models since have done
+# > the same. Our trained model is of this kind: that is why its vectors were normalised before the first attention
+# > above. The class below can do both.
+
+
+# %%
+class SublayerConnection(nn.Module):
+    """A residual connection around a sublayer, a function of x alone, with dropout and LayerNorm (Sections 3.1, 5.4)."""
+
+    def __init__(self, d_model: int, dropout: float, norm: str):
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.pre = norm == "pre"
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Apply `sublayer` to x (B, T, d_model); the result has the same shape."""
+        if self.pre:
+            return x + self.dropout(sublayer(self.norm(x)))
+        return self.norm(x + self.dropout(sublayer(x)))
+
+
+# %%
+@functools.cache
+def our_connection(layer: int, sublayer: int) -> SublayerConnection:
+    """The trained residual connection around a sublayer of the encoder."""
+    plain = SublayerConnection(SIZES["d_model"], dropout=0.0, norm="pre")
+    return our_file().fill(plain, f"encoder.layers.{layer}.sublayer.{sublayer}")
+
+
+@functools.cache
+def our_attended() -> Tensor:
+    """The sentence after the first self-attention: (1, S, d_model)."""
+    return our_connection(0, 0)(our_vectors(), lambda x: our_attention(0)(x, x, x))
+
+
+# %%
+@example
+def example_residual() -> None:
+    """The vector of `auf`: on the stream, normalised, what attention adds, and the sum."""
+    x, norm = our_vectors(), our_connection(0, 0).norm
+    vectors = {"stream": x, "(x - μ) / σ": F.layer_norm(x, (128,)), "× γ + β": norm(x)}
+    vectors |= {"attention": our_attended() - x, "stream + attention": our_attended()}
+    for name, vector in vectors.items():
+        size = vector[0, 3].square().mean().sqrt()
+        print(
+            f"{name:20}",
+            *(f"{value:6.2f}" for value in vector[0, 3, :6].tolist()),
+            f"...   root mean square {size:.2f}",
+        )
+
+
+# %% [markdown]
+# > The norm brings the vector to size 1, and then the learned gains make it five times smaller, about 0.2. Why would
+# > training want that? Perhaps because small inputs keep the softmax soft; we don't know. What attention adds is
+# > about half the size of the stream, so after the sum `auf` is still mostly `auf`.
+#
 # ## Position-wise feed-forward networks (Section 3.3)
 #
 # The other sublayer treats every position separately, and all positions with the same weights. It consists of two
@@ -916,10 +1142,13 @@ def example_heads() -> None:
 # Input and output have width $d_{\text{model}} = 512$, the inner layer has $d_{\text{ff}} = 2048$. The weights differ
 # from layer to layer. One can also see it as two convolutions with kernel size 1.
 #
-# > Attention moves information between positions. Once its weights are fixed, it is linear in the values. The
-# > feed-forward network is where each position *computes* with what it has gathered. In the base model it holds two
-# > thirds of the parameters of an encoder layer: $8 d_{\text{model}}^2$, where attention has $4 d_{\text{model}}^2$.
-# > Why four times as wide inside? The paper does not say; in its Table 3, wider is better and costs more.
+# > Attention moves information between positions, but once its weights are fixed, it only takes averages. The
+# > feed-forward network is where each position *computes* with what it has gathered. You can read it as a list of
+# > $d_{\text{ff}}$ rules, often called *neurons*. A column of $W_1$ is the condition of a rule: its dot product with
+# > the vector says how well it's met, and the ReLU cuts off what is below zero. The matching row of $W_2$ is the
+# > conclusion: the vector that is added to the stream, as many times as the condition is met. In the paper's base
+# > model, the feed-forward network holds two thirds of the weights of an encoder layer: $8 d_{\text{model}}^2$, where
+# > attention has $4 d_{\text{model}}^2$.
 
 
 # %%
@@ -937,223 +1166,525 @@ class PositionwiseFeedForward(nn.Module):
         return self.W_2(self.dropout(self.W_1(x).relu()))
 
 
+# %% [markdown]
+# > What does a neuron answer to? The first layer of our model has 256 of them, and for each token of the sentence
+# > only one in fifteen is above zero. Here is number 215.
+
+
+# %%
+@functools.cache
+def our_feed_forward(layer: int) -> PositionwiseFeedForward:
+    """The trained feed-forward network of an encoder layer."""
+    plain = PositionwiseFeedForward(SIZES["d_model"], SIZES["d_ff"])
+    return our_file().fill(plain, f"encoder.layers.{layer}.feed_forward")
+
+
 # %%
 @example
-def example_feed_forward() -> None:
-    """Each position on its own: shuffling the positions shuffles the outputs. It is also two convolutions."""
-    torch.manual_seed(0)
-    ffn, x, order = PositionwiseFeedForward(8, 32), torch.randn(1, 5, 8), torch.tensor([3, 1, 4, 0, 2])
-    torch.testing.assert_close(ffn(x)[:, order], ffn(x[:, order]))
-    inner = F.conv1d(x.mT, ffn.W_1.weight[..., None], ffn.W_1.bias).relu()  # (B, d_ff, T)
-    torch.testing.assert_close(ffn(x), F.conv1d(inner, ffn.W_2.weight[..., None], ffn.W_2.bias).mT)
+def example_neuron(number: int = 215) -> Chart:
+    """How strongly each token of the sentence meets the condition of one neuron of the first layer."""
+    inner = our_feed_forward(0).W_1(our_connection(0, 1).norm(our_attended())).relu()[0]  # (S, d_ff)
+    print(f"on average, {(inner > 0).float().mean():.1%} of the neurons are above zero")
+    tokens = [f"{i} {token}" for i, token in enumerate(token_names(our_ids()[0]))]
+    return bars(
+        [{"token": t, "strength": v, "neuron": "215"} for t, v in zip(tokens, inner[:, number].tolist(), strict=True)],
+        "token",
+        "strength",
+        "neuron",
+    )
 
 
 # %% [markdown]
-# ## Embeddings and softmax (Section 3.4)
+# > It answers to `liest` ("reads") and `sitzen` ("sit"), and to nothing else. It's a detector of verbs: if we give
+# > the model every token of its vocabulary alone, it answers most strongly to `raucht`, `liest`, `bedient`,
+# > `rutscht`, `zeigen` and `nimmt`. Not every neuron is that clear. But in the third layer there is one (number 18)
+# > for *green*: `grün`, `grüne`, `grünen`, `grüner`, `grünem`, `grünes`, and no other token of the vocabulary comes
+# > near. [Part 6](#Part-6:-Looking-inside) has more of this.
 #
-# Learned embeddings turn tokens into vectors of width $d_{\text{model}}$, and a learned linear map with a softmax turns
-# the decoder's output into probabilities of the next token. The same matrix serves as both embeddings and as the linear
-# map before the softmax, as in Press and Wolf (2016). In the embedding layers it is multiplied by
-# $\sqrt{d_{\text{model}}}$.
+# ## The encoder (Section 3.1)
 #
-# > **Why multiply?** The paper does not say, but the sizes do. As the output layer, a row of the shared matrix is
-# > multiplied with a decoder vector whose entries have size about 1. A dot product of that width sums
-# > $d_{\text{model}}$ terms. For the logits to start with size about 1, the entries of the row must have a standard
-# > deviation of $d_{\text{model}}^{-1/2}$. As an embedding, such small entries would drown in the positional
-# > encoding, whose entries have a root mean square of $\sqrt{1/2} \approx 0.71$. Multiplying by
-# > $\sqrt{d_{\text{model}}}$ brings the embedding to size 1. So the factor only makes sense together with an
-# > initialisation, and `make_model` draws the matrix with exactly this standard deviation.
-# >
-# > <details class="note"><summary>In the earlier editions</summary>
-# >
-# > They used Glorot's initialisation here. It makes the size of an embedding depend on the number of tokens in the
-# > vocabulary.
-# >
-# > </details>
-# >
-# > **How can three places share one matrix?** In all three, a token has one row of width $d_{\text{model}}$. To read a
-# > token is to look up its row. To score a token is to take the dot product of its row with the decoder's vector. (Each
-# > class below has a matrix of its own; `initialise` makes them one if asked to.)
+# **The encoder** is a stack of $N = 6$ identical layers. Each has two sublayers: self-attention, then a feed-forward
+# network.
+#
+# > "Identical" means identical in shape: each layer has weights of its own. The connection wants its sublayer as a
+# > function of one argument, so the layer makes one from its attention: `lambda x: self.self_attn(x, x, x,
+# > src_mask)`. Queries, keys and values all come from `x`; that is what *self*-attention means. (`sublayers` is
+# > separate from `forward` because decoding will hand in an attention of its own.)
 
 
 # %%
-class Embeddings(nn.Module):
-    """Learned embeddings, scaled by the root of d_model (Section 3.4)."""
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward (Section 3.1)."""
+
+    def __init__(self, d_model: int, self_attn: nn.Module, feed_forward: nn.Module, dropout: float, norm: str):
+        super().__init__()
+        self.self_attn, self.feed_forward = self_attn, feed_forward
+        self.sublayer = nn.ModuleList(SublayerConnection(d_model, dropout, norm) for _ in range(2))
+
+    def sublayers(self, x: Tensor, own: Callable[[Tensor], Tensor]) -> Tensor:
+        """Both sublayers in their order; `own` is the self-attention of x."""
+        x = self.sublayer[0](x, own)
+        return self.sublayer[1](x, self.feed_forward)
+
+    def forward(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
+        """x (B, S, d_model), src_mask (B, 1, S)."""
+        return self.sublayers(x, lambda x: self.self_attn(x, x, x, src_mask))  # query, key and value are x
+
+
+# %%
+class Encoder(nn.Module):
+    """A stack of N encoder layers (Section 3.1); `norm` closes a pre-norm stack, and does nothing after post-norm."""
+
+    def __init__(self, layers: list[nn.Module], norm: nn.Module):
+        super().__init__()
+        self.layers, self.norm = nn.ModuleList(layers), norm
+
+    def forward(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
+        """Embedded source (B, S, d_model) to memory (B, S, d_model)."""
+        for layer in self.layers:
+            x = layer(x, src_mask)
+        return self.norm(x)
+
+
+# %% [markdown]
+# > Our model has four layers. Watch two of its heads, one in the second layer and one in the third.
+
+
+# %%
+@functools.cache
+def our_encoder() -> Encoder:
+    """The trained encoder, made of the parts that we've met."""
+    attentions, networks = map(our_attention, range(SIZES["N"])), map(our_feed_forward, range(SIZES["N"]))
+    layers = [EncoderLayer(SIZES["d_model"], *parts, 0.0, "pre") for parts in zip(attentions, networks, strict=True)]
+    return our_file().fill(Encoder(layers, nn.LayerNorm(SIZES["d_model"])), "encoder")
+
+
+@functools.cache
+def our_maps() -> tuple[list[Tensor], list[Tensor]]:
+    """What comes out of each encoder layer (1, S, d_model), and the weights of its heads (h, S, S)."""
+    x, streams, weights = our_vectors(), [our_vectors()], []
+    for layer in our_encoder().layers:
+        attn, y = layer.self_attn, layer.sublayer[0].norm(x)
+        weights.append(attention(split_heads(attn.W_q(y), attn.h), *attn.keys_values(y, y))[1][0])
+        x = layer(x, None)
+        streams.append(x)
+    return streams, weights
+
+
+# %%
+@example
+def example_encoder_maps() -> Chart:
+    """A head that looks ahead to what a word depends on, and one that looks at the word before."""
+    tokens, weights = token_names(our_ids()[0]), our_maps()[1]
+    chosen = {"layer 2, head 4": weights[1][3], "layer 3, head 3": weights[2][2]}
+    return grid([[heatmap(w, tokens, tokens, title) for title, w in chosen.items()]])
+
+
+# %% [markdown]
+# > On the left, words look ahead to the word that they depend on: `auf` and `einer` to `Bank`, `während` and `ein` to
+# > `Mann`, and in the second clause nearly everything to its verb at the end, `liest`. On the right there's a shifted
+# > diagonal: nearly every token looks at the one before it, which only the positions can tell. Later layers read what
+# > these two have written.
+
+
+# %%
+@example
+def example_streams() -> Any:
+    """The size of the stream after each layer, and how similar the vector of each token still is to its first form."""
+    rows = []
+    for i, x in enumerate(our_maps()[0]):
+        similar = F.cosine_similarity(x, our_vectors(), dim=-1)[0]
+        rows.append(
+            {"after": f"layer {i}" if i else "embedding", "root mean square": round(x.square().mean().sqrt().item(), 2)}
+        )
+        rows[-1] |= {
+            token: round(similar[k].item(), 2) for k, token in ((3, "▁auf"), (5, "▁Bank"), (12, "▁liest"), (14, "</s>"))
+        }
+    return table(rows)
+
+
+# %% [markdown]
+# > With pre-norm nothing ever normalises the stream itself, so it grows from layer to layer. That is why a pre-norm
+# > stack has one more LayerNorm at its end. The other columns are cosines with the first vector of the same token.
+# > Each layer turns the vectors a little further, but even at the top a word still points roughly where it began.
+# > What comes out at the top is called the *memory*: one vector for each German token, which knows its surroundings.
+# > The decoder will look at nothing else.
+
+
+# %%
+@functools.cache
+def our_memory() -> Tensor:
+    """What the encoder makes of the sentence: (1, S, d_model)."""
+    return our_encoder()(our_vectors(), None)
+
+
+# %%
+@example
+def example_memory() -> None:
+    """The memory is what the layers gave one by one, normalised once more; and the first layer is what we did by hand."""
+    by_hand = our_connection(0, 1)(our_attended(), our_feed_forward(0))
+    torch.testing.assert_close(our_maps()[0][1], by_hand)
+    torch.testing.assert_close(our_memory(), our_encoder().norm(our_maps()[0][-1]))
+    print("the memory:", tuple(our_memory().shape), "- the layers called one by one give the same")
+
+
+# %% [markdown]
+# ## The decoder writes (Sections 3.1 and 3.2.3)
+#
+# > The decoder builds the translation word by word. It begins with `<s>`, the mark for the beginning, and predicts a
+# > first word. It reads that word too, and predicts the next, until it predicts `</s>`. Suppose that it has already
+# > written *Two women are sitting on a bench while a man*. What comes next?
+#
+# **The decoder** is also a stack of $N = 6$ layers. Each has a third sublayer between the other two, which attends to
+# the encoder's output. The decoder's self-attention is masked: position $i$ may attend to positions up to $i$, and to
+# none after it. Since the targets are also shifted by one position, the prediction of token $i$ can depend only on
+# the tokens before $i$.
+#
+# ![The target `<s> two cats </s>`, used twice: its first three tokens are what the decoder reads, its last three what it must predict; lines lead from each token that is read to the predictions that may use it](images/target_shift.svg)
+#
+# > Shifted means: to predict `two cats </s>`, the decoder reads `<s> two cats`. Number this row 0, 1, 2. Position 1
+# > reads `two`, may look at positions 0 and 1, and predicts `cats`. (The paper counts by the token that is predicted,
+# > so it says "before".)
+#
+# ### Masks
+#
+# The model uses attention in three ways.
+#
+# - In *encoder self-attention*, queries, keys and values all come from the layer below. Every source position may
+#   attend to every source position.
+# - In *decoder self-attention* each position may attend to itself and to the positions before it, because the decoder
+#   must stay autoregressive: nothing may flow back from later positions. These are ruled out inside the attention
+#   function, by setting their scores to $-\infty$ before the softmax.
+# - In *encoder-decoder attention*, also called cross-attention, the queries come from the decoder, and the keys and
+#   values from the encoder's output. Every target position may attend to all of the source, as in earlier models of
+#   translation.
+#
+# > When the decoder writes, there are no later positions yet, so a mask seems superfluous. But in training the whole
+# > target is known and all positions are computed at once, and then the mask is what keeps a position from copying
+# > its answer from the next one. It also makes both ways agree.
+# >
+# > Batches give a second reason to mask. Sentences have different lengths, so shorter ones are padded, and nobody
+# > should attend to padding. Masks always rule out **keys**, which are the columns of the matrix of weights. Its rows
+# > belong to the queries, the positions that receive an answer. A padded position gets one too, but nothing uses it.
+
+
+# %%
+def subsequent_mask(size: int) -> Tensor:
+    """The causal mask (1, size, size), true on and below the diagonal (Section 3.1)."""
+    return torch.ones(1, size, size, dtype=torch.bool).tril()
+
+
+def source_mask(src: Tensor, pad: int = PAD) -> Tensor:
+    """Which source positions (B, S) may be attended to: (B, 1, S), the same for every query."""
+    return (src != pad).unsqueeze(-2)
+
+
+def target_mask(tgt: Tensor, pad: int = PAD) -> Tensor:
+    """Which target positions (B, T) each target position may attend to: not padding, and not the future (B, T, T)."""
+    return source_mask(tgt, pad) & subsequent_mask(tgt.size(-1)).to(tgt.device)
+
+
+# %%
+@example
+def example_masks() -> Chart:
+    """The three masks of a batch whose sentences end in padding: a dark square may be attended to."""
+    src, tgt = torch.tensor([[5, 6, 7, EOS, PAD, PAD]]), torch.tensor([[BOS, 8, 9, 10, PAD]])
+    source, target = ["5", "6", "7", "</s>", "pad", "pad"], ["<s>", "8", "9", "10", "pad"]
+    shown = {"encoder": (source_mask(src).expand(1, 6, 6), source, source)}
+    shown["decoder"] = (target_mask(tgt), target, target)
+    shown["cross"] = (source_mask(src).expand(1, 5, 6), target, source)  # one row, the same for every query
+    assert target_mask(tgt)[0].sum() == 1 + 2 + 3 + 4 + 4  # the last row is a padded query: it sees the four real keys
+    return grid([[heatmap(mask[0], *sides, kind, unit="allowed") for kind, (mask, *sides) in shown.items()]])
+
+
+# %% [markdown]
+# > Two of the masks have a single row, because it is the same for all queries; broadcasting repeats it. Masks are
+# > combined with *and*: the decoder may attend to a key if it is real **and** not in the future.
+# >
+# > <details><summary>What if every key of a row is masked?</summary>
+# >
+# > With $-\infty$ every score of the row is $-\infty$, the softmax divides 0 by 0, and the result is NaN, which the
+# > next layer spreads over the whole sentence. That's ugly, but you notice it. The earlier editions used −10⁹, which
+# > is a number that float16 can't hold. With it, all scores of the row are equal, so the softmax gives every key the
+# > same weight, *including the masked ones*, and nobody notices. The rule is therefore: every query must have at
+# > least one key. It holds here because our masks close columns, never whole rows: even a padded position may look at
+# > the real keys. That's harmless: nobody attends to a padded position, since its column is masked, and its
+# > prediction doesn't enter the loss.
+# >
+# > </details>
+
+
+# %%
+# @title A row without keys
+@example
+def example_masked_row() -> None:
+    """Masking a padded query's row gives NaN, or with -1e9 a blend of everything; leaving it open changes no real position."""
+    torch.manual_seed(0)
+    x, real = torch.randn(1, 4, 8), torch.tensor([[1, 1, 1, 0]])
+    open_rows, closed_rows = real.unsqueeze(-2), real.unsqueeze(-2) * real.unsqueeze(-1)  # (1, 1, 4), (1, 4, 4)
+    scores = (x @ x.mT / 8**0.5).masked_fill(closed_rows == 0, -1e9)
+    print("row 3 open:         ", attention(x, x, x, open_rows)[1][0, 3])
+    print("row 3 closed:       ", attention(x, x, x, closed_rows)[1][0, 3])
+    print("row 3 closed, -1e9: ", scores.softmax(-1)[0, 3])
+    assert attention(x, x, x, closed_rows)[0][0, 3].isnan().all()
+    assert scores.softmax(-1)[0, 3].tolist() == [0.25] * 4
+    torch.testing.assert_close(attention(x, x, x, open_rows)[0][:, :3], attention(x[:, :3], x[:, :3], x[:, :3])[0])
+
+
+# %% [markdown]
+# ### Layers of three sublayers
+
+
+# %%
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention to the memory, then feed-forward (Section 3.1)."""
+
+    def __init__(
+        self, d_model: int, self_attn: nn.Module, src_attn: nn.Module, feed_forward: nn.Module, dropout: float,
+        norm: str,
+    ):  # fmt: skip
+        super().__init__()
+        self.self_attn, self.src_attn, self.feed_forward = self_attn, src_attn, feed_forward
+        self.sublayer = nn.ModuleList(SublayerConnection(d_model, dropout, norm) for _ in range(3))
+
+    def sublayers(self, x: Tensor, own: Callable[[Tensor], Tensor], cross: Callable[[Tensor], Tensor]) -> Tensor:
+        """All three sublayers in their order; `own` attends to the target's positions, `cross` to the source's."""
+        x = self.sublayer[0](x, own)
+        x = self.sublayer[1](x, cross)
+        return self.sublayer[2](x, self.feed_forward)
+
+    def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
+        """x (B, T, d_model), memory (B, S, d_model), src_mask (B, 1, S), tgt_mask (B, T, T)."""
+        return self.sublayers(
+            x,
+            own=lambda x: self.self_attn(x, x, x, tgt_mask),
+            cross=lambda x: self.src_attn(x, memory, memory, src_mask),  # query x; keys and values: memory
+        )
+
+
+# %%
+class Decoder(nn.Module):
+    """A stack of N decoder layers (Section 3.1); `norm` closes a pre-norm stack, and does nothing after post-norm."""
+
+    def __init__(self, layers: list[nn.Module], norm: nn.Module):
+        super().__init__()
+        self.layers, self.norm = nn.ModuleList(layers), norm
+
+    def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
+        """Embedded target (B, T, d_model) and memory (B, S, d_model) to vectors (B, T, d_model)."""
+        for layer in self.layers:
+            x = layer(x, memory, src_mask, tgt_mask)
+        return self.norm(x)
+
+
+# %% [markdown]
+# > Filled with the trained matrices, and with the memory to look at, the decoder turns what has been written into
+# > vectors, one for each position.
+
+
+# %%
+@functools.cache
+def our_decoder() -> Decoder:
+    """The trained decoder."""
+    d_model, d_ff, h = SIZES["d_model"], SIZES["d_ff"], SIZES["h"]
+    torch.manual_seed(0)
+    layers = [
+        DecoderLayer(
+            d_model, MultiHeadedAttention(h, d_model), MultiHeadedAttention(h, d_model),
+            PositionwiseFeedForward(d_model, d_ff), 0.0, "pre",
+        )
+        for _ in range(SIZES["N"])
+    ]  # fmt: skip
+    return our_file().fill(Decoder(layers, nn.LayerNorm(d_model)), "decoder")
+
+
+def our_decoded(ids: Tensor) -> Tensor:
+    """Target ids (1, T) to the decoder's vectors (1, T, d_model), one for each position."""
+    x = EmbeddingsWithPositions(our_embeddings(), PositionalEncoding(SIZES["d_model"], 0.0))(ids)
+    return our_decoder()(x, our_memory(), None, subsequent_mask(ids.size(1)))
+
+
+# %% [markdown]
+# > A decoder layer first looks back at what has been written, then at the source. That second attention is where the
+# > two languages meet: the decoder asks, and the memory of the German words answers. Here's how it looks in the
+# > fourth layer, with each row labelled by the token that it reads and the one that it is about to predict.
+
+
+# %%
+def target_ids() -> Tensor:
+    """The beginning of a translation, as ids: (1, T)."""
+    written = ["<s>", "▁Two", "▁women", "▁are", "▁sitting", "▁on", "▁a", "▁bench", "▁while", "▁a", "▁man"]
+    return torch.tensor([[our_file().vocabulary.token_to_id(token) or UNK for token in written]])
+
+
+# %%
+@example
+def example_cross() -> Chart:
+    """Which German words each position of the translation looks at, in a head of the last decoder layer."""
+    ids, x = target_ids(), EmbeddingsWithPositions(our_embeddings(), PositionalEncoding(128, 0.0))(target_ids())
+    *before, last = our_decoder().layers
+    for layer in before:
+        x = layer(x, our_memory(), None, subsequent_mask(ids.size(1)))
+    x = last.sublayer[0](x, lambda x: last.self_attn(x, x, x, subsequent_mask(ids.size(1))))
+    attn, query = last.src_attn, last.sublayer[1].norm(x)
+    weights = attention(split_heads(attn.W_q(query), attn.h), *attn.keys_values(our_memory(), our_memory()))[1][
+        0, 3
+    ]  # (T, S)
+    rows = [
+        f"{reads} → {word}" for reads, word in zip(token_names(ids[0]), [*token_names(ids[0, 1:]), "?"], strict=True)
+    ]
+    return heatmap(weights, rows, token_names(our_ids()[0]), axes=("reads → predicts", "looks at"))
+
+
+# %% [markdown]
+# > English follows German nearly word by word here, so the map is close to a diagonal. But look at the last row: the
+# > position that reads `man` and has to find the next word skips `eine Zeitung` and looks at `liest`, the verb that
+# > German has put at the very end of the clause.
+#
+# ## A vector becomes a word (Section 3.4)
+#
+# A learned linear map and a softmax turn the decoder's vectors into probabilities of the next token. The matrix of
+# the linear map is that of the embeddings.
+#
+# > To score a token is to take the dot product of its row in the table with the decoder's vector: the token whose
+# > direction fits best wins. The scores are called *logits*. Training needs them as they are; when translations are
+# > compared, one adds up *log-probabilities*; plain probabilities are for people to look at.
+
+
+# %%
+class Generator(nn.Module):
+    """The linear layer and softmax on top of the decoder (Section 3.4)."""
 
     def __init__(self, d_model: int, vocab: int):
         super().__init__()
-        self.table = nn.Embedding(vocab, d_model)
-        self.scale = math.sqrt(d_model)
+        self.proj = nn.Linear(d_model, vocab, bias=False)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Unnormalised scores (..., vocab)."""
+        return self.proj(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Ids (B, T) to vectors (B, T, d_model)."""
-        return self.table(x) * self.scale
+        """Log-probabilities (..., vocab)."""
+        return self.logits(x).log_softmax(dim=-1)
+
+
+# %%
+@functools.cache
+def our_generator() -> Generator:
+    """The trained output layer: the matrix is that of the embeddings."""
+    made = Generator(SIZES["d_model"], our_file().vocabulary.get_vocab_size())
+    made.proj.weight = our_embeddings().table.weight
+    return made
+
+
+# %%
+@example
+def example_next_word() -> None:
+    """The five most probable tokens after `Two women are sitting on a bench while a man`."""
+    chances, ids = our_generator()(our_decoded(target_ids()))[0, -1].exp().topk(5)
+    for token, chance in zip(token_names(ids), chances.tolist(), strict=True):
+        print(f"{token:10}{chance:6.1%}")
 
 
 # %% [markdown]
-# ## Positional encoding (Section 3.5)
-#
-# There is no recurrence and no convolution in the model, so nothing tells it the order of the tokens. *Positional
-# encodings* do. They have the width of the embeddings and are added to them at the bottom of both stacks. They can be
-# learned or fixed; the paper uses sines and cosines of different frequencies:
-#
-# $$PE_{(pos,\,2i)} = \sin\left(pos / 10000^{2i/d_{\text{model}}}\right)$$
-# $$PE_{(pos,\,2i+1)} = \cos\left(pos / 10000^{2i/d_{\text{model}}}\right)$$
-#
-# Here $pos$ is the position, and $2i$ and $2i + 1$ are two neighbouring dimensions. The wavelengths form a geometric
-# progression from $2\pi$ to $10000 \cdot 2\pi$. The authors hoped that this would make it easy to attend by relative
-# position: for any fixed offset $k$, $PE_{pos+k}$ is a linear function of $PE_{pos}$. Learned positions gave nearly the
-# same results (Table 3, row E). The sinusoids were kept because they might let the model handle sentences longer than
-# those in training.
-#
-# > The code computes the frequencies as $\exp(-2i \ln(10000) / d_{\text{model}})$. That is the same number, since a
-# > power is the exponential of a logarithm. There is no longest sentence: the vector of a position is computed when
-# > it is first needed.
+# > *reads*. What remains is a loop: take the most probable token, add it to what has been written, and ask again.
+# > That's *greedy decoding*, in its plainest form.
+
+
+# %%
+def write_by_hand(longest: int = 30) -> Tensor:
+    """The translation of the sentence, a token at a time, each time the most probable one: ids (1, T)."""
+    ids = torch.tensor([[BOS]])
+    while ids.size(1) < longest and ids[0, -1] != EOS:
+        logits = our_generator().logits(our_decoded(ids))  # (1, T, vocab)
+        ids = torch.cat([ids, logits[:, -1:].argmax(dim=-1)], dim=1)
+    return ids
+
+
+# %%
+@example
+def example_translation() -> None:
+    """From the German sentence to an English one, by the code above and the numbers in the file."""
+    ids = write_by_hand()[0]
+    print(SENTENCE)
+    print("".join(token_names(ids[ids > UNK])).replace("▁", " ").strip())
+
+
+# %% [markdown]
+# > There it is: a translation that no line of code knows anything about. All the German and all the English are in
+# > two million numbers. How they come about is the subject of [Part 2](#Part-2:-Training).
 # >
-# > <details class="note"><summary>The longest wavelength</summary>
+# > How sure was it? The table shows each step: what the decoder reads, and its five favourites. Even where it's sure,
+# > they add up to little more than 90 %. That's what it was taught ([label
+# > smoothing](#Regularisation-(Section-5.4))).
+
+
+# %%
+@example
+def example_top_five() -> Any:
+    """Step by step: the token that is read, and the five most probable next ones with their probabilities."""
+    ids = write_by_hand()
+    p, found = our_generator()(our_decoded(ids[:, :-1]))[0].exp().topk(5)  # (T, 5)
+    rows = [{"reads": token} for token in token_names(ids[0, :-1])]
+    for row, chances, best in zip(rows, p.tolist(), found, strict=True):
+        row |= {
+            f"{i}.": f"{token} {chance:.1%}"
+            for i, (token, chance) in enumerate(zip(token_names(best), chances, strict=True), 1)
+        }
+    assert torch.equal(found[:, 0], ids[0, 1:])  # all positions at once find what was found one by one
+    return table(rows)
+
+
+# %% [markdown]
+# > The last line of the cell compares two ways: the tokens were found one after the other, and then all positions
+# > were computed in one go, with the mask. They agree. That's why training can treat all positions of a sentence at
+# > once.
+#
+# ## The model assembled
+#
+# > The class `Transformer` connects the parts. Two things are often misread in the paper's figure. First, it's the
+# > output of the *last* encoder layer that *every* decoder layer reads. Second, `forward` returns logits for every
+# > target position at once, because in training the whole target is known.
+
+
+# %%
+class Transformer(nn.Module):
+    """Encoder, decoder, embeddings and generator put together (Section 3, Figure 1)."""
+
+    def __init__(
+        self, encoder: nn.Module, decoder: nn.Module, src_embed: nn.Module, tgt_embed: nn.Module, generator: nn.Module
+    ):
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        self.src_embed, self.tgt_embed, self.generator = src_embed, tgt_embed, generator
+
+    def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
+        """Source ids (B, S) with mask (B, 1, S) to memory (B, S, d_model)."""
+        return self.encoder(self.src_embed(src), src_mask)
+
+    def decode(self, memory: Tensor, src_mask: Tensor | None, tgt: Tensor, tgt_mask: Tensor | None) -> Tensor:
+        """Target ids (B, T) with mask (B, T, T) to vectors (B, T, d_model)."""
+        return self.decoder(self.tgt_embed(tgt), memory, src_mask, tgt_mask)
+
+    def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
+        """Logits (B, T, vocab) of the token that follows each target position."""
+        return self.generator.logits(self.decode(self.encode(src, src_mask), src_mask, tgt, tgt_mask))
+
+
+# %% [markdown]
+# > And `make_model` makes a new one, with fresh weights. Its first arguments are the paper's sizes, in the order of
+# > the earlier editions. The keyword arguments choose between forms that we've met: `norm`, `positions`, and `tie`,
+# > which says which of the three matrices of embeddings are one: `"all"` as in the paper (both languages then need a
+# > common vocabulary), `"target"` for the target side alone, or `"none"`.
 # >
-# > It comes close to $10000 \cdot 2\pi$ without reaching it, since $2i$ ends at $d_{\text{model}} - 2$.
+# > <details class="note"><summary>The other arguments</summary>
+# >
+# > `d_k` is the width of queries and keys if it isn't `d_model / h` (Table 3, row B). `inner_dropout` adds two
+# > dropouts that Section 5.4 doesn't name: one on the attention weights, which Section 6.3 mentions in passing, and
+# > one inside the feed-forward network, which only the authors' code has. In their first release both had the rate 0,
+# > as here, so the default is the original base model.
 # >
 # > </details>
-
-
-# %%
-def positional_encoding(length: int, d_model: int) -> Tensor:
-    """The sinusoidal encodings of positions 0 to length - 1: (length, d_model) (Section 3.5); ValueError for an odd d_model."""
-    if d_model % 2:
-        raise ValueError(f"d_model must be even for pairs of sine and cosine, but it is {d_model}")
-    frequency = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10_000.0) / d_model))  # (d_model / 2)
-    angle = torch.arange(length).unsqueeze(1) * frequency  # (length, d_model / 2)
-    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)  # sine, cosine, sine, cosine, ...
-
-
-# %% [markdown]
-# > The module keeps a table of the encodings and makes a longer one when needed. The table is not a parameter, and
-# > anyone can recompute it, so checkpoints do not contain it.
-
-
-# %%
-class PositionalEncoding(nn.Module):
-    """Adds positional encodings, then applies dropout (Sections 3.5 and 5.4)."""
-
-    def __init__(self, d_model: int, dropout: float):
-        super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.register_buffer("table", positional_encoding(256, d_model), persistent=False)
-
-    def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """x (B, T, d_model) holds positions start to start + T - 1."""
-        end = start + x.size(1)
-        if end > len(self.table):
-            self.table = positional_encoding(2 * end, x.size(-1)).to(self.table)
-        return self.dropout(x + self.table[start:end].to(x.dtype))
-
-
-# %% [markdown]
-# > Learned positions (row E of Table 3) are a second embedding, by position instead of by token. They are not
-# > multiplied by $\sqrt{d_{\text{model}}}$; they start small beside the tokens. Their table ends somewhere, and so
-# > must every sentence.
-
-
-# %%
-# @title Learned positions
-class LearnedPositions(nn.Module):
-    """Adds a learned vector for each position, then applies dropout (Section 3.5; Table 3, row E)."""
-
-    def __init__(self, d_model: int, dropout: float, longest: int = 512):
-        super().__init__()
-        self.dropout, self.table = nn.Dropout(dropout), nn.Embedding(longest, d_model)
-
-    def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """x (B, T, d_model) holds positions start to start + T - 1; raises ValueError beyond the last that is learned."""
-        if (end := start + x.size(1)) > len(self.table.weight):
-            raise ValueError(f"a sentence has {end} tokens, but only {len(self.table.weight)} positions are learned")
-        return self.dropout(x + self.table.weight[start:end])
-
-
-# %% [markdown]
-# > Embedding and position belong together at the bottom of each stack. `start` is for decoding, which reads one token
-# > at a time.
-
-
-# %%
-class EmbeddingsWithPositions(nn.Module):
-    """What stands below each stack: embeddings plus positional encoding (Figure 1)."""
-
-    def __init__(self, embeddings: Embeddings, positions: PositionalEncoding | LearnedPositions):
-        super().__init__()
-        self.embeddings, self.positions = embeddings, positions
-
-    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
-        """Ids (B, T) to vectors (B, T, d_model); `start` is the position of the first."""
-        return self.positions(self.embeddings(ids), start)
-
-
-# %% [markdown]
-# > In the picture below, every row is the vector of one position. The low dimensions, on the left, turn quickly; the
-# > high ones slowly, like the digits of a counter. Blue is negative and orange positive.
-
-
-# %%
-@example
-def example_positions() -> Chart:
-    """The encodings of 48 positions, and four of their dimensions as curves."""
-    PE, dimensions = positional_encoding(100, 32), (4, 5, 10, 11)
-    rows = [{"position": p, "value": PE[p, d].item(), "dimension": str(d)} for p in range(100) for d in dimensions]
-    labels = [[str(n) if n % 8 == 0 else "" for n in range(size)] for size in (48, 32)]
-    picture = heatmap(PE[:48], *labels, axes=("position", "dimension"), signed=True, size=7, unit="value")
-    assert PE[0].tolist() == [0.0, 1.0] * 16
-    return grid([[picture, curves(rows, "position", "value", "dimension", width=320)]], "independent")
-
-
-# %% [markdown]
-# > **Why sine *and* cosine?** Together they are a point on a circle. To move on by $k$ positions is to turn the circle
-# > by an angle that depends on $k$ alone. So there is one rotation matrix for each offset, and it serves all positions.
-# > With the frequency $\omega$ of a pair of dimensions:
-# >
-# > $$\begin{pmatrix} \sin \omega(p + k) \\ \cos \omega(p + k) \end{pmatrix} = \begin{pmatrix} \cos \omega k & \sin \omega k \\ -\sin \omega k & \cos \omega k \end{pmatrix} \begin{pmatrix} \sin \omega p \\ \cos \omega p \end{pmatrix}$$
-# >
-# > The dot product of two encodings depends only on how far apart they are, because one pair contributes
-# > $\sin \omega p \sin \omega q + \cos \omega p \cos \omega q = \cos \omega (p - q)$. The chart shows it for position
-# > 100 and its neighbours.
-
-
-# %%
-@example
-def example_rotation() -> Chart:
-    """A rotation by a fixed angle per dimension pair moves every position on by k; dot products depend on distance alone."""
-    PE, k, d_model = positional_encoding(200, 64).double(), 7, 64
-    angle = k * torch.exp(torch.arange(0, d_model, 2).double() * (-math.log(10_000) / d_model))
-    sine, cosine = PE[:, 0::2], PE[:, 1::2]
-    moved = angle.cos() * sine + angle.sin() * cosine, angle.cos() * cosine - angle.sin() * sine
-    torch.testing.assert_close(torch.stack(moved, -1).flatten(1)[:-k], PE[k:], atol=1e-4, rtol=0)
-    dots = PE @ PE.T
-    torch.testing.assert_close(dots.diagonal(k), dots[0, k].expand(200 - k), atol=1e-4, rtol=0)
-    rows = [{"offset": o, "dot product": dots[100, 100 + o].item(), "with": "position 100"} for o in range(-90, 91)]
-    return curves(rows, "offset", "dot product", "with")
-
-
-# %% [markdown]
-# > **Why 10000?** The fastest pair of dimensions, with wavelength $2\pi$, already gives every position a value of its
-# > own. But a value that jumps about says little: neighbours look as different as strangers. The slow pairs change
-# > smoothly and say roughly where in the sentence a position is. For that, the longest wavelength should exceed every
-# > sentence by far. Beyond that, the exact number matters little.
-# >
-# > **Why add and not concatenate?** Concatenation would reserve part of the width for positions. With addition,
-# > training decides: it can make the embeddings leave a few dimensions free, which amounts to concatenation.
-# >
-# > **Do the sinusoids continue to longer sentences?** The vectors do. Whether a trained model knows what to do with
-# > them is another question. The paper did not test it; [Part 2 does](#Keys-and-values-that-are-kept).
-
-# %% [markdown]
-# ## The full model
-#
-# > `make_model` puts the parts together. The order of its arguments is that of the earlier editions. Each `partial`
-# > makes a fresh module whenever it is called. `tie="all"` makes the two embeddings and the output matrix one
-# > parameter, as in the paper; both languages then need a common vocabulary. `tie="target"` ties the target side alone.
-# > `inner_dropout` adds two dropouts that Section 5.4 does not name: one on the attention weights, which Section 6.3
-# > mentions in passing, and one inside the feed-forward network, which only the authors' code has. In their first
-# > release both had the rate 0, as here, so the default is the original base model.
 
 
 # %%
@@ -1180,11 +1711,11 @@ def make_model(
 
 
 # %% [markdown]
-# > **How do the weights start?** Matrices start with Glorot's uniform initialisation (Glorot and Bengio, 2010; PyTorch
-# > calls it by his first name, Xavier): random numbers whose size is chosen so that neither activations nor gradients
-# > grow or shrink much from layer to layer. Embeddings start with the standard deviation explained above, and so does
-# > an output matrix that is tied to them, as in the authors' code. An output matrix of its own is treated like any
-# > other matrix. The paper says nothing about initialisation.
+# > **How do the weights start?** Matrices start with Glorot's uniform initialisation (Glorot and Bengio, 2010;
+# > PyTorch calls it by his first name, Xavier): random numbers whose size is chosen so that neither activations nor
+# > gradients grow or shrink much from layer to layer. Embeddings start with a standard deviation of
+# > $d_{\text{model}}^{-1/2}$, and so does an output matrix that is tied to them, as in the authors' code. The paper
+# > says nothing about initialisation.
 
 
 # %%
@@ -1223,40 +1754,33 @@ def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> Non
 
 
 # %% [markdown]
-# > Here are the sizes that the section on embeddings promised. Before scaling, the entries of the embedding vanish
-# > beside those of the positions. After scaling, both have about the same size.
+# > Does this model do what we did by hand? It takes the same weights and the same sentence.
 
 
 # %%
 @example
-def example_embedding_scale() -> Chart:
-    """Root mean squares: scaled embeddings and positions are of one size, unscaled embeddings vanish beside them."""
-    rows = []
-    for d_model in (128, 256, 512, 1024):
-        embed = make_model(1000, 1000, N=1, d_model=d_model, d_ff=8).src_embed.embeddings
-        parts = {"embedding": embed.table.weight, "embedding × √d_model": embed(torch.arange(1000))}
-        for part, x in (parts | {"position": positional_encoding(50, d_model)}).items():
-            rows.append({"d_model": d_model, "part": part, "RMS": x.square().mean().sqrt().item()})
-        assert abs(rows[-2]["RMS"] - 1) < 0.02 and abs(rows[-1]["RMS"] - 0.5**0.5) < 1e-3
-    return bars(rows, "d_model", "RMS", "part")
-
-
-# %%
-@example
-def example_tied() -> None:
-    """With tie='all' three places hold one and the same parameter, and it is counted once."""
-    tied, untied = (make_model(1000, 1000, N=1, d_model=64, d_ff=64, h=4, tie=tie) for tie in ("all", "none"))
-    matrix = tied.generator.proj.weight
-    assert matrix is tied.src_embed.embeddings.table.weight is tied.tgt_embed.embeddings.table.weight
-    small, large = (sum(p.numel() for p in model.parameters()) for model in (tied, untied))
-    print(f"tied {small:,}, untied {large:,}, two matrices of {matrix.numel():,} more")
-    assert large - small == 2 * matrix.numel()
+def example_assembled() -> None:
+    """The assembled model gives the memory, the logits and the translation that were made stop by stop."""
+    vocab, d_model = our_file().vocabulary.get_vocab_size(), SIZES["d_model"]
+    place = EmbeddingsWithPositions(our_embeddings(), PositionalEncoding(d_model, 0.0))
+    model = Transformer(our_encoder(), our_decoder(), place, place, our_generator())
+    if our_file().weights:
+        model = our_file().fill(make_model(vocab, vocab, **SIZES, norm="pre", tie="all"))
+    ids = write_by_hand()
+    torch.testing.assert_close(model.encode(our_ids(), source_mask(our_ids())), our_memory())
+    logits = model(our_ids(), ids[:, :-1], source_mask(our_ids()), target_mask(ids[:, :-1]))
+    torch.testing.assert_close(logits, our_generator().logits(our_decoded(ids[:, :-1])))
+    assert torch.equal(logits.argmax(-1), ids[:, 1:])
+    print(f"{sum(p.numel() for p in model.parameters()):,} weights; memory, logits and translation agree")
 
 
 # %% [markdown]
-# > **Is the decoder really causal?** Change the target token that position 3 reads. Only the predictions of position 3
-# > and of later positions may change. The second half of the check adds padding behind both sentences; the predictions
-# > at all real positions must stay the same.
+# > The way is complete. The rest of this Part adds some checks, counts the weights, and says why the paper's authors
+# > preferred attention to what came before it.
+# >
+# > **Is the decoder really causal?** Change the target token that position 3 reads. Only the predictions of position
+# > 3 and of later positions may change. The second half of the check adds padding behind both sentences; the
+# > predictions at all real positions must stay the same.
 
 
 # %%
@@ -1276,15 +1800,49 @@ def example_causal() -> None:
 
 
 # %% [markdown]
+# > Two more checks are folded: that scaled embeddings and positions start with about the same size, and that tied
+# > matrices are one parameter.
+
+
+# %%
+# @title The sizes of embeddings and positions
+@example
+def example_embedding_scale() -> Chart:
+    """Root mean squares: scaled embeddings and positions are of one size, unscaled embeddings vanish beside them."""
+    rows = []
+    for d_model in (128, 256, 512, 1024):
+        embed = make_model(1000, 1000, N=1, d_model=d_model, d_ff=8).src_embed.embeddings
+        parts = {"embedding": embed.table.weight, "embedding × √d_model": embed(torch.arange(1000))}
+        for part, x in (parts | {"position": positional_encoding(50, d_model)}).items():
+            rows.append({"d_model": d_model, "part": part, "RMS": x.square().mean().sqrt().item()})
+        assert abs(rows[-2]["RMS"] - 1) < 0.02 and abs(rows[-1]["RMS"] - 0.5**0.5) < 1e-3
+    return bars(rows, "d_model", "RMS", "part")
+
+
+# %%
+# @title Three places, one matrix
+@example
+def example_tied() -> None:
+    """With tie='all' three places hold one and the same parameter, and it is counted once."""
+    tied, untied = (make_model(1000, 1000, N=1, d_model=64, d_ff=64, h=4, tie=tie) for tie in ("all", "none"))
+    matrix = tied.generator.proj.weight
+    assert matrix is tied.src_embed.embeddings.table.weight is tied.tgt_embed.embeddings.table.weight
+    small, large = (sum(p.numel() for p in model.parameters()) for model in (tied, untied))
+    print(f"tied {small:,}, untied {large:,}, two matrices of {matrix.numel():,} more")
+    assert large - small == 2 * matrix.numel()
+
+
+# %% [markdown]
 # > **Pre- or post-norm: what happens to the gradient?** In a fresh post-norm model the last layers receive far more
 # > gradient than the first ones; with pre-norm all receive about the same (Xiong et al., 2020). The left chart shows
-# > this for twelve layers. It has the gradient of the second matrix of each decoder layer's feed-forward network. With
-# > post-norm, large steps can do damage, which may be one reason why a warmup, a slow start of the learning rate, helps
-# > (Section 5.3). The right chart shows the size of the residual stream: post-norm resets it after every layer,
+# > this for twelve decoder layers; the gradient is that of the second matrix of the feed-forward network. With
+# > post-norm, large steps can do damage, which may be one reason why a warmup, a slow start of the learning rate,
+# > helps (Section 5.3). The right chart shows the size of the residual stream: post-norm resets it after every layer,
 # > pre-norm lets it grow.
 
 
 # %%
+# @title A fresh model's gradients, layer by layer
 def fresh_layers(norm: str, N: int = 12) -> list[dict]:
     """For each decoder layer of a fresh model on random data: its gradient's norm, and the size of the stream behind it."""
     torch.manual_seed(0)
@@ -1317,12 +1875,37 @@ def example_pre_post() -> Chart:
 #
 # Table 3 of the paper gives the number of parameters of several variants, in millions: 65 for base, 213 for big.
 #
-# > Does our architecture agree with theirs? We can count everything but the vocabulary, which the paper gives only as
-# > "about 37000". So the cell below counts our parameters *without* the embedding matrix, and asks which vocabulary
-# > would explain the paper's total. If the architectures agree, every row must give the same answer, up to the rounding
-# > to a million.
+# > Where are they? An attention has four matrices of $d^2$, a feed-forward network two of $4d^2$. An encoder layer
+# > has one of each, a decoder layer has two attentions. The embeddings are one matrix, used three times. (The small
+# > rest is norms and biases.)
+
 
 # %%
+@example
+def example_base() -> Any:
+    """The base model's parameters, part by part."""
+    with torch.device("meta"):  # shapes without numbers
+        model = make_model(37_000, 37_000, tie="all")
+    count = lambda module: sum(p.numel() for p in module.parameters())  # noqa: E731
+    layers = {"encoder": model.encoder.layers[0], "decoder": model.decoder.layers[0]}
+    rows = [{"part": "attention, 4 d²", "parameters": count(layers["encoder"].self_attn), "times": 6 + 2 * 6}]
+    rows.append({"part": "feed-forward, 8 d²", "parameters": count(layers["encoder"].feed_forward), "times": 6 + 6})
+    rows.append(
+        {"part": "norms of a connection", "parameters": count(layers["encoder"].sublayer[0]), "times": 2 * 6 + 3 * 6}
+    )
+    rows.append({"part": "embeddings, 37,000 d", "parameters": model.generator.proj.weight.numel(), "times": 1})
+    total = sum(row["parameters"] * row["times"] for row in rows)
+    print(f"in all {total:,}")
+    assert total == count(model)
+    return table([row | {"in all": f"{row['parameters'] * row['times'] / 1e6:.2f} M"} for row in rows])
+
+
+# %% [markdown]
+# > That makes 63 million. The paper's 65 suggest a vocabulary that is about 4,000 tokens larger than the 37,000 of
+# > its Section 5.1; [Part 5](#What-each-part-contributes-(Section-6.2,-Table-3)) has all rows of the table.
+
+# %%
+# @title The vocabulary behind Table 3
 TABLE_3 = {  # variant: (what differs from the base model, millions of parameters in the paper)
     "base": ({}, 65), "d_k = 16": ({"d_k": 16}, 58), "d_k = 32": ({"d_k": 32}, 60),
     "N = 2": ({"N": 2}, 36), "N = 4": ({"N": 4}, 50), "N = 8": ({"N": 8}, 80), "d_model = 256": ({"d_model": 256}, 28),
@@ -1339,6 +1922,7 @@ def body_parameters(**sizes: int) -> int:
 
 
 # %%
+# @title Every row of Table 3, and the vocabulary that would explain it
 @example
 def example_parameters() -> Any:
     """Our count for each row of Table 3, and the vocabulary that would explain the paper's."""
@@ -1355,17 +1939,12 @@ def example_parameters() -> Any:
 
 
 # %% [markdown]
-# > One vocabulary explains ten rows; the cell prints its range. So our layers have as many parameters as theirs in all
-# > ten rows, if their vocabulary is about 4,000 tokens larger than the 37,000 of Section 5.1. For the big model it
-# > would have to be smaller. We can explain neither number; the paper does not say what else its totals count.
-
-# %% [markdown]
 # ## Why self-attention (Section 4, Table 1)
 #
 # The paper compares self-attention with recurrent and convolutional layers, each mapping $n$ vectors of width $d$ to
-# $n$ vectors of width $d$. It asks three questions. How much does a layer compute? How many operations must follow one
-# another? And how long is the path that a signal travels between two positions? The shorter the path, the easier it is
-# to learn dependencies over long distances.
+# $n$ vectors of width $d$. It asks three questions. How much does a layer compute? How many operations must follow
+# one another? And how long is the path that a signal travels between two positions? The shorter the path, the easier
+# it is to learn dependencies over long distances.
 #
 # | layer | operations per layer | sequential operations | longest path |
 # |---|---|---|---|
@@ -1374,36 +1953,30 @@ def example_parameters() -> Any:
 # | convolutional | $O(k n d^2)$ | $O(1)$ | $O(\log_k n)$ |
 # | self-attention, restricted | $O(r n d)$ | $O(1)$ | $O(n/r)$ |
 #
-# Here $k$ is the width of a convolution's kernel. Self-attention is cheaper than recurrence if $n < d$, which holds for
-# most sentences in word pieces. For very long sequences it could be restricted to a neighbourhood of $r$ positions, at
-# the cost of longer paths; the authors left that for later. A single convolution with $k < n$ does not connect all
-# pairs of positions. That takes a stack of $O(n/k)$ of them, or $O(\log_k n)$ if they are dilated. Convolutions
-# generally cost $k$ times as much as recurrence. Separable ones need only $O(k n d + n d^2)$; even with $k = n$ that is
-# as much as a self-attention layer and a feed-forward layer together, which is the combination that the Transformer
-# uses. As a side benefit, self-attention may be easier to interpret: its heads clearly learn different tasks, and many
-# of them seem to follow the syntax and the meaning of a sentence (Part 6).
+# Here $k$ is the width of a convolution's kernel. Self-attention is cheaper than recurrence if $n < d$, which holds
+# for most sentences in word pieces. For very long sequences it could be restricted to a neighbourhood of $r$
+# positions, at the cost of longer paths; the authors left that for later. A single convolution with $k < n$ does not
+# connect all pairs of positions. That takes a stack of $O(n/k)$ of them, or $O(\log_k n)$ if they are dilated.
+# Convolutions generally cost $k$ times as much as recurrence. Separable ones need only $O(k n d + n d^2)$; even with
+# $k = n$ that is as much as a self-attention layer and a feed-forward layer together, which is the combination that
+# the Transformer uses. As a side benefit, self-attention may be easier to interpret: its heads clearly learn
+# different tasks, and many of them seem to follow the syntax and the meaning of a sentence (Part 6).
 #
 # > **Where do these numbers come from?** Count the multiplications. *Self-attention* takes the dot product of $n$
 # > queries with $n$ keys, $d$ multiplications each: $n^2 d$. Weighing the values takes $n^2 d$ again. *Recurrence*
-# > multiplies a matrix of $d \times d$ with the state at each of $n$ positions: $n d^2$, and each must wait for the one
-# > before. A *convolution* does the same for $k$ neighbours: $k n d^2$. A *separable* one first mixes $k$ neighbours
-# > within each of $d$ channels, $k n d$, and then the channels at each position, $n d^2$.
+# > multiplies a matrix of $d \times d$ with the state at each of $n$ positions: $n d^2$, and each must wait for the
+# > one before. A *convolution* does the same for $k$ neighbours: $k n d^2$. A *separable* one first mixes $k$
+# > neighbours within each of $d$ channels, $k n d$, and then the channels at each position, $n d^2$.
 # >
 # > **What the table leaves out.** An attention layer also projects: queries, keys, values and output take $4 n d^2$.
 # > At the length of a sentence these dominate, not the $n^2$. So a whole attention layer multiplies more than the
 # > table's recurrent layer at every length, $4nd^2 + 2n^2d$ against $nd^2$, and "cheaper if $n < d$" is true of the
-# > products alone. What remains true at every length is the column of sequential operations: attention does all
-# > positions at once, and recurrence cannot.
-# >
-# > <details class="note"><summary>How many matrices?</summary>
-# >
-# > The table's recurrent layer counts a single one. A plain recurrent layer has two, one for the input and one for
-# > the state, and an LSTM has eight.
-# >
-# > </details>
+# > products alone. (A plain recurrent layer has two matrices, not one, and an LSTM has eight.) What remains true at
+# > every length is the column of sequential operations: attention does all positions at once, and recurrence can't.
 
 
 # %%
+# @title How much of an attention layer is the n² part
 @example
 def example_complexity() -> None:
     """How much of an attention layer's work is the n² part; PyTorch counts the same multiplications."""
@@ -1420,8 +1993,8 @@ def example_complexity() -> None:
 
 # %% [markdown]
 # > So much for counting. The chart below *measures* one layer of each kind at width 512, in milliseconds for a single
-# > sequence (`python -m benchmarks layers`; the row names its machine). Both axes are logarithmic: a line of slope 1 grows
-# > with the length, one of slope 2 with its square.
+# > sequence (`python -m benchmarks layers`; the row names its machine). Both axes are logarithmic: a line of slope 1
+# > grows with the length, one of slope 2 with its square.
 
 
 # %%
@@ -1434,25 +2007,29 @@ def example_layer_times() -> Chart | None:
 
 # %% [markdown]
 # > For short sequences the products of attention alone cost least, but their line is the steepest, because they grow
-# > with the square of the length. The fused form does not write the weights down and is several times faster for long
+# > with the square of the length. The fused form doesn't write the weights down and is several times faster for long
 # > sequences. The whole layer, with its projections and the fused form, takes less time than the recurrent one up to
-# > about a thousand tokens, although it multiplies more: it computes all positions at once. Convolutions with a kernel
-# > of 3 are faster still, but each position sees only its two neighbours.
+# > about a thousand tokens, although it multiplies more: it computes all positions at once. Convolutions with a
+# > kernel of 3 are faster still, but each position sees only its two neighbours.
 
 # %% [markdown]
 # ## Summary of Part 1
 #
-# > A Transformer is embeddings plus positions, two stacks of sublayers with residual connections, and a linear map to
-# > the vocabulary. Attention is the only place where positions meet. Masks rule out keys. The widths are chosen so that
-# > multi-head attention costs what one wide head would.
+# > A sentence becomes ids, and ids become vectors, which get positions added. Attention lets them look at each other,
+# > the feed-forward networks work on each alone, and every result is added to the stream. What the encoder makes of
+# > it, the decoder looks at while it writes, one token after the other. Attention is the only place where positions
+# > meet, and masks rule out keys.
 # >
-# > **Exercises.** 1.1 Remove the positional encoding, and show with an assertion that shuffling the source then only
-# > shuffles the encoder's output ([answer](#Answer-1.1:-The-encoder-without-its-positions)). 1.2 How many
-# > multiplications does one encoder layer of the base model need for $n = 30$ tokens, and which share of them is the
-# > $n^2$ part ([answer](#Answer-1.2:-Counting-an-encoder-layer's-multiplications))? 1.3 Replace the sum of embedding
-# > and position by a concatenation of 448 + 64 entries. What else has to change
-# > ([answer](#Answer-1.3:-Token-beside-position,-not-added))? 1.4 Why would it be wrong to apply the mask *after* the
-# > softmax, by setting weights to zero ([answer](#Answer-1.4:-The-mask-after-the-softmax))?
+# > **Exercises**
+# >
+# > - 1.1 Remove the positional encoding, and show with an assertion that shuffling the source then only shuffles the
+# >   encoder's output ([answer](#Answer-1.1:-The-encoder-without-its-positions)).
+# > - 1.2 How many multiplications does one encoder layer of the base model need for $n = 30$ tokens, and which share
+# >   of them is the $n^2$ part ([answer](#Answer-1.2:-Counting-an-encoder-layer's-multiplications))?
+# > - 1.3 Replace the sum of embedding and position by a concatenation of 448 + 64 entries. What else has to change
+# >   ([answer](#Answer-1.3:-Token-beside-position,-not-added))?
+# > - 1.4 Why would it be wrong to apply the mask *after* the softmax, by setting weights to zero
+# >   ([answer](#Answer-1.4:-The-mask-after-the-softmax))?
 
 # %% [markdown]
 # # Part 2: Training
@@ -1467,7 +2044,7 @@ def example_layer_times() -> Chart | None:
 # > *predict*. Every target begins with `<s>` and ends with `</s>`; every source ends with `</s>`. So position $t$ reads
 # > token $t$, sees those before it, and must predict token $t + 1$.
 #
-# ![The target `<s> two cats </s>`, used twice: its first three tokens are what the decoder reads, its last three what it must predict; lines lead from each token that is read to the predictions that may use it](images/target_shift.svg)
+# > The [picture in Part 1](#The-decoder-writes-(Sections-3.1-and-3.2.3)) shows both uses of `two cats`.
 #
 # > **Why a shift of exactly one?** Without the shift, the decoder could simply copy its input. With a shift of two, it
 # > would have to guess token $t + 2$ without having seen token $t + 1$.
@@ -1605,12 +2182,22 @@ def example_padding() -> None:
 #
 # $$\mathit{lrate} = d_{\text{model}}^{-0.5} \cdot \min(\mathit{step}^{-0.5},\; \mathit{step} \cdot \mathit{warmup}^{-1.5}) \tag{3}$$
 #
-# > **Why warm up?** Adam divides each gradient by a running estimate of its usual size, so its steps are about as long
-# > as the rate says, however large or small the gradients are. After a handful of batches this estimate is poor, and
-# > some steps go wrong. Small first steps give it time to settle. In a post-norm model the layers also disturb each
-# > other more in the beginning, as the gradients in Part 1 suggest; how much of the need for a warmup that explains is
-# > still debated. The highest rate is $(d_{\text{model}} \cdot \mathit{warmup})^{-0.5}$: a shorter warmup also means a
-# > higher peak.
+# > **What Adam does.** For every weight it keeps two running averages: of the gradient $g$, and of its square. With
+# > $\beta_1 = 0.9$ the first looks back over about ten updates, which smooths out the noise of single batches; with
+# > $\beta_2 = 0.98$ the second looks back over about fifty. The step is the first divided by the root of the second, so
+# > it's about as long as the learning rate says, however large or small the gradients are:
+# >
+# > $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2, \qquad w \leftarrow w - \mathit{lrate} \cdot \hat m \,/\, (\sqrt{\hat v} + \epsilon)$$
+# >
+# > The hats stand for a correction of the first steps, when the averages, which begin at zero, are still too small:
+# > $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and $\hat v$ in the same way.
+# >
+# > **Why warm up?** After a handful of batches Adam's estimate of the usual size is poor, and some steps go wrong. Small
+# > first steps give it time to settle. In a post-norm model the layers also disturb each other more in the beginning, as
+# > the gradients in Part 1 suggest. But the highest rate of the schedule is $(d_{\text{model}} \cdot
+# > \mathit{warmup})^{-0.5}$, so a shorter warmup also means a higher peak, and in [Answer
+# > 2.2](#Answer-2.2:-Training-without-a-warmup) it's mostly the peak that does the damage. How much of the need for a
+# > warmup is left at a moderate peak is still debated.
 # >
 # > **Why $\beta_2 = 0.98$ and not the usual 0.999?** It makes the estimate an average over about the last
 # > $1/(1 - \beta_2) = 50$ updates instead of the last 1000. So it can follow gradients whose size changes quickly, as
@@ -1620,8 +2207,8 @@ def example_padding() -> None:
 # > curve falls slowly, and it does not need to know in advance when training will end. Our `factor` scales the whole
 # > curve; in the paper it is 1.
 # >
-# > The chart has three schedules. Once its warmup is over, the rate no longer depends on how long that was: the lines of
-# > "512, 4000" and "512, 8000" become one.
+# > The chart has three schedules. After the warmup, the schedule is the same whatever the length of the warmup was: the
+# > lines of "512, 4000" and "512, 8000" become one.
 # >
 # > *Step* counts updates. If an update is accumulated from several micro-batches (see below), it still counts as one
 # > step.
@@ -1767,6 +2354,94 @@ def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
     """The smoothed loss of a batch, summed over its target tokens (Section 5.4): a scalar, in nats."""
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)  # (B, T, vocab)
     return smoothed_loss(logits, batch.tgt_y, eps)
+
+
+# %% [markdown]
+# > **Where learning begins: $p - q$.** Every training starts with one question: how should the scores change so that
+# > the loss falls? For logits $z$ the loss is $\log \sum_k e^{z_k} - \sum_k q_k z_k$, because the $q_k$ add up to 1.
+# > Its derivative is what the model gives minus what it should give:
+# >
+# > $$\frac{\partial\,\mathrm{loss}}{\partial z_k} = p_k - q_k$$
+# >
+# > A token that got too much probability is pushed down, one that got too little is pulled up, and the push is as
+# > large as the error. When the two agree, nothing changes. Take the sentence of Part 1 at the moment in which the
+# > decoder has read *Two women are sitting on a bench while a man* and should say *reads*.
+
+
+# %%
+@example
+def example_p_minus_q() -> Any:
+    """What the trained model gives, what it should give, and the gradient: its five largest entries."""
+    logits = our_generator().logits(our_decoded(target_ids()))[0, -1].requires_grad_()  # (vocab)
+    right = our_file().vocabulary.token_to_id("▁reads") or UNK
+    target = torch.tensor(right)
+    smoothed_loss(logits, target).backward()
+    p, q = logits.detach().softmax(-1), smoothed_targets(target, len(logits))
+    known = torch.arange(len(logits)) != PAD
+    torch.testing.assert_close(logits.grad[known], (p - q)[known], atol=1e-6, rtol=1e-4)
+    largest = [right, *(i for i in p.topk(5).indices.tolist() if i != right)][:5]
+    rows = zip(token_names(torch.tensor(largest)), p[largest].tolist(), q[largest].tolist(), strict=True)
+    return table([{"token": token, "p": f"{a:.3f}", "q": f"{b:.3f}", "p − q": f"{a - b:+.3f}"} for token, a, b in rows])
+
+
+# %% [markdown]
+# > From the logits, the error travels back through every layer, by the chain rule: each part takes the gradient of
+# > its output and hands on the gradient of its input, and picks up the gradients of its weights on the way. PyTorch
+# > does all of that in `backward`. There's no magic in it. The folded cell does the same by hand for the three parts
+# > that a Transformer is made of, attention, LayerNorm and the feed-forward network, and compares.
+
+
+# %%
+# @title The gradient by hand
+def attention_backward(grad: Tensor, Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """From the gradient of attention's output (T, d_v) to those of queries, keys and values; Equation (1) backwards."""
+    P, root = attention(Q, K, V)[1], math.sqrt(Q.size(-1))  # P (T, S)
+    grad_V = P.mT @ grad  # a value got its weight of each output
+    grad_P = grad @ V.mT
+    grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))  # softmax: only differences from the mean count
+    return grad_S @ K / root, grad_S.mT @ Q / root, grad_V
+
+
+def layer_norm_backward(grad: Tensor, x: Tensor, gain: Tensor, eps: float = 1e-5) -> tuple[Tensor, Tensor, Tensor]:
+    """From the gradient of LayerNorm's output (T, d) to those of its input, gain and bias."""
+    scale = torch.rsqrt(x.var(-1, keepdim=True, unbiased=False) + eps)
+    unit = (x - x.mean(-1, keepdim=True)) * scale  # mean 0, variance 1
+    g = grad * gain
+    mean, along = g.mean(-1, keepdim=True), (g * unit).mean(-1, keepdim=True)
+    return (
+        scale * (g - mean - unit * along),
+        (grad * unit).sum(0),
+        grad.sum(0),
+    )  # what only shifts or stretches x is lost
+
+
+def feed_forward_backward(grad: Tensor, x: Tensor, ffn: PositionwiseFeedForward) -> tuple[Tensor, ...]:
+    """From the gradient of Equation (2)'s output (T, d_model) to those of x, W_1, b_1, W_2 and b_2."""
+    inner = ffn.W_1(x)
+    grad_inner = (grad @ ffn.W_2.weight) * (inner > 0)  # only where the ReLU let something through
+    return grad_inner @ ffn.W_1.weight, grad_inner.mT @ x, grad_inner.sum(0), grad.mT @ inner.relu(), grad.sum(0)
+
+
+@example
+def example_backward() -> None:
+    """The gradients by hand are those of autograd."""
+    torch.manual_seed(0)
+    x, gain, bias = torch.randn(5, 16), torch.randn(16), torch.randn(16)
+    Q, K, V, grad = (torch.randn(5, 16) for _ in range(4))
+    ffn = PositionwiseFeedForward(16, 32)
+    by_hand = [
+        attention_backward(grad, Q, K, V),
+        layer_norm_backward(grad, x, gain),
+        feed_forward_backward(grad, x, ffn),
+    ]
+    inputs = [(Q, K, V), (x, gain, bias), (x, *ffn.parameters())]
+    for tensors in inputs:
+        for tensor in tensors:
+            tensor.requires_grad_()
+    outputs = [attention(Q, K, V)[0], layer_norm(x, gain, bias), ffn(x)]
+    for output, tensors, ours in zip(outputs, inputs, by_hand, strict=True):
+        torch.testing.assert_close(torch.autograd.grad(output, tensors, grad), ours, atol=1e-4, rtol=1e-4)
+    print("attention, LayerNorm and feed-forward: 11 gradients agree with autograd")
 
 
 # %% [markdown]
@@ -2025,7 +2700,7 @@ def example_cache() -> Chart:
     computed = {"naive": int(torch.ones(6, 6).tril().sum()), "with a cache": 6}
     print("keys and values computed in six steps:", computed)
     numbers = [str(i + 1) for i in range(6)]
-    chart = heatmap(kinds, numbers, numbers, axes=("step", "position"), signed=True, size=30)
+    chart = heatmap(kinds, numbers, numbers, axes=("step", "position"), signed=1.0, size=30)
     return chart.configure_legend(disable=True)
 
 
@@ -2125,6 +2800,7 @@ def copied(model: Transformer, length: int) -> float:
     return round((copies[:, 1:] == batch.src).all(dim=1).float().mean().item(), 2)
 
 
+# %%
 @example
 def example_longer() -> Chart:
     """Exact copies by length: reliable up to the longest trained length, useless soon after."""
@@ -2133,6 +2809,97 @@ def example_longer() -> Chart:
     assert rows[7]["copied"] > 0.9 > 0.5 > rows[-1]["copied"]
     return curves(rows, "length", "copied", "trained on")
 
+
+# %% [markdown]
+# ## A second task: German numbers
+#
+# > Copying needs no crossing of paths. Here is a task that does: read a German number letter by letter, and write its
+# > digits. In German the units come before the tens, `einundzwanzig` is "one and twenty", so the second digit has to
+# > be found to the left of the first. The letters are tokens, and the model has one layer and six thousand weights.
+# > It sees all numbers up to 99 and four fifths of those from 100 to 999; the others are held out.
+
+# %%
+ONES = [
+    "null", "ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf", "dreizehn",
+    "vierzehn", "fünfzehn", "sechzehn", "siebzehn", "achtzehn", "neunzehn",
+]  # fmt: skip
+TENS = ["", "", "zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
+
+
+def german_number(n: int) -> str:
+    """A number below 1000 in German words."""
+    hundreds, rest = divmod(n, 100)
+    if hundreds:
+        return ONES[hundreds] + "hundert" + (german_number(rest) if rest else "")
+    if n < 20:
+        return "eins" if n == 1 else ONES[n]
+    return (ONES[n % 10] + "und" if n % 10 else "") + TENS[n // 10]
+
+
+# %%
+LETTERS = [*SPECIALS, *sorted({letter for n in range(1000) for letter in german_number(n) + str(n)})]
+
+
+def number_pair(n: int) -> Pair:
+    """The letters of a number as source, its digits as target."""
+    source, target = ([LETTERS.index(letter) for letter in text] for text in (german_number(n), str(n)))
+    return Pair([*source, EOS], [BOS, *target, EOS])
+
+
+@functools.cache
+def train_numbers(updates: int = 1500, seed: int = 0) -> tuple[Transformer, list[int]]:
+    """Train a small model to read numbers; returns it and the numbers that it has never seen."""
+    draw, large = random.Random(seed), list(range(100, 1000))
+    draw.shuffle(large)
+    held_out, known = large[:180], large[180:]
+    torch.manual_seed(seed)
+    config = Config(N=1, d_model=16, d_ff=32, h=2, dropout=0.0, norm="pre", factor=0.7, warmup=100, smoothing=0.0)
+    batches = ([*draw.choices(range(100), k=8), *draw.choices(known, k=24)] for _ in range(updates))
+    trainer = Trainer(config.make_model(len(LETTERS)), config)
+    fit(trainer, [[number_pair(n) for n in batch] for batch in batches])
+    return trainer.model.eval(), held_out
+
+
+# %%
+@example
+def example_numbers() -> None:
+    """Numbers that the model has never seen, from letters to digits."""
+    model, held_out = train_numbers()
+    batch = make_batch([number_pair(n) for n in held_out])
+    found = greedy_decode_naive(model, batch.src, batch.src_mask, batch.tgt_y.size(1) + 1, BOS)[:, 1:]
+    right = ((found == batch.tgt_y) | (batch.tgt_y == PAD)).all(dim=1)
+    for n, row in list(zip(held_out, found.tolist(), strict=True))[:3]:
+        print(f"{german_number(n):28}{''.join(LETTERS[i] for i in row if i >= len(SPECIALS))}")
+    print(
+        f"right: {right.float().mean():.1%} of {len(held_out)}, by {sum(p.numel() for p in model.parameters()):,} weights"
+    )
+    assert right.float().mean() > 0.9
+
+
+# %% [markdown]
+# > This is the first thing in this document that has *learnt* something: nobody has told it that `vierzig` is a 4 in
+# > the second place from the right. Where does it look when it writes a digit?
+
+
+# %%
+@example
+def example_number_map(n: int = 345) -> Chart:
+    """Cross-attention while `dreihundertfünfundvierzig` becomes 345, the mean of both heads."""
+    model, pair = train_numbers()[0], number_pair(n)
+    batch, layer = make_batch([pair]), model.decoder.layers[0]
+    memory = model.encode(batch.src, batch.src_mask)
+    x = layer.sublayer[0](model.tgt_embed(batch.tgt), lambda x: layer.self_attn(x, x, x, batch.tgt_mask))
+    attn, query = layer.src_attn, layer.sublayer[1].norm(x)
+    weights = attention(split_heads(attn.W_q(query), attn.h), *attn.keys_values(memory, memory))[1][0].mean(0)
+    rows = [f"{LETTERS[a]} → {LETTERS[b]}" for a, b in zip(pair.tgt[:-1], pair.tgt[1:], strict=True)]
+    return heatmap(weights, rows, [LETTERS[i] for i in pair.src], axes=("reads → predicts", "looks at"))
+
+
+# %% [markdown]
+# > For the 3 it looks at the beginning of `dreihundert`. For the 4 it jumps ahead, to the `v` and the `r` of
+# > `vierzig`, and for the 5 it comes back to `fünf`. That's a German sentence whose verb comes last, in miniature.
+# > (With one head, such a map can mislead: the encoder may already have moved what it knows of a letter to a
+# > neighbour, and then the decoder looks there.)
 
 # %% [markdown]
 # ## Summary of Part 2
@@ -2269,6 +3036,7 @@ def load_split(split: str) -> list[tuple[str, str]]:
     return [pair for pair in read_split(choose_data(), split) if all(pair)]
 
 
+# %%
 @example
 def example_data() -> None:
     """What there is to learn from: the number of pairs, their lengths in words, and one of them."""
@@ -2524,6 +3292,7 @@ OUR_SENTENCES = [
 ]
 
 
+# %%
 @example
 def example_untrained() -> None:
     """The first tokens that an untrained model gives: gibberish."""
@@ -2693,7 +3462,6 @@ def example_translate() -> None:
 
 # %%
 # @title The model that comes along
-SHIPPED_MODEL = "models/multi30k-de-en"
 
 
 @functools.cache
@@ -2722,63 +3490,8 @@ def example_our_model() -> None:
 
 
 # %% [markdown]
-# ## One sentence, all the way through
+# ## What surprises the model
 #
-# > Let us follow a short sentence through the trained model, and look at the numbers as they pass. First come the
-# > embeddings and the first attention of the encoder.
-
-
-# %%
-@example
-def example_journey() -> None:
-    """A sentence from ids to the first attention and to the memory, with shapes and values."""
-    model, tokenizer, (language, _) = our_model()
-    src = torch.tensor([[*tokenizer.encode("Ein Hund läuft.", language), EOS]], device=best_device())
-
-    def show(name: str, x: Tensor) -> None:
-        print(f"{name:28} {str(tuple(x.shape)):15}", *(f"{value:6.2f}" for value in x.flatten()[:5].tolist()), "...")
-
-    print("tokens", tokenizer.tokens(src[0].tolist()), "ids", src[0].tolist())
-    with torch.inference_mode():
-        show("embeddings × √d_model", model.src_embed.embeddings(src))
-        show("plus positions", x := model.src_embed(src))
-        first = model.encoder.layers[0]
-        show("normalised", normed := first.sublayer[0].norm(x))
-        Q, (K, V) = split_heads(first.self_attn.W_q(normed), 4), first.self_attn.keys_values(normed, normed)
-        show("queries of 4 heads", Q)
-        show("scores", scores := Q @ K.mT / math.sqrt(Q.size(-1)))
-        show("weights", weights := scores.softmax(-1))
-        show("heads side by side", heads := (weights @ V).transpose(1, 2).flatten(2))
-        show("plus attention", after := x + first.self_attn.W_o(heads))
-        show("memory, after all layers", model.encode(src, source_mask(src)))
-        expected = x + first.self_attn(normed, normed, normed, source_mask(src))
-    torch.testing.assert_close(after, expected)
-
-
-# %% [markdown]
-# > Next comes the model's decoder. Each row of the table is a step: what it reads, and the five tokens that it finds
-# > likeliest to come next. Even where it is sure, they add up to little more than 90 %: label smoothing has taught it
-# > to spread the rest over all other tokens.
-
-
-# %%
-@example
-def example_top_five() -> Any:
-    """Step by step: the token that is read, and the five likeliest next ones with their probabilities."""
-    model, tokenizer, (language, _) = our_model()
-    src = torch.tensor([[*tokenizer.encode("Ein Hund läuft.", language), EOS]], device=best_device())
-    ids = greedy_decode(model, src, source_mask(src), 20)  # (1, T + 1)
-    with torch.inference_mode():
-        p, found = model(src, ids[:, :-1], source_mask(src), target_mask(ids[:, :-1]))[0].softmax(-1).topk(5)  # (T, 5)
-    rows = [{"reads": token} for token in tokenizer.tokens(ids[0, :-1].tolist())]
-    for row, chances, likely in zip(rows, p.tolist(), found.tolist(), strict=True):
-        names = zip(tokenizer.tokens(likely), chances, strict=True)
-        row |= {f"{i}.": f"{token} {chance:.1%}" for i, (token, chance) in enumerate(names, 1)}
-    assert torch.equal(found[:, 0], ids[0, 1:])  # greedy took the first of each row
-    return table(rows)
-
-
-# %% [markdown]
 # > How surprised is a model by what a person wrote? The loss says so token by token. The chart has one pair of the
 # > validation set, the trained model beside a fresh one. The fresh one finds every token very unlikely. The trained
 # > one knows most of the sentence in advance. It is surprised by "cotton", by "onto", and by the end, because this
@@ -2870,6 +3583,7 @@ def bleu(translations: list[str], references: list[str]) -> tuple[float, str]:
     return metric.corpus_score(translations, [references]).score, str(metric.get_signature())
 
 
+# %%
 @example
 def example_bleu() -> None:
     """BLEU of the model trained above on validation sentences; the references themselves score 100."""
@@ -3776,13 +4490,8 @@ def example_fast_dropout() -> None:
 # ### The loss, without the matrix of all scores
 #
 # > With 5,000 tokens and a vocabulary of 6,000, the logits fill 120 megabytes. The log-softmax fills as much again, and
-# > so do their gradients. Moving all this through memory takes time. But the gradient has a simple closed form. For
-# > logits $z$ the loss is $\log \sum_k e^{z_k} - \sum_k q_k z_k$, because the $q_k$ add up to 1. Its derivative is what
-# > the model gives minus what it should give:
-# >
-# > $$\frac{\partial\,\mathrm{loss}}{\partial\,\mathrm{logits}} = p - q$$
-# >
-# > So loss and gradient can be computed together, for a few hundred tokens at a time, and each chunk of logits is
+# > so do their gradients. Moving all this through memory takes time. But the gradient has a closed form, the $p - q$ of
+# > [Part 2](#Regularisation-(Section-5.4)). So loss and gradient can be computed together, for a few hundred tokens at a time, and each chunk of logits is
 # > thrown away before the next is made. Nothing is approximated. The first function below treats one chunk. The second
 # > cuts the rows into chunks, calls the generator for each, and carries the chunk's gradient back through it.
 
@@ -4143,6 +4852,7 @@ def example_cross_heads() -> Chart:
 LONG_SENTENCE = "Ein alter Mann mit einem grauen Bart sitzt auf einer Bank im Park und spielt mit seinem kleinen Hund."
 
 
+# %%
 @example
 def example_encoder_heads() -> Chart:
     """The heads of the last encoder layer but one; where their weight goes, and where a pronoun looks."""
@@ -4198,6 +4908,107 @@ def example_alignment() -> Chart | None:
 # > mean over all heads finds most of the links, but by no means all, although the model translates these captions
 # > almost without a mistake. So looking at the wrong word does not prevent a right translation. A likely reason is that
 # > the encoder has already mixed each word with its neighbours.
+
+# %% [markdown]
+# ## Watching and intervening
+#
+# > A map shows where information may flow. Does it matter? Two experiments ask the model itself. Both use the
+# > sentence of Part 1.
+# >
+# > **The logit lens** ([nostalgebraist,
+# > 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens)). Every decoder layer
+# > writes into the same stream, and only the top of the stream is turned into a word. What if we stop earlier, and
+# > put the stream of a lower layer through the final norm and the output matrix? Then we see which word each layer
+# > would say.
+
+
+# %%
+@torch.inference_mode()
+def logit_lens(model: Transformer, batch: Batch) -> list[Tensor]:
+    """For the embeddings and after each decoder layer, the most probable next token at every position: ids (B, T)."""
+    memory, x = model.encode(batch.src, batch.src_mask), model.tgt_embed(batch.tgt)
+    found = [model.generator.logits(model.decoder.norm(x)).argmax(-1)]
+    for layer in model.decoder.layers:
+        x = layer(x, memory, batch.src_mask, batch.tgt_mask)
+        found.append(model.generator.logits(model.decoder.norm(x)).argmax(-1))
+    return found
+
+
+# %%
+@example
+def example_lens() -> Any:
+    """What each decoder layer would say, and how often it already agrees with the last one (100 validation sentences)."""
+    model, tokenizer, (language, _) = our_model()
+    src = torch.tensor([[*tokenizer.encode(SENTENCE, language), EOS]], device=best_device())
+    ids = greedy_decode(model, src, source_mask(src), src.size(1) + 50)
+    batch = make_batch(to_pairs(tokenizer, load_split("val")[:100])).to(best_device())
+    rows, real = [], batch.tgt_y != PAD
+    many, one = logit_lens(model, batch), logit_lens(model, Batch(src, ids))
+    for i, (said, words) in enumerate(zip(many, one, strict=True)):
+        agrees = (said == many[-1])[real].float().mean().item()
+        rows.append({"after": f"layer {i}" if i else "embedding", "agrees with the last": f"{agrees:.0%}"})
+        rows[-1]["would say"] = " ".join(tokenizer.tokens(words[0].tolist())).replace("▁", "")
+    assert torch.equal(one[-1][0], ids[0, 1:])
+    return table(rows)
+
+
+# %% [markdown]
+# > The embedding alone repeats the token that it has just read; that's what a table does that serves both for reading
+# > and for writing. After two layers most words are there, but not in a sentence. The third layer puts them in their
+# > places, and the fourth decides.
+# >
+# > **Patching.** Take two sentences that differ in one word, "Ein Mann liest eine Zeitung." and "Ein Mann hält eine
+# > Zeitung." The decoder has read *A man is* of the first, and *reading* should follow. Now replace the output of
+# > some attentions at this position by their output for the second sentence, and leave everything else as it is. If
+# > the model now says *holding*, it was these attentions that brought the verb. As a control, the last row replaces
+# > the self-attention of all layers, which has not seen the German verb directly.
+
+
+# %%
+@torch.inference_mode()
+def patched(translator: Translator, texts: tuple[str, str], prefix: str, attentions: list[nn.Module]) -> Tensor:
+    """The probabilities (vocab) after a prefix of the first text, with the last outputs of attentions taken from the second."""
+    model, tokenizer, (source, target) = translator
+    tgt, kept = torch.tensor([[BOS, *tokenizer.encode(prefix, target)]], device=best_device()), {}
+    mask = subsequent_mask(tgt.size(1)).to(best_device())
+
+    def read(text: str, change: Callable) -> Tensor:
+        src = torch.tensor([[*tokenizer.encode(text, source), EOS]], device=best_device())
+        hooks = [attn.register_forward_hook(change) for attn in attentions]
+        log_p = model.generator(model.decode(model.encode(src, None), None, tgt, mask))[0, -1]
+        for hook in hooks:
+            hook.remove()
+        return log_p.exp()
+
+    read(texts[1], lambda attn, inputs, output: kept.update({attn: output[:, -1:]}))
+    return read(texts[0], lambda attn, inputs, output: torch.cat([output[:, :-1], kept[attn]], dim=1))
+
+
+# %%
+@example
+def example_patching() -> Any:
+    """The probability of `reading` and of `holding`, after the output of some attentions came from the other sentence."""
+    layers, words, rows = our_model().model.decoder.layers, ["reading", "holding"], []
+    choices = {"nothing": []}
+    choices |= {f"cross-attention of layer {i}": [layer.src_attn] for i, layer in enumerate(layers, 1)}
+    choices |= {"cross-attention of the last two": [layer.src_attn for layer in layers[-2:]]}
+    choices |= {"cross-attention of all": [layer.src_attn for layer in layers]}
+    choices |= {"self-attention of all (control)": [layer.self_attn for layer in layers]}
+    ids = [our_model().tokenizer.encode(word, "en")[0] for word in words]
+    for name, attentions in choices.items():
+        p = patched(
+            our_model(), ("Ein Mann liest eine Zeitung.", "Ein Mann hält eine Zeitung."), "A man is", attentions
+        )
+        rows.append(
+            {"replaced": name} | {word: f"{chance:.1%}" for word, chance in zip(words, p[ids].tolist(), strict=True)}
+        )
+    return table(rows)
+
+
+# %% [markdown]
+# > No single layer brings the verb. Replacing the cross-attention of layer 3 or of layer 4 alone only makes the model
+# > less sure, since the other one still says *reading*. Replacing both changes the word. So the work is shared, and a
+# > map of one head tells less than it seems to.
 
 # %% [markdown]
 # > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and label
@@ -4576,6 +5387,7 @@ class FusedAttention(MultiHeadedAttention):
         return F.scaled_dot_product_attention(Q, K, V, attn_mask=mask, dropout_p=p)
 
 
+# %%
 @example
 def example_fused() -> None:
     """With the same weights it gives the same vectors."""
@@ -4700,13 +5512,6 @@ def example_muon() -> Chart:
 # > mask is causal for them, too. What is gained? Simplicity, and a model that can continue *any* text, not only
 # > translate: with enough text, translation is one task among many. And if a conversation goes on, what was read
 # > once stays in the cache.
-# >
-# > <details class="note"><summary>From here to a chat model</summary>
-# >
-# > What is missing is training: on vast amounts of ordinary text, then on conversations. That is beyond this
-# > document.
-# >
-# > </details>
 # >
 # > The model is a `Transformer` whose `encode` does nothing, so the trainer, the loss and the naive decoder of Part 2
 # > work as they are. As before, the loss counts the target tokens alone; a language model learns from every token. In
@@ -4910,6 +5715,88 @@ def example_sampling() -> None:
     torch.manual_seed(0)
     print(*translate_lines(our_model(), [OUR_SENTENCES[1]] * 3, drawn), sep="\n")
 
+
+# %% [markdown]
+# ## From here to GPT
+#
+# > A decoder alone needs no source. Give it nothing but the begin mark, and train it to predict the next token of
+# > ordinary text: that is a *language model*, and GPT is one (Radford et al., 2018). Ours reads the English side of
+# > the captions, forgets the German one, and learns for two and a half minutes. Nothing is new: the model is the one
+# > above, with a source that consists of `</s>` alone; loss, trainer and batches are those of Part 2.
+
+
+# %%
+@functools.cache
+def train_writer() -> tuple[DecoderOnly, Tokenizer]:
+    """A decoder of four layers that has learnt to write English captions, for 2.5 minutes or $ANNOTATED_STEPS updates."""
+    tokenizer = live_run().translator.tokenizer
+    pairs = [Pair([EOS], [BOS, *tokenizer.encode(english, "en"), EOS]) for _, english in load_split("train")]
+    torch.manual_seed(0)
+    model = make_decoder_only(len(tokenizer), LIVE, N=4).to(best_device())
+    batches = (batch for epoch in itertools.count() for batch in token_batches(pairs, LIVE.tokens_per_batch, epoch))
+    steps = int(os.environ["ANNOTATED_STEPS"]) if "ANNOTATED_STEPS" in os.environ else None
+    fit(Trainer(model, LIVE), itertools.islice(batches, steps), minutes=2.5)
+    return model.eval(), tokenizer
+
+
+@torch.inference_mode()
+def write_text(
+    model: DecoderOnly,
+    tokenizer: Tokenizer,
+    begin: str,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    longest: int = 25,
+) -> str:
+    """Goes on with a text, each token drawn from the nucleus, until `</s>`."""
+    device = next(model.parameters()).device
+    source, ids = (
+        torch.tensor([[EOS]], device=device),
+        torch.tensor([[BOS, *tokenizer.encode(begin, "en")]], device=device),
+    )
+    while ids.size(1) < longest and ids[0, -1] != EOS:
+        x = model.decode(source, source_mask(source), ids, None)  # (1, T, d_model)
+        p = nucleus(model.generator.logits(x[:, -1]), temperature, top_p)
+        ids = torch.cat([ids, torch.multinomial(p, 1)], dim=1)
+    return tokenizer.decode(ids[0].tolist())
+
+
+# %%
+@example
+def example_writer() -> Any:
+    """Captions of photographs that nobody took: greedy, at a low temperature, from the nucleus, and from the whole distribution."""
+    model, tokenizer = train_writer()
+    ways = {"greedy": (1e-4, 1.0), "temperature 0.7": (0.7, 1.0), "top-p 0.9": (1.0, 0.9), "temperature 1": (1.0, 1.0)}
+    torch.manual_seed(0)
+    rows = []
+    for name, (temperature, top_p) in ways.items():
+        for begin in ("", "Two dogs"):
+            rows.append(
+                {"way": name, "begins with": begin, "caption": write_text(model, tokenizer, begin, temperature, top_p)}
+            )
+    return table(rows)
+
+
+# %% [markdown]
+# > Greedy writes one safe caption, always the same. The hotter the draw, the more surprising the scene, and the more
+# > often the grammar breaks. Every sentence is new, and none of them is about anything: this model has never seen a
+# > photograph.
+# >
+# > What separates this from the models in the news is mostly size and data. Here is what their builders changed, and
+# > what they kept.
+# >
+# > | model | what it changes | what it keeps |
+# > |---|---|---|
+# > | BERT (Devlin et al., 2019) | only the encoder: every position sees both sides, and the task is to fill in words that were masked out; it understands text, but can't write it | encoder layers, multi-head attention; positions are learned |
+# > | GPT (Radford et al., 2018), GPT-2, GPT-3 (Brown et al., 2020) | only the decoder, without cross-attention, as above; pre-norm since GPT-2; trained to predict the next token of vast amounts of text | causal self-attention, feed-forward, residual stream, tied embeddings |
+# > | T5 (Raffel et al., 2020) | every task becomes text in, text out; positions enter the scores, as a learned bias that depends on the distance | encoder, decoder and cross-attention, as in the paper |
+# > | vision Transformers (Dosovitskiy et al., 2021) | the tokens are squares of 16 × 16 pixels, embedded by one matrix | the encoder, with pre-norm |
+# > | Llama (Touvron et al., 2023) and most open models since | rotary positions, RMSNorm, gated feed-forward and, later, grouped queries: the sections above | a decoder alone, layer by layer |
+# > | chat models (Ouyang et al., 2022) | the training: after the language model come conversations written by people, then rewards from people's judgements | the architecture |
+# >
+# > The last row is worth a second look. Between a model that continues text and one that answers questions, no box of
+# > the figure changes. A question followed by its answer is a text like any other, and the model learns to continue
+# > it as a helpful person would.
 
 # %% [markdown]
 # ## Summary of Part 7
@@ -5711,19 +6598,19 @@ def example_answer_7_3() -> None:
 # >
 # > | question | answer |
 # > |---|---|
-# > | Pre- or post-norm, and why a final norm? | [Stacks](#Stacks,-residuals-and-normalisation-(Section-3.1)), [the gradients](#The-full-model) |
-# > | Why LayerNorm and not batch normalisation? | [Stacks](#Stacks,-residuals-and-normalisation-(Section-3.1)) |
-# > | Why residual connections? | [Stacks](#Stacks,-residuals-and-normalisation-(Section-3.1)) |
-# > | Where does dropout go? | [Regularisation](#Regularisation-(Section-5.4)), [the full model](#The-full-model) |
+# > | Pre- or post-norm, and why a final norm? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)), [the gradients](#The-model-assembled) |
+# > | Why LayerNorm and not batch normalisation? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)) |
+# > | Why normalise at all? Why residual connections? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)) |
+# > | Where does dropout go? | [Regularisation](#Regularisation-(Section-5.4)), [Residuals](#Residuals-and-normalisation-(Section-3.1)) |
 # > | What are queries, keys and values? Why project the values? Why different matrices for queries and keys? | [Attention](#Attention-(Section-3.2)) |
 # > | Why divide by $\sqrt{d_k}$? | [Scaled dot-product attention](#Scaled-dot-product-attention-(Section-3.2.1)) |
 # > | Why split the width among the heads? Why $W^O$? | [Multi-head attention](#Multi-head-attention-(Section-3.2.2)) |
-# > | Does every decoder layer read the last encoder layer? | [Encoder and decoder](#Encoder-and-decoder-(Section-3)) |
-# > | Why $-\infty$? Why mask keys and not queries? What if a whole row is masked? | [The masks](#The-masks-(Section-3.2.3)) |
-# > | Why multiply embeddings by $\sqrt{d_{\text{model}}}$? How can three places share one matrix? | [Embeddings](#Embeddings-and-softmax-(Section-3.4)) |
-# > | Why sine and cosine, why 10000, why add? Do they extrapolate? | [Positional encoding](#Positional-encoding-(Section-3.5)), [longer copies](#Keys-and-values-that-are-kept) |
-# > | Why Glorot? | [The full model](#The-full-model) |
-# > | Logits, log-probabilities or probabilities: which where? | [Encoder and decoder](#Encoder-and-decoder-(Section-3)) |
+# > | Does every decoder layer read the last encoder layer? | [The model assembled](#The-model-assembled) |
+# > | Why $-\infty$? Why mask keys and not queries? What if a whole row is masked? | [Masks](#Masks) |
+# > | Why multiply embeddings by $\sqrt{d_{\text{model}}}$? How can three places share one matrix? | [Embeddings](#Embeddings) |
+# > | Why sine and cosine, why 10000, why add? Do they extrapolate? | [Positions](#Positions-(Section-3.5)), [longer copies](#Keys-and-values-that-are-kept) |
+# > | Why Glorot? | [The model assembled](#The-model-assembled) |
+# > | Logits, log-probabilities or probabilities: which where? | [A vector becomes a word](#A-vector-becomes-a-word-(Section-3.4)) |
 # > | Why a shift of one? Why is it no cheating to see the target? | [Batches and the shift](#Batches-and-the-shift-(Section-5.1)) |
 # > | Why is parallel training equal to decoding step by step? What does a cache save? | [Keys and values that are kept](#Keys-and-values-that-are-kept) |
 # > | Why measure batches in tokens? What is risky about grouping by length? | [Batches and the shift](#Batches-and-the-shift-(Section-5.1)) |
@@ -5732,7 +6619,7 @@ def example_answer_7_3() -> None:
 # > | Why divide by tokens, and how does that meet accumulation? | [One update](#One-update) |
 # > | Why does greedy decoding repeat itself? | [Training](#Training) |
 # > | How does a translation know when to stop? | [Batches and the shift](#Batches-and-the-shift-(Section-5.1)): it predicts `</s>`; a limit on the length is in [Translating](#Translating) |
-# > | How long may a text be, and what becomes expensive? | [Positions](#Positional-encoding-(Section-3.5)), [why self-attention](#Why-self-attention-(Section-4,-Table-1)), [longer copies](#Keys-and-values-that-are-kept) |
+# > | How long may a text be, and what becomes expensive? | [Positions](#Positions-(Section-3.5)), [why self-attention](#Why-self-attention-(Section-4,-Table-1)), [longer copies](#Keys-and-values-that-are-kept) |
 # > | Why may a vocabulary not see the test text? | [Words and word pieces](#Words-and-word-pieces-(Section-5.1)) |
 # > | Can training go on from the weights alone? | [Training](#Training) |
 # > | What is BLEU, and how was the paper's counted? | [BLEU](#BLEU) |
@@ -5755,8 +6642,12 @@ def example_answer_7_3() -> None:
 # >   and translate](https://arxiv.org/abs/1409.0473).
 # > - Denny Britz and others (2017). [Massive exploration of neural machine translation
 # >   architectures](https://arxiv.org/abs/1703.03906).
+# > - Tom Brown and others (2020). [Language models are few-shot learners](https://arxiv.org/abs/2005.14165) (GPT-3).
 # > - Tri Dao and others (2022). [FlashAttention: fast and memory-efficient exact attention with
 # >   IO-awareness](https://arxiv.org/abs/2205.14135).
+# > - Jacob Devlin and others (2019). [BERT: pre-training of deep bidirectional transformers for language
+# >   understanding](https://arxiv.org/abs/1810.04805).
+# > - Alexey Dosovitskiy and others (2021). [An image is worth 16x16 words](https://arxiv.org/abs/2010.11929).
 # > - Chris Dyer and others (2016). [Recurrent neural network grammars](https://arxiv.org/abs/1602.07776).
 # > - Desmond Elliott and others (2016). [Multi30K: multilingual English-German image
 # >   descriptions](https://arxiv.org/abs/1605.00459).
@@ -5791,6 +6682,8 @@ def example_answer_7_3() -> None:
 # >   translation](https://arxiv.org/abs/1911.01986).
 # > - Franz Josef Och, Hermann Ney (2003). A systematic comparison of various statistical alignment models.
 # >   Computational Linguistics 29.
+# > - Long Ouyang and others (2022). [Training language models to follow instructions with human
+# >   feedback](https://arxiv.org/abs/2203.02155).
 # > - Kishore Papineni and others (2002). BLEU: a method for automatic evaluation of machine translation. ACL.
 # > - Slav Petrov and others (2006). Learning accurate, compact, and interpretable tree annotation. ACL.
 # > - Matt Post (2018). [A call for clarity in reporting BLEU scores](https://arxiv.org/abs/1804.08771).
@@ -5798,6 +6691,9 @@ def example_answer_7_3() -> None:
 # >   models](https://arxiv.org/abs/1608.05859).
 # > - Ivan Provilkov, Dmitrii Emelianenko, Elena Voita (2020). [BPE-dropout: simple and effective subword
 # >   regularization](https://arxiv.org/abs/1910.13267).
+# > - Alec Radford and others (2018). Improving language understanding by generative pre-training. OpenAI (GPT).
+# > - Colin Raffel and others (2020). [Exploring the limits of transfer learning with a unified text-to-text
+# >   transformer](https://arxiv.org/abs/1910.10683) (T5).
 # > - Samyam Rajbhandari and others (2020). [ZeRO: memory optimizations toward training trillion parameter
 # >   models](https://arxiv.org/abs/1910.02054).
 # > - Rico Sennrich, Barry Haddow, Alexandra Birch (2016). [Neural machine translation of rare words with subword
@@ -5815,6 +6711,8 @@ def example_answer_7_3() -> None:
 # > - Sainbayar Sukhbaatar and others (2015). [End-to-end memory networks](https://arxiv.org/abs/1503.08895).
 # > - Christian Szegedy and others (2016). [Rethinking the Inception architecture for computer
 # >   vision](https://arxiv.org/abs/1512.00567).
+# > - Hugo Touvron and others (2023). [LLaMA: open and efficient foundation language
+# >   models](https://arxiv.org/abs/2302.13971).
 # > - Ashish Vaswani, Noam Shazeer, Niki Parmar, Jakob Uszkoreit, Llion Jones, Aidan Gomez, Łukasz Kaiser, Illia
 # >   Polosukhin (2017). [Attention is all you need](https://arxiv.org/abs/1706.03762). NIPS. (The authors contributed
 # >   equally.)
@@ -5842,7 +6740,7 @@ def example_answer_7_3() -> None:
 # > | checkpoint | the weights at some point of a training; to go on from there, it must also hold the optimiser's state |
 # > | cross-attention | queries from the decoder, keys and values from the encoder's output |
 # > | cross-entropy | the mean of $-\log p$ over a distribution of right answers; the loss of this document |
-# > | decoder, encoder | the half that writes the target; the half that reads the source ([Part 1](#Encoder-and-decoder-(Section-3))) |
+# > | decoder, encoder | the half that writes the target; the half that reads the source ([Part 1](#The-plan-(Section-3))) |
 # > | distillation | training on what another model answers instead of on the data's answers |
 # > | dropout | setting random entries to zero in training, so that the model relies on no single one |
 # > | embedding | a table with a learned vector for each token; such a vector |
@@ -5857,7 +6755,7 @@ def example_answer_7_3() -> None:
 # > | label smoothing | training towards a distribution that is not quite sure |
 # > | LayerNorm | brings each position's vector to mean 0 and variance 1, then scales and shifts it by a learned gain and bias |
 # > | logit | a score before the softmax |
-# > | mask | says which keys a query may attend to ([Part 1](#The-masks-(Section-3.2.3))) |
+# > | mask | says which keys a query may attend to ([Part 1](#Masks)) |
 # > | memory | the encoder's output; the paper calls it $\mathbf{z}$ |
 # > | meta device | PyTorch's pretence of a device, on which tensors have shapes but no numbers |
 # > | micro-batch | one of the parts into which an update is cut to save memory |

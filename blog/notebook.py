@@ -7,6 +7,7 @@ Both take --script PATH (default: the_annotated_transformer.py); the notebook is
 `run` takes --timeout SECONDS, the limit for one cell, and writes nothing if a cell fails.
 
 A first reader may skip a code cell whose first line is `# @title ...`: the notebook and the page fold it under that title.
+They also fold a cell that begins with `@example`; what it shows has a caption.
 
 The notebook depends only on the script and on the output of its cells: it has no random ids, times, version numbers or
 paths of the machine that made it. Nothing ever flows back from the notebook into the script.
@@ -42,7 +43,7 @@ METADATA = {
     "jupytext": {"text_representation": {"extension": ".py", "format_name": "percent", "format_version": "1.3"}},
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
 }
-FOLDED = "# @title "  # a first line that starts like this marks a cell that a first reader may skip
+FOLDED = "# @title ", "@example\n"  # how a cell begins that a first reader may skip, and one that only shows something
 ENABLE_CHARTS = f"import sys; sys.path.append({str(BLOG)!r}); import charts; sys.path.pop(); charts.enable()"
 
 

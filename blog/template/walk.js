@@ -52,16 +52,16 @@
       "The model reads numbers. Its vocabulary cuts the sentence into tokens, and each token has an id.",
       row("tokens", code(f.maps.source.map(plain).join(" | "))), row("ids", code(f.src.join("  "))),
       `We follow “${plain(f.maps.source[f.word])}”, token ${f.src[f.word]}.`]],
-    ["source embedding", "A token becomes a vector", "embeddings-and-softmax-section-3-4", (f) => [
+    ["source embedding", "A token becomes a vector", "words-become-vectors-section-3-4", (f) => [
       `Each id has a row of ${f.table.length} learned numbers. It is multiplied by √${f.table.length}, so that its entries have about the size of the positions that come next.`,
       row("its row", numbers(f.table)), row("scaled", numbers(f.embedded)), row("root mean square", code(`${size(f.table)} → ${size(f.embedded)}`))]],
-    ["source position", "The position is added", "positional-encoding-section-3-5", (f) => [
+    ["source position", "The position is added", "positions-section-3-5", (f) => [
       "Attention does not know the order of what it reads. So each position has a vector of its own, of sines and cosines, and it is added.",
       row(`position ${f.word}`, numbers(f.position)), row("sum", numbers(f.x[f.word]))]],
     ["encoder attention", "Every token looks at all others", "multi-head-attention-section-3-2-2", (f) => [
       `In the first layer, the query of “${plain(f.maps.source[f.word])}” is compared with the key of every token. A softmax turns the scores into weights, and the token receives the values, weighed. Here is the first of ${f.model.config.h} heads:`,
       bars(strongest(f.maps.source, f.maps.maps.encoder[0][0][f.word]))]],
-    ["encoder norm", "The result is added, and normalised", "stacks-residuals-and-normalisation-section-3-1", (f) => [
+    ["encoder norm", "The result is added, and normalised", "residuals-and-normalisation-section-3-1", (f) => [
       "What attention found is added to what was there before: that is the residual connection. " + (f.model.config.norm === "pre"
         ? "(The figure has the norm behind the addition, as the paper does. Our model has it in front of each sublayer.)"
         : "Then the sum is normalised."),
@@ -70,13 +70,13 @@
     ["encoder feed-forward", "Each position is worked on alone", "position-wise-feed-forward-networks-section-3-3", (f) => [
       `A small network reads one position at a time. Of its ${f.inner.length} hidden units, ${f.inner.filter((value) => value > 0).length} are active for our token; a ReLU sets all others to zero.`,
       row("after it", numbers(f.afterNetwork[f.word]))]],
-    ["memory", "After all layers: the memory", "encoder-and-decoder-section-3", (f) => [
+    ["memory", "After all layers: the memory", "the-encoder-section-3-1", (f) => [
       `The other layers of the encoder do the same. In the end there is one vector for each of the ${f.src.length} tokens. The decoder will look at them again and again.`,
       row("shape", code(`${f.memory.length} × ${f.memory[0].length}`)), row("ours", numbers(f.memory[f.word]))]],
-    ["decoder attention", "The decoder reads what it has written", "the-masks-section-3-2-3", (f) => [
+    ["decoder attention", "The decoder reads what it has written", "masks", (f) => [
       `The decoder writes one token at a time. So far it has written “${f.tokenizer.decode(f.ids.slice(0, f.step + 1))}”. Its newest token looks at itself and at those before it; what comes later does not exist yet.`,
       bars(strongest(f.maps.target.slice(0, f.step + 1), f.maps.maps.decoder.at(-1)[0][f.step]))]],
-    ["cross-attention", "It looks at the source", "the-masks-section-3-2-3", (f) => [
+    ["cross-attention", "It looks at the source", "layers-of-three-sublayers", (f) => [
       "Its queries meet the keys of the memory. The mean over the heads of the layer before the last shows which source token the next word will come from:",
       bars(strongest(f.maps.source, f.maps.source.map((_, s) => {
         const heads = f.maps.maps.cross.at(-2) ?? f.maps.maps.cross[0];

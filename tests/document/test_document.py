@@ -124,11 +124,12 @@ def test_the_committed_notebook_is_executed_and_names_no_machine():
 
 
 def test_no_cell_is_dead_code():
-    """No `if False`, no commented-out call, and at most two code cells in a row without prose."""
+    """No `if False`, no commented-out call, and at most two open code cells in a row without prose."""
     notebook = nbformat.read(NOTEBOOK, 4)
     in_a_row = 0
     for cell in notebook.cells:
-        in_a_row = in_a_row + 1 if cell.cell_type == "code" else 0
+        is_open = cell.cell_type == "code" and "hide-input" not in cell.metadata.get("tags", [])
+        in_a_row = in_a_row + is_open if cell.cell_type == "code" else 0
         last_lines = cell.source.startswith("if __name__")
         assert in_a_row <= 2 or last_lines, cell.source[:200]
         assert "if False" not in cell.source and not re.search(r"^\s*# \w+\(.*\)$", cell.source, re.M), cell.source[
@@ -140,11 +141,12 @@ def test_what_a_first_reader_may_skip_is_folded(page):
     """One mark in the script; the notebook's form works in JupyterLab and Colab, and the page has a title to click on."""
     titles = []
     for cell in nbformat.read(NOTEBOOK, 4).cells:
-        marked = cell.source.startswith("# @title ") and cell.cell_type == "code"
+        marked = cell.source.startswith(("# @title ", "@example\n")) and cell.cell_type == "code"
         assert ("hide-input" in cell.metadata.get("tags", [])) == marked == ("cellView" in cell.metadata)
         assert cell.metadata.get("jupyter", {}).get("source_hidden", False) == marked
         if marked and "active-ipynb" not in cell.metadata["tags"]:
-            titles.append(cell.source.partition("\n")[0].removeprefix("# @title "))
+            first = cell.source.partition("\n")[0]
+            titles.append(first.removeprefix("# @title ") if first != "@example" else "Show the code")
     assert {"Imports", "Tables, and charts of matrices", "The loss in chunks"} <= set(titles)
     summaries = re.findall(r'<details class="code"><summary>(.*?)</summary>', page.read_text(encoding="utf-8"))
     assert [html.unescape(summary) for summary in summaries] == titles

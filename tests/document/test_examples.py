@@ -9,8 +9,14 @@ import the_annotated_transformer as tat
 from tests.helpers import executed
 
 SCRIPT = Path(tat.__file__).read_text(encoding="utf-8")
-TRAINING = {"example_copy", "example_cached", "example_longer"}  # they wait for a thousand updates
-SLOW = {"example_copy", "example_decoder_only"}  # test_document.py executes them as well
+TRAINING = {
+    "example_copy",
+    "example_cached",
+    "example_longer",
+    "example_numbers",
+    "example_number_map",
+}  # a thousand updates
+SLOW = TRAINING | {"example_decoder_only"}  # test_document.py executes them as well
 BASICS = SCRIPT[SCRIPT.index("\n# # Part 1:") : SCRIPT.index("\n# # Part 3:")]
 EXAMPLES = [name for name in vars(tat) if re.match("example_(?!answer)", name)]
 

@@ -1,0 +1,188 @@
+"""The sentence's way through the trained model: what the text says of it is so, and without the file it goes the same way."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import the_annotated_transformer as tat
+
+SCRIPT = Path(tat.__file__).read_text(encoding="utf-8")
+PART_1 = SCRIPT[SCRIPT.index("\n# # Part 1:") : SCRIPT.index("\n# # Part 2:")]
+WALK = [
+    name
+    for name in re.findall(r"def (example_\w+)\(", PART_1)
+    if "our_" in PART_1.split(f"def {name}(")[1].split("\n\n\n")[0]
+]
+CACHED = [value for name, value in vars(tat).items() if hasattr(value, "cache_clear") and f"def {name}(" in PART_1]
+
+
+@pytest.fixture
+def tokens() -> list[str]:
+    """The tokens of the sentence."""
+    return tat.token_names(tat.our_ids()[0])
+
+
+@pytest.fixture
+def without_file(monkeypatch):
+    """The document alone in its folder."""
+
+    def nowhere(name: str) -> Path:
+        raise FileNotFoundError(f"{name} is not beside this document")
+
+    monkeypatch.setattr(tat, "beside", nowhere)
+    for cached in CACHED:
+        cached.cache_clear()
+    yield
+    for cached in CACHED:
+        cached.cache_clear()
+
+
+def test_there_is_a_walk():
+    assert len(WALK) >= 15 and len(CACHED) >= 12
+
+
+@pytest.mark.parametrize("name", WALK)
+def test_without_the_file_a_stop_goes_the_same_way(name, without_file, capsys):
+    """With fresh weights, and a notice; the checks of the example hold for them as well."""
+    getattr(tat, name)()
+    assert "NOTICE: models/multi30k-de-en/model.safetensors is not beside" in capsys.readouterr().out
+
+
+def test_the_weights_of_the_file_are_taken_in(tokens):
+    assert len(tat.our_file().weights) == 125 and len(tokens) == 15
+    model = tat.our_file().fill(tat.make_model(6106, 6106, **tat.SIZES, norm="pre", tie="all"))
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, tat.our_file().weights[name].float()), name
+    with pytest.raises(KeyError):
+        tat.our_file().fill(torch.nn.Linear(2, 2), "encoder")
+
+
+def test_words_look_where_the_text_says(tokens):
+    """Part 1: who looks at whom in three heads of the encoder and in one of the decoder."""
+    at = {token.strip("▁"): i for i, token in enumerate(tokens)}
+    streams, weights = tat.our_maps()
+    first = weights[0][1]
+    Q, K, V = tat.one_head()
+    assert_close(tat.attention(Q, K, V)[1], first, atol=1e-5, rtol=1e-4)
+    for query, key in (("auf", "Bank"), ("ein", "Mann"), ("während", "Mann"), (".", "</s>")):
+        assert first[at[query]].argmax() == at[key], query
+    assert first[at["auf"], at["Bank"]] > 0.7
+    assert weights[0][2][at["Frauen"]].argmax() == at["Zwei"]
+    ahead, before = weights[1][3], weights[2][2]
+    for query, key in (("auf", "Bank"), ("einer", "Bank"), ("während", "Mann"), ("ein", "Mann")):
+        assert ahead[at[query], at[key]] > 0.8, query
+    for query in ("Mann", "eine", "Zeitung", "liest"):
+        assert ahead[at[query]].argmax() == at["liest"], query
+    assert sum(int(before[i].argmax()) == i - 1 for i in range(1, 15)) >= 7
+    sizes = [x.square().mean().sqrt().item() for x in streams]
+    similar = tat.F.cosine_similarity(streams[-1], streams[0], dim=-1)[0]
+    assert sizes == sorted(sizes)
+    assert all(similar[i] > 0.6 for i, token in enumerate(tokens) if token.startswith("▁"))
+
+
+def test_neurons_answer_to_what_the_text_says(tokens):
+    """Number 215 of the first layer to verbs, number 18 of the third to green and nothing else in the vocabulary."""
+    inner = tat.our_feed_forward(0).W_1(tat.our_connection(0, 1).norm(tat.our_attended())).relu()[0, :, 215]
+    assert [tokens[i] for i in inner.nonzero().flatten()] == ["▁sitzen", "▁liest"]
+    vocabulary = tat.our_file().vocabulary
+    alone = torch.stack(
+        [torch.arange(vocabulary.get_vocab_size()), torch.full((vocabulary.get_vocab_size(),), tat.EOS)], 1
+    )
+    x = tat.EmbeddingsWithPositions(tat.our_embeddings(), tat.PositionalEncoding(128, 0.0))(alone)
+    answers = []
+    for layer in tat.our_encoder().layers[:3]:
+        y = layer.sublayer[0](x, lambda x, layer=layer: layer.self_attn(x, x, x))
+        answers.append(layer.feed_forward.W_1(layer.sublayer[1].norm(y)).relu()[:, 0])
+        x = layer(x, None)
+    verbs = tat.token_names(answers[0][:, 215].topk(6).indices)
+    assert set(verbs) == {"▁raucht", "▁liest", "▁bedient", "▁rutscht", "▁zeigen", "▁nimmt"}
+    green = answers[2][:, 18].sort(descending=True)
+    named = tat.token_names(green.indices[:9])
+    assert {"▁grün", "▁grüne", "▁grünen", "▁grüner", "▁grünem", "▁grünes"} <= set(named)
+    assert all("gr" in name.lower() for name in named) and green.values[8] > 5 * green.values[9]
+
+
+def test_the_translation_is_that_of_the_assembled_model():
+    """By the document's own search and the model that `load_translator` reads."""
+    expected = "Two women are sitting on a bench while a man reads a newspaper."
+    ids = tat.write_by_hand()[0]
+    assert "".join(tat.token_names(ids[ids > tat.UNK])).replace("▁", " ").strip() == expected
+    assert tat.translate_lines(tat.load_translator(tat.HERE / tat.SHIPPED_MODEL), tat.SENTENCE) == expected
+
+
+# --- Numbers ---
+def test_german_numbers():
+    """Units before tens; every number has a name of its own."""
+    names = {
+        0: "null",
+        1: "eins",
+        16: "sechzehn",
+        21: "einundzwanzig",
+        30: "dreißig",
+        100: "einhundert",
+        201: "zweihunderteins",
+    }
+    names |= {777: "siebenhundertsiebenundsiebzig", 917: "neunhundertsiebzehn"}
+    assert {n: tat.german_number(n) for n in names} == names
+    assert len({tat.german_number(n) for n in range(1000)}) == 1000
+
+
+def test_what_the_numbers_are_tested_on_was_not_learned(monkeypatch):
+    seen = []
+    monkeypatch.setattr(tat, "fit", lambda trainer, batches: seen.extend(pair for batch in batches for pair in batch))
+    tat.train_numbers.cache_clear()
+    held_out = tat.train_numbers(updates=300)[1]
+    tat.train_numbers.cache_clear()
+    assert len(set(held_out)) == 180 and min(held_out) >= 100
+    assert not {tuple(pair.src) for pair in seen} & {tuple(tat.number_pair(n).src) for n in held_out}
+    assert len({tuple(pair.src) for pair in seen}) > 750  # of 820
+
+
+# --- Gradients by hand ---
+def test_gradients_by_hand_are_those_of_autograd():
+    """In float64, with fewer queries than keys, and with a masked-out ReLU."""
+    torch.manual_seed(1)
+    Q, K, V = (torch.randn(n, d, dtype=torch.double, requires_grad=True) for n, d in ((3, 4), (5, 4), (5, 6)))
+    grad = torch.randn(3, 6, dtype=torch.double)
+    assert_close(tat.attention_backward(grad, Q, K, V), torch.autograd.grad(tat.attention(Q, K, V)[0], (Q, K, V), grad))
+    x, gain, bias = (torch.randn(*shape, dtype=torch.double, requires_grad=True) for shape in ((3, 8), (8,), (8,)))
+    grad = torch.randn(3, 8, dtype=torch.double)
+    expected = torch.autograd.grad(tat.layer_norm(x, gain, bias), (x, gain, bias), grad)
+    assert_close(tat.layer_norm_backward(grad, x, gain), expected)
+    ffn = tat.PositionwiseFeedForward(8, 5).double()
+    expected = torch.autograd.grad(ffn(x), (x, *ffn.parameters()), grad)
+    assert_close(tat.feed_forward_backward(grad, x, ffn), expected)
+
+
+# --- Watching and intervening ---
+def test_the_lens_ends_with_what_the_model_says(small_model, sentences):
+    model, b = small_model(norm="pre"), sentences
+    found = tat.logit_lens(model, b)
+    assert len(found) == 3
+    assert torch.equal(found[-1], model(b.src, b.tgt, b.src_mask, b.tgt_mask).argmax(-1))
+    assert torch.equal(found[0], model.generator.logits(model.decoder.norm(model.tgt_embed(b.tgt))).argmax(-1))
+
+
+def test_patching_all_attention_to_the_source_gives_the_other_sentence():
+    """At the first position, where there is nothing else to read; without a replacement nothing changes."""
+    translator = tat.load_translator(tat.HERE / tat.SHIPPED_MODEL)
+    cross = [layer.src_attn for layer in translator.model.decoder.layers]
+    texts = "Ein Hund läuft.", "Zwei Frauen sitzen auf einer Bank."
+    first, other = (tat.patched(translator, (text, text), "", []) for text in texts)
+    assert_close(tat.patched(translator, texts, "", cross), other)
+    assert_close(tat.patched(translator, texts, "", []), first)
+    assert (first - other).abs().max() > 0.5
+    assert not any(attn._forward_hooks for attn in cross)
+
+
+def test_two_layers_together_bring_the_verb():
+    """Part 6: neither of the last two does alone, and the self-attention has no part in it."""
+    rows = tat.example_patching()
+    reading = {name: float(share.rstrip("%")) for name, share in rows["reading"].items()}
+    holding = {name: float(share.rstrip("%")) for name, share in rows["holding"].items()}
+    for name, found in holding.items():
+        together = name in ("cross-attention of the last two", "cross-attention of all")
+        assert (found > 50 > reading[name]) == together, name
