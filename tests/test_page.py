@@ -74,7 +74,7 @@ def open_page(page, browser) -> Iterator:
 
 
 def test_it_is_no_larger_than_it_may_be(page):
-    assert page.stat().st_size <= 9e6
+    assert page.stat().st_size <= 10e6
 
 
 def test_the_live_figure_translates(open_page):
