@@ -805,9 +805,9 @@ def example_by_hand() -> None:
 
 
 # %% [markdown]
-# > `auf` looks at `Bank`, and hardly at anything else. The vector that it gets is 97 % of `Bank`'s value. Now the
+# > Among these three, `auf` looks at `Bank` and hardly at the others: what it gets is 97 % of `Bank`'s value. Now the
 # > whole sentence at once: 15 queries and 15 keys, so 225 scores. Each row of the map is a token that asks, and its
-# > weights add up to 1.
+# > weights add up to 1. With all 15 keys to share among, 78 % are left for `Bank`.
 
 
 # %%
@@ -982,10 +982,10 @@ def example_four_heads() -> Chart:
 
 
 # %% [markdown]
-# > Each head has its own pattern. In the first, the articles `ein` and `eine` look at each other. In the third,
-# > `Frauen` looks at `Zwei`, the number in front of it. The fourth spreads its weight widely, and it's hard to say
-# > what it does. Nobody told them to divide the work. They start from different random weights, so each finds
-# > something else useful first, and training rewards a head for what the others don't do yet.
+# > Each head has its own pattern. In the first, the articles `ein` and `eine` look at themselves, and then at each
+# > other. In the third, `Frauen` looks at `Zwei`, the number in front of it. The fourth spreads its weight widely,
+# > and it's hard to say what it does. Nobody told them to divide the work. They start from different random weights,
+# > so each finds something else useful first, and training rewards a head for what the others don't do yet.
 # >
 # > Is one wide matrix really the same as $h$ small ones? The folded cell cuts the small ones out of the wide ones,
 # > and compares. It also counts: the number of parameters doesn't depend on $h$.
@@ -1128,7 +1128,7 @@ def example_residual() -> None:
 
 
 # %% [markdown]
-# > The norm brings the vector to size 1, and then the learned gains make it five times smaller, about 0.2. Why would
+# > The norm brings the vector to size 1, and then the learned gains make it nearly seven times smaller. Why would
 # > training want that? Perhaps because small inputs keep the softmax soft; we don't know. What attention adds is
 # > about half the size of the stream, so after the sum `auf` is still mostly `auf`.
 #
@@ -1283,7 +1283,7 @@ def example_encoder_maps() -> Chart:
 # %% [markdown]
 # > On the left, words look ahead to the word that they depend on: `auf` and `einer` to `Bank`, `während` and `ein` to
 # > `Mann`, and in the second clause nearly everything to its verb at the end, `liest`. On the right there's a shifted
-# > diagonal: nearly every token looks at the one before it, which only the positions can tell. Later layers read what
+# > diagonal: half of the tokens look most at the one before them, which only the positions can tell. Later layers read what
 # > these two have written.
 
 
@@ -2877,8 +2877,8 @@ def example_numbers() -> None:
 
 
 # %% [markdown]
-# > This is the first thing in this document that has *learnt* something: nobody has told it that `vierzig` is a 4 in
-# > the second place from the right. Where does it look when it writes a digit?
+# > To copy, a model has to learn where to look. This one has also learnt what words mean: nobody has told it that
+# > `vierzig` is a 4 in the second place from the right. Where does it look when it writes a digit?
 
 
 # %%
@@ -2898,8 +2898,8 @@ def example_number_map(n: int = 345) -> Chart:
 # %% [markdown]
 # > For the 3 it looks at the beginning of `dreihundert`. For the 4 it jumps ahead, to the `v` and the `r` of
 # > `vierzig`, and for the 5 it comes back to `fünf`. That's a German sentence whose verb comes last, in miniature.
-# > (With one head, such a map can mislead: the encoder may already have moved what it knows of a letter to a
-# > neighbour, and then the decoder looks there.)
+# > (Such a map can mislead: the encoder may already have moved what it knows of a letter to a neighbour, and then the
+# > decoder looks there.)
 
 # %% [markdown]
 # ## Summary of Part 2
