@@ -1,6 +1,8 @@
 # `make help` lists the targets. Each prepares what it needs.
 PYTHON ?= python3
 DOC := the_annotated_transformer
+NOTEBOOKS := $(DOC) lab_notebook exercises
+PAGES = for name in $(NOTEBOOKS); do $(BIN)/python blog/page.py $(1)$$name.ipynb build/$$name.html || exit 1; done
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
@@ -27,16 +29,16 @@ $(KATEX): $(READY) blog/package.json blog/package-lock.json
 
 setup: $(READY) $(KATEX) ## make the environment in .venv
 
-html: $(READY) $(KATEX) ## execute the document and write build/the_annotated_transformer.html
+html: $(READY) $(KATEX) ## execute the document and write build/the_annotated_transformer.html, lab notebook and exercises beside it
 	rm -rf runs/live-*-minutes-3-*
-	$(BIN)/python blog/notebook.py run --out build/$(DOC).ipynb
-	$(BIN)/python blog/page.py build/$(DOC).ipynb build/$(DOC).html
+	$(BIN)/python blog/notebook.py run --out build
+	$(call PAGES,build/)
 
-notebook: $(READY) ## execute the document and write the notebook that is committed; a finished live run is taken as it is
+notebook: $(READY) ## execute the document and write the notebooks that are committed; a finished live run is taken as it is
 	$(BIN)/python blog/notebook.py run
 
-page: $(READY) $(KATEX) ## write the page from the committed notebook, without executing it
-	$(BIN)/python blog/page.py $(DOC).ipynb build/$(DOC).html
+page: $(READY) $(KATEX) ## write the pages from the committed notebooks, without executing them
+	$(call PAGES,)
 
 pdf: page ## print that page as a paper, build/the_annotated_transformer.pdf; needs Chromium
 	$(BIN)/python blog/pdf.py build/$(DOC).html build/$(DOC).pdf

@@ -1,13 +1,14 @@
-"""The twins: the script that people edit, and the notebook that is made from it.
+"""The twins: a script that people edit, and the notebook that is made from it.
 
-    python blog/notebook.py check               compare the notebook with the script; if they differ, say how and exit 1
-    python blog/notebook.py run [--out PATH]    execute the script's cells in order and write the notebook
+    python blog/notebook.py check                 compare notebook and script; if they differ, say how and exit 1
+    python blog/notebook.py run [--out FOLDER]    execute the script's cells in order and write the notebook
 
-Both take --script PATH (default: the_annotated_transformer.py); the notebook is beside it unless --out says otherwise.
-`run` takes --timeout SECONDS, the limit for one cell, and writes nothing if a cell fails.
+Both do so for the document, the lab notebook and the exercises, one after the other, or for --script PATH alone. A
+notebook is beside its script unless --out says otherwise. `run` takes --timeout SECONDS, the limit for one cell, and
+writes nothing if a cell fails.
 
 A first reader may skip a code cell whose first line is `# @title ...`: the notebook and the page fold it under that title.
-They also fold a cell that begins with `@example`; what it shows has a caption.
+They also fold a cell that begins with `@example`; what it shows has a caption. `# @title Answer ...` hides output as well.
 
 The notebook depends only on the script and on the output of its cells: it has no random ids, times, version numbers or
 paths of the machine that made it. Nothing ever flows back from the notebook into the script.
@@ -37,13 +38,14 @@ from nbformat import NotebookNode
 from traitlets.config import Config
 
 BLOG = Path(__file__).resolve().parent
-SCRIPT = BLOG.parent / "the_annotated_transformer.py"
+SCRIPTS = [BLOG.parent / f"{name}.py" for name in ("the_annotated_transformer", "lab_notebook", "exercises")]
 METADATA = {
     # otherwise jupytext guesses the twin's format
     "jupytext": {"text_representation": {"extension": ".py", "format_name": "percent", "format_version": "1.3"}},
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
 }
 FOLDED = "# @title ", "@example\n"  # how a cell begins that a first reader may skip, and one that only shows something
+ANSWER = "# @title Answer "  # how a cell begins whose output a reader should not see by chance
 ENABLE_CHARTS = f"import sys; sys.path.append({str(BLOG)!r}); import charts; sys.path.pop(); charts.enable()"
 
 
@@ -64,8 +66,13 @@ def build(script: str) -> NotebookNode:
 
 def fold(cell: NotebookNode) -> None:
     """Mark a cell as folded for the page (a tag), for JupyterLab, and for Colab, which shows the title."""
-    cell.metadata["tags"] = [*(tag for tag in cell.metadata.get("tags", []) if tag != "hide-input"), "hide-input"]
-    cell.metadata |= {"jupyter": {"source_hidden": True}, "cellView": "form"}
+    answer = cell.source.startswith(ANSWER)
+    tag = "hide-cell" if answer else "hide-input"
+    cell.metadata["tags"] = [*(other for other in cell.metadata.get("tags", []) if other != tag), tag]
+    cell.metadata |= {
+        "jupyter": dict.fromkeys(["source_hidden", "outputs_hidden"][: 1 + answer], True),
+        "cellView": "form",
+    }
 
 
 def as_lines(notebook: NotebookNode) -> list[str]:
@@ -202,8 +209,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["check", "run"])
-    parser.add_argument("--script", type=Path, default=SCRIPT, help="the twin that people edit")
-    parser.add_argument("--out", type=Path, help="the notebook (default: beside the script)")
+    parser.add_argument("--script", type=Path, help="the only script to look at")
+    parser.add_argument("--out", type=Path, help="folder of the notebooks (default: beside their scripts)")
     parser.add_argument("--timeout", type=int, default=10_800, help="seconds that one cell may take (default: 10,800)")
     return parser.parse_args(arguments)
 
@@ -211,14 +218,16 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Do what the command line says; returns the exit status."""
     options = parse(arguments)
-    script = options.script.resolve()
-    notebook = options.out or script.with_suffix(".ipynb")
+    status = 0
     try:
-        if options.command == "run":
-            run(script, notebook, options.timeout)
-            print(f"wrote {notebook}")
-            return 0
-        return check(script, notebook)
+        for script in [options.script.resolve()] if options.script else SCRIPTS:
+            notebook = (options.out or script.parent) / f"{script.stem}.ipynb"
+            if options.command == "run":
+                run(script, notebook, options.timeout)
+                print(f"wrote {notebook}")
+            else:
+                status |= check(script, notebook)
+        return status
     except (CellExecutionError, CellTimeoutError, RuntimeError, OSError) as error:
         message = "\n".join([*getattr(error, "__notes__", []), str(error)])
         print(message if sys.stderr.isatty() else strip_ansi(message), file=sys.stderr)

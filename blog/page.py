@@ -1,14 +1,15 @@
-"""The web page: an executed notebook as one HTML file that needs nothing else, not even a network.
+"""A web page: an executed notebook as one HTML file that needs nothing else, not even a network.
 
     python blog/page.py the_annotated_transformer.ipynb OUT.html [--repository URL]
 
 KaTeX (npm ci --prefix blog) renders the formulas here, and only the fonts that they use go into the page. Charts go in as
 data, together with one copy of Vega, and are drawn when they scroll into view. Pictures go in as SVG, so that they follow
 the page's theme. Cells tagged `active-ipynb` (they prepare a hosted notebook) stay out. Cells tagged `hide-input` are
-folded, under the title in their first line if there is one. The paths of pictures start at the repository, wherever the
-notebook is; --pictures FOLDER names another start. The picture of the live figure becomes that figure, with its model.
+folded, under the title in their first line if there is one; those tagged `hide-cell` with what they show. The paths of
+pictures start at the repository, wherever the notebook is; --pictures FOLDER names another start. The picture of the live
+figure becomes that figure, with its model. A link to a notebook beside this one becomes a link to its page.
 
-The links at the top of the page need the address of the repository: --repository, or else the notebook's own constant
+The links at the top of the page need the address of the repository: --repository, or else the document's constant
 REPOSITORY. Without an address there are no links.
 """
 
@@ -41,6 +42,7 @@ from pygments.token import STANDARD_TYPES
 from traitlets.config import Config
 
 BLOG = Path(__file__).resolve().parent
+DOCUMENT = BLOG.parent / "the_annotated_transformer.py"
 TEMPLATE = BLOG / "template"
 KATEX = BLOG / "node_modules" / "katex" / "dist"
 CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
@@ -95,8 +97,10 @@ class Prose(IPythonRenderer):
         return f'<h{level} id="{name}">{text}</h{level}>\n'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
-        """A link; one to a heading names it as Jupyter does, spaces as hyphens, and leads to the page's own id."""
-        return super().link(text, f"#{anchor_name(url)}" if url.startswith("#") else url, title)
+        """A link; one to a heading names it as Jupyter does, spaces as hyphens, and leads to the id on its page."""
+        if found := re.fullmatch(r"(\w+)?(?(1)\.ipynb)(?:#(.+))?", url):
+            url = (f"{found[1]}.html" if found[1] else "") + (f"#{anchor_name(found[2])}" if found[2] else "")
+        return super().link(text, url, title)
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
         """A picture embedded in the page; only the text of one on the network."""
@@ -229,17 +233,17 @@ def contents(headings: list[Tag]) -> list[dict[str, Any]]:
     return parts
 
 
-def addresses(notebook: nbformat.NotebookNode, repository: str | None) -> dict[str, str]:
-    """The repository, by default the notebook's REPOSITORY; if it is on GitHub, also Colab's address and the page's own."""
+def addresses(name: str, repository: str | None) -> dict[str, str]:
+    """The repository, by default the document's REPOSITORY; if it is on GitHub, also Colab's address and the page's own."""
     if repository is None:
-        found = re.search(r'^REPOSITORY = "([^"]*)"', "\n".join(cell.source for cell in notebook.cells), re.MULTILINE)
-        repository = found[1] if found else ""
+        repository = re.search(r'(?m)^REPOSITORY = "([^"]*)"', DOCUMENT.read_text("utf-8"))[1]
     found = re.fullmatch(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?", repository)
     if not found:
         return {"repository": repository}
-    colab = f"https://colab.research.google.com/github/{found[1]}/{found[2]}/blob/main/the_annotated_transformer.ipynb"
-    own = f"https://{found[1].lower()}.github.io/{found[2]}/"  # where .github/workflows/page.yml publishes the page
-    return {"repository": repository, "colab": colab, "address": own}
+    colab = f"https://colab.research.google.com/github/{found[1]}/{found[2]}/blob/main/{name}.ipynb"
+    own = f"https://{found[1].lower()}.github.io/{found[2]}/"  # where .github/workflows/page.yml publishes the pages
+    page = "" if name == DOCUMENT.stem else f"{name}.html"
+    return {"repository": repository, "colab": colab, "address": own + page, "image": f"{own}live_figure.png"}
 
 
 def render_prose(notebook: nbformat.NotebookNode, folder: Path) -> Prose:
@@ -339,9 +343,9 @@ class Links:
                 formula["tex"] = re.sub(inside, rf"\\href{{#{target}}}{{\g<0>}}", formula["tex"], count=1)
 
 
-def make_page(notebook: nbformat.NotebookNode, folder: Path, repository: str | None = None) -> str:
-    """The page of an executed notebook whose pictures are in `folder`."""
-    links = addresses(notebook, repository)
+def make_page(notebook: nbformat.NotebookNode, name: str, folder: Path, repository: str | None = None) -> str:
+    """The page of the executed notebook `name`, whose pictures are in `folder`."""
+    links = addresses(name, repository)
     notebook.cells = [cell for cell in notebook.cells if "active-ipynb" not in cell.metadata.get("tags", [])]
     for cell in notebook.cells:
         if cell.source.startswith(TITLE) and cell.cell_type == "code":
@@ -418,7 +422,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         notebook = nbformat.reads(options.notebook.read_text("utf-8"), 4)
-        page = make_page(notebook, options.pictures, options.repository)
+        page = make_page(notebook, options.notebook.stem, options.pictures, options.repository)
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(page, "utf-8")
     except (PageError, OSError) as error:

@@ -2,7 +2,7 @@
 
     python blog/pdf.py build/the_annotated_transformer.html OUT.pdf [--chromium PATH]
 
-Folded cells are opened, charts are the stills that the notebook holds, and the answers stand at the end. Nothing is fetched.
+Folded cells are opened, and charts are the stills that the notebook holds. Nothing is fetched.
 """
 
 import argparse

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,13 @@ os.environ.setdefault("ANNOTATED_DEVICE", "cpu")
 os.environ |= {"HF_HOME": tempfile.mkdtemp(prefix="hub-"), "HF_HUB_OFFLINE": "1"}  # `datasets` reads them when imported
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import exercises
+import lab_notebook
 import the_annotated_transformer as tat
 from translator.captions import CAPTION_SPLITS
 
 CAPTION_SPLITS |= {"train": slice(1000, 3000), "val": slice(0, 100), "test": slice(500, 600)}  # a tenth is enough here
+CACHED = (tat.choose_data, tat.load_split, tat.live_run, tat.our_model)  # what keeps its first result
 atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 torch.set_num_threads(1)  # for models this small, a second thread only costs time
 
@@ -73,3 +76,20 @@ def sentences() -> tat.Batch:
     sources = [[5, 6, 7, 8, 12, tat.EOS], [9, 10, tat.EOS], [4, 4, 11, tat.EOS]]
     targets = [[tat.BOS, 5, 6, tat.EOS], [tat.BOS, 7, 8, 9, 10, tat.EOS], [tat.BOS, 4, tat.EOS]]
     return tat.Batch(tat.pad_rows(sources), tat.pad_rows(targets))
+
+
+@pytest.fixture(scope="module")
+def few_phrases(tmp_path_factory) -> Iterator[None]:
+    """The data are some phrases, and the document's training run has a few updates, in a folder of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("phrases"))
+        patch.setenv("ANNOTATED_DATA", "phrases")
+        patch.setenv("ANNOTATED_STEPS", "8")
+        for cached in CACHED:
+            cached.cache_clear()
+        few = {split: tat.load_split(split)[:size] for split, size in (("train", 400), ("val", 16))}
+        for module in (tat, exercises, lab_notebook):
+            patch.setattr(module, "load_split", few.get)
+        yield
+        for cached in CACHED:
+            cached.cache_clear()

@@ -8,7 +8,17 @@ import jupytext
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "the_annotated_transformer.py"
-OURS = {"the_annotated_transformer", "translator", "benchmarks", "blog", "tests", "notebook", "page", "charts"}
+NOTEBOOKS = {"lab_notebook", "exercises"}
+OURS = {
+    "the_annotated_transformer",
+    "translator",
+    "benchmarks",
+    "blog",
+    "tests",
+    "notebook",
+    "page",
+    "charts",
+} | NOTEBOOKS
 
 
 def imports(tree: ast.AST) -> set[str]:
@@ -35,7 +45,12 @@ def test_the_document_imports_nothing_of_ours():
         if imports(node) & OURS:
             assert imports(node) & OURS == {"translator"}
             allowed.append(node.name if isinstance(node, ast.FunctionDef) else ast.unparse(node.test))
-    assert allowed == ["__name__ == '__main__' and (not in_notebook())"]
+    assert allowed == ["__name__ == '__main__' and (not in_notebook(__name__))"]
+
+
+def test_the_other_notebooks_import_the_document_and_nothing_else_of_ours():
+    for name in NOTEBOOKS:
+        assert imports(parse(ROOT / f"{name}.py")) & OURS == {"the_annotated_transformer"}, name
 
 
 def test_the_program_imports_the_document_and_nothing_else_of_ours():
@@ -54,7 +69,7 @@ def code_cells() -> list[tuple[str, str]]:
     for cell in jupytext.read(DOCUMENT).cells:
         if cell.cell_type == "markdown":
             for line in cell.source.splitlines():
-                part = heading[1] if (heading := re.match(r"#+ (Part \d|Appendix|Answer|Questions)", line)) else part
+                part = heading[1] if (heading := re.match(r"#+ (Part \d|Appendix|Questions)", line)) else part
         elif cell.source.strip():
             found.append((part, cell.source))
     return found
@@ -62,7 +77,7 @@ def code_cells() -> list[tuple[str, str]]:
 
 def test_what_is_defined_is_used_soon():
     """Everything that a cell defines is used, the first of it in the same Part or the next."""
-    parts = ["Part 0", "Part 1", "Part 2", "Part 3", "Part 4", "Part 5", "Part 6", "Part 7", "Answer", "Questions"]
+    parts = ["Part 0", "Part 1", "Part 2", "Part 3", "Part 4", "Part 5", "Part 6", "Part 7", "Appendix", "Questions"]
     cells = [(parts.index(part), ast.parse(re.sub(r"(?m)^\s*!.*$", "", source))) for part, source in code_cells()[1:]]
     used: dict[str, list[int]] = {}
     for part, tree in cells:

@@ -113,7 +113,7 @@ def chart_of(tab, name: str):
 
 def test_panels_go_below_each_other_on_a_phone(open_page):
     """So that every panel keeps its labels; side by side they would be wider than the screen."""
-    narrow, wide = chart_of(open_page(390), "example_table_3"), chart_of(open_page(), "example_table_3")
+    narrow, wide = chart_of(open_page(390), "example_masks"), chart_of(open_page(), "example_masks")
     assert narrow.bounding_box()["width"] <= 390 < wide.bounding_box()["width"]
     assert narrow.bounding_box()["height"] > 1.5 * wide.bounding_box()["height"]
 

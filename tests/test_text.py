@@ -24,10 +24,11 @@ from blog import notebook, page
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "the_annotated_transformer.py"
+NOTEBOOKS = [DOCUMENT, ROOT / "lab_notebook.py", ROOT / "exercises.py"]
 MARKDOWN = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/results/LOG.md")]
 MARKDOWN += sorted(path for name in ("models", "recipes", "translator") for path in (ROOT / name).rglob("README.md"))
 PYTHON = [
-    DOCUMENT,
+    *NOTEBOOKS,
     *sorted(path for name in ("blog", "translator", "benchmarks") for path in (ROOT / name).glob("*.py")),
 ]
 PYTHON += sorted((ROOT / "tests").rglob("*.py"))
@@ -47,7 +48,7 @@ CODE = [
 ]
 NOT_PROSE = [
     *CODE,
-    r"(?s)## References\n.*?(?=\n#+ )",  # names, and titles in their authors' spelling
+    r"(?s)## References\n.*?(?=\n#+ |\Z)",  # names, and titles in their authors' spelling
     r"(?s)(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)\w*",
     r"(?s)\$\$.*?\$\$|\\begin\{(?P<name>\w+\*?)\}.*?\\end\{(?P=name)\}",
     r"(?<![\\\w])\$[^$\n]+(?:\n[^$\n]+)?\$",  # a formula may continue on the next line
@@ -188,19 +189,19 @@ def render(cells: list[str], folder: Path) -> BeautifulSoup:
 
 
 @functools.cache
-def document_cells() -> list[str]:
-    """The document's Markdown cells that go into the page."""
-    cells = notebook.build(DOCUMENT.read_text("utf-8")).cells
+def markdown_cells(script: Path) -> list[str]:
+    """The Markdown cells of a notebook's script that go into its page."""
+    cells = notebook.build(script.read_text("utf-8")).cells
     shown = [cell for cell in cells if "active-ipynb" not in cell.metadata.get("tags", [])]
     return [cell.source for cell in shown if cell.cell_type == "markdown"]
 
 
 def anchors(file: Path, html: BeautifulSoup | None = None) -> set[str]:
-    """The possible targets of a #: the page's ids for the document, GitHub's ids for another file."""
+    """The possible targets of a #: the page's ids for a notebook, GitHub's ids for another file."""
     if file.suffix not in (".py", ".ipynb", ".md"):
         return set()
-    if file.stem == DOCUMENT.stem:
-        html = html or render(document_cells(), ROOT)
+    if file.with_suffix(".py") in NOTEBOOKS:
+        html = html or render(markdown_cells(file.with_suffix(".py")), ROOT)
         return page.OWN_IDS | {tag["id"] for tag in html.find_all(id=True)}
     html, slugs, found = html or render([file.read_text("utf-8")], file.parent), [], set()
     for heading in html.find_all(re.compile(r"^h[1-6]$")):
@@ -226,6 +227,7 @@ def broken(html: BeautifulSoup, file: Path) -> list[str]:
                 found.append(f"no sound https address: [{words}]({target})")
             continue
         path, _, fragment = target.partition("#")
+        path = re.sub(r"\.html$", ".ipynb", path)  # a page is made from it
         goal = (file.parent / unquote(path)).resolve() if path else file
         if not goal.exists() or not goal.is_relative_to(ROOT):
             found.append(f"no such file: [{words}]({target})")
@@ -240,10 +242,10 @@ def broken(html: BeautifulSoup, file: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("file", [DOCUMENT, *MARKDOWN], ids=lambda file: str(file.relative_to(ROOT)))
+@pytest.mark.parametrize("file", [*NOTEBOOKS, *MARKDOWN], ids=lambda file: str(file.relative_to(ROOT)))
 def test_links_lead_somewhere(file):
     """A missing picture raises the page's own error."""
-    html = render(document_cells() if file == DOCUMENT else [file.read_text("utf-8")], file.parent)
+    html = render(markdown_cells(file) if file in NOTEBOOKS else [file.read_text("utf-8")], file.parent)
     found = broken(html, file)
     assert not found, "\n".join(found)
 

@@ -1,7 +1,6 @@
-"""The document: its twins agree, all of it runs, its page is complete, and the README is true."""
+"""The notebooks: their twins agree, all of each runs, their pages are complete, and the README is true."""
 
 import dataclasses
-import html
 import inspect
 import json
 import os
@@ -10,16 +9,19 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import nbformat
 import pytest
+from bs4 import BeautifulSoup
 
 from translator import __main__ as commands
 from translator.run import Limits
 from translator.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT, NOTEBOOK = ROOT / "the_annotated_transformer.py", ROOT / "the_annotated_transformer.ipynb"
+NAMES = ["the_annotated_transformer", "lab_notebook", "exercises"]
+SCRIPT, NOTEBOOK = ROOT / f"{NAMES[0]}.py", ROOT / f"{NAMES[0]}.ipynb"
 CHROMIUM = shutil.which("chromium")
 
 
@@ -38,25 +40,34 @@ def tracked_files() -> list[Path]:
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory) -> Path:
-    """The document, executed on captions with 80 updates of training, in a folder with the same files as a clone."""
+    """The folder of the notebooks, executed on captions with 80 updates of training, beside the same files as in a clone."""
     folder = tmp_path_factory.mktemp("document")
-    shutil.copy(SCRIPT, folder)
+    for name in NAMES:
+        shutil.copy(ROOT / f"{name}.py", folder)
     for name in ("images", "benchmarks/results", "models", "translator"):
         shutil.copytree(ROOT / name, folder / name)
     commands.captions(out=folder / "captions")
     settings = os.environ | {"ANNOTATED_DATA": str(folder / "captions"), "ANNOTATED_STEPS": "80"}
-    done = python(ROOT / "blog" / "notebook.py", "run", "--script", folder / SCRIPT.name, env=settings)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return folder / NOTEBOOK.name
+    for name in NAMES:
+        done = python(ROOT / "blog" / "notebook.py", "run", "--script", folder / f"{name}.py", env=settings)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return folder
 
 
 @pytest.fixture(scope="module")
-def page(executed) -> Path:
-    """The page made from that execution."""
-    out = executed.with_suffix(".html")
-    done = python(ROOT / "blog" / "page.py", executed, out)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return out
+def pages(executed) -> dict[str, Path]:
+    """The pages made from that execution."""
+    found = {name: executed / f"{name}.html" for name in NAMES}
+    for name, out in found.items():
+        done = python(ROOT / "blog" / "page.py", executed / f"{name}.ipynb", out)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return found
+
+
+@pytest.fixture
+def page(pages) -> Path:
+    """The document's page."""
+    return pages[NAMES[0]]
 
 
 def test_the_twins_hold_the_same_cells():
@@ -100,9 +111,10 @@ def test_a_folded_cell_is_folded_and_its_twins_agree(tmp_path):
     assert "a = 1 + 1" in code and "print(a)" in code and "@title" not in code
 
 
-def test_the_whole_document_executes(executed):
-    """Every code cell ran, without an error or output on standard error; every example that should draw a chart does."""
-    notebook = nbformat.read(executed, 4)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_cell_executes(executed, name):
+    """Without an error or output on standard error; every example that should draw a chart does."""
+    notebook = nbformat.read(executed / f"{name}.ipynb", 4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
@@ -114,8 +126,9 @@ def test_the_whole_document_executes(executed):
             assert any("image/png" in output.get("data", {}) for output in cell.outputs), cell.source[:200]
 
 
-def test_the_committed_notebook_is_executed_and_names_no_machine():
-    notebook = nbformat.read(NOTEBOOK, 4)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_committed_notebook_is_executed_and_names_no_machine(name):
+    notebook = nbformat.read(ROOT / f"{name}.ipynb", 4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     text = json.dumps([cell.get("outputs") for cell in code], ensure_ascii=False)
@@ -123,12 +136,13 @@ def test_the_committed_notebook_is_executed_and_names_no_machine():
     assert "NOTICE" not in text, "the committed notebook was not executed on Multi30k"
 
 
-def test_no_cell_is_dead_code():
+@pytest.mark.parametrize("name", NAMES)
+def test_no_cell_is_dead_code(name):
     """No `if False`, no commented-out call, and at most two open code cells in a row without prose."""
-    notebook = nbformat.read(NOTEBOOK, 4)
+    notebook = nbformat.read(ROOT / f"{name}.ipynb", 4)
     in_a_row = 0
     for cell in notebook.cells:
-        is_open = cell.cell_type == "code" and "hide-input" not in cell.metadata.get("tags", [])
+        is_open = cell.cell_type == "code" and not {"hide-input", "hide-cell"} & {*cell.metadata.get("tags", [])}
         in_a_row = in_a_row + is_open if cell.cell_type == "code" else 0
         last_lines = cell.source.startswith("if __name__")
         assert in_a_row <= 2 or last_lines, cell.source[:200]
@@ -137,19 +151,45 @@ def test_no_cell_is_dead_code():
         ]
 
 
-def test_what_a_first_reader_may_skip_is_folded(page):
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_first_reader_may_skip_is_folded(pages, name):
     """One mark in the script; the notebook's form works in JupyterLab and Colab, and the page has a title to click on."""
     titles = []
-    for cell in nbformat.read(NOTEBOOK, 4).cells:
+    for cell in nbformat.read(ROOT / f"{name}.ipynb", 4).cells:
         marked = cell.source.startswith(("# @title ", "@example\n")) and cell.cell_type == "code"
-        assert ("hide-input" in cell.metadata.get("tags", [])) == marked == ("cellView" in cell.metadata)
+        answer = cell.source.startswith("# @title Answer ")
+        tag, tags = "hide-cell" if answer else "hide-input", {*cell.metadata.get("tags", [])}
+        assert tags & {"hide-input", "hide-cell"} == ({tag} if marked else set()) and marked == (
+            "cellView" in cell.metadata
+        )
         assert cell.metadata.get("jupyter", {}).get("source_hidden", False) == marked
-        if marked and "active-ipynb" not in cell.metadata["tags"]:
+        assert cell.metadata.get("jupyter", {}).get("outputs_hidden", False) == answer
+        if marked and "active-ipynb" not in tags:
             first = cell.source.partition("\n")[0]
             titles.append(first.removeprefix("# @title ") if first != "@example" else "Show the code")
-    assert {"Imports", "Tables, and charts of matrices", "The loss in chunks"} <= set(titles)
-    summaries = re.findall(r'<details class="code"><summary>(.*?)</summary>', page.read_text(encoding="utf-8"))
-    assert [html.unescape(summary) for summary in summaries] == titles
+    tree = BeautifulSoup(pages[name].read_text("utf-8"), "html.parser")
+    folded = tree.select("details.code")
+    assert [fold.summary.get_text() for fold in folded] == titles
+    assert {"Imports"} <= set(titles)
+    for fold in folded:  # what an answer shows is folded with its code, what an example shows is not
+        answer = fold.summary.get_text().startswith("Answer ")
+        assert bool(fold.select(".jp-OutputArea")) == answer
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_between_the_pages_lead_somewhere(pages, name):
+    """A link to a heading of another notebook leads to the id of that heading on the other page."""
+    ids = {
+        other: {tag["id"] for tag in BeautifulSoup(path.read_text("utf-8"), "html.parser")(id=True)}
+        for other, path in pages.items()
+    }
+    links = [
+        urlsplit(tag["href"]) for tag in BeautifulSoup(pages[name].read_text("utf-8"), "html.parser")("a", href=True)
+    ]
+    between = [link for link in links if not link.scheme and link.path.endswith(".html")]
+    assert len(between) > 3 and not [link for link in links if link.path.endswith(".ipynb") and not link.scheme]
+    for link in between:
+        assert not link.fragment or link.fragment in ids[link.path.removesuffix(".html")], link
 
 
 def test_every_image_that_is_shown_is_there():
@@ -157,14 +197,15 @@ def test_every_image_that_is_shown_is_there():
     assert len(set(shown)) >= 5 and all((ROOT / name).is_file() for name in shown)
 
 
-def test_the_page_is_self_contained(page):
-    text = page.read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_is_self_contained(pages, name):
+    text = pages[name].read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>") and "@@math" not in text and "katex-error" not in text
     content = re.sub(r"<script.*?</script>", "", text, flags=re.S)
     addresses = re.findall(r"""(?:src|srcset)="(?!data:)[^"]+""", content)
     assert not addresses
     ids = re.findall(r'<h[1-6] id="([^"]+)"', text)
-    assert len(ids) == len(set(ids)) > 30
+    assert len(ids) == len(set(ids)) > 10
     for target in re.findall(r'href="#([^"]+)"', text):
         assert f'id="{target}"' in text
 

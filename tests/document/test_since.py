@@ -17,11 +17,6 @@ def test_the_examples_run(name):
     getattr(tat, f"example_{name}")()
 
 
-def test_the_table_of_what_was_measured_has_its_rows():
-    shown = tat.example_since_2017()
-    assert {"tiny", "rotary", "rms_norm", "gated"} <= set(shown.index) and shown.loc["rotary", "seeds"] >= 3
-
-
 @pytest.fixture
 def variant(randomise):
     """A small model with some parts replaced, and random weights in float64."""

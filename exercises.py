@@ -1,0 +1,1861 @@
+# %% [markdown]
+# # Exercises that answer back
+#
+# > These exercises belong to [The Annotated Transformer](the_annotated_transformer.ipynb). Each one has hints in steps, a
+# > place for your attempt, a check that tries your attempt and says what is wrong, and an answer, folded. Run the cells
+# > from the top, fill in a place, and run its cell again. Stars say how hard an exercise is, minutes how long it may
+# > take someone who has read the Part.
+
+# %% tags=["active-ipynb"]
+# # @title Setup: make charts work offline in Jupyter
+# import sys
+#
+# import altair as alt
+#
+# if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
+#     alt.renderers.register("data", lambda chart, **_: {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"})
+#     alt.renderers.enable("data")
+
+# %%
+# @title Imports
+import functools
+import itertools
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from the_annotated_transformer import (
+    ALPHA,
+    BEAM,
+    BOS,
+    EOS,
+    LIVE,
+    OUR_SENTENCES,
+    PAD,
+    UNK,
+    CachedDecoder,
+    Chart,
+    Config,
+    Embeddings,
+    EncoderLayer,
+    GroupedQueryAttention,
+    MultiHeadedAttention,
+    NoPositions,
+    Pair,
+    PositionwiseFeedForward,
+    Trainer,
+    Transformer,
+    attention,
+    attention_maps,
+    average_weights,
+    batch_loss,
+    beam_search,
+    best_device,
+    bleu,
+    copy_pairs,
+    curves,
+    evaluating,
+    example,
+    fit,
+    greedy_decode,
+    heatmap,
+    in_notebook,
+    initialise,
+    learn_words,
+    live_run,
+    load_split,
+    make_batch,
+    make_model,
+    modern,
+    our_model,
+    positional_encoding,
+    rate,
+    recording,
+    rotated,
+    sample_decode,
+    saved_rows,
+    smoothed_loss,
+    smoothed_targets,
+    source_mask,
+    subsequent_mask,
+    table,
+    target_mask,
+    to_pairs,
+    token_batches,
+    translate_lines,
+    validation_loss,
+    words_of,
+)
+
+
+# %%
+# @title What a check does
+def checks(function: Callable[[Any], None]) -> Callable[[Any], bool]:
+    """Make a check of `function`: it prints that an attempt is right, or what is wrong with it, and returns which."""
+    number = function.__name__.removeprefix("check_").replace("_", ".")
+
+    @functools.wraps(function)
+    def check(attempt: Any) -> bool:
+        try:
+            if attempt is ...:
+                raise NotImplementedError
+            function(attempt)
+        except NotImplementedError:
+            if in_notebook(__name__):
+                print(f"{number}: nothing is there yet.")
+            return False
+        except AssertionError as wrong:
+            print(f"{number}: not yet. {wrong}")
+            return False
+        print(f"{number}: right.")
+        return True
+
+    return check
+
+
+def same(found: Any, expected: Tensor, what: str) -> None:
+    """AssertionError, with `what` is compared, unless a tensor has the expected shape and numbers."""
+    assert isinstance(found, Tensor), f"{what} should be a tensor, not {type(found).__name__}."
+    assert found.shape == expected.shape, (
+        f"{what} should have the shape {tuple(expected.shape)}, not {tuple(found.shape)}."
+    )
+    gap = (found - expected).abs().max().item()
+    assert gap < 1e-4, f"{what} is off by up to {gap:.2g}."
+
+
+# %% [markdown]
+# # Exercises for Part 1: A sentence through the model
+#
+# ## 1.1 The encoder without its positions
+#
+# > ★, 10 minutes, after [Positions](the_annotated_transformer.ipynb#Positions-(Section-3.5)). Leave the positional
+# > encoding out. Is it then true that shuffling the source only shuffles the encoder's output? Write a function that
+# > computes the memory without positions. The check shuffles.
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > `model.encode(src, src_mask)` is `model.encoder(model.src_embed(src), src_mask)`. What does `src_embed` consist of?
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > `model.src_embed.embeddings` looks up the scaled vectors and adds nothing. A source without padding needs no mask.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 1.1
+@checks
+def check_1_1(attempt: Callable[[Transformer, Tensor], Tensor]) -> None:
+    """The memory (1, S, d_model) of shuffled ids is the shuffled memory, and that of a model without positions."""
+    model, src = make_model(50, 50, N=2, d_model=32, d_ff=64, h=4).eval(), torch.randperm(46)[:6].unsqueeze(0) + 4
+    order = torch.tensor([3, 1, 4, 0, 5, 2])
+    memory, shuffled = attempt(model, src), attempt(model, src[:, order])
+    assert memory.shape == (1, 6, 32), f"The memory should have the shape (1, 6, 32), not {tuple(memory.shape)}."
+    gap = (shuffled - memory[:, order]).abs().max().item()
+    assert gap < 1e-4, f"The shuffled source changes the vectors by up to {gap:.2g}: positions are still in."
+    same(memory, model.encoder(model.src_embed.embeddings(src), None), "The memory")
+
+
+# %%
+def encode_without_positions(model: Transformer, src: Tensor) -> Tensor:
+    """The memory (B, S, d_model) of ids (B, S) without padding, with no positional encoding."""
+    raise NotImplementedError  # your attempt
+
+
+check_1_1(encode_without_positions)
+
+# %% [markdown]
+# > <details><summary>Answer 1.1</summary>
+# >
+# > Yes. Self-attention adds up values, and a sum does not depend on the order of what is added. The feed-forward network,
+# > the residual connections and LayerNorm treat each position on its own. So without the positional encoding a token gets
+# > the same vector wherever it stands, and a shuffled source gives the same vectors in the shuffled order. With the
+# > positional encoding they become other vectors.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 1.1: the code
+def answer_1_1(model: Transformer, src: Tensor) -> Tensor:
+    """The memory (B, S, d_model) of ids (B, S) without padding, with no positional encoding."""
+    return model.encoder(model.src_embed.embeddings(src), None)
+
+
+@example
+def example_answer_1_1() -> None:
+    """Shuffling the source shuffles the encoder's output and does nothing else, but only without positions."""
+    torch.manual_seed(0)
+    model = make_model(50, 50, N=2, d_model=32, d_ff=64, h=4).eval()
+    src, order, changes = torch.arange(4, 10).unsqueeze(0), torch.tensor([3, 1, 4, 0, 5, 2]), []
+    for name, encode in (("without", answer_1_1), ("with", lambda model, src: model.encode(src, None))):
+        plain, shuffled = (encode(model, ids) for ids in (src, src[:, order]))  # (1, S, d_model)
+        changes.append((shuffled - plain[:, order]).abs().max().item())
+        print(f"{name} positions: the shuffled output differs by up to {changes[-1]:.1e}")
+    assert changes[0] < 1e-5 < 0.1 < changes[1]
+
+
+# %% [markdown]
+# ## 1.2 Counting an encoder layer's multiplications
+#
+# > ★★, 15 minutes, after [Why
+# > self-attention](the_annotated_transformer.ipynb#Why-self-attention-(Section-4,-Table-1)). How many multiplications
+# > does one encoder layer need for $n$ tokens? Count those of matrix products alone. And from which $n$ on does the part
+# > with $n^2$ take half of them in the base model?
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > A product of an $(a, b)$ matrix with a $(b, c)$ matrix takes $abc$ multiplications. Which products are there in
+# > attention, and which in the feed-forward network?
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > Four projections of width $d$; queries with keys; weights with values; two layers between $d$ and $d_{\text{ff}}$. The
+# > heads change nothing: they divide $d$ among them.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 1.2
+@checks
+def check_1_2(attempt: Callable[[int, int, int], int]) -> None:
+    """The count for three random sizes, as PyTorch counts."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    for _ in range(3):
+        n, h, d, d_ff = random.randrange(3, 90, 2), 4, 4 * random.randint(2, 20), 211  # no two parts are equal
+        with torch.device("meta"), FlopCounterMode(display=False) as counter:  # shapes without numbers
+            layer = EncoderLayer(d, MultiHeadedAttention(h, d), PositionwiseFeedForward(d, d_ff), 0.0, "post")
+            layer(torch.empty(1, n, d), None)
+        found, expected = attempt(n, d, d_ff), counter.get_total_flops() // 2  # an addition for each multiplication
+        missing = {
+            "You counted additions as well.": -expected,
+            "The two products of positions with positions are missing.": 2 * n * n * d,
+            "One of the two products of positions with positions is missing.": n * n * d,
+            "The feed-forward network is missing.": 2 * n * d * d_ff,
+            "One layer of the feed-forward network is missing.": n * d * d_ff,
+            "The projection of the output is missing.": n * d * d,
+        }
+        hint = next((text for text, part in missing.items() if found == expected - part), "")
+        assert found == expected, f"n = {n}, d = {d}, d_ff = {d_ff}: {expected:,}, not {found:,}. {hint}".strip()
+
+
+# %%
+def multiplications(n: int, d: int, d_ff: int) -> int:
+    """The multiplications in the matrix products of an encoder layer of width d and inner width d_ff, for n tokens."""
+    raise NotImplementedError  # your attempt
+
+
+check_1_2(multiplications)
+
+# %% [markdown]
+# > <details><summary>Answer 1.2</summary>
+# >
+# > The four projections of attention take $4nd^2$ multiplications, its two products of positions with positions
+# > $2n^2d$, and the feed-forward network $2n\,d\,d_{\text{ff}}$. PyTorch counts the same. At the length of a sentence
+# > the $n^2$ part is next to nothing. It reaches one half only where $n = 2d + d_{\text{ff}}$, which is 3,072 tokens
+# > for the base model. That is why long documents need other forms of attention and sentences do not.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 1.2: the code
+def answer_1_2(n: int, d: int, d_ff: int) -> int:
+    """The multiplications in the matrix products of an encoder layer of width d and inner width d_ff, for n tokens."""
+    return 4 * n * d**2 + 2 * n**2 * d + 2 * n * d * d_ff
+
+
+@example
+def example_answer_1_2() -> Any:
+    """The multiplications of one encoder layer of the base model by three lengths, and the share of the n² part."""
+    d, d_ff, rows = 512, 2048, []
+    for n in (30, 300, 2 * d + d_ff):
+        parts = {"projections": 4 * n * d**2, "n² part": 2 * n**2 * d, "feed-forward": 2 * n * d * d_ff}
+        total = sum(parts.values())
+        assert total == answer_1_2(n, d, d_ff)
+        millions = {name: f"{part / 1e6:,.1f} M" for name, part in (parts | {"in all": total}).items()}
+        rows.append({"n": n} | millions | {"share of n²": f"{parts['n² part'] / total:.1%}"})
+    assert rows[0]["share of n²"] == "1.0%" and rows[-1]["share of n²"] == "50.0%"
+    return table(rows)
+
+
+# %% [markdown]
+# ## 1.3 Token beside position, not added
+#
+# > ★★, 20 minutes, after [Positions](the_annotated_transformer.ipynb#Positions-(Section-3.5)). Put token and position
+# > side by side in one vector, 448 entries for the token and 64 for the position, instead of adding them. Write the
+# > module that stands below a stack. What else of the model has to change?
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > `Embeddings(width, vocab)` and `positional_encoding(length, places)` are all you need, and `torch.cat`.
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > When decoding, the ids come one at a time, and `start` says where the first of them stands. So compute
+# > `start + T` rows of the encoding, and keep the last T.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 1.3
+@checks
+def check_1_3(attempt: type[nn.Module]) -> None:
+    """Token and position in their places, from any first position, for every row of the batch."""
+    module, ids = attempt(12, 4, 50), torch.randint(4, 50, (2, 7))
+    found, places = module(ids), positional_encoding(7, 4)
+    same(found[..., 12:], places.expand(2, 7, 4), "The position, in the last 4 entries of 16,")
+    tables = [part for part in module.modules() if isinstance(part, Embeddings)]
+    assert len(tables) == 1, f"There should be one Embeddings in the module, not {len(tables)}."
+    same(found[..., :12], tables[0](ids), "The token, in the first 12 entries of 16,")
+    same(module(ids[:, 3:], 3), found[:, 3:], "The same ids, cut off before position 3 and with start = 3,")
+
+
+# %%
+class BesidePosition(nn.Module):
+    """What stands below a stack, with embedding and position side by side in one vector."""
+
+    def __init__(self, width: int, places: int, vocab: int):
+        super().__init__()
+        # your attempt, part one
+
+    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
+        """Ids (B, T) to vectors (B, T, width + places); `start` is the position of the first."""
+        raise NotImplementedError  # your attempt, part two
+
+
+check_1_3(BesidePosition)
+
+# %% [markdown]
+# > <details><summary>Answer 1.3</summary>
+# >
+# > The layers need not change, because the width of both together is still 512. The embedding changes: its matrix has
+# > 448 columns, and the factor before it becomes $\sqrt{448}$. The output matrix has 512 columns, so the two can no
+# > longer be one parameter, unless a linear map from 512 to 448 stands between the decoder and the output. And the
+# > encoding needs an even width, which 64 is. The residual connections still let every layer write over the 64 entries.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 1.3: the code
+class TokenBesidePosition(nn.Module):
+    """What stands below a stack, with embedding and position side by side in one vector."""
+
+    def __init__(self, width: int, places: int, vocab: int):
+        super().__init__()
+        self.embeddings, self.places = Embeddings(width, vocab), places
+
+    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
+        """Ids (B, T) to vectors (B, T, width + places); `start` is the position of the first."""
+        PE = positional_encoding(start + ids.size(1), self.places)[start:].to(ids.device)  # (T, places)
+        return torch.cat((self.embeddings(ids), PE.expand(len(ids), -1, -1)), dim=-1)
+
+
+@example
+def example_answer_1_3() -> None:
+    """The layers and the cached decoder take such vectors as they are, but no matrix can be shared any more."""
+    model, (src, tgt) = make_model(50, 50, N=1, dropout=0.0), torch.randint(4, 50, (2, 3, 7))
+    model.src_embed, model.tgt_embed = (TokenBesidePosition(448, 64, 50) for _ in range(2))
+    initialise(model, "none")
+    steps = torch.stack([*map(CachedDecoder(model, src, source_mask(src)).step, tgt.T)], dim=1)  # token by token
+    torch.testing.assert_close(steps, model(src, tgt, source_mask(src), target_mask(tgt)), atol=1e-4, rtol=1e-4)
+    embedding, output = model.tgt_embed.embeddings.table.weight, model.generator.proj.weight
+    print("embedding", tuple(embedding.shape), "output", tuple(output.shape))
+    assert embedding.shape != output.shape
+
+
+# %% [markdown]
+# ## 1.4 The mask after the softmax
+#
+# > ★, 15 minutes, after [Masks](the_annotated_transformer.ipynb#Masks). Someone applies the mask *after* the softmax, by
+# > setting weights to zero. Write it so, as the check wants it, and look at the sums that it prints. Why is it wrong?
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > `scores.softmax(-1)` first, then `masked_fill(mask == 0, 0.0)`, then the product with the values.
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > The first position may see only itself. What should its weight be? What is it now, and on what does it depend?
+# >
+# > </details>
+
+
+# %%
+# @title The check of 1.4
+@checks
+def check_1_4(attempt: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
+    """Weights whose hidden entries are zero and whose others are as if nothing were hidden; prints their sums."""
+    q, k, v, mask = (*torch.randn(3, 1, 4, 8), subsequent_mask(4))
+    output, weights = attempt(q, k, v, mask)
+    free = attention(q, k, v)[1]
+    assert (weights * ~mask).abs().max() == 0, "A hidden key still has weight."
+    assert not torch.allclose(weights, attention(q, k, v, mask)[1]), (
+        "That is the right way: the mask came before the softmax."
+    )
+    same(weights, free * mask, "The weights")
+    same(output, weights @ v, "The output")
+    print("sums of the weights:", weights.sum(-1)[0].detach().numpy().round(2), "instead of 1, 1, 1 and 1")
+
+
+# %%
+def masked_late(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Equation (1) with the mask in the wrong place: the output (..., T, d_v) and the weights (..., T, S)."""
+    raise NotImplementedError  # your attempt
+
+
+check_1_4(masked_late)
+
+# %% [markdown]
+# > <details><summary>Answer 1.4</summary>
+# >
+# > A softmax divides by the sum over *all* keys. If the mask comes later, the hidden keys have already taken their
+# > share of that sum. So the weights that remain do not add up to one, and worse, they depend on what the mask should
+# > hide: in the decoder each position would learn something about the future. Dividing by the remaining sum again would
+# > be right on paper. In the computer a hidden key may have taken everything, so that nothing is left to divide by.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 1.4: the code
+def attention_masked_late(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Equation (1) with the mask in the wrong place: the output (..., T, d_v) and the weights (..., T, S)."""
+    weights = (query @ key.mT / math.sqrt(query.size(-1))).softmax(dim=-1).masked_fill(mask == 0, 0.0)
+    return weights @ value, weights
+
+
+@example
+def example_answer_1_4() -> None:
+    """Another last key, hidden from the first three positions: what changes there, and what their weights add up to."""
+    torch.manual_seed(0)
+    x, mask, changes = torch.randn(1, 4, 8), subsequent_mask(4), []
+    other = torch.cat((x[:, :3], 1000 * x[:, :1]), dim=1)  # the last key now fits the first query very well
+    for attend in (attention, attention_masked_late):
+        (before, weights), (after, extreme) = (attend(keys, keys, keys, mask) for keys in (x, other))
+        changes.append((after - before)[:, :3].abs().max().item())
+        print(
+            f"{attend.__name__}: weights add up to {weights.sum(-1)[0].numpy().round(2)}, changes by {changes[-1]:.2f}"
+        )
+    assert changes[0] == 0 and changes[1] > 0.1
+    assert extreme[0, 0].sum() == 0  # the first position has no weight left: 0/0 if divided by the sum
+
+
+# %% [markdown]
+# ## 1.5 Attention from memory
+#
+# > ★★, 15 minutes, after [Attention](the_annotated_transformer.ipynb#Attention-(Section-3.2)). Close the document and
+# > write Equation (1) with a mask: output and weights. The check knows the usual mistakes.
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > Scores of each query with each key, divided; hidden scores; a softmax over the keys; the weighted sum of values.
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > `key.mT` transposes the last two axes and leaves batch and heads alone. `masked_fill(mask == 0, -math.inf)` hides.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 1.5
+@checks
+def check_1_5(attempt: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
+    """Output and weights of `attention` for random queries, keys, values and masks, with and without heads."""
+    for shape in ((2,), (2, 3)):
+        q, k, v = torch.randn(*shape, 5, 8), torch.randn(*shape, 6, 8), torch.randn(*shape, 6, 7)
+        mask = torch.rand(5, 6) < 0.7
+        mask[:, 0], mask[0, 1] = True, False  # something to see for each, and something hidden
+        output, weights = attempt(q, k, v, mask)
+        expected, right = attention(q, k, v, mask)
+        assert weights.shape == right.shape, (
+            f"The weights should have the shape {tuple(right.shape)}, not {tuple(weights.shape)}."
+        )
+        assert not torch.allclose(weights.sum(-2), torch.ones(6)), (
+            "The softmax runs over the queries, not over the keys."
+        )
+        mistakes = {
+            "The scores are not divided by the root of the width.": (q @ k.mT).masked_fill(~mask, -math.inf),
+            "The scores are divided by the width, not by its root.": (q @ k.mT / 8).masked_fill(~mask, -math.inf),
+            "The mask hides what it should show: 1 means may attend.": (q @ k.mT / 8**0.5).masked_fill(mask, -math.inf),
+            "The mask is not used.": q @ k.mT / 8**0.5,
+        }
+        for what, scores in mistakes.items():
+            assert not torch.allclose(weights, scores.softmax(-1), equal_nan=True), what
+        same(weights.sum(-1), torch.ones(*shape, 5), "The sum of each query's weights")
+        same(weights, right, "The weights")
+        same(output, expected, "The output")
+
+
+# %%
+def my_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries (..., T, d_k), keys (..., S, d_k), values (..., S, d_v): output (..., T, d_v), weights (..., T, S)."""
+    raise NotImplementedError  # your attempt
+
+
+check_1_5(my_attention)
+
+# %% [markdown]
+# > <details><summary>Answer 1.5</summary>
+# >
+# > It is the function [`attention`](the_annotated_transformer.ipynb#Scaled-dot-product-attention-(Section-3.2.1)) of the
+# > document. Without its dropout it has three lines.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 1.5: the code
+def answer_1_5(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Equation (1): output (..., T, d_v) and weights (..., T, S)."""
+    scores = query @ key.mT / math.sqrt(query.size(-1))
+    weights = scores.masked_fill(mask == 0, -math.inf).softmax(dim=-1)
+    return weights @ value, weights
+
+
+@example
+def example_answer_1_5() -> None:
+    """The answer passes the check."""
+    assert check_1_5(answer_1_5)
+
+
+# %% [markdown]
+# # Exercises for Part 2: Training
+#
+# ## 2.1 A model that reverses
+#
+# > ★, 15 minutes, after [A first task: copying](the_annotated_transformer.ipynb#A-first-task:-copying). Let the model
+# > reverse its input instead of copying it: write the pairs. Which pattern do you expect in the cross-attention?
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > `copy_pairs(n, 14, seed, shortest, longest)` makes pairs to copy. A `Pair` is a source, which ends with `EOS`, and a
+# > target, which begins with `BOS` and ends with `EOS`.
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > Only what is between `BOS` and `EOS` is reversed. A slice with a step of −1 from the last but one does it.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 2.1
+@checks
+def check_2_1(attempt: Callable[[int, int, int, int], list[Pair]]) -> None:
+    """Each target is its source backwards between BOS and EOS, of all lengths, and the seed decides."""
+    seed = random.randrange(10**6)
+    pairs = attempt(200, seed, 3, 8)
+    assert len(pairs) == 200, f"You were asked for 200 pairs and made {len(pairs)}."
+    for src, tgt in pairs:
+        assert src[-1] == EOS, f"A source should end with EOS = {EOS}: {src}."
+        assert tgt[0] == BOS and tgt[-1] == EOS, (
+            f"A target should begin with BOS = {BOS} and end with EOS = {EOS}: {tgt}."
+        )
+        backwards = [BOS, *src[-2::-1], EOS]
+        assert tgt == backwards or tgt != [BOS, *src], f"{src} is copied, not reversed: {tgt}."
+        assert tgt == backwards, f"The target of {src} should be {backwards}, not {tgt}."
+    lengths = {len(src) - 1 for src, _ in pairs}
+    assert lengths == set(range(3, 9)), f"The lengths should go from 3 to 8; yours are {sorted(lengths)}."
+    assert attempt(200, seed, 3, 8) == pairs != attempt(200, seed + 1, 3, 8), "The seed should decide about the pairs."
+
+
+# %%
+def my_reverse_pairs(n: int, seed: int, shortest: int = 3, longest: int = 8) -> list[Pair]:
+    """Random sequences of `shortest` to `longest` tokens of 14, to be written backwards."""
+    raise NotImplementedError  # your attempt
+
+
+check_2_1(my_reverse_pairs)
+
+# %% [markdown]
+# > <details><summary>Answer 2.1</summary>
+# >
+# > The first token to be written is the last one of the source, so you may expect a diagonal that runs the other way,
+# > from the top right to the bottom left. The chart shows it: the row that predicts the first token looks at the last
+# > one, and so on, until the row that predicts `</s>`, which has nothing to look for. The task is learned as copying
+# > is. For attention, the last position is no farther away than the first.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 2.1: the code
+def reverse_pairs(n: int, seed: int, shortest: int = 3, longest: int = 8) -> list[Pair]:
+    """Random sequences of `shortest` to `longest` tokens, to be written backwards."""
+    return [Pair(pair.src, [BOS, *pair.tgt[-2:0:-1], EOS]) for pair in copy_pairs(n, 14, seed, shortest, longest)]
+
+
+@example
+def example_answer_2_1() -> Chart:
+    """Train a small model to reverse; its cross-attention in the last layer, mean over heads, of one sequence."""
+    torch.manual_seed(0)
+    config = Config(N=2, d_model=64, d_ff=128, h=4, dropout=0.0, norm="pre", factor=0.5, warmup=100)
+    trainer = Trainer(config.make_model(14), config)
+    fit(trainer, [reverse_pairs(32, seed=step) for step in range(400)])
+    batch = make_batch(reverse_pairs(100, seed=10**6, shortest=8))  # eight tokens each
+    with evaluating(trainer.model), recording(trainer.model) as kept, torch.inference_mode():
+        trainer.model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    weights = kept[trainer.model.decoder.layers[-1].src_attn].mean(1)  # (B, T, S)
+    assert weights.mean(0)[:8].argmax(-1).tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
+    steps = [
+        f"{read} → {predicts}" for read, predicts in zip(batch.tgt[0].tolist(), batch.tgt_y[0].tolist(), strict=True)
+    ]
+    return heatmap(weights[0], steps, [str(i) for i in batch.src[0].tolist()], axes=("reads → predicts", "source"))
+
+
+# %% [markdown]
+# ## 2.2 Training without a warmup
+#
+# > ★★, 20 minutes, after [Optimiser](the_annotated_transformer.ipynb#Optimiser-(Section-5.3)). Train the copy task with
+# > `warmup=1`, once with post-norm and once with pre-norm. Before you conclude anything: by what factor is the highest
+# > rate of Equation (3) higher with `warmup=1` than with `warmup=150`?
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > The rate is highest at the step where the two branches of the minimum meet.
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > That is the step `warmup`, and the rate there is proportional to $\mathit{warmup}^{-0.5}$.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 2.2
+@checks
+def check_2_2(attempt: float) -> None:
+    """The quotient of the highest rates, from the document's own schedule."""
+    highest = [max(rate(step, 64, 1.0, warmup) for step in range(1, 500)) for warmup in (1, 150)]
+    assert not math.isclose(attempt, highest[1] / highest[0], rel_tol=0.02), "The other way round."
+    assert not math.isclose(attempt, 150, rel_tol=0.02), "The rate falls with the root of the step."
+    assert math.isclose(attempt, highest[0] / highest[1], rel_tol=0.02), (
+        f"{attempt} is not it (2 % either way are allowed)."
+    )
+
+
+# %%
+how_many_times = ...  # your attempt
+
+check_2_2(how_many_times)
+
+# %% [markdown]
+# > <details><summary>Answer 2.2</summary>
+# >
+# > $\sqrt{150}$, about 12.2 times. Without a warmup the very first update has the highest rate. Post-norm does not
+# > recover from it: its loss falls to that of a model which only knows how often each token occurs, and stays there. It no
+# > longer reads the source. Pre-norm first falls to that level as well, but slowly improves on it. So the cell trains once
+# > more, with a `factor` that makes the highest rate the same as with a warmup. Then both learn the task, pre-norm a little
+# > faster. On this small task, training without a warmup fails because the peak of Equation (3) is then twelve times
+# > higher, and not because the first steps come early.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 2.2: the code
+@example
+def example_answer_2_2() -> Chart:
+    """The copy task without warmup, with both norms and two highest rates, beside the loss of knowing only frequencies."""
+    batches, rows, ends = [copy_pairs(32, 14, seed=step, longest=8) for step in range(300)], [], {}
+    for norm, factor in itertools.product(("post", "pre"), (0.5, 0.5 * 150**-0.5)):
+        torch.manual_seed(0)
+        config = Config(N=2, d_model=64, d_ff=128, h=4, dropout=0.0, norm=norm, factor=factor, warmup=1)
+        kind = f"{norm}, {rate(1, 64, factor, config.warmup):.4f}"
+        found = fit(Trainer(config.make_model(14), config), batches)
+        ends[kind] = sum(row["loss"] for row in found[-50:]) / 50
+        rows += [{"update": row["update"], "nats per token": row["loss"], "norm, highest rate": kind} for row in found]
+    tokens = torch.cat([make_batch(pairs).tgt_y.flatten() for pairs in batches])
+    q = smoothed_targets(tokens[tokens != PAD], 14).mean(0)[1:]  # how often each token is asked for
+    known = ends["frequencies alone"] = -(q * q.log()).sum().item()
+    print(*(f"{kind}: {loss:.2f} nats per token at the end" for kind, loss in ends.items()), sep="\n")
+    post, post_low, pre, pre_low, _ = ends.values()
+    assert abs(post - known) < 0.05 < known - pre and max(post_low, pre_low) < known / 2
+    line = {"nats per token": known, "norm, highest rate": "frequencies alone"}
+    rows += [{"update": 1, **line}, {"update": len(batches), **line}]
+    return curves(rows, "update", "nats per token", "norm, highest rate", log_y=True)
+
+
+# %% [markdown]
+# ## 2.3 A shift of zero
+#
+# > ★, 10 minutes, after [Batches and the shift](the_annotated_transformer.ipynb#Batches-and-the-shift-(Section-5.1)).
+# > Someone forgets the shift: the token to be predicted is the very token that is read. The loss falls at once. Which
+# > single token does greedy decoding then write, again and again? Give its id.
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > What is the easiest way to predict a token that you have just read?
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > Greedy decoding feeds back what came out. What does it feed in first?
+# >
+# > </details>
+
+
+# %%
+# @title The check of 2.3
+@checks
+def check_2_3(attempt: int) -> None:
+    """The id of the token with which decoding begins."""
+    assert attempt != EOS, "Then the translation would at least end."
+    assert attempt == BOS, f"Not {attempt}: think of the first token that the decoder reads."
+
+
+# %%
+written_again_and_again = ...  # your attempt
+
+check_2_3(written_again_and_again)
+
+# %% [markdown]
+# > <details><summary>Answer 2.3</summary>
+# >
+# > It writes `<s>`. The token to be predicted is the token that is read, and a position may attend to itself. So nothing
+# > has to be translated or even copied from the source: the embedding and the output matrix are one, and handing the token
+# > through is the easiest function of all. In use, the model reads `<s>`, hands it through, reads `<s>` again, and so on
+# > for ever.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 2.3: the code
+class UnshiftedTrainer(Trainer):
+    """A trainer whose model must predict the very token that it reads."""
+
+    def gradient(self, pairs: list[Pair]) -> float:
+        """Set the gradient of the mean loss per token of `pairs`, without the shift; returns that loss."""
+        self.model.zero_grad()
+        batch = make_batch(pairs)
+        batch.tgt_y = batch.tgt
+        loss = batch_loss(self.model, batch, self.config.smoothing) / (batch.tgt != PAD).sum()
+        loss.backward()
+        return loss.item()
+
+
+@example
+def example_answer_2_3() -> None:
+    """Sixty updates are enough for the loss, and what comes out is `<s>` again and again."""
+    torch.manual_seed(0)
+    config = Config(N=2, d_model=64, d_ff=128, h=4, dropout=0.0, norm="pre", factor=0.5, warmup=150)
+    model, batches = config.make_model(14), [copy_pairs(64, 14, seed=step) for step in range(60)]
+    rows = fit(UnshiftedTrainer(model, config), batches)
+    src = make_batch(copy_pairs(1, 14, seed=10**6)).src
+    copy = greedy_decode(model, src, source_mask(src), 12)[0].tolist()
+    print(f"loss {rows[-1]['loss']:.2f}\nsource {src[0].tolist()}\ncopied {copy}")
+    assert rows[-1]["loss"] < 0.7 and set(copy) == {BOS}
+
+
+# %% [markdown]
+# ## 2.4 The gradient of the smoothed loss
+#
+# > ★★, 15 minutes, after [Regularisation](the_annotated_transformer.ipynb#Regularisation-(Section-5.4)). Write the
+# > gradient of the smoothed loss, summed over the targets, with respect to the logits. Do not call `backward`. Rows of
+# > padding have no loss.
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > For one target it is $p - q$: what the model says minus what it should say.
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > `smoothed_targets(target, vocab, eps)` is $q$, and zero for a target that is padding. $p$ is not zero there.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 2.4
+@checks
+def check_2_4(attempt: Callable[[Tensor, Tensor, float], Tensor]) -> None:
+    """The gradient that autograd finds, for random logits, targets with padding, and a random eps."""
+    logits, eps = torch.randn(9, 13, requires_grad=True), random.uniform(0.05, 0.3)
+    target = torch.tensor([4, 12, PAD, 5, 6, 7, PAD, 1, 2])
+    expected = torch.autograd.grad(smoothed_loss(logits, target, eps), logits)[0]
+    found = attempt(logits.detach(), target, eps)
+    assert found.shape == expected.shape, f"The gradient should have the shape (9, 13), not {tuple(found.shape)}."
+    assert not torch.allclose(found, -expected, atol=1e-5), (
+        "The sign is wrong: the loss falls if the right score rises."
+    )
+    assert found[target == PAD].abs().max() == 0, "A row whose target is padding should have no gradient."
+    assert not torch.allclose(found, expected / (target != PAD).sum(), atol=1e-5), (
+        "That is the gradient of the mean, not of the sum."
+    )
+    same(found, expected, "The gradient")
+
+
+# %%
+def my_gradient(logits: Tensor, target: Tensor, eps: float) -> Tensor:
+    """The gradient (n, vocab) of `smoothed_loss(logits, target, eps)` for logits (n, vocab) and targets (n)."""
+    raise NotImplementedError  # your attempt
+
+
+check_2_4(my_gradient)
+
+# %% [markdown]
+# > <details><summary>Answer 2.4</summary>
+# >
+# > $p - q$ for each target that is not padding, and zero for the others.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 2.4: the code
+def answer_2_4(logits: Tensor, target: Tensor, eps: float) -> Tensor:
+    """The gradient (n, vocab) of `smoothed_loss(logits, target, eps)`."""
+    difference = logits.softmax(-1) - smoothed_targets(target, logits.size(-1), eps)
+    return difference * (target != PAD).unsqueeze(-1)
+
+
+@example
+def example_answer_2_4() -> None:
+    """The answer passes the check."""
+    assert check_2_4(answer_2_4)
+
+
+# %% [markdown]
+# # Exercises for Part 3: A real translation system
+#
+# ## 3.1 What is unknown, and where
+#
+# > ★, 15 minutes, after [Words and word
+# > pieces](the_annotated_transformer.ipynb#Words-and-word-pieces-(Section-5.1)). How many words of the validation set are
+# > unknown to a vocabulary of whole words, and how many tokens to BPE? Which words are they? Begin with a function that
+# > counts.
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > A `Counter` of those words that are not in the set.
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > `learn_words(load_split("train"), ("de", "en")).vocabulary.get_vocab()` has the known words, and
+# > `words_of(text, language)` cuts a text.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 3.1
+@checks
+def check_3_1(attempt: Callable[[set[str], list[str]], Counter]) -> None:
+    """How often each unknown word occurs, in a random text."""
+    words = random.choices("abcdefgh", k=40)
+    found, expected = attempt({"a", "b", "c"}, words), Counter(word for word in words if word not in "abc")
+    assert not set(found) & {"a", "b", "c"}, "A known word is counted."
+    assert dict(found) != dict.fromkeys(expected, 1), "Each unknown word is counted once, however often it occurs."
+    assert dict(found) == dict(expected), f"{words} has the unknown words {dict(expected)}, not {dict(found)}."
+
+
+# %%
+def unknown_words(known: set[str], words: list[str]) -> Counter[str]:
+    """How often each word that is not known occurs."""
+    raise NotImplementedError  # your attempt
+
+
+check_3_1(unknown_words)
+
+# %% [markdown]
+# > <details><summary>Answer 3.1</summary>
+# >
+# > The cell counts on each side. German has more unknown words than English, and the list tells why: German writes
+# > compounds as one word and inflects more, so more of its words are rare. (A word that the training split has only
+# > once is unknown as well.) Rare things are unknown in both languages, and these are the words that carry the meaning.
+# > Byte-pair encoding cuts each of them into pieces that it knows. Only a character that the training split does not
+# > have can be unknown to it.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 3.1: the code
+def answer_3_1(known: set[str], words: list[str]) -> Counter[str]:
+    """How often each word that is not known occurs."""
+    return Counter(word for word in words if word not in known)
+
+
+@example
+def example_answer_3_1() -> Any:
+    """Unknown words and unknown pieces of the validation set, and the first of these words as pieces."""
+    words, pieces, rows = learn_words(load_split("train"), ("de", "en")), live_run().translator.tokenizer, []
+    known = words.vocabulary.get_vocab()
+    for side, language in enumerate(("de", "en")):
+        texts = [pair[side] for pair in load_split("val")]
+        found = [word for text in texts for word in words_of(text, language)]
+        unknown = answer_3_1(known, found)
+        ids = [i for text in texts for i in pieces.encode(text, language)]
+        row = {"language": language, "words": len(found), "unknown words": unknown.total()}
+        row |= {"share": f"{unknown.total() / len(found):.1%}", "pieces": len(ids), "unknown pieces": ids.count(UNK)}
+        rows.append(row)
+        print(language, *list(unknown)[:12])
+        for word in list(unknown)[:1]:
+            print("  as pieces:", *pieces.tokens(pieces.encode(word.strip("▁"), language)))
+    assert all(row["unknown pieces"] * 10 <= row["unknown words"] for row in rows)
+    return table(rows)
+
+
+# %% [markdown]
+# ## 3.2 Tokens per second and batch size
+#
+# > ★★, 20 minutes, after [Training](the_annotated_transformer.ipynb#Training). Measure the target tokens per second of
+# > training for budgets from 100 to 3,200 tokens per batch, and give the check what you found. Why do they rise and then
+# > level off?
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > `token_batches(pairs, budget)` makes batches and `Trainer.update(batch)` learns from one. Time a few updates with
+# > `time.perf_counter()`.
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > The first update of a process is slow, so do one before you start the clock.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 3.2
+@checks
+def check_3_2(attempt: dict[int, float]) -> None:
+    """Tokens per second by budget: they rise at first, and not in proportion to the budget."""
+    assert len(attempt) >= 3, "Measure at three budgets at least."
+    small, *_, large = sorted(attempt)
+    assert large >= 8 * small, f"{large} is not eight times {small}: the difference would drown in noise."
+    times = max(attempt.values()) / attempt[small]
+    assert times > 1, "The smallest batch is the fastest. Was the first, slow update in another one's time?"
+    assert times < large / small, "The speed rises as fast as the budget. Did you count the tokens, or the batches?"
+    print(f"the best budget is {times:.1f} times as fast as {small}")
+
+
+# %%
+tokens_per_second = ...  # your attempt: {100: ..., 400: ..., 1600: ...}
+
+check_3_2(tokens_per_second)
+
+# %% [markdown]
+# > <details><summary>Answer 3.2</summary>
+# >
+# > Each update has a price that does not depend on its tokens: Python starts some hundreds of operations, and Adam
+# > touches every weight. A small batch pays that price for few tokens, so it learns from few tokens per second. In a
+# > large batch most of the work grows with the number of tokens, and from there on the speed stays about the same. In a
+# > still larger batch it can fall again. The scores of such a batch probably no longer fit into the processor's caches.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 3.2: the code
+@example
+def example_answer_3_2() -> Chart:
+    """Target tokens per second of a few updates, by the budget of a batch."""
+    tokenizer, rows = live_run().translator.tokenizer, []
+    train = [pair for pair in to_pairs(tokenizer, load_split("train")[:3000]) if max(map(len, pair)) <= 100]
+    trainer = Trainer(LIVE.make_model(len(tokenizer)).to(best_device()), LIVE)
+    trainer.update(train[:4])  # the first update prepares what the others find ready
+    for budget in (100, 200, 400, 800, 1600, 3200):
+        chosen = token_batches(train, budget)[: max(2, 2400 // budget)]
+        start = time.perf_counter()
+        for pairs in chosen:
+            trainer.update(pairs)
+        seconds, tokens = time.perf_counter() - start, sum(len(pair.tgt) - 1 for pairs in chosen for pair in pairs)
+        rows.append({"tokens per batch": budget, "tokens per second": tokens / seconds, "model": "LIVE"})
+    print({row["tokens per batch"]: round(row["tokens per second"]) for row in rows})
+    assert all(row["tokens per second"] > 0 for row in rows)
+    return curves(rows, "tokens per batch", "tokens per second", "model")
+
+
+# %% [markdown]
+# ## 3.3 References without their last word
+#
+# > ★, 10 minutes, after [BLEU](the_annotated_transformer.ipynb#BLEU). Drop the last word of every reference, and score
+# > the result against the references. Which share of the loss is due to the penalty for being short? (A number from 0 to
+# > 1.) And if the last word is replaced by a wrong one?
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > Which $n$-grams of a shortened sentence are not in its reference?
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > None. So what are the four shares?
+# >
+# > </details>
+
+
+# %%
+# @title The check of 3.3
+@checks
+def check_3_3(attempt: float) -> None:
+    """The share of the loss that the brevity penalty takes, from sacreBLEU."""
+    from sacrebleu.metrics import BLEU
+
+    references = [english for _, english in load_split("val")[:50]]
+    score = BLEU().corpus_score([" ".join(english.split()[:-1]) for english in references], [references])
+    share = (100 - 100 * score.bp) / (100 - score.score)
+    assert abs(attempt - share) < 0.02, f"Not {attempt}. How many n-grams of a shortened sentence are wrong?"
+
+
+# %%
+share_of_the_penalty = ...  # your attempt
+
+check_3_3(share_of_the_penalty)
+
+# %% [markdown]
+# > <details><summary>Answer 3.3</summary>
+# >
+# > All of it, 1. The shortened text is the beginning of the reference itself, so every $n$-gram in it is right and the
+# > four shares are 100 %. Only the length is punished. (The last word takes the full stop with it, so most sentences lose
+# > two.) If the last word is replaced by a wrong one, it is the other way round: the length is right, and the shares fall.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 3.3: the code
+@example
+def example_answer_3_3() -> Any:
+    """BLEU, its four shares and its brevity penalty for references without their last word, and with a wrong one."""
+    from sacrebleu.metrics import BLEU
+
+    references, rows = [english for _, english in load_split("val")], []
+    beginnings = [" ".join(english.split()[:-1]) for english in references]
+    kinds = {"complete": references, "last word dropped": beginnings}
+    kinds["last word wrong"] = [f"{beginning} wrong." for beginning in beginnings]
+    for kind, texts in kinds.items():
+        score = BLEU().corpus_score(texts, [references])
+        shares = {f"share of {n}-grams": score.precisions[n - 1] for n in (1, 2, 3, 4)}
+        rows.append({"references": kind, "BLEU": score.score, **shares, "brevity penalty": score.bp})
+    dropped, wrong = rows[1], rows[2]
+    assert abs(dropped["BLEU"] - 100 * dropped["brevity penalty"]) < 0.5 and dropped["brevity penalty"] < 0.95
+    assert wrong["brevity penalty"] > 0.99 and wrong["BLEU"] < 95
+    return table(rows).round(2)
+
+
+# %% [markdown]
+# # Exercises for Part 4: What the paper also used
+#
+# ## 4.1 Keys and values that stay behind
+#
+# > ★★, 15 minutes, after [Beam search](the_annotated_transformer.ipynb#Beam-search-(Section-6.1)). When the beams change
+# > places, the rows of the cache must follow them. Whose keys and values must: those of the `"source"`, those of the
+# > `"target"`, or both? Give a set.
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > A row of the cache belongs to one hypothesis. Which of its keys and values come from the hypothesis?
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > All hypotheses of one sentence have the same source.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 4.1
+@checks
+def check_4_1(attempt: set[str]) -> None:
+    """The part of the cache that differs from hypothesis to hypothesis."""
+    unknown = set(attempt) - {"source", "target"}
+    assert not unknown, f"There are only source and target, not {', '.join(sorted(unknown))}."
+    assert "target" in attempt, "Then a hypothesis would go on with the words of another one."
+    assert "source" not in attempt, "It does no harm, but all hypotheses of a sentence read the same source."
+
+
+# %%
+must_follow = ...  # your attempt
+
+check_4_1(must_follow)
+
+# %% [markdown]
+# > <details><summary>Answer 4.1</summary>
+# >
+# > Those of the target. The kept keys and values belong to one hypothesis. When hypotheses change places, a row of the
+# > cache would belong to a different one, and the model would continue a sentence that it has not written. The keys and
+# > values of the source are the same for all hypotheses of a sentence, so moving them changes nothing. The cell runs the
+# > search three times: everything follows, only the target's keys and values do, and nothing does.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 4.1: the code
+def rows_follow(parts: tuple[str, ...]) -> Callable[[CachedDecoder, Tensor], None]:
+    """A `select_rows` that lets only these parts of the cache follow the beams, once there are beams."""
+
+    def select(decoder: CachedDecoder, rows: Tensor) -> None:
+        for part in parts if decoder.length else ("past", "source"):  # the first call makes the beams
+            setattr(decoder, part, [(K[rows], V[rows]) for K, V in getattr(decoder, part)])
+        decoder.src_mask = decoder.src_mask[rows]
+
+    return select
+
+
+@example
+def example_answer_4_1() -> None:
+    """BLEU of 40 validation sentences if source and target, only the target, or nothing follows the beams."""
+    from unittest.mock import patch
+
+    import the_annotated_transformer as document
+
+    (sources, references), found = (list(side) for side in zip(*load_split("val")[:40], strict=True)), []
+    search = functools.partial(beam_search, beam=BEAM, alpha=ALPHA)
+    for who, parts in {"source and target": ("past", "source"), "only the target": ("past",), "nothing": ()}.items():
+        with patch.object(document, "select_rows", rows_follow(parts)):
+            found.append(translate_lines(our_model(), sources, search))
+        print(f"{who:>17}: BLEU {bleu(found[-1], references)[0]:.1f}")
+    assert found[0] == found[1] == translate_lines(our_model(), sources, search) != found[2]
+    print(*next(pair for pair in zip(found[0], found[2], strict=True) if pair[0] != pair[1]), sep="\n")
+
+
+# %% [markdown]
+# ## 4.2 Which α is best
+#
+# > ★★, 20 minutes, after [Beam search](the_annotated_transformer.ipynb#Beam-search-(Section-6.1)). Translate 100
+# > validation sentences with the model of Part 3 and α = 0, 0.6, 1 and 1.8. First predict: does a larger α make the
+# > translations `"longer"`, `"shorter"`, or `"either"`, depending on the sentence?
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > Take two finished translations of one sentence, of 8 and of 10 tokens. When does the longer one win?
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > Both log-probabilities are negative, and each is divided by $((5 + |Y|)/6)^\alpha$.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 4.2
+@checks
+def check_4_2(attempt: str) -> None:
+    """What the length penalty does to the choice between two finished translations."""
+    wins = [(-6 / (15 / 6) ** alpha) > (-5 / (13 / 6) ** alpha) for alpha in (0.0, 1.8)]  # 10 tokens against 8
+    assert attempt in ("longer", "shorter", "either"), 'One of "longer", "shorter" and "either".'
+    assert (attempt == "longer") == (wins == [False, True]), (
+        "Try 8 tokens with log-probability -5 against 10 tokens with -6."
+    )
+
+
+# %%
+translations_get = ...  # your attempt
+
+check_4_2(translations_get)
+
+# %% [markdown]
+# > <details><summary>Answer 4.2</summary>
+# >
+# > Longer: a larger α favours the longer of two. The table has BLEU and the length of the translations, as a share of the
+# > references' length. BLEU is mostly best where the lengths come near those of the references: below that the brevity
+# > penalty costs, and above it, superfluous words do. On a hundred sentences a difference of a point is within the noise.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 4.2: the code
+@example
+def example_answer_4_2() -> Any:
+    """BLEU and length of the translations by the model trained in Part 3, for four length penalties."""
+    from sacrebleu.metrics import BLEU
+
+    (sources, references), rows = (list(side) for side in zip(*load_split("val")[:100], strict=True)), []
+    for alpha in (0.0, 0.6, 1.0, 1.8):
+        search = functools.partial(beam_search, beam=BEAM, alpha=alpha)
+        score = BLEU().corpus_score(translate_lines(live_run().translator, sources, search), [references])
+        rows.append({"α": alpha, "BLEU": round(score.score, 1), "length": f"{score.sys_len / score.ref_len:.1%}"})
+        rows[-1]["brevity penalty"] = round(score.bp, 3)
+    print("best:", max(rows, key=lambda row: row["BLEU"]))
+    assert float(rows[0]["length"][:-1]) <= float(rows[-1]["length"][:-1])
+    return table(rows)
+
+
+# %% [markdown]
+# ## 4.3 Averages of one to five checkpoints
+#
+# > ★★, 15 minutes, after [Averaged
+# > checkpoints](the_annotated_transformer.ipynb#Averaged-checkpoints-(Section-6.1)). Average one, two, … five of the last
+# > checkpoints of the training run, and measure the validation loss of each mean. To do so without keeping five
+# > checkpoints in memory, write the update of a running mean.
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > If $m_n$ is the mean of $n$ numbers, then the sum is $n\,m_n$.
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > $m_{n+1} = m_n + (x - m_n) / (n + 1)$, for each matrix.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 4.3
+@checks
+def check_4_3(attempt: Callable[[dict[str, Tensor], dict[str, Tensor], int], dict[str, Tensor]]) -> None:
+    """The mean of one to six random checkpoints, one after the other; the checkpoints stay as they were."""
+    checkpoints = [{"a": torch.randn(3, 4), "b": torch.randn(5)} for _ in range(6)]
+    before = [{name: weight.clone() for name, weight in weights.items()} for weights in checkpoints]
+    mean = {name: weight.clone() for name, weight in checkpoints[0].items()}
+    for n, weights in enumerate(checkpoints[1:], 1):
+        halves = {name: (mean[name] + weights[name]) / 2 for name in mean}
+        mean, expected = attempt(mean, weights, n), average_weights(before[: n + 1])
+        assert n == 1 or not torch.allclose(mean["a"], halves["a"]), (
+            "The newest checkpoint counts for half: n checkpoints are in the mean already."
+        )
+        for name in expected:
+            same(mean[name], expected[name], f"The mean of {n + 1} checkpoints, {name},")
+    assert all(
+        torch.equal(now[name], was[name]) for now, was in zip(checkpoints, before, strict=True) for name in was
+    ), "A checkpoint was changed."
+
+
+# %%
+def running_mean(mean: dict[str, Tensor], checkpoint: dict[str, Tensor], n: int) -> dict[str, Tensor]:
+    """The mean of n + 1 checkpoints, from the mean of n and one more."""
+    raise NotImplementedError  # your attempt
+
+
+check_4_3(running_mean)
+
+# %% [markdown]
+# > <details><summary>Answer 4.3</summary>
+# >
+# > The first figure is that of the last checkpoint alone, and each further one adds an older checkpoint to the mean.
+# > Two things work against each other. The mean cancels the noise of the single updates, which lowers the loss, the
+# > more so while the rate is high. But older checkpoints are worse models, and they pull the mean back, the more so
+# > while the model still learns fast. In this run each further checkpoint lowers the loss. In a much shorter one, we
+# > would expect the oldest to do harm.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 4.3: the code
+def answer_4_3(mean: dict[str, Tensor], checkpoint: dict[str, Tensor], n: int) -> dict[str, Tensor]:
+    """The mean of n + 1 checkpoints, from the mean of n and one more."""
+    return {name: m + (checkpoint[name] - m) / (n + 1) for name, m in mean.items()}
+
+
+@example
+def example_answer_4_3() -> Chart:
+    """The validation loss of the mean of the last checkpoints, on 200 pairs, by how many there are in the mean."""
+    (trained, tokenizer, _), history, checkpoints = live_run()
+    model = LIVE.make_model(len(tokenizer)).to(best_device())
+    val, rows, mean = to_pairs(tokenizer, load_split("val")[:200]), [], checkpoints[-1]
+    for n in range(1, len(checkpoints) + 1):
+        mean = mean if n == 1 else answer_4_3(mean, checkpoints[-n], n - 1)
+        model.load_state_dict(mean, strict=False)  # a tied weight is in it once
+        rows.append(
+            {"checkpoints": n, "nats per token": validation_loss(model, val), "run": f"{len(history):,} updates"}
+        )
+    print({row["checkpoints"]: round(row["nats per token"], 3) for row in rows})
+    trained.load_state_dict(checkpoints[-1], strict=False)
+    assert math.isclose(rows[0]["nats per token"], validation_loss(trained, val), rel_tol=1e-4)
+    assert len(history) < 2000 or rows[-1]["nats per token"] < rows[0]["nats per token"]
+    return curves(rows, "checkpoints", "nats per token", "run")
+
+
+# %% [markdown]
+# # Exercises for Part 5: Results and speed
+#
+# ## 5.1 P100-days, and days of yours
+#
+# > ★, 10 minutes, after [Machine
+# > translation](the_annotated_transformer.ipynb#Machine-translation-(Section-6.1,-Table-2)). How many days would the
+# > training of the big model have taken on a single one of its GPUs? And for how many days would it keep your processor
+# > busy, if that did nothing but large matrix products?
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > [Hardware and duration](the_annotated_transformer.ipynb#Hardware-and-duration-(Section-5.2)) has the days and the
+# > number of GPUs.
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > Three and a half days on eight.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 5.1
+@checks
+def check_5_1(attempt: float) -> None:
+    """3.5 days times 8 GPUs."""
+    assert attempt != 3.5, "That is the time of all eight together."
+    assert attempt == 3.5 * 8, f"Not {attempt}."
+
+
+# %%
+P100_days = ...  # your attempt
+
+check_5_1(P100_days)
+
+# %% [markdown]
+# > <details><summary>Answer 5.1</summary>
+# >
+# > Three and a half days on eight GPUs are 28 P100-days. The paper multiplies them by 9.5 TFLOP/s, which gives the
+# > operations in its table. The cell measures how many operations per second your processor reaches in a large matrix
+# > product, and divides. The number is the least you can hope for, since training is more than matrix products. For the
+# > P100 the paper takes the rate that it thinks such a GPU sustains, so its number is an estimate as well.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 5.1: the code
+@example
+def example_answer_5_1() -> None:
+    """The cost of the big model in P100-days, in operations, and in days of this machine's matrix products."""
+    days = 3.5 * 8
+    operations, n, seconds = days * 24 * 3600 * 9.5e12, 2048, []
+    a = torch.randn(n, n, device=best_device())
+    for _ in range(4):
+        start = time.perf_counter()
+        (a @ a).sum().item()  # to ask for a number is to wait for it
+        seconds.append(time.perf_counter() - start)
+    speed = 2 * n**3 / min(seconds)  # a multiplication and an addition each
+    print(f"{days:.0f} P100-days, {operations:.1e} operations; here {speed / 1e9:,.0f} GFLOP/s", end=" ")
+    print(f"on the {best_device()} with {torch.get_num_threads()} threads: {operations / speed / 86_400:,.0f} days")
+    assert days == 28 and f"{operations:.1e}" == "2.3e+19" and speed > 0
+
+
+# %% [markdown]
+# ## 5.2 BLEU without commas
+#
+# > ★, 10 minutes, after [BLEU](the_annotated_transformer.ipynb#BLEU). Remove all commas from translations and references,
+# > and score again. BLEU changes. Is the model better now? Answer `True` or `False`.
+# >
+# > <details><summary>Hint</summary>
+# >
+# > Has any translation got better?
+# >
+# > </details>
+
+
+# %%
+# @title The check of 5.2
+@checks
+def check_5_2(attempt: bool) -> None:
+    """Another count of the same sentences."""
+    assert isinstance(attempt, bool), "True or False."
+    assert not attempt, "The sentences are the same; only the rule that scores them is another."
+
+
+# %%
+model_is_better = ...  # your attempt
+
+check_5_2(model_is_better)
+
+# %% [markdown]
+# > <details><summary>Answer 5.2</summary>
+# >
+# > No. BLEU changes because a comma counts like a word. One that is missing or in the wrong place spoils every
+# > $n$-gram that reaches over it, and one that is right is as good as a right word. The model is what it was: the
+# > sentences are the same, and another rule scores them. So you can compare two figures only if both were computed on
+# > the same text in the same way. If you clean the references before scoring, your figure cannot be compared with any
+# > other.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 5.2: the code
+@example
+def example_answer_5_2() -> None:
+    """BLEU of the same translations with their commas and without; the references lose theirs, too."""
+    sources, references = (list(side) for side in zip(*load_split("val")[:300], strict=True))
+    translations = translate_lines(our_model(), sources)
+    commas = [sum(text.count(",") for text in side) for side in (translations, references)]
+    with_commas = bleu(translations, references)[0]
+    without = bleu(*([text.replace(",", "") for text in side] for side in (translations, references)))[0]
+    print(f"commas: {commas[0]} in the translations, {commas[1]} in the references")
+    print(f"BLEU {with_commas:.2f}, without commas {without:.2f}: {without - with_commas:+.2f}")
+    assert (with_commas != without) == (sum(commas) > 0)
+
+
+# %% [markdown]
+# # Exercises for Part 6: Looking inside
+#
+# ## 6.1 A verb at the end
+#
+# > ★, 10 minutes, after [Looking inside](the_annotated_transformer.ipynb#Part-6:-Looking-inside). In `Ein Mädchen sieht
+# > zu, wie ein Junge auf der Straße mit einem roten Ball spielt.`, the verb of the second clause is at the end. English
+# > needs it right after its subject. When the decoder has read "a boy" and predicts "plays", which German word has the
+# > largest weight in the upper layers?
+# >
+# > <details><summary>Hint</summary>
+# >
+# > `attention_maps(our_model(), sentence).maps["cross"]` has the weights, `(N, h, T, S)`.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 6.1
+@checks
+def check_6_1(attempt: str) -> None:
+    """The word that is being translated."""
+    word = attempt.strip("▁ .").lower()
+    assert word != "junge", "The first layer looks there, at the word that was just translated. And the upper ones?"
+    assert word == "spielt", f"Not {attempt}."
+
+
+# %%
+word_with_the_largest_weight = ...  # your attempt
+
+check_6_1(word_with_the_largest_weight)
+
+# %% [markdown]
+# > <details><summary>Answer 6.1</summary>
+# >
+# > `spielt`, the last word before the full stop. The first layer still looks at `Junge`, the word that was just
+# > translated. In the chart, the row of the verb jumps to the end of the sentence, and the next rows come back.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 6.1: the code
+@example
+def example_answer_6_1() -> Chart:
+    """Where each layer looks when a verb is predicted whose German counterpart ends the sentence."""
+    sentence = "Ein Mädchen sieht zu, wie ein Junge auf der Straße mit einem roten Ball spielt."
+    seen = attention_maps(our_model(), sentence)
+    cross, steps = seen.maps["cross"].mean(1), seen.steps()  # (N, T, S), mean over heads
+    print(sentence, seen.translation, sep="\n")
+    if "▁plays" in seen.predicted and "▁spielt" in seen.source:  # another model may say it in another way
+        row, verb = seen.predicted.index("▁plays"), seen.source.index("▁spielt")
+        print(f"most weight of the row {steps[row]}, layer by layer:")
+        for weights in cross[:, row]:
+            best = int(weights.argmax())
+            print(f"  {seen.source[best]} at position {best}, {weights[best]:.2f}")
+        assert cross[-2:, row].argmax(-1).tolist() == [verb, verb] and verb == len(seen.source) - 3
+    return heatmap(cross[-2], steps, seen.source, "cross-attention, mean of heads")
+
+
+# %% [markdown]
+# ## 6.2 How many heads can go
+#
+# > ★★★, 30 minutes, after [Watching and intervening](the_annotated_transformer.ipynb#Watching-and-intervening). Take away
+# > one head of the cross-attention at a time, then the cheaper half of the heads together, and measure the validation
+# > loss. How many can go? Begin with a function that takes a head away.
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > The heads' outputs stand side by side in one vector, and $W^O$ mixes them. If nothing reads a head, it is gone.
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > `nn.Linear` keeps its matrix as (outputs, inputs), so a head is a block of *columns* of `W_o.weight`.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 6.2
+@checks
+def check_6_2(attempt: Callable[[Tensor, int, int], Tensor]) -> None:
+    """A random matrix (d_model, h * d_v) with the columns of one head zero, and the given one as it was."""
+    W_o, h = torch.randn(12, 12), 3
+    head, before = random.randrange(h), W_o.clone()
+    found = attempt(W_o, head, h)
+    assert torch.equal(W_o, before), "The matrix that was given has changed. Work on a clone."
+    expected, rows = before.clone(), before.clone()
+    expected[:, 4 * head : 4 * head + 4] = 0
+    rows[4 * head : 4 * head + 4] = 0
+    assert found.shape == W_o.shape, f"The matrix should keep its shape {tuple(W_o.shape)}, not {tuple(found.shape)}."
+    assert not torch.equal(found, rows), "These are rows, outputs of the layer. A head is a block of inputs."
+    same(found, expected, f"The matrix without head {head} of {h}, counted from 0,")
+
+
+# %%
+def remove_head(W_o: Tensor, head: int, h: int) -> Tensor:
+    """A copy of the matrix (d_model, h * d_v) that does not read this head, counted from 0."""
+    raise NotImplementedError  # your attempt
+
+
+check_6_2(remove_head)
+
+# %% [markdown]
+# > <details><summary>Answer 6.2</summary>
+# >
+# > A head vanishes if the columns of $W^O$ that read it are zero. Taken away alone, nearly every head costs next to
+# > nothing, and only one is missed badly. You might conclude that most of them could go. But the half that costs least
+# > costs far more together than the sum of what each costs alone: the heads stand in for each other. So the question
+# > has two answers, one for each head and one for all, and the second is what you can save. (The model was not trained
+# > any further without them. Then more could go.)
+# >
+# > </details>
+
+
+# %%
+# @title Answer 6.2: the code
+def answer_6_2(W_o: Tensor, head: int, h: int) -> Tensor:
+    """A copy of the matrix (d_model, h * d_v) that does not read this head, counted from 0."""
+    W_o = W_o.clone()
+    W_o.unflatten(1, (h, -1))[:, head] = 0
+    return W_o
+
+
+@torch.no_grad()
+def loss_without(model: Transformer, heads: Iterable[tuple[int, int]], pairs: list[Pair]) -> float:
+    """The validation loss without some heads (layer, head) of the cross-attention, both counted from 0."""
+    kept = {name: weight.clone() for name, weight in model.state_dict().items()}
+    try:
+        for n, i in heads:
+            W_o = model.decoder.layers[n].src_attn.W_o.weight
+            W_o.copy_(answer_6_2(W_o, i, model.settings["h"]))
+        return validation_loss(model, pairs)
+    finally:
+        model.load_state_dict(kept)
+
+
+@example
+def example_answer_6_2() -> Chart:
+    """What each head of the cross-attention is worth, in nats per token, and the least valuable half together."""
+    model, pairs = our_model().model, to_pairs(our_model().tokenizer, load_split("val")[:200])
+    N, h = model.settings["N"], model.settings["h"]
+    whole = validation_loss(model, pairs)
+    costs = {head: loss_without(model, [head], pairs) - whole for head in itertools.product(range(N), range(h))}
+    half = sorted(costs, key=costs.get)[: N * h // 2]
+    single, together = sum(costs[head] for head in half), loss_without(model, half, pairs) - whole
+    print(f"{whole:.3f} nats; the cheaper half costs {single:.3f} more one by one, {together:.3f} more together")
+    assert validation_loss(model, pairs) == whole and together > single
+    return heatmap(
+        torch.tensor(list(costs.values())).view(N, h),
+        [str(n + 1) for n in range(N)],
+        [str(i + 1) for i in range(h)],
+        axes=("layer", "head"), size=40, unit="nats per token",
+    )  # fmt: skip
+
+
+# %% [markdown]
+# ## 6.3 The mean against the best head
+#
+# > ★, 10 minutes, after [Does attention find the right
+# > word?](the_annotated_transformer.ipynb#Does-attention-find-the-right-word?) Compare alignment error rates: is the mean
+# > over all heads a better aligner than the best single head, by the row that predicts? Answer `True` or `False`. Which
+# > of the two comparisons in the table should you distrust?
+# >
+# > <details><summary>Hint</summary>
+# >
+# > The rates are in the rows `alignment`: `saved_rows("alignment")[0]["heads"]`. On which sentences was the best head
+# > chosen?
+# >
+# > </details>
+
+
+# %%
+# @title The check of 6.3
+@checks
+def check_6_3(attempt: bool) -> None:
+    """The mean over all heads against the best single head, in every saved row."""
+    assert isinstance(attempt, bool), "True or False."
+    for row in saved_rows("alignment"):
+        rates = {
+            (head["layer"], head["head"]): head["aer"] for head in row["heads"] if head["convention"] == "predicts"
+        }
+        mean = rates["mean", "mean"]
+        single = min(rate for place, rate in rates.items() if "mean" not in place)
+        assert attempt == (mean < single), (
+            f"The mean has an error rate of {mean:.3f}, the best head one of {single:.3f}."
+        )
+
+
+# %%
+mean_is_better = ...  # your attempt
+
+check_6_3(mean_is_better)
+
+# %% [markdown]
+# > <details><summary>Answer 6.3</summary>
+# >
+# > It is better, in both training runs. The table has, for each run, the best single head, the best mean over one layer's
+# > heads, and the mean over all; the lower the error rate, the better. A mean corrects what one head misses, and blurs what
+# > one head sees sharply. Distrust the first column: the best head was picked on the same sentences on which it is scored,
+# > and the mean over all was not chosen at all.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 6.3: the code
+@example
+def example_answer_6_3() -> Any:
+    """Alignment error rates of the best single head, of the best mean over a layer, and of the mean over all heads."""
+    shown = []
+    for row in saved_rows("alignment"):
+        for convention in ("reads", "predicts"):
+            kinds = {"single head": [], "mean over a layer": [], "mean over all": []}
+            for found in row["heads"]:
+                if found["convention"] == convention:
+                    means = (found["head"] == "mean") + (found["layer"] == "mean")
+                    kinds[list(kinds)[means]].append(found["aer"])
+            best = {kind: min(rates) for kind, rates in kinds.items()}
+            shown.append({"seed": row["set"]["seed"], "the row that": f"{convention} the token"} | best)
+            limits = [row["baselines"][name]["aer"] for name in ("best", "random")]
+            assert limits[0] <= min(best.values()) and best["single head"] < limits[1]
+    return table(shown).round(3) if shown else None
+
+
+# %% [markdown]
+# # Exercises for Part 7: Since 2017
+#
+# ## 7.1 The size of the cache
+#
+# > ★, 10 minutes, after [Grouped-query
+# > attention](the_annotated_transformer.ipynb#Grouped-query-attention). How many bytes does the key/value cache of a
+# > decoder take for one sequence? Then compare the base model for 1,000 tokens with 8, 2 and 1 heads of keys and values, in
+# > float32 and in bfloat16.
+# >
+# > <details><summary>Hint 1</summary>
+# >
+# > Each layer keeps a key *and* a value, for every position and every head of keys and values.
+# >
+# > </details>
+# >
+# > <details><summary>Hint 2</summary>
+# >
+# > A key of one head has $d_k$ numbers, each of 4 bytes in float32.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 7.1
+@checks
+def check_7_1(attempt: Callable[[int, int, int, int, int], int]) -> None:
+    """The bytes of the keys and values that a layer really makes, for random sizes."""
+    N, length, h_kv, d_k, kind = (
+        random.randint(3, 9),
+        random.randint(5, 90),
+        random.choice((1, 2, 4)),
+        8,
+        torch.bfloat16,
+    )
+    with torch.device("meta"):  # shapes without numbers
+        layer = GroupedQueryAttention(4, 4 * d_k, h_kv=h_kv).to(kind)
+        x = torch.empty(1, length, 4 * d_k, dtype=kind)
+        expected = N * sum(part.nbytes for part in layer.keys_values(x, x))
+    found = attempt(N, length, h_kv, d_k, kind.itemsize)
+    assert 2 * found != expected, "Keys and values are two."
+    assert N * found != expected, "Every layer has its own."
+    assert found == expected, (
+        f"{N} layers, {length} tokens, {h_kv} heads of {d_k}, 2 bytes: {expected:,}, not {found:,}."
+    )
+
+
+# %%
+def cache_bytes(N: int, length: int, h_kv: int, d_k: int, itemsize: int) -> int:
+    """The bytes of the cache of N layers for one sequence, with h_kv heads of keys and values of d_k numbers each."""
+    raise NotImplementedError  # your attempt
+
+
+check_7_1(cache_bytes)
+
+# %% [markdown]
+# > <details><summary>Answer 7.1</summary>
+# >
+# > Each of the six decoder layers keeps a key and a value of 64 numbers for every position and every head of keys and
+# > values. So in one model, the size grows with the tokens, the heads and the bytes of a number. The table is for one
+# > sequence; a batch of sentences with several beams each needs as many times that. The keys and values of the source
+# > come on top.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 7.1: the code
+def answer_7_1(N: int, length: int, h_kv: int, d_k: int, itemsize: int) -> int:
+    """The bytes of the cache of N layers for one sequence, with h_kv heads of keys and values of d_k numbers each."""
+    return 2 * N * length * h_kv * d_k * itemsize
+
+
+@example
+def example_answer_7_1() -> Any:
+    """Megabytes of the base model's cache for 1,000 tokens, by heads of keys and values and by type of number."""
+    kinds = {"float32": 4, "bfloat16": 2}
+    sizes = {h_kv: {kind: answer_7_1(6, 1000, h_kv, 64, size) for kind, size in kinds.items()} for h_kv in (8, 2, 1)}
+    rows = [{"heads of keys and values": h_kv} | row for h_kv, row in sizes.items()]
+    return table([{name: f"{n / 1e6:.2f} MB" if name in kinds else n for name, n in row.items()} for row in rows])
+
+
+# %% [markdown]
+# ## 7.2 The limits of sampling
+#
+# > ★, 10 minutes, after [Sampling](the_annotated_transformer.ipynb#Sampling). If the temperature goes to 0, sampling
+# > becomes another search that you know. Which one? And if `top_p` goes to 0, and if `top_p` is 1?
+# >
+# > <details><summary>Hint</summary>
+# >
+# > Divide the scores 2 and 1 by a temperature of 0.01, and take the softmax.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 7.2
+@checks
+def check_7_2(attempt: str) -> None:
+    """The name of the search."""
+    assert "beam" not in attempt.lower(), "Sampling follows one hypothesis, not several."
+    assert "greedy" in attempt.lower(), f"Not {attempt}. Which token is drawn if one has all the probability?"
+
+
+# %%
+becomes = ...  # your attempt
+
+check_7_2(becomes)
+
+# %% [markdown]
+# > <details><summary>Answer 7.2</summary>
+# >
+# > If the temperature goes to 0, the differences between the scores grow without bound, and the most probable token gets
+# > all the probability: that is greedy decoding. If `top_p` goes to 0, only that token is left to draw from: greedy
+# > decoding again. With `top_p` = 1 nothing is cut off, and every token comes as often as the model says, the silly ones
+# > in the tail included. Each of them is rare, but there are thousands of them, and a translation draws once for every
+# > token.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 7.2: the code
+@example
+def example_answer_7_2() -> Any:
+    """Fifty samples for one sentence: how many different ones, and the most frequent."""
+    (model, tokenizer, (language, _)), rows = our_model(), []
+    ids = torch.tensor([*tokenizer.encode(OUR_SENTENCES[1], language), EOS], device=next(model.parameters()).device)
+    src = ids.expand(50, -1)
+    greedy = tokenizer.decode(greedy_decode(model, src[:1], source_mask(src[:1]), 40)[0].tolist())
+    for temperature, top_p in ((1e-4, 1.0), (1.0, 1e-6), (1.0, 0.9), (1.0, 1.0)):
+        torch.manual_seed(0)
+        found = sample_decode(model, src, source_mask(src), 40, temperature, top_p).tolist()
+        texts = Counter(tokenizer.decode(row) for row in found)
+        rows.append({"temperature": temperature, "top_p": top_p, "different": len(texts)})
+        rows[-1]["most frequent"] = texts.most_common(1)[0][0]
+    assert [row["different"] for row in rows[:2]] == [1, 1] and {row["most frequent"] for row in rows[:2]} == {greedy}
+    assert rows[3]["different"] > rows[2]["different"] > 1
+    many = ids.expand(1000, -1)
+    first = sample_decode(model, many, source_mask(many), 2, 1.0, 1.0)[:, 1]
+    expected = CachedDecoder(model, src[:1], source_mask(src[:1])).step(torch.tensor([BOS], device=ids.device))
+    drawn = torch.bincount(first, minlength=expected.size(1)) / len(first)
+    assert (drawn - expected.softmax(-1)[0]).abs().max() < 0.07  # nothing is cut off
+    return table(rows)
+
+
+# %% [markdown]
+# ## 7.3 Cross-attention without rotary positions
+#
+# > ★★, 15 minutes, after [Rotary positions](the_annotated_transformer.ipynb#Rotary-positions). Keys and queries of the
+# > cross-attention are not turned. Suppose they were, and the source were counted from 3 instead of 0. Would the scores of
+# > a target position change? Answer `True` or `False`, and say why that is bad.
+# >
+# > <details><summary>Hint</summary>
+# >
+# > `rotated(x, start)` turns vectors whose first position is `start`. Turn a query at position 2, and six keys from 0 and
+# > from 3.
+# >
+# > </details>
+
+
+# %%
+# @title The check of 7.3
+@checks
+def check_7_3(attempt: bool) -> None:
+    """Scores of a turned query with keys that are turned from 0 and from 3."""
+    assert isinstance(attempt, bool), "True or False."
+    query, keys = torch.randn(1, 16), torch.randn(6, 16)
+    scores = [rotated(query, 2) @ rotated(keys, start).T for start in (0, 3)]
+    changed = not torch.allclose(*scores, atol=1e-3)
+    assert attempt == changed, "The distance between query and keys is another one: try it with `rotated`."
+
+
+# %%
+scores_change = ...  # your attempt
+
+check_7_3(scores_change)
+
+# %% [markdown]
+# > <details><summary>Answer 7.3</summary>
+# >
+# > They would. A turned score depends on the distance of two positions in *one* sequence. Between a position of the target
+# > and one of the source there is no such distance: they are counted in different sentences, of different lengths and with
+# > words in another order. If the source were counted from 3, all turned scores would change, although the sentence is the
+# > same. And the cross-attention needs no positions of its own. The self-attention of the encoder has worked the order of
+# > the source into the memory.
+# >
+# > </details>
+
+
+# %%
+# @title Answer 7.3: the code
+@example
+def example_answer_7_3() -> None:
+    """With rotary positions the memory knows the order; turned cross-attention would depend on the first number."""
+    torch.manual_seed(0)
+    src, order, changes = torch.arange(4, 10).unsqueeze(0), torch.tensor([3, 1, 4, 0, 5, 2]), {}
+    plain = make_model(50, 50, N=2, d_model=32, d_ff=64, h=4).eval()
+    plain.src_embed.positions = NoPositions(0.0)
+    rotary = modern(make_model(50, 50, N=2, d_model=32, d_ff=64, h=4), "rotary").eval()
+    for name, model in (("no positions", plain), ("rotary positions", rotary)):
+        shuffled = model.encode(src[:, order], None) - model.encode(src, None)[:, order]
+        changes[name] = shuffled.abs().max().item()
+        print(f"{name}: a shuffled source changes the vectors of the memory by up to {changes[name]:.1e}")
+    assert changes["no positions"] < 1e-5 < 1e-2 < changes["rotary positions"]
+    query, keys = torch.randn(1, 64), torch.randn(6, 64)  # of one target position and of six source positions
+    weights = [(rotated(query, 2) @ rotated(keys, start).T / 8).softmax(-1) for start in (0, 3)]
+    print("weights, source counted from 0 and from 3:", *(w[0].numpy().round(2) for w in weights))
+    assert (weights[0] - weights[1]).abs().max() > 0.05

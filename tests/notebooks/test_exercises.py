@@ -1,0 +1,272 @@
+"""The exercises: every check accepts the answer and says what is wrong with an attempt; every answer runs."""
+
+import math
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+import exercises
+import the_annotated_transformer as tat
+from tests.helpers import executed
+
+TEXT = Path(exercises.__file__).read_text(encoding="utf-8")
+LONGEST = "example_answer_2_1", "example_answer_2_2"  # they train models
+ANSWERS = sorted(name for name in vars(exercises) if name.startswith("example_answer_"))
+NUMBERS = [name.removeprefix("example_answer_").replace("_", ".") for name in ANSWERS]
+RIGHT = {  # the answer of each exercise whose name does not say so
+    "1.3": exercises.TokenBesidePosition, "1.4": exercises.attention_masked_late, "2.1": exercises.reverse_pairs,
+    "2.2": 12.25, "2.3": tat.BOS, "3.2": {100: 900.0, 400: 2000.0, 1600: 2500.0}, "3.3": 1, "4.1": {"target"},
+    "4.2": "longer", "5.1": 28, "5.2": False, "6.1": "spielt", "6.3": True, "7.2": "greedy decoding", "7.3": True,
+}  # fmt: skip
+
+
+def masked(q, k, v, mask, divisor=8**0.5, dim=-1):
+    """Attention with a divisor and an axis of the softmax."""
+    weights = (q @ k.mT / divisor).masked_fill(mask == 0, -math.inf).softmax(dim)
+    return weights @ v, weights
+
+
+def positions_behind(width: int, places: int, vocab: int) -> torch.nn.Module:
+    """Token beside position, but every part of a sentence is counted from 0."""
+    module = exercises.TokenBesidePosition(width, places, vocab)
+    forward = module.forward
+    module.forward = lambda ids, start=0: forward(ids)
+    return module
+
+
+WRONG = [  # exercise, attempt, a part of what the check says
+    ("1.1", lambda model, src: model.encode(src, None), "positions are still in"),
+    ("1.1", lambda model, src: model.encode(src, None)[0], "shape (1, 6, 32), not (6, 32)"),
+    ("1.2", lambda n, d, d_ff: 2 * exercises.answer_1_2(n, d, d_ff), "counted additions"),
+    ("1.2", lambda n, d, d_ff: exercises.answer_1_2(n, d, d_ff) - 2 * n * n * d, "two products of positions"),
+    ("1.2", lambda n, d, d_ff: exercises.answer_1_2(n, d, d_ff) - 2 * n * d * d_ff, "feed-forward network is missing"),
+    ("1.3", positions_behind, "with start = 3"),
+    ("1.3", lambda width, places, vocab: exercises.TokenBesidePosition(places, width, vocab), "last 4 entries"),
+    ("1.4", masked, "the right way"),
+    ("1.4", lambda q, k, v, mask: tat.attention(q, k, v), "still has weight"),
+    ("1.5", lambda q, k, v, mask: masked(q, k, v, mask, 1), "not divided by the root"),
+    ("1.5", lambda q, k, v, mask: masked(q, k, v, mask, 8), "divided by the width"),
+    ("1.5", lambda q, k, v, mask: masked(q, k, v, ~mask), "1 means may attend"),
+    ("1.5", lambda q, k, v, mask: masked(q, k, v, torch.ones_like(mask)), "The mask is not used"),
+    ("1.5", lambda q, k, v, mask: masked(q, k, v, torch.ones_like(mask), dim=-2), "runs over the queries"),
+    ("1.5", exercises.attention_masked_late, "The sum of each query's weights"),
+    ("1.5", lambda q, k, v, mask: masked(q, k, v + 1, mask), "The output"),
+    ("2.1", lambda n, seed, a, b: tat.copy_pairs(n, 14, seed, a, b), "copied, not reversed"),
+    ("2.1", lambda n, seed, a, b: exercises.reverse_pairs(n, 0, a, b), "seed should decide"),
+    ("2.1", lambda n, seed, a, b: exercises.reverse_pairs(n, seed, a, b - 1), "lengths should go from 3 to 8"),
+    ("2.1", lambda n, seed, a, b: [tat.Pair(s, t[::-1]) for s, t in tat.copy_pairs(n, 14, seed)], "begin with BOS"),
+    ("2.2", 150, "root of the step"),
+    ("2.2", 1 / 12.25, "other way round"),
+    ("2.3", tat.EOS, "at least end"),
+    ("2.4", lambda logits, target, eps: -exercises.answer_2_4(logits, target, eps), "sign is wrong"),
+    ("2.4", lambda logits, target, eps: logits.softmax(-1) - tat.smoothed_targets(target, 13, eps), "no gradient"),
+    ("2.4", lambda logits, target, eps: exercises.answer_2_4(logits, target, eps) / 7, "gradient of the mean"),
+    ("2.4", lambda logits, target, eps: exercises.answer_2_4(logits, target, 0.0), "is off by"),
+    ("3.1", lambda known, words: Counter(words), "A known word is counted"),
+    ("3.1", lambda known, words: Counter(set(words) - known), "counted once"),
+    ("3.2", {100: 900.0, 1600: 20_000.0}, "at three budgets"),
+    ("3.2", {100: 900.0, 400: 800.0, 1600: 700.0}, "smallest batch is the fastest"),
+    ("3.2", {100: 10.0, 400: 40.0, 1600: 160.0}, "as fast as the budget"),
+    ("3.3", 0.5, "Not 0.5"),
+    ("4.1", {"source"}, "words of another one"),
+    ("4.1", {"source", "target"}, "does no harm"),
+    ("4.2", "shorter", "Try 8 tokens"),
+    ("4.3", lambda mean, weights, n: {name: (mean[name] + weights[name]) / 2 for name in mean}, "counts for half"),
+    ("4.3", lambda mean, weights, n: {name: weights[name] for name in mean}, "The mean of 2 checkpoints"),
+    ("4.3", lambda mean, weights, n: {name: w.add_(mean[name] * n).div_(n + 1) for name, w in weights.items()}, "was changed"),
+    ("5.1", 3.5, "all eight together"),
+    ("5.2", True, "another"),
+    ("6.1", "▁Junge", "just translated"),
+    ("6.2", lambda W_o, head, h: exercises.answer_6_2(W_o.T, head, h).T, "These are rows"),
+    ("6.2", lambda W_o, head, h: W_o.mul_(0), "has changed"),
+    ("6.2", lambda W_o, head, h: exercises.answer_6_2(W_o, (head + 1) % h, h), "without head"),
+    ("6.3", False, "error rate"),
+    ("7.1", lambda *sizes: exercises.answer_7_1(*sizes) // 2, "are two"),
+    ("7.1", lambda N, *sizes: exercises.answer_7_1(N, *sizes) // N, "Every layer"),
+    ("7.2", "beam search", "not several"),
+    ("7.3", False, "distance"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def small() -> tuple[tat.Transformer, list[tat.Pair]]:
+    """A model of 14 tokens with weights large enough to matter, and pairs for it."""
+    model = tat.make_model(14, 14, 2, 16, 32, 4, 0.0, norm="pre")
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(3 if p.dim() > 1 else 1)
+    return model.eval(), tat.copy_pairs(20, 14, seed=0)
+
+
+def check_of(number: str):
+    """The check of an exercise."""
+    return getattr(exercises, f"check_{number.replace('.', '_')}")
+
+
+def right(number: str):
+    """The answer of an exercise."""
+    return RIGHT[number] if number in RIGHT else getattr(exercises, f"answer_{number.replace('.', '_')}")
+
+
+def test_every_exercise_has_hint_check_place_and_answer_and_is_linked():
+    tasks = re.split(r"(?m)^# ## (?=\d\.\d )", TEXT)[1:]
+    assert [task[:3] for task in tasks] == NUMBERS
+    for number, task in zip(NUMBERS, tasks, strict=True):
+        assert re.search(r"^# > ★+, \d+ minutes, after \[", task, re.M), number
+        for part in (
+            "<summary>Hint",
+            f"# @title The check of {number}\n",
+            "your attempt",
+            f"\ncheck_{number[0]}_{number[2]}(",
+        ):
+            assert part in task, (number, part)
+        assert f"<summary>Answer {number}</summary>" in task and f"# @title Answer {number}: the code\n" in task
+    document = Path(tat.__file__).read_text(encoding="utf-8")
+    listed = re.findall(r"^# > - \[(\d\.\d) [^\]]+\]\(exercises\.ipynb#[^)]+\) (★+, \d+ minutes)$", document, re.M)
+    assert listed == re.findall(r"^# ## (\d\.\d) .*\n#\n# > (★+, \d+ minutes), after", TEXT, re.M)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_check_accepts_the_answer(number, few_phrases, capsys):
+    for seed in range(5):  # the inputs are random
+        torch.manual_seed(seed)
+        assert check_of(number)(right(number)), capsys.readouterr().out
+    assert f"{number}: right." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("number", "attempt", "said"), WRONG)
+def test_a_check_says_what_is_wrong(number, attempt, said, few_phrases, capsys):
+    for seed in range(5):
+        torch.manual_seed(seed)
+        assert not check_of(number)(attempt)
+    printed = capsys.readouterr().out.splitlines()
+    assert all(line.startswith(f"{number}: not yet. ") and said in line for line in printed), printed
+
+
+def test_every_check_says_something_about_a_wrong_attempt():
+    assert {number for number, _, _ in WRONG} == set(NUMBERS)
+
+
+def test_an_empty_place_is_no_mistake(monkeypatch, capsys):
+    """In the notebook a place that is empty is said to be; importing the exercises prints nothing."""
+    places = re.findall(r"(?m)^check_(\d_\d)\((\w+)\)$", TEXT)
+    assert [number.replace("_", ".") for number, _ in places] == NUMBERS
+    for said in (False, True):
+        monkeypatch.setattr(exercises, "in_notebook", lambda name, said=said: said)
+        for number, place in places:
+            assert not check_of(number.replace("_", "."))(getattr(exercises, place))
+            assert capsys.readouterr().out == f"{number.replace('_', '.')}: nothing is there yet.\n" * said
+
+
+def test_an_error_in_an_attempt_is_shown_as_it_is():
+    with pytest.raises(ZeroDivisionError):
+        exercises.check_1_2(lambda n, d, d_ff: 1 // 0)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[executed] * (name in LONGEST)) for name in ANSWERS])
+def test_an_answer_runs_and_what_it_shows_can_be_shown(name, few_phrases, capsys):
+    """Its own assertions hold; a table has rows, a chart is one that can be drawn, and everything else is printed."""
+    shown = getattr(exercises, name)()
+    if shown is None:
+        printed = capsys.readouterr().out
+        assert re.search(r"\w", printed) and "nothing to show" not in printed, "neither shown nor printed"
+    elif hasattr(shown, "to_html") and hasattr(shown, "iloc"):
+        assert len(shown) > 1
+    else:
+        assert shown.to_dict()["$schema"]
+
+
+def test_token_beside_position_counts_from_the_start_that_it_is_given():
+    """Answer 1.3."""
+    layer, ids = exercises.TokenBesidePosition(12, 4, 50), torch.randint(4, 50, (2, 7))
+    whole = layer(ids)
+    torch.testing.assert_close(whole[..., :12], layer.embeddings(ids))
+    torch.testing.assert_close(whole[1, :, 12:], tat.positional_encoding(7, 4))
+    torch.testing.assert_close(layer(ids[:, 3:], 3), whole[:, 3:])
+
+
+def test_the_late_mask_is_right_once_its_weights_are_divided_by_their_sum():
+    """Answer 1.4, what it calls right on paper."""
+    x, mask = torch.randn(2, 5, 8), tat.subsequent_mask(5)
+    weights = exercises.attention_masked_late(x, x, x, mask)[1]
+    torch.testing.assert_close(weights / weights.sum(-1, keepdim=True), tat.attention(x, x, x, mask)[1])
+
+
+def test_reverse_pairs_are_copy_pairs_backwards():
+    """Answer 2.1."""
+    for pair in exercises.reverse_pairs(20, seed=3):
+        assert [tat.BOS, *reversed(pair.src[:-1]), tat.EOS] == pair.tgt and pair.src[-1] == tat.EOS
+    assert {len(pair.src) for pair in exercises.reverse_pairs(200, seed=3)} == set(range(4, 10))
+
+
+def test_the_unshifted_gradient_is_that_of_the_mean_loss(small):
+    """Answer 2.3."""
+    model, pairs = small
+    found = exercises.UnshiftedTrainer(model, tat.Config(smoothing=0.0)).gradient(pairs)
+    batch = tat.make_batch(pairs)
+    logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    expected = torch.nn.functional.cross_entropy(logits.mT, batch.tgt, ignore_index=tat.PAD)
+    assert found == pytest.approx(expected.item(), rel=1e-5)
+    grad = model.generator.proj.weight.grad.clone()
+    torch.testing.assert_close(grad, torch.autograd.grad(expected, model.generator.proj.weight)[0])
+
+
+def test_a_model_without_a_head_is_the_model_afterwards(small):
+    """Answer 6.2: no head less changes nothing, all heads of a layer silence it, and every weight comes back."""
+    model, pairs = small
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    whole = tat.validation_loss(model, pairs)
+    assert exercises.loss_without(model, [], pairs) == whole
+    one, layer = (
+        exercises.loss_without(model, [(1, 2)], pairs),
+        exercises.loss_without(model, [(1, i) for i in range(4)], pairs),
+    )
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+    with torch.no_grad():
+        W_o = model.decoder.layers[1].src_attn.W_o.weight
+        W_o[:, 8:12] = 0  # the third of four heads of width 4
+        assert tat.validation_loss(model, pairs) == one != whole
+        W_o.zero_()
+    assert tat.validation_loss(model, pairs) == layer != one
+
+
+def test_the_last_checkpoint_is_in_the_model_after_averaging(few_phrases):
+    """Answer 4.3 leaves the document's model as it found it."""
+    model, checkpoints = tat.live_run().translator.model, tat.live_run().checkpoints
+    exercises.example_answer_4_3()
+    assert all(torch.equal(p, checkpoints[-1][name]) for name, p in model.named_parameters())
+
+
+def test_the_alignment_rows_are_compared_as_they_are(monkeypatch):
+    """Answer 6.3, on rows that are made up."""
+    rates = {(1, 1): 0.5, (1, 2): 0.3, (1, "mean"): 0.4, (2, 1): 0.6, (2, 2): 0.7, (2, "mean"): 0.35}
+    rates["mean", "mean"] = 0.45
+    heads = [
+        {"layer": layer, "head": head, "convention": convention, "aer": rate + plus}
+        for convention, plus in (("reads", 0.0), ("predicts", 0.1))
+        for (layer, head), rate in rates.items()
+    ]
+    row = {"set": {"seed": "1"}, "heads": heads, "baselines": {"best": {"aer": 0.1}, "random": {"aer": 0.9}}}
+    monkeypatch.setattr(exercises, "saved_rows", lambda name: [row])
+    shown = exercises.example_answer_6_3().to_dict("records")
+    assert [list(line.values())[1:] for line in shown] == [[0.3, 0.35, 0.45], [0.4, 0.45, 0.55]]
+    row["baselines"]["best"]["aer"] = 0.35  # a head cannot be better than the best that is possible
+    with pytest.raises(AssertionError):
+        exercises.example_answer_6_3()
+
+
+def test_an_answer_without_its_rows_shows_nothing(monkeypatch):
+    monkeypatch.setattr(exercises, "saved_rows", lambda name: [])
+    assert exercises.example_answer_6_3() is None
+
+
+def test_the_cache_has_the_sizes_of_the_formula():
+    """Answer 7.1: two times 6 layers, 64 numbers a head, 1,000 tokens, 4 or 2 bytes."""
+    shown = exercises.example_answer_7_1().to_dict("index")
+    for heads, sizes in shown.items():
+        megabytes = [2 * 6 * 64 * 1000 * int(heads) * size / 1e6 for size in (4, 2)]
+        assert sizes == {"float32": f"{megabytes[0]:.2f} MB", "bfloat16": f"{megabytes[1]:.2f} MB"}
+    assert set(shown) == {8, 2, 1}

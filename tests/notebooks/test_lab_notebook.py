@@ -1,0 +1,60 @@
+"""The lab notebook: every example shows its rows, and what it counts itself is right."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lab_notebook
+from tests.helpers import counted
+
+EXAMPLES = [name for name in vars(lab_notebook) if name.startswith("example_")]
+TEXT = Path(lab_notebook.__file__).read_text(encoding="utf-8")
+ROWLESS = {"example_parameters", "example_leaving"}  # what they show is computed
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_shows_its_rows(name, few_phrases, capsys):
+    shown = getattr(lab_notebook, name)()
+    if shown is None:
+        assert name == "example_leaving" and "rows of all steps" in capsys.readouterr().out
+    elif hasattr(shown, "iloc"):
+        assert len(shown) > 1
+    else:
+        assert shown.to_dict()["$schema"]
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ROWLESS])
+def test_without_rows_an_example_shows_nothing(name, monkeypatch):
+    monkeypatch.setattr(lab_notebook, "saved_rows", lambda name: [])
+    assert getattr(lab_notebook, name)() is None
+
+
+def test_every_section_is_in_the_list():
+    assert re.findall(r"^# ## (.*)", TEXT, re.M)[:-1] == re.findall(r"^# > \| \[([^\]]+)\]", TEXT, re.M)
+
+
+def test_the_table_of_what_came_since_2017_has_its_rows():
+    shown = lab_notebook.example_since_2017()
+    assert {"tiny", "rotary", "rms_norm", "gated"} <= set(shown.index) and shown.loc["rotary", "seeds"] >= 3
+
+
+def test_the_threshold_leaves_so_much_of_students_distribution_outside():
+    """The density with two degrees of freedom, added up."""
+    for chance in (0.2, 0.05, 0.002):
+        t = np.linspace(-lab_notebook.threshold(chance), lab_notebook.threshold(chance), 200_001)
+        inside = np.trapezoid((1 + t**2 / 2) ** -1.5 / (2 * 2**0.5), t)
+        assert inside == pytest.approx(1 - chance, abs=1e-6)
+
+
+def test_parameter_counts_of_table_3():
+    """Catches a missing or extra matrix: one vocabulary must explain the paper's totals of all base-size variants."""
+    fits = set(range(30_000, 45_000))
+    for variant, (sizes, millions) in lab_notebook.TABLE_3.items():
+        body = lab_notebook.body_parameters(**sizes)
+        assert body == counted(**sizes), variant
+        if variant != "big":  # the only model whose total needs another vocabulary
+            d_model = sizes.get("d_model", 512)
+            fits &= {V for V in fits if abs(body + V * d_model - millions * 1e6) <= 0.5e6}
+    assert fits
