@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Exercises that answer back
 #
-# > These exercises belong to [The Annotated Transformer](the_annotated_transformer.ipynb). Each one has hints in steps, a
-# > place for your attempt, a check that tries your attempt and says what is wrong, and an answer, folded. Run the cells
-# > from the top, fill in a place, and run its cell again. Stars say how hard an exercise is, minutes how long it may
-# > take someone who has read the Part.
+# > These exercises belong to [The Annotated Transformer](the_annotated_transformer.ipynb). Each one has hints in
+# > steps, a place for your attempt, a check that tries your attempt and says what is wrong, and an answer, folded.
+# > Run the cells from the top, fill in a place, and run its cell again. Stars say how hard an exercise is, minutes
+# > how long it may take someone who has read the Part.
 
 # %% tags=["active-ipynb"]
 # # @title Setup: make charts work offline in Jupyter
@@ -176,10 +176,10 @@ check_1_1(encode_without_positions)
 # %% [markdown]
 # > <details><summary>Answer 1.1</summary>
 # >
-# > Yes. Self-attention adds up values, and a sum does not depend on the order of what is added. The feed-forward network,
-# > the residual connections and LayerNorm treat each position on its own. So without the positional encoding a token gets
-# > the same vector wherever it stands, and a shuffled source gives the same vectors in the shuffled order. With the
-# > positional encoding they become other vectors.
+# > Yes. Self-attention adds up values, and a sum does not depend on the order of what is added. The feed-forward
+# > network, the residual connections and LayerNorm treat each position on its own. So without the positional encoding
+# > a token gets the same vector wherever it is, and a shuffled source gives the same vectors in the shuffled
+# > order. With the positional encoding they become other vectors.
 # >
 # > </details>
 
@@ -209,8 +209,8 @@ def example_answer_1_1() -> None:
 #
 # > ★★, 15 minutes, after [Why
 # > self-attention](the_annotated_transformer.ipynb#Why-self-attention-(Section-4,-Table-1)). How many multiplications
-# > does one encoder layer need for $n$ tokens? Count those of matrix products alone. And from which $n$ on does the part
-# > with $n^2$ take half of them in the base model?
+# > does one encoder layer need for $n$ tokens? Count those of matrix products alone. And from which $n$ on does the
+# > part with $n^2$ take half of them in the base model?
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -221,8 +221,8 @@ def example_answer_1_1() -> None:
 # >
 # > <details><summary>Hint 2</summary>
 # >
-# > Four projections of width $d$; queries with keys; weights with values; two layers between $d$ and $d_{\text{ff}}$. The
-# > heads change nothing: they divide $d$ among them.
+# > Four projections of width $d$; queries with keys; weights with values; two layers between $d$ and $d_{\text{ff}}$.
+# > The heads change nothing: they divide $d$ among them.
 # >
 # > </details>
 
@@ -329,7 +329,7 @@ def check_1_3(attempt: type[nn.Module]) -> None:
 
 # %%
 class BesidePosition(nn.Module):
-    """What stands below a stack, with embedding and position side by side in one vector."""
+    """What is below a stack, with embedding and position side by side in one vector."""
 
     def __init__(self, width: int, places: int, vocab: int):
         super().__init__()
@@ -347,7 +347,7 @@ check_1_3(BesidePosition)
 # >
 # > The layers need not change, because the width of both together is still 512. The embedding changes: its matrix has
 # > 448 columns, and the factor before it becomes $\sqrt{448}$. The output matrix has 512 columns, so the two can no
-# > longer be one parameter, unless a linear map from 512 to 448 stands between the decoder and the output. And the
+# > longer be one parameter, unless there is a linear map from 512 to 448 between the decoder and the output. And the
 # > encoding needs an even width, which 64 is. The residual connections still let every layer write over the 64 entries.
 # >
 # > </details>
@@ -356,7 +356,7 @@ check_1_3(BesidePosition)
 # %%
 # @title Answer 1.3: the code
 class TokenBesidePosition(nn.Module):
-    """What stands below a stack, with embedding and position side by side in one vector."""
+    """What is below a stack, with embedding and position side by side in one vector."""
 
     def __init__(self, width: int, places: int, vocab: int):
         super().__init__()
@@ -384,8 +384,9 @@ def example_answer_1_3() -> None:
 # %% [markdown]
 # ## 1.4 The mask after the softmax
 #
-# > ★, 15 minutes, after [Masks](the_annotated_transformer.ipynb#Masks). Someone applies the mask *after* the softmax, by
-# > setting weights to zero. Write it so, as the check wants it, and look at the sums that it prints. Why is it wrong?
+# > ★, 15 minutes, after [Masks](the_annotated_transformer.ipynb#Masks). Someone applies the mask *after* the softmax,
+# > by setting weights to zero. Write it so, as the check wants it, and look at the sums that it prints. Why is it
+# > wrong?
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -520,8 +521,8 @@ check_1_5(my_attention)
 # %% [markdown]
 # > <details><summary>Answer 1.5</summary>
 # >
-# > It is the function [`attention`](the_annotated_transformer.ipynb#Scaled-dot-product-attention-(Section-3.2.1)) of the
-# > document. Without its dropout it has three lines.
+# > It is the function [`attention`](the_annotated_transformer.ipynb#Scaled-dot-product-attention-(Section-3.2.1)) of
+# > the document. Without its dropout it has three lines.
 # >
 # > </details>
 
@@ -670,11 +671,11 @@ check_2_2(how_many_times)
 # > <details><summary>Answer 2.2</summary>
 # >
 # > $\sqrt{150}$, about 12.2 times. Without a warmup the very first update has the highest rate. Post-norm does not
-# > recover from it: its loss falls to that of a model which only knows how often each token occurs, and stays there. It no
-# > longer reads the source. Pre-norm first falls to that level as well, but slowly improves on it. So the cell trains once
-# > more, with a `factor` that makes the highest rate the same as with a warmup. Then both learn the task, pre-norm a little
-# > faster. On this small task, training without a warmup fails because the peak of Equation (3) is then twelve times
-# > higher, and not because the first steps come early.
+# > recover from it: its loss falls to that of a model which only knows how often each token occurs, and stays there.
+# > It no longer reads the source. Pre-norm first falls to that level as well, but slowly improves on it. So the cell
+# > trains once more, with a `factor` that makes the highest rate the same as with a warmup. Then both learn the task,
+# > pre-norm a little faster. On this small task, training without a warmup fails because the peak of Equation (3) is
+# > then twelve times higher, and not because the first steps come early.
 # >
 # > </details>
 
@@ -740,10 +741,10 @@ check_2_3(written_again_and_again)
 # %% [markdown]
 # > <details><summary>Answer 2.3</summary>
 # >
-# > It writes `<s>`. The token to be predicted is the token that is read, and a position may attend to itself. So nothing
-# > has to be translated or even copied from the source: the embedding and the output matrix are one, and handing the token
-# > through is the easiest function of all. In use, the model reads `<s>`, hands it through, reads `<s>` again, and so on
-# > for ever.
+# > It writes `<s>`. The token to be predicted is the token that is read, and a position may attend to itself. So
+# > nothing has to be translated or even copied from the source: the embedding and the output matrix are one, and
+# > handing the token through is the easiest function of all. In use, the model reads `<s>`, hands it through, reads
+# > `<s>` again, and so on for ever.
 # >
 # > </details>
 
@@ -851,10 +852,9 @@ def example_answer_2_4() -> None:
 #
 # ## 3.1 What is unknown, and where
 #
-# > ★, 15 minutes, after [Words and word
-# > pieces](the_annotated_transformer.ipynb#Words-and-word-pieces-(Section-5.1)). How many words of the validation set are
-# > unknown to a vocabulary of whole words, and how many tokens to BPE? Which words are they? Begin with a function that
-# > counts.
+# > ★, 15 minutes, after [Words and word pieces](the_annotated_transformer.ipynb#Words-and-word-pieces-(Section-5.1)).
+# > How many words of the validation set are unknown to a vocabulary of whole words, and how many tokens to BPE? Which
+# > words are they? Begin with a function that counts.
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -932,9 +932,9 @@ def example_answer_3_1() -> Any:
 # %% [markdown]
 # ## 3.2 Tokens per second and batch size
 #
-# > ★★, 20 minutes, after [Training](the_annotated_transformer.ipynb#Training). Measure the target tokens per second of
-# > training for budgets from 100 to 3,200 tokens per batch, and give the check what you found. Why do they rise and then
-# > level off?
+# > ★★, 20 minutes, after [Training](the_annotated_transformer.ipynb#Training). Measure the target tokens per second
+# > of training for budgets from 100 to 3,200 tokens per batch, and give the check what you found. Why do they rise
+# > and then level off?
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -1004,9 +1004,9 @@ def example_answer_3_2() -> Chart:
 # %% [markdown]
 # ## 3.3 References without their last word
 #
-# > ★, 10 minutes, after [BLEU](the_annotated_transformer.ipynb#BLEU). Drop the last word of every reference, and score
-# > the result against the references. Which share of the loss is due to the penalty for being short? (A number from 0 to
-# > 1.) And if the last word is replaced by a wrong one?
+# > ★, 10 minutes, after [BLEU](the_annotated_transformer.ipynb#BLEU). Drop the last word of every reference, and
+# > score the result against the references. Which share of the loss is due to the penalty for being short? (A number
+# > from 0 to 1.) And if the last word is replaced by a wrong one?
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -1042,9 +1042,10 @@ check_3_3(share_of_the_penalty)
 # %% [markdown]
 # > <details><summary>Answer 3.3</summary>
 # >
-# > All of it, 1. The shortened text is the beginning of the reference itself, so every $n$-gram in it is right and the
-# > four shares are 100 %. Only the length is punished. (The last word takes the full stop with it, so most sentences lose
-# > two.) If the last word is replaced by a wrong one, it is the other way round: the length is right, and the shares fall.
+# > All of it, 1. The shortened text is the beginning of the reference itself, so every $n$-gram in it is right and
+# > the four shares are 100 %. Only the length is punished. (The last word takes the full stop with it, so most
+# > sentences lose two.) If the last word is replaced by a wrong one, it is the other way round: the length is right,
+# > and the shares fall.
 # >
 # > </details>
 
@@ -1075,9 +1076,9 @@ def example_answer_3_3() -> Any:
 #
 # ## 4.1 Keys and values that stay behind
 #
-# > ★★, 15 minutes, after [Beam search](the_annotated_transformer.ipynb#Beam-search-(Section-6.1)). When the beams change
-# > places, the rows of the cache must follow them. Whose keys and values must: those of the `"source"`, those of the
-# > `"target"`, or both? Give a set.
+# > ★★, 15 minutes, after [Beam search](the_annotated_transformer.ipynb#Beam-search-(Section-6.1)). When the beams
+# > change places, the rows of the cache must follow them. Whose keys and values must: those of the `"source"`, those
+# > of the `"target"`, or both? Give a set.
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -1111,10 +1112,10 @@ check_4_1(must_follow)
 # %% [markdown]
 # > <details><summary>Answer 4.1</summary>
 # >
-# > Those of the target. The kept keys and values belong to one hypothesis. When hypotheses change places, a row of the
-# > cache would belong to a different one, and the model would continue a sentence that it has not written. The keys and
-# > values of the source are the same for all hypotheses of a sentence, so moving them changes nothing. The cell runs the
-# > search three times: everything follows, only the target's keys and values do, and nothing does.
+# > Those of the target. The kept keys and values belong to one hypothesis. When hypotheses change places, a row of
+# > the cache would belong to a different one, and the model would continue a sentence that it has not written. The
+# > keys and values of the source are the same for all hypotheses of a sentence, so moving them changes nothing. The
+# > cell runs the search three times: everything follows, only the target's keys and values do, and nothing does.
 # >
 # > </details>
 
@@ -1189,9 +1190,10 @@ check_4_2(translations_get)
 # %% [markdown]
 # > <details><summary>Answer 4.2</summary>
 # >
-# > Longer: a larger α favours the longer of two. The table has BLEU and the length of the translations, as a share of the
-# > references' length. BLEU is mostly best where the lengths come near those of the references: below that the brevity
-# > penalty costs, and above it, superfluous words do. On a hundred sentences a difference of a point is within the noise.
+# > Longer: a larger α favours the longer of two. The table has BLEU and the length of the translations, as a share of
+# > the references' length. BLEU is mostly best where the lengths come near those of the references: below that the
+# > brevity penalty costs, and above it, superfluous words do. On a hundred sentences a difference of a point is
+# > within the noise.
 # >
 # > </details>
 
@@ -1217,10 +1219,9 @@ def example_answer_4_2() -> Any:
 # %% [markdown]
 # ## 4.3 Averages of one to five checkpoints
 #
-# > ★★, 15 minutes, after [Averaged
-# > checkpoints](the_annotated_transformer.ipynb#Averaged-checkpoints-(Section-6.1)). Average one, two, … five of the last
-# > checkpoints of the training run, and measure the validation loss of each mean. To do so without keeping five
-# > checkpoints in memory, write the update of a running mean.
+# > ★★, 15 minutes, after [Averaged checkpoints](the_annotated_transformer.ipynb#Averaged-checkpoints-(Section-6.1)).
+# > Average one, two, … five of the last checkpoints of the training run, and measure the validation loss of each
+# > mean. To do so without keeping five checkpoints in memory, write the update of a running mean.
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -1372,8 +1373,8 @@ def example_answer_5_1() -> None:
 # %% [markdown]
 # ## 5.2 BLEU without commas
 #
-# > ★, 10 minutes, after [BLEU](the_annotated_transformer.ipynb#BLEU). Remove all commas from translations and references,
-# > and score again. BLEU changes. Is the model better now? Answer `True` or `False`.
+# > ★, 10 minutes, after [BLEU](the_annotated_transformer.ipynb#BLEU). Remove all commas from translations and
+# > references, and score again. BLEU changes. Is the model better now? Answer `True` or `False`.
 # >
 # > <details><summary>Hint</summary>
 # >
@@ -1412,7 +1413,7 @@ check_5_2(model_is_better)
 # @title Answer 5.2: the code
 @example
 def example_answer_5_2() -> None:
-    """BLEU of the same translations with their commas and without; the references lose theirs, too."""
+    """BLEU of the same translations with their commas and without; so do the references."""
     sources, references = (list(side) for side in zip(*load_split("val")[:300], strict=True))
     translations = translate_lines(our_model(), sources)
     commas = [sum(text.count(",") for text in side) for side in (translations, references)]
@@ -1486,9 +1487,9 @@ def example_answer_6_1() -> Chart:
 # %% [markdown]
 # ## 6.2 How many heads can go
 #
-# > ★★★, 30 minutes, after [Watching and intervening](the_annotated_transformer.ipynb#Watching-and-intervening). Take away
-# > one head of the cross-attention at a time, then the cheaper half of the heads together, and measure the validation
-# > loss. How many can go? Begin with a function that takes a head away.
+# > ★★★, 30 minutes, after [Watching and intervening](the_annotated_transformer.ipynb#Watching-and-intervening). Take
+# > away one head of the cross-attention at a time, then the cheaper half of the heads together, and measure the
+# > validation loss. How many can go? Begin with a function that takes a head away.
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -1585,9 +1586,9 @@ def example_answer_6_2() -> Chart:
 # ## 6.3 The mean against the best head
 #
 # > ★, 10 minutes, after [Does attention find the right
-# > word?](the_annotated_transformer.ipynb#Does-attention-find-the-right-word?) Compare alignment error rates: is the mean
-# > over all heads a better aligner than the best single head, by the row that predicts? Answer `True` or `False`. Which
-# > of the two comparisons in the table should you distrust?
+# > word?](the_annotated_transformer.ipynb#Does-attention-find-the-right-word?) Compare alignment error rates: is the
+# > mean over all heads a better aligner than the best single head, by the row that predicts? Answer `True` or
+# > `False`. Which of the two comparisons in the table should you distrust?
 # >
 # > <details><summary>Hint</summary>
 # >
@@ -1622,10 +1623,10 @@ check_6_3(mean_is_better)
 # %% [markdown]
 # > <details><summary>Answer 6.3</summary>
 # >
-# > It is better, in both training runs. The table has, for each run, the best single head, the best mean over one layer's
-# > heads, and the mean over all; the lower the error rate, the better. A mean corrects what one head misses, and blurs what
-# > one head sees sharply. Distrust the first column: the best head was picked on the same sentences on which it is scored,
-# > and the mean over all was not chosen at all.
+# > It is better, in both training runs. The table has, for each run, the best single head, the best mean over one
+# > layer's heads, and the mean over all; the lower the error rate, the better. A mean corrects what one head misses,
+# > and blurs what one head sees sharply. Distrust the first column: the best head was picked on the same sentences on
+# > which it is scored, and the mean over all was not chosen at all.
 # >
 # > </details>
 
@@ -1655,10 +1656,9 @@ def example_answer_6_3() -> Any:
 #
 # ## 7.1 The size of the cache
 #
-# > ★, 10 minutes, after [Grouped-query
-# > attention](the_annotated_transformer.ipynb#Grouped-query-attention). How many bytes does the key/value cache of a
-# > decoder take for one sequence? Then compare the base model for 1,000 tokens with 8, 2 and 1 heads of keys and values, in
-# > float32 and in bfloat16.
+# > ★, 10 minutes, after [Grouped-query attention](the_annotated_transformer.ipynb#Grouped-query-attention). How many
+# > bytes does the key/value cache of a decoder take for one sequence? Then compare the base model for 1,000 tokens
+# > with 8, 2 and 1 heads of keys and values, in float32 and in bfloat16.
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -1762,11 +1762,11 @@ check_7_2(becomes)
 # %% [markdown]
 # > <details><summary>Answer 7.2</summary>
 # >
-# > If the temperature goes to 0, the differences between the scores grow without bound, and the most probable token gets
-# > all the probability: that is greedy decoding. If `top_p` goes to 0, only that token is left to draw from: greedy
-# > decoding again. With `top_p` = 1 nothing is cut off, and every token comes as often as the model says, the silly ones
-# > in the tail included. Each of them is rare, but there are thousands of them, and a translation draws once for every
-# > token.
+# > If the temperature goes to 0, the differences between the scores grow without bound, and the most probable token
+# > gets all the probability: that is greedy decoding. If `top_p` goes to 0, only that token is left to draw from:
+# > greedy decoding again. With `top_p` = 1 nothing is cut off, and every token comes as often as the model says, the
+# > silly ones in the tail included. Each of them is rare, but there are thousands of them, and a translation draws
+# > once for every token.
 # >
 # > </details>
 
@@ -1799,14 +1799,14 @@ def example_answer_7_2() -> Any:
 # %% [markdown]
 # ## 7.3 Cross-attention without rotary positions
 #
-# > ★★, 15 minutes, after [Rotary positions](the_annotated_transformer.ipynb#Rotary-positions). Keys and queries of the
-# > cross-attention are not turned. Suppose they were, and the source were counted from 3 instead of 0. Would the scores of
-# > a target position change? Answer `True` or `False`, and say why that is bad.
+# > ★★, 15 minutes, after [Rotary positions](the_annotated_transformer.ipynb#Rotary-positions). Keys and queries of
+# > the cross-attention are not turned. Suppose they were, and the source were counted from 3 instead of 0. Would the
+# > scores of a target position change? Answer `True` or `False`, and say why that is bad.
 # >
 # > <details><summary>Hint</summary>
 # >
-# > `rotated(x, start)` turns vectors whose first position is `start`. Turn a query at position 2, and six keys from 0 and
-# > from 3.
+# > `rotated(x, start)` turns vectors whose first position is `start`. Turn a query at position 2, and six keys from 0
+# > and from 3.
 # >
 # > </details>
 
@@ -1831,11 +1831,11 @@ check_7_3(scores_change)
 # %% [markdown]
 # > <details><summary>Answer 7.3</summary>
 # >
-# > They would. A turned score depends on the distance of two positions in *one* sequence. Between a position of the target
-# > and one of the source there is no such distance: they are counted in different sentences, of different lengths and with
-# > words in another order. If the source were counted from 3, all turned scores would change, although the sentence is the
-# > same. And the cross-attention needs no positions of its own. The self-attention of the encoder has worked the order of
-# > the source into the memory.
+# > They would. A turned score depends on the distance of two positions in *one* sequence. Between a position of the
+# > target and one of the source there is no such distance: they are counted in different sentences, of different
+# > lengths and with words in another order. If the source were counted from 3, all turned scores would change,
+# > although the sentence is the same. And the cross-attention needs no positions of its own. The self-attention of
+# > the encoder has worked the order of the source into the memory.
 # >
 # > </details>
 

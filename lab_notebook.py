@@ -78,8 +78,8 @@ from the_annotated_transformer import (
 # >   and 4,200 updates; three English-German runs with different seeds; and one run of `small`.
 # > - The row with `lower-cased` pairs learned from the same text in small letters, and its `bleu` is without case.
 # > - The others went on with [more pairs](#More-pairs-from-the-same-pairs), written by models. Their `minutes` and
-# >   `updates` are those of the last round alone. The rows with 3,400 updates and seed 0 are the shipped models. Seeds 1
-# >   and 2 repeat the second round of the German-English one.
+# >   `updates` are those of the last round alone. The rows with 3,400 updates and seed 0 are the shipped models.
+# >   Seeds 1 and 2 repeat the second round of the German-English one.
 
 
 # %%
@@ -100,9 +100,10 @@ def example_quality() -> Any:
 
 # %% [markdown]
 # > **How sure are these scores?** A test set of a thousand sentences is a small sample. If you draw a thousand
-# > sentences from it again and again, with replacement, the BLEU of the shipped German-English model varies by about one
-# > and a half points in either direction in 95 % of the draws (a *bootstrap*; Koehn, 2004). Two models differ if the
-# > interval of their *difference* excludes 0. That interval is narrower, because both translate the same sentences.
+# > sentences from it again and again, with replacement, the BLEU of the shipped German-English model varies by about
+# > one and a half points in either direction in 95 % of the draws (a *bootstrap*; Koehn, 2004). Two models differ if
+# > the interval of their *difference* excludes 0. That interval is narrower, because both translate the same
+# > sentences.
 # >
 # > What else you should know:
 # >
@@ -140,17 +141,17 @@ def example_test_sets() -> Any:
 #
 # > **The paper's BLEU** can't be compared with ours. Other sentences were translated, and the words were counted in
 # > another way. The authors' script,
-# > [get_ende_bleu.sh](https://github.com/tensorflow/tensor2tensor/blob/master/tensor2tensor/utils/get_ende_bleu.sh) in
-# > tensor2tensor, scores tokenised text in which German compounds are split at their hyphens. Splitting makes more words
-# > match, so the numbers come out higher (Post, 2018). If the authors used this script for the paper, as seems probable,
-# > its 28.4 is not a sacreBLEU score.
+# > [get_ende_bleu.sh](https://github.com/tensorflow/tensor2tensor/blob/master/tensor2tensor/utils/get_ende_bleu.sh)
+# > in tensor2tensor, scores tokenised text in which German compounds are split at their hyphens. Splitting makes more
+# > words match, so the numbers come out higher (Post, 2018). If the authors used this script for the paper, as seems
+# > probable, its 28.4 is not a sacreBLEU score.
 # >
 # > **Wu et al. (2021).** Zhiyong Wu and others asked whether pictures help to translate captions, and trained a small
-# > text-only Transformer to compare with. Their Transformer-Tiny has the very sizes of our `tiny`: 4 + 4 layers, width
-# > 128, inner width 256, 4 heads. It has 2.6 million parameters where ours has 2.1, because its vocabulary is larger
-# > (10,000 merges where ours has 6,000). From English to German it scores 41.02 (lower-cased, Moses) after at most 8,000
-# > updates on the 29,000 pairs, with the last ten checkpoints averaged and a beam of 5. Trained on the pairs alone, ours
-# > scores 39.75, counted in the same way (the mean of three seeds), so it is 1.3 *behind*.
+# > text-only Transformer to compare with. Their Transformer-Tiny has the very sizes of our `tiny`: 4 + 4 layers,
+# > width 128, inner width 256, 4 heads. It has 2.6 million parameters where ours has 2.1, because its vocabulary is
+# > larger (10,000 merges where ours has 6,000). From English to German it scores 41.02 (lower-cased, Moses) after at
+# > most 8,000 updates on the 29,000 pairs, with the last ten checkpoints averaged and a beam of 5. Trained on the
+# > pairs alone, ours scores 39.75, counted in the same way (the mean of three seeds), so it is 1.3 *behind*.
 # >
 # > One difference is that their text seems to have been lower-cased before training (`LOG.md` says how we know). So we
 # > trained ours once on lower-cased text. It scores 42.00 on the validation set, 0.9 more than before, and 39.96 on the
@@ -161,42 +162,43 @@ def example_test_sets() -> Any:
 # %% [markdown]
 # ## More pairs from the same pairs
 #
-# > With 29,000 pairs, a long training run ends in overfitting. Dropout, R-Drop (two passes with different dropout should
-# > agree; Liang et al., 2021) and BPE-dropout (merges are skipped at random; Provilkov et al., 2020) are remedies for it.
-# > Late in a run we tried stronger dropout, R-Drop and BPE-dropout, but not for long enough to tell whether they help
-# > (`LOG.md`). More pairs did help. A caption has many good translations, and the data shows one. Two models that were
-# > trained on the pairs, one for each direction, can write others:
+# > With 29,000 pairs, a long training run ends in overfitting. Dropout, R-Drop (two passes with different dropout
+# > should agree; Liang et al., 2021) and BPE-dropout (merges are skipped at random; Provilkov et al., 2020) are
+# > remedies for it. Late in a run we tried stronger dropout, R-Drop and BPE-dropout, but not for long enough to tell
+# > whether they help (`LOG.md`). More pairs did help. A caption has many good translations, and the data shows one.
+# > Two models that were trained on the pairs, one for each direction, can write others:
 # >
 # > - Each source sentence again, with a translation by the model of the *same* direction. This is *sequence-level
 # >   distillation* (Kim and Rush, 2016). A model's translations are more regular than people's, and easier to learn.
 # > - Each target sentence again, with a source that the model of the *other* direction wrote. This is
 # >   *back-translation* (Sennrich et al., 2016b). The target is still a person's; only what is read varies.
 # >
-# > Together with the original pairs that makes three times as many (*data diversification*; Nguyen et al., 2020), and no
-# > other text was read. Both shipped models went on with these for one to two hours, with less dropout and with the
-# > schedule of the learning rate begun anew.
+# > Together with the original pairs that makes three times as many (*data diversification*; Nguyen et al., 2020), and
+# > no other text was read. Both shipped models went on with these for one to two hours, with less dropout and with
+# > the schedule of the learning rate begun anew.
 # >
 # > A second round followed, because now there were better translators. For each source sentence, models wrote four
-# > translations, and the candidate closest to the human reference was kept (*sequence-level interpolation*; Kim and Rush,
-# > 2016; `python -m benchmarks closest`). The back-translations came from two models. The cards in `models/` have all the
-# > commands.
+# > translations, and the candidate closest to the human reference was kept (*sequence-level interpolation*; Kim and
+# > Rush, 2016; `python -m benchmarks closest`). The back-translations came from two models. The cards in `models/`
+# > have all the commands.
 # >
-# > How much did each round gain? The next table has BLEU on test_2016_flickr before and after each, with the 95 % interval
-# > of the difference (paired bootstrap, `python -m benchmarks bootstrap`). Where the interval excludes 0, the gain is more
-# > than luck with the sentences. It says nothing about other seeds. The second English-German round failed that test: its
-# > gain with five beams, 0.4, lies within chance, and greedily it lost 0.2.
+# > How much did each round gain? The next table has BLEU on test_2016_flickr before and after each, with the 95 %
+# > interval of the difference (paired bootstrap, `python -m benchmarks bootstrap`). Where the interval excludes 0,
+# > the gain is more than luck with the sentences. It says nothing about other seeds. The second English-German round
+# > failed that test: its gain with five beams, 0.4, lies within chance, and greedily it lost 0.2.
 # >
-# > **Which kind of pairs does the work?** The last rows, on the validation set, take them apart. From the German-English
-# > model of the pairs alone, 900 more updates were made four times: on the old pairs again (`made-pairs`, with which the
-# > others are compared), with its own translations besides (`own`), with back-translations by the other model (`back`),
-# > and with both (`back-own`). With greedy decoding, the model's own translations gain about 0.8 BLEU, and both kinds
-# > together about 1.1. Back-translations alone gain nothing. With five beams no difference exceeds chance. The runs are
-# > short, with one seed each: each round of the shipped models had two to four times as many updates, both together six to
-# > seven times as many. Keeping the closest of four translations was not taken away in turn.
+# > **Which kind of pairs does the work?** The last rows, on the validation set, take them apart. From the
+# > German-English model of the pairs alone, 900 more updates were made four times: on the old pairs again
+# > (`made-pairs`, with which the others are compared), with its own translations besides (`own`), with
+# > back-translations by the other model (`back`), and with both (`back-own`). With greedy decoding, the model's own
+# > translations gain about 0.8 BLEU, and both kinds together about 1.1. Back-translations alone gain nothing. With
+# > five beams no difference exceeds chance. The runs are short, with one seed each: each round of the shipped models
+# > had two to four times as many updates, both together six to seven times as many. Keeping the closest of four
+# > translations was not taken away in turn.
 # >
-# > From German to English the first round did not lower the validation loss, and yet the translations got better. The loss
-# > asks how probable people's own words are. In the first round a third of the targets were written by a model, in the
-# > second a quarter. If some targets come from models, compare translations as well as losses.
+# > From German to English the first round did not lower the validation loss, and yet the translations got better. The
+# > loss asks how probable people's own words are. In the first round a third of the targets were written by a model,
+# > in the second a quarter. If some targets come from models, compare translations as well as losses.
 
 
 # %%
@@ -267,9 +269,9 @@ def example_table_3() -> Chart | None:
 
 # %% [markdown]
 # > But the chart asks the question again and again: of twenty variants without any effect, one would lie outside by
-# > chance on average. So for all of them together the threshold must be that of 5 % *in all*, of which each gets its part
-# > (Bonferroni's correction). With three seeds it's so high that no difference in BLEU passes, not even six points. In
-# > perplexity, which varies less from seed to seed, some do. More seeds would lower the threshold a lot.
+# > chance on average. So for all of them together the threshold must be that of 5 % *in all*, of which each gets its
+# > part (Bonferroni's correction). With three seeds it's so high that no difference in BLEU passes, not even six
+# > points. In perplexity, which varies less from seed to seed, some do. More seeds would lower the threshold a lot.
 
 
 # %%
@@ -305,15 +307,15 @@ def example_quotients() -> Any:
 # > limit for a single row. Smoothing raises the perplexity (D). BLEU shows no difference between learned positions and
 # > sinusoids (E).
 # >
-# > **What BLEU cannot tell here.** Whether one head or sixteen are worse than four (A), whether two layers are better than
-# > four, or whether another $d_{\text{ff}}$ matters (C): in BLEU, all these differences are within the limit. (In
-# > perplexity, two layers are better here and one head is worse.)
+# > **What BLEU cannot tell here.** Whether one head or sixteen are worse than four (A), whether two layers are better
+# > than four, or whether another $d_{\text{ff}}$ matters (C): in BLEU, all these differences are within the limit.
+# > (In perplexity, two layers are better here and one head is worse.)
 # >
 # > **What contradicts it.** Six layers and twice the width score lower than `tiny` with a beam, beyond the limit (C),
 # > though twice the width has the better perplexity. In perplexity, learned positions are better than sinusoids (E).
-# > Dropout does great harm here, and more so at higher rates (D). The reason is probably the length of the runs: after
-# > four passes the model hardly overfits, and dropout and size slow learning down. The paper's runs were long. We did not
-# > test that with longer runs, so read such a table together with its number of updates.
+# > Dropout does great harm here, and more so at higher rates (D). The reason is probably the length of the runs:
+# > after four passes the model hardly overfits, and dropout and size slow learning down. The paper's runs were long.
+# > We did not test that with longer runs, so read such a table together with its number of updates.
 # >
 # > The length penalty was chosen for a `tiny` that was trained for longer, so it may suit some variants better than
 # > others.
@@ -321,13 +323,13 @@ def example_quotients() -> Any:
 # %% [markdown]
 # ## The ingredients of the recipe
 #
-# > The next table does the same for the ingredients of the program's recipe: pre-norm, Muon, the moving average, clipping,
-# > smoothing, dropout and shared matrices. Each is changed in turn, and some are added that the recipe does not have.
-# > (With Adam, the warmup is 500 updates instead of 200.) `ema` is the moving average of the weights, `clip` the largest
-# > norm of a gradient, `words` a vocabulary of whole words, `dropout_after = 534` dropout in the second half only. All
-# > runs make four passes through the data, except R-Drop, whose updates cost twice as much; it makes two. Whole words make
-# > fewer updates, and their perplexity is per word, so it can't be compared. `greedy` and `BLEU` (five beams) are on the
-# > validation set.
+# > The next table does the same for the ingredients of the program's recipe: pre-norm, Muon, the moving average,
+# > clipping, smoothing, dropout and shared matrices. Each is changed in turn, and some are added that the recipe does
+# > not have. (With Adam, the warmup is 500 updates instead of 200.) `ema` is the moving average of the weights,
+# > `clip` the largest norm of a gradient, `words` a vocabulary of whole words, `dropout_after = 534` dropout in the
+# > second half only. All runs make four passes through the data, except R-Drop, whose updates cost twice as much; it
+# > makes two. Whole words make fewer updates, and their perplexity is per word, so it can't be compared. `greedy` and
+# > `BLEU` (five beams) are on the validation set.
 
 
 # %%
@@ -340,20 +342,20 @@ def example_ablation() -> Any:
 
 
 # %% [markdown]
-# > **Beyond the limit.** Whole words are about three points worse than BPE. Every rare word is then unknown, and the run
-# > has fewer updates; we did not separate the two. Without dropout, `tiny` was six points better after this short run.
-# > BPE-dropout costs seven. All this is about the first four passes, and says nothing about a long run.
+# > **Beyond the limit.** Whole words are about three points worse than BPE. Every rare word is then unknown, and the
+# > run has fewer updates; we did not separate the two. Without dropout, `tiny` was six points better after this short
+# > run. BPE-dropout costs seven. All this is about the first four passes, and says nothing about a long run.
 # >
 # > **Near or within the limit, in BLEU.** With dropout in the second half only, `tiny` gains nearly two points (*late
-# > dropout*; Liu et al., 2023). Muon is two points ahead of Adam with a beam, just beyond the limit, and 1.4 with greedy
-# > decoding, which is within. After half an hour the lead is 0.3 (greedy; `quality.jsonl`). The moving average is ahead by
-# > 0.7 to 1.5. Three separate matrices instead of one are ahead by about one, with 1.6 million parameters more. The effects
-# > of clipping and smoothing are no larger than chance.
+# > dropout*; Liu et al., 2023). Muon is two points ahead of Adam with a beam, just beyond the limit, and 1.4 with
+# > greedy decoding, which is within. After half an hour the lead is 0.3 (greedy; `quality.jsonl`). The moving average
+# > is ahead by 0.7 to 1.5. Three separate matrices instead of one are ahead by about one, with 1.6 million parameters
+# > more. The effects of clipping and smoothing are no larger than chance.
 # >
-# > **Not a fair test.** Post-norm ran with the learning rate and the short warmup that were chosen for pre-norm and Muon,
-# > so its poor score says more about the rate. In the row `norm = post + adam` it has Adam and Equation 3 with factor 1, no
-# > clipping, no average and dropout 0.1. It does a little better, but 800 of its 1,068 updates were warmup. R-Drop had
-# > half the updates. The settings of the post-norm rows:
+# > **Not a fair test.** Post-norm ran with the learning rate and the short warmup that were chosen for pre-norm and
+# > Muon, so its poor score says more about the rate. In the row `norm = post + adam` it has Adam and Equation 3 with
+# > factor 1, no clipping, no average and dropout 0.1. It does a little better, but 800 of its 1,068 updates were
+# > warmup. R-Drop had half the updates. The settings of the post-norm rows:
 
 
 # %%
@@ -378,18 +380,19 @@ def example_post_norm() -> Any:
 # %% [markdown]
 # ### Post-norm and Adam, trained to their end
 #
-# > So we trained the paper's norm and optimiser for 38 passes: post-norm, Adam, Equation 3, no clipping, at the sizes of
-# > `tiny` and with its dropout. The first time it failed: with a warmup of 500, and the rate that did best among four in a
-# > short trial that was not saved (`LOG.md`), it ended at BLEU 13 to 14. The second time, rate and warmup were those of Wu
-# > et al., who trained the same sizes with post-norm: 2,000 updates, up to a rate of 0.005. It learned to translate. The
-# > highest rate of the failed run was no higher (0.004), so that alone is not the reason. The runs differ in their warmup,
-# > and in the rate after it, which is two and a half times as high in the second. Which of the two decides, we did not test.
-# > Pre-norm with Muon gets by with 200 updates of warmup.
+# > So we trained the paper's norm and optimiser for 38 passes: post-norm, Adam, Equation 3, no clipping, at the sizes
+# > of `tiny` and with its dropout. The first time it failed: with a warmup of 500, and the rate that did best among
+# > four in a short trial that was not saved (`LOG.md`), it ended at BLEU 13 to 14. The second time, rate and warmup
+# > were those of Wu et al., who trained the same sizes with post-norm: 2,000 updates, up to a rate of 0.005. It
+# > learned to translate. The highest rate of the failed run was no higher (0.004), so that alone is not the reason.
+# > The runs differ in their warmup, and in the rate after it, which is two and a half times as high in the second.
+# > Which of the two decides, we did not test. Pre-norm with Muon gets by with 200 updates of warmup.
 # >
 # > After as many updates, this recipe is a little more than two BLEU behind the program's (95 %: 1.4 to 3.4 with five
-# > beams), and its loss was still falling. Notice the *averaged* model, the mean of the last five checkpoints: it gains
-# > nearly three BLEU over the last checkpoint alone (2.0 to 3.6). With Adam at such a rate, the weights probably jump about.
-# > The perplexity of the mean was not measured. (One seed each. The program's recipe keeps a moving average throughout.)
+# > beams), and its loss was still falling. Notice the *averaged* model, the mean of the last five checkpoints: it
+# > gains nearly three BLEU over the last checkpoint alone (2.0 to 3.6). With Adam at such a rate, the weights
+# > probably jump about. The perplexity of the mean was not measured. (One seed each. The program's recipe keeps a
+# > moving average throughout.)
 
 
 # %%
@@ -411,8 +414,8 @@ def example_paper_recipe() -> Any:
 # %% [markdown]
 # ## Architectures since 2017
 #
-# > Each row below was trained like the miniature above: `tiny`, the same tokens in the same order, scored on the validation
-# > set (`python -m benchmarks modern`). `tiny` itself is there with its three seeds.
+# > Each row below was trained like the miniature above: `tiny`, the same tokens in the same order, scored on the
+# > validation set (`python -m benchmarks modern`). `tiny` itself is there with its three seeds.
 
 
 # %%
@@ -437,22 +440,23 @@ def example_since_2017() -> Any:
 
 # %% [markdown]
 # > **Rotary positions gain most by far:** about four BLEU with a beam, in all three seeds, beyond the limit of the
-# > miniature. The reason may be that relative position is built in and need not be learned, which counts in a run of four
-# > passes. A long run was not made. RMSNorm is as good as LayerNorm. In BLEU we found no difference between grouped queries,
-# > with half the cache, and the full number of heads; their perplexity is higher, by about four times the limit. The gated
-# > network did worse in both of its runs, each time by more than the limit for a single row in perplexity. The model with
-# > all four changes, trained once, is no better than `tiny`, although the single changes would suggest a gain of about two
-# > BLEU. We do not know why. The decoder-only model is ahead of `tiny` in perplexity and in greedy BLEU, with as many
-# > parameters in one stack (its cached form decodes greedily only). One or two runs each are too little to rank them. Most
-# > of these changes were proposed for much larger models, and a small one shows only some of what they do.
+# > miniature. The reason may be that relative position is built in and need not be learned, which counts in a run of
+# > four passes. A long run was not made. RMSNorm is as good as LayerNorm. In BLEU we found no difference between
+# > grouped queries, with half the cache, and the full number of heads; their perplexity is higher, by about four
+# > times the limit. The gated network did worse in both of its runs, each time by more than the limit for a single
+# > row in perplexity. The model with all four changes, trained once, is no better than `tiny`, although the single
+# > changes would suggest a gain of about two BLEU. We do not know why. The decoder-only model is ahead of `tiny` in
+# > perplexity and in greedy BLEU, with as many parameters in one stack (its cached form decodes greedily only). One
+# > or two runs each are too little to rank them. Most of these changes were proposed for much larger models, and a
+# > small one shows only some of what they do.
 
 # %% [markdown]
 # ## The vocabulary behind Table 3
 #
-# > The paper's Section 5.1 says "about 37,000 tokens". With exactly 37,000, our base model has 63 million parameters where
-# > the paper's Table 3 has 65. Which vocabulary would explain its counts? For each row, the cell counts a model without its
-# > embedding matrix, subtracts that from the paper's number, and divides the rest by the width. A number rounded to a
-# > million leaves a range.
+# > The paper's Section 5.1 says "about 37,000 tokens". With exactly 37,000, our base model has 63 million parameters
+# > where the paper's Table 3 has 65. Which vocabulary would explain its counts? For each row, the cell counts a model
+# > without its embedding matrix, subtracts that from the paper's number, and divides the rest by the width. A number
+# > rounded to a million leaves a range.
 
 # %%
 # @title The rows, and how to count
@@ -494,14 +498,14 @@ def example_parameters() -> Any:
 # %% [markdown]
 # ## Where the speed comes from
 #
-# > [Part 5](the_annotated_transformer.ipynb#What-makes-it-fast) of the document explains three ideas that make training
-# > fast: batches of like lengths, dropout with fewer random numbers, and the loss in chunks. Three more make decoding fast.
-# > One is the [key/value cache](the_annotated_transformer.ipynb#Keys-and-values-that-are-kept) of Part 2. Here are the
-# > other two, and then what each of the six is worth.
+# > [Part 5](the_annotated_transformer.ipynb#What-makes-it-fast) of the document explains three ideas that make
+# > training fast: batches of like lengths, dropout with fewer random numbers, and the loss in chunks. Three more make
+# > decoding fast. One is the [key/value cache](the_annotated_transformer.ipynb#Keys-and-values-that-are-kept) of Part
+# > 2. Here are the other two, and then what each of the six is worth.
 # >
-# > **Finished sentences leave.** In Part 2, a sentence that has ended stays in the batch until the last one ends. If it
-# > leaves instead, with its keys and values, then one long sentence costs its own steps and not those of its neighbours. No
-# > sentence of a batch sees another, so the translations are the same.
+# > **Finished sentences leave.** In Part 2, a sentence that has ended stays in the batch until the last one ends. If
+# > it leaves instead, with its keys and values, then one long sentence costs its own steps and not those of its
+# > neighbours. No sentence of a batch sees another, so the translations are the same.
 
 
 # %%
@@ -517,15 +521,15 @@ def example_leaving() -> None:
 
 
 # %% [markdown]
-# > **A batch for each process.** A decoding step is a chain of small operations, and Python starts them one by one: at the
-# > size of `tiny`, a third of the time goes to Python and other work between the computations (`step_profile.jsonl`). If
-# > several threads share one such operation, they mostly wait for each other. So on Linux the program copies itself, once
-# > for each thread that PyTorch has, and every copy decodes batches of its own with a single thread. Such a copy, a *fork*,
-# > is made quickly, because the copies share the memory of the model until one of them writes to it. Elsewhere threads do
-# > the same, but only one of them at a time can run Python.
+# > **A batch for each process.** A decoding step is a chain of small operations, and Python starts them one by one:
+# > at the size of `tiny`, a third of the time goes to Python and other work between the computations
+# > (`step_profile.jsonl`). If several threads share one such operation, they mostly wait for each other. So on Linux
+# > the program copies itself, once for each thread that PyTorch has, and every copy decodes batches of its own with a
+# > single thread. Such a copy, a *fork*, is made quickly, because the copies share the memory of the model until one
+# > of them writes to it. Elsewhere threads do the same, but only one of them at a time can run Python.
 # >
-# > The chart sets one idea at a time back to its plain form, and shows how many times longer the task then takes. A bar of
-# > 1 means no difference. The measurements were made with Adam.
+# > The chart sets one idea at a time back to its plain form, and shows how many times longer the task then takes. A
+# > bar of 1 means no difference. The measurements were made with Adam.
 
 
 # %%
@@ -545,22 +549,22 @@ def example_gains() -> Chart | None:
 
 
 # %% [markdown]
-# > **In training,** *batches of like lengths* gain most. (In the bar of random order, batches are still filled up to a token
-# > budget. The edition of 2022 pads every sentence to 72 tokens.) The *loss in chunks* comes second: probably because the
-# > logits of all tokens do not fit into the processor's caches, so that moving them takes time. Then comes the cheaper
-# > *dropout*. *Fused attention* (in place of *attention written out*) and *fused Adam*, one kernel for the update of all
-# > weights (in place of *Adam as a loop*), make hardly any difference here. They are made for long sequences and for GPUs,
-# > which we did not measure; the program does without fused attention.
+# > **In training,** *batches of like lengths* gain most. (In the bar of random order, batches are still filled up to
+# > a token budget. The edition of 2022 pads every sentence to 72 tokens.) The *loss in chunks* comes second: probably
+# > because the logits of all tokens do not fit into the processor's caches, so that moving them takes time. Then
+# > comes the cheaper *dropout*. *Fused attention* (in place of *attention written out*) and *fused Adam*, one kernel
+# > for the update of all weights (in place of *Adam as a loop*), make hardly any difference here. They are made for
+# > long sequences and for GPUs, which we did not measure; the program does without fused attention.
 # >
-# > **In decoding,** the *key/value cache* gains most in this chart. If finished sentences leave the batch (*sentences that
-# > leave*), and if the sentences of a batch end at about the same time (*batches of like lengths*), no steps are spent on
-# > sentences that are finished. A batch for each process gains as well, in place of *all threads on one batch*. How much all
-# > this is belongs to one processor and one version of PyTorch, so measure on yours: `python -m benchmarks gains`. Ideas that
-# > gained nothing were removed; `LOG.md` says what they were.
+# > **In decoding,** the *key/value cache* gains most in this chart. If finished sentences leave the batch (*sentences
+# > that leave*), and if the sentences of a batch end at about the same time (*batches of like lengths*), no steps are
+# > spent on sentences that are finished. A batch for each process gains as well, in place of *all threads on one
+# > batch*. How much all this is belongs to one processor and one version of PyTorch, so measure on yours: `python -m
+# > benchmarks gains`. Ideas that gained nothing were removed; `LOG.md` says what they were.
 # >
-# > **How near is this to what the machine can do?** The next cell compares the speed of a training step (the operations of
-# > all its matrix products, divided by its whole time) with the speed of one large matrix multiplication. Its table then
-# > divides the step's time by kind of work.
+# > **How near is this to what the machine can do?** The next cell compares the speed of a training step (the
+# > operations of all its matrix products, divided by its whole time) with the speed of one large matrix
+# > multiplication. Its table then divides the step's time by kind of work.
 
 
 # %%
@@ -577,10 +581,11 @@ def example_profile() -> Any:
 # %% [markdown]
 # ### Beside others
 #
-# > The programs in the chart trained models of the same sizes with the same number of threads, and were timed alternately.
-# > PyTorch's own `nn.Transformer`, Hugging Face's implementation of Marian, and JoeyNMT had the same batches as our program.
-# > "2022" is our re-creation of the previous edition's way, with sentences in random order padded to 72. All use Adam. The
-# > bars compare sentence pairs per second, because the earlier edition's tokens are words and ours are pieces.
+# > The programs in the chart trained models of the same sizes with the same number of threads, and were timed
+# > alternately. PyTorch's own `nn.Transformer`, Hugging Face's implementation of Marian, and JoeyNMT had the same
+# > batches as our program. "2022" is our re-creation of the previous edition's way, with sentences in random order
+# > padded to 72. All use Adam. The bars compare sentence pairs per second, because the earlier edition's tokens are
+# > words and ours are pieces.
 
 
 # %%
@@ -597,18 +602,18 @@ def example_training_speed() -> Chart | None:
 
 
 # %% [markdown]
-# > The next table shows the speed of translation, in sentences per second, on two cores. `tiny` is the shipped German-English
-# > model, and an empty cell was not measured.
+# > The next table shows the speed of translation, in sentences per second, on two cores. `tiny` is the shipped
+# > German-English model, and an empty cell was not measured.
 # >
 # > | task | what is measured |
 # > |---|---|
 # > | `split` | test_2016_flickr, greedy, each sentence to its own end |
 # > | `beam` | the same with five beams |
 # >
-# > CTranslate2 is a C++ library that only runs trained models, as fast as it can. Here Python starts each of the small
-# > operations of a step, and that takes much of the time at this size; a C++ program does without. Large matrix products are
-# > no faster there, but whole numbers of 8 bits are (`int8`: weights rounded to 255 steps). To serve a model, take it there
-# > with the command `export`.
+# > CTranslate2 is a C++ library that only runs trained models, as fast as it can. Here Python starts each of the
+# > small operations of a step, and that takes much of the time at this size; a C++ program does without. Large matrix
+# > products are no faster there, but whole numbers of 8 bits are (`int8`: weights rounded to 255 steps). To serve a
+# > model, take it there with the command `export`.
 
 
 # %%
@@ -625,24 +630,24 @@ def example_decoding_speed() -> Any:
 #
 # > The document shows [how two processes compute the gradient of
 # > one](the_annotated_transformer.ipynb#Several-processes-(Section-5.2)). The program leaves the sum to PyTorch's
-# > `DistributedDataParallel`. It takes the mean over the processes instead of the sum, so the program multiplies the loss by
-# > their number. It also hides the time that the summing takes: the gradients of the last layers are summed while those of
-# > the first layers are still being computed.
+# > `DistributedDataParallel`. It takes the mean over the processes instead of the sum, so the program multiplies the
+# > loss by their number. It also hides the time that the summing takes: the gradients of the last layers are summed
+# > while those of the first layers are still being computed.
 # >
-# > `torchrun --nproc-per-node 2 -- the_annotated_transformer.py train …` starts two processes on one machine. For several
-# > machines, give the same command on each, with `--nnodes`, `--rdzv-backend c10d` and `--rdzv-endpoint`; the folder of the
-# > run must lie on a file system that all of them share. Each process still holds the whole model. `--shard` divides the
-# > weights, their gradients and the optimiser's running averages among the processes instead, and gathers each layer's
-# > weights just before they are needed (Rajbhandari et al., 2020).
+# > `torchrun --nproc-per-node 2 -- the_annotated_transformer.py train …` starts two processes on one machine. For
+# > several machines, give the same command on each, with `--nnodes`, `--rdzv-backend c10d` and `--rdzv-endpoint`; the
+# > folder of the run must lie on a file system that all of them share. Each process still holds the whole model.
+# > `--shard` divides the weights, their gradients and the optimiser's running averages among the processes instead,
+# > and gathers each layer's weights just before they are needed (Rajbhandari et al., 2020).
 # >
-# > One process and two, three or four compute the same gradient up to rounding, with and without accumulation and `--shard`;
-# > `tests/translator/test_distributed.py` asserts that. A run may go on with another number of processes.
+# > One process and two, three or four compute the same gradient up to rounding, with and without accumulation and
+# > `--shard`; `tests/translator/test_distributed.py` asserts that. A run may go on with another number of processes.
 
 # %% [markdown]
 # ## Departures of the program
 #
-# > [The table of the document](the_annotated_transformer.ipynb#Departures-from-the-paper) has the places where its code does
-# > something other than the paper. These are the program's own.
+# > [The table of the document](the_annotated_transformer.ipynb#Departures-from-the-paper) has the places where its
+# > code does something other than the paper. These are the program's own.
 # >
 # > | what | why | effect |
 # > |---|---|---|
@@ -675,7 +680,7 @@ def example_decoding_speed() -> Any:
 # >   regularization](https://arxiv.org/abs/1910.13267).
 # > - Samyam Rajbhandari and others (2020). [ZeRO: memory optimizations toward training trillion parameter
 # >   models](https://arxiv.org/abs/1910.02054).
-# > - Rico Sennrich, Barry Haddow, Alexandra Birch (2016b). [Improving neural machine translation models with monolingual
-# >   data](https://arxiv.org/abs/1511.06709).
+# > - Rico Sennrich, Barry Haddow, Alexandra Birch (2016b). [Improving neural machine translation models with
+# >   monolingual data](https://arxiv.org/abs/1511.06709).
 # > - Zhiyong Wu and others (2021). [Good for misconceived reasons: an empirical revisiting on the need for visual
 # >   context in multimodal machine translation](https://arxiv.org/abs/2105.14462).

@@ -25,7 +25,7 @@
 #
 # | how to read | what | time |
 # |---|---|---|
-# | **the road**, on a first visit | Part 1 up to [the assembled model](#The-model-assembled); in Part 2 [the shift](#Batches-and-the-shift-(Section-5.1)), [the loss](#Regularisation-(Section-5.4)), [one update](#One-update) and [the copy task](#A-first-task:-copying); in Part 3 [the training run](#Training); the maps of [Part 6](#Part-6:-Looking-inside) | about ninety minutes |
+# | **the road**, on a first visit | Part 1 up to [the translation](#A-vector-becomes-a-word-(Section-3.4)); in Part 2 [the shift](#Batches-and-the-shift-(Section-5.1)), [the loss](#Regularisation-(Section-5.4)), [one update](#One-update) and [the copy task](#A-first-task:-copying); in Part 3 [the training run](#Training); the maps of [Part 6](#Part-6:-Looking-inside) | about ninety minutes |
 # | **everything**, to build such systems | Parts 1 to 7; after Part 3 in any order | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
@@ -156,20 +156,21 @@ def example_machine() -> None:
 # > This is a card to come back to, not something to learn. Names are the paper's. A comment such as
 # > `# (B, h, T, d_k)` gives the shape of the tensor that its line makes.
 # >
-# > | name | meaning | base model |
-# > |---|---|---|
-# > | `B` | sentences in a batch | |
-# > | `S`, `T` | length of the source, length of the target | |
-# > | `N` | layers in each of the two stacks | 6 |
-# > | `d_model` | width of every vector that flows between layers | 512 |
-# > | `d_ff` | inner width of the feed-forward networks | 2048 |
-# > | `h` | attention heads | 8 |
-# > | `d_k`, `d_v` | width of a query or key, width of a value, per head | 64 |
-# > | `vocab` | entries in the vocabulary | about 37,000 |
-# > | `memory` | the encoder's output, which every decoder layer reads | |
-# > | `Q`, `K`, `V` | queries, keys and values | |
+# > | name | meaning | base model | our model |
+# > |---|---|---|---|
+# > | `B` | sentences in a batch | | |
+# > | `S`, `T` | length of the source, length of the target; in attention, number of keys, number of queries | | |
+# > | `N` | layers in each of the two stacks | 6 | 4 |
+# > | `d_model` | width of every vector that flows between layers | 512 | 128 |
+# > | `d_ff` | inner width of the feed-forward networks | 2048 | 256 |
+# > | `h` | attention heads | 8 | 4 |
+# > | `d_k`, `d_v` | width of a query or key, width of a value, per head | 64 | 32 |
+# > | `vocab` | entries in the vocabulary | about 37,000 | 6,106 |
+# > | `memory` | the encoder's output, which every decoder layer reads | | |
+# > | `Q`, `K`, `V` | queries, keys and values | | |
 # >
-# > *Base* is the smaller of the paper's two models; the larger one is called *big*.
+# > *Base* is the smaller of the paper's two models; the larger one is called *big*. *Our model* is the one whose
+# > numbers we look at.
 # >
 # > A *mask* says which positions may be looked at. Masks are boolean, and **true means "may be looked at"**; zeros and
 # > ones of any number type work as well. Four special tokens have fixed ids.
@@ -354,8 +355,9 @@ def saved_rows(name: str) -> list[dict]:
 # > At every box we say what the paper says, write the box as a function or a class, and look at the numbers that it
 # > makes of this sentence. They're the numbers of a trained model, which comes with this document. It's far smaller
 # > than the paper's: two million weights, learnt from 29,000 captions of photographs. [Part
-# > 3](#Part-3:-A-real-translation-system) trains one like it. Its file is a dictionary of matrices, nothing more.
-# > Everything that happens to the numbers is in the code that you're about to read.
+# > 3](#Part-3:-A-real-translation-system) trains one like it. Its file is a dictionary of matrices. The folded
+# > cell reads it; its method `fill` copies matrices into a module, and `SIZES` are those of the card. Everything that
+# > happens to the numbers is in the code that you're about to read.
 
 # %%
 # @title The file of the trained model
@@ -587,7 +589,7 @@ class PositionalEncoding(nn.Module):
 
 # %%
 class EmbeddingsWithPositions(nn.Module):
-    """What stands below each stack: embeddings plus positional encoding (Figure 1)."""
+    """What is below each stack: embeddings plus positional encoding (Figure 1)."""
 
     def __init__(self, embeddings: Embeddings, positions: nn.Module):
         super().__init__()
@@ -750,9 +752,10 @@ def attention(
 
 
 # %% [markdown]
-# > Here is a case that you can check with a pencil. The scores are $4/\sqrt 2 \approx 2.83$, 0 and 0, and $e^{2.83}
-# > \approx 17$, so the weights are 17/19, 1/19 and 1/19: the query fits the first key, and the output is near the
-# > first value. If the first key is masked, the other two share the weight equally.
+# > Here is a case that you can check with a pencil: the query (4, 0), the keys (1, 0), (0, 1) and (0, −1), and the
+# > values (10, 0), (0, 10) and (0, 20). The scores are $4/\sqrt 2 \approx 2.83$, 0 and 0, and $e^{2.83} \approx 17$,
+# > so the weights are 17/19, 1/19 and 1/19: the query fits the first key, and the output is near the first value. If
+# > the first key is masked, the other two share the weight equally.
 
 
 # %%
@@ -771,8 +774,9 @@ def example_attention() -> None:
 
 
 # %% [markdown]
-# > And here's the same with the numbers of our sentence: the query of `auf`, in one of the model's heads, and three
-# > of the keys. First the dot products, then the scores, then the weights.
+# > And here's the same with the numbers of our sentence: the query of `auf` and three of the keys, in one of the
+# > model's four *heads* (attentions side by side, each 32 wide, which come next). Dot products, then scores, then
+# > weights.
 
 
 # %%
@@ -903,6 +907,10 @@ def example_scaling() -> Chart:
 # >
 # > **Why $W^O$?** Concatenation gives each head its own slice of the output. $W^O$ mixes the slices, so that every
 # > head can write to every entry of the result.
+# >
+# > In the base model, with queries from `T` positions: $(B, T, 512)$ becomes $(B, T, 512)$ by `W_q`, and $(B, 8, T,
+# > 64)$ by cutting. Keys and values likewise. Equation (1) in each head gives $(B, 8, T, 64)$. Side by side that is
+# > $(B, T, 512)$ again, and `W_o` mixes it.
 
 
 # %%
@@ -924,6 +932,10 @@ class MultiHeadedAttention(nn.Module):
         self.W_v, self.W_o = nn.Linear(d_model, h * d_v, bias=False), nn.Linear(h * d_v, d_model, bias=False)
         self.dropout = nn.Dropout(dropout)
 
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+        """query (B, T, d_model), key and value (B, S, d_model), mask (B or 1, T or 1, S); returns (B, T, d_model)."""
+        return self.attend(query, *self.keys_values(key, value), mask)
+
     def keys_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """key and value (B, S, d_model) to K (B, h, S, d_k) and V (B, h, S, d_v)."""
         return split_heads(self.W_k(key), self.h), split_heads(self.W_v(value), self.h)
@@ -943,16 +955,11 @@ class MultiHeadedAttention(nn.Module):
         """Equation (1) in every head: (B, h, T, d_v); mask (B or 1, 1, T or 1, S)."""
         return attention(Q, K, V, mask, self.dropout)[0]
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-        """query (B, T, d_model), key and value (B, S, d_model), mask (B or 1, T or 1, S); returns (B, T, d_model)."""
-        return self.attend(query, *self.keys_values(key, value), mask)
-
 
 # %% [markdown]
-# > The class does its work in four methods, so that others can use or replace one of them. `keys_values` and `attend`
-# > are the two halves of `forward`; when the decoder writes word by word, it keeps what the first gives and calls the
-# > second ([Part 2](#Keys-and-values-that-are-kept)). `combine` and `weigh` are there for the attention of later
-# > years ([Part 7](#Part-7:-Since-2017)).
+# > Read it from `forward` downwards. It's cut into four methods so that others can call or replace one: `keys_values`
+# > and `attend` when the decoder writes word by word ([Part 2](#Keys-and-values-that-are-kept)), `combine` and `weigh`
+# > for the attention of later years ([Part 7](#Part-7:-Since-2017)).
 # >
 # > Here are all four heads of the first layer. The second is the one that we've just seen.
 
@@ -987,8 +994,8 @@ def example_four_heads() -> Chart:
 # > and it's hard to say what it does. Nobody told them to divide the work. They start from different random weights,
 # > so each finds something else useful first, and training rewards a head for what the others don't do yet.
 # >
-# > Is one wide matrix really the same as $h$ small ones? The folded cell cuts the small ones out of the wide ones,
-# > and compares. It also counts: the number of parameters doesn't depend on $h$.
+# > The folded cell shows that one wide matrix is the same as $h$ small ones, and that the number of parameters doesn't
+# > depend on $h$.
 
 
 # %%
@@ -1017,6 +1024,8 @@ def example_heads() -> None:
 # To make the additions possible, all sublayers and the embeddings have outputs of the same width, $d_{\text{model}} =
 # 512$.
 #
+# > (In our model it's the sublayer's *input* that is normalised; more about that below.)
+# >
 # > **Why add?** Think of one wire for each position that runs from the embedding to the top of the stack. It carries
 # > a vector of width `d_model`, often called the *residual stream*. Each sublayer reads the stream, computes
 # > something, and adds it. So `auf` doesn't turn into the value of `Bank`: it stays `auf`, and now it also knows its
@@ -1031,7 +1040,7 @@ def example_heads() -> None:
 # > a hundred times as large, and a softmax puts all its weight on one key. And in training, one large vector would
 # > produce one large gradient, so the learning rate would have to be small enough for the worst case. Layer
 # > normalisation takes one vector at a time. It shifts and scales its $d$ entries to mean 0 and variance 1, and then
-# > applies a learned gain $\gamma$ and bias $\beta$ to each entry:
+# > applies a learned gain $\gamma$ and bias $\beta$ to each entry ($\odot$ multiplies entry by entry):
 # >
 # > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta, \qquad \mu = \frac{1}{d}\sum_i x_i$$
 # > $$\sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
@@ -1076,8 +1085,7 @@ def example_layer_norm() -> None:
 # >
 # > **Where does the norm go?** What the paper says is called *post-norm*: first the sum, then the norm. The authors'
 # > own code soon moved to *pre-norm*, $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, and most models since have done
-# > the same. Our trained model is of this kind: that is why its vectors were normalised before the first attention
-# > above. The class below can do both.
+# > the same. Our model is of this kind. The class below can do both.
 
 
 # %%
@@ -1144,11 +1152,10 @@ def example_residual() -> None:
 #
 # > Attention moves information between positions, but once its weights are fixed, it only takes averages. The
 # > feed-forward network is where each position *computes* with what it has gathered. You can read it as a list of
-# > $d_{\text{ff}}$ rules, often called *neurons*. A column of $W_1$ is the condition of a rule: its dot product with
-# > the vector says how well it's met, and the ReLU cuts off what is below zero. The matching row of $W_2$ is the
-# > conclusion: the vector that is added to the stream, as many times as the condition is met. In the paper's base
-# > model, the feed-forward network holds two thirds of the weights of an encoder layer: $8 d_{\text{model}}^2$, where
-# > attention has $4 d_{\text{model}}^2$.
+# > $d_{\text{ff}}$ rules, often called *neurons*. A column of $W_1$ (PyTorch keeps it as a row) is the condition of a
+# > rule: its dot product with the vector says how well it's met, and the ReLU cuts off what is below zero. The
+# > matching row of $W_2$ is the conclusion: the vector that is added to the stream, as many times as the condition is
+# > met.
 
 
 # %%
@@ -1168,7 +1175,7 @@ class PositionwiseFeedForward(nn.Module):
 
 # %% [markdown]
 # > What does a neuron answer to? The first layer of our model has 256 of them, and for each token of the sentence
-# > only one in fifteen is above zero. Here is number 215.
+# > only one in fifteen is above zero: most rules are about something else. Here is number 215.
 
 
 # %%
@@ -1283,8 +1290,8 @@ def example_encoder_maps() -> Chart:
 # %% [markdown]
 # > On the left, words look ahead to the word that they depend on: `auf` and `einer` to `Bank`, `während` and `ein` to
 # > `Mann`, and in the second clause nearly everything to its verb at the end, `liest`. On the right there's a shifted
-# > diagonal: half of the tokens look most at the one before them, which only the positions can tell. Later layers read what
-# > these two have written.
+# > diagonal: half of the tokens look most at the one before them, which only the positions can tell. Later layers
+# > read what these two have written.
 
 
 # %%
@@ -1636,9 +1643,8 @@ def example_top_five() -> Any:
 
 
 # %% [markdown]
-# > The last line of the cell compares two ways: the tokens were found one after the other, and then all positions
-# > were computed in one go, with the mask. They agree. That's why training can treat all positions of a sentence at
-# > once.
+# > The folded cell also compares two ways: the tokens were found one after the other, and then all positions were
+# > computed in one go, with the mask. They agree. That's why training can treat all positions of a sentence at once.
 #
 # ## The model assembled
 #
@@ -1672,10 +1678,11 @@ class Transformer(nn.Module):
 
 
 # %% [markdown]
-# > And `make_model` makes a new one, with fresh weights. Its first arguments are the paper's sizes, in the order of
-# > the earlier editions. The keyword arguments choose between forms that we've met: `norm`, `positions`, and `tie`,
-# > which says which of the three matrices of embeddings are one: `"all"` as in the paper (both languages then need a
-# > common vocabulary), `"target"` for the target side alone, or `"none"`.
+# > And `make_model` makes a new one, with fresh weights. `make_model(37_000, 37_000, tie="all")` is the paper's base
+# > model. The keyword arguments choose between forms: `norm` and `positions`, and `tie`, which says which of the three
+# > matrices of embeddings are one: `"all"` as in the paper (both languages then need a common vocabulary), `"target"`
+# > for the target side alone, or `"none"`. (`functools.partial(f, a)` is a function that calls `f` with `a` first: each
+# > call of `attn()` below makes an attention of its own.)
 # >
 # > <details class="note"><summary>The other arguments</summary>
 # >
@@ -1989,7 +1996,8 @@ def example_layer_times() -> Chart | None:
 # > **Exercises** that answer back:
 # >
 # > - [1.1 The encoder without its positions](exercises.ipynb#1.1-The-encoder-without-its-positions) ★, 10 minutes
-# > - [1.2 Counting an encoder layer's multiplications](exercises.ipynb#1.2-Counting-an-encoder-layer's-multiplications) ★★, 15 minutes
+# > - [1.2 Counting an encoder layer's
+# >   multiplications](exercises.ipynb#1.2-Counting-an-encoder-layer's-multiplications) ★★, 15 minutes
 # > - [1.3 Token beside position, not added](exercises.ipynb#1.3-Token-beside-position,-not-added) ★★, 20 minutes
 # > - [1.4 The mask after the softmax](exercises.ipynb#1.4-The-mask-after-the-softmax) ★, 15 minutes
 # > - [1.5 Attention from memory](exercises.ipynb#1.5-Attention-from-memory) ★★, 15 minutes
@@ -2016,7 +2024,7 @@ def example_layer_times() -> Chart | None:
 # > predict. Showing the model the true earlier tokens, and not its own guesses, is called *teacher forcing*. It is
 # > what makes training parallel: one pass gives a prediction, and a loss, at every position.
 # >
-# > The sentences of a batch are filled up with padding. `ntokens` counts the tokens to predict, without padding.
+# > Shorter sentences in a batch are padded. `ntokens` counts the tokens to predict, without padding.
 
 
 # %%
@@ -2044,8 +2052,8 @@ class Batch:
 
 
 # %% [markdown]
-# > Below is the second, shorter row of a batch of two. The position that reads `</s>` would predict padding, so it does
-# > not count.
+# > Below is the second, shorter row of a batch of two, with positions counted from 0. The position that reads `</s>`
+# > would predict padding, so it does not count.
 
 
 # %%
@@ -2070,10 +2078,11 @@ def example_shift() -> Any:
 # > **Why count tokens and not sentences?** Because the work and the memory of a batch grow with its tokens. With a
 # > fixed number of sentences, one long sentence would make all others in its batch as long as itself. If sentences are
 # > sorted by length first, there is little to pad. So the code sorts, and begins a new batch whenever one more pair
-# > would exceed the budget. Pairs of equal length come in random order, and so do the batches. Each *epoch*, that is,
+# > would exceed the budget: with a budget of 12, pairs of lengths 3, 3, 4, 5, 5 and 6 become the batches 3 3 4 (three
+# > rows of 4), 5 5 and 6. Pairs of equal length come in random order, and so do the batches. Each *epoch*, that is,
 # > each pass through the data, uses another `seed`, so both orders change.
 # >
-# > **What does it cost?** Two things. A batch of sentences of one length is not a random sample: short captions
+# > **What does it cost?** Two things. A batch of sentences of one length isn't a random sample: short captions
 # > resemble each other, so the gradients of two batches are likely to differ more than those of two random samples.
 # > That is why at least the *order* of the batches must be random. (If they came sorted, the model would see only short
 # > sentences for a while, and then only long ones.) And the number of tokens in an update matters for the learning
@@ -2134,7 +2143,7 @@ def example_padding() -> None:
 # The paper trained on one machine with eight P100 GPUs. The base model took 100,000 updates of about 0.4 seconds, 12
 # hours in all. The big model took 300,000 updates of 1.0 second, three and a half days.
 #
-# > An *update* is one step of the optimiser; the paper calls it a step. On today's hardware this is not much. The model
+# > An *update* is one step of the optimiser; the paper calls it a step. On today's hardware this isn't much. The model
 # > of Part 3 is far smaller and has far fewer sentences to learn from, so a laptop will do.
 #
 # ## Optimiser (Section 5.3)
@@ -2155,19 +2164,19 @@ def example_padding() -> None:
 # > The hats stand for a correction of the first steps, when the averages, which begin at zero, are still too small:
 # > $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and $\hat v$ in the same way.
 # >
-# > **Why warm up?** After a handful of batches Adam's estimate of the usual size is poor, and some steps go wrong. Small
-# > first steps give it time to settle. In a post-norm model the layers also disturb each other more in the beginning, as
-# > the gradients in Part 1 suggest. But the highest rate of the schedule is $(d_{\text{model}} \cdot
+# > **Why warm up?** After a handful of batches Adam's estimate of the usual size is poor, and some steps go wrong.
+# > Small first steps give it time to settle. In a post-norm model the layers also disturb each other more in the
+# > beginning, as the gradients in Part 1 suggest. But the highest rate of the schedule is $(d_{\text{model}} \cdot
 # > \mathit{warmup})^{-0.5}$, so a shorter warmup also means a higher peak, and in [exercise
-# > 2.2](exercises.ipynb#2.2-Training-without-a-warmup) it's mostly the peak that does the damage. How much of the need for a
-# > warmup is left at a moderate peak is still debated.
+# > 2.2](exercises.ipynb#2.2-Training-without-a-warmup) it's mostly the peak that does the damage. How much of the
+# > need for a warmup is left at a moderate peak is still debated.
 # >
 # > **Why $\beta_2 = 0.98$ and not the usual 0.999?** It makes the estimate an average over about the last
 # > $1/(1 - \beta_2) = 50$ updates instead of the last 1000. So it can follow gradients whose size changes quickly, as
 # > it does at the start.
 # >
 # > **Why fall as $\mathit{step}^{-0.5}$?** The rate must fall, because near a minimum large steps only jump about. This
-# > curve falls slowly, and it does not need to know in advance when training will end. Our `factor` scales the whole
+# > curve falls slowly, and it doesn't need to know in advance when training will end. Our `factor` scales the whole
 # > curve; in the paper it is 1.
 # >
 # > The chart has three schedules. After the warmup, the schedule is the same whatever the length of the warmup was: the
@@ -2201,7 +2210,7 @@ def example_rate() -> Chart:
 # **Dropout** with $P_{\text{drop}} = 0.1$ is applied to the output of each sublayer, before it is added and normalised,
 # and to the sums of embeddings and positional encodings in both stacks.
 #
-# > `SublayerConnection` and `PositionalEncoding` do exactly this. For two dropouts that Section 5.4 does not name, see
+# > `SublayerConnection` and `PositionalEncoding` do exactly this. For two dropouts that Section 5.4 doesn't name, see
 # > `inner_dropout` in Part 1.
 # >
 # > <details class="note"><summary>Three types?</summary>
@@ -2224,7 +2233,7 @@ def example_rate() -> Chart:
 # >
 # > $$q(k) = (1 - \epsilon_{ls})\,[k = y] + \epsilon_{ls}\,u(k), \qquad \mathrm{loss} = -\sum_k q(k) \log p(k)$$
 # >
-# > Here $[k = y]$ is 1 if $k = y$, and 0 otherwise. The paper does not say what $u$ is. Here it is uniform over all
+# > Here $[k = y]$ is 1 if $k = y$, and 0 otherwise. The paper doesn't say what $u$ is. Here it is uniform over all
 # > tokens but padding, which is never right. PyTorch's `cross_entropy(label_smoothing=…)` gives a share to padding,
 # > too; if the column of padding is taken away, it is the same loss. The check below compares our two forms with
 # > PyTorch's.
@@ -2280,13 +2289,14 @@ def example_smoothing() -> Chart:
 
 
 # %% [markdown]
-# > **What is the smallest loss that can be reached?** It is reached at $p = q$, and there it equals the entropy of $q$,
-# > which is not zero. A model that is surer than $q$ pays for it. The chart shows the loss of a model that gives the
-# > right token some probability, its *confidence*, and spreads the rest evenly over the other tokens. The validation
-# > loss uses $\epsilon_{ls} = 0$, because the exponential of a smoothed loss is not a perplexity.
+# > **What is the smallest loss that can be reached?** It is reached at $p = q$, and there it equals the entropy of
+# > $q$, which isn't zero. (The loss is that entropy plus the Kullback-Leibler divergence of $p$ from $q$, and only
+# > the second can be lowered.) A model that is surer than $q$ pays for it. The chart shows the loss of a model that
+# > gives the right token some probability, its *confidence*, and spreads the rest evenly over the other tokens. The
+# > validation loss uses $\epsilon_{ls} = 0$, because the exponential of a smoothed loss isn't a perplexity.
 # >
 # > **Why does smoothing help BLEU?** BLEU looks at the words that were chosen, not at how sure the model was. A model
-# > that is not pushed towards certainty overfits less, and keeps its second choices alive for the search. That is the
+# > that isn't pushed towards certainty overfits less, and keeps its second choices alive for the search. That is the
 # > usual explanation; the gain itself is an observation.
 
 
@@ -2412,7 +2422,7 @@ def example_backward() -> None:
 #
 # > The sizes and settings that we vary are in one frozen dataclass. Its defaults are those of the base model (Sections
 # > 3 and 5, and the first row of Table 3), except that `bpe` counts merges, and the paper's 37,000 is the size of the
-# > vocabulary. `bpe` and `tokens_per_batch` are used in Part 3. Some settings are not in the paper: `accumulate` saves
+# > vocabulary. `bpe` and `tokens_per_batch` are used in Part 3. Some settings aren't in the paper: `accumulate` saves
 # > memory, `factor` scales the learning rate, `seed` makes a run repeatable, and `norm` is the switch between post- and
 # > pre-norm.
 
@@ -2445,7 +2455,7 @@ class Config:
 # %% [markdown]
 # ## One update
 #
-# > The gradient of an update is the *sum* over its target tokens, divided by *their number*. If an update does not fit
+# > The gradient of an update is the *sum* over its target tokens, divided by *their number*. If an update doesn't fit
 # > into memory, it is cut into micro-batches, and their gradients are added up. That is called *accumulation*. Each
 # > micro-batch must then be divided by the tokens of the **whole** update. If you divided each by its own tokens, a
 # > token in a micro-batch with few tokens would weigh more than a token in one with many.
@@ -2516,9 +2526,9 @@ def example_accumulation() -> None:
 # %% [markdown]
 # ## The training loop
 #
-# > The loop is short. It learns from one batch at a time and writes down what happened. It ends when the batches end,
-# > or when its minutes are used up. Every so many updates it can measure something, such as the loss on sentences that
-# > are not trained on. The copy task below uses this loop, and so does the translator of Part 3.
+# > The loop is short. It learns from one batch at a time and writes down what happened. It stops when it
+# > runs out of batches or time. At regular intervals it can also measure something, such as the loss on sentences that
+# > it isn't trained on. The copy task below uses this loop, and so does the translator of Part 3.
 
 
 # %%
@@ -2545,7 +2555,7 @@ def fit(
 # ## A first task: copying
 #
 # > A small model that learns to repeat its source uses everything so far. Its tokens are numbers from 4 on, after the
-# > four special ones, and its sequences begin and end as they do in translation. Its smoothed loss cannot fall below
+# > four special ones, and its sequences begin and end as they do in translation. Its smoothed loss can't fall below
 # > the entropy of $q$, the cross-entropy of $q$ with itself. The chart below shows the loss and that limit.
 
 
@@ -2577,14 +2587,15 @@ def unseen_copies(updates: int) -> list[Pair]:
 # %% [markdown]
 # ## Greedy decoding
 #
-# > To translate, the decoder runs step by step. It predicts a distribution; we append the likeliest token, and the next
-# > step reads it as well. All sentences of a batch advance together. Taking the likeliest token at each step is called
-# > *greedy*.
+# > To translate, the decoder runs step by step. It predicts a distribution; we append the most probable token, and
+# > the next step reads it as well. All sentences of a batch advance together. Taking the most probable token at each
+# > step is called *greedy*.
 # >
 # > Dropout must be off while decoding. Leaving it on is a classic mistake. This switches it off for as long as needed:
 
 
 # %%
+# @title Dropout off for a while
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Dropout off inside, and each module as it was before outside."""
@@ -2704,7 +2715,7 @@ class CachedDecoder:
 # %% [markdown]
 # > Now the loop, which reads one token at a time. A sentence that has produced `</s>` is filled up with padding, and
 # > the loop stops when all sentences have ended. How a token is chosen from the logits is a function of its own: greedy
-# > decoding takes the likeliest, and Part 7 draws one at random.
+# > decoding takes the most probable, and Part 7 draws one at random.
 
 
 # %%
@@ -2726,7 +2737,7 @@ def greedy_decode(
     model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, start_symbol: int = BOS,
     end_symbol: int | None = EOS, pad: int = PAD,
 ) -> Tensor:  # fmt: skip
-    """The likeliest token at each step: ids (B, at most max_len), start_symbol first, `pad` after end_symbol.
+    """The most probable token at each step: ids (B, at most max_len), start_symbol first, `pad` after end_symbol.
 
     src (B, S), src_mask (B or 1, 1, S). Stops when every sentence has ended; end_symbol None: never before max_len.
     """
@@ -2751,11 +2762,12 @@ def example_cached() -> None:
 # %% [markdown]
 # > **Do sinusoids extend to longer sequences?** The paper hoped so. Our model has never seen more than ten tokens.
 # > Below is the share of sequences that it copies exactly, by their length. A vector exists for every position, but
-# > this model does not copy beyond the lengths that it was trained on. Whether the positions alone are to blame, the
-# > chart does not say.
+# > beyond one token more than it was trained on, this model soon fails. Whether the positions alone are to blame, the
+# > chart doesn't say.
 
 
 # %%
+# @title The share of exact copies
 def copied(model: Transformer, length: int) -> float:
     """The share of 100 random sequences of this length that the model copies exactly."""
     batch = make_batch(copy_pairs(100, 14, seed=10**7 + length, shortest=length, longest=length))
@@ -2782,6 +2794,7 @@ def example_longer() -> Chart:
 # > It sees all numbers up to 99 and four fifths of those from 100 to 999; the others are held out.
 
 # %%
+# @title German number words
 ONES = [
     "null", "ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf", "dreizehn",
     "vierzehn", "fünfzehn", "sechzehn", "siebzehn", "achtzehn", "neunzehn",
@@ -2867,9 +2880,10 @@ def example_number_map(n: int = 345) -> Chart:
 # %% [markdown]
 # ## Summary of Part 2
 #
-# > Targets are shifted by one, and a batch is measured in tokens. The loss of an update is a sum over tokens divided by
-# > their number, however the update is cut up. The learning rate warms up and then decays. Decoding appends one token
-# > at a time and keeps keys and values.
+# > Targets are shifted by one, and a batch is measured in tokens. Smoothing asks for a little less than certainty,
+# > and the gradient at the logits is $p - q$, what the model says minus what it should say. The loss of an update is
+# > a sum over tokens divided by their number, however the update is cut up. The learning rate warms up and then
+# > decays. Decoding appends one token at a time and keeps keys and values.
 # >
 # > **Exercises** that answer back:
 # >
@@ -2897,6 +2911,7 @@ def example_number_map(n: int = 345) -> Chart:
 # > keeps it in your cache, and compares each file with its known checksum.
 
 # %%
+# @title Fetching Multi30k, once
 CHECKSUMS = {
     "train.de.gz": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
     "train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
@@ -3056,6 +3071,7 @@ def merge(word: tuple[str, ...], left: str, right: str) -> tuple[str, ...]:
 
 
 # %%
+# @title Words by the rules of spaCy
 @functools.cache
 def spacy_rules(language: str) -> Any:
     """spaCy's tokeniser for a language, such as "de"; ValueError for one that spaCy does not know."""
@@ -3103,10 +3119,16 @@ class Tokenizer:
 # %% [markdown]
 # > Now the two ways to learn a vocabulary. Both learn only from the training split. If the vocabulary had seen the
 # > validation or test text, fewer of its words would be unknown, and more of them would be whole tokens. The scores
-# > would then promise more than the model can do with new text.
+# > would then promise more than the model can do with new text. And a token that occurs in no training sentence would
+# > keep the random vector that it started with, which means nothing.
+# >
+# > **How many merges?** With few, sentences become long: more steps to compute, and words that attention must put
+# > together first. With many, most words are one token, but a rare one is then seen too rarely to be learnt, and the
+# > matrix of embeddings grows. Our 6,000 suit 29,000 short pairs; the paper's 37,000 suit 4.5 million.
 
 
 # %%
+# @title A vocabulary of whole words
 def learn_words(pairs: Iterable[tuple[str, str]], languages: tuple[str, str], at_least: int = 2) -> Tokenizer:
     """A vocabulary of all words that occur `at_least` times in the pairs."""
     from tokenizers import Tokenizer as Vocabulary
@@ -3174,6 +3196,7 @@ def example_tokens() -> None:
 
 
 # %%
+# @title A translator in a folder
 class Translator(NamedTuple):
     """A trained model with everything needed to use it."""
 
@@ -3196,6 +3219,7 @@ def save_translator(translator: Translator, folder: str | Path) -> None:
 
 
 # %%
+# @title Reading it again
 def load_translator(folder: str | Path) -> Translator:
     """Read what `save_translator` or the program wrote; raises ValueError for weights that do not fit this document."""
     from safetensors.torch import load_file
@@ -3244,7 +3268,7 @@ def translate_lines(
 
 
 # %% [markdown]
-# > Here are three sentences of our own, which are not in Multi30k. In the second, the verb of the subordinate clause
+# > Here are three sentences of our own, which aren't in Multi30k. In the second, the verb of the subordinate clause
 # > comes at its end (`liest`). In the third, the verb is split in two (`hebt … auf`). This is what a model makes of
 # > them before it has learnt anything:
 
@@ -3291,8 +3315,9 @@ def validation_loss(model: Transformer, pairs: list[Pair]) -> float:
 
 
 # %% [markdown]
-# > The model is far smaller than the base model, because we have only 29,000 pairs and a laptop. A run of minutes needs
-# > small batches, a short warmup and pre-norm, which tolerates such haste. The numbers were tried out, not derived. It
+# > The model is far smaller than the base model, because we have only 29,000 pairs and a laptop. Because
+# > this run lasts only minutes, we use small batches, a short warmup and pre-norm, which copes with the high learning
+# > rate. The numbers were tried out, not derived. It
 # > has no dropout: in its few passes through the data (about 270 updates each) the model hardly overfits, and dropout
 # > would only slow it down ([the rows](lab_notebook.ipynb#The-ingredients-of-the-recipe)).
 
@@ -3331,14 +3356,22 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 
 
 # %% [markdown]
-# > Now for real. The next cell trains for three minutes, which is enough for rough translations, or for as long as
-# > `ANNOTATED_MINUTES` or `ANNOTATED_STEPS` in the environment say. Its output says how long training took in the
-# > execution that you are reading. If the same training was finished before, it is read from its folder.
+# > Now for real. The next cell trains for three minutes, which is enough for rough translations; set the
+# > environment variable `ANNOTATED_MINUTES` or `ANNOTATED_STEPS` to train for longer. Its output says how long training
+# > took in the execution that you're reading. If the same training was finished before, it is read from its folder.
 # >
 # > The folder keeps the weights alone. They are enough to translate, but not to go on training as if nothing had
 # > happened: Adam would have to estimate the sizes of the gradients anew, and the rate would start near zero and climb
 # > to its peak again. A checkpoint to *continue* from also holds the optimiser's state, the number of updates and the
 # > place in the data. The program's checkpoints do.
+# >
+# > <details class="note"><summary>Twice the same run?</summary>
+# >
+# > Two runs agree to the last bit if they have the same seed, data and code, the same versions of the libraries, the
+# > same kind of processor and the same number of threads. A sum in another order is rounded differently, and after a
+# > few hundred updates you see it. A run that is limited by minutes may also stop at another update.
+# >
+# > </details>
 
 
 # %%
@@ -3367,7 +3400,7 @@ def example_training() -> None:
 
 # %% [markdown]
 # > The chart shows the losses of that run. Each point of the training loss is the mean of ten updates. Its targets are
-# > smoothed and those of the validation loss are not, so the two cannot be compared with each other. A fresh model
+# > smoothed and those of the validation loss are not, so the two can't be compared with each other. A fresh model
 # > knows nothing, so its loss begins somewhat above the logarithm of the number of tokens, which is the loss of a model
 # > that finds all of them equally likely. (The scores of a fresh model differ at random. The embedding is also the
 # > output matrix, so it often prefers the token that it has just read.)
@@ -3415,9 +3448,10 @@ def example_translate() -> None:
 
 
 # %% [markdown]
-# > **Why does greedy decoding repeat itself?** You may see it in the first line of the table. In an undertrained model,
-# > the likeliest token after "a" may be "a" again, or the likeliest words after "a man in a" may lead back to "a man in
-# > a". A search that never takes the second likeliest has no way out of such a circle. More training usually helps.
+# > **Why does greedy decoding repeat itself?** You may see it in the first line of the table. In an undertrained
+# > model, the most probable token after "a" may be "a" again, or the most probable words after "a man in a" may lead
+# > back to "a man in a". A search that never takes the second most probable has no way out of such a circle. More
+# > training usually helps.
 
 # %% [markdown]
 # > Two models come with this document, one for each direction. They have the sizes and the pre-norm of the one above,
@@ -3532,7 +3566,7 @@ def example_bleu_by_hand() -> Any:
 # > </details>
 # >
 # > **How was the paper's BLEU counted?** Probably on tokenised text with German compounds split at their hyphens, which
-# > makes more words match ([lab notebook](lab_notebook.ipynb#Scores-of-others)). So its 28.4 is not a sacreBLEU score.
+# > makes more words match ([lab notebook](lab_notebook.ipynb#Scores-of-others)). So its 28.4 isn't a sacreBLEU score.
 
 
 # %%
@@ -3599,7 +3633,7 @@ def in_processes(world: int, pairs: list[Pair]) -> list[Tensor]:
             process.start()
         for process in group:
             process.join()
-        assert not any(process.exitcode for process in group), "a process failed; its error stands above"
+        assert not any(process.exitcode for process in group), "a process failed; its error is above"
         return [torch.load(f"{folder}/{rank}.pt") for rank in range(world)]
 
 
@@ -3623,8 +3657,8 @@ def example_processes() -> None:
 
 
 # %% [markdown]
-# > The program leaves this to PyTorch's `DistributedDataParallel`, on one machine or several, and can also divide weights
-# > and optimiser among the processes ([how](lab_notebook.ipynb#Many-processes-and-machines)).
+# > The program leaves this to PyTorch's `DistributedDataParallel`, on one machine or several, and can also divide
+# > weights and optimiser among the processes ([how](lab_notebook.ipynb#Many-processes-and-machines)).
 
 # %% [markdown]
 # ## Summary of Part 3
@@ -3650,23 +3684,24 @@ def example_processes() -> None:
 # Both were chosen on the development set. The output may be at most 50 tokens longer than the input, and the search
 # ends early when possible.
 #
-# > (The development set is what we call the validation set.) Greedy decoding takes the likeliest token and never looks
-# > back. A beam of width $b$ keeps the $b$ likeliest *beginnings*; we also say that the search has $b$ *beams*. At each
-# > step, every beginning is extended by every token, and the $b$ likeliest of all these extensions are kept. An
-# > extension that ends in `</s>` is finished, and so is one that has reached the length limit. A finished one keeps its
-# > place: with $j$ finished, only $b - j$ are carried on, and with $b$ finished the search ends. (The paper does not
-# > say what happens to these places.)
+# > (The development set is what we call the validation set.) Greedy decoding takes the most probable token and never
+# > looks back. A beam of width $b$ keeps the $b$ most probable *hypotheses*, unfinished translations; we also say
+# > that the search has $b$ *beams*. At each step, every hypothesis is extended by every token, and the $b$ most
+# > probable of all these extensions are kept. An extension that ends in `</s>` is finished, and so is one that has
+# > reached the length limit. A finished one keeps its place: with $j$ finished, only $b - j$ are carried on, and with
+# > $b$ finished the search ends. (The paper doesn't say what happens to these places.)
 # >
-# > The picture shows a beam of two on one sentence. Numbers are log-probabilities of the whole beginning, so closer to
-# > 0 is better. The greedy path is orange. At the third token it takes the likelier piece. A few tokens later the other
-# > beginning has overtaken it, and in the end greedy has lost. (The picture numbers the places anew at each step, best
-# > first. The steps that both paths share are orange.)
+# > The picture shows a beam of two on one sentence. Numbers are log-probabilities of the whole hypothesis, so closer
+# > to 0 is better. The greedy path is orange. At the third token it takes the more probable piece. A few tokens later
+# > the other hypothesis has overtaken it, and in the end greedy has lost. (The picture numbers the places anew at
+# > each step, best first. The steps that both paths share are orange.)
 
 
 # %%
+# @title A naive beam search that keeps its tree
 @torch.inference_mode()
 def beam_tree(translator: Translator, sentence: str, beam: int = 2) -> list[dict]:
-    """The beginnings that a beam keeps at each step, with log-probability and parent; the naive search, for one sentence."""
+    """The hypotheses that a beam keeps at each step, with log-probability and parent; the naive search, for one sentence."""
     model, tokenizer, (language, _) = translator
     src = torch.tensor([[*tokenizer.encode(sentence, language), EOS]], device=next(model.parameters()).device)
     kept, nodes = [([BOS], 0.0)], []
@@ -3712,7 +3747,7 @@ def example_tree() -> Chart:
 
 # %% [markdown]
 # > Each further token multiplies the probability by a factor below 1. So short translations have an advantage that they
-# > do not deserve. The finished ones are therefore compared by their log-probability divided by a *length penalty*, in
+# > don't deserve. The finished ones are therefore compared by their log-probability divided by a *length penalty*, in
 # > which $|Y|$ counts the tokens with `</s>`:
 # >
 # > $$\mathrm{score}(Y) = \frac{\log P(Y \mid X)}{lp(Y)}, \qquad lp(Y) = \left(\frac{5 + |Y|}{6}\right)^{\alpha}$$
@@ -3722,17 +3757,17 @@ def example_tree() -> Chart:
 # >
 # > <details class="note"><summary>What is left out</summary>
 # >
-# > Wu et al. (2016) also add a term that rewards covering the whole source. The paper does not mention it, and we
+# > Wu et al. (2016) also add a term that rewards covering the whole source. The paper doesn't mention it, and we
 # > leave it out.
 # >
 # > </details>
 # >
-# > **When may the search stop?** The log-probability of a beginning can only fall. Divide it by the largest possible
+# > **When may the search stop?** The log-probability of a hypothesis can only fall. Divide it by the largest possible
 # > penalty, that of the longest output allowed, and you have the best score that any continuation can reach.
-# > (Log-probabilities are negative, so a larger divisor makes the score higher.) If no beginning can beat the best
+# > (Log-probabilities are negative, so a larger divisor makes the score higher.) If no hypothesis can beat the best
 # > finished translation, further steps change nothing.
 # >
-# > All beginnings of all sentences go through the decoder together, as rows of one batch. When beginnings change
+# > All hypotheses of all sentences go through the decoder together, as rows of one batch. When hypotheses change
 # > places, their keys and values must move with them.
 
 
@@ -3751,10 +3786,10 @@ def select_rows(decoder: CachedDecoder, rows: Tensor) -> None:
 
 
 # %% [markdown]
-# > Now the search itself. For each sentence, `topk` looks at all extensions of its $b$ beginnings at once, $b$ times
-# > the vocabulary of them. The number of an extension, divided by the size of the vocabulary, gives the beginning that
+# > Now the search itself. For each sentence, `topk` looks at all extensions of its $b$ hypotheses at once, $b$ times
+# > the vocabulary of them. The number of an extension, divided by the size of the vocabulary, gives the hypothesis that
 # > it extends (`parents`); the remainder is the new token. `open_places` counts what is left of each sentence's $b$
-# > places, and `limit` is how long its translation may become. A place is `alive` if it still belongs to a beginning
+# > places, and `limit` is how long its translation may become. A place is `alive` if it still belongs to a hypothesis
 # > that may go on.
 
 
@@ -3774,7 +3809,7 @@ def beam_search(
     best, results, sentences = [neg] * B, [[BOS]] * B, torch.arange(B, device=device).unsqueeze(1)
     places, open_places = torch.arange(beam, device=device), torch.full((B, 1), beam, device=device)
     ys = torch.full((B, beam, 1), BOS, device=device)
-    log_p = torch.where(places > 0, neg, 0.0).repeat(B, 1)  # (B, beam); at first one beginning each
+    log_p = torch.where(places > 0, neg, 0.0).repeat(B, 1)  # (B, beam); at first one hypothesis each
     with evaluating(model):
         decoder = CachedDecoder(model, src, src_mask.expand(B, 1, -1))
         select_rows(decoder, sentences.expand(B, beam).flatten())
@@ -3802,6 +3837,7 @@ def beam_search(
 
 
 # %%
+# @title Every translation up to a length, scored
 def exhaustive_search(model: Transformer, src: Tensor, max_len: int, alpha: float) -> tuple[float, list[int]]:
     """The best score of all sequences of at most max_len tokens, BOS included, and the sequence; src (1, S)."""
     best, open_ends = (-math.inf, []), [([BOS], 0.0)]
@@ -3842,10 +3878,15 @@ def example_beam() -> Any:
 # > probably too small to tell apart, and chrF prefers 2.4. By default the program searches with five beams, and with
 # > 1.8 for $\alpha$. Another model or language may need another value.
 # >
+# > **Why are beams so small?** A wider beam finds translations that the model thinks more probable, but they need not
+# > be better. The most probable output of all is often too short; for many sentences it is even empty (Stahlberg and
+# > Byrne, 2019). The model has learnt which token follows a good beginning, not how to rank whole translations. So
+# > part of what a narrow beam misses is better missed.
+# >
 # > <details class="note"><summary>What the rows say, and what not</summary>
 # >
 # > They belong to the German-English model in `models/` before its two rounds of further pairs. The paper's
-# > model was larger and had far more data. We have not tested which of the two makes 0.6 fit there.
+# > model was larger and had far more data. We haven't tested which of the two makes 0.6 fit there.
 # >
 # > </details>
 
@@ -3856,7 +3897,7 @@ BEAM, ALPHA = 5, 1.8
 # %%
 @example
 def example_length_penalty() -> Chart | None:
-    """BLEU of a trained model on the validation set, by beam and length penalty; of five beams the lengths, too."""
+    """BLEU of a trained model on the validation set, by beam and length penalty, and with five beams the lengths."""
     found = [(*row["search"].split(", alpha "), row) for row in saved_rows("search") if "alpha" in row["search"]]
     for search, alpha, row in found:
         if search == f"beam {BEAM}":
@@ -3875,7 +3916,8 @@ def example_length_penalty() -> Chart | None:
 # > At the end of a run, the weights jump around a common centre, because each batch pushes them its own way. The mean
 # > lies nearer to the centre than any single checkpoint. It works for checkpoints of one run, or of runs that began
 # > with the same trained weights. Two runs from different random weights have their hidden units and heads in
-# > different orders, and the mean of their weights is useless.
+# > different orders, and the mean of their weights is useless. Such models can form an *ensemble*, which averages their
+# > predictions instead. That usually gains more, and each of them has to be run.
 
 
 # %%
@@ -3887,11 +3929,11 @@ def average_weights(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 # %% [markdown]
 # > Here are both ideas on the model trained above: BLEU on the first 300 validation sentences. On so few sentences a
 # > difference of a point proves nothing; the validation loss, which is less noisy, is in [exercise
-# > 4.3](exercises.ipynb#4.3-Averages-of-one-to-five-checkpoints). The mean of checkpoints should gain if the learning rate
-# > is still high at the end of a run. It does harm if the model improves much from one checkpoint to the next, as in
-# > a very short run: then the mean lags behind. The paper does not say how much it gained. In
-# > [our longest run](lab_notebook.ipynb#Post-norm-and-Adam,-trained-to-their-end) with post-norm and Adam, the mean of
-# > five gains nearly three BLEU.
+# > 4.3](exercises.ipynb#4.3-Averages-of-one-to-five-checkpoints). The mean of checkpoints should gain if the learning
+# > rate is still high at the end of a run. It does harm if the model improves much from one checkpoint to the next,
+# > as in a very short run: then the mean lags behind. The paper doesn't say how much it gained. In [our longest
+# > run](lab_notebook.ipynb#Post-norm-and-Adam,-trained-to-their-end) with post-norm and Adam, the mean of five gains
+# > nearly three BLEU.
 # >
 # > <details class="note"><summary>A moving average instead</summary>
 # >
@@ -3909,7 +3951,7 @@ def example_search_and_average() -> Any:
     sources, references = (list(side) for side in zip(*load_split("val")[:300], strict=True))
     beam, rows = functools.partial(beam_search, beam=BEAM, alpha=ALPHA), []
     for name, kept in (("mean of the last", checkpoints), ("last alone", checkpoints[-1:])):
-        model.load_state_dict(average_weights(kept), strict=False)  # a tied weight stands there once
+        model.load_state_dict(average_weights(kept), strict=False)  # a tied weight is there once
         found = [translate_lines(Translator(model, tokenizer), sources, search) for search in (greedy_decode, beam)]
         scores = [round(bleu(translations, references)[0], 1) for translations in found]
         rows.append({"checkpoints": f"{name} ({len(kept)})", "greedy": scores[0], f"beam {BEAM}": scores[1]})
@@ -3924,7 +3966,7 @@ def example_search_and_average() -> Any:
 #
 # ## Summary of Part 4
 #
-# > A beam follows several beginnings at once, and a length penalty decides which of the finished translations wins. The
+# > A beam follows several hypotheses at once, and a length penalty decides which of the finished translations wins. The
 # > mean of a run's checkpoints is again a model, and costs no more than one of them.
 # >
 # > **Exercises** that answer back:
@@ -3936,9 +3978,9 @@ def example_search_and_average() -> Any:
 # %% [markdown]
 # # Part 5: Results and speed (Section 6)
 #
-# > Tables and charts of this part are read from saved rows: the paper's from `benchmarks/results/paper.jsonl`, ours from
-# > the files that the benchmarks wrote. What a referee would ask about ours (seeds, intervals, failures, other people's
-# > programs) is in [the lab notebook](lab_notebook.ipynb).
+# > Tables and charts of this part are read from saved rows: the paper's from `benchmarks/results/paper.jsonl`, ours
+# > from the files that the benchmarks wrote. What a referee would ask about ours (seeds, intervals, failures, other
+# > people's programs) is in [the lab notebook](lab_notebook.ipynb).
 #
 # ## Machine translation (Section 6.1, Table 2)
 #
@@ -3980,10 +4022,11 @@ def example_cost() -> Chart | None:
 # %% [markdown]
 # ## Our translators
 #
-# > The program's models have the sizes of Part 1's, 2.1 million parameters. There are two for each direction: one learned
-# > from Multi30k's 29,000 pairs alone, and one went on with more pairs, which translators of both directions wrote
-# > ([how](lab_notebook.ipynb#More-pairs-from-the-same-pairs)). The latter are in `models/`. The chart has their BLEU on
-# > test_2016_flickr, with five beams; `moses` in the table is the lower-cased count that most papers on Multi30k report.
+# > The program's models have the sizes of Part 1's, 2.1 million parameters. There are two for each direction: one
+# > learned from Multi30k's 29,000 pairs alone, and one went on with more pairs, which translators of both directions
+# > wrote ([how](lab_notebook.ipynb#More-pairs-from-the-same-pairs)). The latter are in `models/`. The chart has their
+# > BLEU on test_2016_flickr, with five beams; `moses` in the table is the lower-cased count that most papers on
+# > Multi30k report.
 
 
 # %%
@@ -4016,12 +4059,12 @@ def example_translators() -> Any:
 
 
 # %% [markdown]
-# > **What may these be compared with?** Only with scores of the same sentences, counted in the same way. So not with the
-# > paper's: other sentences, another count (see [BLEU](#BLEU)). A published Transformer of the same sizes, trained on the
-# > same pairs alone, has 41.02 from English to German in the `moses` count (Wu et al., 2021). Ours from the pairs alone
-# > is 1.3 *behind* it. A thousand sentences are a small sample: drawn again, these scores would vary by about one and a
-# > half points in either direction. Everything else, with intervals, the other three test sets and what we do not know,
-# > is in the [lab notebook](lab_notebook.ipynb#The-translators).
+# > **What may these be compared with?** Only with scores of the same sentences, counted in the same way. So not with
+# > the paper's: other sentences, another count (see [BLEU](#BLEU)). A published Transformer of the same sizes,
+# > trained on the same pairs alone, has 41.02 from English to German in the `moses` count (Wu et al., 2021). Ours
+# > from the pairs alone is 1.3 *behind* it. A thousand sentences are a small sample: drawn again, these scores would
+# > vary by about one and a half points in either direction. Everything else, with intervals, the other three test
+# > sets and what we don't know, is in the [lab notebook](lab_notebook.ipynb#The-translators).
 #
 # ### How long must one train?
 #
@@ -4065,23 +4108,23 @@ def example_paper_table_3() -> Any:
 
 
 # %% [markdown]
-# > Does the same hold at our size? We trained some twenty variants of the `tiny` model for four passes through Multi30k
-# > ([all of them](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Beyond chance, and as in the paper: keys of width
-# > 8 and a model of half the width are worse, and smoothing raises the perplexity. Beyond chance, and against it: dropout
-# > does harm, and six layers or twice the width are no better. Four passes are probably too few for overfitting to begin,
-# > so what a part contributes depends on how long you train and on how much data there is. About the number of heads such
-# > short runs say nothing.
+# > Does the same hold at our size? We trained some twenty variants of the `tiny` model for four passes through
+# > Multi30k ([all of them](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Beyond chance, and as in the paper:
+# > keys of width 8 and a model of half the width are worse, and smoothing raises the perplexity. Beyond chance, and
+# > against it: dropout does harm, and six layers or twice the width are no better. Four passes are probably too few
+# > for overfitting to begin, so what a part contributes depends on how long you train and on how much data there is.
+# > About the number of heads such short runs say nothing.
 #
 # ## English constituency parsing (Section 6.3, Table 4)
 #
 # Does the Transformer work for other tasks? The authors trained one with four layers and $d_{\text{model}} = 1024$ to
 # write the parse tree of an English sentence. The output is much longer than the input and must be well formed, and
 # with little data recurrent models had not done well. One training run used the Wall Street Journal part of the Penn
-# Treebank, about 40,000 sentences, with a vocabulary of 16,000 tokens. The other, semi-supervised, added two corpora of
-# about 17 million sentences parsed by machines ("high-confidence" and BerkeleyParser), with a vocabulary of 32,000.
-# The authors ran only a few experiments, on the development set (Section 22 of the treebank), to choose dropout (on
-# attention as well), learning rate and beam size. The output could be 300 tokens longer than the input, with a beam of 21
-# and $\alpha = 0.3$. The table has F1 on Section 23 of the treebank:
+# Treebank, about 40,000 sentences, with a vocabulary of 16,000 tokens. The other, semi-supervised, added two corpora
+# of about 17 million sentences parsed by machines ("high-confidence" and BerkeleyParser), with a vocabulary of
+# 32,000. The authors ran only a few experiments, on the development set (Section 22 of the treebank), to choose
+# dropout (on attention as well), learning rate and beam size. The output could be 300 tokens longer than the input,
+# with a beam of 21 and $\alpha = 0.3$. The table has F1 on Section 23 of the treebank:
 
 
 # %%
@@ -4110,14 +4153,15 @@ def example_table_4() -> Any:
 # ## What makes it fast
 #
 # > So far the document has shown the plain form of everything. The program that trained the models above computes the
-# > same in faster forms. Three ideas gain the most in training, and each is a folded cell with a check that it changes
-# > no result. How much they gain, which ideas gained nothing, what makes decoding fast, and how fast other programs are:
-# > [lab notebook](lab_notebook.ipynb#Where-the-speed-comes-from).
+# > same in faster forms. Three ideas gain the most in training, and each is a folded cell with a check that it
+# > changes no result. How much they gain, which ideas gained nothing, what makes decoding fast, and how fast other
+# > programs are: [lab notebook](lab_notebook.ipynb#Where-the-speed-comes-from).
 # >
-# > **1. Batches of like lengths.** What is not computed costs nothing. Part 2 groups by length with Python's `sorted`,
-# > which is slow for millions of pairs. NumPy sorts a single array of numbers quickly, so the three sorting keys go into
-# > one number: the target's length in steps of two, the source's length, and chance. Sources grow within one group of
-# > targets and shrink in the next, to and fro like a snake, so that no batch joins the longest sources with the shortest.
+# > **1. Batches of like lengths.** What isn't computed costs nothing. Part 2 groups by length with Python's
+# > `sorted`, which is slow for millions of pairs. NumPy sorts a single array of numbers quickly, so the three sorting
+# > keys go into one number: the target's length in steps of two, the source's length, and chance. Sources grow within
+# > one group of targets and shrink in the next, to and fro like a snake, so that no batch joins the longest sources
+# > with the shortest.
 
 
 # %%
@@ -4161,11 +4205,12 @@ def example_sorted_batches() -> None:
 
 
 # %% [markdown]
-# > **2. The loss, without the matrix of all scores.** With 5,000 tokens and a vocabulary of 6,000, the logits fill 120
-# > megabytes. The log-softmax fills as much again, and so do their gradients. But the gradient is the $p - q$ of [Part
-# > 2](#Regularisation-(Section-5.4)). So loss and gradient can be computed together, for a few hundred tokens at a time,
-# > and each chunk of logits is thrown away before the next is made. The first function treats one chunk. The second cuts
-# > the rows into chunks, calls the generator for each, and carries the chunk's gradient back through it.
+# > **2. The loss, without the matrix of all scores.** With 5,000 tokens and a vocabulary of 6,000, the logits fill
+# > 120 megabytes. The log-softmax fills as much again, and so do their gradients. But the gradient is the $p - q$ of
+# > [Part 2](#Regularisation-(Section-5.4)). So loss and gradient can be computed together, for a few hundred tokens
+# > at a time, and each chunk of logits is thrown away before the next is made. The first function treats one chunk.
+# > The second cuts the rows into chunks, calls the generator for each, and carries the chunk's gradient back through
+# > it.
 
 
 # %%
@@ -4238,8 +4283,9 @@ def example_chunked_loss() -> None:
 
 
 # %% [markdown]
-# > **3. Dropout with fewer random numbers.** On a CPU, PyTorch draws one random number for each entry. But a random number
-# > of 64 bits has room for four decisions of 16 bits each, so a quarter of them will do. The rate is then exact to 1/65536.
+# > **3. Dropout with fewer random numbers.** On a CPU, PyTorch draws one random number for each entry. But a random
+# > number of 64 bits has room for four decisions of 16 bits each, so a quarter of them will do. The rate is then
+# > exact to 1/65536.
 
 
 # %%
@@ -4286,8 +4332,8 @@ def example_fast_dropout() -> None:
 #
 # > A score means something only beside another score of the same sentences, counted in the same way, and if the
 # > difference is larger than chance. What an ingredient contributes depends on how long you train and on how much data
-# > there is. Most of the speed comes from what is not computed: padding, matrices of scores that are never kept, random
-# > numbers that are not drawn.
+# > there is. Most of the speed comes from what isn't computed: padding, matrices of scores that are never kept, random
+# > numbers that aren't drawn.
 # >
 # > **Exercises** that answer back:
 # >
@@ -4312,6 +4358,7 @@ def example_fast_dropout() -> None:
 
 
 # %%
+# @title Keeping the weights of attention
 @contextmanager
 def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
     """Inside, the weights (B, h, T, S) of each attention layer are kept in the dictionary; ValueError for another `weigh`."""
@@ -4335,6 +4382,7 @@ def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
 
 
 # %%
+# @title What the maps of a sentence hold
 class AttentionMaps(NamedTuple):
     """The weights of one translation: `maps` has encoder (N, h, S, S), decoder (N, h, T, T) and cross (N, h, T, S)."""
 
@@ -4446,15 +4494,15 @@ def example_encoder_heads() -> Chart:
 # %% [markdown]
 # ## Does attention find the right word?
 #
-# > It is often said that cross-attention shows which source word a target word was translated from. For most sentences
-# > nobody knows the truth, so nobody can count. But the grammar of captions that comes with the program writes its
-# > sentences together with their true word alignment. Two models were trained on it, with two seeds, and the weights of
-# > each head were compared with the truth (`python -m benchmarks alignment`). A *link* joins a target token to a source token.
-# > Each head gives one for each target token: to the source token with the largest weight. The *alignment error rate*
-# > is 0 if these links and the true ones are the same, and 1 if they have none in common (Och and Ney, 2003). For
-# > comparison, the cell prints the rate of links drawn at `random`, of the `diagonal`, and the `best` that is possible
-# > with one link for each token: not 0, because some tokens have two. In the charts, a darker square is a higher rate,
-# > so lighter is better.
+# > It is often said that cross-attention shows which source word a target word was translated from. For most
+# > sentences nobody knows the truth, so nobody can count. But the grammar of captions that comes with the program
+# > writes its sentences together with their true word alignment. Two models were trained on it, with two seeds, and
+# > the weights of each head were compared with the truth (`python -m benchmarks alignment`). A *link* joins a target
+# > token to a source token. Each head gives one for each target token: to the source token with the largest weight.
+# > The *alignment error rate* is 0 if these links and the true ones are the same, and 1 if they have none in common
+# > (Och and Ney, 2003). For comparison, the cell prints the rate of links drawn at `random`, of the `diagonal`, and
+# > the `best` that is possible with one link for each token: not 0, because some tokens have two. In the charts, a
+# > darker square is a higher rate, so lighter is better.
 
 
 # %%
@@ -4481,7 +4529,7 @@ def example_alignment() -> Chart | None:
 # > layers 3 and 4. The row that reads a token has already moved on to the next one; in that count, every head is worse
 # > than simply following the diagonal. This is why the labels of our maps name both. Counted by the predicting row, the
 # > mean over all heads finds most of the links, but by no means all, although the model translates these captions
-# > almost without a mistake. So looking at the wrong word does not prevent a right translation. A likely reason is that
+# > almost without a mistake. So looking at the wrong word doesn't prevent a right translation. A likely reason is that
 # > the encoder has already mixed each word with its neighbours.
 
 # %% [markdown]
@@ -4536,7 +4584,7 @@ def example_lens() -> Any:
 # > Zeitung." The decoder has read *A man is* of the first, and *reading* should follow. Now replace the output of
 # > some attentions at this position by their output for the second sentence, and leave everything else as it is. If
 # > the model now says *holding*, it was these attentions that brought the verb. As a control, the last row replaces
-# > the self-attention of all layers, which has not seen the German verb directly.
+# > the self-attention of all layers, which hasn't seen the German verb directly.
 
 
 # %%
@@ -4600,7 +4648,7 @@ def example_patching() -> Any:
 # > - [6.2 How many heads can go](exercises.ipynb#6.2-How-many-heads-can-go) ★★★, 30 minutes
 # > - [6.3 The mean against the best head](exercises.ipynb#6.3-The-mean-against-the-best-head) ★, 10 minutes
 #
-# ![The figure of the first page again: a sentence, its translation, and the tokens that the model thinks likeliest](images/live_figure.png)
+# ![The figure of the first page again: a sentence, its translation, and the tokens that the model thinks most probable](images/live_figure.png)
 
 # %% [markdown]
 # # Part 7: Since 2017
@@ -4622,7 +4670,7 @@ def example_patching() -> Any:
 # >
 # > A dot product depends on the angle *between* its two vectors. If the query turns by $p$ steps and the key by $s$,
 # > the score depends on the distance $p - s$ only. That is the relative position which the paper hoped the model
-# > would learn from its sinusoids; here it is built in, at every layer. Values are not turned, so positions do not
+# > would learn from its sinusoids; here it is built in, at every layer. Values aren't turned, so positions don't
 # > affect what is handed over.
 # >
 # > <details class="note"><summary>The signs</summary>
@@ -4715,6 +4763,11 @@ def example_rms_norm() -> None:
 # > $$\mathrm{FFN}_{\mathrm{SwiGLU}}(x) = (\mathrm{Swish}(xW) \odot xV)\,W_2$$
 # >
 # > It has three matrices instead of two, so its inner width is cut to two thirds to keep the number of parameters.
+# >
+# > **Why might gating help?** In the plain network, whether a neuron fires and how much it adds are one number. A gate
+# > separates the two: one projection says whether, the other how much and with which sign. And a product of two linear
+# > functions is something that a single ReLU neuron can't form. Shazeer (2020) tried it, found it better, and offers no
+# > explanation.
 
 
 # %%
@@ -4803,6 +4856,7 @@ def example_grouped() -> None:
 
 
 # %%
+# @title Nothing but dropout below the stack
 class NoPositions(nn.Module):
     """Dropout alone, below a stack whose attention knows the positions."""
 
@@ -4811,7 +4865,7 @@ class NoPositions(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """x (B, T, d_model), wherever it stands."""
+        """x (B, T, d_model), wherever it is."""
         return self.dropout(x)
 
 
@@ -4825,6 +4879,7 @@ class RotaryGroupedAttention(RotaryAttention, GroupedQueryAttention):
 
 
 # %%
+# @title A model with other parts
 def modern(model: Transformer, *what: str, h_kv: int = 2) -> Transformer:
     """The model with `rotary`, `rms_norm`, `gated` or `grouped` parts, or several, in all layers, and with fresh matrices."""
     names = ("d_model", "d_ff", "h", "dropout", "tie", "inner_dropout", "d_k")
@@ -4875,9 +4930,9 @@ def example_modern() -> Any:
 #
 # > Equation (1) computes a matrix of weights, $T \times S$ numbers for each head. For long sequences it no longer fits
 # > into the fast memory of a processor, and most of the time goes into moving it to and fro. *Flash attention* (Dao et
-# > al., 2022) never stores it. It does not save multiplications; it saves memory traffic, and that makes it fast.
+# > al., 2022) never stores it. It doesn't save multiplications; it saves memory traffic, and that makes it fast.
 # >
-# > The difficulty is the softmax, which seems to need all the scores of a row at once. It does not (Milakov and
+# > The difficulty is the softmax, which seems to need all the scores of a row at once. It doesn't (Milakov and
 # > Gimelshein, 2018). Go through the keys tile by tile, and keep three things for each query: the largest score $m$ so
 # > far, the sum $\ell$ of the exponentials relative to it, and the weighted sum of the values. When a tile brings a
 # > larger score $m'$, multiply what you have by $e^{m - m'}$ and go on:
@@ -4910,6 +4965,7 @@ def tiled_attention(
 
 
 # %%
+# @title How large a tensor is ever made
 class LargestTensor(torch.overrides.TorchFunctionMode):
     """Inside, `numbers` is the size of the largest tensor that an operation gave."""
 
@@ -4946,10 +5002,10 @@ def example_tiles() -> Chart:
 
 
 # %% [markdown]
-# > PyTorch has such a *fused kernel*: one routine of the processor that does the work of several. Because Equation (1)
-# > is a method of its own in `MultiHeadedAttention`, a subclass can put the kernel in its place, and all the rest stays.
-# > At our sizes it gains nothing on a CPU ([lab notebook](lab_notebook.ipynb#Where-the-speed-comes-from)), so the models of this document do
-# > without. It is made for long sequences and for GPUs.
+# > PyTorch has such a *fused kernel*: one routine of the processor that does the work of several. Because Equation
+# > (1) is a method of its own in `MultiHeadedAttention`, a subclass can put the kernel in its place, and all the rest
+# > stays. At our sizes it gains nothing on a CPU ([lab notebook](lab_notebook.ipynb#Where-the-speed-comes-from)), so
+# > the models of this document do without. It is made for long sequences and for GPUs.
 
 
 # %%
@@ -5084,7 +5140,7 @@ def example_muon() -> Chart:
 # >
 # > What changes? There is one stack instead of two, and one kind of attention instead of three: a target token sees
 # > source and target in the same self-attention. What is lost? Source tokens can no longer look ahead, because the
-# > mask is causal for them, too. What is gained? Simplicity, and a model that can continue *any* text, not only
+# > mask is causal for them as well. What is gained? Simplicity, and a model that can continue *any* text, not only
 # > translate: with enough text, translation is one task among many. And if a conversation goes on, what was read
 # > once stays in the cache.
 # >
@@ -5114,6 +5170,7 @@ class DecoderOnly(Transformer):
 
 
 # %%
+# @title A new decoder-only model
 def make_decoder_only(vocab: int, config: Config, N: int) -> DecoderOnly:
     """A fresh decoder-only model of N layers, otherwise with the sizes of `config`, and one embedding matrix."""
     sizes = (N, config.d_model, config.d_ff, config.h, config.dropout)
@@ -5146,9 +5203,10 @@ class CachedStack(CachedDecoder):
 
 
 # %%
+# @title Greedy decoding without an encoder
 @torch.inference_mode()
 def decoder_only_greedy(model: DecoderOnly, src: Tensor, src_mask: Tensor, max_len: int) -> Tensor:
-    """Reads each source token by token and goes on with the likeliest: ids (B, max_len), BOS first, PAD after EOS."""
+    """Reads each source token by token and goes on with the most probable: ids (B, max_len), BOS first, PAD after EOS."""
     lengths = (src_mask != 0).sum(-1).expand(len(src), 1)  # (B, 1)
     given = F.pad(src, (0, max_len), value=PAD).scatter(1, lengths, BOS)  # (B, S + max_len): what is read first
     decoder = CachedStack(model, len(src))
@@ -5198,7 +5256,7 @@ def example_decoder_only() -> Chart:
 # %% [markdown]
 # ## Sampling
 #
-# > Greedy and beam search look for the likeliest text. For a translation that serves well. For a story or a
+# > Greedy and beam search look for the most probable text. For a translation that serves well. For a story or a
 # > conversation it is dull, so language models *draw* each token at random from the predicted distribution. Two numbers
 # > control how freely. The *temperature* $\tau$ divides the logits before the softmax: below 1 it sharpens the
 # > distribution, above 1 it flattens it, and towards 0 it becomes greedy. *Top-p*, or nucleus sampling (Holtzman et
@@ -5213,8 +5271,10 @@ def nucleus(logits: Tensor, temperature: float = 1.0, top_p: float = 1.0) -> Ten
     """Probabilities (B, vocab) of the fewest tokens with a mass of top_p or more, else zero (Holtzman et al., 2020)."""
     p, tokens = (logits / temperature).softmax(-1).sort(-1, descending=True)  # (B, vocab)
     if top_p < 1:
-        beyond = p.cumsum(-1) - p >= top_p  # likelier ones have that mass without this one
-        p = torch.cat((p[:, :1], p[:, 1:].masked_fill(beyond[:, 1:], 0.0)), dim=-1)  # the likeliest one always stays
+        beyond = p.cumsum(-1) - p >= top_p  # more probable ones have that mass without this one
+        p = torch.cat(
+            (p[:, :1], p[:, 1:].masked_fill(beyond[:, 1:], 0.0)), dim=-1
+        )  # the most probable one always stays
     return torch.zeros_like(p).scatter(-1, tokens, p / p.sum(-1, keepdim=True))
 
 
@@ -5340,13 +5400,14 @@ def example_writer() -> Any:
 # > Positions moved from the embeddings into attention. Norms and feed-forward networks became a little simpler or a
 # > little richer. Keys and values are shared, so that caches stay small. Kernels are written around the memory, numbers
 # > are shorter, and optimisers look at whole matrices. One stack does the work of two. The idea of 2017, that attention
-# > alone relates the positions, did not change.
+# > alone relates the positions, didn't change.
 # >
 # > **Exercises** that answer back:
 # >
 # > - [7.1 The size of the cache](exercises.ipynb#7.1-The-size-of-the-cache) ★, 10 minutes
 # > - [7.2 The limits of sampling](exercises.ipynb#7.2-The-limits-of-sampling) ★, 10 minutes
-# > - [7.3 Cross-attention without rotary positions](exercises.ipynb#7.3-Cross-attention-without-rotary-positions) ★★, 15 minutes
+# > - [7.3 Cross-attention without rotary positions](exercises.ipynb#7.3-Cross-attention-without-rotary-positions) ★★,
+# >   15 minutes
 
 # %% [markdown]
 # # Appendix
@@ -5473,6 +5534,8 @@ def example_writer() -> Any:
 # >   need](https://arxiv.org/abs/1911.02150).
 # > - Noam Shazeer (2020). [GLU variants improve Transformer](https://arxiv.org/abs/2002.05202).
 # > - Nitish Srivastava and others (2014). Dropout: a simple way to prevent neural networks from overfitting. JMLR 15.
+# > - Felix Stahlberg, Bill Byrne (2019). [On NMT search errors and model errors: cat got your
+# >   tongue?](https://arxiv.org/abs/1908.10090)
 # > - Jianlin Su and others (2021). [RoFormer: enhanced Transformer with rotary position
 # >   embedding](https://arxiv.org/abs/2104.09864).
 # > - Sainbayar Sukhbaatar and others (2015). [End-to-end memory networks](https://arxiv.org/abs/1503.08895).
@@ -5499,7 +5562,7 @@ def example_writer() -> Any:
 # > | attention | a weighted sum of values, with weights from the fit of a query and keys ([Part 1](#Attention-(Section-3.2))) |
 # > | autoregressive | producing one token at a time, each from those before it |
 # > | back-translation | making more pairs by translating the target side back into the source language |
-# > | beam search | a search that keeps the $b$ likeliest beginnings |
+# > | beam search | a search that keeps the $b$ most probable hypotheses (unfinished translations) |
 # > | BLEU, chrF | scores of translations, by n-grams of words or of characters ([Part 3](#BLEU)) |
 # > | bootstrap | drawing the same number of sentences again and again, with replacement, to see how much a score varies |
 # > | BPE | byte-pair encoding, a vocabulary of frequent pieces of words |
@@ -5516,7 +5579,7 @@ def example_writer() -> Any:
 # > | extrapolate | go beyond what was seen in training, such as longer sentences |
 # > | fused kernel | one routine of the processor for several operations |
 # > | Glorot | an initialisation that keeps the size of activations and gradients about constant |
-# > | greedy | taking the likeliest token at each step |
+# > | greedy | taking the most probable token at each step |
 # > | head | one of $h$ attentions that run side by side |
 # > | key/value cache | the keys and values of earlier positions, kept while decoding |
 # > | label smoothing | training towards a distribution that is not quite sure |

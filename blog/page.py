@@ -215,10 +215,44 @@ def code_style() -> str:
     return "\n".join(rules)
 
 
-def minutes(heading: Tag, ends: list[str]) -> int:
-    """What it takes to read from a heading to the next of the headings `ends`, at 200 words a minute."""
-    text = words(itertools.takewhile(lambda node: node.name not in ends, heading.next_elements))
-    return max(1, round(len(text.split()) / 200))
+def minutes(heading: Tag, ends: list[str]) -> float:
+    """What it takes to read from a heading to the next of the headings `ends`: 200 words or 8 lines of code a minute.
+
+    What is folded does not count.
+    """
+    nodes = list(itertools.takewhile(lambda node: node.name not in ends, heading.next_elements))
+    lines = sum(int(node.get("lines", 0)) for node in nodes if isinstance(node, Tag))
+    return len(words(node for node in nodes if not node.find_parent("details")).split()) / 200 + lines / 8
+
+
+def mark_lines(tree: BeautifulSoup, notebook: nbformat.NotebookNode) -> None:
+    """Give each section of the tree, a piece of prose, the number of lines of open code between it and the one before."""
+    sections, lines = iter(tree.contents), 0
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            next(sections)["lines"], lines = lines, 0
+        elif not {"hide-input", "hide-cell"} & {*cell.metadata.get("tags", [])}:
+            lines += sum(bool(line.strip()) for line in cell.source.splitlines())
+        for output in cell.get("outputs", []):
+            if "text/markdown" in output.get("data", {}):
+                next(sections)
+
+
+def time_the_road(tree: BeautifulSoup) -> None:
+    """Say in the table of ways to read how long the road takes; after "up to" all that comes before in its Part counts."""
+    for row in tree("tr"):
+        if row.td and row.td.get_text().startswith("the road"):
+            total = 0
+            for link in row("a"):
+                heading = tree.find(id=link["href"][1:])
+                total += minutes(heading, HEADINGS)
+                if str(link.previous_sibling).endswith("up to "):
+                    part = heading.find_previous("h1")
+                    before = itertools.takewhile(
+                        lambda h, end=heading: h is not end, [part, *part.find_all_next(HEADINGS)]
+                    )
+                    total += sum(minutes(earlier, HEADINGS) for earlier in before)
+            row("td")[-1].string = f"about {total:.0f} minutes"
 
 
 def contents(headings: list[Tag]) -> list[dict[str, Any]]:
@@ -227,9 +261,9 @@ def contents(headings: list[Tag]) -> list[dict[str, Any]]:
     for heading in headings[1:]:
         entry = {"level": heading.name[1], "id": heading["id"], "text": heading.decode_contents()}
         if heading.name == "h1" or not parts:
-            parts.append({**entry, "minutes": minutes(heading, ["h1"]), "sections": []})
+            parts.append({**entry, "minutes": max(1, round(minutes(heading, ["h1"]))), "sections": []})
         elif heading.name in ("h2", "h3"):
-            parts[-1]["sections"].append({**entry, "minutes": minutes(heading, HEADINGS)})
+            parts[-1]["sections"].append({**entry, "minutes": max(1, round(minutes(heading, HEADINGS)))})
     return parts
 
 
@@ -355,6 +389,8 @@ def make_page(notebook: nbformat.NotebookNode, name: str, folder: Path, reposito
     headings = tree(HEADINGS, id=True)
     if not headings:
         raise PageError("the notebook has no heading to be the page's title")
+    mark_lines(tree, notebook)
+    time_the_road(tree)
     for table in tree("table"):  # in a box that scrolls if the screen is too narrow
         table.wrap(tree.new_tag("div", attrs={"class": "table"}))
     Links(tree).add()
