@@ -674,8 +674,9 @@ check_2_2(how_many_times)
 # > recover from it: its loss falls to that of a model which only knows how often each token occurs, and stays there.
 # > It no longer reads the source. Pre-norm first falls to that level as well, but slowly improves on it. So the cell
 # > trains once more, with a `factor` that makes the highest rate the same as with a warmup. Then both learn the task,
-# > pre-norm a little faster. On this small task, training without a warmup fails because the peak of Equation (3) is
-# > then twelve times higher, and not because the first steps come early.
+# > pre-norm a little faster. So on this small task, and with one seed, it is probably the height of the rate that
+# > makes training without a warmup fail, rather than how early it comes. (The lower `factor` lowers the whole curve,
+# > not the peak alone.)
 # >
 # > </details>
 
@@ -974,8 +975,8 @@ check_3_2(tokens_per_second)
 # >
 # > Each update has a price that does not depend on its tokens: Python starts some hundreds of operations, and Adam
 # > touches every weight. A small batch pays that price for few tokens, so it learns from few tokens per second. In a
-# > large batch most of the work grows with the number of tokens, and from there on the speed stays about the same. In a
-# > still larger batch it can fall again. The scores of such a batch probably no longer fit into the processor's caches.
+# > large batch most of the work grows with the number of tokens, and from there on the speed stays about the same. In
+# > a still larger batch it can fall again; a single timing does not tell why.
 # >
 # > </details>
 
@@ -1460,7 +1461,8 @@ check_6_1(word_with_the_largest_weight)
 # > <details><summary>Answer 6.1</summary>
 # >
 # > `spielt`, the last word before the full stop. The first layer still looks at `Junge`, the word that was just
-# > translated. In the chart, the row of the verb jumps to the end of the sentence, and the next rows come back.
+# > translated. In this one sentence the upper two layers give it 0.71 and 0.53 of their weight, by the mean over
+# > heads. In the chart, the row of the verb jumps to the end of the sentence, and the next rows come back.
 # >
 # > </details>
 
@@ -1532,11 +1534,11 @@ check_6_2(remove_head)
 # %% [markdown]
 # > <details><summary>Answer 6.2</summary>
 # >
-# > A head vanishes if the columns of $W^O$ that read it are zero. Taken away alone, nearly every head costs next to
-# > nothing, and only one is missed badly. You might conclude that most of them could go. But the half that costs least
-# > costs far more together than the sum of what each costs alone: the heads stand in for each other. So the question
-# > has two answers, one for each head and one for all, and the second is what you can save. (The model was not trained
-# > any further without them. Then more could go.)
+# > A head vanishes if the columns of $W^O$ that read it are zero. The chart shows what each head costs alone: most of
+# > them next to nothing. You might conclude that most of them could go. But the half that costs least costs far more
+# > together than the sum of what each costs alone: the heads stand in for each other. So the question has two
+# > answers, one for each head and one for all, and the second is what you can save. (The model was not trained any
+# > further without them. Then more could go.)
 # >
 # > </details>
 

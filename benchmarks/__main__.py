@@ -17,7 +17,7 @@ from translator.files import Refused
 
 NAMES = (
     "alignment", "bootstrap", "closest", "compare", "decoding_speed", "gains", "layers", "modern", "peers",
-    "quality", "scale", "step_profile", "time_to_quality", "variants",
+    "quality", "scale", "step_profile", "time_to_quality", "tuning", "variants",
 )  # fmt: skip
 HELP = "Measure something, and append rows to benchmarks/results/NAME.jsonl. `NAME --help` says what, and how."
 

@@ -112,7 +112,8 @@ class Prose(IPythonRenderer):
             raise PageError(f"there is no picture {url}")
         if file.suffix == ".svg":
             svg = self.inline_svg(file)
-            return f'<span class="picture" role="{"group" if svg.a else "img"}" aria-label="{alt}">{svg}</span>'
+            kind = "picture here" if file.parent.name == "here" else "picture"  # where in the model a section is
+            return f'<span class="{kind}" role="{"group" if svg.a else "img"}" aria-label="{alt}">{svg}</span>'
         data = base64.b64encode(file.read_bytes()).decode()
         picture = f'<img alt="{alt}" src="data:{mimetypes.guess_type(url)[0]};base64,{data}">'
         if url != LIVE:

@@ -186,3 +186,16 @@ def test_two_layers_together_bring_the_verb():
     for name, found in holding.items():
         together = name in ("cross-attention of the last two", "cross-attention of all")
         assert (found > 50 > reading[name]) == together, name
+
+
+def test_the_last_two_layers_together_bring_the_noun(multi30k, monkeypatch):
+    """What the text says of a hundred captions: both change the word, one alone and the control never do."""
+    monkeypatch.setenv("ANNOTATED_DATA", str(multi30k))
+    for cached in (tat.choose_data, tat.load_split, tat.our_model):
+        cached.cache_clear()
+    shown = tat.example_patching_many().to_dict("index")
+    boys = {replaced: int(row["boy"].split()[0]) for replaced, row in shown.items()}
+    assert boys["cross-attention of the last two"] >= 95 and boys["cross-attention of all"] >= 95
+    assert boys["nothing"] == boys["cross-attention of the last layer"] == boys["self-attention of all (control)"] == 0
+    for cached in (tat.choose_data, tat.load_split, tat.our_model):
+        cached.cache_clear()

@@ -1,0 +1,59 @@
+"""The rate and the warmup of the miniature, chosen on the validation set for each optimiser and norm."""
+
+import itertools
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from benchmarks import quality
+from benchmarks.shared import RESULTS, Data, Rows, Runs, portable
+from benchmarks.variants import EPOCHS, run_folder
+from translator.__main__ import train
+from translator.model_folder import read_translator
+from translator.run import Limits
+from translator.settings import Count
+
+COMMON = {"tokens_per_batch": 2000, "dropout": 0.0}  # after four passes dropout only does harm: rows of `variants`
+GRIDS = {  # optimiser and norm: factors of the learning rate, updates of warmup
+    "muon pre": ((0.75, 1.5, 3.0), (100, 300)),
+    "muon post": ((0.375, 0.75, 1.5), (100, 300)),
+    "adam pre": ((0.5, 1.0, 2.0), (200, 400)),
+    "adam post": ((0.25, 0.5, 1.0), (200, 400)),
+}
+
+
+def benchmark(
+    *, data: Data = "multi30k", epochs: Count = EPOCHS, runs: Runs = Path("runs"),
+    only: Annotated[tuple[Literal[*GRIDS], ...], Parameter(help="some of them; by default all")] = (),
+    rows: Rows = RESULTS,
+) -> None:  # fmt: skip
+    """Train the preset `tiny` without dropout for a few passes, with each rate and warmup of a grid, one seed.
+
+    The rows hold the validation loss and the greedy scores on the validation set. A row that is saved is not trained again.
+
+    Args:
+        epochs: passes through the data
+    """
+    for recipe in only or GRIDS:
+        optimizer, norm = recipe.split()
+        for factor, warmup in itertools.product(*GRIDS[recipe]):
+            about = {"recipe": recipe, "factor": factor, "warmup": warmup, "data": portable(data), "epochs": epochs}
+            if rows.saved(about):
+                continue
+            run = run_folder(runs, "tuning", f"{recipe} {factor} {warmup} epochs {epochs}")
+            changes = {"optimizer": optimizer, "norm": norm, "factor": factor, "warmup": warmup}
+            train(
+                data=data,
+                run=run,
+                preset="tiny",
+                limits=Limits(epochs=epochs, checkpoint_every=10**9),
+                changes=COMMON | changes,
+            )
+            translator = read_translator(run)
+            row = about | quality.describe(run, translator) | quality.scores(translator, data)
+            rows.add(row)
+            print(
+                f"{recipe}, factor {factor}, warmup {warmup}: loss {row['val_loss']:.3f}, BLEU {row['bleu']:.2f}",
+                flush=True,
+            )
