@@ -176,10 +176,10 @@ check_1_1(encode_without_positions)
 # %% [markdown]
 # > <details><summary>Answer 1.1</summary>
 # >
-# > Yes. Self-attention adds up values, and a sum does not depend on the order of what is added. The feed-forward
+# > Yes. Self-attention adds up values, and a sum doesn't depend on the order of what is added. The feed-forward
 # > network, the residual connections and LayerNorm treat each position on its own. So without the positional encoding
-# > a token gets the same vector wherever it is, and a shuffled source gives the same vectors in the shuffled
-# > order. With the positional encoding they become other vectors.
+# > a token gets the same vector wherever it is, and a shuffled source gives the same vectors in the shuffled order.
+# > With the positional encoding they become other vectors.
 # >
 # > </details>
 
@@ -266,7 +266,7 @@ check_1_2(multiplications)
 # > The four projections of attention take $4nd^2$ multiplications, its two products of positions with positions
 # > $2n^2d$, and the feed-forward network $2n\,d\,d_{\text{ff}}$. PyTorch counts the same. At the length of a sentence
 # > the $n^2$ part is next to nothing. It reaches one half only where $n = 2d + d_{\text{ff}}$, which is 3,072 tokens
-# > for the base model. That is why long documents need other forms of attention and sentences do not.
+# > for the base model. That's why long documents need other forms of attention and sentences do not.
 # >
 # > </details>
 
@@ -347,8 +347,9 @@ check_1_3(BesidePosition)
 # >
 # > The layers need not change, because the width of both together is still 512. The embedding changes: its matrix has
 # > 448 columns, and the factor before it becomes $\sqrt{448}$. The output matrix has 512 columns, so the two can no
-# > longer be one parameter, unless there is a linear map from 512 to 448 between the decoder and the output. And the
-# > encoding needs an even width, which 64 is. The residual connections still let every layer write over the 64 entries.
+# > longer be one parameter, unless there's a linear map from 512 to 448 between the decoder and the output. And the
+# > encoding needs an even width, which 64 is. The residual connections still let every layer write over the 64
+# > entries.
 # >
 # > </details>
 
@@ -430,9 +431,10 @@ check_1_4(masked_late)
 # > <details><summary>Answer 1.4</summary>
 # >
 # > A softmax divides by the sum over *all* keys. If the mask comes later, the hidden keys have already taken their
-# > share of that sum. So the weights that remain do not add up to one, and worse, they depend on what the mask should
-# > hide: in the decoder each position would learn something about the future. Dividing by the remaining sum again would
-# > be right on paper. In the computer a hidden key may have taken everything, so that nothing is left to divide by.
+# > share of that sum. So the weights that remain don't add up to one, and worse, they depend on what the mask should
+# > hide: in the decoder each position would learn something about the future. Dividing by the remaining sum again
+# > would be right on paper. In the computer a hidden key may have taken everything, so that nothing is left to divide
+# > by.
 # >
 # > </details>
 
@@ -521,7 +523,7 @@ check_1_5(my_attention)
 # %% [markdown]
 # > <details><summary>Answer 1.5</summary>
 # >
-# > It is the function [`attention`](the_annotated_transformer.ipynb#Scaled-dot-product-attention-(Section-3.2.1)) of
+# > It's the function [`attention`](the_annotated_transformer.ipynb#Scaled-dot-product-attention-(Section-3.2.1)) of
 # > the document. Without its dropout it has three lines.
 # >
 # > </details>
@@ -644,7 +646,7 @@ def example_answer_2_1() -> Chart:
 # >
 # > <details><summary>Hint 2</summary>
 # >
-# > That is the step `warmup`, and the rate there is proportional to $\mathit{warmup}^{-0.5}$.
+# > That's the step `warmup`, and the rate there's proportional to $\mathit{warmup}^{-0.5}$.
 # >
 # > </details>
 
@@ -670,11 +672,11 @@ check_2_2(how_many_times)
 # %% [markdown]
 # > <details><summary>Answer 2.2</summary>
 # >
-# > $\sqrt{150}$, about 12.2 times. Without a warmup the very first update has the highest rate. Post-norm does not
+# > $\sqrt{150}$, about 12.2 times. Without a warmup the very first update has the highest rate. Post-norm doesn't
 # > recover from it: its loss falls to that of a model which only knows how often each token occurs, and stays there.
 # > It no longer reads the source. Pre-norm first falls to that level as well, but slowly improves on it. So the cell
 # > trains once more, with a `factor` that makes the highest rate the same as with a warmup. Then both learn the task,
-# > pre-norm a little faster. So on this small task, and with one seed, it is probably the height of the rate that
+# > pre-norm a little faster. So on this small task, and with one seed, it's probably the height of the rate that
 # > makes training without a warmup fail, rather than how early it comes. (The lower `factor` lowers the whole curve,
 # > not the peak alone.)
 # >
@@ -709,7 +711,7 @@ def example_answer_2_2() -> Chart:
 # ## 2.3 A shift of zero
 #
 # > ★, 10 minutes, after [Batches and the shift](the_annotated_transformer.ipynb#Batches-and-the-shift-(Section-5.1)).
-# > Someone forgets the shift: the token to be predicted is the very token that is read. The loss falls at once. Which
+# > Someone forgets the shift: the token to be predicted is the very token that's read. The loss falls at once. Which
 # > single token does greedy decoding then write, again and again? Give its id.
 # >
 # > <details><summary>Hint 1</summary>
@@ -742,7 +744,7 @@ check_2_3(written_again_and_again)
 # %% [markdown]
 # > <details><summary>Answer 2.3</summary>
 # >
-# > It writes `<s>`. The token to be predicted is the token that is read, and a position may attend to itself. So
+# > It writes `<s>`. The token to be predicted is the token that's read, and a position may attend to itself. So
 # > nothing has to be translated or even copied from the source: the embedding and the output matrix are one, and
 # > handing the token through is the easiest function of all. In use, the model reads `<s>`, hands it through, reads
 # > `<s>` again, and so on for ever.
@@ -782,7 +784,7 @@ def example_answer_2_3() -> None:
 # ## 2.4 The gradient of the smoothed loss
 #
 # > ★★, 15 minutes, after [Regularisation](the_annotated_transformer.ipynb#Regularisation-(Section-5.4)). Write the
-# > gradient of the smoothed loss, summed over the targets, with respect to the logits. Do not call `backward`. Rows of
+# > gradient of the smoothed loss, summed over the targets, with respect to the logits. Don't call `backward`. Rows of
 # > padding have no loss.
 # >
 # > <details><summary>Hint 1</summary>
@@ -793,7 +795,7 @@ def example_answer_2_3() -> None:
 # >
 # > <details><summary>Hint 2</summary>
 # >
-# > `smoothed_targets(target, vocab, eps)` is $q$, and zero for a target that is padding. $p$ is not zero there.
+# > `smoothed_targets(target, vocab, eps)` is $q$, and zero for a target that's padding. $p$ isn't zero there.
 # >
 # > </details>
 
@@ -829,7 +831,7 @@ check_2_4(my_gradient)
 # %% [markdown]
 # > <details><summary>Answer 2.4</summary>
 # >
-# > $p - q$ for each target that is not padding, and zero for the others.
+# > $p - q$ for each target that isn't padding, and zero for the others.
 # >
 # > </details>
 
@@ -859,7 +861,7 @@ def example_answer_2_4() -> None:
 # >
 # > <details><summary>Hint 1</summary>
 # >
-# > A `Counter` of those words that are not in the set.
+# > A `Counter` of those words that aren't in the set.
 # >
 # > </details>
 # >
@@ -896,9 +898,9 @@ check_3_1(unknown_words)
 # >
 # > The cell counts on each side. German has more unknown words than English, and the list tells why: German writes
 # > compounds as one word and inflects more, so more of its words are rare. (A word that the training split has only
-# > once is unknown as well.) Rare things are unknown in both languages, and these are the words that carry the meaning.
-# > Byte-pair encoding cuts each of them into pieces that it knows. Only a character that the training split does not
-# > have can be unknown to it.
+# > once is unknown as well.) Rare things are unknown in both languages, and these are the words that carry the
+# > meaning. Byte-pair encoding cuts each of them into pieces that it knows. Only a character that the training split
+# > doesn't have can be unknown to it.
 # >
 # > </details>
 
@@ -973,10 +975,10 @@ check_3_2(tokens_per_second)
 # %% [markdown]
 # > <details><summary>Answer 3.2</summary>
 # >
-# > Each update has a price that does not depend on its tokens: Python starts some hundreds of operations, and Adam
+# > Each update has a price that doesn't depend on its tokens: Python starts some hundreds of operations, and Adam
 # > touches every weight. A small batch pays that price for few tokens, so it learns from few tokens per second. In a
 # > large batch most of the work grows with the number of tokens, and from there on the speed stays about the same. In
-# > a still larger batch it can fall again; a single timing does not tell why.
+# > a still larger batch it can fall again; a single timing doesn't tell why.
 # >
 # > </details>
 
@@ -1011,7 +1013,7 @@ def example_answer_3_2() -> Chart:
 # >
 # > <details><summary>Hint 1</summary>
 # >
-# > Which $n$-grams of a shortened sentence are not in its reference?
+# > Which $n$-grams of a shortened sentence aren't in its reference?
 # >
 # > </details>
 # >
@@ -1043,10 +1045,10 @@ check_3_3(share_of_the_penalty)
 # %% [markdown]
 # > <details><summary>Answer 3.3</summary>
 # >
-# > All of it, 1. The shortened text is the beginning of the reference itself, so every $n$-gram in it is right and
-# > the four shares are 100 %. Only the length is punished. (The last word takes the full stop with it, so most
-# > sentences lose two.) If the last word is replaced by a wrong one, it is the other way round: the length is right,
-# > and the shares fall.
+# > All of it, 1. The shortened text is the beginning of the reference itself, so every $n$-gram in it's right and the
+# > four shares are 100 %. Only the length is punished. (The last word takes the full stop with it, so most sentences
+# > lose two.) If the last word is replaced by a wrong one, it's the other way round: the length is right, and the
+# > shares fall.
 # >
 # > </details>
 
@@ -1114,7 +1116,7 @@ check_4_1(must_follow)
 # > <details><summary>Answer 4.1</summary>
 # >
 # > Those of the target. The kept keys and values belong to one hypothesis. When hypotheses change places, a row of
-# > the cache would belong to a different one, and the model would continue a sentence that it has not written. The
+# > the cache would belong to a different one, and the model would continue a sentence that it hasn't written. The
 # > keys and values of the source are the same for all hypotheses of a sentence, so moving them changes nothing. The
 # > cell runs the search three times: everything follows, only the target's keys and values do, and nothing does.
 # >
@@ -1401,10 +1403,10 @@ check_5_2(model_is_better)
 # %% [markdown]
 # > <details><summary>Answer 5.2</summary>
 # >
-# > No. BLEU changes because a comma counts like a word. One that is missing or in the wrong place spoils every
-# > $n$-gram that reaches over it, and one that is right is as good as a right word. The model is what it was: the
+# > No. BLEU changes because a comma counts like a word. One that's missing or in the wrong place spoils every
+# > $n$-gram that reaches over it, and one that's right is as good as a right word. The model is what it was: the
 # > sentences are the same, and another rule scores them. So you can compare two figures only if both were computed on
-# > the same text in the same way. If you clean the references before scoring, your figure cannot be compared with any
+# > the same text in the same way. If you clean the references before scoring, your figure can't be compared with any
 # > other.
 # >
 # > </details>
@@ -1495,7 +1497,7 @@ def example_answer_6_1() -> Chart:
 # >
 # > <details><summary>Hint 1</summary>
 # >
-# > The heads' outputs stand side by side in one vector, and $W^O$ mixes them. If nothing reads a head, it is gone.
+# > The heads' outputs stand side by side in one vector, and $W^O$ mixes them. If nothing reads a head, it's gone.
 # >
 # > </details>
 # >
@@ -1537,7 +1539,7 @@ check_6_2(remove_head)
 # > A head vanishes if the columns of $W^O$ that read it are zero. The chart shows what each head costs alone: most of
 # > them next to nothing. You might conclude that most of them could go. But the half that costs least costs far more
 # > together than the sum of what each costs alone: the heads stand in for each other. So the question has two
-# > answers, one for each head and one for all, and the second is what you can save. (The model was not trained any
+# > answers, one for each head and one for all, and the second is what you can save. (The model wasn't trained any
 # > further without them. Then more could go.)
 # >
 # > </details>
@@ -1625,10 +1627,10 @@ check_6_3(mean_is_better)
 # %% [markdown]
 # > <details><summary>Answer 6.3</summary>
 # >
-# > It is better, in both training runs. The table has, for each run, the best single head, the best mean over one
+# > It's better, in both training runs. The table has, for each run, the best single head, the best mean over one
 # > layer's heads, and the mean over all; the lower the error rate, the better. A mean corrects what one head misses,
 # > and blurs what one head sees sharply. Distrust the first column: the best head was picked on the same sentences on
-# > which it is scored, and the mean over all was not chosen at all.
+# > which it's scored, and the mean over all wasn't chosen at all.
 # >
 # > </details>
 
@@ -1765,7 +1767,7 @@ check_7_2(becomes)
 # > <details><summary>Answer 7.2</summary>
 # >
 # > If the temperature goes to 0, the differences between the scores grow without bound, and the most probable token
-# > gets all the probability: that is greedy decoding. If `top_p` goes to 0, only that token is left to draw from:
+# > gets all the probability: that's greedy decoding. If `top_p` goes to 0, only that token is left to draw from:
 # > greedy decoding again. With `top_p` = 1 nothing is cut off, and every token comes as often as the model says, the
 # > silly ones in the tail included. Each of them is rare, but there are thousands of them, and a translation draws
 # > once for every token.
@@ -1802,8 +1804,8 @@ def example_answer_7_2() -> Any:
 # ## 7.3 Cross-attention without rotary positions
 #
 # > ★★, 15 minutes, after [Rotary positions](the_annotated_transformer.ipynb#Rotary-positions). Keys and queries of
-# > the cross-attention are not turned. Suppose they were, and the source were counted from 3 instead of 0. Would the
-# > scores of a target position change? Answer `True` or `False`, and say why that is bad.
+# > the cross-attention aren't turned. Suppose they were, and the source were counted from 3 instead of 0. Would the
+# > scores of a target position change? Answer `True` or `False`, and say why that's bad.
 # >
 # > <details><summary>Hint</summary>
 # >
@@ -1834,7 +1836,7 @@ check_7_3(scores_change)
 # > <details><summary>Answer 7.3</summary>
 # >
 # > They would. A turned score depends on the distance of two positions in *one* sequence. Between a position of the
-# > target and one of the source there is no such distance: they are counted in different sentences, of different
+# > target and one of the source there's no such distance: they're counted in different sentences, of different
 # > lengths and with words in another order. If the source were counted from 3, all turned scores would change,
 # > although the sentence is the same. And the cross-attention needs no positions of its own. The self-attention of
 # > the encoder has worked the order of the source into the memory.

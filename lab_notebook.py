@@ -1,9 +1,9 @@
 # %% [markdown]
 # # The lab notebook
 #
-# > This is the second document of [The Annotated Transformer](the_annotated_transformer.ipynb), written for readers who
-# > check results: how each figure was obtained, what it may be compared with, what was tried without success, and what
-# > we do not know. The first document teaches; nothing here is needed to follow it.
+# > This is the second document of [The Annotated Transformer](the_annotated_transformer.ipynb), written for readers
+# > who check results: how each figure was obtained, what it may be compared with, what was tried without success, and
+# > what we don't know. The first document teaches; nothing here is needed to follow it.
 # >
 # > Every table and chart reads its rows from `benchmarks/results`. Each row holds the command that made it, the commit,
 # > the date and the machine: two cores of an AMD EPYC, PyTorch on the CPU, unless a row says otherwise. `LOG.md` in the
@@ -108,14 +108,14 @@ def example_quality() -> Any:
 # > What else you should know:
 # >
 # > - German is the translated side of Multi30k. So German to English reads translations, and is compared with the
-# >   original English. Text that was written in German may be harder. Text that is no caption is far harder.
+# >   original English. Text that was written in German may be harder. Text that's no caption is far harder.
 # > - Two results have three seeds. With five beams, the English-German runs on people's pairs lie within 0.3 BLEU of
-# >   each other (seeds 1 and 2 with a vocabulary that is two tokens smaller). So do the German-English runs with
-# >   3,400 updates, but only their second round was repeated, and three runs from the start may differ more. Every
-# >   other row comes from one seed.
-# > - The recipe is not the paper's: pre-norm, the optimiser [Muon](the_annotated_transformer.ipynb#Muon), a moving
-# >   average of the weights, and two rounds of pairs written by models. The [last section](#Departures-of-the-program)
-# >   lists everything.
+# >   each other (seeds 1 and 2 with a vocabulary that's two tokens smaller). So do the German-English runs with 3,400
+# >   updates, but only their second round was repeated, and three runs from the start may differ more. Every other
+# >   row comes from one seed.
+# > - The recipe isn't the paper's: pre-norm, the optimiser [Muon](the_annotated_transformer.ipynb#Muon), a moving
+# >   average of the weights, and two rounds of pairs written by models. The [last
+# >   section](#Departures-of-the-program) lists everything.
 # > - Choices were made on the validation set, with these exceptions. Two decisions for the English-German model were
 # >   made when its test scores had already been seen (its card and `LOG.md` say which), and the German-English model
 # >   learned from translations of the English-German model.
@@ -145,7 +145,7 @@ def example_test_sets() -> Any:
 # > [get_ende_bleu.sh](https://github.com/tensorflow/tensor2tensor/blob/master/tensor2tensor/utils/get_ende_bleu.sh)
 # > in tensor2tensor, scores tokenised text in which German compounds are split at their hyphens. Splitting makes more
 # > words match, so the numbers come out higher (Post, 2018). If the authors used this script for the paper, as seems
-# > probable, its 28.4 is not a sacreBLEU score.
+# > probable, its 28.4 isn't a sacreBLEU score.
 # >
 # > **Wu et al. (2021).** Zhiyong Wu and others asked whether pictures help to translate captions, and trained a small
 # > text-only Transformer to compare with. Their Transformer-Tiny has the very sizes of our `tiny`: 4 + 4 layers,
@@ -155,11 +155,11 @@ def example_test_sets() -> Any:
 # > pairs alone, ours scores 39.75, counted in the same way (the mean of three seeds), so it is 1.3 *behind*.
 # >
 # > Their recipe differs from ours in nearly everything: post-norm, Adam, dropout 0.3, up to 65 million tokens where
-# > ours saw 20, a length penalty of 1. Ours had its beam and penalty chosen for the other direction. We have not
+# > ours saw 20, a length penalty of 1. Ours had its beam and penalty chosen for the other direction. We haven't
 # > trained their recipe to its end, so we can't say which of these makes the difference. One more seems to be that
 # > their text was lower-cased before training (`LOG.md` says how we know). So we trained ours once on lower-cased
 # > text: on the test set it gains 0.2, 39.96 instead of 39.75 (on the validation set, 0.9), which explains a sixth of
-# > the gap. Wu et al. also report two other test sets, on which we have not compared the models trained on pairs
+# > the gap. Wu et al. also report two other test sets, on which we haven't compared the models trained on pairs
 # > alone. Ours reached 41.08 only with pairs that models wrote. Our own interval is about one and a half to two
 # > points wide in either direction; for theirs we have none.
 
@@ -202,9 +202,9 @@ def example_test_sets() -> Any:
 # > together six to seven times as many. They also differ in how often each pair is repeated: eight passes over the
 # > old pairs, two over three times as many. So the run can't say that back-translations are useless, only that 900
 # > updates show no gain (95 %: −0.8 to 0.8). Six comparisons were made; corrected for that, the gain of the model's
-# > own translations alone isn't significant. Keeping the closest of four translations was not taken away in turn.
+# > own translations alone isn't significant. Keeping the closest of four translations wasn't taken away in turn.
 # >
-# > From German to English the first round did not lower the validation loss, and yet the translations got better. The
+# > From German to English the first round didn't lower the validation loss, and yet the translations got better. The
 # > loss asks how probable people's own words are. In the first round a third of the targets were written by a model,
 # > in the second a quarter. If some targets come from models, compare translations as well as losses.
 
@@ -325,18 +325,18 @@ def example_quotients() -> Any:
 # > the runs: after four passes the model hardly overfits. We did not test that with longer runs. For size it is not:
 # > twice the width has learnt *more* after as many updates, by its perplexity, and with greedy decoding neither row
 # > is beyond chance. Their loss appears only with the beam, whose length penalty was chosen for another model; their
-# > greedy translations are already a little longer than the references. A penalty for each variant was not tried.
+# > greedy translations are already a little longer than the references. A penalty for each variant wasn't tried.
 # >
 # > **The base is not tuned for its budget.** Without dropout, `tiny` is six BLEU better after four passes. So all
-# > these are comparisons within a recipe that is too strongly regularised, and another base may order the variants
+# > these are comparisons within a recipe that's too strongly regularised, and another base may order the variants
 # > differently.
 
 # %% [markdown]
 # ## The ingredients of the recipe
 #
 # > The next table does the same for the ingredients of the program's recipe: pre-norm, Muon, the moving average,
-# > clipping, smoothing, dropout and shared matrices. Each is changed in turn, and some are added that the recipe does
-# > not have. (With Adam, the warmup is 500 updates instead of 200.) `ema` is the moving average of the weights,
+# > clipping, smoothing, dropout and shared matrices. Each is changed in turn, and some are added that the recipe
+# > doesn't have. (With Adam, the warmup is 500 updates instead of 200.) `ema` is the moving average of the weights,
 # > `clip` the largest norm of a gradient, `words` a vocabulary of whole words, `dropout_after = 534` dropout in the
 # > second half only. All runs make four passes through the data, except R-Drop, whose updates cost twice as much; it
 # > makes two. Whole words make fewer updates, and their perplexity is per word, so it can't be compared. `greedy` and
@@ -354,15 +354,15 @@ def example_ablation() -> Any:
 
 # %% [markdown]
 # > **Beyond the limit.** Whole words are about three points worse than BPE. Every rare word is then unknown, and the
-# > run has fewer updates; we did not separate the two. Without dropout, `tiny` was six points better after this short
+# > run has fewer updates; we didn't separate the two. Without dropout, `tiny` was six points better after this short
 # > run. BPE-dropout costs seven. All this is about the first four passes, and says nothing about a long run.
 # >
 # > **Near or within the limit, in BLEU.** With dropout in the second half only, `tiny` gains nearly two points (*late
 # > dropout*; Liu et al., 2023). Muon is two points ahead of Adam with a beam, just beyond the limit, and 1.4 with
-# > greedy decoding, which is within; but half of Adam's run was warmup, and its rate was not tuned. After half an
-# > hour Muon is 0.3 ahead (greedy; `quality.jsonl`) with a fifth fewer tokens, one seed each. The moving average is
-# > ahead by 0.7 to 1.5. Three separate matrices instead of one are ahead by about one, with 1.6 million parameters
-# > more. The effects of clipping and smoothing are no larger than chance.
+# > greedy decoding, which is within; but half of Adam's run was warmup, and its rate wasn't tuned. After half an hour
+# > Muon is 0.3 ahead (greedy; `quality.jsonl`) with a fifth fewer tokens, one seed each. The moving average is ahead
+# > by 0.7 to 1.5. Three separate matrices instead of one are ahead by about one, with 1.6 million parameters more.
+# > The effects of clipping and smoothing are no larger than chance.
 # >
 # > **Not a fair test.** Post-norm ran with the learning rate and the short warmup that were chosen for pre-norm and
 # > Muon. No run changes the rate alone. In the row `norm = post + adam` it has Adam and Equation 3 with factor 1, no
@@ -394,19 +394,19 @@ def example_post_norm() -> Any:
 #
 # > So we trained the paper's norm and optimiser for 38 passes: post-norm, Adam, Equation 3, no clipping, at the sizes
 # > of `tiny` and with its dropout. It isn't the paper's recipe: factor, warmup, dropout and batches are other ones.
-# > The first time it failed: with a warmup of 500, and the rate that did best among four in a short trial that was
-# > not saved (`LOG.md`), it ended at BLEU 13 to 14. The second time, rate and warmup were those of Wu et al., who
-# > trained the same sizes with post-norm: 2,000 updates, up to a rate of 0.005. It learned to translate. The highest
-# > rate of the failed run was no higher (0.004), so that alone is not the reason. The runs differ in their warmup,
-# > and in the rate after it, which is two and a half times as high in the second. Which of the two decides, we did
-# > not test. (Their vocabularies also differ by a few tokens.) Pre-norm with Muon gets by with 200 updates of warmup.
+# > The first time it failed: with a warmup of 500, and the rate that did best among four in a short trial that wasn't
+# > saved (`LOG.md`), it ended at BLEU 13 to 14. The second time, rate and warmup were those of Wu et al., who trained
+# > the same sizes with post-norm: 2,000 updates, up to a rate of 0.005. It learned to translate. The highest rate of
+# > the failed run was no higher (0.004), so that alone isn't the reason. The runs differ in their warmup, and in the
+# > rate after it, which is two and a half times as high in the second. Which of the two decides, we didn't test.
+# > (Their vocabularies also differ by a few tokens.) Pre-norm with Muon gets by with 200 updates of warmup.
 # >
 # > After as many updates, this recipe is a little more than two BLEU behind the program's (95 %: 1.4 to 3.4 with five
 # > beams), its loss was still falling, and its beam has the penalty that was chosen for the other. Norm, optimiser,
 # > clipping and average change together, so nothing can be attributed. Notice the *averaged* model, the mean of the
 # > last five checkpoints, 100 updates apart: it gains 2.3 BLEU over the last checkpoint alone with greedy decoding
 # > (95 %: 1.5 to 3.2) and 2.9 with five beams (2.0 to 3.6). With Adam at such a rate, the weights probably jump
-# > about. The perplexity of the mean was not measured. (One seed each. The program's recipe keeps a moving average
+# > about. The perplexity of the mean wasn't measured. (One seed each. The program's recipe keeps a moving average
 # > throughout.)
 
 
@@ -456,11 +456,11 @@ def example_since_2017() -> Any:
 # %% [markdown]
 # > **Rotary positions gain most by far** in this over-regularised recipe: about four BLEU with a beam, in all three
 # > seeds, beyond the limit of the miniature. The reason may be that relative position is built in and need not be
-# > learned, which counts in a run of four passes. A long run was not made. Between RMSNorm and LayerNorm we found no
+# > learned, which counts in a run of four passes. A long run wasn't made. Between RMSNorm and LayerNorm we found no
 # > difference, in one run. In BLEU we found none between grouped queries, with half the cache, and the full number of
 # > heads; their perplexity is higher, by about four times the limit. The gated network did worse in both of its runs,
 # > each time by more than the limit for a single row in perplexity. The model with all four changes, trained once, is
-# > no better than `tiny`, although the single changes would suggest a gain of about two BLEU. We do not know why. The
+# > no better than `tiny`, although the single changes would suggest a gain of about two BLEU. We don't know why. The
 # > decoder-only model is ahead of `tiny` in perplexity; its greedy BLEU is higher as well, but within the limit. It
 # > has as many parameters in one stack and takes about twice as many multiplications for a pair. (Its cached form
 # > decodes greedily only.) One or two runs each are too little to rank them. Most of these changes were proposed for
@@ -570,7 +570,7 @@ def example_gains() -> Chart | None:
 # > because less has to be moved through memory; we did not measure that apart. Then comes the cheaper *dropout*.
 # > *Fused attention* (in place of *attention written out*) and *fused Adam*, one kernel for the update of all weights
 # > (in place of *Adam as a loop*), make hardly any difference here. They are made for long sequences, for which fused
-# > attention *is* several times faster (`layers.jsonl`), and for GPUs, which we did not measure. The program does
+# > attention *is* several times faster (`layers.jsonl`), and for GPUs, which we didn't measure. The program does
 # > without fused attention.
 # >
 # > **In decoding,** the *key/value cache* gains most in this chart. If finished sentences leave the batch (*sentences
@@ -601,7 +601,7 @@ def example_profile() -> Any:
 # > The programs in the chart trained models of the same sizes with the same number of threads, and were timed
 # > alternately. PyTorch's own `nn.Transformer`, Hugging Face's implementation of Marian, and JoeyNMT had the same
 # > batches as our program. Two of them, `nn.Transformer` and JoeyNMT, also drop out attention weights and inner
-# > entries of the feed-forward network, which ours does not; how much of the difference that makes was not measured.
+# > entries of the feed-forward network, which ours does not; how much of the difference that makes wasn't measured.
 # > "2022" is our re-creation of the previous edition's way, with sentences in random order padded to 72. All use
 # > Adam. The bars compare sentence pairs per second, because the earlier edition's tokens are words and ours are
 # > pieces.
@@ -622,7 +622,7 @@ def example_training_speed() -> Chart | None:
 
 # %% [markdown]
 # > The next table shows the speed of translation, in sentences per second, on two cores. `tiny` is the shipped
-# > German-English model, and an empty cell was not measured.
+# > German-English model, and an empty cell wasn't measured.
 # >
 # > | task | what is measured |
 # > |---|---|
@@ -657,7 +657,7 @@ def example_decoding_speed() -> Any:
 # > several machines, give the same command on each, with `--nnodes`, `--rdzv-backend c10d` and `--rdzv-endpoint`; the
 # > folder of the run must lie on a file system that all of them share. Each process still holds the whole model.
 # > `--shard` divides the weights, their gradients and the optimiser's running averages among the processes instead,
-# > and gathers each layer's weights just before they are needed (Rajbhandari et al., 2020).
+# > and gathers each layer's weights just before they're needed (Rajbhandari et al., 2020).
 # >
 # > One process and two, three or four compute the same gradient up to rounding, with and without accumulation and
 # > `--shard`; `tests/translator/test_distributed.py` asserts that. A run may go on with another number of processes.

@@ -2076,7 +2076,7 @@ class Batch:
 
 # %% [markdown]
 # > Below is the second, shorter row of a batch of two, with positions counted from 0. The position that reads `</s>`
-# > would predict padding, so it does not count.
+# > would predict padding, so it doesn't count.
 
 
 # %%
@@ -2248,18 +2248,17 @@ def example_rate() -> Chart:
 # the perplexity is 4.67 and BLEU 25.3, with $\epsilon_{ls} = 0.1$ they are 4.92 and 25.8, with 0.2 they are 5.47 and
 # 25.7.
 #
-# > The *perplexity* is the exponential of the mean loss per token: a model with perplexity 5 is as unsure as if it had
-# > to guess among five tokens. *BLEU* scores translations between 0 and 100; [Part 3](#BLEU) explains it. Without
-# > smoothing, the loss is the *cross-entropy* $-\log p(y)$: the model is asked to give probability 1 to the right token
-# > $y$. (With natural logarithms its unit is the *nat*.) With smoothing it is asked to match a distribution $q$ that
-# > spreads $\epsilon_{ls}$ over the whole vocabulary:
+# > The *perplexity* is the exponential of the mean loss per token: a model with perplexity 5 is as unsure as if it
+# > had to guess among five tokens. *BLEU* scores translations between 0 and 100; [Part 3](#BLEU) explains it. Without
+# > smoothing, the loss is the *cross-entropy* $-\log p(y)$: the model is asked to give probability 1 to the right
+# > token $y$. (With natural logarithms its unit is the *nat*.) With smoothing it's asked to match a distribution $q$
+# > that spreads $\epsilon_{ls}$ over the whole vocabulary:
 # >
 # > $$q(k) = (1 - \epsilon_{ls})\,[k = y] + \epsilon_{ls}\,u(k), \qquad \mathrm{loss} = -\sum_k q(k) \log p(k)$$
 # >
-# > Here $[k = y]$ is 1 if $k = y$, and 0 otherwise. The paper doesn't say what $u$ is. Here it is uniform over all
-# > tokens but padding, which is never right. PyTorch's `cross_entropy(label_smoothing=…)` gives a share to padding,
-# > too; if the column of padding is taken away, it is the same loss. The check below compares our two forms with
-# > PyTorch's.
+# > Here $[k = y]$ is 1 if $k = y$, and 0 otherwise. The paper doesn't say what $u$ is. Here it's uniform over all
+# > tokens but padding, which is never right. PyTorch's `cross_entropy(label_smoothing=…)` also gives padding a share;
+# > if the column of padding is taken away, it's the same loss. The check below compares our two forms with PyTorch's.
 # >
 # > <details class="note"><summary>In the authors' code</summary>
 # >
@@ -2319,7 +2318,7 @@ def example_smoothing() -> Chart:
 # > validation loss uses $\epsilon_{ls} = 0$, because the exponential of a smoothed loss isn't a perplexity.
 # >
 # > **Why does smoothing help BLEU?** BLEU looks at the words that were chosen, not at how sure the model was. A model
-# > that isn't pushed towards certainty overfits less, and keeps its second choices alive for the search. That is the
+# > that isn't pushed towards certainty overfits less, and keeps its second choices alive for the search. That's the
 # > usual explanation; the gain itself is an observation.
 
 
@@ -2353,9 +2352,9 @@ def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
 
 
 # %% [markdown]
-# > **Where learning begins: $p - q$.** Every training starts with one question: how should the scores change so that
-# > the loss falls? For logits $z$ the loss is $\log \sum_k e^{z_k} - \sum_k q_k z_k$, because the $q_k$ add up to 1.
-# > Its derivative is what the model gives minus what it should give:
+# > **Where learning begins: $p - q$.** Every training run starts with one question: how should the scores change so
+# > that the loss falls? For logits $z$ the loss is $\log \sum_k e^{z_k} - \sum_k q_k z_k$, because the $q_k$ add up
+# > to 1. Its derivative is what the model gives minus what it should give:
 # >
 # > $$\frac{\partial\,\mathrm{loss}}{\partial z_k} = p_k - q_k$$
 # >
@@ -2479,7 +2478,7 @@ class Config:
 # ## One update
 #
 # > The gradient of an update is the *sum* over its target tokens, divided by *their number*. If an update doesn't fit
-# > into memory, it is cut into micro-batches, and their gradients are added up. That is called *accumulation*. Each
+# > into memory, it's cut into micro-batches, and their gradients are added up. That's called *accumulation*. Each
 # > micro-batch must then be divided by the tokens of the **whole** update. If you divided each by its own tokens, a
 # > token in a micro-batch with few tokens would weigh more than a token in one with many.
 # >
@@ -2577,9 +2576,10 @@ def fit(
 # %% [markdown]
 # ## A first task: copying
 #
-# > A small model that learns to repeat its source uses everything so far. Its tokens are numbers from 4 on, after the
-# > four special ones, and its sequences begin and end as they do in translation. Its smoothed loss can't fall below
-# > the entropy of $q$, the cross-entropy of $q$ with itself. The chart below shows the loss and that limit.
+# > A small model that learns to repeat its source needs everything that we have so far. Its tokens are numbers from 4
+# > on, after the four special ones, and its sequences begin and end as they do in translation. Its smoothed loss
+# > can't fall below the entropy of $q$, the cross-entropy of $q$ with itself. The chart below shows the loss and that
+# > limit.
 
 
 # %%
@@ -2676,13 +2676,13 @@ def example_copy() -> Chart:
 # %% [markdown]
 # ### Keys and values that are kept
 #
-# > Because of the causal mask, nothing that earlier positions computed changes when a token is added. So it is enough
+# > Because of the causal mask, nothing that earlier positions computed changes when a token is added. So it's enough
 # > to feed in the *last* token, and to keep the keys and values of all earlier ones. This is the **key/value cache**.
 # > The keys and values of the source are computed only once. A step then computes one position instead of $t$ (which
 # > still attends to all $t$ keys), and it needs no causal mask, because all the keys in the cache lie in the past.
 # >
-# > The same fact is the reason why training in parallel equals decoding step by step: position $t$ computes the same
-# > numbers in both, whether the later tokens are there or not.
+# > That's also why training in parallel equals decoding step by step: position $t$ computes the same numbers in both,
+# > whether the later tokens are there or not.
 # >
 # > The chart shows one attention layer in the first six steps. Each square is a position for which a step has a key and
 # > a value. The naive form computes all the squares, step after step. With a cache, only the orange ones are computed,
@@ -2811,7 +2811,7 @@ def example_longer() -> Chart:
 # %% [markdown]
 # ## A second task: German numbers
 #
-# > Copying needs no crossing of paths. Here is a task that does: read a German number letter by letter, and write its
+# > To copy, no paths have to cross. In this task they do: read a German number letter by letter, and write its
 # > digits. In German the units come before the tens, `einundzwanzig` is "one and twenty", so the second digit has to
 # > be found to the left of the first. The letters are tokens, and the model has one layer and six thousand weights.
 # > It sees all numbers up to 99 and four fifths of those from 100 to 999; the others are held out.
@@ -2924,11 +2924,11 @@ def example_number_map(n: int = 345) -> Chart:
 # vocabulary of about 37,000 tokens from byte-pair encoding. For English-French it is 36 million pairs, with 32,000 word
 # pieces (Wu et al., 2016).
 #
-# > That is too much for a laptop. We take [Multi30k](https://github.com/multi30k/dataset) (Elliott et al., 2016):
+# > That's too much for a laptop. We take [Multi30k](https://github.com/multi30k/dataset) (Elliott et al., 2016):
 # > 29,000 English captions of photographs, which professionals translated into German, with another 1,014 pairs for
-# > validation and test sets such as `test_2016_flickr` (1,000 pairs). It may be used for research and teaching. It is
-# > small, and still it is real: with capital letters, punctuation, long words, and verbs that German puts at the end of
-# > the clause.
+# > validation and test sets such as `test_2016_flickr` (1,000 pairs). It may be used for research and teaching. It's
+# > small, but it's real language, with capital letters, punctuation, long words, and verbs that German puts at the
+# > end of the clause.
 # >
 # > The next cell fetches Multi30k from its public repository, once, 1.3 MB. [pooch](https://www.fatiando.org/pooch)
 # > keeps it in your cache, and compares each file with its known checksum.
@@ -2957,7 +2957,7 @@ def multi30k(split: str, repository: str = "https://raw.githubusercontent.com/mu
 
 
 # %% [markdown]
-# > Without a network there is still something to learn: sentences put together from a few words. A folder of your own,
+# > Without a network there's still something to learn: sentences put together from a few words. A folder of your own,
 # > with `train.de`, `train.en`, `val.de` and `val.en` in it, one sentence per line, takes the place of Multi30k if
 # > `ANNOTATED_DATA` names it.
 
@@ -3028,7 +3028,7 @@ def choose_data() -> str:
 
 
 # %% [markdown]
-# > Pairs with text on one side only teach nothing, so they are left out.
+# > A pair with text on one side only teaches nothing, so it's left out.
 
 
 # %%
@@ -3053,7 +3053,7 @@ def example_data() -> None:
 #
 # Byte-pair encoding (Britz et al., 2017) gives both languages one shared vocabulary.
 #
-# > *Whole words* make a simple vocabulary: split a sentence into words and punctuation, and give each word that is
+# > *Whole words* make a simple vocabulary: split a sentence into words and punctuation, and give each word that's
 # > frequent enough an id. Every other word becomes `<unk>`, "unknown". In a language such as German, which makes new
 # > words by joining old ones, there are many of those.
 # >
@@ -3267,7 +3267,7 @@ def load_translator(folder: str | Path) -> Translator:
 # %% [markdown]
 # ## Translating
 #
-# > The sentences are sorted by length, so that a batch needs little padding. They are decoded in batches and put back
+# > The sentences are sorted by length, so that a batch needs little padding. They're decoded in batches and put back
 # > in order. As in the paper, a translation may be up to 50 tokens longer than its source (Section 6.1).
 
 
@@ -3292,7 +3292,7 @@ def translate_lines(
 
 # %% [markdown]
 # > Here are three sentences of our own, which aren't in Multi30k. In the second, the verb of the subordinate clause
-# > comes at its end (`liest`). In the third, the verb is split in two (`hebt … auf`). This is what a model makes of
+# > comes at its end (`liest`). In the third, the verb is split in two (`hebt … auf`). Here's what a model makes of
 # > them before it has learnt anything:
 
 # %%
@@ -3379,20 +3379,20 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 
 
 # %% [markdown]
-# > Now for real. The next cell trains for three minutes, which is enough for rough translations; set the
-# > environment variable `ANNOTATED_MINUTES` or `ANNOTATED_STEPS` to train for longer. Its output says how long training
-# > took in the execution that you're reading. If the same training was finished before, it is read from its folder.
+# > Now for real. The next cell trains for three minutes, which is enough for rough translations; set the environment
+# > variable `ANNOTATED_MINUTES` or `ANNOTATED_STEPS` to train for longer. Its output says how long training took in
+# > the execution that you're reading. If the same training was finished before, it's read from its folder.
 # >
-# > The folder keeps the weights alone. They are enough to translate, but not to go on training as if nothing had
-# > happened: Adam would have to estimate the sizes of the gradients anew, and the rate would start near zero and climb
-# > to its peak again. A checkpoint to *continue* from also holds the optimiser's state, the number of updates and the
-# > place in the data. The program's checkpoints do.
+# > The folder keeps the weights alone. They're enough to translate, but not to go on training as if nothing had
+# > happened: Adam would have to estimate the sizes of the gradients anew, and the rate would start near zero and
+# > climb to its peak again. A checkpoint to *continue* from also holds the optimiser's state, the number of updates
+# > and the place in the data. The program's checkpoints do.
 # >
 # > <details class="note"><summary>Twice the same run?</summary>
 # >
 # > Two runs agree to the last bit if they have the same seed, data and code, the same versions of the libraries, the
 # > same kind of processor and the same number of threads. A sum in another order is rounded differently, and after a
-# > few hundred updates you see it. A run that is limited by minutes may also stop at another update.
+# > few hundred updates you see it. A run that's limited by minutes may also stop at another update.
 # >
 # > </details>
 
@@ -3515,7 +3515,7 @@ def example_our_model() -> None:
 #
 # > How surprised is a model by what a person wrote? The loss says so token by token. The chart has one pair of the
 # > validation set, the trained model beside a fresh one. The fresh one finds every token very unlikely. The trained
-# > one knows most of the sentence in advance. It is surprised by "cotton", by "onto", and by the end, because this
+# > one knows most of the sentence in advance. It's surprised by "cotton", by "onto", and by the end, because this
 # > writer left out the full stop.
 
 
@@ -3575,9 +3575,9 @@ def example_bleu_by_hand() -> Any:
 
 
 # %% [markdown]
-# > The score depends on how text is cut into words. That is why two BLEU scores can be compared only if both were
-# > counted in the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself,
-# > on ordinary text with capital letters, and prints a signature that says how. Two other forms help to compare with
+# > The score depends on how text is cut into words. That's why two BLEU scores can be compared only if both were
+# > counted in the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself, on
+# > ordinary text with capital letters, and prints a signature that says how. Two other forms help to compare with
 # > published scores: lower-cased, and lower-cased after the tokeniser of the Moses toolkit. *chrF* compares n-grams
 # > of characters instead, and is kinder to long German words.
 # >
@@ -3776,7 +3776,7 @@ def example_tree() -> Chart:
 # > $$\mathrm{score}(Y) = \frac{\log P(Y \mid X)}{lp(Y)}, \qquad lp(Y) = \left(\frac{5 + |Y|}{6}\right)^{\alpha}$$
 # >
 # > The logarithm of a probability is negative, so a larger divisor *raises* the score. In spite of its name, the
-# > penalty favours long translations, and more so with a larger $\alpha$. With $\alpha = 0$ it is off.
+# > penalty favours long translations, and more so with a larger $\alpha$. With $\alpha = 0$ it's off.
 # >
 # > <details class="note"><summary>What is left out</summary>
 # >
@@ -3855,8 +3855,8 @@ def beam_search(
 
 
 # %% [markdown]
-# > How do we know that it is right? A beam as wide as there are sequences is an exhaustive search, and with a single
-# > beam it is greedy decoding. On a tiny problem we can try all sequences one by one, and compare.
+# > How do we know that it's right? A beam as wide as there are sequences is an exhaustive search, and with a single
+# > beam it's greedy decoding. On a tiny problem we can try all sequences one by one, and compare.
 
 
 # %%
@@ -3902,7 +3902,7 @@ def example_beam() -> Any:
 # > 1.8 for $\alpha$. Another model or language may need another value.
 # >
 # > **Why are beams so small?** A wider beam finds translations that the model thinks more probable, but they need not
-# > be better. The most probable output of all is often too short; for many sentences it is even empty (Stahlberg and
+# > be better. The most probable output of all is often too short; for many sentences it's even empty (Stahlberg and
 # > Byrne, 2019). The model has learnt which token follows a good beginning, not how to rank whole translations. So
 # > part of what a narrow beam misses is better missed.
 # >
@@ -3935,12 +3935,12 @@ def example_length_penalty() -> Chart | None:
 # For the base models, the paper averages the last 5 checkpoints, which were written every 10 minutes. For the big
 # models it averages the last 20.
 #
-# > It is the *weights* that are averaged. The result is a single model, and costs no more than one. Why does it help?
+# > It's the *weights* that are averaged. The result is a single model, and costs no more than one. Why does it help?
 # > At the end of a run, the weights jump around a common centre, because each batch pushes them its own way. The mean
 # > lies nearer to the centre than any single checkpoint. It works for checkpoints of one run, or of runs that began
 # > with the same trained weights. Two runs from different random weights have their hidden units and heads in
-# > different orders, and the mean of their weights is useless. Such models can form an *ensemble*, which averages their
-# > predictions instead. That usually gains more, and each of them has to be run.
+# > different orders, and the mean of their weights is useless. Such models can form an *ensemble*, which averages
+# > their predictions instead. That usually gains more, and each of them has to be run.
 
 
 # %%
@@ -3984,8 +3984,8 @@ def example_search_and_average() -> Any:
 # %% [markdown]
 # ## Shared embeddings and byte-pair encoding (Sections 3.4 and 5.1)
 #
-# > Two more ingredients are described where they are used. The one matrix for both embeddings and the output is in Part
-# > 1 (`tie="all"`). The joint byte-pair encoding, which makes it possible, is in Part 3 (`learn_bpe`).
+# > Two more ingredients are described where they're used. The one matrix for both embeddings and the output is in
+# > Part 1 (`tie="all"`). The joint byte-pair encoding, which makes it possible, is in Part 3 (`learn_bpe`).
 #
 # ## Summary of Part 4
 #
@@ -4374,10 +4374,10 @@ def example_fast_dropout() -> None:
 # sentence. The authors conclude that the heads have learnt different tasks.
 #
 # > A map shows where information *may* flow, not what the model makes of it. Keep that in mind. The maps here are of
-# > the shipped model. They are taken in evaluation mode, because dropout would blank out random weights and another
+# > the shipped model. They're taken in evaluation mode, because dropout would blank out random weights and another
 # > picture would come out each time. They show the weights before dropout, and their labels are the tokens that were
-# > really read. Rows are queries, columns are keys. In the two maps of the decoder, row $t$ reads one target token and
-# > predicts the *next* one, so its label names both.
+# > really read. Rows are queries, columns are keys. In the two maps of the decoder, row $t$ reads one target token
+# > and predicts the *next* one, so its label names both.
 
 
 # %%
@@ -4517,15 +4517,15 @@ def example_encoder_heads() -> Chart:
 # %% [markdown]
 # ## Does attention find the right word?
 #
-# > It is often said that cross-attention shows which source word a target word was translated from. For most
-# > sentences nobody knows the truth, so nobody can count. But the grammar of captions that comes with the program
-# > writes its sentences together with their true word alignment. Two models were trained on it, with two seeds, and
-# > the weights of each head were compared with the truth (`python -m benchmarks alignment`). A *link* joins a target
-# > token to a source token. Each head gives one for each target token: to the source token with the largest weight.
-# > The *alignment error rate* is 0 if these links and the true ones are the same, and 1 if they have none in common
-# > (Och and Ney, 2003). For comparison, the cell prints the rate of links drawn at `random`, of the `diagonal`, and
-# > the `best` that is possible with one link for each token: not 0, because some tokens have two. In the charts, a
-# > darker square is a higher rate, so lighter is better.
+# > It's often said that cross-attention shows which source word a target word was translated from. For most sentences
+# > nobody knows the truth, so nobody can count. But the grammar of captions that comes with the program writes its
+# > sentences together with their true word alignment. Two models were trained on it, with two seeds, and the weights
+# > of each head were compared with the truth (`python -m benchmarks alignment`). A *link* joins a target token to a
+# > source token. Each head gives one for each target token: to the source token with the largest weight. The
+# > *alignment error rate* is 0 if these links and the true ones are the same, and 1 if they have none in common (Och
+# > and Ney, 2003). For comparison, the cell prints the rate of links drawn at `random`, of the `diagonal`, and the
+# > `best` that's possible with one link for each token: not 0, because some tokens have two. In the charts, a darker
+# > square is a higher rate, so lighter is better.
 
 
 # %%
@@ -4553,7 +4553,7 @@ def example_alignment() -> Chart | None:
 # > worse than simply following the diagonal. This is why the labels of our maps name both. Counted by the predicting
 # > row, the mean over all heads finds most of the links, but by no means all, although the model translates these
 # > captions almost without a mistake. So looking at the wrong word doesn't prevent a right translation. Perhaps the
-# > encoder has already mixed each word with its neighbours; we have not tested that.
+# > encoder has already mixed each word with its neighbours; we haven't tested that.
 
 # %% [markdown]
 # ## Watching and intervening
@@ -4714,7 +4714,7 @@ def example_patching_many() -> Any:
 # > The Transformer of 2017 is still at the heart of today's language models, but many of its parts have changed. This
 # > part presents the changes that lasted, each with one equation, one small piece of code, and a check. What they
 # > contribute at our size is in the [lab notebook](lab_notebook.ipynb#Architectures-since-2017): rotary positions
-# > gain about four BLEU in short runs, and most of the others nothing. They are meant for larger models.
+# > gain about four BLEU in short runs, and most of the others nothing. They're meant for larger models.
 # >
 # > None of this is in the paper, so the whole part is commentary.
 #
@@ -4722,14 +4722,14 @@ def example_patching_many() -> Any:
 #
 # > Sinusoids are added to the embeddings once, at the bottom. *Rotary positions* (RoPE; Su et al., 2021) add nothing.
 # > Each attention layer turns its queries and keys: every pair of entries, seen as a point in the plane, turns by an
-# > angle that is proportional to the position $p$:
+# > angle that's proportional to the position $p$:
 # >
 # > $$\begin{pmatrix} x'_{2i} \\ x'_{2i+1} \end{pmatrix} = \begin{pmatrix} \cos \omega_i p & -\sin \omega_i p \\ \sin \omega_i p & \cos \omega_i p \end{pmatrix} \begin{pmatrix} x_{2i} \\ x_{2i+1} \end{pmatrix}, \qquad \omega_i = 10000^{-2i/d_k}$$
 # >
 # > A dot product depends on the angle *between* its two vectors. If the query turns by $p$ steps and the key by $s$,
-# > the score depends on the distance $p - s$ only. That is the relative position which the paper hoped the model
-# > would learn from its sinusoids; here it is built in, at every layer. Values aren't turned, so positions don't
-# > affect what is handed over.
+# > the score depends on the distance $p - s$ only. That's the relative position which the paper hoped the model would
+# > learn from its sinusoids; here it's built in, at every layer. Values aren't turned, so positions don't affect what
+# > is handed over.
 # >
 # > <details class="note"><summary>The signs</summary>
 # >
@@ -4749,7 +4749,7 @@ def rotated(x: Tensor, start: int = 0) -> Tensor:
 
 
 # %% [markdown]
-# > In the code, the cache holds keys that are *not* turned; each step turns them where they are used. So the decoders
+# > In the code, the cache holds keys that are *not* turned; each step turns them where they're used. So the decoders
 # > of Part 2 work unchanged. While decoding, the query is the last of all positions. In the chart, the curves for two
 # > positions of the key coincide.
 
@@ -4814,9 +4814,9 @@ def example_rms_norm() -> None:
 # %% [markdown]
 # ## Gated feed-forward networks
 #
-# > The paper's network passes each inner entry through a ReLU. A *gated* one computes two projections, and lets one of
-# > them decide how much of the other comes through. With $\mathrm{Swish}(x) = x \cdot \sigma(x)$ as the gate's function
-# > it is called *SwiGLU* (Shazeer, 2020):
+# > The paper's network passes each inner entry through a ReLU. A *gated* one computes two projections, and lets one
+# > of them decide how much of the other comes through. With $\mathrm{Swish}(x) = x \cdot \sigma(x)$ as the gate's
+# > function it's called *SwiGLU* (Shazeer, 2020):
 # >
 # > $$\mathrm{FFN}_{\mathrm{SwiGLU}}(x) = (\mathrm{Swish}(xW) \odot xV)\,W_2$$
 # >
@@ -5063,7 +5063,7 @@ def example_tiles() -> Chart:
 # > PyTorch has such a *fused kernel*: one routine of the processor that does the work of several. Because Equation
 # > (1) is a method of its own in `MultiHeadedAttention`, a subclass can put the kernel in its place, and all the rest
 # > stays. At our sizes it gains nothing on a CPU ([lab notebook](lab_notebook.ipynb#Where-the-speed-comes-from)), so
-# > the models of this document do without. It is made for long sequences and for GPUs.
+# > the models of this document do without. It's made for long sequences and for GPUs.
 
 
 # %%
@@ -5096,12 +5096,12 @@ def example_fused() -> None:
 #
 # > GPUs, and some processors, multiply 16-bit numbers several times faster than 32-bit ones. *bfloat16* keeps the 8
 # > bits of float32's exponent, and so its range, and gives up precision: its significand has 8 bits, two to three
-# > decimal digits. *float16* does the opposite: more digits, but nothing beyond 65,504. That is why −10⁹ in a mask
-# > breaks float16, and why training in bfloat16 needs no special care for the size of gradients. Sums of many numbers,
-# > such as the loss or the statistics of a norm, should stay in float32, because a small number added to a large one
-# > would vanish. PyTorch's `autocast` runs the matrix products in bfloat16. On a GPU it runs softmax, norms and losses
-# > in float32. On a CPU it does so for few operations. Here the norms read float32 because the residual stream is
-# > float32, and `smoothed_loss` converts the logits itself.
+# > decimal digits. *float16* does the opposite: more digits, but nothing beyond 65,504. That's why −10⁹ in a mask
+# > breaks float16, and why training in bfloat16 needs no special care for the size of gradients. Sums of many
+# > numbers, such as the loss or the statistics of a norm, should stay in float32, because a small number added to a
+# > large one would vanish. PyTorch's `autocast` runs the matrix products in bfloat16. On a GPU it runs softmax, norms
+# > and losses in float32. On a CPU it does so for few operations. Here the norms read float32 because the residual
+# > stream is float32, and `smoothed_loss` converts the logits itself.
 
 
 # %%
@@ -5196,11 +5196,11 @@ def example_muon() -> Chart:
 # >
 # > $$x_1 \dots x_S\ \texttt{</s>}\ \texttt{<s>}\ y_1 \dots y_T$$
 # >
-# > What changes? There is one stack instead of two, and one kind of attention instead of three: a target token sees
+# > What changes? There's one stack instead of two, and one kind of attention instead of three: a target token sees
 # > source and target in the same self-attention. What is lost? Source tokens can no longer look ahead, because the
 # > mask is causal for them as well. What is gained? Simplicity, and a model that can continue *any* text, not only
-# > translate: with enough text, translation is one task among many. And if a conversation goes on, what was read
-# > once stays in the cache.
+# > translate: with enough text, translation is one task among many. And if a conversation goes on, what was read once
+# > stays in the cache.
 # >
 # > The model is a `Transformer` whose `encode` does nothing, so the trainer, the loss and the naive decoder of Part 2
 # > work as they are. As before, the loss counts the target tokens alone; a language model learns from every token. In
@@ -5315,11 +5315,11 @@ def example_decoder_only() -> Chart:
 # ## Sampling
 #
 # > Greedy and beam search look for the most probable text. For a translation that serves well. For a story or a
-# > conversation it is dull, so language models *draw* each token at random from the predicted distribution. Two numbers
-# > control how freely. The *temperature* $\tau$ divides the logits before the softmax: below 1 it sharpens the
-# > distribution, above 1 it flattens it, and towards 0 it becomes greedy. *Top-p*, or nucleus sampling (Holtzman et
-# > al., 2020), keeps the smallest set of tokens whose probabilities add up to at least $p$, and draws only from these.
-# > It cuts off the long tail of tokens that are each unlikely and together quite likely.
+# > conversation it's dull, so language models *draw* each token at random from the predicted distribution. Two
+# > numbers control how freely. The *temperature* $\tau$ divides the logits before the softmax: below 1 it sharpens
+# > the distribution, above 1 it flattens it, and towards 0 it becomes greedy. *Top-p*, or nucleus sampling (Holtzman
+# > et al., 2020), keeps the smallest set of tokens whose probabilities add up to at least $p$, and draws only from
+# > these. It cuts off the long tail of tokens that are each unlikely and together quite likely.
 # >
 # > $$p_\tau(k) = \frac{e^{z_k / \tau}}{\sum_j e^{z_j / \tau}}$$
 
@@ -5374,7 +5374,7 @@ def example_sampling() -> None:
 # ## From here to GPT
 #
 # > A decoder alone needs no source. Give it nothing but the begin mark, and train it to predict the next token of
-# > ordinary text: that is a *language model*, and GPT is one (Radford et al., 2018). Ours reads the English side of
+# > ordinary text: that's a *language model*, and GPT is one (Radford et al., 2018). Ours reads the English side of
 # > the captions, forgets the German one, and learns for two and a half minutes. Nothing is new: the model is the one
 # > above, with a source that consists of `</s>` alone; loss, trainer and batches are those of Part 2.
 
@@ -5584,8 +5584,6 @@ def example_writer() -> Any:
 # > - Alec Radford and others (2018). Improving language understanding by generative pre-training. OpenAI (GPT).
 # > - Colin Raffel and others (2020). [Exploring the limits of transfer learning with a unified text-to-text
 # >   transformer](https://arxiv.org/abs/1910.10683) (T5).
-# > - Samyam Rajbhandari and others (2020). [ZeRO: memory optimizations toward training trillion parameter
-# >   models](https://arxiv.org/abs/1910.02054).
 # > - Rico Sennrich, Barry Haddow, Alexandra Birch (2016). [Neural machine translation of rare words with subword
 # >   units](https://arxiv.org/abs/1508.07909).
 # > - Noam Shazeer and others (2017). [Outrageously large neural networks: the sparsely-gated mixture-of-experts

@@ -21,6 +21,14 @@ import lab_notebook
 import the_annotated_transformer as tat
 from translator.captions import CAPTION_SPLITS
 
+LONG = [
+    "test_document.py",
+    "test_distributed.py",
+    "test_page.py",
+    "test_benchmarks.py",
+    "test_explorer.py",
+    "test_fuzz.py",
+]
 CAPTION_SPLITS |= {"train": slice(1000, 3000), "val": slice(0, 100), "test": slice(500, 600)}  # a tenth is enough here
 CACHED = (tat.choose_data, tat.load_split, tat.live_run, tat.our_model)  # what keeps its first result
 atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
@@ -28,8 +36,8 @@ torch.set_num_threads(1)  # for models this small, a second thread only costs ti
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The file that executes the whole document takes longest, so it begins first, and the other process does the rest."""
-    items.sort(key=lambda item: item.path.name != "test_document.py")
+    """The files that take longest begin first, so that in the end no process waits for another one."""
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
 
 
 @pytest.fixture(autouse=True)

@@ -40,14 +40,14 @@ def tracked_files() -> list[Path]:
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory) -> Path:
-    """The folder of the notebooks, executed on captions with 80 updates of training, beside the same files as in a clone."""
+    """The folder of the notebooks, executed on captions with 30 updates of training, beside the same files as in a clone."""
     folder = tmp_path_factory.mktemp("document")
     for name in NAMES:
         shutil.copy(ROOT / f"{name}.py", folder)
     for name in ("images", "benchmarks/results", "models", "translator"):
         shutil.copytree(ROOT / name, folder / name)
     commands.captions(out=folder / "captions")
-    settings = os.environ | {"ANNOTATED_DATA": str(folder / "captions"), "ANNOTATED_STEPS": "80"}
+    settings = os.environ | {"ANNOTATED_DATA": str(folder / "captions"), "ANNOTATED_STEPS": "30"}
     for name in NAMES:
         done = python(ROOT / "blog" / "notebook.py", "run", "--script", folder / f"{name}.py", env=settings)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

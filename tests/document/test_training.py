@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import the_annotated_transformer as tat
-from tests.helpers import dense_loss, uneven_pairs
+from tests.helpers import dense_loss, executed, uneven_pairs
 
 pytestmark = pytest.mark.quick
 
@@ -113,6 +113,7 @@ def test_split_rows_deals_every_pair_once():
         assert sorted(learned) == sorted(pairs)
 
 
+@executed
 def test_copy_task_learns_to_copy():
     """Catches anything that keeps model, loss, updates and decoding from working together: shift, masks, tokens."""
     pairs = tat.copy_pairs(600, 14, seed=10**6)

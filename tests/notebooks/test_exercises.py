@@ -124,7 +124,7 @@ def test_every_exercise_has_hint_check_place_and_answer_and_is_linked():
         ):
             assert part in task, (number, part)
         assert f"<summary>Answer {number}</summary>" in task and f"# @title Answer {number}: the code\n" in task
-    document = Path(tat.__file__).read_text(encoding="utf-8")
+    document = Path(tat.__file__).read_text(encoding="utf-8").replace("\n# >   ", " ")
     listed = re.findall(r"^# > - \[(\d\.\d) [^\]]+\]\(exercises\.ipynb#[^)]+\) (★+, \d+ minutes)$", document, re.M)
     assert listed == re.findall(r"^# ## (\d\.\d) .*\n#\n# > (★+, \d+ minutes), after", TEXT, re.M)
 

@@ -884,8 +884,8 @@ def test_tokens_of_a_start_that_was_interrupted_are_replaced(tmp_path):
     assert len(TokenStore(tokens / "train.ids", 100)) == 2_000
 
 
-def test_the_documents_table_of_presets_is_the_programs():
-    text = (ROOT / "the_annotated_transformer.py").read_text(encoding="utf-8")
+def test_the_lab_notebooks_table_of_presets_is_the_programs():
+    text = (ROOT / "lab_notebook.py").read_text(encoding="utf-8")
     rows = re.findall(r"# > \| `(\w+)`.*? \| (\d) \+ (\d) \| (\d+) \| (\d+) \| (\d+) \|", text)
     shown = {name: tuple(map(int, sizes)) for name, *sizes in rows}
     assert shown == {name: (p.N, p.N, p.d_model, p.d_ff, p.h) for name, p in PRESETS.items()}

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -49,6 +49,15 @@ def launch(count: int, *arguments: str, before: list[str] | None = None) -> list
 def torchrun(count: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command line in several processes, to its end."""
     return subprocess.run(launch(count, *arguments), **CAPTURED)
+
+
+def train(count: int, *arguments: str) -> None:
+    """A training in several processes, or in this one, that ends well."""
+    if count == 1:
+        assert main([*arguments]) == 0
+    else:
+        done = torchrun(count, *arguments)
+        assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -143,6 +152,11 @@ def work(rank: int, world: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+def together(function: Callable[[int, int, str], None], world: int, folder: Path) -> None:
+    """Call a function in `world` processes that are copies of this one, so that none has to import anything."""
+    multiprocessing.start_processes(function, (world, str(folder)), nprocs=world, start_method="fork")
+
+
 def distance(a: torch.Tensor, b: torch.Tensor) -> float:
     """How far b is from a, relative to a's size."""
     return float((a - b).norm() / a.norm())
@@ -151,7 +165,7 @@ def distance(a: torch.Tensor, b: torch.Tensor) -> float:
 @pytest.mark.parametrize("world", [2, 3, 4] if SOAK else [2, 3])
 def test_several_processes_compute_what_one_does(tmp_path, world):
     """To within rounding: gradient, loss, validation loss, and weights after UPDATES, sharded or not."""
-    multiprocessing.spawn(work, (world, str(tmp_path)), nprocs=world)
+    together(work, world, tmp_path)
     alone = [outcome(case) for case in CASES]
     for rank in range(world):
         for case, ours, theirs in zip(CASES, torch.load(tmp_path / f"{rank}.pt"), alone, strict=True):
@@ -173,7 +187,7 @@ def train_on_long_pairs(rank: int, world: int, folder: str) -> None:
 
 
 def test_processes_may_hold_tables_of_positions_of_different_lengths(tmp_path):
-    multiprocessing.spawn(train_on_long_pairs, (2, str(tmp_path)), nprocs=2)
+    together(train_on_long_pairs, 2, tmp_path)
 
 
 def test_torchrun_trains_what_one_process_trains(tmp_path):
@@ -181,9 +195,7 @@ def test_torchrun_trains_what_one_process_trains(tmp_path):
     losses = {}
     for processes in (1, 2):
         run = tmp_path / str(processes)
-        arguments = f"train --data {DATA} --steps 20 --N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --dropout 0 --tokens-per-batch 600"
-        done = torchrun(processes, *arguments.split(), "--run", str(run))
-        assert done.returncode == 0, done.stderr[-2000:]
+        train(processes, *SHORT.split(), "--steps", "20", "--run", str(run))
         losses[processes] = [row.get("loss", row.get("val_loss")) for row in read_log(run)]
         assert (run / "model.safetensors").is_file()
     assert len(losses[1]) == len(losses[2]) == 3
@@ -199,7 +211,7 @@ def train_in_a_group_that_exists(rank: int, world: int, folder: str) -> None:
 
 
 def test_a_group_that_exists_already_is_used(tmp_path):
-    multiprocessing.spawn(train_in_a_group_that_exists, (2, str(tmp_path)), nprocs=2)
+    together(train_in_a_group_that_exists, 2, tmp_path)
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
@@ -211,8 +223,7 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
     runs = [tmp_path / name for name in ("alone", "changing")]
     assert main([*SHORT.split(), "--steps", "20", "--checkpoint-every", "10", "--run", str(runs[0])]) == 0
     for count, steps in ((2, 10), (1, 20)):
-        done = torchrun(count, *SHORT.split(), "--steps", str(steps), "--checkpoint-every", "10", "--run", str(runs[1]))
-        assert done.returncode == 0, done.stderr[-2000:]
+        train(count, *SHORT.split(), "--steps", str(steps), "--checkpoint-every", "10", "--run", str(runs[1]))
     assert_alike(*runs)
 
 
@@ -231,8 +242,7 @@ def test_a_sharded_run_goes_on_with_another_number_of_processes(tmp_path):
     always = [*SHORT.split(), "--checkpoint-every", "10"]
     assert main([*always, "--steps", "30", "--run", str(runs[0])]) == 0
     for count, steps, sharded in ((3, 10, ["--shard"]), (1, 20, []), (2, 30, ["--shard"])):
-        done = torchrun(count, *always, *sharded, "--steps", str(steps), "--run", str(runs[1]))
-        assert done.returncode == 0, done.stderr[-2000:]
+        train(count, *always, *sharded, "--steps", str(steps), "--run", str(runs[1]))
     assert_alike(*runs)
     names = [sorted(read_tensors(run / "checkpoints" / "state.safetensors")[0]) for run in runs]
     assert names[0] == names[1] and any("momentum" in name for name in names[0])
