@@ -538,7 +538,7 @@ def example_leaving() -> None:
 
 # %% [markdown]
 # > **A batch for each process.** A decoding step is a chain of small operations, and Python starts them one by one:
-# > at the size of `tiny`, a third of the time goes to Python and other work between the computations
+# > at the size of `tiny`, 44 % of the time goes to Python and other work between the computations
 # > (`step_profile.jsonl`). If several threads share one such operation, they mostly wait for each other. So on Linux
 # > the program copies itself, once for each thread that PyTorch has, and every copy decodes batches of its own with a
 # > single thread. Such a copy, a *fork*, is made quickly, because the copies share the memory of the model until one

@@ -4374,8 +4374,8 @@ def example_fast_dropout() -> None:
 # sentence. The authors conclude that the heads have learnt different tasks.
 #
 # > A map shows where information *may* flow, not what the model makes of it. Keep that in mind. The maps here are of
-# > the shipped model. They're taken in evaluation mode, because dropout would blank out random weights and another
-# > picture would come out each time. They show the weights before dropout, and their labels are the tokens that were
+# > the shipped model. They're taken in evaluation mode, because dropout would blank out random weights, and you'd get
+# > a different picture every time. They show the weights before dropout, and their labels are the tokens that were
 # > really read. Rows are queries, columns are keys. In the two maps of the decoder, row $t$ reads one target token
 # > and predicts the *next* one, so its label names both.
 
@@ -4558,8 +4558,7 @@ def example_alignment() -> Chart | None:
 # %% [markdown]
 # ## Watching and intervening
 #
-# > A map shows where information may flow. Does it matter? Two experiments ask the model itself. Both use the
-# > sentence of Part 1.
+# > A map shows where information may flow. Does it matter? Two experiments ask the model itself.
 # >
 # > **The logit lens** ([nostalgebraist,
 # > 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens)). Every decoder layer
@@ -4655,8 +4654,8 @@ def example_patching() -> Any:
 # > No single layer brings the verb. Replacing the cross-attention of layer 3 or of layer 4 alone only makes the model
 # > less sure, since the other one still says *reading*. Replacing both changes the word.
 # >
-# > Is this a whim of one sentence? Take up to a hundred captions of the validation set that begin with `Ein Mann`, put
-# > `Ein Junge` in its place for the second sentence, and ask what follows *A*.
+# > Is that just this one sentence? Take up to a hundred captions of the validation set that begin with `Ein Mann`,
+# > put `Ein Junge` in its place for the second sentence, and ask what follows *A*.
 
 
 # %%
@@ -4687,8 +4686,8 @@ def example_patching_many() -> Any:
 # %% [markdown]
 # > It holds for nearly all of them. With the last two layers together the word changes; with the last one alone it
 # > never does, and the control changes nothing. So the work is shared, and a map of one head tells less than it seems
-# > to. Removing heads tells the same: taken away alone, nearly every head of the cross-attention costs next to
-# > nothing, but the cheaper half of them together costs far more than the sum ([exercise
+# > to. Removing heads tells the same story: taken away alone, most heads of the cross-attention cost next to nothing,
+# > but the cheaper half of them together costs far more than the sum ([exercise
 # > 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
 
 # %% [markdown]
@@ -4713,8 +4712,8 @@ def example_patching_many() -> Any:
 #
 # > The Transformer of 2017 is still at the heart of today's language models, but many of its parts have changed. This
 # > part presents the changes that lasted, each with one equation, one small piece of code, and a check. What they
-# > contribute at our size is in the [lab notebook](lab_notebook.ipynb#Architectures-since-2017): rotary positions
-# > gain about four BLEU in short runs, and most of the others nothing. They're meant for larger models.
+# > contribute at our size is in the [lab notebook](lab_notebook.ipynb#Architectures-since-2017): in short runs rotary
+# > positions gain about four BLEU, and for most of the others we saw no gain. They're meant for larger models.
 # >
 # > None of this is in the paper, so the whole part is commentary.
 #
@@ -5314,7 +5313,7 @@ def example_decoder_only() -> Chart:
 # %% [markdown]
 # ## Sampling
 #
-# > Greedy and beam search look for the most probable text. For a translation that serves well. For a story or a
+# > Greedy and beam search look for the most probable text. For a translation that works well. For a story or a
 # > conversation it's dull, so language models *draw* each token at random from the predicted distribution. Two
 # > numbers control how freely. The *temperature* $\tau$ divides the logits before the softmax: below 1 it sharpens
 # > the distribution, above 1 it flattens it, and towards 0 it becomes greedy. *Top-p*, or nucleus sampling (Holtzman
