@@ -30,8 +30,9 @@
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
 # *On the web page, the figure above is alive: it runs the trained model in your browser, without a network. Type a
-# German sentence, or pick one, and watch the translation grow token by token. In the notebook it is a picture, and
-# the command `explain` writes the figure as a page for any sentence and model.*
+# German sentence, or pick one, and watch the translation grow token by token. (The numbers below the tree are
+# log-probabilities so far; [Part 4](#Part-4:-What-the-paper-also-used) explains them.) In the notebook it is a
+# picture, and the command `explain` writes the figure as a page for any sentence and model.*
 
 # %% [markdown]
 # # Part 0: Prelims
@@ -747,7 +748,7 @@ def attention(
     """Scaled dot-product attention, Equation (1): the output (..., T, d_v) and the weights (..., T, S).
 
     query (..., T, d_k), key (..., S, d_k), value (..., S, d_v); mask broadcasts to (..., T, S), true or 1 = may attend;
-    a query that may attend to no key at all gets NaN. (Fused kernels may give zeros.)
+    a query that may attend to no key at all gets NaN.
     """
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (..., T, S)
     if mask is not None:
@@ -2815,6 +2816,9 @@ def example_longer() -> Chart:
 # > digits. In German the units come before the tens, `einundzwanzig` is "one and twenty", so the second digit has to
 # > be found to the left of the first. The letters are tokens, and the model has one layer and six thousand weights.
 # > It sees all numbers up to 99 and four fifths of those from 100 to 999; the others are held out.
+# >
+# > *On the web page, a panel below this paragraph trains such a model in your browser. Take away the shift, the mask
+# > or the positions, and see what they were for.*
 
 # %%
 # @title German number words
@@ -3759,8 +3763,10 @@ def example_tree() -> Chart:
         parent = at.get(tuple(node["ids"][:-1]), {"step": 0, "place": 1})
         node |= {"x2": parent["step"], "y2": parent["place"], "score": f"{node['log p']:.1f}"}
         node |= {"path": ("beam", "greedy")[tuple(node["ids"]) in on_greedy], "word": node["token"].replace("▁", "")}
-    ended = [max((n["log p"] for n in tree if n["token"] == "</s>"), default=-math.inf) for tree in (greedy, nodes)]
-    print(f"log-probability of the translation: greedy {ended[0]:.2f}, beam {ended[1]:.2f}")
+    for name, tree in (("greedy", greedy), ("beam of two", nodes)):
+        ended = [node for node in tree if node["token"] == "</s>"]
+        for best in sorted(ended, key=lambda node: -node["log p"])[:1]:
+            print(f"{name}: {our_model().tokenizer.decode(best['ids'])} (log-probability {best['log p']:.2f})")
     step = alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1), scale=alt.Scale(nice=False, padding=25))
     base = alt.Chart(alt.Data(values=nodes)).encode(step, alt.Y("place:O", title="place in the beam"))
     lines = base.mark_rule(strokeWidth=2).encode(alt.Color("path:N"), x2="x2:Q", y2="y2:O")
@@ -3982,11 +3988,6 @@ def example_search_and_average() -> Any:
 
 
 # %% [markdown]
-# ## Shared embeddings and byte-pair encoding (Sections 3.4 and 5.1)
-#
-# > Two more ingredients are described where they're used. The one matrix for both embeddings and the output is in
-# > Part 1 (`tie="all"`). The joint byte-pair encoding, which makes it possible, is in Part 3 (`learn_bpe`).
-#
 # ## Summary of Part 4
 #
 # > A beam follows several hypotheses at once, and a length penalty decides which of the finished translations wins. The
@@ -4217,7 +4218,7 @@ def sorted_batches(lengths: Any, budget: int, seed: int | None = None) -> list[n
 # %%
 @example
 def example_sorted_batches() -> None:
-    """Every pair once, no batch beyond the budget, and little padding."""
+    """Every pair once, and no batch beyond the budget; lengths are in characters here, so there is more padding than with tokens."""
     lengths = [(len(german), len(english)) for german, english in load_split("val")]  # in characters
     batches = sorted_batches(lengths, 5000, seed=0)
     assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
@@ -4815,7 +4816,7 @@ def example_rms_norm() -> None:
 #
 # > The paper's network passes each inner entry through a ReLU. A *gated* one computes two projections, and lets one
 # > of them decide how much of the other comes through. With $\mathrm{Swish}(x) = x \cdot \sigma(x)$ as the gate's
-# > function it's called *SwiGLU* (Shazeer, 2020):
+# > function ($\sigma$ is the sigmoid, $1 / (1 + e^{-x})$) it's called *SwiGLU* (Shazeer, 2020):
 # >
 # > $$\mathrm{FFN}_{\mathrm{SwiGLU}}(x) = (\mathrm{Swish}(xW) \odot xV)\,W_2$$
 # >
@@ -4990,9 +4991,11 @@ def example_modern() -> Any:
 # > al., 2022) never stores it. It doesn't save multiplications; it saves memory traffic, and that makes it fast.
 # >
 # > The difficulty is the softmax, which seems to need all the scores of a row at once. It doesn't (Milakov and
-# > Gimelshein, 2018). Go through the keys tile by tile, and keep three things for each query: the largest score $m$ so
-# > far, the sum $\ell$ of the exponentials relative to it, and the weighted sum of the values. When a tile brings a
-# > larger score $m'$, multiply what you have by $e^{m - m'}$ and go on:
+# > Gimelshein, 2018). Go through the keys tile by tile, and keep three things for each query: the largest score $m$
+# > so far, the sum $\ell$ of the exponentials relative to it, and the weighted sum of the values. When a tile brings
+# > a larger score $m'$, multiply what you have by $e^{m - m'}$ and go on. With the scores 2, 0 | 5, 1 in two tiles:
+# > after the first, $m = 2$ and $\ell = 1 + e^{-2} = 1.135$. The second has $m' = 5$, so $1.135 \cdot e^{-3} =
+# > 0.057$, and $0.057 + 1 + e^{-4} = 1.075$. All four at once give the same: $e^{-3} + e^{-5} + 1 + e^{-4}$.
 # >
 # > $$\ell' = e^{m - m'} \ell + \sum_j e^{s_j - m'}, \qquad o' = e^{m - m'} o + \sum_j e^{s_j - m'} v_j, \qquad \mathrm{output} = o / \ell$$
 
@@ -5615,6 +5618,7 @@ def example_writer() -> Any:
 # > | word | meaning |
 # > |---|---|
 # > | accumulation | adding up the gradients of several micro-batches before one update |
+# > | Adam | an optimiser whose steps are about as long as the learning rate, however large the gradients are ([Part 2](#Optimiser-(Section-5.3))) |
 # > | all-reduce | an operation after which every process has the sum over all processes |
 # > | attention | a weighted sum of values, with weights from the fit of a query and keys ([Part 1](#Attention-(Section-3.2))) |
 # > | autoregressive | producing one token at a time, each from those before it |
@@ -5654,10 +5658,14 @@ def example_writer() -> Any:
 # > | positional encoding | a vector that is added to an embedding and tells its place in the sequence |
 # > | pre-norm, post-norm | the norm before the sublayer, or after the addition |
 # > | query, key, value | what a position asks for, what it is found by, and what it hands over ([Part 1](#Attention-(Section-3.2))) |
+# > | residual connection | adds the input of a sublayer to its output |
 # > | residual stream | the vector of a position that all sublayers add to |
+# > | seed | the number from which all random numbers of a run follow |
+# > | sigmoid | $\sigma(x) = 1 / (1 + e^{-x})$, between 0 and 1 |
 # > | softmax | turns scores into positive numbers that add up to 1 |
 # > | teacher forcing | training with the true earlier tokens as input |
 # > | token, id | an entry of a sequence, and its number in the vocabulary |
+# > | training, validation, test set | pairs to learn from, to choose by, and to report on |
 # > | update | one step of the optimiser |
 # > | warmup | the updates in which the learning rate rises |
 #

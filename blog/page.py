@@ -47,6 +47,7 @@ TEMPLATE = BLOG / "template"
 KATEX = BLOG / "node_modules" / "katex" / "dist"
 CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
 OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]  # the best first
+SCRIPTS = ["blog.js", "find.js", "walk.js", "learn.js", "tasks.js", "learn_panel.js"]  # of the template
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
 LIVE = "images/live_figure.png"  # where this picture stands, the page has the figure that it is a picture of
 OWN_IDS = {  # those of the template
@@ -404,7 +405,7 @@ def make_page(notebook: nbformat.NotebookNode, name: str, folder: Path, reposito
         "parts": contents(headings),
         **links,
         "style": "\n".join(styles),
-        "script": "\n".join((TEMPLATE / name).read_text("utf-8") for name in ("blog.js", "find.js", "walk.js")),
+        "script": "\n".join((TEMPLATE / name).read_text("utf-8") for name in SCRIPTS),
         "vega": f"(() => {{{vl_convert.javascript_bundle()}}})();" if charts else "",
         "chart": CHART,
         "live": live_figure() if prose.live else "",

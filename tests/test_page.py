@@ -229,6 +229,46 @@ def test_a_finger_opens_the_card_first(open_page):
     assert tab.url.endswith("#ref-press-2016")
 
 
+def test_a_model_learns_on_the_page(open_page):
+    """With the keyboard: train, pause, go on, to the end; then letters of one's own; another seed begins anew."""
+    tab = open_page(390)
+    panel = tab.locator(".learn")
+    panel.scroll_into_view_if_needed()
+    panel.locator("#learn-task").select_option("copy")
+    panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
+    panel.locator("#learn-step").press("Enter")
+    panel.locator("#learn-state", has_text="update 1 of 500, loss").wait_for()
+    panel.locator("#learn-run").press("Enter")
+    panel.locator("#learn-run", has_text="Pause").press("Enter")
+    panel.locator("#learn-run", has_text="Train").press("Enter")
+    tab.wait_for_function("document.querySelector('#learn-run').disabled", timeout=120_000)
+    assert panel.locator("#learn-state").inner_text().startswith("update 500 of 500")
+    assert int(re.search(r"\d+", panel.locator("#learn-exact").inner_text())[0]) >= 95
+    panel.locator("#learn-own").fill("facade")
+    panel.locator("#learn-answer", has_text="facade → facade").wait_for()
+    assert (
+        panel.locator("#learn-map tr").count() == 1 + 7
+        and panel.locator("#learn-map tr").nth(1).locator("td").count() == 7
+    )
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    panel.locator("#learn-again").click()
+    panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
+
+
+def test_a_part_is_taken_away_from_the_model_on_the_page(open_page):
+    """Without the shift the loss falls at once, and nothing is copied."""
+    tab = open_page()
+    panel = tab.locator(".learn")
+    panel.scroll_into_view_if_needed()
+    panel.locator("#learn-task").select_option("copy")
+    panel.locator("[data-key=shift]").uncheck()
+    panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
+    panel.locator("#learn-run").click()
+    tab.wait_for_function("document.querySelector('#learn-run').disabled", timeout=120_000)
+    assert "loss 0.0" in panel.locator("#learn-state").inner_text()
+    assert "0 % right" in panel.locator("#learn-exact").inner_text()
+
+
 def test_symbols_lead_to_the_legend(open_page, page):
     """A symbol of a formula shows its meaning and its size in the base model."""
     tab = open_page()

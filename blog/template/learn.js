@@ -1,0 +1,306 @@
+// A Transformer that learns, in plain JavaScript: the pre-norm model of the document, forward and backward, and Adam.
+// Names are the document's. A function that computes pushes onto the tape what carries the gradient back through it.
+// The sequences of a batch stand one below the other, without padding: a matrix has a row for each position of all of them,
+// and `starts` says where each begins.
+const Learn = (Real = Float32Array) => {
+  const [PAD, BOS, EOS] = [0, 1, 2];
+  let tape = [];
+
+  const tensor = (rows, cols) => ({ rows, cols, data: new Real(rows * cols), grad: new Real(rows * cols) });
+
+  /** Random numbers between 0 and 1 that follow from a seed (mulberry32). */
+  function generator(seed) {
+    return () => {
+      seed = (seed + 0x6d2b79f5) | 0;
+      let t = Math.imul(seed ^ (seed >>> 15), 1 | seed);
+      t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+      return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+    };
+  }
+
+  // --- What computes ---
+
+  /** y = x Wᵀ + b for x (n, a), W (b, a). */
+  function linear(x, W, bias) {
+    const n = x.rows, a = x.cols, b = W.rows, y = tensor(n, b), [X, M, Y] = [x.data, W.data, y.data];
+    for (let i = 0; i < n; i++) {
+      for (let o = 0; o < b; o++) {
+        let sum = bias ? bias.data[o] : 0;
+        for (let k = 0, p = i * a, q = o * a; k < a; k++) sum += X[p++] * M[q++];
+        Y[i * b + o] = sum;
+      }
+    }
+    tape.push(() => {
+      const [dX, dM, dY] = [x.grad, W.grad, y.grad];
+      for (let i = 0; i < n; i++) {
+        for (let o = 0; o < b; o++) {
+          const g = dY[i * b + o];
+          if (g === 0) continue;
+          if (bias) bias.grad[o] += g;
+          for (let k = 0, p = i * a, q = o * a; k < a; k++, p++, q++) {
+            dX[p] += g * M[q];
+            dM[q] += g * X[p];
+          }
+        }
+      }
+    });
+    return y;
+  }
+
+  /** The sum of two matrices of one shape. */
+  function add(x, y) {
+    const z = tensor(x.rows, x.cols);
+    for (let i = 0; i < z.data.length; i++) z.data[i] = x.data[i] + y.data[i];
+    tape.push(() => {
+      for (let i = 0; i < z.grad.length; i++) {
+        x.grad[i] += z.grad[i];
+        y.grad[i] += z.grad[i];
+      }
+    });
+    return z;
+  }
+
+  function relu(x) {
+    const y = tensor(x.rows, x.cols);
+    for (let i = 0; i < y.data.length; i++) y.data[i] = Math.max(0, x.data[i]);
+    tape.push(() => {
+      for (let i = 0; i < y.grad.length; i++) if (x.data[i] > 0) x.grad[i] += y.grad[i];
+    });
+    return y;
+  }
+
+  function layer_norm(x, gain, bias, eps = 1e-5) {
+    const y = tensor(x.rows, x.cols), d = x.cols, normal = new Real(x.data.length), scales = new Real(x.rows);
+    for (let i = 0; i < x.rows; i++) {
+      let mean = 0, variance = 0;
+      for (let k = 0; k < d; k++) mean += x.data[i * d + k] / d;
+      for (let k = 0; k < d; k++) variance += (x.data[i * d + k] - mean) ** 2 / d;
+      scales[i] = 1 / Math.sqrt(variance + eps);
+      for (let k = 0; k < d; k++) {
+        normal[i * d + k] = (x.data[i * d + k] - mean) * scales[i];
+        y.data[i * d + k] = normal[i * d + k] * gain.data[k] + bias.data[k];
+      }
+    }
+    tape.push(() => {
+      for (let i = 0; i < x.rows; i++) {
+        let sum = 0, along = 0; // of the gradient of the normalised vector, and its part along that vector
+        for (let k = 0, p = i * d; k < d; k++, p++) {
+          gain.grad[k] += y.grad[p] * normal[p];
+          bias.grad[k] += y.grad[p];
+          sum += (y.grad[p] * gain.data[k]) / d;
+          along += (y.grad[p] * gain.data[k] * normal[p]) / d;
+        }
+        for (let k = 0, p = i * d; k < d; k++, p++) {
+          x.grad[p] += scales[i] * (y.grad[p] * gain.data[k] - sum - normal[p] * along);
+        }
+      }
+    });
+    return y;
+  }
+
+  /** Rows of the table, times the root of d_model, plus the sinusoids of their positions, if there are positions. */
+  function embed(table, ids, starts, positions) {
+    const d = table.cols, x = tensor(ids.length, d), scale = Math.sqrt(d);
+    for (let s = 0; s + 1 < starts.length; s++) {
+      for (let i = starts[s]; i < starts[s + 1]; i++) {
+        for (let k = 0; k < d; k++) {
+          const angle = (i - starts[s]) * Math.exp((-Math.log(10000) * (k - (k % 2))) / d);
+          x.data[i * d + k] = table.data[ids[i] * d + k] * scale + (positions ? (k % 2 ? Math.cos(angle) : Math.sin(angle)) : 0);
+        }
+      }
+    }
+    tape.push(() => {
+      for (let i = 0; i < ids.length; i++) for (let k = 0; k < d; k++) table.grad[ids[i] * d + k] += x.grad[i * d + k] * scale;
+    });
+    return x;
+  }
+
+  /** Equation (1) in every head, sequence by sequence; `weights` is filled with one array for each head and query. */
+  function attention(Q, K, V, h, queries, keys, causal, weights) {
+    const d = Q.cols, d_k = d / h, out = tensor(Q.rows, d), scale = 1 / Math.sqrt(d_k), kept = [];
+    for (let s = 0; s + 1 < queries.length; s++) {
+      for (let head = 0; head < h; head++) {
+        for (let i = queries[s]; i < queries[s + 1]; i++) {
+          const first = keys[s], end = causal ? first + (i - queries[s]) + 1 : keys[s + 1], p = new Real(end - first), at = i * d + head * d_k;
+          let highest = -Infinity, total = 0;
+          for (let j = first; j < end; j++) {
+            let score = 0;
+            for (let k = 0, q = j * d + head * d_k; k < d_k; k++) score += Q.data[at + k] * K.data[q + k];
+            p[j - first] = score * scale;
+            highest = Math.max(highest, p[j - first]);
+          }
+          for (let j = 0; j < p.length; j++) total += p[j] = Math.exp(p[j] - highest);
+          for (let j = 0; j < p.length; j++) {
+            p[j] /= total;
+            for (let k = 0, q = (first + j) * d + head * d_k; k < d_k; k++) out.data[at + k] += p[j] * V.data[q + k];
+          }
+          kept.push([at, first * d + head * d_k, p]);
+          weights?.push(p);
+        }
+      }
+    }
+    tape.push(() => {
+      for (const [at, start, p] of kept) {
+        const dp = new Real(p.length);
+        let dot = 0;
+        for (let j = 0, q = start; j < p.length; j++, q += d) {
+          for (let k = 0; k < d_k; k++) {
+            dp[j] += out.grad[at + k] * V.data[q + k];
+            V.grad[q + k] += p[j] * out.grad[at + k];
+          }
+          dot += p[j] * dp[j];
+        }
+        for (let j = 0, q = start; j < p.length; j++, q += d) {
+          const ds = p[j] * (dp[j] - dot) * scale;
+          for (let k = 0; k < d_k; k++) {
+            Q.grad[at + k] += ds * K.data[q + k];
+            K.grad[q + k] += ds * Q.data[at + k];
+          }
+        }
+      }
+    });
+    return out;
+  }
+
+  /** The smoothed cross-entropy per target, and its gradient p - q. */
+  function smoothed_loss(logits, targets, eps) {
+    const V = logits.cols, n = targets.length;
+    let loss = 0;
+    for (let i = 0; i < n; i++) {
+      const row = logits.data.subarray(i * V, (i + 1) * V);
+      let highest = -Infinity, total = 0;
+      for (const score of row) highest = Math.max(highest, score);
+      for (const score of row) total += Math.exp(score - highest);
+      for (let k = 0; k < V; k++) {
+        const log_p = row[k] - highest - Math.log(total);
+        const q = k === PAD ? 0 : eps / (V - 1) + (k === targets[i] ? 1 - eps : 0);
+        loss -= (q * log_p) / n;
+        logits.grad[i * V + k] = (Math.exp(log_p) - q) / n;
+      }
+    }
+    return loss;
+  }
+
+  // --- The model ---
+
+  /** A fresh model; its parameters have the names that they have in the document. One matrix embeds and scores. */
+  function make_model({ vocab, N = 1, d_model = 16, d_ff = 32, h = 2, seed = 0, positions = true, causal = true }) {
+    const random = generator(seed), parameters = {};
+    const normal = () => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
+    function matrix(name, rows, cols) { // Glorot's uniform
+      const W = (parameters[`${name}.weight`] = tensor(rows, cols)), limit = Math.sqrt(6 / (rows + cols));
+      for (let i = 0; i < W.data.length; i++) W.data[i] = (2 * random() - 1) * limit;
+    }
+    function norm(name) {
+      (parameters[`${name}.weight`] = tensor(1, d_model)).data.fill(1);
+      parameters[`${name}.bias`] = tensor(1, d_model);
+    }
+    const table = (parameters["src_embed.embeddings.table.weight"] = tensor(vocab, d_model));
+    for (let i = 0; i < table.data.length; i++) table.data[i] = normal() / Math.sqrt(d_model);
+    for (const [stack, attentions] of [["encoder", ["self_attn"]], ["decoder", ["self_attn", "src_attn"]]]) {
+      for (let n = 0; n < N; n++) {
+        const layer = `${stack}.layers.${n}`;
+        for (const attn of attentions) for (const W of ["W_q", "W_k", "W_v", "W_o"]) matrix(`${layer}.${attn}.${W}`, d_model, d_model);
+        for (const [W, rows, cols] of [["W_1", d_ff, d_model], ["W_2", d_model, d_ff]]) {
+          matrix(`${layer}.feed_forward.${W}`, rows, cols);
+          parameters[`${layer}.feed_forward.${W}.bias`] = tensor(1, rows);
+        }
+        for (let i = 0; i <= attentions.length; i++) norm(`${layer}.sublayer.${i}.norm`);
+      }
+      norm(`${stack}.norm`);
+    }
+    return { parameters, N, h, positions, causal, step: 0, moments: null };
+  }
+
+  /** Logits of all target positions of all pairs; `weights` receives the cross-attention of the last layer. */
+  function forward(model, pairs, weights) {
+    const { N, h, positions } = model, P = (name) => model.parameters[name];
+    const stack = (rows) => [rows.flat(), rows.reduce((starts, row) => [...starts, starts.at(-1) + row.length], [0])];
+    const [src, sources] = stack(pairs.map((pair) => pair.src)), [tgt, targets] = stack(pairs.map((pair) => pair.read));
+    const normed = (x, name) => layer_norm(x, P(`${name}.weight`), P(`${name}.bias`));
+    const attend = (name, x, y, queries, keys, causal, kept) =>
+      linear(attention(linear(x, P(`${name}.W_q.weight`)), linear(y, P(`${name}.W_k.weight`)), linear(y, P(`${name}.W_v.weight`)), h, queries, keys, causal, kept), P(`${name}.W_o.weight`));
+    const feed = (name, x) => linear(relu(linear(x, P(`${name}.W_1.weight`), P(`${name}.W_1.bias`))), P(`${name}.W_2.weight`), P(`${name}.W_2.bias`));
+    const table = P("src_embed.embeddings.table.weight");
+    let memory = embed(table, src, sources, positions), x = embed(table, tgt, targets, positions), y;
+    for (let n = 0; n < N; n++) {
+      const layer = `encoder.layers.${n}`;
+      y = normed(memory, `${layer}.sublayer.0.norm`);
+      memory = add(memory, attend(`${layer}.self_attn`, y, y, sources, sources, false));
+      memory = add(memory, feed(`${layer}.feed_forward`, normed(memory, `${layer}.sublayer.1.norm`)));
+    }
+    memory = normed(memory, "encoder.norm");
+    for (let n = 0; n < N; n++) {
+      const layer = `decoder.layers.${n}`;
+      y = normed(x, `${layer}.sublayer.0.norm`);
+      x = add(x, attend(`${layer}.self_attn`, y, y, targets, targets, model.causal));
+      x = add(x, attend(`${layer}.src_attn`, normed(x, `${layer}.sublayer.1.norm`), memory, targets, sources, false, n === N - 1 ? weights : undefined));
+      x = add(x, feed(`${layer}.feed_forward`, normed(x, `${layer}.sublayer.2.norm`)));
+    }
+    return linear(normed(x, "decoder.norm"), table);
+  }
+
+  /** What is read and what is predicted: shifted by one, or, to see what happens, not at all. */
+  const batch = (pairs, shift = true) =>
+    pairs.map(({ src, tgt }) => ({ src, read: tgt.slice(0, -1), predict: shift ? tgt.slice(1) : tgt.slice(0, -1) }));
+
+  /** Set the gradient of the mean loss per target token; returns that loss. */
+  function gradient(model, pairs, { smoothing = 0, shift = true } = {}) {
+    tape = [];
+    for (const p of Object.values(model.parameters)) p.grad.fill(0);
+    const rows = batch(pairs, shift), loss = smoothed_loss_of(forward(model, rows), rows, smoothing);
+    while (tape.length) tape.pop()();
+    return loss;
+  }
+  const smoothed_loss_of = (logits, rows, smoothing) => smoothed_loss(logits, rows.flatMap((row) => row.predict), smoothing);
+
+  /** Equation (3). */
+  const rate = (step, d_model, factor, warmup) => factor * d_model ** -0.5 * Math.min(step ** -0.5, step * warmup ** -1.5);
+
+  /** One step of Adam on some pairs; returns the loss before it. */
+  function update(model, pairs, { lr, smoothing = 0, shift = true }) {
+    const loss = gradient(model, pairs, { smoothing, shift }), [beta1, beta2, eps] = [0.9, 0.98, 1e-9], t = ++model.step;
+    model.moments ??= Object.fromEntries(Object.entries(model.parameters).map(([name, p]) => [name, [new Real(p.data.length), new Real(p.data.length)]]));
+    for (const [name, p] of Object.entries(model.parameters)) {
+      const [m, v] = model.moments[name];
+      for (let i = 0; i < m.length; i++) {
+        m[i] = beta1 * m[i] + (1 - beta1) * p.grad[i];
+        v[i] = beta2 * v[i] + (1 - beta2) * p.grad[i] ** 2;
+        p.data[i] -= (lr * (m[i] / (1 - beta1 ** t))) / (Math.sqrt(v[i] / (1 - beta2 ** t)) + eps);
+      }
+    }
+    return loss;
+  }
+
+  /** The most probable token at each step, until EOS: ids without BOS, and the cross-attention (T)(h)(S) of the last layer. */
+  function greedy_decode(model, src, longest = 12) {
+    const ids = [BOS], maps = [];
+    while (ids.length <= longest && (ids.length === 1 || ids.at(-1) !== EOS)) {
+      const weights = [], logits = forward(model, [{ src, read: ids }], weights), V = logits.cols, T = ids.length;
+      tape = [];
+      const last = logits.data.subarray((T - 1) * V);
+      maps.push(Array.from({ length: model.h }, (_, head) => Array.from(weights[head * T + T - 1])));
+      ids.push(last.indexOf(Math.max(...last)));
+    }
+    return { ids: ids.slice(1), weights: maps };
+  }
+
+  /** The share of pairs that greedy decoding gets exactly right; then every prediction after the true tokens is right. */
+  function exact(model, pairs) {
+    const rows = batch(pairs), logits = forward(model, rows), V = logits.cols;
+    tape = [];
+    let i = 0, right = 0;
+    for (const { predict } of rows) {
+      let all = true;
+      for (const target of predict) {
+        const row = logits.data.subarray(i * V, ++i * V);
+        all &&= row.indexOf(Math.max(...row)) === target;
+      }
+      right += all;
+    }
+    return right / pairs.length;
+  }
+
+  return { PAD, BOS, EOS, generator, make_model, gradient, rate, update, greedy_decode, exact };
+};
+if (typeof module !== "undefined") module.exports = Learn;

@@ -1,0 +1,145 @@
+// The panel in which a model learns before the reader's eyes: a worker trains, the page draws what it reports.
+(() => {
+  const section = document.getElementById("a-second-task-german-numbers")?.closest("section");
+  if (!section || typeof Worker === "undefined") return;
+
+  const UPDATES = { numbers: 2500, copy: 500, reverse: 1200 }, FACTOR = 0.7, WARMUP = 100, D_MODEL = 16;
+  const SHOWN = 5; // held-out examples in the list
+
+  /** What the worker does; its text goes to it together with that of Learn and Tasks. */
+  function work(updates, factor, warmup, d_model, shown) {
+    const learn = Learn(), tasks = Tasks(learn);
+    let task, model, settings, losses, running = false, own = "";
+
+    const lr = (step) => learn.rate(step, d_model, factor, settings.warmup ? warmup : 1) * Math.min(1, 2 * (1 - step / updates[settings.task])) || 0;
+    const answer = (pair) => {
+      const { ids, weights } = learn.greedy_decode(model, pair.src), names = ids.map((i) => task.letters[i]);
+      return { source: pair.source, target: pair.target, found: names, weights };
+    };
+    function report(scored) {
+      const pair = own && task.of(own);
+      postMessage({ step: model.step, total: updates[settings.task], losses, running, letters: task.letters, own: pair ? answer(pair) : null,
+        examples: task.held_out.slice(0, shown).map(answer), exact: scored ? learn.exact(model, task.held_out) : null });
+      losses = [];
+    }
+    function step() {
+      const at = model.step + 1;
+      losses.push([at, learn.update(model, task.batch(8), { lr: lr(at), shift: settings.shift }), lr(at)]);
+      running &&= at < updates[settings.task];
+    }
+    let scored = 0;
+    function go() {
+      if (!running) return;
+      for (const end = performance.now() + 80; running && performance.now() < end;) step();
+      const now = performance.now(), due = !running || now - scored > 700;
+      if (due) scored = now;
+      report(due);
+      setTimeout(go);
+    }
+    onmessage = ({ data }) => {
+      if (data.begin) {
+        [settings, losses, running] = [data.begin, [], false];
+        task = tasks.make(settings.task, settings.seed);
+        model = learn.make_model({ vocab: task.letters.length, d_model, d_ff: 2 * d_model, ...settings });
+      }
+      if ("own" in data) own = data.own;
+      if (data.step && model.step < updates[settings.task]) step();
+      if ("run" in data) {
+        const idle = !running;
+        running = data.run && model.step < updates[settings.task];
+        if (running && idle) return go();
+      }
+      if (!running) report(true);
+    };
+  }
+
+  const source = `const Learn = ${Learn}; const Tasks = ${Tasks}; (${work})(${JSON.stringify(UPDATES)}, ${FACTOR}, ${WARMUP}, ${D_MODEL}, ${SHOWN})`;
+
+  // --- the panel ---
+
+  const panel = document.createElement("figure");
+  panel.className = "learn";
+  panel.innerHTML = `
+    <div class="learn-row">
+      <label>Task <select id="learn-task"><option value="numbers">German numbers</option><option value="copy">copy</option><option value="reverse">reverse</option></select></label>
+      <button type="button" id="learn-run">▶ Train</button> <button type="button" id="learn-step">Step</button>
+      <button type="button" id="learn-again">Restart, other seed</button>
+      <span id="learn-state" role="status"></span>
+    </div>
+    <div class="learn-row" role="group" aria-label="What the model has">
+      ${[["warmup", "warmup"], ["positions", "positions"], ["causal", "causal mask"], ["shift", "the shift"]].map(([key, name]) => `<label><input type="checkbox" data-key="${key}" checked> ${name}</label>`).join(" ")}
+    </div>
+    <div class="learn-parts">
+      <div><svg id="learn-curve" viewBox="0 0 320 130" role="img" aria-label="Loss and learning rate over the updates"></svg>
+        <p class="learn-note">thick: loss, in nats per letter; thin: learning rate; both over the updates</p></div>
+      <div><p class="learn-note" id="learn-exact"></p><table id="learn-examples"></table></div>
+    </div>
+    <div class="learn-row"><label><span id="learn-ask">Your number, 0 to 999</span> <input id="learn-own" size="12" value="345" autocomplete="off"></label> <output id="learn-answer"></output></div>
+    <div class="learn-scroll" tabindex="0" role="group" aria-label="Cross-attention"><table id="learn-map"></table></div>
+    <figcaption>An encoder-decoder of 6,000 weights learns in your browser, from nothing. Switch a part off, restart, and see what it was for.</figcaption>`;
+  section.after(panel);
+  const $ = (id) => panel.querySelector(`#learn-${id}`), boxes = [...panel.querySelectorAll("[data-key]")];
+  let worker, seed = 0, curve = [], total = 1, running = false, wanted = false, letters = [];
+
+  const send = (message) => worker?.postMessage(message);
+  function begin() {
+    if (!worker) {
+      const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+      worker = new Worker(address);
+      URL.revokeObjectURL(address);
+      worker.onmessage = ({ data }) => show(data);
+    }
+    [curve, wanted] = [[], false];
+    const settings = { task: $("task").value, seed, ...Object.fromEntries(boxes.map((box) => [box.dataset.key, box.checked])) };
+    send({ begin: settings, own: $("own").value.trim() });
+  }
+
+  const text = (names) => names.filter((name) => name !== "</s>").join("");
+  function draw() {
+    const x = (step) => 4 + (312 * step) / total, highest = Math.log(letters.length || 20) * 1.3, top = Math.max(...curve.map((row) => row[2]), 1e-9);
+    const line = (at, height, scale, width) => `<polyline fill="none" stroke="var(--${width > 1 ? "link" : "muted"})" stroke-width="${width}" points="${
+      curve.map((row) => `${x(row[0]).toFixed(1)},${(height - (height - 6) * Math.min(1, row[at] / scale)).toFixed(1)}`).join(" ")}"/>`;
+    $("curve").innerHTML = `<path d="M4 4V124H316" fill="none" stroke="var(--rule)"/>${line(2, 124, top, 1)}${line(1, 124, highest, 2.2)}`;
+  }
+  function map(answer) {
+    if (!answer) return "";
+    const columns = [...answer.source, "</s>"], head = `<tr><td></td>${columns.map((letter) => `<th scope="col">${letter.replace("</s>", "⏎")}</th>`).join("")}</tr>`;
+    return head + answer.weights.map((heads, t) => `<tr><th scope="row">${(answer.found[t] ?? "").replace("</s>", "⏎").replace("<", "&lt;")}</th>${
+      columns.map((_, s) => `<td style="--w:${(heads.reduce((sum, head) => sum + head[s], 0) / heads.length).toFixed(3)}"></td>`).join("")}</tr>`).join("");
+  }
+  function show(data) {
+    curve.push(...data.losses);
+    if (curve.length > 800) curve = curve.filter((_, i) => i % 2);
+    ({ total, running, letters } = data);
+    const finished = data.step >= total, last = curve.at(-1);
+    $("run").textContent = running ? "❚❚ Pause" : "▶ Train";
+    $("run").disabled = $("step").disabled = finished;
+    $("state").textContent = `update ${data.step.toLocaleString("en")} of ${total.toLocaleString("en")}${last ? `, loss ${last[1].toFixed(3)}` : ""}`;
+    if (data.exact !== null) $("exact").textContent = `Never learnt from: ${(100 * data.exact).toFixed(0)} % right`;
+    $("examples").innerHTML = data.examples.map(({ source, target, found }) => {
+      const right = text(found) === target && found.at(-1) === "</s>";
+      return `<tr><td>${source}</td><td class="${right ? "right" : "wrong"}">${text(found).replaceAll("<", "&lt;") || "–"} ${right ? "✓" : "✗"}</td></tr>`;
+    }).join("");
+    $("answer").textContent = data.own ? `${data.own.source} → ${text(data.own.found) || "–"}` : "";
+    $("map").innerHTML = map(data.own);
+    draw();
+  }
+
+  // --- what the reader does ---
+
+  $("run").addEventListener("click", () => send({ run: (wanted = !running) }));
+  $("step").addEventListener("click", () => send({ run: (wanted = false), step: true }));
+  $("again").addEventListener("click", () => { seed += 1; begin(); });
+  for (const box of boxes) box.addEventListener("change", begin);
+  $("task").addEventListener("change", () => {
+    const numbers = $("task").value === "numbers";
+    $("ask").textContent = numbers ? "Your number, 0 to 999" : "Your letters, a to j";
+    $("own").value = numbers ? "345" : "abcdefg";
+    begin();
+  });
+  $("own").addEventListener("input", () => send({ own: $("own").value.trim() }));
+  new IntersectionObserver(([entry]) => { // nothing is computed out of sight
+    if (entry.isIntersecting && !worker) begin();
+    else if (wanted) send({ run: entry.isIntersecting });
+  }).observe(panel);
+})();

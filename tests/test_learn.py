@@ -1,0 +1,118 @@
+"""The model that learns on the page: its gradients are PyTorch's, it learns in Node and in a browser, and lessons can be tried."""
+
+import json
+import random
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import the_annotated_transformer as tat
+from blog import page
+from tests.helpers import SOAK
+
+RUN = """
+const asked = JSON.parse(require("fs").readFileSync(0, "utf8")), Real = asked.double ? Float64Array : Float32Array;
+const learn = require(asked.folder + "/learn.js")(Real), tasks = require(asked.folder + "/tasks.js")(learn);
+"""
+GRADIENT = """
+const model = learn.make_model(asked.sizes);
+for (const [name, numbers] of Object.entries(asked.weights)) model.parameters[name].data.set(numbers);
+const options = { smoothing: asked.smoothing, shift: asked.shift }, loss = learn.gradient(model, asked.pairs, options);
+const gradients = Object.fromEntries(Object.entries(model.parameters).map(([name, p]) => [name, Array.from(p.grad)]));
+const losses = Array.from({ length: 5 }, (_, u) => learn.update(model, asked.pairs, { ...options, lr: learn.rate(u + 1, asked.sizes.d_model, 1, 10) }));
+console.log(JSON.stringify({ loss, gradients, losses }));
+"""
+TRAINING = """
+const task = tasks.make(asked.task, asked.seed), model = learn.make_model({ vocab: task.letters.length, ...asked });
+let loss = 0;
+for (let u = 1; u <= asked.updates; u++) {
+  const lr = learn.rate(u, 16, 0.7, 100) * Math.min(1, 2 * (1 - u / asked.updates));
+  loss = learn.update(model, task.batch(8), { lr, shift: asked.shift });
+}
+const written = learn.greedy_decode(model, task.held_out[0].src).ids;
+console.log(JSON.stringify({ exact: learn.exact(model, task.held_out), loss, written }));
+"""
+
+
+def node(script: str, **asked) -> dict:
+    """What a script prints about the learner."""
+    asked["folder"] = str(page.TEMPLATE)
+    options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True}
+    return json.loads(page.run_node("-e", RUN + script, input=json.dumps(asked), **options).stdout)
+
+
+@pytest.fixture
+def dtype(request) -> Iterator[torch.dtype]:
+    """Numbers of 64 or of 32 bits, also for positions and targets."""
+    torch.set_default_dtype(request.param)
+    yield request.param
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], indirect=True)
+@pytest.mark.parametrize(("N", "h", "d_model", "smoothing"), [(1, 2, 16, 0.0), (2, 4, 32, 0.1)])
+def test_gradients_and_updates_are_pytorchs(dtype, N, h, d_model, smoothing):
+    """Catches an error in any backward pass, a missing part of a layer, and another Adam; every parameter is compared."""
+    V, draw = 14, random.Random(0)
+    double = dtype == torch.float64
+    model = tat.make_model(V, V, N, d_model, 2 * d_model, h, 0.0, norm="pre", tie="all")
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.2 * torch.randn_like(p))  # gains and biases, too, are no longer what they start as
+    ids = lambda: draw.choices(range(4, V), k=draw.randint(1, 8))  # noqa: E731
+    pairs = [tat.Pair([*ids(), tat.EOS], [tat.BOS, *ids(), tat.EOS]) for _ in range(7)]
+    named = dict(model.named_parameters())
+    found = node(
+        GRADIENT, double=double, smoothing=smoothing, shift=True, sizes={"vocab": V, "N": N, "d_model": d_model, "d_ff": 2 * d_model, "h": h},
+        weights={name: p.flatten().tolist() for name, p in named.items()}, pairs=[pair._asdict() for pair in pairs],
+    )  # fmt: skip
+    batch = tat.make_batch(pairs)
+
+    def loss() -> torch.Tensor:
+        logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+        q = tat.smoothed_targets(batch.tgt_y, V, smoothing)
+        return -(q * logits.log_softmax(-1)).sum() / batch.ntokens
+
+    near = 1e-10 if double else 1e-5
+    loss().backward()
+    assert found["loss"] == pytest.approx(loss().item(), rel=near) and found["gradients"].keys() == named.keys()
+    for name, p in named.items():
+        ours = torch.tensor(found["gradients"][name]).view_as(p)
+        assert (ours - p.grad).norm() <= near * p.grad.norm(), name
+    adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
+    for step, theirs in enumerate(found["losses"], 1):
+        adam.param_groups[0]["lr"] = tat.rate(step, d_model, 1, 10)
+        adam.zero_grad()
+        now = loss()
+        assert not double or theirs == pytest.approx(now.item(), rel=1e-8), step
+        now.backward()
+        adam.step()
+
+
+@pytest.mark.parametrize("seed", range(5) if SOAK else [0])
+@pytest.mark.parametrize(
+    ("task", "updates"), [("copy", 500), *([("reverse", 1200), ("numbers", 2500)] if SOAK else [])]
+)
+def test_it_learns(task, updates, seed):
+    assert node(TRAINING, task=task, seed=seed, updates=updates, shift=True)["exact"] >= 0.95
+
+
+def test_without_the_shift_the_loss_falls_and_nothing_is_learnt():
+    found = node(TRAINING, task="copy", seed=0, updates=200, shift=False)
+    assert found["loss"] < 0.1 and found["exact"] < 0.05 and set(found["written"]) == {1}  # `<s>` for ever
+
+
+def test_what_is_held_out_is_never_learnt_from():
+    found = node(
+        """const found = {};
+        for (const name of ["numbers", "copy"]) {
+          const task = tasks.make(name, 3), held = new Set(task.held_out.map((pair) => pair.source));
+          found[name] = [held.size, task.batch(4000).filter((pair) => held.has(pair.source)).length];
+        }
+        found.german = [0, 1, 21, 101, 345, 999].map(tasks.german_number);
+        console.log(JSON.stringify(found));"""
+    )
+    assert found["numbers"] == [180, 0] and found["copy"][0] > 140 and found["copy"][1] == 0
+    assert found["german"] == [tat.german_number(n) for n in (0, 1, 21, 101, 345, 999)]
