@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from bs4 import BeautifulSoup
+
+import the_annotated_transformer as tat
 
 ROOT = Path(__file__).resolve().parents[1]
 CHROMIUM = shutil.which("chromium")
@@ -267,6 +270,27 @@ def test_a_part_is_taken_away_from_the_model_on_the_page(open_page):
     tab.wait_for_function("document.querySelector('#learn-run').disabled", timeout=120_000)
     assert "loss 0.0" in panel.locator("#learn-state").inner_text()
     assert "0 % right" in panel.locator("#learn-exact").inner_text()
+
+
+def test_small_figures_are_touched_with_the_keyboard(open_page):
+    """What they compute is right: the dot product of two positions, the running sum, the number of keys computed."""
+    tab = open_page(390)
+    clocks, scaling, cache, tiles = (tab.locator(".toy").nth(i) for i in range(4))
+    places = clocks.locator("input")
+    for place in (0, 1):
+        for _ in range(7):
+            places.nth(place).press("ArrowRight")
+    PE = tat.positional_encoding(16, 16)
+    assert f"dot product: {PE[12] @ PE[15]:.2f}, the same" in clocks.locator("svg").text_content()
+    before = scaling.locator("svg").text_content()
+    scaling.locator("input").press("End")
+    assert scaling.locator("svg").text_content() != before and "1.00" in scaling.locator("svg").text_content()
+    cache.locator("input").press("End")
+    assert "so far: 21" in cache.locator("svg").text_content() and "so far: 6" in cache.locator("svg").text_content()
+    tiles.locator("input").press("End")
+    total = torch.tensor([2.0, 0, 5, 1, 3, 4]).sub(5).exp().sum().item()
+    assert tiles.locator("svg").text_content().count(f"{total:.3f}") == 2  # tile by tile, and all at once
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_symbols_lead_to_the_legend(open_page, page):

@@ -30,7 +30,7 @@
     let scored = 0;
     function go() {
       if (!running) return;
-      for (const end = performance.now() + 80; running && performance.now() < end;) step();
+      for (const end = performance.now() + 150; running && performance.now() < end;) step();
       const now = performance.now(), due = !running || now - scored > 700;
       if (due) scored = now;
       report(due);
@@ -79,7 +79,7 @@
     <figcaption>An encoder-decoder of 6,000 weights learns in your browser, from nothing. Switch a part off, restart, and see what it was for.</figcaption>`;
   section.after(panel);
   const $ = (id) => panel.querySelector(`#learn-${id}`), boxes = [...panel.querySelectorAll("[data-key]")];
-  let worker, seed = 0, curve = [], total = 1, running = false, wanted = false, letters = [];
+  let worker, seed = 0, curve = [], total = 1, running = false, wanted = false, letters = [], every = 1;
 
   const send = (message) => worker?.postMessage(message);
   function begin() {
@@ -89,7 +89,7 @@
       URL.revokeObjectURL(address);
       worker.onmessage = ({ data }) => show(data);
     }
-    [curve, wanted] = [[], false];
+    [curve, wanted, every] = [[], false, 1];
     const settings = { task: $("task").value, seed, ...Object.fromEntries(boxes.map((box) => [box.dataset.key, box.checked])) };
     send({ begin: settings, own: $("own").value.trim() });
   }
@@ -108,10 +108,13 @@
       columns.map((_, s) => `<td style="--w:${(heads.reduce((sum, head) => sum + head[s], 0) / heads.length).toFixed(3)}"></td>`).join("")}</tr>`).join("");
   }
   function show(data) {
-    curve.push(...data.losses);
-    if (curve.length > 800) curve = curve.filter((_, i) => i % 2);
+    curve.push(...data.losses.filter(([step]) => step % every === 0 || step === 1));
+    if (curve.length > 400) {
+      every *= 2;
+      curve = curve.filter(([step]) => step % every === 0);
+    }
     ({ total, running, letters } = data);
-    const finished = data.step >= total, last = curve.at(-1);
+    const finished = data.step >= total, last = data.losses.at(-1) ?? curve.at(-1);
     $("run").textContent = running ? "❚❚ Pause" : "▶ Train";
     $("run").disabled = $("step").disabled = finished;
     $("state").textContent = `update ${data.step.toLocaleString("en")} of ${total.toLocaleString("en")}${last ? `, loss ${last[1].toFixed(3)}` : ""}`;

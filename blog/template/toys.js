@@ -1,0 +1,96 @@
+// Small figures that one can touch. Each stands behind the section of a heading and computes what it shows.
+(() => {
+  const SVG = "http://www.w3.org/2000/svg";
+
+  /** A figure behind the first section of a heading: sliders, a picture that `draw` makes of their values, a caption. */
+  function toy(heading, sliders, draw, caption) {
+    const section = document.getElementById(heading)?.closest("section");
+    if (!section) return;
+    const figure = document.createElement("figure"), picture = document.createElement("div"), row = document.createElement("div");
+    figure.className = "toy";
+    row.className = "learn-row";
+    const inputs = sliders.map(({ name, min, max, value, show = String }) => {
+      const label = document.createElement("label"), input = document.createElement("input"), output = document.createElement("output");
+      Object.assign(input, { type: "range", min, max, value });
+      input.addEventListener("input", update);
+      label.append(`${name} `, input, " ", output);
+      row.append(label);
+      return { input, output, show };
+    });
+    const text = document.createElement("figcaption");
+    text.textContent = caption;
+    figure.append(row, picture, text);
+    section.after(figure);
+    function update() {
+      for (const { input, output, show } of inputs) output.textContent = show(Number(input.value));
+      picture.replaceChildren(draw(...inputs.map(({ input }) => Number(input.value))));
+    }
+    update();
+  }
+
+  /** An SVG element with attributes and content. */
+  function shape(kind, attributes, ...content) {
+    const element = document.createElementNS(SVG, kind);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    element.append(...content);
+    return element;
+  }
+  const picture = (width, height, label, ...content) => shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label }, ...content);
+  const words = (x, y, text, extra = {}) => shape("text", { x, y, "font-size": 11, "text-anchor": "middle", fill: "var(--muted)", ...extra }, text);
+
+  // --- positions as hands of clocks ---
+
+  const d = 16, angle = (p, i) => p / 10000 ** ((2 * i) / d);
+  toy("positions-section-3-5", [{ name: "position", min: 0, max: 48, value: 5 }, { name: "and", min: 0, max: 48, value: 8 }], (p, q) => {
+    const clocks = Array.from({ length: d / 2 }, (_, i) => {
+      const x = 34 + 66 * i, hand = (at, colour, width) => shape("line", { x1: x, y1: 34, x2: x + 24 * Math.sin(angle(at, i)), y2: 34 - 24 * Math.cos(angle(at, i)), stroke: colour, "stroke-width": width, "stroke-linecap": "round" });
+      return [shape("circle", { cx: x, cy: 34, r: 27, fill: "none", stroke: "var(--rule)" }), hand(q, "light-dark(#b35900, #ffa657)", 2), hand(p, "var(--link)", 3), words(x, 76, `${2 * i}, ${2 * i + 1}`)];
+    }).flat();
+    const score = Array.from({ length: d / 2 }, (_, i) => Math.cos(angle(p - q, i))).reduce((sum, c) => sum + c, 0);
+    return picture(530, 104, `Eight clocks with hands for the positions ${p} and ${q}`, ...clocks, words(265, 99, `dot product: ${score.toFixed(2)}, the same for any two positions that are ${Math.abs(p - q)} apart`));
+  }, "Sine and cosine of a pair of dimensions are the tip of a clock's hand. The left clocks turn fast, the right ones hardly at all; 16 dimensions, blue and orange.");
+
+  // --- why the scores are divided ---
+
+  function normals(n, seed) { // the same random numbers every time
+    const next = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
+    return Array.from({ length: n }, () => Math.sqrt(-2 * Math.log(next())) * Math.cos(2 * Math.PI * next()));
+  }
+  const softmax = (scores) => {
+    const highest = Math.max(...scores), powers = scores.map((s) => Math.exp(s - highest)), total = powers.reduce((sum, e) => sum + e, 0);
+    return powers.map((e) => e / total);
+  };
+  toy("scaled-dot-product-attention-section-3-2-1", [{ name: "d_k =", min: 0, max: 9, value: 6, show: (n) => String(2 ** n) }], (n) => {
+    const d_k = 2 ** n, query = normals(d_k, 7), scores = Array.from({ length: 8 }, (_, j) => normals(d_k, 100 + j).reduce((sum, k, i) => sum + k * query[i], 0));
+    const group = (values, x, title) => [words(x + 112, 12, title), ...values.flatMap((w, j) => [
+      shape("rect", { x: x + 28 * j, y: 110 - 86 * w, width: 22, height: 86 * w + 0.5, fill: "var(--link)" }), words(x + 28 * j + 11, 124, w.toFixed(2))])];
+    return picture(500, 130, `Weights of eight random keys of width ${d_k}, without and with the division`, ...group(softmax(scores), 8, "softmax of the dot products"), ...group(softmax(scores.map((s) => s / Math.sqrt(d_k))), 268, "divided by √d_k before"));
+  }, "Eight random keys compete for one random query. Without the division, one of them takes nearly all the weight as d_k grows.");
+
+  // --- keys and values that are kept ---
+
+  toy("keys-and-values-that-are-kept", [{ name: "step", min: 1, max: 6, value: 3 }], (step) => {
+    const grid = (x, title, cached) => [words(x + 78, 12, title), ...Array.from({ length: 6 }, (_, j) => {
+      const made = j < step && (!cached || j === step - 1), fill = made ? "light-dark(#e08a2b, #ffa657)" : j < step ? "light-dark(#7fb0e6, #3b74ad)" : "none";
+      return [shape("rect", { x: x + 26 * j, y: 20, width: 22, height: 22, fill, stroke: "var(--rule)" }), words(x + 26 * j + 11, 56, String(j + 1))];
+    }).flat(), words(x + 78, 74, `computed in all steps so far: ${cached ? step : (step * (step + 1)) / 2}`)];
+    return picture(420, 80, `Which keys and values step ${step} computes and which it reads`, ...grid(10, "every step anew", false), ...grid(240, "with a cache", true));
+  }, "Orange: a key and a value that this step computes. Blue: one that it finds in the cache.");
+
+  // --- a softmax that runs over tiles ---
+
+  const SCORES = [2, 0, 5, 1, 3, 4];
+  toy("fused-attention-tile-by-tile", [{ name: "tiles read", min: 1, max: 3, value: 1 }], (tiles) => {
+    let [m, sum] = [-Infinity, 0], lines = [];
+    for (let t = 0; t < tiles; t++) {
+      const tile = SCORES.slice(2 * t, 2 * t + 2), higher = Math.max(m, ...tile), kept = sum * Math.exp(m - higher), added = tile.reduce((s, x) => s + Math.exp(x - higher), 0);
+      lines.push(`tile ${t + 1}: m = ${higher}, ℓ = ${t ? `${sum.toFixed(3)} · e^(${m - higher}) + ${added.toFixed(3)} = ` : ""}${(kept + added).toFixed(3)}`);
+      [m, sum] = [higher, kept + added];
+    }
+    const all = SCORES.slice(0, 2 * tiles).reduce((s, x) => s + Math.exp(x - m), 0);
+    return picture(440, 120, `The running softmax after ${tiles} tiles`, ...SCORES.flatMap((score, j) => [
+      shape("rect", { x: 30 + 34 * j + 10 * Math.floor(j / 2), y: 6, width: 30, height: 24, fill: j < 2 * tiles ? "light-dark(#cfe3fb, #23486f)" : "none", stroke: "var(--rule)" }),
+      words(45 + 34 * j + 10 * Math.floor(j / 2), 22, String(score), { fill: "var(--ink)" })]),
+      ...lines.map((line, i) => words(30, 50 + 18 * i, line, { "text-anchor": "start" })), words(30, 50 + 18 * tiles, `all of them at once: ${all.toFixed(3)}`, { "text-anchor": "start" }));
+  }, "Six scores in tiles of two. The largest score and the sum relative to it are all that is kept.");
+})();
