@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Exercises that answer back
 #
-# > These exercises belong to [The Annotated Transformer](the_annotated_transformer.ipynb). Each one has hints in
-# > steps, a place for your attempt, a check that tries your attempt and says what is wrong, and an answer, folded.
-# > Run the cells from the top, fill in a place, and run its cell again. Stars say how hard an exercise is, minutes
-# > how long it may take someone who has read the Part.
+# > These exercises belong to [The Annotated Transformer](the_annotated_transformer.ipynb). Each one has step-by-step
+# > hints, a place for your attempt, a check that tries it out and says what's wrong, and a folded answer. Run the
+# > cells from the top, fill in a place, and run its cell again. The stars say how hard an exercise is, and the
+# > minutes how long it may take someone who has read that Part.
 
 # %% tags=["active-ipynb"]
 # # @title Setup: make charts work offline in Jupyter
@@ -136,7 +136,7 @@ def same(found: Any, expected: Tensor, what: str) -> None:
 #
 # > ★, 10 minutes, after [Positions](the_annotated_transformer.ipynb#Positions-(Section-3.5)). Leave the positional
 # > encoding out. Is it then true that shuffling the source only shuffles the encoder's output? Write a function that
-# > computes the memory without positions. The check shuffles.
+# > computes the memory without positions. The check does the shuffling.
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -179,7 +179,7 @@ check_1_1(encode_without_positions)
 # > Yes. Self-attention adds up values, and a sum doesn't depend on the order of what is added. The feed-forward
 # > network, the residual connections and LayerNorm treat each position on its own. So without the positional encoding
 # > a token gets the same vector wherever it is, and a shuffled source gives the same vectors in the shuffled order.
-# > With the positional encoding they become other vectors.
+# > With the positional encoding, the vectors change.
 # >
 # > </details>
 
@@ -209,8 +209,8 @@ def example_answer_1_1() -> None:
 #
 # > ★★, 15 minutes, after [Why
 # > self-attention](the_annotated_transformer.ipynb#Why-self-attention-(Section-4,-Table-1)). How many multiplications
-# > does one encoder layer need for $n$ tokens? Count those of matrix products alone. And from which $n$ on does the
-# > part with $n^2$ take half of them in the base model?
+# > does one encoder layer need for $n$ tokens? Count only those in matrix products. And at what $n$ does the part
+# > with $n^2$ reach half of them in the base model?
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -222,7 +222,7 @@ def example_answer_1_1() -> None:
 # > <details><summary>Hint 2</summary>
 # >
 # > Four projections of width $d$; queries with keys; weights with values; two layers between $d$ and $d_{\text{ff}}$.
-# > The heads change nothing: they divide $d$ among them.
+# > The heads change nothing: they share $d$ out among themselves.
 # >
 # > </details>
 
@@ -264,9 +264,9 @@ check_1_2(multiplications)
 # > <details><summary>Answer 1.2</summary>
 # >
 # > The four projections of attention take $4nd^2$ multiplications, its two products of positions with positions
-# > $2n^2d$, and the feed-forward network $2n\,d\,d_{\text{ff}}$. PyTorch counts the same. At the length of a sentence
-# > the $n^2$ part is next to nothing. It reaches one half only where $n = 2d + d_{\text{ff}}$, which is 3,072 tokens
-# > for the base model. That's why long documents need other forms of attention and sentences do not.
+# > $2n^2d$, and the feed-forward network $2n\,d\,d_{\text{ff}}$. PyTorch counts the same. At sentence length, the
+# > $n^2$ part is next to nothing. It reaches one half only where $n = 2d + d_{\text{ff}}$, which is 3,072 tokens for
+# > the base model. That's why long documents need other forms of attention and sentences don't.
 # >
 # > </details>
 
@@ -297,11 +297,11 @@ def example_answer_1_2() -> Any:
 #
 # > ★★, 20 minutes, after [Positions](the_annotated_transformer.ipynb#Positions-(Section-3.5)). Put token and position
 # > side by side in one vector, 448 entries for the token and 64 for the position, instead of adding them. Write the
-# > module that stands below a stack. What else of the model has to change?
+# > module that goes below a stack. What else in the model has to change?
 # >
 # > <details><summary>Hint 1</summary>
 # >
-# > `Embeddings(width, vocab)` and `positional_encoding(length, places)` are all you need, and `torch.cat`.
+# > All you need is `Embeddings(width, vocab)`, `positional_encoding(length, places)` and `torch.cat`.
 # >
 # > </details>
 # >
@@ -345,10 +345,10 @@ check_1_3(BesidePosition)
 # %% [markdown]
 # > <details><summary>Answer 1.3</summary>
 # >
-# > The layers need not change, because the width of both together is still 512. The embedding changes: its matrix has
-# > 448 columns, and the factor before it becomes $\sqrt{448}$. The output matrix has 512 columns, so the two can no
-# > longer be one parameter, unless there's a linear map from 512 to 448 between the decoder and the output. And the
-# > encoding needs an even width, which 64 is. The residual connections still let every layer write over the 64
+# > The layers needn't change, because the two together are still 512 wide. The embedding does change: its matrix has
+# > 448 columns, and the factor in front of it becomes $\sqrt{448}$. The output matrix has 512 columns, so the two can
+# > no longer be one parameter, unless there's a linear map from 512 to 448 between the decoder and the output. And
+# > the encoding needs an even width, which 64 is. The residual connections still let every layer write over the 64
 # > entries.
 # >
 # > </details>
@@ -386,8 +386,8 @@ def example_answer_1_3() -> None:
 # ## 1.4 The mask after the softmax
 #
 # > ★, 15 minutes, after [Masks](the_annotated_transformer.ipynb#Masks). Someone applies the mask *after* the softmax,
-# > by setting weights to zero. Write it so, as the check wants it, and look at the sums that it prints. Why is it
-# > wrong?
+# > by setting weights to zero. Write it that way, as the check expects, and look at the sums that it prints. Why is
+# > it wrong?
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -397,7 +397,7 @@ def example_answer_1_3() -> None:
 # >
 # > <details><summary>Hint 2</summary>
 # >
-# > The first position may see only itself. What should its weight be? What is it now, and on what does it depend?
+# > The first position may see only itself. What should its weight be? What is it now, and what does it depend on?
 # >
 # > </details>
 
@@ -431,10 +431,10 @@ check_1_4(masked_late)
 # > <details><summary>Answer 1.4</summary>
 # >
 # > A softmax divides by the sum over *all* keys. If the mask comes later, the hidden keys have already taken their
-# > share of that sum. So the weights that remain don't add up to one, and worse, they depend on what the mask should
-# > hide: in the decoder each position would learn something about the future. Dividing by the remaining sum again
-# > would be right on paper. In the computer a hidden key may have taken everything, so that nothing is left to divide
-# > by.
+# > share of that sum. So the weights that remain don't add up to one, and worse, they depend on what the mask is
+# > meant to hide: in the decoder each position would learn something about the future. Dividing again, by the
+# > remaining sum, would be right on paper. On a computer, a hidden key may have taken everything, so that nothing is
+# > left to divide by.
 # >
 # > </details>
 
@@ -471,13 +471,15 @@ def example_answer_1_4() -> None:
 # >
 # > <details><summary>Hint 1</summary>
 # >
-# > Scores of each query with each key, divided; hidden scores; a softmax over the keys; the weighted sum of values.
+# > Score each query against each key, and divide; hide some scores; take a softmax over the keys; take the weighted
+# > sum of the values.
 # >
 # > </details>
 # >
 # > <details><summary>Hint 2</summary>
 # >
-# > `key.mT` transposes the last two axes and leaves batch and heads alone. `masked_fill(mask == 0, -math.inf)` hides.
+# > `key.mT` transposes the last two axes and leaves batch and heads alone. `masked_fill(mask == 0, -math.inf)` does
+# > the hiding.
 # >
 # > </details>
 
@@ -524,7 +526,7 @@ check_1_5(my_attention)
 # > <details><summary>Answer 1.5</summary>
 # >
 # > It's the function [`attention`](the_annotated_transformer.ipynb#Scaled-dot-product-attention-(Section-3.2.1)) of
-# > the document. Without its dropout it has three lines.
+# > the document. Without its dropout it's three lines long.
 # >
 # > </details>
 
@@ -549,8 +551,8 @@ def example_answer_1_5() -> None:
 #
 # ## 2.1 A model that reverses
 #
-# > ★, 15 minutes, after [A first task: copying](the_annotated_transformer.ipynb#A-first-task:-copying). Let the model
-# > reverse its input instead of copying it: write the pairs. Which pattern do you expect in the cross-attention?
+# > ★, 15 minutes, after [A first task: copying](the_annotated_transformer.ipynb#A-first-task:-copying). Get the model
+# > to reverse its input instead of copying it: write the pairs. What pattern do you expect in the cross-attention?
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -598,10 +600,10 @@ check_2_1(my_reverse_pairs)
 # %% [markdown]
 # > <details><summary>Answer 2.1</summary>
 # >
-# > The first token to be written is the last one of the source, so you may expect a diagonal that runs the other way,
-# > from the top right to the bottom left. The chart shows it: the row that predicts the first token looks at the last
-# > one, and so on, until the row that predicts `</s>`, which has nothing to look for. The task is learned as copying
-# > is. For attention, the last position is no farther away than the first.
+# > The first token to be written is the last one of the source, so you might expect a diagonal that runs the other
+# > way, from the top right to the bottom left. The chart shows it: the row that predicts the first token looks at the
+# > last one, and so on, until the row that predicts `</s>`, which has nothing to look for. The task is learned just
+# > as copying is. For attention, the last position is no farther away than the first.
 # >
 # > </details>
 
@@ -646,7 +648,7 @@ def example_answer_2_1() -> Chart:
 # >
 # > <details><summary>Hint 2</summary>
 # >
-# > That's the step `warmup`, and the rate there's proportional to $\mathit{warmup}^{-0.5}$.
+# > That's the step `warmup`, and the rate there is proportional to $\mathit{warmup}^{-0.5}$.
 # >
 # > </details>
 
@@ -676,9 +678,9 @@ check_2_2(how_many_times)
 # > recover from it: its loss falls to that of a model which only knows how often each token occurs, and stays there.
 # > It no longer reads the source. Pre-norm first falls to that level as well, but slowly improves on it. So the cell
 # > trains once more, with a `factor` that makes the highest rate the same as with a warmup. Then both learn the task,
-# > pre-norm a little faster. So on this small task, and with one seed, it's probably the height of the rate that
-# > makes training without a warmup fail, rather than how early it comes. (The lower `factor` lowers the whole curve,
-# > not the peak alone.)
+# > pre-norm a little faster. So on this small task, and with one seed, training without a warmup probably fails
+# > because of how high the rate is, rather than how early that comes. (The lower `factor` lowers the whole curve, not
+# > just the peak.)
 # >
 # > </details>
 
@@ -711,12 +713,12 @@ def example_answer_2_2() -> Chart:
 # ## 2.3 A shift of zero
 #
 # > ★, 10 minutes, after [Batches and the shift](the_annotated_transformer.ipynb#Batches-and-the-shift-(Section-5.1)).
-# > Someone forgets the shift: the token to be predicted is the very token that's read. The loss falls at once. Which
-# > single token does greedy decoding then write, again and again? Give its id.
+# > Someone forgets the shift: the token to be predicted is the very token that has just been read. The loss falls at
+# > once. Which single token does greedy decoding then write, again and again? Give its id.
 # >
 # > <details><summary>Hint 1</summary>
 # >
-# > What is the easiest way to predict a token that you have just read?
+# > What's the easiest way to predict a token that you've just read?
 # >
 # > </details>
 # >
@@ -744,10 +746,10 @@ check_2_3(written_again_and_again)
 # %% [markdown]
 # > <details><summary>Answer 2.3</summary>
 # >
-# > It writes `<s>`. The token to be predicted is the token that's read, and a position may attend to itself. So
-# > nothing has to be translated or even copied from the source: the embedding and the output matrix are one, and
-# > handing the token through is the easiest function of all. In use, the model reads `<s>`, hands it through, reads
-# > `<s>` again, and so on for ever.
+# > It writes `<s>`. The token to be predicted is the one that has just been read, and a position may attend to
+# > itself. So nothing has to be translated or even copied from the source: the embedding and the output matrix are
+# > one, and passing the token straight through is the easiest function of all. In use, the model reads `<s>`, passes
+# > it through, reads `<s>` again, and so on for ever.
 # >
 # > </details>
 
@@ -856,19 +858,19 @@ def example_answer_2_4() -> None:
 # ## 3.1 What is unknown, and where
 #
 # > ★, 15 minutes, after [Words and word pieces](the_annotated_transformer.ipynb#Words-and-word-pieces-(Section-5.1)).
-# > How many words of the validation set are unknown to a vocabulary of whole words, and how many tokens to BPE? Which
-# > words are they? Begin with a function that counts.
+# > How many words in the validation set are unknown to a vocabulary of whole words, and how many tokens are unknown
+# > to BPE? Which words are they? Start with a function that counts them.
 # >
 # > <details><summary>Hint 1</summary>
 # >
-# > A `Counter` of those words that aren't in the set.
+# > A `Counter` of the words that aren't in the set.
 # >
 # > </details>
 # >
 # > <details><summary>Hint 2</summary>
 # >
-# > `learn_words(load_split("train"), ("de", "en")).vocabulary.get_vocab()` has the known words, and
-# > `words_of(text, language)` cuts a text.
+# > `learn_words(load_split("train"), ("de", "en")).vocabulary.get_vocab()` has the known words, and `words_of(text,
+# > language)` cuts a text into words.
 # >
 # > </details>
 
@@ -896,11 +898,11 @@ check_3_1(unknown_words)
 # %% [markdown]
 # > <details><summary>Answer 3.1</summary>
 # >
-# > The cell counts on each side. German has more unknown words than English, and the list tells why: German writes
-# > compounds as one word and inflects more, so more of its words are rare. (A word that the training split has only
-# > once is unknown as well.) Rare things are unknown in both languages, and these are the words that carry the
-# > meaning. Byte-pair encoding cuts each of them into pieces that it knows. Only a character that the training split
-# > doesn't have can be unknown to it.
+# > The cell counts on each side. German has more unknown words than English, and the list shows why: German writes
+# > compounds as one word and inflects more, so more of its words are rare. (A word that occurs only once in the
+# > training split is unknown as well.) Words for rare things are unknown in both languages, and those are the words
+# > that carry the meaning. Byte-pair encoding cuts each of them into pieces that it knows. Only a character that
+# > never occurs in the training split can be unknown to it.
 # >
 # > </details>
 
@@ -936,8 +938,8 @@ def example_answer_3_1() -> Any:
 # ## 3.2 Tokens per second and batch size
 #
 # > ★★, 20 minutes, after [Training](the_annotated_transformer.ipynb#Training). Measure the target tokens per second
-# > of training for budgets from 100 to 3,200 tokens per batch, and give the check what you found. Why do they rise
-# > and then level off?
+# > of training for budgets from 100 to 3,200 tokens per batch, and give the check what you found. Why does the number
+# > rise and then level off?
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -975,10 +977,10 @@ check_3_2(tokens_per_second)
 # %% [markdown]
 # > <details><summary>Answer 3.2</summary>
 # >
-# > Each update has a price that doesn't depend on its tokens: Python starts some hundreds of operations, and Adam
-# > touches every weight. A small batch pays that price for few tokens, so it learns from few tokens per second. In a
-# > large batch most of the work grows with the number of tokens, and from there on the speed stays about the same. In
-# > a still larger batch it can fall again; a single timing doesn't tell why.
+# > Each update has a cost that doesn't depend on how many tokens it has: Python starts several hundred operations,
+# > and Adam touches every weight. A small batch pays that cost for few tokens, so it learns from few tokens per
+# > second. In a large batch most of the work grows with the number of tokens, and from there on the speed stays about
+# > the same. With even larger batches it can fall again; a single timing doesn't tell you why.
 # >
 # > </details>
 
@@ -1008,8 +1010,8 @@ def example_answer_3_2() -> Chart:
 # ## 3.3 References without their last word
 #
 # > ★, 10 minutes, after [BLEU](the_annotated_transformer.ipynb#BLEU). Drop the last word of every reference, and
-# > score the result against the references. Which share of the loss is due to the penalty for being short? (A number
-# > from 0 to 1.) And if the last word is replaced by a wrong one?
+# > score the result against the references. What share of the loss is due to the penalty for being short? (A number
+# > from 0 to 1.) And what if the last word is replaced by a wrong one?
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -1045,10 +1047,10 @@ check_3_3(share_of_the_penalty)
 # %% [markdown]
 # > <details><summary>Answer 3.3</summary>
 # >
-# > All of it, 1. The shortened text is the beginning of the reference itself, so every $n$-gram in it's right and the
-# > four shares are 100 %. Only the length is punished. (The last word takes the full stop with it, so most sentences
-# > lose two.) If the last word is replaced by a wrong one, it's the other way round: the length is right, and the
-# > shares fall.
+# > All of it, 1. The shortened text is the beginning of the reference itself, so every $n$-gram in it is right and
+# > the four shares are 100 %. Only the length is penalised. (The last word takes the full stop with it, so most
+# > sentences lose two.) If the last word is replaced by a wrong one, it's the other way round: the length is right,
+# > and the shares fall.
 # >
 # > </details>
 
@@ -1080,7 +1082,7 @@ def example_answer_3_3() -> Any:
 # ## 4.1 Keys and values that stay behind
 #
 # > ★★, 15 minutes, after [Beam search](the_annotated_transformer.ipynb#Beam-search-(Section-6.1)). When the beams
-# > change places, the rows of the cache must follow them. Whose keys and values must: those of the `"source"`, those
+# > change places, the rows of the cache must follow them. Which keys and values must: those of the `"source"`, those
 # > of the `"target"`, or both? Give a set.
 # >
 # > <details><summary>Hint 1</summary>
@@ -1115,10 +1117,11 @@ check_4_1(must_follow)
 # %% [markdown]
 # > <details><summary>Answer 4.1</summary>
 # >
-# > Those of the target. The kept keys and values belong to one hypothesis. When hypotheses change places, a row of
-# > the cache would belong to a different one, and the model would continue a sentence that it hasn't written. The
-# > keys and values of the source are the same for all hypotheses of a sentence, so moving them changes nothing. The
-# > cell runs the search three times: everything follows, only the target's keys and values do, and nothing does.
+# > Those of the target. The kept keys and values belong to one hypothesis. If they stayed behind when hypotheses
+# > change places, a row of the cache would belong to a different one, and the model would continue a sentence that it
+# > hasn't written. The keys and values of the source are the same for all hypotheses of a sentence, so moving them
+# > changes nothing. The cell runs the search three times: once with everything following, once with only the target's
+# > keys and values, and once with nothing.
 # >
 # > </details>
 
@@ -1193,10 +1196,10 @@ check_4_2(translations_get)
 # %% [markdown]
 # > <details><summary>Answer 4.2</summary>
 # >
-# > Longer: a larger α favours the longer of two. The table has BLEU and the length of the translations, as a share of
-# > the references' length. BLEU is mostly best where the lengths come near those of the references: below that the
-# > brevity penalty costs, and above it, superfluous words do. On a hundred sentences a difference of a point is
-# > within the noise.
+# > Longer: a larger α favours the longer of the two. The table shows BLEU and the length of the translations, as a
+# > share of the references' length. BLEU is usually best where the lengths come close to those of the references:
+# > below that, the brevity penalty lowers it, and above, superfluous words do. On a hundred sentences a difference of
+# > a point is within the noise.
 # >
 # > </details>
 
@@ -1272,10 +1275,10 @@ check_4_3(running_mean)
 # > <details><summary>Answer 4.3</summary>
 # >
 # > The first figure is that of the last checkpoint alone, and each further one adds an older checkpoint to the mean.
-# > Two things work against each other. The mean cancels the noise of the single updates, which lowers the loss, the
-# > more so while the rate is high. But older checkpoints are worse models, and they pull the mean back, the more so
-# > while the model still learns fast. In this run each further checkpoint lowers the loss. In a much shorter one, we
-# > would expect the oldest to do harm.
+# > Two things work against each other. The mean cancels out the noise of individual updates, which lowers the loss,
+# > the more so while the rate is high. But older checkpoints are worse models, and they pull the mean back, the more
+# > so while the model is still learning fast. In this run every extra checkpoint lowers the loss. In a much shorter
+# > one, we'd expect the oldest to do harm.
 # >
 # > </details>
 
@@ -1313,8 +1316,8 @@ def example_answer_4_3() -> Chart:
 #
 # > ★, 10 minutes, after [Machine
 # > translation](the_annotated_transformer.ipynb#Machine-translation-(Section-6.1,-Table-2)). How many days would the
-# > training of the big model have taken on a single one of its GPUs? And for how many days would it keep your processor
-# > busy, if that did nothing but large matrix products?
+# > training of the big model have taken on a single one of its GPUs? And for how many days would it keep your
+# > processor busy, if all it did was large matrix products?
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -1349,8 +1352,9 @@ check_5_1(P100_days)
 # >
 # > Three and a half days on eight GPUs are 28 P100-days. The paper multiplies them by 9.5 TFLOP/s, which gives the
 # > operations in its table. The cell measures how many operations per second your processor reaches in a large matrix
-# > product, and divides. The number is the least you can hope for, since training is more than matrix products. For the
-# > P100 the paper takes the rate that it thinks such a GPU sustains, so its number is an estimate as well.
+# > product, and divides. The number is the best you can hope for, since there's more to training than matrix
+# > products. For the P100 the paper takes the rate that it thinks such a GPU can sustain, so its number is an
+# > estimate as well.
 # >
 # > </details>
 
@@ -1404,9 +1408,9 @@ check_5_2(model_is_better)
 # > <details><summary>Answer 5.2</summary>
 # >
 # > No. BLEU changes because a comma counts like a word. One that's missing or in the wrong place spoils every
-# > $n$-gram that reaches over it, and one that's right is as good as a right word. The model is what it was: the
-# > sentences are the same, and another rule scores them. So you can compare two figures only if both were computed on
-# > the same text in the same way. If you clean the references before scoring, your figure can't be compared with any
+# > $n$-gram that spans it, and one that's right is as good as a right word. The model is what it was: the sentences
+# > are the same, only scored by a different rule. So you can compare two figures only if both were computed on the
+# > same text in the same way. If you clean the references before scoring, your figure can't be compared with any
 # > other.
 # >
 # > </details>
@@ -1463,8 +1467,8 @@ check_6_1(word_with_the_largest_weight)
 # > <details><summary>Answer 6.1</summary>
 # >
 # > `spielt`, the last word before the full stop. The first layer still looks at `Junge`, the word that was just
-# > translated. In this one sentence the upper two layers give it 0.71 and 0.53 of their weight, by the mean over
-# > heads. In the chart, the row of the verb jumps to the end of the sentence, and the next rows come back.
+# > translated. In this one sentence the upper two layers give the verb 0.71 and 0.53 of their weight, averaged over
+# > the heads. In the chart, the row for the verb jumps to the end of the sentence, and the rows after it come back.
 # >
 # > </details>
 
@@ -1497,7 +1501,8 @@ def example_answer_6_1() -> Chart:
 # >
 # > <details><summary>Hint 1</summary>
 # >
-# > The heads' outputs stand side by side in one vector, and $W^O$ mixes them. If nothing reads a head, it's gone.
+# > The heads' outputs stand side by side in one vector, and $W^O$ mixes them. If nothing reads a head, it's as good
+# > as gone.
 # >
 # > </details>
 # >
@@ -1536,11 +1541,11 @@ check_6_2(remove_head)
 # %% [markdown]
 # > <details><summary>Answer 6.2</summary>
 # >
-# > A head vanishes if the columns of $W^O$ that read it are zero. The chart shows what each head costs alone: most of
-# > them next to nothing. You might conclude that most of them could go. But the half that costs least costs far more
-# > together than the sum of what each costs alone: the heads stand in for each other. So the question has two
-# > answers, one for each head and one for all, and the second is what you can save. (The model wasn't trained any
-# > further without them. Then more could go.)
+# > A head vanishes if the columns of $W^O$ that read it are zero. The chart shows what each head costs on its own:
+# > for most of them, next to nothing. You might conclude that most of them could go. But taken together, the cheaper
+# > half costs far more than the sum of what each costs on its own: the heads stand in for each other. So the question
+# > has two answers, one for each head alone and one for all together, and the second is what you can save. (The model
+# > wasn't trained any further without them. If it were, more could go.)
 # >
 # > </details>
 
@@ -1591,7 +1596,7 @@ def example_answer_6_2() -> Chart:
 #
 # > ★, 10 minutes, after [Does attention find the right
 # > word?](the_annotated_transformer.ipynb#Does-attention-find-the-right-word?) Compare alignment error rates: is the
-# > mean over all heads a better aligner than the best single head, by the row that predicts? Answer `True` or
+# > mean over all heads a better aligner than the best single head, counted by the row that predicts? Answer `True` or
 # > `False`. Which of the two comparisons in the table should you distrust?
 # >
 # > <details><summary>Hint</summary>
@@ -1629,8 +1634,8 @@ check_6_3(mean_is_better)
 # >
 # > It's better, in both training runs. The table has, for each run, the best single head, the best mean over one
 # > layer's heads, and the mean over all; the lower the error rate, the better. A mean corrects what one head misses,
-# > and blurs what one head sees sharply. Distrust the first column: the best head was picked on the same sentences on
-# > which it's scored, and the mean over all wasn't chosen at all.
+# > and blurs what one head sees sharply. Distrust the first column: the best head was picked on the same sentences
+# > it's scored on, whereas the mean over all wasn't picked at all.
 # >
 # > </details>
 
@@ -1713,9 +1718,9 @@ check_7_1(cache_bytes)
 # > <details><summary>Answer 7.1</summary>
 # >
 # > Each of the six decoder layers keeps a key and a value of 64 numbers for every position and every head of keys and
-# > values. So in one model, the size grows with the tokens, the heads and the bytes of a number. The table is for one
-# > sequence; a batch of sentences with several beams each needs as many times that. The keys and values of the source
-# > come on top.
+# > values. So for a given model, the size grows with the number of tokens, of heads and of bytes per number. The
+# > table is for one sequence; a batch of sentences with several beams each needs that many times as much. The keys
+# > and values of the source come on top of that.
 # >
 # > </details>
 
@@ -1739,8 +1744,8 @@ def example_answer_7_1() -> Any:
 # %% [markdown]
 # ## 7.2 The limits of sampling
 #
-# > ★, 10 minutes, after [Sampling](the_annotated_transformer.ipynb#Sampling). If the temperature goes to 0, sampling
-# > becomes another search that you know. Which one? And if `top_p` goes to 0, and if `top_p` is 1?
+# > ★, 10 minutes, after [Sampling](the_annotated_transformer.ipynb#Sampling). As the temperature goes to 0, sampling
+# > turns into a search that you know. Which one? And what if `top_p` goes to 0, and if `top_p` is 1?
 # >
 # > <details><summary>Hint</summary>
 # >
@@ -1766,7 +1771,7 @@ check_7_2(becomes)
 # %% [markdown]
 # > <details><summary>Answer 7.2</summary>
 # >
-# > If the temperature goes to 0, the differences between the scores grow without bound, and the most probable token
+# > As the temperature goes to 0, the differences between the scores grow without bound, and the most probable token
 # > gets all the probability: that's greedy decoding. If `top_p` goes to 0, only that token is left to draw from:
 # > greedy decoding again. With `top_p` = 1 nothing is cut off, and every token comes as often as the model says, the
 # > silly ones in the tail included. Each of them is rare, but there are thousands of them, and a translation draws
@@ -1835,9 +1840,9 @@ check_7_3(scores_change)
 # %% [markdown]
 # > <details><summary>Answer 7.3</summary>
 # >
-# > They would. A turned score depends on the distance of two positions in *one* sequence. Between a position of the
-# > target and one of the source there's no such distance: they're counted in different sentences, of different
-# > lengths and with words in another order. If the source were counted from 3, all turned scores would change,
+# > They would. A turned score depends on the distance between two positions in *one* sequence. Between a position of
+# > the target and one of the source there's no such distance: they're counted in different sentences, of different
+# > lengths and with words in a different order. If the source were counted from 3, all turned scores would change,
 # > although the sentence is the same. And the cross-attention needs no positions of its own. The self-attention of
 # > the encoder has worked the order of the source into the memory.
 # >

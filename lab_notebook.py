@@ -5,9 +5,9 @@
 # > who check results: how each figure was obtained, what it may be compared with, what was tried without success, and
 # > what we don't know. The first document teaches; nothing here is needed to follow it.
 # >
-# > Every table and chart reads its rows from `benchmarks/results`. Each row holds the command that made it, the commit,
-# > the date and the machine: two cores of an AMD EPYC, PyTorch on the CPU, unless a row says otherwise. `LOG.md` in the
-# > same folder says what else was tried. Take it as reasons, not as results.
+# > Every table and chart reads its rows from `benchmarks/results`. Each row holds the command that made it, the
+# > commit, the date and the machine: two cores of an AMD EPYC, PyTorch on the CPU, unless a row says otherwise.
+# > `LOG.md` in the same folder says what else was tried. Read it for reasons, not for results.
 # >
 # > | section | question |
 # > |---|---|
@@ -61,7 +61,7 @@ from the_annotated_transformer import (
 # %% [markdown]
 # ## The translators
 #
-# > The program has four sizes of model, its *presets*:
+# > The program offers models in four sizes, its *presets*:
 # >
 # > | preset | layers (encoder + decoder) | $d_{\text{model}}$ | $d_{\text{ff}}$ | heads |
 # > |---|---|---|---|---|
@@ -70,13 +70,13 @@ from the_annotated_transformer import (
 # > | `base`, the paper's | 6 + 6 | 512 | 2048 | 8 |
 # > | `big`, the paper's | 6 + 6 | 1024 | 4096 | 16 |
 # >
-# > The table below shows our models on test_2016_flickr with beam search, in the order of their training. All other
-# > scores are in `quality.jsonl`. The column `bleu` is cased, with sacreBLEU's tokenisation 13a; `lower` is the same
-# > without case; `moses` is lower-cased after the Moses tokeniser.
+# > The table below shows our models on test_2016_flickr with beam search, in the order in which they were trained.
+# > All other scores are in `quality.jsonl`. The column `bleu` is cased, with sacreBLEU's tokenisation 13a; `lower` is
+# > the same without case; `moses` is lower-cased after the Moses tokeniser.
 # >
-# > - Rows with `people's` pairs learned from Multi30k's 29,000 alone: one German-English run, scored after 1,800, 2,500
-# >   and 4,200 updates; three English-German runs with different seeds; and one run of `small`.
-# > - The row with `lower-cased` pairs learned from the same text in small letters, and its `bleu` is without case.
+# > - Models with `people's` pairs learned from Multi30k's 29,000 alone: one German-English run, scored after 1,800,
+# >   2,500 and 4,200 updates; three English-German runs with different seeds; and one run of `small`.
+# > - The model with `lower-cased` pairs learned from the same text in lower case, and its `bleu` ignores case.
 # > - The others went on with [more pairs](#More-pairs-from-the-same-pairs), written by models. Their `minutes` and
 # >   `updates` are those of the last round alone. The rows with 3,400 updates and seed 0 are the shipped models.
 # >   Seeds 1 and 2 repeat the second round of the German-English one.
@@ -99,7 +99,7 @@ def example_quality() -> Any:
 
 
 # %% [markdown]
-# > **How sure are these scores?** A test set of a thousand sentences is a small sample. If you draw a thousand
+# > **How certain are these scores?** A test set of a thousand sentences is a small sample. If you draw a thousand
 # > sentences from it again and again, with replacement, the BLEU of the shipped German-English model varies by about
 # > one and a half points in either direction in 95 % of the draws (a *bootstrap*; Koehn, 2004). Two models differ if
 # > the interval of their *difference* excludes 0. That interval is narrower, because both translate the same
@@ -107,23 +107,25 @@ def example_quality() -> Any:
 # >
 # > What else you should know:
 # >
-# > - German is the translated side of Multi30k. So German to English reads translations, and is compared with the
-# >   original English. Text that was written in German may be harder. Text that's no caption is far harder.
-# > - Two results have three seeds. With five beams, the English-German runs on people's pairs lie within 0.3 BLEU of
-# >   each other (seeds 1 and 2 with a vocabulary that's two tokens smaller). So do the German-English runs with 3,400
-# >   updates, but only their second round was repeated, and three runs from the start may differ more. Every other
-# >   row comes from one seed.
+# > - German is the translated side of Multi30k. So from German to English, the model reads translations, and its
+# >   output is compared with the original English. Text that was originally written in German may be harder. Text
+# >   that isn't captions is far harder.
+# > - Two results come from three seeds each. With five beams, the English-German runs on people's pairs lie within
+# >   0.3 BLEU of each other (seeds 1 and 2 with a vocabulary that's two tokens smaller). So do the German-English
+# >   runs with 3,400 updates, but only their second round was repeated, and three runs from scratch may differ more.
+# >   Every other row comes from one seed.
 # > - The recipe isn't the paper's: pre-norm, the optimiser [Muon](the_annotated_transformer.ipynb#Muon), a moving
 # >   average of the weights, and two rounds of pairs written by models. The [last
 # >   section](#Departures-of-the-program) lists everything.
-# > - Choices were made on the validation set, with these exceptions. Two decisions for the English-German model were
-# >   made when its test scores had already been seen (its card and `LOG.md` say which), and the German-English model
+# > - Choices were made on the validation set, with these exceptions. Two decisions about the English-German model
+# >   were made after its test scores had been seen (its card and `LOG.md` say which), and the German-English model
 # >   learned from translations of the English-German model.
 # >
 # > Multi30k has three more test sets. The shipped models were scored on them once, apart from the work on the models,
-# > and these scores had no part in any choice. The captions are harder for our models: photographs and translations of
-# > 2017 and 2018 were collected later, and the photographs of `mscoco` come from another collection and were chosen
-# > because their captions have ambiguous verbs (Elliott et al., 2017). A score on one set says little about another.
+# > and these scores had no part in any choice. Their captions are harder for our models: the photographs and
+# > translations of 2017 and 2018 were collected later, and the photographs of `mscoco` come from another collection
+# > and were chosen because their captions have ambiguous verbs (Elliott et al., 2017). A score on one set says little
+# > about another.
 
 
 # %%
@@ -140,28 +142,29 @@ def example_test_sets() -> Any:
 # %% [markdown]
 # ## Scores of others
 #
-# > **The paper's BLEU** can't be compared with ours. Other sentences were translated, and the words were counted in
-# > another way. The authors' script,
+# > **The paper's BLEU** can't be compared with ours. Different sentences were translated, and the words were counted
+# > in a different way. The authors' script,
 # > [get_ende_bleu.sh](https://github.com/tensorflow/tensor2tensor/blob/master/tensor2tensor/utils/get_ende_bleu.sh)
 # > in tensor2tensor, scores tokenised text in which German compounds are split at their hyphens. Splitting makes more
 # > words match, so the numbers come out higher (Post, 2018). If the authors used this script for the paper, as seems
 # > probable, its 28.4 isn't a sacreBLEU score.
 # >
 # > **Wu et al. (2021).** Zhiyong Wu and others asked whether pictures help to translate captions, and trained a small
-# > text-only Transformer to compare with. Their Transformer-Tiny has the very sizes of our `tiny`: 4 + 4 layers,
-# > width 128, inner width 256, 4 heads. It has 2.6 million parameters where ours has 2.1, because its vocabulary is
-# > larger (10,000 merges where ours has 6,000). From English to German it scores 41.02 (lower-cased, Moses) after at
-# > most 8,000 updates on the 29,000 pairs, with the last ten checkpoints averaged and a beam of 5. Trained on the
-# > pairs alone, ours scores 39.75, counted in the same way (the mean of three seeds), so it is 1.3 *behind*.
+# > text-only Transformer to compare with. Their Transformer-Tiny has exactly the same dimensions as our `tiny`: 4 + 4
+# > layers, width 128, inner width 256, 4 heads. It has 2.6 million parameters where ours has 2.1, because its
+# > vocabulary is larger (10,000 merges where ours has 6,000). From English to German it scores 41.02 (lower-cased,
+# > Moses) after at most 8,000 updates on the 29,000 pairs, with the last ten checkpoints averaged and a beam of 5.
+# > Trained on the pairs alone, ours scores 39.75, computed in the same way (the mean of three seeds), so it's 1.3
+# > *behind*.
 # >
-# > Their recipe differs from ours in nearly everything: post-norm, Adam, dropout 0.3, up to 65 million tokens where
-# > ours saw 20, a length penalty of 1. Ours had its beam and penalty chosen for the other direction. We haven't
-# > trained their recipe to its end, so we can't say which of these makes the difference. One more seems to be that
-# > their text was lower-cased before training (`LOG.md` says how we know). So we trained ours once on lower-cased
-# > text: on the test set it gains 0.2, 39.96 instead of 39.75 (on the validation set, 0.9), which explains a sixth of
-# > the gap. Wu et al. also report two other test sets, on which we haven't compared the models trained on pairs
-# > alone. Ours reached 41.08 only with pairs that models wrote. Our own interval is about one and a half to two
-# > points wide in either direction; for theirs we have none.
+# > Their recipe differs from ours in nearly every respect: post-norm, Adam, dropout 0.3, up to 65 million tokens
+# > where ours saw 20, a length penalty of 1. Our beam and penalty were chosen for the other direction. We haven't
+# > trained their recipe to its end, so we can't say which of these makes the difference. Another difference seems to
+# > be that their text was lower-cased before training (`LOG.md` says how we know). So we trained ours once on
+# > lower-cased text: on the test set it gains 0.2, 39.96 instead of 39.75 (on the validation set, 0.9), which
+# > explains a sixth of the gap. Wu et al. also report two other test sets, on which we haven't compared the models
+# > trained on pairs alone. Ours reached 41.08 only with pairs that models wrote. Our own interval is about one and a
+# > half to two points wide in either direction; for theirs we have none.
 
 # %% [markdown]
 # ## More pairs from the same pairs
@@ -169,8 +172,8 @@ def example_test_sets() -> Any:
 # > With 29,000 pairs, a long training run ends in overfitting. Dropout, R-Drop (two passes with different dropout
 # > should agree; Liang et al., 2021) and BPE-dropout (merges are skipped at random; Provilkov et al., 2020) are
 # > remedies for it. Late in a run we tried stronger dropout, R-Drop and BPE-dropout, but not for long enough to tell
-# > whether they help (`LOG.md`). More pairs did help. A caption has many good translations, and the data shows one.
-# > Two models that were trained on the pairs, one for each direction, can write others:
+# > whether they help (`LOG.md`). More pairs did help. A caption has many good translations, and the data shows only
+# > one. Two models that were trained on the pairs, one for each direction, can write others:
 # >
 # > - Each source sentence again, with a translation by the model of the *same* direction. This is *sequence-level
 # >   distillation* (Kim and Rush, 2016). A model's translations are more regular than people's, and easier to learn.
@@ -178,31 +181,32 @@ def example_test_sets() -> Any:
 # >   *back-translation* (Sennrich et al., 2016b). The target is still a person's; only what is read varies.
 # >
 # > Together with the original pairs that makes three times as many (*data diversification*; Nguyen et al., 2020), and
-# > no other text was read. Both shipped models went on with these for one to two hours, with less dropout and with
-# > the schedule of the learning rate begun anew.
+# > no other text was used. Both shipped models went on training with these for one to two hours, with less dropout
+# > and with the learning-rate schedule started afresh.
 # >
-# > A second round followed, because now there were better translators. For each source sentence, models wrote four
+# > A second round followed, because there were now better translators. For each source sentence, models wrote four
 # > translations, and the candidate closest to the human reference was kept (*sequence-level interpolation*; Kim and
 # > Rush, 2016; `python -m benchmarks closest`). The back-translations came from two models. The cards in `models/`
 # > have all the commands.
 # >
-# > How much did each round gain? The next table has BLEU on test_2016_flickr before and after each, with the 95 %
+# > How much did each round gain? The next table gives BLEU on test_2016_flickr before and after each, with the 95 %
 # > interval of the difference (paired bootstrap, `python -m benchmarks bootstrap`). Where the interval excludes 0,
 # > the gain is more than luck with the sentences. It says nothing about other seeds: with seeds 1 and 2 the second
 # > German-English round gains 0.63 and 0.58 instead of 0.87. The second English-German round failed that test: its
-# > gain with five beams, 0.4, lies within chance, and greedily it lost 0.2.
+# > gain with five beams, 0.4, is within chance, and with greedy decoding it lost 0.2.
 # >
-# > **Which kind of pairs does the work?** The last rows, on the validation set, try to take them apart. From the
-# > German-English model of the pairs alone, 900 more updates were made four times: on the old pairs again
-# > (`made-pairs`, with which the others are compared), with its own translations besides (`own`), with
+# > **Which kind of pairs does the work?** The last rows, on the validation set, try to tell them apart. Starting from
+# > the German-English model trained on the pairs alone, we made 900 more updates four times: on the old pairs again
+# > (`made-pairs`, with which the others are compared), with its own translations added (`own`), with
 # > back-translations by the other model (`back`), and with both (`back-own`). With greedy decoding, the model's own
 # > translations gain about 0.8 BLEU, and both kinds together about 1.1. With back-translations alone no gain can be
-# > seen. With five beams no difference exceeds chance, although in the rounds above five beams gained as well. The
-# > runs are short, with one seed each: each round of the shipped models had two to four times as many updates, both
-# > together six to seven times as many. They also differ in how often each pair is repeated: eight passes over the
-# > old pairs, two over three times as many. So the run can't say that back-translations are useless, only that 900
-# > updates show no gain (95 %: −0.8 to 0.8). Six comparisons were made; corrected for that, the gain of the model's
-# > own translations alone isn't significant. Keeping the closest of four translations wasn't taken away in turn.
+# > seen. With five beams no difference exceeds chance, although in the rounds above there was a gain with five beams
+# > too. The runs are short, with one seed each: each round of the shipped models had two to four times as many
+# > updates, and both together had six to seven times as many. They also differ in how often each pair is repeated:
+# > eight passes over the old pairs, two over three times as many. So these runs don't show that back-translations are
+# > useless, only that 900 updates bring no visible gain (95 %: −0.8 to 0.8). Six comparisons were made; corrected for
+# > that, the gain of the model's own translations alone isn't significant. We didn't test what keeping the closest of
+# > four translations contributes.
 # >
 # > From German to English the first round didn't lower the validation loss, and yet the translations got better. The
 # > loss asks how probable people's own words are. In the first round a third of the targets were written by a model,
@@ -226,7 +230,7 @@ def example_bootstrap() -> Any:
 # %% [markdown]
 # ## The paper's Table 3 in miniature
 #
-# > This is a part of Table 3 at our size: the program's preset `tiny` on Multi30k, with batches of 2,000 tokens. Each
+# > This is part of Table 3 at our size: the program's preset `tiny` on Multi30k, with batches of 2,000 tokens. Each
 # > variant was trained for four passes through the data, 1,068 updates, and scored on the validation set. `tiny` has
 # > $N = 4$, $d_{\text{model}} = 128$, $d_{\text{ff}} = 256$, four heads of $d_k = 32$, dropout 0.25, smoothing 0.1,
 # > sinusoids, pre-norm and Muon.
@@ -276,9 +280,9 @@ def example_table_3() -> Chart | None:
 
 
 # %% [markdown]
-# > But the chart asks the question again and again: of twenty variants without any effect, one would lie outside by
-# > chance on average. So for all of them together the threshold must be that of 5 % *in all*, of which each gets its
-# > part (Bonferroni's correction). With three seeds it's so high that no difference in BLEU passes, not even six
+# > But the chart asks the question again and again: of twenty variants without any effect, one on average would lie
+# > outside by chance. So for all of them together the threshold must be set for 5 % *in all*, of which each gets its
+# > share (Bonferroni's correction). With three seeds it's so high that no difference in BLEU passes, not even six
 # > points. In perplexity, which varies less from seed to seed, some do. More seeds would lower the threshold a lot.
 
 
@@ -312,34 +316,35 @@ def example_quotients() -> Any:
 
 # %% [markdown]
 # > **What agrees with the paper.** Keys of width 8 hurt (B), and so does a model of width 64 (C): both lie beyond the
-# > limit for a single row. Smoothing raises the perplexity (D). BLEU shows no difference between learned positions and
-# > sinusoids (E).
+# > limit for a single row. Smoothing raises the perplexity (D). Between learned positions and sinusoids we found no
+# > difference in BLEU (E), which is no proof that there is none.
 # >
-# > **What BLEU cannot tell here.** Whether one head or sixteen are worse than four (A), whether two layers are better
-# > than four, or whether another $d_{\text{ff}}$ matters (C): in BLEU, all these differences are within the limit.
-# > (In perplexity, two layers are better here and one head is worse.)
+# > **What BLEU can't tell us here.** Whether one head or sixteen are worse than four (A), whether two layers are
+# > better than four, or whether a different $d_{\text{ff}}$ matters (C): in BLEU, all these differences are within
+# > the limit. (In perplexity, two layers are better here and one head is worse.)
 # >
 # > **What contradicts it.** Six layers and twice the width score lower than `tiny` with a beam, beyond the limit (C),
 # > though twice the width has the better perplexity. In perplexity, learned positions are better than sinusoids (E).
 # > Dropout does great harm here, and more so at higher rates (D). For dropout the reason is probably the length of
-# > the runs: after four passes the model hardly overfits. We did not test that with longer runs. For size it is not:
-# > twice the width has learnt *more* after as many updates, by its perplexity, and with greedy decoding neither row
-# > is beyond chance. Their loss appears only with the beam, whose length penalty was chosen for another model; their
-# > greedy translations are already a little longer than the references. A penalty for each variant wasn't tried.
+# > the runs: after four passes the model hardly overfits. We didn't test that with longer runs. For size that isn't
+# > the reason: judging by its perplexity, the model of twice the width has learnt *more* after the same number of
+# > updates, and with greedy decoding neither row is beyond chance. They fall behind only with the beam, whose length
+# > penalty was chosen for another model; their greedy translations are already a little longer than the references.
+# > We didn't try a separate penalty for each variant.
 # >
-# > **The base is not tuned for its budget.** Without dropout, `tiny` is six BLEU better after four passes. So all
-# > these are comparisons within a recipe that's too strongly regularised, and another base may order the variants
-# > differently.
+# > **The base isn't tuned for its budget.** Without dropout, `tiny` is six BLEU better after four passes. So all of
+# > these are comparisons within a recipe that's too strongly regularised, and with another base the variants may come
+# > out in a different order.
 
 # %% [markdown]
 # ## The ingredients of the recipe
 #
 # > The next table does the same for the ingredients of the program's recipe: pre-norm, Muon, the moving average,
-# > clipping, smoothing, dropout and shared matrices. Each is changed in turn, and some are added that the recipe
-# > doesn't have. (With Adam, the warmup is 500 updates instead of 200.) `ema` is the moving average of the weights,
+# > clipping, smoothing, dropout and shared matrices. Each is changed in turn, and some that the recipe doesn't have
+# > are added. (With Adam, the warmup is 500 updates instead of 200.) `ema` is the moving average of the weights,
 # > `clip` the largest norm of a gradient, `words` a vocabulary of whole words, `dropout_after = 534` dropout in the
 # > second half only. All runs make four passes through the data, except R-Drop, whose updates cost twice as much; it
-# > makes two. Whole words make fewer updates, and their perplexity is per word, so it can't be compared. `greedy` and
+# > makes two. Whole words mean fewer updates, and their perplexity is per word, so it can't be compared. `greedy` and
 # > `BLEU` (five beams) are on the validation set.
 
 
@@ -359,10 +364,10 @@ def example_ablation() -> Any:
 # >
 # > **Near or within the limit, in BLEU.** With dropout in the second half only, `tiny` gains nearly two points (*late
 # > dropout*; Liu et al., 2023). Muon is two points ahead of Adam with a beam, just beyond the limit, and 1.4 with
-# > greedy decoding, which is within; but half of Adam's run was warmup, and its rate wasn't tuned. After half an hour
-# > Muon is 0.3 ahead (greedy; `quality.jsonl`) with a fifth fewer tokens, one seed each. The moving average is ahead
-# > by 0.7 to 1.5. Three separate matrices instead of one are ahead by about one, with 1.6 million parameters more.
-# > The effects of clipping and smoothing are no larger than chance.
+# > greedy decoding, which is within it; but half of Adam's run was warmup, and its rate wasn't tuned. After half an
+# > hour Muon is 0.3 ahead (greedy; `quality.jsonl`) with a fifth fewer tokens (one seed each). The moving average is
+# > ahead by 0.7 to 1.5. Three separate matrices instead of one are ahead by about one point, with 1.6 million more
+# > parameters. The effects of clipping and smoothing are no larger than chance.
 # >
 # > **Not a fair test.** Post-norm ran with the learning rate and the short warmup that were chosen for pre-norm and
 # > Muon. No run changes the rate alone. In the row `norm = post + adam` it has Adam and Equation 3 with factor 1, no
@@ -390,31 +395,31 @@ def example_post_norm() -> Any:
 
 
 # %% [markdown]
-# ### Post-norm and Adam, trained to their end
+# ### Post-norm and Adam in a longer run
 #
 # > So we trained the paper's norm and optimiser for 38 passes: post-norm, Adam, Equation 3, no clipping, at the sizes
-# > of `tiny` and with its dropout. It isn't the paper's recipe: factor, warmup, dropout and batches are other ones.
+# > of `tiny` and with its dropout. It isn't the paper's recipe: factor, warmup, dropout and batches are different.
 # > The first time it failed: with a warmup of 500, and the rate that did best among four in a short trial that wasn't
-# > saved (`LOG.md`), it ended at BLEU 13 to 14. The second time, rate and warmup were those of Wu et al., who trained
+# > saved (`LOG.md`), it ended at 13 to 14 BLEU. The second time, rate and warmup were those of Wu et al., who trained
 # > the same sizes with post-norm: 2,000 updates, up to a rate of 0.005. It learned to translate. The highest rate of
 # > the failed run was no higher (0.004), so that alone isn't the reason. The runs differ in their warmup, and in the
-# > rate after it, which is two and a half times as high in the second. Which of the two decides, we didn't test.
+# > rate after it, which is two and a half times as high in the second. We didn't test which of the two matters.
 # > (Their vocabularies also differ by a few tokens.) Pre-norm with Muon gets by with 200 updates of warmup.
 # >
-# > After as many updates, this recipe is a little more than two BLEU behind the program's (95 %: 1.4 to 3.4 with five
-# > beams), its loss was still falling, and its beam has the penalty that was chosen for the other. Norm, optimiser,
-# > clipping and average change together, so nothing can be attributed. Notice the *averaged* model, the mean of the
-# > last five checkpoints, 100 updates apart: it gains 2.3 BLEU over the last checkpoint alone with greedy decoding
-# > (95 %: 1.5 to 3.2) and 2.9 with five beams (2.0 to 3.6). With Adam at such a rate, the weights probably jump
-# > about. The perplexity of the mean wasn't measured. (One seed each. The program's recipe keeps a moving average
-# > throughout.)
+# > After the same number of updates, this recipe is a little more than two BLEU behind the program's (95 %: 1.4 to
+# > 3.4 with five beams), but its loss was still falling, and its beam has the penalty that was chosen for the other
+# > recipe. Norm, optimiser, clipping and average change together, so the difference can't be put down to any one of
+# > them. Note the *averaged* model, the mean of the last five checkpoints, 100 updates apart: it gains 2.3 BLEU over
+# > the last checkpoint alone with greedy decoding (95 %: 1.5 to 3.2) and 2.9 with five beams (2.0 to 3.6). With Adam
+# > at such a rate, the weights probably jump about. The perplexity of the mean wasn't measured. (One seed each. The
+# > program's recipe keeps a moving average throughout.)
 
 
 # %%
 @example
-def example_paper_recipe() -> Any:
-    """The paper's recipe, trained to its end, beside the program's, after as many updates, on the validation set."""
-    kinds, rows = {"post": "the paper's", "pre": "the program's"}, []
+def example_longer_run() -> Any:
+    """Post-norm with Adam beside the program's recipe, after as many updates, on the validation set."""
+    kinds, rows = {"post": "post-norm, Adam", "pre": "the program's"}, []
     for row in saved_rows("quality"):
         if (row["split"], row["step"], row["direction"]) == ("val", 4200, "de-en"):
             norm, warmup = row["settings"]["norm"], row["settings"]["warmup"]
@@ -454,17 +459,17 @@ def example_since_2017() -> Any:
 
 
 # %% [markdown]
-# > **Rotary positions gain most by far** in this over-regularised recipe: about four BLEU with a beam, in all three
-# > seeds, beyond the limit of the miniature. The reason may be that relative position is built in and need not be
-# > learned, which counts in a run of four passes. A long run wasn't made. Between RMSNorm and LayerNorm we found no
-# > difference, in one run. In BLEU we found none between grouped queries, with half the cache, and the full number of
-# > heads; their perplexity is higher, by about four times the limit. The gated network did worse in both of its runs,
-# > each time by more than the limit for a single row in perplexity. The model with all four changes, trained once, is
-# > no better than `tiny`, although the single changes would suggest a gain of about two BLEU. We don't know why. The
-# > decoder-only model is ahead of `tiny` in perplexity; its greedy BLEU is higher as well, but within the limit. It
-# > has as many parameters in one stack and takes about twice as many multiplications for a pair. (Its cached form
-# > decodes greedily only.) One or two runs each are too little to rank them. Most of these changes were proposed for
-# > much larger models, and a small one shows only some of what they do.
+# > **Rotary positions gain by far the most** in this over-regularised recipe: about four BLEU with a beam, with all
+# > three seeds, beyond the limit of the miniature. The reason may be that relative position is built in and doesn't
+# > need to be learned, which matters in a run of four passes. We didn't make a long run. Between RMSNorm and
+# > LayerNorm we found no difference, in one run. In BLEU we found none between grouped queries, with half the cache,
+# > and the full number of heads; their perplexity is higher, by about four times the limit. The gated network did
+# > worse in both of its runs, each time by more than the limit for a single row in perplexity. The model with all
+# > four changes, trained once, is no better than `tiny`, although the individual changes would suggest a gain of
+# > about two BLEU. We don't know why. The decoder-only model is ahead of `tiny` in perplexity; its greedy BLEU is
+# > higher as well, but within the limit. It has as many parameters in one stack and takes about twice as many
+# > multiplications for a pair. (Its cached form decodes greedily only.) One or two runs each are too little to rank
+# > them. Most of these changes were proposed for much larger models, and a small one shows only some of what they do.
 
 # %% [markdown]
 # ## The vocabulary behind Table 3
@@ -472,7 +477,7 @@ def example_since_2017() -> Any:
 # > The paper's Section 5.1 says "about 37,000 tokens". With exactly 37,000, our base model has 63 million parameters
 # > where the paper's Table 3 has 65. Which vocabulary would explain its counts? For each row, the cell counts a model
 # > without its embedding matrix, subtracts that from the paper's number, and divides the rest by the width. A number
-# > rounded to a million leaves a range.
+# > rounded to the nearest million leaves a range.
 
 # %%
 # @title The rows, and how to count
@@ -509,7 +514,7 @@ def example_parameters() -> Any:
 
 
 # %% [markdown]
-# > So a vocabulary about 4,000 tokens larger than the text says explains every row but that of the big model.
+# > So a vocabulary about 4,000 tokens larger than the text says would explain every row except the big model's.
 
 # %% [markdown]
 # ## Where the speed comes from
@@ -539,10 +544,11 @@ def example_leaving() -> None:
 # %% [markdown]
 # > **A batch for each process.** A decoding step is a chain of small operations, and Python starts them one by one:
 # > at the size of `tiny`, 44 % of the time goes to Python and other work between the computations
-# > (`step_profile.jsonl`). If several threads share one such operation, they mostly wait for each other. So on Linux
-# > the program copies itself, once for each thread that PyTorch has, and every copy decodes batches of its own with a
-# > single thread. Such a copy, a *fork*, is made quickly, because the copies share the memory of the model until one
-# > of them writes to it. Elsewhere threads do the same, but only one of them at a time can run Python.
+# > (`step_profile.jsonl`). If several threads share one such operation, they spend most of their time waiting for
+# > each other. So on Linux the program copies itself, once for each thread that PyTorch has, and every copy decodes
+# > batches of its own with a single thread. Such a copy, a *fork*, is made quickly, because the copies share the
+# > memory of the model until one of them writes to it. Elsewhere, threads do the same job, but only one of them at a
+# > time can run Python.
 # >
 # > The chart sets one idea at a time back to its plain form, and shows how many times longer the task then takes. A
 # > bar of 1 means no difference. The measurements were made with Adam.
@@ -565,9 +571,9 @@ def example_gains() -> Chart | None:
 
 
 # %% [markdown]
-# > **In training,** *batches of like lengths* gain most. (In the bar of random order, batches are still filled up to
+# > **In training,** *batches of like lengths* gain most. (In the bar for random order, batches are still filled up to
 # > a token budget. The edition of 2022 pads every sentence to 72 tokens.) The *loss in chunks* comes second, probably
-# > because less has to be moved through memory; we did not measure that apart. Then comes the cheaper *dropout*.
+# > because less has to be moved through memory; we didn't measure that separately. Then comes the cheaper *dropout*.
 # > *Fused attention* (in place of *attention written out*) and *fused Adam*, one kernel for the update of all weights
 # > (in place of *Adam as a loop*), make hardly any difference here. They are made for long sequences, for which fused
 # > attention *is* several times faster (`layers.jsonl`), and for GPUs, which we didn't measure. The program does
@@ -575,13 +581,13 @@ def example_gains() -> Chart | None:
 # >
 # > **In decoding,** the *key/value cache* gains most in this chart. If finished sentences leave the batch (*sentences
 # > that leave*), and if the sentences of a batch end at about the same time (*batches of like lengths*), no steps are
-# > spent on sentences that are finished. A batch for each process gains as well, in place of *all threads on one
-# > batch*. How much all this is belongs to one processor and one version of PyTorch, so measure on yours: `python -m
-# > benchmarks gains`. Ideas that gained nothing were removed; `LOG.md` says what they were.
+# > spent on sentences that are already finished. A batch for each process, in place of *all threads on one batch*,
+# > gains as well. How much all this gains here holds for one processor and one version of PyTorch, so measure it on
+# > yours: `python -m benchmarks gains`. Ideas that gained nothing were removed; `LOG.md` says what they were.
 # >
 # > **How near is this to what the machine can do?** The next cell compares the speed of a training step (the
 # > operations of all its matrix products, divided by its whole time) with the speed of one large matrix
-# > multiplication. Its table then divides the step's time by kind of work.
+# > multiplication. Its table then breaks the step's time down by kind of work.
 
 
 # %%
@@ -601,10 +607,10 @@ def example_profile() -> Any:
 # > The programs in the chart trained models of the same sizes with the same number of threads, and were timed
 # > alternately. PyTorch's own `nn.Transformer`, Hugging Face's implementation of Marian, and JoeyNMT had the same
 # > batches as our program. Two of them, `nn.Transformer` and JoeyNMT, also drop out attention weights and inner
-# > entries of the feed-forward network, which ours does not; how much of the difference that makes wasn't measured.
-# > "2022" is our re-creation of the previous edition's way, with sentences in random order padded to 72. All use
-# > Adam. The bars compare sentence pairs per second, because the earlier edition's tokens are words and ours are
-# > pieces.
+# > entries of the feed-forward network, which ours doesn't; we didn't measure how much of the difference that
+# > accounts for. "2022" is our re-creation of the previous edition's method, with sentences in random order padded to
+# > 72. All use Adam. The bars compare sentence pairs per second, because the earlier edition's tokens are words and
+# > ours are pieces.
 
 
 # %%
@@ -630,9 +636,9 @@ def example_training_speed() -> Chart | None:
 # > | `beam` | the same with five beams |
 # >
 # > CTranslate2 is a C++ library that only runs trained models, as fast as it can. Here Python starts each of the
-# > small operations of a step, and that takes much of the time at this size; a C++ program does without. Large matrix
-# > products are no faster there, but whole numbers of 8 bits are (`int8`: weights rounded to 255 steps). To serve a
-# > model, take it there with the command `export`.
+# > small operations of a step, and that takes much of the time at this size; a C++ program is spared that. Large
+# > matrix products are no faster there, but those with 8-bit integers are (`int8`: weights rounded to 255 steps). To
+# > serve a model, move it there with the command `export`.
 
 
 # %%
@@ -649,24 +655,25 @@ def example_decoding_speed() -> Any:
 #
 # > The document shows [how two processes compute the gradient of
 # > one](the_annotated_transformer.ipynb#Several-processes-(Section-5.2)). The program leaves the sum to PyTorch's
-# > `DistributedDataParallel`. It takes the mean over the processes instead of the sum, so the program multiplies the
-# > loss by their number. It also hides the time that the summing takes: the gradients of the last layers are summed
-# > while those of the first layers are still being computed.
+# > `DistributedDataParallel`. That takes the mean over the processes instead of the sum, so the program multiplies
+# > the loss by their number. It also hides the time that the summing takes: the gradients of the last layers are
+# > summed while those of the first layers are still being computed.
 # >
 # > `torchrun --nproc-per-node 2 -- the_annotated_transformer.py train …` starts two processes on one machine. For
-# > several machines, give the same command on each, with `--nnodes`, `--rdzv-backend c10d` and `--rdzv-endpoint`; the
-# > folder of the run must lie on a file system that all of them share. Each process still holds the whole model.
-# > `--shard` divides the weights, their gradients and the optimiser's running averages among the processes instead,
-# > and gathers each layer's weights just before they're needed (Rajbhandari et al., 2020).
+# > several machines, run the same command on each, with `--nnodes`, `--rdzv-backend c10d` and `--rdzv-endpoint`; the
+# > run's folder must be on a file system that all of them share. Each process still holds the whole model. `--shard`
+# > divides the weights, their gradients and the optimiser's running averages among the processes instead, and gathers
+# > each layer's weights just before they're needed (Rajbhandari et al., 2020).
 # >
-# > One process and two, three or four compute the same gradient up to rounding, with and without accumulation and
-# > `--shard`; `tests/translator/test_distributed.py` asserts that. A run may go on with another number of processes.
+# > Two, three or four processes compute the same gradient as one, up to rounding, with and without accumulation and
+# > `--shard`; `tests/translator/test_distributed.py` asserts that. A run can be continued with a different number of
+# > processes.
 
 # %% [markdown]
 # ## Departures of the program
 #
-# > [The table of the document](the_annotated_transformer.ipynb#Departures-from-the-paper) has the places where its
-# > code does something other than the paper. These are the program's own.
+# > [The table of the document](the_annotated_transformer.ipynb#Departures-from-the-paper) lists the places where its
+# > code departs from the paper. These are the program's own departures.
 # >
 # > | what | why | effect |
 # > |---|---|---|

@@ -3580,7 +3580,7 @@ def example_bleu_by_hand() -> Any:
 
 # %% [markdown]
 # > The score depends on how text is cut into words. That's why two BLEU scores can be compared only if both were
-# > counted in the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself, on
+# > computed in the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself, on
 # > ordinary text with capital letters, and prints a signature that says how. Two other forms help to compare with
 # > published scores: lower-cased, and lower-cased after the tokeniser of the Moses toolkit. *chrF* compares n-grams
 # > of characters instead, and is kinder to long German words.
@@ -3712,16 +3712,16 @@ def example_processes() -> None:
 # ends early when possible.
 #
 # > (The development set is what we call the validation set.) Greedy decoding takes the most probable token and never
-# > looks back. A beam of width $b$ keeps the $b$ most probable *hypotheses*, unfinished translations; we also say
-# > that the search has $b$ *beams*. At each step, every hypothesis is extended by every token, and the $b$ most
-# > probable of all these extensions are kept. An extension that ends in `</s>` is finished, and so is one that has
-# > reached the length limit. A finished one keeps its place: with $j$ finished, only $b - j$ are carried on, and with
-# > $b$ finished the search ends. (The paper doesn't say what happens to these places.)
+# > looks back. A beam of width $b$ keeps the $b$ most probable *hypotheses*, that is, unfinished translations; we
+# > also say that the search has $b$ *beams*. At each step, every hypothesis is extended by every token, and the $b$
+# > most probable of all these extensions are kept. An extension that ends in `</s>` is finished, and so is one that
+# > has reached the length limit. A finished hypothesis keeps its place: once $j$ are finished, only $b - j$ are
+# > carried on, and once all $b$ are finished the search ends. (The paper doesn't say what happens to these places.)
 # >
-# > The picture shows a beam of two on one sentence. Numbers are log-probabilities of the whole hypothesis, so closer
-# > to 0 is better. The greedy path is orange. At the third token it takes the more probable piece. A few tokens later
-# > the other hypothesis has overtaken it, and in the end greedy has lost. (The picture numbers the places anew at
-# > each step, best first. The steps that both paths share are orange.)
+# > The picture shows a beam of two at work on one sentence. The numbers are log-probabilities of whole hypotheses, so
+# > closer to 0 is better. The greedy path is orange. At the third token it takes the more probable piece. A few
+# > tokens later the other hypothesis has overtaken it, and in the end greedy loses. (The picture renumbers the places
+# > at each step, best first. Steps that both paths share are orange too.)
 
 
 # %%
@@ -3775,9 +3775,9 @@ def example_tree() -> Chart:
 
 
 # %% [markdown]
-# > Each further token multiplies the probability by a factor below 1. So short translations have an advantage that they
-# > don't deserve. The finished ones are therefore compared by their log-probability divided by a *length penalty*, in
-# > which $|Y|$ counts the tokens with `</s>`:
+# > Every extra token multiplies the probability by a factor below 1, so short translations have an advantage they
+# > don't deserve. The finished ones are therefore compared by their log-probability divided by a *length penalty*,
+# > where $|Y|$ is the number of tokens, `</s>` included:
 # >
 # > $$\mathrm{score}(Y) = \frac{\log P(Y \mid X)}{lp(Y)}, \qquad lp(Y) = \left(\frac{5 + |Y|}{6}\right)^{\alpha}$$
 # >
@@ -3791,10 +3791,10 @@ def example_tree() -> Chart:
 # >
 # > </details>
 # >
-# > **When may the search stop?** The log-probability of a hypothesis can only fall. Divide it by the largest possible
+# > **When can the search stop?** The log-probability of a hypothesis can only fall. Divide it by the largest possible
 # > penalty, that of the longest output allowed, and you have the best score that any continuation can reach.
 # > (Log-probabilities are negative, so a larger divisor makes the score higher.) If no hypothesis can beat the best
-# > finished translation, further steps change nothing.
+# > finished translation, going on won't change anything.
 # >
 # > All hypotheses of all sentences go through the decoder together, as rows of one batch. When hypotheses change
 # > places, their keys and values must move with them.
@@ -3815,11 +3815,11 @@ def select_rows(decoder: CachedDecoder, rows: Tensor) -> None:
 
 
 # %% [markdown]
-# > Now the search itself. For each sentence, `topk` looks at all extensions of its $b$ hypotheses at once, $b$ times
-# > the vocabulary of them. The number of an extension, divided by the size of the vocabulary, gives the hypothesis that
-# > it extends (`parents`); the remainder is the new token. `open_places` counts what is left of each sentence's $b$
-# > places, and `limit` is how long its translation may become. A place is `alive` if it still belongs to a hypothesis
-# > that may go on.
+# > Now the search itself. For each sentence, `topk` looks at all the extensions of its $b$ hypotheses at once, $b$
+# > for each token of the vocabulary. Divide the number of an extension by the size of the vocabulary, and you get the
+# > hypothesis it extends (`parents`); the remainder is the new token. `open_places` counts what is left of each
+# > sentence's $b$ places, and `limit` is how long its translation may get. A place is `alive` as long as it belongs
+# > to a hypothesis that can still be extended.
 
 
 # %%
@@ -3861,8 +3861,8 @@ def beam_search(
 
 
 # %% [markdown]
-# > How do we know that it's right? A beam as wide as there are sequences is an exhaustive search, and with a single
-# > beam it's greedy decoding. On a tiny problem we can try all sequences one by one, and compare.
+# > How do we know that it's right? With as many beams as there are sequences, it's an exhaustive search; with a
+# > single beam, it's greedy decoding. On a tiny problem we can try all the sequences one by one and compare.
 
 
 # %%
@@ -3902,20 +3902,21 @@ def example_beam() -> Any:
 
 # %% [markdown]
 # > **Which penalty?** With the paper's 0.6 our model's translations come out too short, and BLEU punishes that. The
-# > chart shows BLEU on the validation set, from German to English, for several beams and penalties. Of those that were
-# > tried, $\alpha = 1.8$ has the highest BLEU with five beams. The differences between 1.2, 1.8 and 2.4 are small,
-# > probably too small to tell apart, and chrF prefers 2.4. By default the program searches with five beams, and with
-# > 1.8 for $\alpha$. Another model or language may need another value.
+# > chart shows BLEU on the validation set, from German to English, for several beams and penalties. Of the values we
+# > tried, $\alpha = 1.8$ gives the highest BLEU with five beams. The differences between 1.2, 1.8 and 2.4 are small,
+# > probably too small to tell apart, and chrF prefers 2.4. By default the program searches with five beams and
+# > $\alpha = 1.8$. Another model or language may need another value.
 # >
-# > **Why are beams so small?** A wider beam finds translations that the model thinks more probable, but they need not
-# > be better. The most probable output of all is often too short; for many sentences it's even empty (Stahlberg and
-# > Byrne, 2019). The model has learnt which token follows a good beginning, not how to rank whole translations. So
-# > part of what a narrow beam misses is better missed.
+# > **Why are beams so small?** A wider beam finds translations that the model considers more probable, but they
+# > aren't necessarily better. The most probable output of all is often too short; for many sentences it's even empty
+# > (Stahlberg and Byrne, 2019). The model has learnt which token follows a good beginning, not how to rank whole
+# > translations. So some of what a narrow beam misses is better missed.
 # >
-# > <details class="note"><summary>What the rows say, and what not</summary>
+# > <details class="note"><summary>What the rows say, and what they don't</summary>
 # >
-# > They belong to the German-English model in `models/` before its two rounds of further pairs. The paper's
-# > model was larger and had far more data. We haven't tested which of the two makes 0.6 fit there.
+# > The rows belong to the German-English model in `models/`, as it was before its two rounds of extra pairs. The
+# > paper's model was larger and had far more data. We haven't tested which of the two makes 0.6 the right value
+# > there.
 # >
 # > </details>
 
@@ -3941,12 +3942,12 @@ def example_length_penalty() -> Chart | None:
 # For the base models, the paper averages the last 5 checkpoints, which were written every 10 minutes. For the big
 # models it averages the last 20.
 #
-# > It's the *weights* that are averaged. The result is a single model, and costs no more than one. Why does it help?
-# > At the end of a run, the weights jump around a common centre, because each batch pushes them its own way. The mean
-# > lies nearer to the centre than any single checkpoint. It works for checkpoints of one run, or of runs that began
-# > with the same trained weights. Two runs from different random weights have their hidden units and heads in
-# > different orders, and the mean of their weights is useless. Such models can form an *ensemble*, which averages
-# > their predictions instead. That usually gains more, and each of them has to be run.
+# > It's the *weights* that are averaged. The result is a single model, and costs no more to run than any other. Why
+# > does averaging help? At the end of a run, the weights jump around a common centre, because each batch pushes them
+# > its own way. The mean lies nearer to the centre than any single checkpoint. It works for checkpoints of one run,
+# > or of runs that started from the same trained weights. Two runs from different random weights have their hidden
+# > units and heads in different orders, so the mean of their weights is useless. Such models can form an *ensemble*,
+# > which averages their predictions instead. That usually gains more, but every one of them has to be run.
 
 
 # %%
@@ -3956,18 +3957,18 @@ def average_weights(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 # %% [markdown]
-# > Here are both ideas on the model trained above: BLEU on the first 300 validation sentences. On so few sentences a
-# > difference of a point proves nothing; the validation loss, which is less noisy, is in [exercise
-# > 4.3](exercises.ipynb#4.3-Averages-of-one-to-five-checkpoints). The mean of checkpoints should gain if the learning
-# > rate is still high at the end of a run. It does harm if the model improves much from one checkpoint to the next,
-# > as in a very short run: then the mean lags behind. The paper doesn't say how much it gained. In [our longest
-# > run](lab_notebook.ipynb#Post-norm-and-Adam,-trained-to-their-end) with post-norm and Adam, the mean of five gains
-# > nearly three BLEU.
+# > Here are both ideas applied to the model trained above, with BLEU on the first 300 validation sentences. With so
+# > few sentences, a difference of a point proves nothing; the validation loss, which is less noisy, is in [exercise
+# > 4.3](exercises.ipynb#4.3-Averages-of-one-to-five-checkpoints). Averaging should help if the learning rate is still
+# > high at the end of a run. It does harm if the model is still improving a lot from one checkpoint to the next, as
+# > in a very short run: the mean then lags behind. The paper doesn't say how much it gained. In [our longest
+# > run](lab_notebook.ipynb#Post-norm-and-Adam-in-a-longer-run) with post-norm and Adam, the mean of five gains nearly
+# > three BLEU.
 # >
 # > <details class="note"><summary>A moving average instead</summary>
 # >
-# > The program keeps a *moving average* of the weights while it trains, over about the last tenth of the run. Its
-# > effect is in the [lab notebook](lab_notebook.ipynb#The-ingredients-of-the-recipe).
+# > The program keeps a *moving average* of the weights while it trains, over about the last tenth of the run. The
+# > [lab notebook](lab_notebook.ipynb#The-ingredients-of-the-recipe) shows its effect.
 # >
 # > </details>
 
@@ -3990,8 +3991,8 @@ def example_search_and_average() -> Any:
 # %% [markdown]
 # ## Summary of Part 4
 #
-# > A beam follows several hypotheses at once, and a length penalty decides which of the finished translations wins. The
-# > mean of a run's checkpoints is again a model, and costs no more than one of them.
+# > A beam follows several hypotheses at once, and a length penalty decides which of the finished translations wins.
+# > The mean of a run's checkpoints is itself a model, and costs no more to run than any one of them.
 # >
 # > **Exercises** that answer back:
 # >
@@ -4002,19 +4003,19 @@ def example_search_and_average() -> Any:
 # %% [markdown]
 # # Part 5: Results and speed (Section 6)
 #
-# > Tables and charts of this part are read from saved rows: the paper's from `benchmarks/results/paper.jsonl`, ours
-# > from the files that the benchmarks wrote. What a referee would ask about ours (seeds, intervals, failures, other
-# > people's programs) is in [the lab notebook](lab_notebook.ipynb).
+# > The tables and charts in this part are read from saved rows: the paper's from `benchmarks/results/paper.jsonl`,
+# > ours from the files that the benchmarks wrote. What a referee would want to know about ours (seeds, intervals,
+# > failures, other people's programs) is in [the lab notebook](lab_notebook.ipynb).
 #
 # ## Machine translation (Section 6.1, Table 2)
 #
 # On WMT 2014's newstest2014, the big model reached 28.4 BLEU from English to German. That is more than 2 BLEU above
 # everything before it, ensembles included. Even the base model was better than all of them, at a fraction of their
-# training cost. From English to French the big model reached 41.8 in the table (the text says 41.0), better than all
-# single models before it, at less than a quarter of the cost of the best of them; for this language pair it used
-# dropout 0.1 instead of 0.3. (From English to German the big model used 0.3.) The cost is an estimate: training time,
-# times the number of GPUs, times the operations per second that such a GPU sustains: 2.8, 3.7, 6.0 and 9.5 TFLOPS in
-# single precision for K80, K40, M40 and P100.
+# training cost. From English to French the big model reached 41.8 in the table (the text says 41.0), better than
+# every earlier single model, at less than a quarter of the cost of the best of them; for this language pair it used
+# dropout 0.1 instead of 0.3. (From English to German the big model used 0.3.) The cost is an estimate: the training
+# time, times the number of GPUs, times the operations per second that such a GPU sustains (2.8, 3.7, 6.0 and 9.5
+# TFLOPS in single precision for the K80, K40, M40 and P100).
 
 
 # %%
@@ -4046,11 +4047,11 @@ def example_cost() -> Chart | None:
 # %% [markdown]
 # ## Our translators
 #
-# > The program's models have the sizes of Part 1's, 2.1 million parameters. There are two for each direction: one
-# > learned from Multi30k's 29,000 pairs alone, and one went on with more pairs, which translators of both directions
-# > wrote ([how](lab_notebook.ipynb#More-pairs-from-the-same-pairs)). The latter are in `models/`. The chart has their
-# > BLEU on test_2016_flickr, with five beams; `moses` in the table is the lower-cased count that most papers on
-# > Multi30k report.
+# > The program's models have the same dimensions as Part 1's, and 2.1 million parameters. There are two for each
+# > direction: one learned from Multi30k's 29,000 pairs alone, and one went on to learn from more pairs, written by
+# > translators in both directions ([how](lab_notebook.ipynb#More-pairs-from-the-same-pairs)). Those that went on are
+# > in `models/`. The chart shows their BLEU on test_2016_flickr, with five beams; `moses` in the table is the
+# > lower-cased score that most papers on Multi30k report.
 
 
 # %%
@@ -4083,18 +4084,19 @@ def example_translators() -> Any:
 
 
 # %% [markdown]
-# > **What may these be compared with?** Only with scores of the same sentences, counted in the same way. So not with
-# > the paper's: other sentences, another count (see [BLEU](#BLEU)). A published Transformer of the same sizes,
-# > trained on the same pairs alone, has 41.02 from English to German in the `moses` count (Wu et al., 2021). Ours
-# > from the pairs alone is 1.3 *behind* it. A thousand sentences are a small sample: drawn again, these scores would
-# > vary by about one and a half points in either direction. Everything else, with intervals, the other three test
-# > sets and what we don't know, is in the [lab notebook](lab_notebook.ipynb#The-translators).
+# > **What can these be compared with?** Only with scores for the same sentences, computed in the same way. So not
+# > with the paper's, which are for other sentences and computed differently (see [BLEU](#BLEU)). A published
+# > Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02 from English to
+# > German (Wu et al., 2021). Ours, trained on the pairs alone, is 1.3 *behind*. A thousand sentences are a small
+# > sample: draw them again, and these scores would vary by about one and a half points in either direction.
+# > Everything else, including intervals, the other three test sets and what we don't know, is in the [lab
+# > notebook](lab_notebook.ipynb#The-translators).
 #
 # ### How long must one train?
 #
-# > The chart shows BLEU on the validation set, greedy, while the program's `tiny` learns on two cores of an AMD EPYC:
-# > about 28 after 5 minutes, 39 after half an hour, and 40 after three quarters. The chart ends there. (The training of
-# > Part 3 learns more slowly. It uses Adam, and none of the faster computations below.)
+# > The chart shows BLEU on the validation set, with greedy decoding, as the program's `tiny` learns on two cores of
+# > an AMD EPYC: about 28 after 5 minutes, 39 after half an hour, and 40 after three quarters. The chart ends there.
+# > (Training in Part 3 goes more slowly. It uses Adam, and none of the faster computations below.)
 
 
 # %%
@@ -4109,12 +4111,12 @@ def example_time_to_quality() -> Chart | None:
 # ## What each part contributes (Section 6.2, Table 3)
 #
 # The paper varied the base model and scored each variant on newstest2013, with beam search and without averaged
-# checkpoints. (A) varies the number of heads and the width of each, so that the work stays the same: a single head
-# loses 0.9 BLEU to the best setting, and too many heads also hurt. (B) Narrower keys hurt. This suggests, they say,
-# that it is not easy to decide whether two positions fit, and that a better function than the dot product might help.
-# (C) Larger models are better. (D) Dropout helps greatly against overfitting. (E) Learned positions give nearly the
-# same result as sinusoids. Perplexities are per word piece and cannot be compared with those per word. An empty cell
-# has the base model's value:
+# checkpoints. (A) varies the number of heads and the width of each, so that the amount of work stays the same: a
+# single head is 0.9 BLEU worse than the best setting, and too many heads also hurt. (B) Narrower keys hurt. This
+# suggests, the authors say, that it is not easy to decide whether two positions fit, and that a better function than
+# the dot product might help. (C) Larger models are better. (D) Dropout is a great help against overfitting. (E)
+# Learned positions give nearly the same result as sinusoids. Perplexities are per word piece and cannot be compared
+# with those per word. An empty cell means the base model's value:
 
 
 # %%
@@ -4133,11 +4135,11 @@ def example_paper_table_3() -> Any:
 
 # %% [markdown]
 # > Does the same hold at our size? We trained some twenty variants of the `tiny` model for four passes through
-# > Multi30k ([all of them](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Beyond chance, and as in the paper:
-# > keys of width 8 and a model of half the width are worse, and smoothing raises the perplexity. Beyond chance, and
-# > against it: dropout does harm, and six layers or twice the width are no better. Four passes are probably too few
-# > for overfitting to begin, so what a part contributes depends on how long you train and on how much data there is.
-# > About the number of heads such short runs say nothing.
+# > Multi30k ([all of them](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Some results are beyond chance and
+# > agree with the paper: keys of width 8 and a model of half the width are worse, and smoothing raises the
+# > perplexity. Others are beyond chance and contradict it: dropout does harm, and six layers or twice the width are
+# > no better. Four passes are probably too few for overfitting to begin, so what a part contributes depends on how
+# > long you train and on how much data there is. Such short runs say nothing about the number of heads.
 #
 # ## English constituency parsing (Section 6.3, Table 4)
 #
@@ -4147,8 +4149,8 @@ def example_paper_table_3() -> Any:
 # Treebank, about 40,000 sentences, with a vocabulary of 16,000 tokens. The other, semi-supervised, added two corpora
 # of about 17 million sentences parsed by machines ("high-confidence" and BerkeleyParser), with a vocabulary of
 # 32,000. The authors ran only a few experiments, on the development set (Section 22 of the treebank), to choose
-# dropout (on attention as well), learning rate and beam size. The output could be 300 tokens longer than the input,
-# with a beam of 21 and $\alpha = 0.3$. The table has F1 on Section 23 of the treebank:
+# dropout (on attention as well), learning rate and beam size. The output could be up to 300 tokens longer than the
+# input, with a beam of 21 and $\alpha = 0.3$. The table has F1 on Section 23 of the treebank:
 
 
 # %%
@@ -4160,12 +4162,13 @@ def example_table_4() -> Any:
 
 
 # %% [markdown]
-# All other settings were those of the English-German base model. With so little tuning for the task, the Transformer
-# did better than all earlier models but the Recurrent Neural Network Grammar (Dyer et al., 2016). Unlike recurrent
-# sequence models, it beat the BerkeleyParser (Petrov et al., 2006) when trained on the 40,000 sentences alone.
+# All other settings were those of the English-German base model. Even with so little tuning for the task, the
+# Transformer did better than all earlier models except the Recurrent Neural Network Grammar (Dyer et al., 2016).
+# Unlike recurrent sequence models, it beat the BerkeleyParser (Petrov et al., 2006) when trained on the 40,000
+# sentences alone.
 #
-# > The table also has a multi-task model above it (Luong et al., 2015). *F1* combines the share of the found brackets
-# > that are right with the share of the right brackets that were found.
+# > In the table, a multi-task model (Luong et al., 2015) is above it too. *F1* combines two shares: how many of the
+# > brackets found are right, and how many of the right brackets were found.
 #
 # ## Conclusion (Section 7)
 #
@@ -4177,15 +4180,15 @@ def example_table_4() -> Any:
 # ## What makes it fast
 #
 # > So far the document has shown the plain form of everything. The program that trained the models above computes the
-# > same in faster forms. Three ideas gain the most in training, and each is a folded cell with a check that it
-# > changes no result. How much they gain, which ideas gained nothing, what makes decoding fast, and how fast other
-# > programs are: [lab notebook](lab_notebook.ipynb#Where-the-speed-comes-from).
+# > same things in faster ways. Three ideas gain the most in training, and each has a folded cell, with a check that
+# > it doesn't change the results. How much they gain, which ideas gained nothing, what makes decoding fast, and how
+# > fast other programs are is all in the [lab notebook](lab_notebook.ipynb#Where-the-speed-comes-from).
 # >
-# > **1. Batches of like lengths.** What isn't computed costs nothing. Part 2 groups by length with Python's
-# > `sorted`, which is slow for millions of pairs. NumPy sorts a single array of numbers quickly, so the three sorting
-# > keys go into one number: the target's length in steps of two, the source's length, and chance. Sources grow within
-# > one group of targets and shrink in the next, to and fro like a snake, so that no batch joins the longest sources
-# > with the shortest.
+# > **1. Batches of like lengths.** What isn't computed costs nothing. Part 2 groups by length with Python's `sorted`,
+# > which is slow for millions of pairs. NumPy sorts a single array of numbers quickly, so the three sorting keys are
+# > packed into one number: the target's length in steps of two, the source's length, and a random part. Sources get
+# > longer within one group of targets and shorter in the next, to and fro like a snake, so that no batch combines the
+# > longest sources with the shortest.
 
 
 # %%
@@ -4229,12 +4232,12 @@ def example_sorted_batches() -> None:
 
 
 # %% [markdown]
-# > **2. The loss, without the matrix of all scores.** With 5,000 tokens and a vocabulary of 6,000, the logits fill
-# > 120 megabytes. The log-softmax fills as much again, and so do their gradients. But the gradient is the $p - q$ of
-# > [Part 2](#Regularisation-(Section-5.4)). So loss and gradient can be computed together, for a few hundred tokens
-# > at a time, and each chunk of logits is thrown away before the next is made. The first function treats one chunk.
-# > The second cuts the rows into chunks, calls the generator for each, and carries the chunk's gradient back through
-# > it.
+# > **2. The loss, without the matrix of all scores.** With 5,000 tokens and a vocabulary of 6,000, the logits take up
+# > 120 megabytes. The log-softmax takes up as much again, and so do their gradients. But the gradient is the $p - q$
+# > of [Part 2](#Regularisation-(Section-5.4)). So the loss and the gradient can be computed together, a few hundred
+# > tokens at a time, and each chunk of logits is thrown away before the next is made. The first function handles one
+# > chunk. The second cuts the rows into chunks, calls the generator for each, and carries the chunk's gradient back
+# > through it.
 
 
 # %%
@@ -4307,9 +4310,9 @@ def example_chunked_loss() -> None:
 
 
 # %% [markdown]
-# > **3. Dropout with fewer random numbers.** On a CPU, PyTorch draws one random number for each entry. But a random
-# > number of 64 bits has room for four decisions of 16 bits each, so a quarter of them will do. The rate is then
-# > exact to 1/65536.
+# > **3. Dropout with fewer random numbers.** On a CPU, PyTorch draws one random number for each entry. But a 64-bit
+# > random number has room for four decisions of 16 bits each, so a quarter as many will do. The rate is then exact to
+# > 1/65536.
 
 
 # %%
@@ -4354,10 +4357,10 @@ def example_fast_dropout() -> None:
 # %% [markdown]
 # ## Summary of Part 5
 #
-# > A score means something only beside another score of the same sentences, counted in the same way, and if the
-# > difference is larger than chance. What an ingredient contributes depends on how long you train and on how much data
-# > there is. Most of the speed comes from what isn't computed: padding, matrices of scores that are never kept, random
-# > numbers that aren't drawn.
+# > A score means something only next to another score for the same sentences, computed in the same way, and only if
+# > the difference is larger than chance. What an ingredient contributes depends on how long you train and on how much
+# > data there is. Most of the speed comes from what isn't computed: padding, matrices of scores that are never kept,
+# > random numbers that aren't drawn.
 # >
 # > **Exercises** that answer back:
 # >
@@ -4367,17 +4370,17 @@ def example_fast_dropout() -> None:
 # %% [markdown]
 # # Part 6: Looking inside
 #
-# The paper shows attention maps of a trained model (Section 4 announces them, Figures 3 to 5 show them; all are from
-# layer 5 of 6 of the encoder). In the first, many heads connect the two halves of a phrase over a long distance: from
-# the word "making" to "more difficult", which completes it. Only the weights of "making" are shown, with one colour for
-# each head. In the second, two heads (5 and 6) seem to resolve what the word "its" refers to, with very sharp weights.
-# The third has two examples, from two different heads, of what many heads do: they seem to follow the structure of the
-# sentence. The authors conclude that the heads have learnt different tasks.
+# The paper shows attention maps of a trained model (Section 4 announces them and Figures 3 to 5 show them; all are
+# from layer 5 of the encoder's 6). In the first, many heads connect the two halves of a phrase over a long distance:
+# from the word "making" to "more difficult", which completes it. Only the weights of "making" are shown, with one
+# colour for each head. In the second, two heads (5 and 6) seem to resolve what the word "its" refers to, with very
+# sharp weights. The third has two examples, from two different heads, of what many heads do: they seem to follow the
+# structure of the sentence. The authors conclude that the heads have learnt different tasks.
 #
 # > A map shows where information *may* flow, not what the model makes of it. Keep that in mind. The maps here are of
 # > the shipped model. They're taken in evaluation mode, because dropout would blank out random weights, and you'd get
 # > a different picture every time. They show the weights before dropout, and their labels are the tokens that were
-# > really read. Rows are queries, columns are keys. In the two maps of the decoder, row $t$ reads one target token
+# > actually read. Rows are queries, columns are keys. In the two maps of the decoder, row $t$ reads one target token
 # > and predicts the *next* one, so its label names both.
 
 
@@ -4422,8 +4425,8 @@ class AttentionMaps(NamedTuple):
 
 
 # %% [markdown]
-# > One pass over the finished translation gives all the weights at once, because it computes the same as decoding step
-# > by step.
+# > One pass over the finished translation gives all the weights at once, because it computes the same numbers as
+# > decoding step by step.
 
 
 # %%
@@ -4446,10 +4449,10 @@ def attention_maps(translator: Translator, sentence: str, search: Callable = gre
 
 
 # %% [markdown]
-# > The picture shows the layer before the last, the mean over its heads. In the third map, follow the rows: each
-# > predicts an English word, and most of its weight usually lies on the German word that it comes from. (An article
-# > often looks at its noun.) In German, `liest` (reads) comes at the end of its clause, so the row that predicts
-# > "reads" jumps to the end, and the next rows come back.
+# > The picture shows the last layer but one, averaged over its heads. In the third map, follow the rows: each
+# > predicts an English word, and usually puts most of its weight on the German word that this word comes from. (An
+# > article often looks at its noun.) In German, `liest` (reads) comes at the end of its clause, so the row that
+# > predicts "reads" jumps to the end, and the rows after it come back.
 
 
 # %%
@@ -4469,9 +4472,10 @@ def example_maps() -> Chart:
 
 
 # %% [markdown]
-# > Every head of the cross-attention, layer by layer. Look for diagonals: most heads follow the sentence from left to
-# > right, some of them sharply, others a word behind or ahead. The last two rows, which predict the full stop and
-# > `</s>`, rest on the end of the source, as they should. Other rows that rest there may have nothing to look for.
+# > Here is every head of the cross-attention, layer by layer. Look for diagonals: most heads follow the sentence from
+# > left to right, some of them sharply, others a word behind or ahead. The last two rows, which predict the full stop
+# > and `</s>`, rest on the end of the source, as they should. Other rows that rest there may have nothing to look
+# > for.
 
 
 # %%
@@ -4489,11 +4493,11 @@ def example_cross_heads() -> Chart:
 # %% [markdown]
 # ## What the heads of the encoder do (Figures 3 to 5)
 #
-# > Here's something like the paper's pictures, for one sentence of ours: every head of the layer before the last, on
-# > a long sentence with a pronoun. The cell prints, for each head, what share of its weight falls on the position
-# > itself, on the neighbours left and right, and on the full stop and `</s>`. After that, it prints where the pronoun
-# > `seinem` (his) looks. Two of the four heads look at the word to the left. Another one gives most of the pronoun's
-# > weight to the noun that it belongs to, `Hund` (dog), and much of the rest to the man that it refers to.
+# > Here's something like the paper's pictures, for a sentence of our own, a long one with a pronoun: every head of
+# > the last layer but one. The cell prints, for each head, what share of its weight falls on the position itself, on
+# > its neighbours to the left and right, and on the full stop and `</s>`. After that, it prints where the pronoun
+# > `seinem` (his) looks. Two of the four heads look at the word to the left. Another gives most of the pronoun's
+# > weight to the noun it belongs to, `Hund` (dog), and much of the rest to the man it refers to.
 
 # %%
 LONG_SENTENCE = "Ein alter Mann mit einem grauen Bart sitzt auf einer Bank im Park und spielt mit seinem kleinen Hund."
@@ -4519,14 +4523,14 @@ def example_encoder_heads() -> Chart:
 # ## Does attention find the right word?
 #
 # > It's often said that cross-attention shows which source word a target word was translated from. For most sentences
-# > nobody knows the truth, so nobody can count. But the grammar of captions that comes with the program writes its
-# > sentences together with their true word alignment. Two models were trained on it, with two seeds, and the weights
-# > of each head were compared with the truth (`python -m benchmarks alignment`). A *link* joins a target token to a
-# > source token. Each head gives one for each target token: to the source token with the largest weight. The
-# > *alignment error rate* is 0 if these links and the true ones are the same, and 1 if they have none in common (Och
-# > and Ney, 2003). For comparison, the cell prints the rate of links drawn at `random`, of the `diagonal`, and the
-# > `best` that's possible with one link for each token: not 0, because some tokens have two. In the charts, a darker
-# > square is a higher rate, so lighter is better.
+# > nobody knows the truth, so nobody can check. But the caption grammar that comes with the program produces its
+# > sentences along with their true word alignment. We trained two models on it, with two seeds, and compared the
+# > weights of each head with the truth (`python -m benchmarks alignment`). A *link* joins a target token to a source
+# > token. Each head gives one link per target token, to the source token with the largest weight. The *alignment
+# > error rate* is 0 if these links and the true ones are the same, and 1 if they have none in common (Och and Ney,
+# > 2003). For comparison, the cell prints the rates for links drawn at `random`, for the `diagonal`, and for the
+# > `best` that's possible with one link per token (not 0, because some tokens have two). In the charts, a darker
+# > square means a higher rate, so lighter is better.
 
 
 # %%
@@ -4549,17 +4553,18 @@ def example_alignment() -> Chart | None:
 
 
 # %% [markdown]
-# > **What the rows say.** In the upper layers, the row that *predicts* a token looks at its source, most clearly in
-# > layers 3 and 4. The row that reads a token has already moved on to the next one; in that count, every head is
-# > worse than simply following the diagonal. This is why the labels of our maps name both. Counted by the predicting
-# > row, the mean over all heads finds most of the links, but by no means all, although the model translates these
-# > captions almost without a mistake. So looking at the wrong word doesn't prevent a right translation. Perhaps the
-# > encoder has already mixed each word with its neighbours; we haven't tested that.
+# > **What the rows say.** In the upper layers, the row that *predicts* a token looks at that token's source, most
+# > clearly in layers 3 and 4. The row that reads a token has already moved on to the next one; counted that way,
+# > every head is worse than simply following the diagonal. That's why the labels of our maps name both tokens.
+# > Counted by the predicting row, the average over all heads finds most of the links, but by no means all, even
+# > though the model translates these captions almost without a mistake. So looking at the wrong word doesn't prevent
+# > a correct translation. Perhaps the encoder has already mixed each word with its neighbours; we haven't tested
+# > that.
 
 # %% [markdown]
 # ## Watching and intervening
 #
-# > A map shows where information may flow. Does it matter? Two experiments ask the model itself.
+# > A map shows where information may flow. Does that matter? Two experiments put the question to the model itself.
 # >
 # > **The logit lens** ([nostalgebraist,
 # > 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens)). Every decoder layer
@@ -4599,15 +4604,15 @@ def example_lens() -> Any:
 
 
 # %% [markdown]
-# > The embedding alone repeats the token that it has just read; that's what a table does that serves both for reading
-# > and for writing. After two layers most words are there, but not in a sentence. The third layer puts them in their
-# > places, and the fourth decides.
+# > The embedding alone repeats the token that has just been read; that's what you'd expect of a table that's used for
+# > both reading and writing. After two layers most of the words are there, but they don't make a sentence yet. The
+# > third layer puts them in the right places, and the fourth decides.
 # >
 # > **Patching.** Take two sentences that differ in one word, "Ein Mann liest eine Zeitung." and "Ein Mann hält eine
-# > Zeitung." The decoder has read *A man is* of the first, and *reading* should follow. Now replace the output of
-# > some attentions at this position by their output for the second sentence, and leave everything else as it is. If
-# > the model now says *holding*, it was these attentions that brought the verb. As a control, the last row replaces
-# > the self-attention of all layers, which hasn't seen the German verb directly.
+# > Zeitung." Translating the first, the decoder has read *A man is*, and *reading* should come next. Now replace the
+# > output of some of the attention sublayers at this position with their output for the second sentence, and leave
+# > everything else as it is. If the model now says *holding*, it was these sublayers that supplied the verb. As a
+# > control, the last row replaces the self-attention of all layers, which hasn't seen the German verb directly.
 
 
 # %%
@@ -4652,11 +4657,11 @@ def example_patching() -> Any:
 
 
 # %% [markdown]
-# > No single layer brings the verb. Replacing the cross-attention of layer 3 or of layer 4 alone only makes the model
-# > less sure, since the other one still says *reading*. Replacing both changes the word.
+# > No single layer supplies the verb. Replacing the cross-attention of layer 3 or of layer 4 alone only makes the
+# > model less sure, since the other one still says *reading*. Replacing both changes the word.
 # >
-# > Is that just this one sentence? Take up to a hundred captions of the validation set that begin with `Ein Mann`,
-# > put `Ein Junge` in its place for the second sentence, and ask what follows *A*.
+# > Is that just this one sentence? Take up to a hundred captions from the validation set that begin with `Ein Mann`,
+# > change that to `Ein Junge` for the second sentence, and ask what comes after *A*.
 
 
 # %%
@@ -4686,9 +4691,9 @@ def example_patching_many() -> Any:
 
 # %% [markdown]
 # > It holds for nearly all of them. With the last two layers together the word changes; with the last one alone it
-# > never does, and the control changes nothing. So the work is shared, and a map of one head tells less than it seems
-# > to. Removing heads tells the same story: taken away alone, most heads of the cross-attention cost next to nothing,
-# > but the cheaper half of them together costs far more than the sum ([exercise
+# > never does, and the control changes nothing. So the work is shared, and a map of one head tells you less than it
+# > seems to. Removing heads tells the same story: take them away one at a time, and most heads of the cross-attention
+# > cost next to nothing; take away the cheaper half together, and it costs far more than the sum ([exercise
 # > 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
 
 # %% [markdown]
@@ -4696,9 +4701,10 @@ def example_patching_many() -> Any:
 # > them with care. The cross-attention of a translator often shows which source word a target word comes from, even
 # > where the order differs. Its self-attention is harder to read.
 # >
-# > **For a sentence of your own,** use the figure at the end of this part. On the web page it runs the model. It shows
-# > all layers and heads, and you can set heads to zero and watch the translation change. The command line writes the
-# > same figure as a page: `python the_annotated_transformer.py explain "Ein Hund läuft." --out attention.html`
+# > **For a sentence of your own,** use the figure at the end of this part. On the web page it runs the model. It
+# > shows all layers and heads, and you can set heads to zero and watch the translation change. From the command line,
+# > you can write the same figure to a page: `python the_annotated_transformer.py explain "Ein Hund läuft." --out
+# > attention.html`
 # >
 # > **Exercises** that answer back:
 # >
@@ -4714,7 +4720,7 @@ def example_patching_many() -> Any:
 # > The Transformer of 2017 is still at the heart of today's language models, but many of its parts have changed. This
 # > part presents the changes that lasted, each with one equation, one small piece of code, and a check. What they
 # > contribute at our size is in the [lab notebook](lab_notebook.ipynb#Architectures-since-2017): in short runs rotary
-# > positions gain about four BLEU, and for most of the others we saw no gain. They're meant for larger models.
+# > positions gain about four BLEU, and from most of the others we saw no gain. They're meant for larger models.
 # >
 # > None of this is in the paper, so the whole part is commentary.
 #
@@ -4727,9 +4733,9 @@ def example_patching_many() -> Any:
 # > $$\begin{pmatrix} x'_{2i} \\ x'_{2i+1} \end{pmatrix} = \begin{pmatrix} \cos \omega_i p & -\sin \omega_i p \\ \sin \omega_i p & \cos \omega_i p \end{pmatrix} \begin{pmatrix} x_{2i} \\ x_{2i+1} \end{pmatrix}, \qquad \omega_i = 10000^{-2i/d_k}$$
 # >
 # > A dot product depends on the angle *between* its two vectors. If the query turns by $p$ steps and the key by $s$,
-# > the score depends on the distance $p - s$ only. That's the relative position which the paper hoped the model would
-# > learn from its sinusoids; here it's built in, at every layer. Values aren't turned, so positions don't affect what
-# > is handed over.
+# > the score depends only on the distance $p - s$. That's the relative position which the paper hoped the model would
+# > learn from its sinusoids; here it's built in, at every layer. Values aren't turned, so positions don't affect
+# > what's passed on.
 # >
 # > <details class="note"><summary>The signs</summary>
 # >
@@ -4750,8 +4756,8 @@ def rotated(x: Tensor, start: int = 0) -> Tensor:
 
 # %% [markdown]
 # > In the code, the cache holds keys that are *not* turned; each step turns them where they're used. So the decoders
-# > of Part 2 work unchanged. While decoding, the query is the last of all positions. In the chart, the curves for two
-# > positions of the key coincide.
+# > of Part 2 work unchanged. During decoding, the query is always at the last position. In the chart, the curves for
+# > two positions of the key coincide.
 
 
 # %%
@@ -4785,9 +4791,9 @@ def example_rotary() -> Chart:
 # %% [markdown]
 # ## RMSNorm
 #
-# > LayerNorm subtracts the mean and divides by the standard deviation. *RMSNorm* (Zhang and Sennrich, 2019) leaves the
-# > mean alone and divides by the root mean square. It has no bias and less to compute, and its authors report that it
-# > does as well:
+# > LayerNorm subtracts the mean and divides by the standard deviation. *RMSNorm* (Zhang and Sennrich, 2019) leaves
+# > the mean alone and divides by the root mean square. It has no bias and less to compute, and its authors report
+# > that it does just as well:
 # >
 # > $$\mathrm{RMSNorm}(x) = \gamma \odot \frac{x}{\sqrt{\frac{1}{d} \sum_i x_i^2 + \epsilon}}$$
 
@@ -4820,12 +4826,13 @@ def example_rms_norm() -> None:
 # >
 # > $$\mathrm{FFN}_{\mathrm{SwiGLU}}(x) = (\mathrm{Swish}(xW) \odot xV)\,W_2$$
 # >
-# > It has three matrices instead of two, so its inner width is cut to two thirds to keep the number of parameters.
+# > It has three matrices instead of two, so its inner width is cut to two thirds to keep the number of parameters the
+# > same.
 # >
-# > **Why might gating help?** In the plain network, whether a neuron fires and how much it adds are one number. A gate
-# > separates the two: one projection says whether, the other how much and with which sign. And a product of two linear
-# > functions is something that a single ReLU neuron can't form. Shazeer (2020) tried it, found it better, and offers no
-# > explanation.
+# > **Why might gating help?** In the plain network, whether a neuron fires and how much it adds are decided by one
+# > number. A gate separates the two: one projection says whether, the other how much and with which sign. And a
+# > product of two linear functions is something that a single ReLU neuron can't form. Shazeer (2020) tried it, found
+# > it better, and offers no explanation.
 
 
 # %%
@@ -4861,10 +4868,11 @@ def example_gated() -> None:
 # %% [markdown]
 # ## Grouped-query attention
 #
-# > When a large model decodes long texts, or texts of many users at once, the cache of keys and values can outgrow the
-# > weights, and every step has to read all of it. *Grouped-query attention* (Ainslie et al., 2023) has fewer heads of
-# > keys and values, $h_{kv}$, and lets $h / h_{kv}$ query heads share each of them. The cache shrinks by that factor.
-# > With one group it is *multi-query attention* (Shazeer, 2019), with $h$ groups the paper's multi-head attention:
+# > When a large model decodes long texts, or texts for many users at once, the cache of keys and values can outgrow
+# > the weights, and every step has to read all of it. *Grouped-query attention* (Ainslie et al., 2023) has fewer
+# > heads of keys and values, $h_{kv}$, and lets $h / h_{kv}$ query heads share each of them. The cache shrinks by
+# > that factor. With one group it's *multi-query attention* (Shazeer, 2019); with $h$ groups it's the paper's
+# > multi-head attention:
 # >
 # > $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_g^K,\; VW_g^V), \qquad g = \lceil i \, h_{kv} / h \rceil$$
 
@@ -4910,7 +4918,7 @@ def example_grouped() -> None:
 # %% [markdown]
 # ## All of them in one model
 #
-# > `modern` replaces the parts of a model by the ones above, one kind or several, and draws fresh weights.
+# > `modern` replaces parts of a model with the ones above, one kind or several, and draws fresh weights.
 
 
 # %%
@@ -4993,8 +5001,8 @@ def example_modern() -> Any:
 # > The difficulty is the softmax, which seems to need all the scores of a row at once. It doesn't (Milakov and
 # > Gimelshein, 2018). Go through the keys tile by tile, and keep three things for each query: the largest score $m$
 # > so far, the sum $\ell$ of the exponentials relative to it, and the weighted sum of the values. When a tile brings
-# > a larger score $m'$, multiply what you have by $e^{m - m'}$ and go on. With the scores 2, 0 | 5, 1 in two tiles:
-# > after the first, $m = 2$ and $\ell = 1 + e^{-2} = 1.135$. The second has $m' = 5$, so $1.135 \cdot e^{-3} =
+# > a larger score $m'$, multiply what you have by $e^{m - m'}$ and go on. Take the scores 2, 0 | 5, 1 in two tiles.
+# > After the first, $m = 2$ and $\ell = 1 + e^{-2} = 1.135$. The second has $m' = 5$, so $1.135 \cdot e^{-3} =
 # > 0.057$, and $0.057 + 1 + e^{-4} = 1.075$. All four at once give the same: $e^{-3} + e^{-5} + 1 + e^{-4}$.
 # >
 # > $$\ell' = e^{m - m'} \ell + \sum_j e^{s_j - m'}, \qquad o' = e^{m - m'} o + \sum_j e^{s_j - m'} v_j, \qquad \mathrm{output} = o / \ell$$
@@ -5020,8 +5028,8 @@ def tiled_attention(
 
 
 # %% [markdown]
-# > To see how much is held at a time, the next class watches all tensors and remembers the largest. The chart has its
-# > size by the length of the sequence.
+# > To see how much is held at a time, the next class watches all tensors and remembers the largest. The chart shows
+# > its size against the length of the sequence.
 
 
 # %%
@@ -5062,10 +5070,11 @@ def example_tiles() -> Chart:
 
 
 # %% [markdown]
-# > PyTorch has such a *fused kernel*: one routine of the processor that does the work of several. Because Equation
-# > (1) is a method of its own in `MultiHeadedAttention`, a subclass can put the kernel in its place, and all the rest
-# > stays. At our sizes it gains nothing on a CPU ([lab notebook](lab_notebook.ipynb#Where-the-speed-comes-from)), so
-# > the models of this document do without. It's made for long sequences and for GPUs.
+# > PyTorch has such a *fused kernel*: a single routine on the processor that does the work of several. Because
+# > Equation (1) is a method of its own in `MultiHeadedAttention`, a subclass can put the kernel in its place, and
+# > everything else stays the same. At our sizes it gains nothing on a CPU ([lab
+# > notebook](lab_notebook.ipynb#Where-the-speed-comes-from)), so the models in this document do without it. It's made
+# > for long sequences and for GPUs.
 
 
 # %%
@@ -5097,13 +5106,13 @@ def example_fused() -> None:
 # ## Numbers of 16 bits
 #
 # > GPUs, and some processors, multiply 16-bit numbers several times faster than 32-bit ones. *bfloat16* keeps the 8
-# > bits of float32's exponent, and so its range, and gives up precision: its significand has 8 bits, two to three
-# > decimal digits. *float16* does the opposite: more digits, but nothing beyond 65,504. That's why −10⁹ in a mask
-# > breaks float16, and why training in bfloat16 needs no special care for the size of gradients. Sums of many
+# > bits of float32's exponent, and so its range, and gives up precision: its significand has 8 bits, worth two to
+# > three decimal digits. *float16* does the opposite: more digits, but nothing beyond 65,504. That's why −10⁹ in a
+# > mask breaks float16, and why training in bfloat16 needs no special care for the size of gradients. Sums of many
 # > numbers, such as the loss or the statistics of a norm, should stay in float32, because a small number added to a
 # > large one would vanish. PyTorch's `autocast` runs the matrix products in bfloat16. On a GPU it runs softmax, norms
-# > and losses in float32. On a CPU it does so for few operations. Here the norms read float32 because the residual
-# > stream is float32, and `smoothed_loss` converts the logits itself.
+# > and losses in float32. On a CPU it does so for only a few operations. Here the norms read float32 because the
+# > residual stream is float32, and `smoothed_loss` converts the logits itself.
 
 
 # %%
@@ -5151,12 +5160,12 @@ def example_autocast() -> None:
 #
 # > Adam treats the entries of a matrix as so many independent numbers. *Muon* (Jordan et al., 2024) treats the matrix
 # > as a matrix. It takes the moving average of the gradient, $M = U \Sigma W^\top$ (its singular value decomposition:
-# > $U$ and $W$ hold directions, $\Sigma$ how strongly each is stretched), and moves by $U W^\top$: the same directions,
-# > but every one by the same length. The program uses it for the matrices of the layers, and Adam for all other
-# > parameters. Muon's authors observed that the updates of other optimisers are dominated by a few directions. The
-# > decomposition itself is never computed. A polynomial in $M$ that pushes every singular value towards 1, applied five
-# > times, does it with matrix products alone. They tuned the three coefficients so that small singular values grow
-# > quickly:
+# > $U$ and $W$ hold directions, $\Sigma$ how strongly each is stretched), and moves by $U W^\top$: the same
+# > directions, but the same distance along each. The program uses it for the matrices of the layers, and Adam for all
+# > other parameters. Muon's authors observed that the updates of other optimisers are dominated by a few directions.
+# > The decomposition itself is never computed. A polynomial in $M$ that pushes every singular value towards 1,
+# > applied five times, does the job with matrix products alone. Its three coefficients were tuned by the authors so
+# > that small singular values grow quickly:
 # >
 # > $$X \leftarrow aX + b\,(XX^\top)X + c\,(XX^\top)^2X$$
 
@@ -5201,13 +5210,13 @@ def example_muon() -> Chart:
 # > What changes? There's one stack instead of two, and one kind of attention instead of three: a target token sees
 # > source and target in the same self-attention. What is lost? Source tokens can no longer look ahead, because the
 # > mask is causal for them as well. What is gained? Simplicity, and a model that can continue *any* text, not only
-# > translate: with enough text, translation is one task among many. And if a conversation goes on, what was read once
-# > stays in the cache.
+# > translate: with enough text, translation is one task among many. And as a conversation goes on, what has been read
+# > once stays in the cache.
 # >
 # > The model is a `Transformer` whose `encode` does nothing, so the trainer, the loss and the naive decoder of Part 2
-# > work as they are. As before, the loss counts the target tokens alone; a language model learns from every token. In
-# > a batch, the padding of the sources must not stand between source and target. So `decode` moves it to the end:
-# > `5 6 </s> <pad> <s> 8 9` becomes `5 6 </s> <s> 8 9 <pad>`. Only the cache needs a form of its own.
+# > work as they are. As before, the loss counts only the target tokens, whereas a language model learns from every
+# > token. In a batch, the padding of the sources mustn't come between source and target. So `decode` moves it to the
+# > end: `5 6 </s> <pad> <s> 8 9` becomes `5 6 </s> <s> 8 9 <pad>`. Only the cache needs a form of its own.
 
 
 # %%
@@ -5282,8 +5291,8 @@ def decoder_only_greedy(model: DecoderOnly, src: Tensor, src_mask: Tensor, max_l
 
 
 # %% [markdown]
-# > How large must one stack be to have as many parameters as `LIVE`? And does it learn? We try it on the copy task of
-# > Part 2. As in Part 4, we average the last checkpoints, here ten.
+# > How large does a single stack have to be to have as many parameters as `LIVE`? And does it learn? We try it on the
+# > copy task of Part 2. As in Part 4, we average the last checkpoints, ten of them here.
 
 
 # %%
@@ -5321,7 +5330,7 @@ def example_decoder_only() -> Chart:
 # > numbers control how freely. The *temperature* $\tau$ divides the logits before the softmax: below 1 it sharpens
 # > the distribution, above 1 it flattens it, and towards 0 it becomes greedy. *Top-p*, or nucleus sampling (Holtzman
 # > et al., 2020), keeps the smallest set of tokens whose probabilities add up to at least $p$, and draws only from
-# > these. It cuts off the long tail of tokens that are each unlikely and together quite likely.
+# > these. It cuts off the long tail of tokens that are each unlikely but together quite likely.
 # >
 # > $$p_\tau(k) = \frac{e^{z_k / \tau}}{\sum_j e^{z_j / \tau}}$$
 
@@ -5351,9 +5360,9 @@ def sample_decode(
 
 
 # %% [markdown]
-# > Greedy decoding is the limit of a low temperature. (On the web page, the [live figure](#The-Annotated-Transformer)
-# > can also "draw at random".) Below are three translations, drawn at temperature 1 with `top_p`
-# > = 0.9.
+# > Greedy decoding is the limiting case of a low temperature. (On the web page, the [live
+# > figure](#The-Annotated-Transformer) can also "draw at random".) Below are three translations, drawn at temperature
+# > 1 with `top_p` = 0.9.
 
 
 # %%
@@ -5377,8 +5386,8 @@ def example_sampling() -> None:
 #
 # > A decoder alone needs no source. Give it nothing but the begin mark, and train it to predict the next token of
 # > ordinary text: that's a *language model*, and GPT is one (Radford et al., 2018). Ours reads the English side of
-# > the captions, forgets the German one, and learns for two and a half minutes. Nothing is new: the model is the one
-# > above, with a source that consists of `</s>` alone; loss, trainer and batches are those of Part 2.
+# > the captions, ignores the German one, and trains for two and a half minutes. Nothing here is new: the model is the
+# > one above, with a source that consists of `</s>` alone; loss, trainer and batches are those of Part 2.
 
 
 # %%
@@ -5434,9 +5443,9 @@ def example_writer() -> Any:
 
 
 # %% [markdown]
-# > Greedy writes one safe caption, always the same. The hotter the draw, the more surprising the scene, and the more
-# > often the grammar breaks. Every sentence is new, and none of them is about anything: this model has never seen a
-# > photograph.
+# > Greedy decoding writes one safe caption, always the same. The hotter the draw, the more surprising the scene, and
+# > the more often the grammar breaks. Every sentence is new, and none of them is about anything: this model has never
+# > seen a photograph.
 # >
 # > What separates this from the models in the news is mostly size and data. Here is what their builders changed, and
 # > what they kept.
@@ -5450,7 +5459,7 @@ def example_writer() -> Any:
 # > | Llama (Touvron et al., 2023) and most open models since | rotary positions, RMSNorm, gated feed-forward and, later, grouped queries: the sections above | a decoder alone, layer by layer |
 # > | chat models (Ouyang et al., 2022) | the training: after the language model come conversations written by people, then rewards from people's judgements | the architecture |
 # >
-# > The last row is worth a second look. Between a model that continues text and one that answers questions, no box of
+# > The last row is worth a second look. Between a model that continues text and one that answers questions, no box in
 # > the figure changes. A question followed by its answer is a text like any other, and the model learns to continue
 # > it as a helpful person would.
 
@@ -5458,9 +5467,9 @@ def example_writer() -> Any:
 # ## Summary of Part 7
 #
 # > Positions moved from the embeddings into attention. Norms and feed-forward networks became a little simpler or a
-# > little richer. Keys and values are shared, so that caches stay small. Kernels are written around the memory, numbers
-# > are shorter, and optimisers look at whole matrices. One stack does the work of two. The idea of 2017, that attention
-# > alone relates the positions, didn't change.
+# > little richer. Keys and values are shared, so that caches stay small. Kernels are written with memory in mind,
+# > numbers are shorter, and optimisers look at whole matrices. One stack does the work of two. The idea of 2017, that
+# > attention alone relates the positions, didn't change.
 # >
 # > **Exercises** that answer back:
 # >
@@ -5474,8 +5483,9 @@ def example_writer() -> Any:
 #
 # ## Departures from the paper
 #
-# > Here are the places where this document's code does something other than the paper, or something that the paper
-# > leaves open. The program's own are in [the lab notebook](lab_notebook.ipynb#Departures-of-the-program).
+# > Here are the places where this document's code does something different from the paper, or something that the
+# > paper leaves open. The program's own departures are in [the lab
+# > notebook](lab_notebook.ipynb#Departures-of-the-program).
 # >
 # > | what | why | effect |
 # > |---|---|---|
@@ -5671,12 +5681,12 @@ def example_writer() -> Any:
 #
 # ## The program
 #
-# > Real use needs more than a document: other sources of data with their checks, training runs that can be interrupted
-# > at any moment, a fast search, the attention page, the export to other programs. All that is in the folder
-# > `translator/` beside this document. It imports the document, and its model is the one of Part 1. This script is one
-# > way in: `python the_annotated_transformer.py` lists the commands. To train on text of your own, put `train.fr`,
-# > `train.en`, `val.fr` and `val.en` into a folder, one sentence per line, and give
-# > `train --data FOLDER --src fr --tgt en --run runs/fr-en`; `translator/README.md` has the rest.
+# > Real use needs more than a document: other sources of data with their checks, training runs that can be
+# > interrupted at any moment, a fast search, the attention page, the export to other programs. All of that is in the
+# > folder `translator/` next to this document. It imports the document, and its model is the one from Part 1. This
+# > script is one way in: `python the_annotated_transformer.py` lists the commands. To train on text of your own, put
+# > `train.fr`, `train.en`, `val.fr` and `val.en` into a folder, one sentence per line, and use `train --data FOLDER
+# > --src fr --tgt en --run runs/fr-en`; `translator/README.md` has the rest.
 #
 # ### Changing it
 #
