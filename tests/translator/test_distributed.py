@@ -153,8 +153,8 @@ def work(rank: int, world: int, folder: str) -> None:
 
 
 def together(function: Callable[[int, int, str], None], world: int, folder: Path) -> None:
-    """Call a function in `world` processes that are copies of this one, so that none has to import anything."""
-    multiprocessing.start_processes(function, (world, str(folder)), nprocs=world, start_method="fork")
+    """Call a function in `world` new processes; copies of this one, made by `fork`, were once seen to hang."""
+    multiprocessing.spawn(function, (world, str(folder)), nprocs=world)
 
 
 def distance(a: torch.Tensor, b: torch.Tensor) -> float:
