@@ -32,7 +32,7 @@ from translator.settings import Settings
 from translator.trainer import ParallelTrainer
 
 ROOT = Path(__file__).resolve().parents[2]
-UPDATES, STEPS = (20, 60) if SOAK else (8, 30)
+UPDATES, STEPS = (20, 60) if SOAK else (4, 30)
 DATA = Path(os.environ.setdefault("FEW_CAPTIONS", tempfile.mkdtemp(prefix="captions-")))  # for the processes, too
 SIZES = {"N": 1, "d_model": 16, "d_ff": 32, "h": 2, "dropout": 0.0}
 
