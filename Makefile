@@ -58,7 +58,7 @@ soak: $(READY) ## try for hours what may go wrong with a run, run the recipes, a
 	@command -v chromium >/dev/null || { echo "make soak needs Chromium"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt -r requirements-soak.txt
 	ANNOTATED_SOAK=1 $(BIN)/python -m pytest --durations=0 tests/test_jupyterlab.py tests/test_recipes.py \
-		$(addprefix tests/translator/test_,interruptions.py distributed.py fuzz.py endurance.py explorer.py)
+		$(addprefix tests/translator/test_,interruptions.py distributed.py fuzz.py endurance.py explorer.py marian.py)
 
 check: $(READY) ## check the style and that notebook and script are twins
 	@status=0; for check in "ruff check ." "ruff format --check ." "python blog/notebook.py check"; do \

@@ -1374,7 +1374,7 @@ def example_answer_5_1() -> None:
     speed = 2 * n**3 / min(seconds)  # a multiplication and an addition each
     print(f"{days:.0f} P100-days, {operations:.1e} operations; here {speed / 1e9:,.0f} GFLOP/s", end=" ")
     print(f"on the {best_device()} with {torch.get_num_threads()} threads: {operations / speed / 86_400:,.0f} days")
-    assert days == 28 and f"{operations:.1e}" == "2.3e+19" and speed > 0
+    assert days == 28 and f"{operations:.1e}" == "2.3e+19"
 
 
 # %% [markdown]

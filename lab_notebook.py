@@ -107,6 +107,8 @@ def example_quality() -> Any:
 # >
 # > What else you should know:
 # >
+# > - The runs were made on different machines, with one or two threads, and some beside other work. So compare their
+# >   `updates`, not their `minutes`.
 # > - German is the translated side of Multi30k. So from German to English, the model reads translations, and its
 # >   output is compared with the original English. Text that was originally written in German may be harder. Text
 # >   that isn't captions is far harder.
@@ -587,7 +589,9 @@ def example_gains() -> Chart | None:
 # >
 # > **How near is this to what the machine can do?** The next cell compares the speed of a training step (the
 # > operations of all its matrix products, divided by its whole time) with the speed of one large matrix
-# > multiplication. Its table then breaks the step's time down by kind of work.
+# > multiplication. Its table then breaks the step's time down by kind of work. While it trains, the program logs nearly
+# > the same share as `mfu`, the *model FLOPs utilisation* (Chowdhery et al., 2022): it leaves out padding and the
+# > products of queries, keys and values.
 
 
 # %%
@@ -692,6 +696,8 @@ def example_decoding_speed() -> Any:
 # %% [markdown]
 # ## References
 #
+# > - Aakanksha Chowdhery and others (2022). [PaLM: scaling language modeling with
+# >   pathways](https://arxiv.org/abs/2204.02311).
 # > - Desmond Elliott and others (2017). [Findings of the second shared task on multimodal machine translation and
 # >   multilingual image description](https://aclanthology.org/W17-4718/).
 # > - Yoon Kim, Alexander Rush (2016). [Sequence-level knowledge distillation](https://arxiv.org/abs/1606.07947).

@@ -53,13 +53,13 @@
 # >
 # > | part | what you'll have at its end |
 # > |---|---|
-# > | 1 A sentence through the model | a translation made by the code that you've just read, and every block of the model with a check |
+# > | 1 A sentence through the model | a translation made by the code that you've just read, and nearly every block of the model with a check |
 # > | 2 Training | batches, loss, optimiser, the training loop; a model that learns to copy in under a minute |
 # > | 3 A real translation system | a translator trained on Multi30k, its BLEU score, and training with two processes |
 # > | 4 What the paper also used | beam search, checked against exhaustive search, and averaged checkpoints |
 # > | 5 Results and speed | the paper's tables beside ours; where the speed comes from, idea by idea |
 # > | 6 Looking inside | what the attention heads of a translator do, and how often they find the right word |
-# > | 7 Since 2017 | rotary positions, RMSNorm, gated feed-forward, grouped queries, fused attention, bfloat16, Muon, a decoder-only model, sampling |
+# > | 7 Since 2017 | rotary positions, RMSNorm, gated feed-forward, grouped queries, models that others trained, fused attention, bfloat16, Muon, a decoder-only model, sampling |
 # > | Appendix | the departures from the paper, questions, references, glossary, the command line |
 # >
 # > </details>
@@ -1379,9 +1379,9 @@ def example_memory() -> None:
 # - In *decoder self-attention* each position may attend to itself and to the positions before it, because the decoder
 #   must stay autoregressive: nothing may flow back from later positions. These are ruled out inside the attention
 #   function, by setting their scores to $-\infty$ before the softmax.
-# - In *encoder-decoder attention*, also called cross-attention, the queries come from the decoder, and the keys and
-#   values from the encoder's output. Every target position may attend to all of the source, as in earlier models of
-#   translation.
+# - In *encoder-decoder attention* (today usually called cross-attention), the queries come from the decoder, and the
+#   keys and values from the encoder's output. Every target position may attend to all of the source, as in earlier
+#   models of translation.
 #
 # > When the decoder writes, there are no later positions yet, so a mask seems superfluous. But in training the whole
 # > target is known and all positions are computed at once, and then the mask is what keeps a position from copying
@@ -2006,8 +2006,9 @@ def example_layer_times() -> Chart | None:
 # > For short sequences the products of attention alone cost least, but their line is the steepest, because they grow
 # > with the square of the length. The fused form doesn't write the weights down and is several times faster for long
 # > sequences. The whole layer, with its projections and the fused form, takes less time than the recurrent one up to
-# > about a thousand tokens, although it multiplies more: it computes all positions at once. Convolutions with a
-# > kernel of 3 are faster still, but each position sees only its two neighbours.
+# > about a thousand tokens, although it multiplies more, probably because it computes all positions at once. (A single
+# > sequence is the worst case for recurrence. In a batch of many, each of its steps has more to multiply.) Convolutions
+# > with a kernel of 3 are faster still, but each position sees only its two neighbours.
 
 # %% [markdown]
 # ## Summary of Part 1
@@ -2786,8 +2787,8 @@ def example_cached() -> None:
 # %% [markdown]
 # > **Do sinusoids extend to longer sequences?** The paper hoped so. Our model has never seen more than ten tokens.
 # > Below is the share of sequences that it copies exactly, by their length. A vector exists for every position, but
-# > beyond one token more than it was trained on, this model soon fails. Whether the positions alone are to blame, the
-# > chart doesn't say.
+# > beyond one token more than it was trained on, this model soon fails. We haven't tested
+# > whether the positions alone are to blame.
 
 
 # %%
@@ -3616,9 +3617,11 @@ def example_bleu() -> None:
 
 
 # %% [markdown]
-# > What is a good score here? Two published tutorials that learn from the same 29,000 pairs, bentrevett's
-# > pytorch-seq2seq and silvery107's nmt-multi30k-pytorch, report 36.5 and 37.4 from German to English, each counted in
-# > its own way. [Part 5](#How-long-must-one-train?) shows how the score of the program's model grows with time.
+# > What is a good score here? Two projects that learn from the same 29,000 pairs, a tutorial
+# > ([pytorch-seq2seq](https://github.com/bentrevett/pytorch-seq2seq)) and a course project
+# > ([nmt-multi30k-pytorch](https://github.com/silvery107/nmt-multi30k-pytorch)), report 36.5 and 37.4 from German to
+# > English, each counted in its own way. [Part 5](#How-long-must-one-train?) shows how the score of the program's
+# > model grows with time.
 #
 # ## Several processes (Section 5.2)
 #
@@ -3961,7 +3964,8 @@ def average_weights(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 # > few sentences, a difference of a point proves nothing; the validation loss, which is less noisy, is in [exercise
 # > 4.3](exercises.ipynb#4.3-Averages-of-one-to-five-checkpoints). Averaging should help if the learning rate is still
 # > high at the end of a run. It does harm if the model is still improving a lot from one checkpoint to the next, as
-# > in a very short run: the mean then lags behind. The paper doesn't say how much it gained. In [our longest
+# > in a very short run: the mean then lags behind. (Our checkpoints here are less than a minute apart, the paper's
+# > ten.) The paper doesn't say how much it gained. In [our longest
 # > run](lab_notebook.ipynb#Post-norm-and-Adam-in-a-longer-run) with post-norm and Adam, the mean of five gains nearly
 # > three BLEU.
 # >
@@ -4526,11 +4530,11 @@ def example_encoder_heads() -> Chart:
 # > nobody knows the truth, so nobody can check. But the caption grammar that comes with the program produces its
 # > sentences along with their true word alignment. We trained two models on it, with two seeds, and compared the
 # > weights of each head with the truth (`python -m benchmarks alignment`). A *link* joins a target token to a source
-# > token. Each head gives one link per target token, to the source token with the largest weight. The *alignment
-# > error rate* is 0 if these links and the true ones are the same, and 1 if they have none in common (Och and Ney,
-# > 2003). For comparison, the cell prints the rates for links drawn at `random`, for the `diagonal`, and for the
-# > `best` that's possible with one link per token (not 0, because some tokens have two). In the charts, a darker
-# > square means a higher rate, so lighter is better.
+# > token. Each head gives one link per target token, to the source token with the largest weight (or none, if that is
+# > `</s>`). The *alignment error rate* is 0 if these links and the true ones are the same, and 1 if they have none in
+# > common (Och and Ney, 2003). For comparison, the cell prints the rates for links drawn at `random`, for the
+# > `diagonal`, and for the `best` that's possible with one link per token (not 0, because some tokens have two). In
+# > the charts, a darker square means a higher rate, so lighter is better.
 
 
 # %%
@@ -4992,6 +4996,168 @@ def example_modern() -> Any:
 
 
 # %% [markdown]
+# ## A model that others trained
+#
+# > The Helsinki group has published more than a thousand translation models, called *OPUS-MT* (Tiedemann and
+# > Thottingal, 2020). They were trained with Marian (Junczys-Dowmunt et al., 2018), a translation program in C++, and
+# > are Transformers of exactly this document's kind: post-norm, embeddings times $\sqrt{d_{\text{model}}}$, and one
+# > matrix for both embeddings and the output. To open one, you have to know what is different, and which array goes
+# > where. The differences are small:
+# >
+# > - The four projections of attention have biases.
+# > - The feed-forward network has *swish*, $x \cdot \sigma(x)$, in place of the ReLU.
+# > - The positions are the same waves in another order: first all the sines, then all the cosines.
+# > - The output layer has a bias, one number for each token.
+# > - The decoder starts from the token for padding, whose vector is zero, and not from `<s>`.
+# > - The encoder and the decoder may have different depths, and the $\epsilon$ of LayerNorm may be different.
+# >
+# > Each of the first three is a subclass.
+
+
+# %%
+class BiasedAttention(MultiHeadedAttention):
+    """Multi-head attention whose four projections have biases."""
+
+    def __init__(self, h: int, d_model: int, dropout: float = 0.0, d_k: int | None = None):
+        super().__init__(h, d_model, dropout, d_k)
+        for name in ("W_q", "W_k", "W_v", "W_o"):
+            plain = getattr(self, name)
+            setattr(self, name, nn.Linear(plain.in_features, plain.out_features))
+
+
+class SwishFeedForward(PositionwiseFeedForward):
+    """Equation (2) with swish, x * sigmoid(x), in place of the ReLU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, d_model) to (B, T, d_model), each position on its own."""
+        return self.W_2(self.dropout(F.silu(self.W_1(x))))
+
+
+# %%
+class SplitPositions(nn.Module):
+    """Adds all sines, then all cosines; `last` is the index of the frequency 1/10000: d_model / 2, or one less in Marian."""
+
+    def __init__(self, d_model: int, dropout: float, last: int):
+        super().__init__()
+        frequency = torch.exp(torch.arange(d_model // 2) * (-math.log(10_000.0) / last))
+        self.register_buffer("frequency", frequency, persistent=False)
+        self.last, self.dropout = last, nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """x (B, T, d_model), whose first position is `start`."""
+        position = torch.arange(start, start + x.size(1), device=x.device)
+        angle = position.unsqueeze(1) * self.frequency  # (T, d_model / 2)
+        return self.dropout(x + torch.cat((angle.sin(), angle.cos()), dim=-1).to(x.dtype))
+
+
+# %% [markdown]
+# > `marian` puts them into a model of ours, just as `modern` did.
+
+
+# %%
+# @title A model with Marian's parts
+def marian(
+    model: Transformer, depths: tuple[int, int], swish: bool = True, closed: bool = False, eps: float = 1e-5
+) -> Transformer:
+    """The model with Marian's parts, fresh, and with so many layers in encoder and decoder; `closed`: waves as in its files."""
+    settings = model.settings
+    d_model, d_ff, h, dropout, inner_dropout = (
+        settings[name] for name in ("d_model", "d_ff", "h", "dropout", "inner_dropout")
+    )
+    model.encoder.layers, model.decoder.layers = model.encoder.layers[: depths[0]], model.decoder.layers[: depths[1]]
+    for module in list(model.modules()):
+        for name, part in list(module.named_children()):
+            if isinstance(part, MultiHeadedAttention):
+                setattr(module, name, BiasedAttention(h, d_model, inner_dropout))
+            elif isinstance(part, PositionwiseFeedForward) and swish:
+                module.feed_forward = SwishFeedForward(d_model, d_ff, inner_dropout)
+            elif name == "positions":
+                module.positions = SplitPositions(d_model, dropout, d_model // 2 - closed)
+            elif isinstance(part, nn.LayerNorm):
+                part.eps = eps
+    model.generator.proj = nn.Linear(d_model, model.generator.proj.out_features)  # with a bias
+    initialise(model, settings["tie"])
+    model.settings = settings | {"modern": ["marian"]}
+    return model
+
+
+# %% [markdown]
+# > And which array is which? On the Hugging Face hub, each model is a folder with the arrays in `model.safetensors`.
+# > There, a parameter of ours has this name:
+# >
+# > | ours | theirs | where in the paper |
+# > |---|---|---|
+# > | `encoder.layers.0.self_attn.W_q` (`W_k`, `W_v`, `W_o`) | `model.encoder.layers.0.self_attn.q_proj` (`k_proj`, `v_proj`, `out_proj`) | 3.2.2 |
+# > | `decoder.layers.0.src_attn.W_q` … | `model.decoder.layers.0.encoder_attn.q_proj` … | 3.2.3 |
+# > | `encoder.layers.0.feed_forward.W_1`, `W_2` | `model.encoder.layers.0.fc1`, `fc2` | 3.3 |
+# > | `encoder.layers.0.sublayer.0.norm`, `1.norm` | `model.encoder.layers.0.self_attn_layer_norm`, `final_layer_norm` | 3.1 |
+# > | `decoder.layers.0.sublayer.0.norm`, `1.norm`, `2.norm` | `model.decoder.layers.0.self_attn_layer_norm`, `encoder_attn_layer_norm`, `final_layer_norm` | 3.1 |
+# > | `src_embed.embeddings.table.weight`, `tgt_embed…`, `generator.proj.weight` | `model.shared.weight`, one for all three | 3.4 |
+# > | `generator.proj.bias` | `final_logits_bias` | – |
+# >
+# > (The rows of the last two are tokens. Their `</s>` is number 0 and their padding the last, so the rows change
+# > places. Marian's own files hold the same arrays, transposed, under names such as `encoder_l1_self_Wq`; the program
+# > knows both.)
+
+
+# %%
+THEIR_NAMES = {
+    "W_q": "q_proj", "W_k": "k_proj", "W_v": "v_proj", "W_o": "out_proj", "src_attn": "encoder_attn",
+    "feed_forward.W_1": "fc1", "feed_forward.W_2": "fc2", "sublayer.0.norm": "self_attn_layer_norm",
+    "sublayer.1.norm": "encoder_attn_layer_norm", "sublayer.2.norm": "final_layer_norm",
+}  # fmt: skip
+
+
+def their_name(name: str) -> str:
+    """The name on the hub of a parameter of one of our layers."""
+    if name.startswith("encoder."):  # no attention to another stack stands between its two norms
+        name = name.replace("sublayer.1.norm", "final_layer_norm")
+    for ours, theirs in THEIR_NAMES.items():
+        name = name.replace(ours, theirs)
+    return f"model.{name}"
+
+
+# %% [markdown]
+# > No such model comes with this document, so the cell writes a small one with random weights under the names of the
+# > hub, and lets another model of ours take them in. The check asks what the subclasses promise: without biases and
+# > with the waves put in order, they compute what the paper's parts compute. With a network, the program opens the
+# > real ones: `python the_annotated_transformer.py import Helsinki-NLP/opus-mt-de-en --out runs/opus`, and then
+# > `translate --model runs/opus`.
+
+
+# %%
+@example
+def example_marian() -> None:
+    """Random arrays under the hub's names, taken in by name; Marian's parts against the paper's, and step by step."""
+    torch.manual_seed(0)
+    there, here = (marian(make_model(40, 40, 3, 16, 32, 4, 0.0, tie="all"), (3, 2)).eval() for _ in range(2))
+    arrays = {their_name(name): p for name, p in there.named_parameters() if ".layers." in name}
+    arrays |= {"model.shared.weight": there.generator.proj.weight, "final_logits_bias": there.generator.proj.bias}
+    taken = {name: arrays[their_name(name)] for name, _ in here.named_parameters() if ".layers." in name}
+    taken |= {f"{side}_embed.embeddings.table.weight": arrays["model.shared.weight"] for side in ("src", "tgt")}
+    taken |= {
+        "generator.proj.weight": arrays["model.shared.weight"],
+        "generator.proj.bias": arrays["final_logits_bias"],
+    }
+    here.load_state_dict(taken)
+    src, tgt = torch.randint(4, 40, (2, 6)), torch.randint(4, 40, (2, 5))
+    expected = there(src, tgt, source_mask(src), target_mask(tgt))
+    torch.testing.assert_close(here(src, tgt, source_mask(src), target_mask(tgt)), expected)
+    decoder = CachedDecoder(here, src, source_mask(src))
+    torch.testing.assert_close(torch.stack([decoder.step(tokens) for tokens in tgt.T], dim=1), expected)
+    waves = SplitPositions(16, 0.0, 8)(torch.zeros(1, 9, 16))[0]
+    torch.testing.assert_close(waves.unflatten(1, (2, 8)).mT.flatten(1), positional_encoding(9, 16))
+    plain, biased = MultiHeadedAttention(4, 16), BiasedAttention(4, 16)
+    biased.load_state_dict(
+        plain.state_dict()
+        | {f"{name}.bias": torch.zeros(16) for name, _ in plain.named_children() if name != "dropout"}
+    )
+    x = torch.randn(2, 5, 16)
+    torch.testing.assert_close(biased(x, x, x), plain(x, x, x))
+    print(f"{len(arrays)} random arrays found their places; encoder of 3 layers, decoder of 2")
+
+
+# %% [markdown]
 # ## Fused attention, tile by tile
 #
 # > Equation (1) computes a matrix of weights, $T \times S$ numbers for each head. For long sequences it no longer fits
@@ -5028,7 +5194,8 @@ def tiled_attention(
 
 
 # %% [markdown]
-# > To see how much is held at a time, the next class watches all tensors and remembers the largest. The chart shows
+# > To see how much is held at a time, the next class watches the result of every PyTorch function that Python calls,
+# > and remembers the largest. The chart shows
 # > its size against the length of the sequence.
 
 
@@ -5165,7 +5332,9 @@ def example_autocast() -> None:
 # > other parameters. Muon's authors observed that the updates of other optimisers are dominated by a few directions.
 # > The decomposition itself is never computed. A polynomial in $M$ that pushes every singular value towards 1,
 # > applied five times, does the job with matrix products alone. Its three coefficients were tuned by the authors so
-# > that small singular values grow quickly:
+# > that small singular values grow quickly. Two details of the program's version are left out here: the matrix it
+# > orthogonalises is the moving average one step ahead (Nesterov's momentum), and the result is scaled by
+# > $0.3\sqrt{\max(\text{rows}, \text{columns})}$, which makes its entries about as large as those of an update of Adam:
 # >
 # > $$X \leftarrow aX + b\,(XX^\top)X + c\,(XX^\top)^2X$$
 
@@ -5540,6 +5709,7 @@ def example_writer() -> Any:
 # > | Why is fused attention fast without fewer multiplications? | [Fused attention](#Fused-attention,-tile-by-tile) |
 # > | What changed since 2017? What do decoder-only models do differently? | [Part 7](#Part-7:-Since-2017) |
 # > | How do I change the attention, or another part, and train again? | [Changing it](#Changing-it) |
+# > | How do I open a model from the Hugging Face hub? | [A model that others trained](#A-model-that-others-trained) |
 # > | How do I train on text of my own? | [The program](#The-program) |
 #
 # ## References
@@ -5570,6 +5740,8 @@ def example_writer() -> Any:
 # > - Ari Holtzman and others (2020). [The curious case of neural text degeneration](https://arxiv.org/abs/1904.09751).
 # > - Keller Jordan and others (2024). [Muon: an optimizer for hidden layers in neural
 # >   networks](https://kellerjordan.github.io/posts/muon/).
+# > - Marcin Junczys-Dowmunt and others (2018). [Marian: fast neural machine translation in
+# >   C++](https://arxiv.org/abs/1804.00344).
 # > - Łukasz Kaiser, Samy Bengio (2016). [Can active memory replace attention?](https://arxiv.org/abs/1610.08613)
 # >   (Extended Neural GPU.)
 # > - Nal Kalchbrenner and others (2017). [Neural machine translation in linear time](https://arxiv.org/abs/1610.10099)
@@ -5611,6 +5783,7 @@ def example_writer() -> Any:
 # > - Sainbayar Sukhbaatar and others (2015). [End-to-end memory networks](https://arxiv.org/abs/1503.08895).
 # > - Christian Szegedy and others (2016). [Rethinking the Inception architecture for computer
 # >   vision](https://arxiv.org/abs/1512.00567).
+# > - Jörg Tiedemann, Santhosh Thottingal (2020). OPUS-MT: building open translation services for the world. EAMT.
 # > - Hugo Touvron and others (2023). [LLaMA: open and efficient foundation language
 # >   models](https://arxiv.org/abs/2302.13971).
 # > - Ashish Vaswani, Noam Shazeer, Niki Parmar, Jakob Uszkoreit, Llion Jones, Aidan Gomez, Łukasz Kaiser, Illia

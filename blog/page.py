@@ -47,12 +47,22 @@ TEMPLATE = BLOG / "template"
 KATEX = BLOG / "node_modules" / "katex" / "dist"
 CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
 OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]  # the best first
-SCRIPTS = ["blog.js", "find.js", "walk.js", "learn.js", "tasks.js", "learn_panel.js", "toys.js"]  # of the template
+SCRIPTS = [
+    "your_sentence.js",
+    "blog.js",
+    "find.js",
+    "walk.js",
+    "learn.js",
+    "tasks.js",
+    "learn_panel.js",
+    "toys.js",
+    "exercises.js",
+]  # of the template
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
 LIVE = "images/live_figure.png"  # where this picture stands, the page has the figure that it is a picture of
 OWN_IDS = {  # those of the template
     "search", "search-close", "query", "results", "found", "card", "walk", "walk-title", "vega", "explorer-figure",
-    "explorer-content", "top", "contents", "theme", "toc", "content",
+    "explorer-content", "top", "contents", "left", "theme", "toc", "content", "your-sentence",
 }  # fmt: skip
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 CLOSED = {*HEADINGS, "a", "code", "svg"}  # no link may be put there
@@ -241,20 +251,20 @@ def mark_lines(tree: BeautifulSoup, notebook: nbformat.NotebookNode) -> None:
 
 
 def time_the_road(tree: BeautifulSoup) -> None:
-    """Say in the table of ways to read how long the road takes; after "up to" all that comes before in its Part counts."""
+    """Say in the table of ways to read how long the road takes, and mark its headings; after "up to" all before in the Part count."""
     for row in tree("tr"):
         if row.td and row.td.get_text().startswith("the road"):
-            total = 0
+            road = []
             for link in row("a"):
                 heading = tree.find(id=link["href"][1:])
-                total += minutes(heading, HEADINGS)
                 if str(link.previous_sibling).endswith("up to "):
                     part = heading.find_previous("h1")
-                    before = itertools.takewhile(
-                        lambda h, end=heading: h is not end, [part, *part.find_all_next(HEADINGS)]
-                    )
-                    total += sum(minutes(earlier, HEADINGS) for earlier in before)
-            row("td")[-1].string = f"about {total:.0f} minutes"
+                    later = [part, *part.find_all_next(HEADINGS)]
+                    road += itertools.takewhile(lambda h, end=heading: h is not end, later)
+                road.append(heading)
+            for heading in road:
+                heading["data-road"] = ""
+            row("td")[-1].string = f"about {sum(minutes(heading, HEADINGS) for heading in road):.0f} minutes"
 
 
 def contents(headings: list[Tag]) -> list[dict[str, Any]]:
@@ -262,6 +272,7 @@ def contents(headings: list[Tag]) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     for heading in headings[1:]:
         entry = {"level": heading.name[1], "id": heading["id"], "text": heading.decode_contents()}
+        entry["own"] = f"{minutes(heading, HEADINGS):.1f}"  # up to the next heading of any level
         if heading.name == "h1" or not parts:
             parts.append({**entry, "minutes": max(1, round(minutes(heading, ["h1"]))), "sections": []})
         elif heading.name in ("h2", "h3"):

@@ -87,6 +87,12 @@ def sentences() -> tat.Batch:
 
 
 @pytest.fixture(scope="module")
+def shipped() -> tat.Translator:
+    """The shipped model, whose weights are exact in float16."""
+    return tat.load_translator(Path(__file__).resolve().parents[1] / tat.SHIPPED_MODEL)
+
+
+@pytest.fixture(scope="module")
 def few_phrases(tmp_path_factory) -> Iterator[None]:
     """The data are some phrases, and the document's training run has a few updates, in a folder of its own."""
     with pytest.MonkeyPatch.context() as patch:

@@ -78,7 +78,15 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
     }
     page = {
         f"translator/explorer_page/{name}"
-        for name in ("figure.html", "figure.js", "models.json", "page.html", "transformer.js")
+        for name in (
+            "figure.html",
+            "figure.js",
+            "models.json",
+            "page.html",
+            "panels.css",
+            "panels.js",
+            "transformer.js",
+        )
     }
     assert len(program) > 10 and (clone / "build/page.html").is_file()
     with ZipFile(wheel) as file:

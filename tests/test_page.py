@@ -275,7 +275,7 @@ def test_a_part_is_taken_away_from_the_model_on_the_page(open_page):
 def test_small_figures_are_touched_with_the_keyboard(open_page):
     """What they compute is right: the dot product of two positions, the running sum, the number of keys computed."""
     tab = open_page(390)
-    clocks, scaling, cache, tiles = (tab.locator(".toy").nth(i) for i in range(4))
+    clocks, scaling, heads, smoothing, cache, tiles = (tab.locator(".toy").nth(i) for i in range(6))
     places = clocks.locator("input")
     for place in (0, 1):
         for _ in range(7):
@@ -285,6 +285,11 @@ def test_small_figures_are_touched_with_the_keyboard(open_page):
     before = scaling.locator("svg").text_content()
     scaling.locator("input").press("End")
     assert scaling.locator("svg").text_content() != before and "1.00" in scaling.locator("svg").text_content()
+    heads.locator("input").press("End")
+    assert "512 / 32 = 16;" in heads.locator("svg").text_content()
+    smoothing.locator("input").first.press("End")
+    q = tat.smoothed_targets(torch.tensor([5]), 8, 0.5)[0].tolist()  # of one of eight tokens
+    assert smoothing.locator("svg text").all_text_contents()[::2] == [f"{share:.3f}" for share in q]
     cache.locator("input").press("End")
     assert "so far: 21" in cache.locator("svg").text_content() and "so far: 6" in cache.locator("svg").text_content()
     tiles.locator("input").press("End")
@@ -358,7 +363,7 @@ def test_every_citation_has_a_reference_and_every_reference_is_cited(page):
     assert len(listed) >= 40 and cited <= listed
     assert listed - cited == NOT_LINKED
     prose = " ".join(" ".join(part.stripped_strings) for part in soup.select("section.prose"))
-    for name in re.findall(r"\b([A-Z]\w+) et al\.,? \(?(\d{4}b?)", " ".join(prose.split())):
+    for name in re.findall(r"\b([A-Z][\w-]+) et al\.,? \(?(\d{4}b?)", " ".join(prose.split())):
         assert f"ref-{name[0].lower()}-{name[1]}" in listed, name
 
 
@@ -410,3 +415,104 @@ def test_no_link_stands_inside_another_or_inside_code(page):
     assert not [
         image for image in soup.select("img, [role]") if "<a" in image.get("alt", "") + image.get("aria-label", "")
     ]
+
+
+def test_every_panel_follows_the_readers_sentence(open_page):
+    """Part by part down the page: each panel shows numbers, and other ones when the bar's sentence changes."""
+    tab = open_page()
+    names = tab.evaluate("SentencePanels.names")
+    assert len(names) >= 12 and tab.locator(".sentence-panel").count() == len(names)
+
+    def texts() -> dict[str, str]:
+        found = {}
+        for name in names:
+            panel = tab.locator(f".sentence-panel[data-panel={name}]")
+            panel.scroll_into_view_if_needed()
+            panel.locator(".panel-body > *").first.wait_for()
+            found[name] = panel.inner_text()
+        return found
+
+    before = texts()
+    assert "Junge" in before["vectors"] and "boy" in before["logits"]
+    tab.locator(".sentence-panel[data-panel=vectors]").scroll_into_view_if_needed()
+    tab.locator("#your-sentence input").fill("Eine Katze schläft.")
+    tab.locator("#your-sentence input").press("Enter")
+    tab.wait_for_function("document.querySelector('.explorer > div').explored.sentence() === 'Eine Katze schläft.'")
+    after = texts()
+    assert not [name for name in names if before[name] == after[name]]
+    shown = tab.evaluate(
+        """async () => {
+            const f = SentencePanels.trace((await liveContent()).translator, "Eine Katze schläft.");
+            const three = (vector) => [...vector.slice(0, 3)].map((value) => value.toFixed(2)).join(" ");
+            return { vectors: three(f.rows[2]), positions: three(f.input[2]), residual: three(f.layers[0].normed[2]),
+                     scores: f.layers[0].scores[0][1][1].toFixed(1), neurons: Math.max(...f.layers[0].inner[2]).toFixed(2) };
+        }"""
+    )
+    assert not [name for name, text in shown.items() if text not in " ".join(after[name].split())]
+
+
+def test_a_panel_answers_the_keyboard_and_the_bar_folds(open_page):
+    tab = open_page(390)
+    panel = tab.locator(".sentence-panel[data-panel=heads]")
+    panel.scroll_into_view_if_needed()
+    panel.locator("tbody td").first.wait_for()
+    before = panel.locator("tbody").inner_text()
+    panel.locator("select").nth(1).focus()
+    tab.keyboard.press("ArrowDown")
+    assert panel.locator("tbody").inner_text() != before
+    fold = tab.locator("#your-sentence button").last
+    fold.click()
+    assert not tab.locator("#your-sentence input").is_visible() and fold.get_attribute("aria-expanded") == "false"
+    fold.click()
+    assert tab.locator("#your-sentence input").is_visible()
+    tab.locator(".sentence-panel[data-panel=positions] .panel-body").scroll_into_view_if_needed()
+    tab.locator(".sentence-panel[data-panel=positions] [data-symbol=PE]").hover()
+    assert {"P", "E"} == set(tab.locator(".panel-lit").all_inner_texts())
+
+
+def test_the_bar_says_what_is_left_to_read(open_page):
+    """Of the road or of everything; both fall on the way down."""
+    tab, left = open_page(), []
+
+    def minutes() -> float:
+        number, unit = tab.locator("#left").inner_text().split()[:2]
+        return float(number) * (60 if unit == "h" else 1)
+
+    for heading in ("the-plan-section-3", "one-update", "part-6-looking-inside"):
+        tab.locator(f"#{heading}").evaluate("heading => heading.scrollIntoView()")
+        tab.wait_for_function("id => document.querySelector('#toc [aria-current]').hash === '#' + id", arg=heading)
+        assert "on the road" in tab.locator("#left").inner_text()
+        road = minutes()
+        tab.locator("#left").click()
+        assert minutes() > road and "road" not in tab.locator("#left").inner_text()
+        tab.locator("#left").click()
+        left.append(road)
+    assert left == sorted(left, reverse=True) and len(set(left)) == 3
+    said = tab.locator("tr", has_text="the road").locator("td").last.inner_text()
+    assert 0.7 * int(re.search(r"\d+", said)[0]) < left[0] < int(re.search(r"\d+", said)[0])
+
+
+def test_the_page_of_exercises_checks_and_keeps(browser, tmp_path):
+    """A number is answered in place; what is done and what is open is still so after the page is read again."""
+    out = tmp_path / "exercises.html"
+    command = [sys.executable, ROOT / "blog" / "page.py", ROOT / "exercises.ipynb", out]
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    context = browser.new_context(offline=True, viewport={"width": 390, "height": 800})
+    tab, problems = context.new_page(), []
+    tab.on("pageerror", lambda e: problems.append(str(e)))
+    tab.goto(out.as_uri())
+    assert tab.locator(".progress").inner_text().startswith("0 of 23 done") and tab.locator(".own-answer").count() == 11
+    form = tab.locator("section", has_text="5.1 P100-days").locator(".own-answer")
+    for answer, said in (("3.5", "all eight"), ("x", "A number, please."), ("28", "Right.")):
+        form.locator("input").fill(answer)
+        form.locator("button").click()
+        assert said in form.locator("output").inner_text()
+    tab.locator("section", has_text="5.1 P100-days").locator("summary").first.click()
+    tab.wait_for_function(
+        "localStorage.exercises.includes('true') && Object.keys(JSON.parse(localStorage.exercises).open).length"
+    )
+    tab.reload()
+    assert tab.locator(".progress").inner_text().startswith("1 of 23 done")
+    assert tab.locator("section", has_text="5.1 P100-days").locator("details").first.get_attribute("open") is not None
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390 and not problems
+    context.close()

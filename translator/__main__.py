@@ -1,4 +1,4 @@
-"""The command line: train, translate, evaluate, average, explain, export.
+"""The command line: train, translate, evaluate, average, explain, export, import.
 
 `cyclopts` makes options and help from signatures, dataclasses and docstrings. What a user can mend gets one line on standard
 error and exit status 2; a mistake of the program keeps its traceback.
@@ -22,6 +22,7 @@ from the_annotated_transformer import ALPHA, BEAM, Transformer
 from translator import explorer
 from translator import export as converter
 from translator.files import Refused, read_json, write_text, writing
+from translator.marian import import_marian, write_npz
 from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
 from translator.processes import Stopped, process_group, processes, use_device
 from translator.run import KEPT, Limits, Run, Start, checkpoint_files, read_log
@@ -258,21 +259,26 @@ def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
 
 
 def export(
-    *, out: Path, to: Literal["ctranslate2", "half"] = "ctranslate2", model: Path | None = None, quantization: str | None = None
+    *, out: Path, to: Literal["ctranslate2", "half", "marian"] = "ctranslate2", model: Path | None = None,
+    quantization: str | None = None,
 ) -> None:  # fmt: skip
     """Convert a model for another program, or to half its size.
 
     Args:
         out: the folder to write; it must not exist
-        to: ctranslate2, or half: a model for this program with weights in float16
+        to: ctranslate2; half: a model for this program with weights in float16; or `marian`: that program's file, for models from there
         model: the folder of a run or a model; by default models/multi30k-de-en
         quantization: for ctranslate2: int8, float16, ...; by default float32
     """
     folder = model_folder(model)
     translator = read_translator(folder)
+    if to != "ctranslate2" and quantization:
+        raise Refused(f"--quantization is for ctranslate2; {to} has no choice")
+    if to == "marian":
+        write_npz(translator, out)
+        print(f"{out}: model.npz and vocab.yml, for tokens")
+        return
     if to == "half":
-        if quantization:
-            raise Refused("--quantization is for ctranslate2; half is always float16")
         write_model(out, folder, {name: p.half() for name, p in translator.model.named_parameters()})
         print(f"{out}: float16")
         return
@@ -280,6 +286,22 @@ def export(
     words = "its tokens are made with the tokenizer.json beside it, from words cut by spaCy's rules"
     how = words if translator.tokenizer.words else f"python {out / 'translate.py'} translates standard input"
     print(f"{out}: for {to}, {quantization or 'float32'}; {how}")
+
+
+def import_model(source: str, *, out: Path, src: str | None = None, tgt: str | None = None) -> None:
+    """Open a model that Marian trained, such as those of OPUS-MT, and write it as a folder for this program.
+
+    Nothing in its files is executed. Then `translate --model` and all other commands take that folder.
+
+    Args:
+        source: a folder as on the Hugging Face hub, a name there such as `Helsinki-NLP/opus-mt-de-en`, or Marian's .npz beside its .spm
+        out: the folder to write; it must not exist
+        src: source language, if neither the files nor the name say it
+        tgt: target language, likewise
+    """
+    translator = import_marian(source, out, src, tgt)
+    parameters, (src, tgt) = sum(p.numel() for p in translator.model.parameters()), translator.languages
+    print(f"{out}: {src} to {tgt}, {parameters:,} parameters, {len(translator.tokenizer):,} tokens")
 
 
 def captions(*, out: Path) -> None:
@@ -323,6 +345,7 @@ def main(arguments: list[str] | None = None, name: str = "the_annotated_transfor
     app = cyclopts.App(name=name, **about, suppress_keyboard_interrupt=False)
     for command in (train, translate, evaluate, average, explain, export, captions):
         app.command(command)
+    app.command(import_model, name="import")
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="replace")
     try:

@@ -10,11 +10,38 @@ import json
 from array import array
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from the_annotated_transformer import BOS, EOS, Pair, Tokenizer, words_of
 from translator.files import Refused, read_json, write_atomically
+
+
+class SidedTokenizer(Tokenizer):
+    """A tokenizer that cuts text of one language, the target's, by other rules; the tokens and their ids are the same."""
+
+    def __init__(self, source: Any, target: Any, language: str):
+        super().__init__(source)
+        self.target, self.language = target, language
+
+    def encode(self, text: str, language: str) -> list[int]:
+        """The ids of a sentence, without BOS and EOS."""
+        return vocabulary_for(self, language).encode(text).ids
+
+
+def vocabulary_for(tokenizer: Tokenizer, language: str) -> Any:
+    """The rules (a `tokenizers.Tokenizer`) by which text of a language is cut."""
+    sided = isinstance(tokenizer, SidedTokenizer) and language == tokenizer.language
+    return tokenizer.target if sided else tokenizer.vocabulary
+
+
+def tokenizer_text(tokenizer: Tokenizer) -> str:
+    """What `read_tokenizer` reads from a file: the library's own JSON, or that of both sides."""
+    if not isinstance(tokenizer, SidedTokenizer):
+        return tokenizer.vocabulary.to_str(pretty=True)
+    source, target = (json.loads(side.to_str()) for side in (tokenizer.vocabulary, tokenizer.target))
+    return json.dumps({"source": source, "target": target, "language": tokenizer.language}, ensure_ascii=False)
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
@@ -23,9 +50,22 @@ def read_tokenizer(path: Path) -> Tokenizer:
     Raises Refused for a damaged one, and for one with parts that this program does not write. Some would shorten sentences
     or add to them, and some patterns take years.
     """
+    description = read_json(path)
+    if "target" not in description:
+        return Tokenizer(read_rules(description, path))
+    sides = [description.get(side) for side in ("source", "target")]
+    if not all(isinstance(side, dict) for side in sides):
+        raise Refused(f"{path}: not a tokenizer of this program")
+    source, target = (read_rules(side, path) for side in sides)
+    if source.get_vocab() != target.get_vocab():
+        raise Refused(f"{path}: its two sides have different tokens")
+    return SidedTokenizer(source, target, str(description.get("language")))
+
+
+def read_rules(description: dict[str, Any], path: Path) -> Any:
+    """A `tokenizers.Tokenizer` from its description; raises as `read_tokenizer` does."""
     from tokenizers import Tokenizer as Vocabulary
 
-    description = read_json(path)
     if '"Regex"' in json.dumps(description).replace(json.dumps({"Regex": r"\s+"}), ""):
         raise Refused(f"{path}: not a tokenizer of this program; it has patterns of its own")
     for name in ("truncation", "padding", "post_processor"):
@@ -33,14 +73,14 @@ def read_tokenizer(path: Path) -> Tokenizer:
             raise Refused(f"{path}: not a tokenizer of this program; it has {name}")
     try:
         model = description["model"]
-        if sorted(model["vocab"].values()) != list(range(len(model["vocab"]))):
+        if model["type"] != "Unigram" and sorted(model["vocab"].values()) != list(range(len(model["vocab"]))):
             raise ValueError("its ids are not 0, 1, 2, ...")
         for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
             if model.get(name) is not None:
                 raise ValueError(f"it has {name}")
-        tokenizer = Tokenizer(Vocabulary.from_file(str(path)))
-        encode_texts(tokenizer, ["Hund und Katze, 1."], "de")
-        return tokenizer
+        vocabulary = Vocabulary.from_str(json.dumps(description))
+        encode_texts(Tokenizer(vocabulary), ["Hund und Katze, 1."], "de")
+        return vocabulary
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the library's own errors are bare Exception, and its panics are not even that
@@ -50,7 +90,8 @@ def read_tokenizer(path: Path) -> Tokenizer:
 def encode_texts(tokenizer: Tokenizer, texts: Iterable[str], language: str) -> list[list[int]]:
     """The ids of many sentences, without BOS and EOS, encoded on all cores at once."""
     words = [words_of(text, language) for text in texts] if tokenizer.words else list(texts)
-    return [found.ids for found in tokenizer.vocabulary.encode_batch_fast(words, is_pretokenized=tokenizer.words)]
+    rules = vocabulary_for(tokenizer, language)
+    return [found.ids for found in rules.encode_batch_fast(words, is_pretokenized=tokenizer.words)]
 
 
 def encode_pairs(tokenizer: Tokenizer, texts: Iterable[tuple[str, str]], languages: tuple[str, str]) -> list[Pair]:

@@ -36,11 +36,13 @@ ABOUT = json.loads((PARTS / "models.json").read_text("utf-8"))  # by model: sent
 def figure(about: dict[str, Any]) -> str:
     """The figure's template, its scripts and its content, for a page to contain once. Its own script calls the figure."""
     scripts = "".join(
-        f"<script>\n{(PARTS / name).read_text('utf-8')}</script>\n" for name in ("transformer.js", "figure.js")
+        f"<script>\n{(PARTS / name).read_text('utf-8')}</script>\n"
+        for name in ("transformer.js", "panels.js", "figure.js")
     )
     data = json.dumps(about, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")  # no "</script>" in it
     return (
         (PARTS / "figure.html").read_text("utf-8")
+        + f"<style>\n{(PARTS / 'panels.css').read_text('utf-8')}</style>\n"
         + scripts
         + f'<script type="application/json" id="explorer-content">{data}</script>\n'
     )

@@ -15,7 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import the_annotated_transformer as tat
-from the_annotated_transformer import LearnedPositions, Transformer, Translator, positional_encoding
+from the_annotated_transformer import (
+    LearnedPositions,
+    SplitPositions,
+    SwishFeedForward,
+    Transformer,
+    Translator,
+    positional_encoding,
+)
 from translator.files import Refused
 from translator.search import compare
 
@@ -87,6 +94,22 @@ def check_papers(model: Transformer, S: int = 40, T: int = 32) -> None:
         compare("generator", generator, KIND, lambda: generator.logits(x), linear)
 
 
+def is_marian(model: Transformer) -> bool:
+    """Whether a model has the parts of those that Marian trained (`marian` in the document's Part 7)."""
+    return "marian" in model.settings.get("modern", ())
+
+
+def check_marian(model: Transformer) -> None:
+    """Raise Refused naming the first part of such a model that is neither Marian's nor the paper's."""
+    known = {
+        "self_attn": {tat.BiasedAttention}, "src_attn": {tat.BiasedAttention}, "positions": {SplitPositions},
+        "feed_forward": {SwishFeedForward, tat.PositionwiseFeedForward}, "norm": {nn.LayerNorm, nn.Identity}, "proj": {nn.Linear},
+    }  # fmt: skip
+    for name, part in model.named_modules():
+        if type(part) not in known.get(name.rpartition(".")[2], {type(part)}):
+            raise Refused(f"{name} ({type(part).__name__}) is not Marian's, and cannot be exported")
+
+
 def numbers(tensor: Tensor):
     """A tensor as the float32 array that a specification takes."""
     return tensor.detach().cpu().float().contiguous().numpy()
@@ -108,10 +131,13 @@ def fill_embeddings(spec: Any, embeddings: Any, embed: nn.Module) -> None:
     """The embedding matrix of one side, and the positions that are added to it."""
     table, positions = embed.embeddings.table.weight, embed.positions
     embeddings.weight = numbers(table)
-    learned = isinstance(positions, LearnedPositions)
-    spec.position_encodings.encodings = numbers(
-        positions.table.weight if learned else positional_encoding(LONGEST, table.size(1))
-    )
+    if isinstance(positions, LearnedPositions):
+        encodings = positions.table.weight
+    elif isinstance(positions, SplitPositions):
+        encodings = positions(torch.zeros(1, LONGEST, table.size(1), device=table.device))[0]
+    else:
+        encodings = positional_encoding(LONGEST, table.size(1))
+    spec.position_encodings.encodings = numbers(encodings)
 
 
 def fill_layer(spec: Any, layer: nn.Module) -> None:
@@ -139,14 +165,18 @@ def specification(translator: Translator) -> Any:
     the paper's.
     """
     model, tokenizer = translator.model, translator.tokenizer
-    check_papers(model)
+    (check_marian if is_marian(model) else check_papers)(model)
     from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs.common_spec import Activation
 
     first = model.encoder.layers[0]
     if first.self_attn.W_k.out_features != first.self_attn.W_v.out_features:
         raise Refused("CTranslate2 has keys and values of one width alone, but this model has d_k of its own")
     pre_norm = first.sublayer[0].pre
-    spec = TransformerSpec.from_config(len(model.encoder.layers), first.self_attn.h, pre_norm=pre_norm)
+    swish = isinstance(first.feed_forward, SwishFeedForward)
+    depths = (len(model.encoder.layers), len(model.decoder.layers))
+    activation = Activation.SWISH if swish else Activation.RELU
+    spec = TransformerSpec.from_config(depths, first.self_attn.h, pre_norm=pre_norm, activation=activation)
     fill_embeddings(spec.encoder, spec.encoder.embeddings[0], model.src_embed)
     fill_embeddings(spec.decoder, spec.decoder.embeddings, model.tgt_embed)
     for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
@@ -184,7 +214,7 @@ def write_ctranslate2(translator: Translator, folder: Path, out: Path, quantizat
         raise Refused(f"--quantization {quantization}: {error}") from error
     out.mkdir(parents=True)
     spec.save(str(out))
-    shutil.copy(folder / "tokenizer.json", out)
+    translator.tokenizer.vocabulary.save(str(out / "tokenizer.json"))  # of the source, as the library reads it
     if not translator.tokenizer.words:
         shutil.copy(PARTS / "translate.py", out)
         card = (PARTS / "README.md").read_text(encoding="utf-8")

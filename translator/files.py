@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -73,6 +74,20 @@ def remove_partial(folder: Path) -> None:
     """Remove what writers that were killed have left in a folder."""
     for path in folder.glob(f".*{PARTIAL}"):
         path.unlink()
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[None]:
+    """Make a folder, to be filled inside; if that fails, it is removed. FileExistsError if it exists."""
+    try:
+        out.mkdir(parents=True)
+    except FileExistsError:
+        raise FileExistsError(f"{out}: exists already") from None
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(out)
+        raise
 
 
 def write_text(path: Path, text: str) -> None:

@@ -2,13 +2,14 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from the_annotated_transformer import SHIPPED_MODEL, Transformer, Translator
 from translator.corpus import encode_texts, read_tokenizer
-from translator.files import Refused, check_sums, read_json, read_tensors, write_sums, write_tensors
+from translator.files import Refused, check_sums, new_folder, read_json, read_tensors, write_sums, write_tensors
 from translator.processes import choose_device, load_weights
 from translator.settings import Settings, build_model, saved_settings
 
@@ -36,7 +37,7 @@ def read_translator(path: str | Path, device: torch.device | None = None) -> Tra
         if not file.is_file():
             raise FileNotFoundError(f"{file}: no such file; the run has not reached its first checkpoint")
         weights = read_tensors(file)[0]
-        model = build_for(weights, settings, vocab)
+        model = build_for(weights, settings, vocab, about.get("marian"))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         if isinstance(error, Refused):
             raise
@@ -45,13 +46,15 @@ def read_translator(path: str | Path, device: torch.device | None = None) -> Tra
     return Translator(model.to(device or choose_device()).eval(), tokenizer, languages)
 
 
-def build_for(weights: dict[str, Tensor], settings: Settings, vocab: int) -> Transformer:
+def build_for(
+    weights: dict[str, Tensor], settings: Settings, vocab: int, parts: dict[str, Any] | None = None
+) -> Transformer:
     """A fresh model for weights that were read; ValueError, before memory is taken, for sizes that cannot be theirs."""
     there, d, heads = sum(tensor.numel() for tensor in weights.values()), settings.d_model, settings.h * settings.d_k
     needed = d * max(vocab, settings.N * settings.d_ff, settings.N * (heads or settings.d_model))
     if len(weights) < settings.N or needed > there:
         raise ValueError(f"its sizes need {needed:,} weights or more, but there are {there:,}")
-    return build_model(settings, vocab)
+    return build_model(settings, vocab, parts)
 
 
 def average_checkpoints(paths: list[Path]) -> dict[str, Tensor]:
@@ -72,18 +75,11 @@ def write_model(out: Path, like: Path, weights: dict[str, Tensor]) -> None:
     """
     if not all(tensor.isfinite().all() for tensor in weights.values()):
         raise Refused(f"{out}: some weights are not finite")
-    try:
-        Path(out).mkdir(parents=True)
-    except FileExistsError:
-        raise FileExistsError(f"{out}: exists already") from None
-    try:
+    with new_folder(out):
         for name in MODEL_FILES[:2]:
             shutil.copy(like / name, out / name)
         write_tensors(out / MODEL_FILES[2], weights)
         write_sums(out, MODEL_FILES)
-    except OSError:
-        shutil.rmtree(out)
-        raise
 
 
 def model_folder(path: Path | None = None) -> Path:

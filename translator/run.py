@@ -33,11 +33,12 @@ from the_annotated_transformer import (
     words_of,
 )
 from translator import files
-from translator.corpus import TokenStore, read_tokenizer, write_store
+from translator.corpus import TokenStore, read_tokenizer, tokenizer_text, write_store
 from translator.files import Refused, read_json, read_tensors, write_tensors, write_text
 from translator.processes import gathered, load_weights, over_processes, processes, wait_for_all, weights_of
 from translator.settings import GONE, Count, Settings, build_model, saved_settings
 from translator.sources import FullPairs, left_out
+from translator.trainer import matrix_speed, memory_in_use, operations
 
 LEARNED = 512  # positions that a model may learn
 KEPT = 20  # checkpoints of a run; the paper averaged up to 20
@@ -195,6 +196,7 @@ class Run:
     def open(self) -> None:
         """Read the vocabulary, and find the tokens; the folder is whole."""
         self.tokenizer = read_tokenizer(self.folder / "tokenizer.json")
+        self.parts = read_json(self.folder / "config.json").get("marian")
         self.train, self.val = (token_store(self.folder, split, self.tokenizer) for split in SPLITS)
         self.lengths, self.held_out = self.train.lengths(), self.val.pairs(range(len(self.val)))
 
@@ -224,8 +226,10 @@ class Run:
             with suppress(OSError):  # keep a folder that holds something else
                 (self.folder / "tokens").rmdir()
             raise Refused(f"{option} {most}, but the longest sentence has {longest} tokens")
-        write_text(self.folder / "tokenizer.json", tokenizer.vocabulary.to_str(pretty=True))
+        write_text(self.folder / "tokenizer.json", tokenizer_text(tokenizer))
         content = self.about | {"vocab": len(tokenizer), "settings": asdict(self.settings)}
+        if start and (parts := read_json(start.folder / "config.json").get("marian")):
+            content["marian"] = parts
         write_text(self.folder / "config.json", json.dumps(content, indent=1) + "\n")
 
     def repair(self) -> None:
@@ -303,7 +307,7 @@ class Run:
     # --- Its model ---
     def model(self, start: Start | None) -> Transformer:
         """A fresh model of the run's settings, with the weights of the start if there is one."""
-        model = build_model(self.settings, len(self.tokenizer))
+        model = build_model(self.settings, len(self.tokenizer), self.parts)
         if start:
             load_weights(model, weights_of(start.translator.model), start.folder)
         return model
@@ -331,7 +335,7 @@ class Run:
                 if self.first:
                     print(f"note: {wrong}; going on from the checkpoint before it", file=sys.stderr)
         self.began, self.saved_at = time.monotonic() - self.progress.seconds, self.progress.seconds
-        self.log = Log(self.folder, self.first, self.progress)
+        self.log = Log(self.folder, self.first, self.progress, over_processes(matrix_speed(trainer.device))[0])
 
     def learned(self, batch: list[Pair], loss: float, trainer: Any) -> None:
         """Count and log an update that the trainer has made of a batch."""
@@ -342,7 +346,7 @@ class Run:
         if progress.batch == self.in_epoch:
             progress.epoch, progress.batch = progress.epoch + 1, 0
         progress.seconds = time.monotonic() - self.began
-        self.log.update(loss, trainer.lr)
+        self.log.update(loss, trainer.lr, operations(trainer.model, batch), memory_in_use(trainer.device))
 
     def save(self, trainer: Any) -> None:
         """Write the weights at this update, the current model, and the state to continue from; all processes take part.
@@ -412,13 +416,15 @@ def read_log(folder: Path) -> list[dict]:
 class Log:
     """The log of a run, `log.jsonl`, and its progress bar, kept by the first process; the others write nothing.
 
-    A row has the mean loss since the row before it; rows come every ten updates and at checkpoints. A continued run drops the
+    A row has the mean loss since the row before it, the speed, and `mfu`, the share of the machine's own speed in products of
+    matrices that the model's operations reached; rows come every ten updates and at checkpoints. A continued run drops the
     rows after its checkpoint, because that part happens again.
     """
 
-    def __init__(self, folder: Path, active: bool, progress: Progress, every: int = 10):
+    def __init__(self, folder: Path, active: bool, progress: Progress, speed: float, every: int = 10):
         self.path, self.active, self.progress, self.every = folder / "log.jsonl", active, progress, every
         self.losses, self.since = [], (progress.tokens, progress.seconds)
+        self.speed, self.operations, self.memory = speed, 0.0, {}  # of all processes in products of matrices
         form = "training {percentage:3.0f}%|{bar:20}| {elapsed}{postfix}"
         self.bar = tqdm(total=100, disable=not active, file=sys.stdout, bar_format=form)
         if active:
@@ -433,8 +439,9 @@ class Log:
             with files.writing(self.path), self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
 
-    def update(self, loss: float, lr: float) -> None:
+    def update(self, loss: float, lr: float, operations: float, memory: dict[str, float]) -> None:
         """Record one update; one that was skipped, because its gradient was not finite, has no loss."""
+        self.operations, self.memory = self.operations + operations, memory
         if math.isfinite(loss):
             self.losses.append(loss)
         if self.progress.step % self.every == 0:
@@ -445,8 +452,9 @@ class Log:
         if not self.losses:
             return
         done, mean = self.progress, over_processes(sum(self.losses))[0] / len(self.losses)
-        speed = (done.tokens - self.since[0]) / max(done.seconds - self.since[1], 1e-9)
-        self.losses, self.since = [], (done.tokens, done.seconds)
-        skipped = {"skipped": done.skipped} if done.skipped else {}
-        self.write(loss=round(mean, 4), lr=lr, tokens_per_second=round(speed), **skipped)
+        seconds = max(done.seconds - self.since[1], 1e-9)
+        speed, mfu = (done.tokens - self.since[0]) / seconds, self.operations / seconds / self.speed
+        self.losses, self.since, self.operations = [], (done.tokens, done.seconds), 0.0
+        more = ({"skipped": done.skipped} if done.skipped else {}) | self.memory
+        self.write(loss=round(mean, 4), lr=lr, tokens_per_second=round(speed), mfu=round(mfu, 4), **more)
         self.bar.set_postfix_str(f"update {done.step}, loss {mean:.3f}, {speed:,.0f} target tokens/s")

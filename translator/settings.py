@@ -11,7 +11,7 @@ import torch
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from the_annotated_transformer import Config, Transformer, make_model, with_fast_dropout
+from the_annotated_transformer import Config, Transformer, make_model, marian, with_fast_dropout
 
 
 def whole(kind: type, tokens: Any) -> int:
@@ -123,11 +123,14 @@ def make_settings(preset: str, words: bool, changes: dict[str, Any]) -> Settings
     return settings
 
 
-def build_model(settings: Settings, vocab: int) -> Transformer:
-    """A fresh model of these sizes, with the cheaper dropout; ValueError for sizes that do not fit."""
+def build_model(settings: Settings, vocab: int, parts: dict[str, Any] | None = None) -> Transformer:
+    """A fresh model of these sizes, with the cheaper dropout; ValueError for sizes that do not fit.
+
+    parts: for a model that Marian trained, in what it differs from the paper's, as arguments of the document's `marian`.
+    """
     model = make_model(
         vocab, vocab, settings.N, settings.d_model, settings.d_ff, settings.h, settings.dropout,
         norm=settings.norm, tie=settings.tie, inner_dropout=settings.inner_dropout,
         d_k=settings.d_k or None, positions=settings.positions,
     )  # fmt: skip
-    return with_fast_dropout(model)
+    return with_fast_dropout(marian(model, **parts) if parts else model)

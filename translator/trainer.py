@@ -7,6 +7,7 @@ both.
 
 import copy
 import math
+import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -45,6 +46,39 @@ class Objective(nn.Module):
         x = self.model.decode(memory, batch.src_mask, batch.tgt, batch.tgt_mask)  # (B, T, d_model)
         real = batch.tgt_y != PAD
         return chunked_loss(self.model.generator, x[real], batch.tgt_y[real], 0.0 if plain else self.eps)
+
+
+def matrix_speed(device: torch.device, n: int = 1024) -> float:
+    """Floating-point operations per second that this device reaches in a product of two n by n matrices; the best of five."""
+    a, b = torch.ones(2, n, n, device=device)  # any numbers do; random ones would change what is drawn later
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        (a @ b)[0, 0].item()  # to ask for a number is to wait for it
+        seconds.append(time.perf_counter() - start)
+    return 2 * n**3 / min(seconds)
+
+
+def operations(model: Transformer, pairs: list[Pair]) -> float:
+    """Floating-point operations of an update, forward and backward: six for each weight of a matrix and token it reads.
+
+    Padding is not counted, nor are the products of queries, keys and values, which matter for long sequences alone. All of the
+    decoder is taken to read the target (Chowdhery et al., 2022, count like this).
+    """
+    encoder, decoder, output = (
+        sum(p.numel() for p in part.parameters() if p.dim() == 2)
+        for part in (model.encoder, model.decoder, model.generator)
+    )
+    source, target = sum(len(pair.src) for pair in pairs), sum(len(pair.tgt) - 1 for pair in pairs)
+    return 6.0 * (encoder * source + (decoder + output) * target)
+
+
+def memory_in_use(device: torch.device) -> dict[str, float]:
+    """Gigabytes of an accelerator's memory in use, and the most so far; nothing for a CPU."""
+    if device.type == "cpu":
+        return {}
+    now, most = torch.accelerator.memory_allocated(device), torch.accelerator.max_memory_allocated(device)
+    return {"memory": round(now / 2**30, 2), "most_memory": round(most / 2**30, 2)}
 
 
 def backward(objective: nn.Module, pairs: list[Pair], accumulate: int, device: torch.device) -> float:

@@ -115,7 +115,9 @@
         const known = await liveContent();
         const figure = document.createElement("div");
         target.append(figure);
-        figure.explored = exploreAttention(figure, known, { open: target.dataset.number !== "1" });
+        const changed = ({ sentence }) => yourSentence.say(sentence, figure.explored);
+        figure.explored = exploreAttention(figure, known, { open: target.dataset.number !== "1", changed });
+        yourSentence.join(figure.explored);
         target.classList.add("ready"); // hides the picture
       });
     }
@@ -148,11 +150,29 @@
 
   const links = all("a", toc);
   const sections = links.map((link) => document.getElementById(decodeURIComponent(link.hash.slice(1))));
+  // what is left to read, of the road or of everything; the page has computed each section's minutes
+  const left = document.getElementById("left"), road = sections.map((section) => "road" in (section?.dataset ?? {}));
+  let everything = !road.includes(true);
+  try { everything ||= localStorage.everything === "1"; } catch { /* the road */ }
+  const showLeft = (place) => {
+    const total = links.reduce((sum, link, i) => sum + (i >= place && (everything || road[i]) ? Number(link.dataset.minutes) : 0), 0);
+    left.hidden = place < 0 || links.length < 8;
+    left.textContent = total < 0.5 ? "read to the end" : `${total < 100 ? `${Math.round(total)} min` : `${(total / 60).toFixed(1)} h`} left${everything ? "" : " on the road"}`;
+  };
+  left.title = "Count the road, or everything";
+  left.addEventListener("click", () => {
+    everything = !everything || !road.includes(true);
+    try { localStorage.everything = everything ? "1" : ""; } catch { /* not remembered */ }
+    showLeft(links.indexOf(current));
+  });
+
   let current;
   const follow = () => {
     const line = innerHeight / 4; // a section is being read when its heading is above this line
-    const link = links[sections.findLastIndex((section) => section.getBoundingClientRect().top < line)];
+    const place = sections.findLastIndex((section) => section.getBoundingClientRect().top < line), link = links[place];
+    root.style.setProperty("--read", (scrollY / Math.max(1, root.scrollHeight - innerHeight)).toFixed(4));
     if (link === current) return;
+    showLeft(place);
     current?.removeAttribute("aria-current");
     current = link;
     all("li.open", toc).forEach((item) => item.classList.remove("open"));
@@ -172,7 +192,7 @@
 
   // --- what scrolls can be reached by keyboard ---
 
-  const reach = () => all(".katex-display, main pre").forEach((box) => {
+  const reach = () => all(".katex-display, .table, main pre").forEach((box) => {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     else box.removeAttribute("tabindex");
   });

@@ -67,6 +67,26 @@
     return picture(500, 130, `Weights of eight random keys of width ${d_k}, without and with the division`, ...group(softmax(scores), 8, "softmax of the dot products"), ...group(softmax(scores.map((s) => s / Math.sqrt(d_k))), 268, "divided by √d_k before"));
   }, "Eight random keys compete for one random query. Without the division, one of them takes nearly all the weight as d_k grows.");
 
+  // --- a row cut into heads ---
+
+  toy("multi-head-attention-section-3-2-2", [{ name: "h =", min: 0, max: 5, value: 3, show: (n) => String(2 ** n) }], (n) => {
+    const h = 2 ** n, width = 512 / h;
+    return picture(530, 70, `A vector of 512 numbers cut into ${h} heads of ${width}`, ...Array.from({ length: h }, (_, i) => [
+      shape("rect", { x: 8 + (512 / h) * i, y: 8, width: width - (h > 1 ? 2 : 0), height: 26, fill: i % 2 ? "light-dark(#7fb0e6, #3b74ad)" : "light-dark(#cfe3fb, #23486f)" }),
+      ...(h <= 16 ? [words(8 + width * (i + 0.5), 25, String(i + 1), { fill: "var(--ink)" })] : [])]).flat(),
+      words(264, 56, `d_k = 512 / ${h} = ${width}; W^Q, W^K, W^V and W^O have 4 · 512² = ${(4 * 512 ** 2).toLocaleString("en")} weights for any h`));
+  }, "A query of the base model, cut into heads. More heads are narrower ones; they cost no more.");
+
+  // --- the target of label smoothing ---
+
+  const TOKENS = ["<pad>", "a", "bench", "dog", "man", "reads", "the", "woman"];
+  toy("regularisation-section-5-4", [{ name: "ε =", min: 0, max: 50, value: 10, show: (n) => (n / 100).toFixed(2) }, { name: "right token", min: 1, max: 7, value: 5, show: (n) => TOKENS[n] }], (n, right) => {
+    const eps = n / 100, q = TOKENS.map((_, k) => (k === 0 ? 0 : eps / 7 + (k === right ? 1 - eps : 0)));
+    return picture(480, 140, `The smoothed target over eight tokens for ε = ${eps.toFixed(2)}`, ...q.flatMap((share, k) => [
+      shape("rect", { x: 12 + 58 * k, y: 106 - 90 * share, width: 44, height: 90 * share + 0.5, fill: k === right ? "light-dark(#e08a2b, #ffa657)" : "var(--link)" }),
+      words(34 + 58 * k, 100 - 90 * share, share.toFixed(3)), words(34 + 58 * k, 122, TOKENS[k], { fill: "var(--ink)" })]));
+  }, "The distribution that the model should give, in a vocabulary of eight tokens. Padding is never right.");
+
   // --- keys and values that are kept ---
 
   toy("keys-and-values-that-are-kept", [{ name: "step", min: 1, max: 6, value: 3 }], (step) => {

@@ -1,7 +1,9 @@
 """The exercises: every check accepts the answer and says what is wrong with an attempt; every answer runs."""
 
+import json
 import math
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import torch
 
 import exercises
 import the_annotated_transformer as tat
+from blog import page
 from tests.helpers import executed
 
 TEXT = Path(exercises.__file__).read_text(encoding="utf-8")
@@ -148,6 +151,36 @@ def test_a_check_says_what_is_wrong(number, attempt, said, few_phrases, capsys):
 
 def test_every_check_says_something_about_a_wrong_attempt():
     assert {number for number, _, _ in WRONG} == set(NUMBERS)
+
+
+# what a reader may answer on the page, and what that is in Python
+ASKED = {
+    "2.2": [12.25, 12.3, 0.0816, 150, 3], "2.3": [1, 2, 0], "3.3": [1, 0.99, 0.5], "5.1": [28, 3.5, 8],
+    "6.1": ["spielt", " Spielt.", "Junge", "Hund"], "7.2": ["Greedy decoding", "beam search", "a draw"],
+    "4.1": {"source": {"source"}, "target": {"target"}, "both": {"source", "target"}},
+    "4.2": {name: name for name in ("longer", "shorter", "either")},
+    **{number: {"yes": True, "no": False} for number in ("5.2", "6.3", "7.3")},
+}  # fmt: skip
+
+
+def test_the_page_says_what_the_checks_say(few_phrases, capsys):
+    """Every answer that the page can check by itself, with the same verdict and the same words (6.3 has words of its own)."""
+    script = (
+        f"const {{ ANSWERS }} = require({json.dumps(str(page.TEMPLATE / 'exercises.js'))}), asked = {json.dumps({n: list(a) for n, a in ASKED.items()})};"
+        "console.log(JSON.stringify({ numbers: Object.keys(ANSWERS), choices: Object.fromEntries(Object.entries(ANSWERS).map(([n, { ask }]) => [n, ask])),"
+        "said: Object.entries(asked).map(([n, answers]) => answers.map((answer) => [n, answer, ANSWERS[n].check(answer)])).flat() }))"
+    )
+    done = page.run_node("-e", script, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=True)
+    found = json.loads(done.stdout)
+    assert set(found["numbers"]) == set(ASKED)
+    for number, answers in ASKED.items():
+        kinds = {str: "word", int: "number", float: "number"}
+        assert found["choices"][number] == (list(answers) if isinstance(answers, dict) else kinds[type(answers[0])])
+    for number, answer, said in found["said"]:
+        attempt = ASKED[number][answer] if isinstance(ASKED[number], dict) else answer
+        assert check_of(number)(attempt) == (not said), (number, answer)
+        printed = capsys.readouterr().out.strip()
+        assert number == "6.3" or printed == (f"{number}: not yet. {said}" if said else f"{number}: right.")
 
 
 def test_an_empty_place_is_no_mistake(monkeypatch, capsys):

@@ -17,7 +17,6 @@ from tests.helpers import SOAK
 from translator import explorer
 from translator.captions import caption_corpus, caption_pairs
 from translator.files import Refused
-from translator.model_folder import read_translator
 from translator.search import Search
 from translator.settings import PRESETS, build_model
 
@@ -31,12 +30,6 @@ STRANGE = [
     "é",
 ]
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-
-
-@pytest.fixture(scope="module")
-def shipped() -> tat.Translator:
-    """The shipped model, whose weights are exact in float16."""
-    return read_translator(ROOT / tat.SHIPPED_MODEL)
 
 
 @pytest.fixture(scope="module")
@@ -409,6 +402,7 @@ def test_the_explorer_is_accessible(tab):
     if not axe.is_file():
         pytest.skip("axe-core is not installed: npm ci --prefix blog")
     tab.click("#tree-box summary")
+    tab.click("#inside > summary")
     for theme in ("light", "dark"):
         tab.select_option("#theme", theme)
         tab.evaluate(axe.read_text("utf-8"))
@@ -440,3 +434,16 @@ def test_the_true_alignment_of_a_caption_lies_over_the_map(browser, shipped, tmp
     shown = tab.evaluate(show, [about, src, tgt])
     assert sorted(map(tuple, shown)) == sorted(known["links"])
     assert tab.evaluate(show, [about, src, [*tgt[:-2], tgt[-1]]]) == []  # another translation: no links
+
+
+def test_the_panels_follow_the_sentence(tab):
+    """Folded at first; then each shows numbers of the sentence that was typed last."""
+    tab.locator("#inside > summary").click()
+    panel = tab.locator(".sentence-panel[data-panel=vectors]")
+    panel.scroll_into_view_if_needed()
+    panel.locator(".panel-row").first.wait_for()
+    assert "Junge" in panel.inner_text()
+    tab.locator("#text").fill("Eine Katze schläft.")
+    tab.locator("#text").press("Enter")
+    panel.scroll_into_view_if_needed()
+    panel.locator(".panel-row", has_text="Katze").wait_for()

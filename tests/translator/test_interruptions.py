@@ -54,7 +54,7 @@ def results(run: Path) -> dict[str, torch.Tensor]:
 
 def rows(run: Path) -> list[dict]:
     """The log of a run without times."""
-    timed = ("minutes", "tokens_per_second")
+    timed = ("minutes", "tokens_per_second", "mfu")
     return [{key: value for key, value in row.items() if key not in timed} for row in read_log(run)]
 
 

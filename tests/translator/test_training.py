@@ -215,3 +215,25 @@ def test_every_dropout_of_a_configuration_reaches_the_model():
     layer = model.decoder.layers[0]
     assert {sublayer.dropout.p for sublayer in layer.sublayer} == {model.src_embed.positions.dropout.p} == {0.1}
     assert layer.feed_forward.dropout.p == layer.self_attn.dropout.p == 0.2
+
+
+def test_operations_are_those_that_pytorch_counts(small_model, monkeypatch):
+    """Six for each weight and token, and what attention's own products add; the log has them as a share of the machine's speed."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from translator.trainer import memory_in_use, operations
+
+    model = small_model(src_vocab=13, tgt_vocab=13)
+    pairs = [tat.Pair([5] * 9 + [tat.EOS], [tat.BOS] + [6] * 9 + [tat.EOS])] * 4  # ten tokens on each side, no padding
+    batch = tat.make_batch(pairs)
+    with FlopCounterMode(display=False) as counter:
+        model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask).sum().backward()
+    d, N, B, T = 16, 2, 4, 10
+    products = 6 * (3 * N) * B * 2 * T * T * d  # scores and weighted sums of three attentions in a pair of layers
+    assert operations(model, pairs) + products == counter.get_total_flops()
+    monkeypatch.setattr(torch.accelerator, "memory_allocated", lambda device: 2**30)
+    monkeypatch.setattr(torch.accelerator, "max_memory_allocated", lambda device: 3 * 2**29)
+    assert memory_in_use(torch.device("cpu")) == {} and memory_in_use(torch.device("cuda")) == {
+        "memory": 1.0,
+        "most_memory": 1.5,
+    }

@@ -617,5 +617,5 @@ function exploreAttention(host, content, options = {}) {
 
   start();
   const sentence = () => (content.translator ? $("text").value : state.sentence); // what has been typed, translated or not
-  return { choose, state, sentence, get result() { return result; } };
+  return { choose, ask, state, sentence, get result() { return result; } };
 }

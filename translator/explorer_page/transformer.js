@@ -240,9 +240,10 @@ const Transformer = (() => {
       this.past = [model.decoder.layers.map(() => ({ keys: [], values: [] }))]; // of each row and layer
     }
 
-    // The next token of each row to the logits of the one after it, and the weights of every layer, row and head.
+    // The next token of each row to the logits of the one after it, the weights of every layer, row and head, and the
+    // vectors after every layer, `states`.
     step(ids) {
-      const { model } = this, decoder = [], cross = [];
+      const { model } = this, decoder = [], cross = [], states = [];
       let x = ids.map((id) => model.embed(model.tgt_embed, [id], this.length)[0]);
       model.decoder.layers.forEach(({ self_attn, src_attn, feed_forward, sublayer }, n) => {
         x = sublayer[0].forward(x, (y) => {
@@ -262,9 +263,10 @@ const Transformer = (() => {
           return found.output;
         });
         x = sublayer[2].forward(x, (y) => feed_forward.forward(y));
+        states.push(x);
       });
       this.length += 1;
-      return { logits: linear(model.decoder.norm.forward(x), model.generator), decoder, cross };
+      return { logits: linear(model.decoder.norm.forward(x), model.generator), decoder, cross, states };
     }
 
     // Continue with these rows, in this order; a row may be taken more than once.
@@ -417,7 +419,7 @@ const Transformer = (() => {
     attentionMaps(src, ids, top = 5) {
       const { memory, weights } = this.model.encode(src), decoder = new CachedDecoder(this.model, memory);
       const steps = ids.slice(0, -1).map((id, t) => {
-        const { logits, ...found } = decoder.step([id]), p = softmax(logits[0]);
+        const { logits, states, ...found } = decoder.step([id]), p = softmax(logits[0]);
         const likeliest = largest(p, top).map((token) => ({ token: this.tokenizer.pieces[token], p: p[token] }));
         return { ...found, likeliest, chosen: p[ids[t + 1]] };
       });
@@ -434,7 +436,7 @@ const Transformer = (() => {
     }
   }
 
-  return { PAD, BOS, EOS, UNK, BEAM, ALPHA, readTensors, unpack, softmax, attention, positionalEncoding, Model, CachedDecoder,
+  return { PAD, BOS, EOS, UNK, BEAM, ALPHA, readTensors, unpack, linear, softmax, attention, positionalEncoding, Model, CachedDecoder,
            greedyDecode, nucleus, sampleDecode, lengthPenalty, beamSearch, Tokenizer, Translator };
 })();
 

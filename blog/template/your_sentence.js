@@ -1,0 +1,85 @@
+// One sentence for the whole page: the live figures, the panels behind the sections, and a thin bar that stays within reach.
+(() => {
+  const PLACES = { // heading -> panels at the end of its section
+    "words-become-vectors-section-3-4": ["vectors"], "positions-section-3-5": ["positions"],
+    "multi-head-attention-section-3-2-2": ["scores", "heads"], "residuals-and-normalisation-section-3-1": ["residual"],
+    "position-wise-feed-forward-networks-section-3-3": ["neurons"], masks: ["masks"], "layers-of-three-sublayers": ["cross"],
+    "a-vector-becomes-a-word-section-3-4": ["logits"], "beam-search-section-6-1": ["beam"], sampling: ["temperature"], "watching-and-intervening": ["lens", "removed"],
+  };
+  const figures = []; // the live figures that are ready
+  let sentence = null;
+
+  /** Have the whole page follow a sentence; the live figure that it comes from has it already. */
+  async function say(text, from = null) {
+    text = text.trim();
+    if (!text || text === sentence) return;
+    sentence = field.value = text;
+    const { translator } = await liveContent();
+    for (const figure of figures) if (figure !== from) figure.ask(text);
+    SentencePanels.follow(translator, text);
+  }
+  window.yourSentence = { say, join: (figure) => { figures.push(figure); if (sentence) figure.ask(sentence); } };
+
+  const first = document.querySelector(".explorer");
+  if (!first) return;
+  const hosts = Object.entries(PLACES).flatMap(([heading, names]) => {
+    const section = document.getElementById(heading)?.closest("section");
+    if (!section) return [];
+    const host = Object.assign(document.createElement("div"), { begins: section });
+    let end = section;
+    while (end.nextElementSibling && !end.nextElementSibling.querySelector(":scope > :is(h1, h2, h3)")) end = end.nextElementSibling;
+    end.after(host); // behind what the section shows of ours
+    for (const name of names) SentencePanels.add(host, name);
+    return host;
+  });
+
+  // --- the bar ---
+
+  const bar = document.createElement("form"), field = document.createElement("input"), fold = document.createElement("button");
+  bar.id = "your-sentence";
+  Object.assign(field, { type: "text", maxLength: 400, ariaLabel: "Your German sentence", spellcheck: false });
+  Object.assign(fold, { type: "button", ariaLabel: "Fold this bar away" });
+  const send = Object.assign(document.createElement("button"), { textContent: "Follow" });
+  bar.append(field, send, fold);
+  document.body.append(bar);
+  const folded = (is) => {
+    bar.classList.toggle("folded", is);
+    fold.textContent = is ? "Your sentence ▴" : "▾";
+    fold.setAttribute("aria-expanded", !is);
+    try { localStorage.sentenceFolded = is ? 1 : ""; } catch { /* not remembered */ }
+  };
+  let before = "";
+  try { before = localStorage.sentenceFolded; } catch { /* a page that may not remember */ }
+  folded(Boolean(before));
+  fold.addEventListener("click", () => folded(!bar.classList.contains("folded")));
+  bar.addEventListener("submit", (event) => { event.preventDefault(); say(field.value); });
+
+  // shown between the two live figures, which have a field of their own, when a panel is near
+  const near = new Set(), own = new Set();
+  const watch = (set, margin) => new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) set[isIntersecting ? "add" : "delete"](target);
+    bar.classList.toggle("shown", near.size > 0 && own.size === 0);
+  }, { rootMargin: margin });
+  const panels = watch(near, "800px"), live = watch(own, "0px");
+  hosts.forEach((host) => panels.observe(host));
+  document.querySelectorAll(".explorer").forEach((place) => live.observe(place));
+
+  // panels need the model even where no live figure has come near
+  const begin = new IntersectionObserver(async (entries) => {
+    if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
+    begin.disconnect();
+    say((await liveContent()).sentence);
+  }, { rootMargin: "600px" });
+  hosts.forEach((host) => begin.observe(host));
+
+  // --- a symbol in a panel lights up in the formulas of its section ---
+
+  for (const name of ["pointerover", "pointerout", "focusin", "focusout"]) document.addEventListener(name, (event) => {
+    const own = event.target.closest?.("[data-symbol]");
+    if (!own) return;
+    const host = own.closest(".sentence-panel").parentElement, lit = ["pointerover", "focusin"].includes(name);
+    for (let part = host.begins; part !== host; part = part.nextElementSibling)
+      for (const symbol of part.querySelectorAll(".katex-html .mord"))
+        if (own.dataset.symbol.includes(symbol.textContent)) symbol.classList.toggle("panel-lit", lit); // one letter
+  });
+})();

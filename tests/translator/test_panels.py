@@ -1,0 +1,102 @@
+"""The panels of one sentence: what they compute is what PyTorch computes, and all of them follow the reader's sentence."""
+
+import json
+import subprocess
+
+import pytest
+import torch
+from torch import Tensor
+
+import the_annotated_transformer as tat
+from blog import page
+from translator import explorer
+from translator.search import fast_beam
+
+SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
+RUN = """
+const asked = JSON.parse(require("fs").readFileSync(0, "utf8"));
+globalThis.Transformer = require(asked.folder + "/transformer.js");
+const panels = require(asked.folder + "/panels.js");
+Transformer.Translator.load(asked.content).then((translator) => {
+  const { translator: _, name: __, ...facts } = panels.trace(translator, asked.sentence), f = panels.trace(translator, asked.sentence);
+  facts.lens = f.steps.map((_, step) => panels.lens(f, step));
+  facts.without = panels.without(f, "cross", 2, 3);
+  facts.again = panels.trace(translator, asked.sentence).translation;
+  console.log(JSON.stringify(facts, (_, value) => (ArrayBuffer.isView(value) ? Array.from(value) : value)));
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def facts(shipped) -> dict:
+    """What panels.js finds for the sentence."""
+    asked = {"folder": str(explorer.PARTS), "content": explorer.model_content(shipped, "x"), "sentence": SENTENCE}
+    options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True}
+    return json.loads(page.run_node("-e", RUN, input=json.dumps(asked), **options).stdout)
+
+
+def equal(found: list, expected: Tensor) -> None:
+    torch.testing.assert_close(torch.tensor(found, dtype=torch.float), expected.float(), rtol=1e-3, atol=1e-3)
+
+
+@torch.inference_mode()
+def test_the_encoders_numbers_are_pytorchs(facts, shipped):
+    model, src = shipped.model, torch.tensor([facts["src"]])
+    assert facts["src"] == [*shipped.tokenizer.encode(SENTENCE, "de"), tat.EOS]
+    rows = model.src_embed.embeddings.table.weight[src[0]]
+    x = model.src_embed(src)
+    for name, expected in {"rows": rows, "embedded": rows * rows.size(1) ** 0.5, "input": x[0]}.items():
+        equal(facts[name], expected)
+    equal(facts["positions"], tat.positional_encoding(src.size(1), rows.size(1)))
+    for found, layer in zip(facts["layers"], model.encoder.layers, strict=True):
+        first, second, attn = *layer.sublayer, layer.self_attn
+        normed = first.norm(x)
+        q, k, v = (
+            y.view(y.size(1), attn.h, -1).transpose(0, 1)
+            for y in (attn.W_q(normed), attn.W_k(normed), attn.W_v(normed))
+        )
+        scores = q @ k.mT / q.size(-1) ** 0.5
+        attended = attn.W_o((scores.softmax(-1) @ v).transpose(0, 1).flatten(1))
+        between = x[0] + attended
+        inner = layer.feed_forward.W_1(second.norm(between)).relu()
+        after = layer(x, None)
+        steps = {
+            "before": x[0],
+            "normed": normed[0],
+            "scores": scores,
+            "weights": scores.softmax(-1),
+            "attended": attended,
+        }
+        for name, expected in (steps | {"between": between, "inner": inner, "after": after[0]}).items():
+            equal(found[name], expected)
+        x = after
+    equal(facts["memory"], model.encode(src, None)[0])
+
+
+@torch.inference_mode()
+def test_the_decoders_numbers_are_pytorchs(facts, shipped):
+    """Logits and weights of every step, the logit lens, and the translation with a head removed."""
+    model, src, T = shipped.model, torch.tensor([facts["src"]]), len(facts["steps"])
+    ids = fast_beam(model, src, tat.source_mask(src), src.size(1) + 50, beam=tat.BEAM, alpha=tat.ALPHA)[0]
+    assert facts["ids"] == ids.tolist() and facts["translation"] == shipped.tokenizer.decode(ids.tolist())
+    states, tgt = [], ids[None, :-1]
+    hooks = [layer.register_forward_hook(lambda *found: states.append(found[-1])) for layer in model.decoder.layers]
+    logits = model(src, tgt, tat.source_mask(src), tat.target_mask(tgt))[0]
+    for hook in hooks:
+        hook.remove()
+    equal([step["logits"] for step in facts["steps"]], logits)
+    equal([step["p"] for step in facts["steps"]], logits.softmax(-1))
+    equal([step["states"] for step in facts["steps"]], torch.stack([state[0] for state in states], 1))
+    said = model.generator.logits(model.decoder.norm(torch.cat(states))).softmax(-1).max(-1)  # (layers, T)
+    assert [[one["id"] for one in step] for step in facts["lens"]] == said.indices.T.tolist()
+    equal([[one["p"] for one in step] for step in facts["lens"]], said.values.T)
+    maps = tat.attention_maps(shipped, SENTENCE, lambda *_, **__: ids[None]).maps
+    for n in range(len(states)):
+        cross = torch.tensor([step["cross"][n][0] for step in facts["steps"]])  # (T, h, S)
+        torch.testing.assert_close(cross.transpose(0, 1), maps["cross"][n], rtol=1e-3, atol=1e-3)
+        for t in range(T):
+            equal(facts["steps"][t]["decoder"][n][0], maps["decoder"][n][:, t, : t + 1])
+
+
+def test_a_head_that_was_removed_is_there_again(facts):
+    assert facts["without"] != facts["translation"] == facts["again"]

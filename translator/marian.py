@@ -1,0 +1,414 @@
+"""Models that Marian trained, such as those of OPUS-MT: opening the hub's folders and Marian's own files, and writing the latter.
+
+The document's Part 7 explains the parts in which they differ from the paper's, and the names of the arrays. What a file holds
+is read as numbers and text; nothing in it is ever executed.
+"""
+
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import the_annotated_transformer as tat
+from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, Translator
+from translator.corpus import SidedTokenizer, tokenizer_text
+from translator.files import Refused, new_folder, read_json, write_sums, write_tensors, write_text
+from translator.model_folder import MODEL_FILES, build_for
+from translator.settings import Settings
+
+NEVER = -1e4  # the bias of a token that is never written; float16 can hold it, and a softmax makes 0 of it
+FAR = -1e6  # the score of a token that no text is split into
+LARGEST = 8 << 30  # bytes that an archive may hold
+HUB_FILES = ["*.json", "model.safetensors", "pytorch_model.bin", "*.spm"]  # what a model needs
+USUAL = {  # the only values of Marian's options that are known here
+    "type": "transformer", "transformer-decoder-autoreg": "self-attention", "transformer-no-projection": "false",
+    "transformer-no-affine": "false", "transformer-no-bias": "false", "transformer-ffn-depth": "2",
+    "transformer-decoder-ffn-depth": "0", "transformer-decoder-dim-ffn": "0", "transformer-depth-scaling": "false",
+    "transformer-train-position-embeddings": "false", "transformer-disable-position-embeddings": "false",
+    "transformer-rnn-projection": "false", "transformer-tied-layers": "[]", "transformer-pool": "false", "input-types": "[]",
+    "factors-dim-emb": "0", "lemma-dim-emb": "0", "right-left": "false", "ulr": "false",
+    "output-omit-bias": "false",
+}  # fmt: skip
+NORMS = {("", "dan", ""): "post", ("", "an", ""): "post", ("n", "da", "n"): "pre", ("n", "a", "n"): "pre"}
+WHERE = {"self_attn": "self", "src_attn": "context", "feed_forward": "ffn"}  # Marian's names of the sublayers
+
+
+class Arrays(NamedTuple):
+    """What a model's file holds: its settings, the `marian` part of its configuration, and its arrays under their names."""
+
+    path: Path
+    settings: Settings
+    parts: dict[str, Any]
+    arrays: dict[str, Tensor]
+    name: Any  # of ours to theirs
+    matrices: tuple[str, str, str, str | None]  # the names of both embeddings, the output matrix, and its bias
+
+
+# --- Files ---
+def find_source(source: str) -> Path:
+    """The folder or file of a model; one that is on the hub is fetched into its cache first.
+
+    Raises FileNotFoundError if it is neither here nor there, or if there is no network.
+    """
+    if Path(source).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", source):
+        if not Path(source).exists():
+            raise FileNotFoundError(f"{source}: no such folder or file, and not a name on the hub, OWNER/NAME")
+        return Path(source)
+    try:
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(source, allow_patterns=HUB_FILES))
+    except ImportError as error:
+        raise Refused("a model on the hub needs the package huggingface_hub: pip install huggingface_hub") from error
+    except Exception as error:  # the library raises errors of many kinds
+        raise FileNotFoundError(
+            f"{source}: not here, and not from the hub ({' '.join(str(error).split())[:200]})"
+        ) from error
+
+
+def read_hub(folder: Path) -> Arrays:
+    """A model in the layout of the Hugging Face hub; raises Refused naming what is not known here, or damaged."""
+    about, path = read_json(folder / "config.json"), folder / "config.json"
+    known = {
+        "model_type": "marian", "scale_embedding": True, "normalize_before": False, "normalize_embedding": False,
+        "add_final_layer_norm": False, "add_bias_logits": False, "static_position_embeddings": True,
+        "share_encoder_decoder_embeddings": True, "tie_word_embeddings": True,
+    }  # fmt: skip
+    for name, value in known.items():
+        if about.get(name, value) != value:
+            raise Refused(f"{path}: {name} is {about[name]!r}, which is not known here")
+    activation = about.get("activation_function")
+    if activation not in ("swish", "silu", "relu"):
+        raise Refused(f"{path}: activation_function is {activation!r}, which is not known here")
+    try:
+        depths, heads, widths = (
+            [int(about[f"{side}_{what}"]) for side in ("encoder", "decoder")]
+            for what in ("layers", "attention_heads", "ffn_dim")
+        )
+        d_model, start, pad = (int(about[name]) for name in ("d_model", "decoder_start_token_id", "pad_token_id"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused(f"{path}: not the configuration of a model ({error})") from error
+    if heads[0] != heads[1] or widths[0] != widths[1] or start != pad:
+        raise Refused(f"{path}: encoder and decoder of different widths, or a start token that is not the padding")
+    file = next(
+        (folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()), None
+    )
+    if file is None:
+        raise FileNotFoundError(f"{folder}: neither model.safetensors nor pytorch_model.bin")
+    settings = Settings(N=max(depths), d_model=d_model, d_ff=widths[0], h=heads[0], norm="post", tie="all")
+    parts = {"depths": depths, "swish": activation != "relu", "closed": False, "eps": 1e-5}
+    shared = "model.shared.weight"
+    return Arrays(
+        file, settings, parts, read_arrays(file), tat.their_name, (shared, shared, shared, "final_logits_bias")
+    )
+
+
+def read_arrays(file: Path) -> dict[str, Tensor]:
+    """The arrays of a safetensors file, of PyTorch's own format, or of Marian's archive; raises Refused if it is damaged."""
+    from safetensors.torch import load_file
+
+    try:
+        if file.suffix == ".safetensors":
+            return load_file(file)
+        if zipfile.is_zipfile(file):  # else PyTorch's format of before 2020
+            with zipfile.ZipFile(file) as archive:
+                if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
+                    raise Refused(f"{file}: larger than {LARGEST >> 30} GB")
+        if file.suffix == ".npz":
+            with np.load(file, allow_pickle=False) as arrays:
+                return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+        found = torch.load(file, map_location="cpu", weights_only=True)  # runs nothing, and refuses most objects
+        if not isinstance(found, dict) or not all(isinstance(array, Tensor) for array in found.values()):
+            raise ValueError("there are other things than arrays in it")
+        return found
+    except Refused:
+        raise
+    except Exception as error:  # of many kinds, from three libraries
+        raise Refused(f"{file}: damaged, or not a file of arrays ({' '.join(str(error).split())[:160]})") from error
+
+
+def read_npz(file: Path) -> Arrays:
+    """A model in Marian's own file; raises Refused naming what is not known here, or damaged."""
+    arrays = read_arrays(file)
+    try:
+        text = arrays.pop("special:model.yml").numpy().tobytes().rstrip(b"\0").decode("utf-8")
+    except (KeyError, UnicodeDecodeError) as error:
+        raise Refused(f"{file}: no configuration of Marian in it ({error})") from error
+    about = {name: value.strip("\"' ") for name, value in re.findall(r"(?m)^([\w-]+):[ ]*(.*)$", text)}
+    for name, value in USUAL.items():
+        if about.get(name, value) not in (value, ""):
+            raise Refused(f"{file}: its option --{name} is {about[name]}, which is not known here")
+    places = tuple(about.get(f"transformer-{name}", "") for name in ("preprocess", "postprocess", "postprocess-top"))
+    activation = about.get("transformer-ffn-activation", "swish")
+    if (
+        places not in NORMS
+        or activation not in ("swish", "relu")
+        or about.get("transformer-postprocess-emb", "d") not in ("d", "")
+    ):
+        raise Refused(f"{file}: norms {places} or activation {activation}, which are not known here")
+    try:
+        d_model, d_ff, h, *depths = (
+            int(about[name])
+            for name in ("dim-emb", "transformer-dim-ffn", "transformer-heads", "enc-depth", "dec-depth")
+        )
+    except (KeyError, ValueError) as error:
+        raise Refused(f"{file}: its configuration has no {error}") from error
+    src, tgt = (next((n for n in (f"{side}_Wemb", "Wemb") if n in arrays), "Wemb") for side in ("encoder", "decoder"))
+    output = "decoder_ff_logit_out_Wt" if "decoder_ff_logit_out_Wt" in arrays else tgt
+    tie = "all" if src == tgt == output else "target" if tgt == output else "none"
+    settings = Settings(N=max(depths), d_model=d_model, d_ff=d_ff, h=h, norm=NORMS[places], tie=tie)
+    parts = {"depths": depths, "swish": activation == "swish", "closed": True, "eps": 1e-6}
+    bias = "decoder_ff_logit_out_b"
+    return Arrays(file, settings, parts, arrays, marian_name, (src, tgt, output, bias if bias in arrays else None))
+
+
+def marian_name(name: str) -> str:
+    """The name in Marian's file of a parameter of one of our layers, or of the norm at the end of a stack."""
+    if top := re.fullmatch(r"(encoder|decoder)\.norm\.(weight|bias)", name):
+        return f"{top[1]}_top_ln_{'scale' if top[2] == 'weight' else 'bias'}"
+    stack, layer, rest = re.fullmatch(r"(encoder|decoder)\.layers\.(\d+)\.(.+)", name).groups()
+    if norm := re.fullmatch(r"sublayer\.(\d)\.norm\.(weight|bias)", rest):
+        sublayers = ["self_Wo", "ffn_ffn"] if stack == "encoder" else ["self_Wo", "context_Wo", "ffn_ffn"]
+        what = f"{sublayers[int(norm[1])]}_ln_{'scale' if norm[2] == 'weight' else 'bias'}"
+    else:
+        owner, matrix, kind = re.fullmatch(r"(\w+)\.W_(\w)\.(weight|bias)", rest).groups()
+        what = f"{WHERE[owner]}_{'W' if kind == 'weight' else 'b'}{matrix}"
+    return f"{stack}_l{int(layer) + 1}_{what}"
+
+
+# --- Weights ---
+def ordered(ids: dict[str, int]) -> tuple[list[str], list[int]]:
+    """Our tokens, with the special ones first, and the row of theirs that each is; what they lack is -1."""
+    tokens = SPECIALS + sorted(ids.keys() - set(SPECIALS), key=ids.get)
+    rows = [ids.get(token, -1) for token in tokens]
+    rows[BOS] = rows[PAD]  # the decoder starts from padding, a vector of zeros
+    return tokens, rows
+
+
+def filled(found: Arrays, rows: list[int]) -> nn.Module:
+    """The model with these arrays, whose tokens are these rows; raises Refused naming the file and an array that does not fit."""
+    path, _, parts, arrays, name, matrices = found
+    try:
+        model = build_for(arrays, found.settings, len(rows), parts)
+    except ValueError as error:
+        raise Refused(f"{path}: {error}") from error
+    tables = ("src_embed.embeddings.table.weight", "tgt_embed.embeddings.table.weight", "generator.proj.weight")
+    theirs = dict(zip((*tables, "generator.proj.bias"), matrices, strict=True))
+    unread = {n for n in arrays if not re.search("special:|embed_positions|embed_tokens|lm_head|^config|Wpos", n)}
+    weights = {}
+    for own, parameter in model.named_parameters(remove_duplicate=False):
+        their = theirs[own] if own in theirs else name(own)
+        if their is None:
+            weights[own] = torch.zeros(len(rows))
+            continue
+        if their not in arrays:
+            raise Refused(f"{path}: it has no array {their}")
+        array = arrays[their].float()
+        unread.discard(their)
+        if own in theirs:
+            array = array.flatten() if own.endswith("bias") else array
+            if len(array) <= max(rows) or array[:1].shape[1:] != parameter.shape[1:]:
+                raise Refused(
+                    f"{path}: {their} has shape {tuple(array.shape)}, which does not fit the vocabulary or the width"
+                )
+            array = torch.cat([array, torch.zeros_like(array[:1])])[rows]  # row -1 is one of zeros
+        elif name is marian_name:
+            array = array.flatten() if parameter.dim() == 1 else array.T
+        if array.shape != parameter.shape:
+            raise Refused(f"{path}: {their} has shape {tuple(array.shape)}, but {tuple(parameter.shape)} is needed")
+        weights[own] = array
+    if unread:
+        raise Refused(f"{path}: its array {min(unread)} belongs to no part that is known here")
+    never = [PAD, BOS, UNK] if name is marian_name else [PAD, BOS]  # Marian itself writes no <unk> unless told to
+    weights["generator.proj.bias"][never] = NEVER
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+# --- Vocabularies ---
+def fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """The numbered fields of a protocol buffer: integers, or bytes (those of a float, too)."""
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte, at = data[at], at + 1
+            value, shift = value | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        key = number()
+        if key & 7 == 0:
+            yield key >> 3, number()
+        else:
+            size = {1: 8, 5: 4}.get(key & 7) or number()
+            yield key >> 3, data[at : at + size]
+            at += size
+
+
+def read_spm(path: Path) -> tuple[dict[str, float], bytes]:
+    """The pieces of a SentencePiece model in its order, with scores (None for marks), and its table of normalised characters."""
+    try:
+        parts = list(fields(Path(path).read_bytes()))
+        trainer, normalizer = (dict(fields(dict(parts).get(n, b""))) for n in (2, 3))
+        if trainer.get(3, 1) != 1 or trainer.get(35):
+            raise Refused(f"{path}: not a unigram model without bytes")
+        pieces = [dict(fields(value)) for field, value in parts if field == 1]
+        scores = {
+            p[1].decode(): float(np.frombuffer(p[2], "<f4")[0]) if p.get(3, 1) in (1, 4) else None for p in pieces
+        }
+    except Refused:
+        raise
+    except (IndexError, KeyError, ValueError, TypeError, AttributeError) as error:
+        raise Refused(f"{path}: damaged, or not a SentencePiece model ({error})") from error
+    if not scores:
+        raise Refused(f"{path}: damaged, or not a SentencePiece model (no pieces)")
+    return scores, normalizer.get(2, b"")
+
+
+def unigram(path: Path, tokens: list[str]) -> Any:
+    """A vocabulary of these tokens, in this order, that splits a text as the SentencePiece model does.
+
+    A piece that is no token is cut into smaller ones. A token such as `>>fra<<`, which names a language, stands for itself.
+    """
+    from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
+    from tokenizers import Tokenizer as Vocabulary
+    from tokenizers.models import Unigram
+
+    scores, charsmap = read_spm(path)
+    marks = {*SPECIALS, *(token for token in tokens if re.fullmatch(r">>.+<<", token))}
+    scored = [(t, FAR if t in marks or scores.get(t) is None else scores[t]) for t in tokens]
+    vocabulary = Vocabulary(Unigram(scored, UNK, False))
+    steps = [normalizers.Precompiled(charsmap)] if charsmap else []
+    vocabulary.normalizer = normalizers.Sequence([*steps, normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()])
+    vocabulary.pre_tokenizer = pre_tokenizers.Metaspace()
+    vocabulary.add_tokens([AddedToken(mark, normalized=False) for mark in sorted(marks - {*SPECIALS})])
+    return vocabulary
+
+
+def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path]:
+    """The ids of the tokens by their numbers in the model, and the SentencePiece models of source and target."""
+    pieces = sorted(folder.glob("*.spm"))
+    sides = [
+        next((p for p in pieces if side in p.stem), pieces[0] if len(pieces) == 1 else None)
+        for side in ("source", "target")
+    ]
+    if None in sides:
+        raise FileNotFoundError(f"{folder}: neither source.spm and target.spm nor a single .spm")
+    names = [folder / "vocab.json"] if hub else sorted(folder.glob("*vocab*.yml"))
+    if hub or names:
+        path = names[0]
+        if hub:
+            ids = read_json(path)
+        else:
+            import yaml
+
+            ids = yaml.safe_load(path.read_text(encoding="utf-8"))
+    else:
+        path, ids = sides[0], {token: i for i, token in enumerate(read_spm(sides[0])[0])}
+    if not isinstance(ids, dict) or sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
+        raise Refused(f"{path}: its ids are not 0, 1, 2, ...")
+    if missing := [token for token in ("</s>", "<unk>") if token not in ids]:
+        raise Refused(f"{path}: it has no {missing[0]}")
+    return ids, *sides
+
+
+def languages_of(folder: Path, source: str, src: str | None, tgt: str | None) -> tuple[str, str]:
+    """The languages that were given, or those in tokenizer_config.json, or in a name that ends like `opus-mt-de-en`."""
+    about = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    named = re.search(r"-([A-Za-z_]+)-([A-Za-z_]+)/?$", source)
+    found = (
+        src or about.get("source_lang") or (named and named[1]),
+        tgt or about.get("target_lang") or (named and named[2]),
+    )
+    if None in found:
+        raise Refused(f"{source}: its languages are not known; give --src and --tgt")
+    return str(found[0]), str(found[1])
+
+
+# --- There and back ---
+def read_marian(
+    source: str, src: str | None = None, tgt: str | None = None
+) -> tuple[Translator, Settings, dict[str, Any]]:
+    """A translator from a folder in the hub's layout, a name on the hub, or an .npz; its settings, and its `marian` parts."""
+    path = find_source(source)
+    folder, hub = (path, True) if path.is_dir() else (path.parent, False)
+    if not hub and path.suffix != ".npz":
+        raise Refused(f"{path}: neither a folder nor an .npz of Marian")
+    languages = languages_of(folder, source, src, tgt)
+    ids, *sides = read_vocabulary(folder, hub)
+    tokens, rows = ordered(ids)
+    found = read_hub(path) if hub else read_npz(path)
+    model = filled(found, rows)
+    own, other = (unigram(side, tokens) for side in sides)
+    return Translator(model, SidedTokenizer(own, other, languages[1]), languages), found.settings, found.parts
+
+
+def import_marian(source: str, out: Path, src: str | None = None, tgt: str | None = None) -> Translator:
+    """Write a model that Marian trained as a folder of ours; FileExistsError if it exists."""
+    translator, settings, parts = read_marian(source, src, tgt)
+    about = dict(zip(("src", "tgt"), translator.languages, strict=True)) | {"vocab": len(translator.tokenizer)}
+    about["settings"] = {name: getattr(settings, name) for name in ("N", "d_model", "d_ff", "h", "norm", "tie")}
+    about |= {"marian": parts, "source": Path(source).name}
+    with new_folder(out):
+        write_text(out / "config.json", json.dumps(about, indent=1) + "\n")
+        write_text(out / "tokenizer.json", tokenizer_text(translator.tokenizer))
+        write_tensors(out / "model.safetensors", dict(translator.model.named_parameters()))
+        write_sums(out, MODEL_FILES)
+    return translator
+
+
+def write_npz(translator: Translator, out: Path) -> None:
+    """Write the folder `out` with model.npz and vocab.yml, which Marian translates tokens with; FileExistsError if it exists.
+
+    Raises Refused for an architecture that Marian does not have.
+    """
+    model, tokenizer, _ = translator
+    layers = [*model.encoder.layers, *model.decoder.layers]
+    positions = model.src_embed.positions
+    if not isinstance(positions, tat.SplitPositions) or positions.last != model.settings["d_model"] // 2 - 1:
+        raise Refused(
+            "Marian has other waves for the positions than this model; only what came from its files can go back"
+        )
+    kinds = {type(part) for layer in layers for part in (layer.feed_forward, layer.self_attn)}
+    if not kinds <= {tat.SwishFeedForward, tat.PositionwiseFeedForward, tat.BiasedAttention}:
+        raise Refused("Marian has no such layers as this model")
+    pre, swish = layers[0].sublayer[0].pre, isinstance(layers[0].feed_forward, tat.SwishFeedForward)
+    order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD]  # Marian begins with </s> and <unk>
+    names = (
+        ["Wemb"] * 3 if model.settings["tie"] == "all" else ["encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"]
+    )
+    tables = (model.src_embed.embeddings.table, model.tgt_embed.embeddings.table, model.generator.proj)
+    arrays = {name: table.weight[order] for name, table in zip(names, tables, strict=True)}
+    arrays["decoder_ff_logit_out_b"] = model.generator.proj.bias[order].unsqueeze(0)
+    for name, parameter in model.named_parameters():
+        if ".layers." in name or re.match(r"(en|de)coder\.norm", name):
+            arrays[marian_name(name)] = parameter.unsqueeze(0) if parameter.dim() == 1 else parameter.T
+    tied = model.settings["tie"]
+    options = {
+        "type": "transformer", "dim-emb": model.settings["d_model"], "dim-vocabs": f"[{len(order)}, {len(order)}]",
+        "enc-depth": len(model.encoder.layers), "dec-depth": len(model.decoder.layers),
+        "transformer-heads": layers[0].self_attn.h, "transformer-dim-ffn": layers[0].feed_forward.W_1.out_features,
+        "transformer-ffn-activation": "swish" if swish else "relu", "transformer-preprocess": '"n"' if pre else '""',
+        "transformer-postprocess": '"da"' if pre else '"dan"', "transformer-postprocess-top": '"n"' if pre else '""',
+        "tied-embeddings-all": str(tied == "all").lower(), "tied-embeddings": str(tied == "target").lower(),
+        "version": '"v1.12.0"', **USUAL,
+    }  # fmt: skip
+    text = "".join(f"{name}: {value}\n" for name, value in options.items()) + "\0"
+    numbers = {name: tensor.detach().float().contiguous().numpy() for name, tensor in arrays.items()}
+    numbers["special:model.yml"] = np.frombuffer(text.encode(), np.int8)
+    with new_folder(out):
+        np.savez(out / "model.npz", **numbers)
+        vocabulary = (
+            f"{json.dumps(token, ensure_ascii=False)}: {i}\n" for i, token in enumerate(tokenizer.tokens(order))
+        )
+        (out / "vocab.yml").write_text("".join(vocabulary), encoding="utf-8")
