@@ -5098,6 +5098,10 @@ def marian(
 # > (The rows of the last two are tokens. Their `</s>` is number 0 and their padding the last, so the rows change
 # > places. Marian's own files hold the same arrays, transposed, under names such as `encoder_l1_self_Wq`; the program
 # > knows both.)
+# >
+# > Text is cut by *SentencePiece* (Kudo and Richardson, 2018). Its two models, `source.spm` and `target.spm`, list
+# > pieces with their log-probabilities. Of all the ways to cut a sentence into pieces, the most probable one is
+# > taken, and `vocab.json` says which row each piece has.
 
 
 # %%
@@ -5747,6 +5751,8 @@ def example_writer() -> Any:
 # > - Nal Kalchbrenner and others (2017). [Neural machine translation in linear time](https://arxiv.org/abs/1610.10099)
 # >   (ByteNet).
 # > - Diederik Kingma, Jimmy Ba (2015). [Adam: a method for stochastic optimization](https://arxiv.org/abs/1412.6980).
+# > - Taku Kudo, John Richardson (2018). [SentencePiece: a simple and language independent subword tokenizer and
+# >   detokenizer for neural text processing](https://arxiv.org/abs/1808.06226).
 # > - Oleksii Kuchaiev, Boris Ginsburg (2017). [Factorization tricks for LSTM
 # >   networks](https://arxiv.org/abs/1703.10722).
 # > - Liyuan Liu and others (2020). [On the variance of the adaptive learning rate and

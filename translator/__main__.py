@@ -273,7 +273,7 @@ def export(
     folder = model_folder(model)
     translator = read_translator(folder)
     if to != "ctranslate2" and quantization:
-        raise Refused(f"--quantization is for ctranslate2; {to} has no choice")
+        raise Refused(f"--quantization is for ctranslate2; {to} is always {'float16' if to == 'half' else 'float32'}")
     if to == "marian":
         write_npz(translator, out)
         print(f"{out}: model.npz and vocab.yml, for tokens")

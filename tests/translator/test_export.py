@@ -82,6 +82,7 @@ def test_what_cannot_be_exported_is_said_in_one_line(run, tmp_path, capsys):
         (["--out", str(tmp_path / "x"), "--to", "fax"], "fax"),
         (["--out", str(run), "--to", "half"], "exists already"),
         (["--out", str(tmp_path / "x"), "--to", "half", "--quantization", "int8"], "always float16"),
+        (["--out", str(tmp_path / "x"), "--to", "marian"], "other waves"),
     ):
         assert main(["export", "--model", str(run), *arguments]) == 2
         error = capsys.readouterr().err
