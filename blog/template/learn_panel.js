@@ -119,14 +119,32 @@
     $("run").disabled = $("step").disabled = finished;
     $("state").textContent = `update ${data.step.toLocaleString("en")} of ${total.toLocaleString("en")}${last ? `, loss ${last[1].toFixed(3)}` : ""}`;
     if (data.exact !== null) $("exact").textContent = `Never learnt from: ${(100 * data.exact).toFixed(0)} % right`;
+    [latest, fresh] = [data, true];
+    if (data.step === 0) {
+      PARTS.forEach((part) => part(data));
+      pin();
+    } else if (!drawing) drawNext(0);
+  }
+  const PARTS = [draw, examples, (data) => { $("map").innerHTML = map(data.own); }];
+  let latest, fresh = false, drawing = false;
+  function drawNext(part) { // one part in a frame, so that none takes long
+    drawing = true;
+    if (part === 0) fresh = false;
+    PARTS[part](latest);
+    requestAnimationFrame(() => (part + 1 < PARTS.length ? drawNext(part + 1) : fresh ? drawNext(0) : (drawing = false)));
+  }
+  function examples(data) {
     $("examples").innerHTML = data.examples.map(({ source, target, found }) => {
       const right = text(found) === target && found.at(-1) === "</s>";
       return `<tr><td>${source}</td><td class="${right ? "right" : "wrong"}">${text(found).replaceAll("<", "&lt;") || "–"} ${right ? "✓" : "✗"}</td></tr>`;
     }).join("");
     $("answer").textContent = data.own ? `${data.own.source} → ${text(data.own.found) || "–"}` : "";
-    $("map").innerHTML = map(data.own);
-    draw();
   }
+  function pin() { // a box of fixed size is laid out anew by itself, without the rest of this long page
+    Object.assign(panel.style, { height: "", contain: "" });
+    Object.assign(panel.style, { height: `${panel.offsetHeight + 12}px`, contain: "strict" });
+  }
+  addEventListener("resize", pin);
 
   // --- what the reader does ---
 
