@@ -165,7 +165,7 @@ const SentencePanels = (() => {
       const found = f.steps.map((_, step) => lens(f, step)), layers = found[0].map((_, n) => n);
       const cells = (n) => found.map((steps, t) => el("td", { style: `--w:${(0.6 * steps[n].p).toFixed(2)}`, title: percent(steps[n].p) }, f.name([steps[n].id])[0]));
       const table = el("table", { class: "panel-heat words" }, el("tbody", {}, ...layers.map((n) => el("tr", {}, el("th", { scope: "row" }, `layer ${n + 1}`), ...cells(n)))));
-      return [el("div", { class: "panel-scroll", tabindex: "0", role: "group", "aria-label": "What each layer would say" }, table), "The darker, the surer. The last row is the translation, if the greedy choice is the beam’s."];
+      return [el("div", { class: "panel-scroll", tabindex: "0", role: "group", "aria-label": "What each layer would say" }, table), "The stronger the colour, the surer the layer. The last row is the translation, if the greedy choice is the beam’s."];
     }],
     removed: ["One head less", ["kind"], (f, { kind }) => {
       const whole = f.translator.tokenizer.decode(Transformer.greedyDecode(f.translator.model, f.src)), heads = f.translator.model.heads(kind);
