@@ -353,12 +353,12 @@ def saved_rows(name: str) -> list[dict]:
 # >
 # > "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
 # >
-# > At every box we say what the paper says, write the box as a function or a class, and look at the numbers that it
-# > makes of this sentence. They're the numbers of a trained model, which comes with this document. It's far smaller
-# > than the paper's: two million weights, learnt from 29,000 captions of photographs. [Part
-# > 3](#Part-3:-A-real-translation-system) trains one like it. Its file is a dictionary of matrices. The folded
-# > cell reads it; its method `fill` copies matrices into a module, and `SIZES` are those of the card. Everything that
-# > happens to the numbers is in the code that you're about to read.
+# > At each box, we report what the paper says about it, write it as a function or a class, and look at the numbers
+# > that it turns this sentence into. They're the numbers of a trained model, which comes with this document. It's far
+# > smaller than the paper's: two million weights, learnt from 29,000 captions of photographs. [Part
+# > 3](#Part-3:-A-real-translation-system) trains one like it. Its file is a dictionary of matrices. The folded cell
+# > reads it; its method `fill` copies matrices into a module, and `SIZES` holds the model's sizes, as its card gives
+# > them. Everything that happens to the numbers is in the code that you're about to read.
 
 # %%
 # @title The file of the trained model
@@ -570,9 +570,9 @@ def example_positions() -> Chart:
 
 
 # %% [markdown]
-# > On the left, every row is the vector of one position. The dimensions on the left of it turn quickly, those on the
-# > right slowly. On the right, four dimensions as curves: two that turn fast, two that turn slowly, each pair a sine
-# > and a cosine.
+# > On the left, every row is the vector of one position. Its left-hand dimensions turn quickly, its right-hand ones
+# > slowly. On the right, you see four dimensions as curves: two that turn fast and two that turn slowly, each pair a
+# > sine and a cosine.
 
 
 # %%
@@ -684,8 +684,8 @@ def example_rotation() -> Chart:
 
 # %% [markdown]
 # > Learned positions (row E of Table 3) are a second embedding, by position instead of by token. They aren't
-# > multiplied by $\sqrt{d_{\text{model}}}$; they start small beside the tokens. Their table has a fixed length, so no
-# > sentence can be longer.
+# > multiplied by $\sqrt{d_{\text{model}}}$, so they start out small compared with the tokens' vectors. Their table
+# > has a fixed length, so no sentence can be longer.
 
 
 # %%
@@ -736,9 +736,9 @@ class LearnedPositions(nn.Module):
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right)V \tag{1}$$
 #
 # > The softmax of scores $s$ is $\mathrm{softmax}(s)_j = e^{s_j} / \sum_i e^{s_i}$: all weights are positive and add
-# > up to 1, and a score that is higher by 3 weighs twenty times as much. A mask, if there is one, comes before it. A
-# > key that may not be looked at gets the score $-\infty$, and so the weight exactly 0. The function returns the
-# > weights as well, for pictures.
+# > up to 1, and a score that is higher by 3 weighs twenty times as much. A mask, if there is one, is applied before
+# > the softmax. A key that may not be looked at gets the score $-\infty$, and so the weight exactly 0. The function
+# > returns the weights as well, for pictures.
 
 
 # %%
@@ -831,9 +831,9 @@ def example_first_map() -> Chart:
 
 
 # %% [markdown]
-# > Look along the rows. `auf` looks at `Bank`, its noun; `ein` looks at `Mann`, and `während` ("while") looks at
-# > `Mann` as well, who does what the clause tells. Several tokens look mostly at themselves. And the full stop looks
-# > at the end mark, perhaps because it needs nothing from the words.
+# > Look along the rows. `auf` looks at `Bank`, its noun; `ein` looks at `Mann`, and `während` ("while") also looks at
+# > `Mann`, the one who does what the clause describes. Several tokens look mostly at themselves. And the full stop
+# > looks at the end mark, perhaps because it needs nothing from the words.
 # >
 # > **Why project the values too?** Because it separates what a position is *found by* from what it *passes on*. A
 # > noun may be found because it's the subject of the sentence, and then pass on whether it is singular or plural,
@@ -1226,10 +1226,10 @@ def example_neuron(number: int = 215) -> Chart:
 # **The encoder** is a stack of $N = 6$ identical layers. Each has two sublayers: self-attention, then a feed-forward
 # network.
 #
-# > "Identical" means identical in shape: each layer has weights of its own. The connection wants its sublayer as a
-# > function of one argument, so the layer makes one from its attention: `lambda x: self.self_attn(x, x, x,
+# > "Identical" means identical in shape: each layer has weights of its own. The connection expects its sublayer to be
+# > a function of one argument, so the layer makes one from its attention: `lambda x: self.self_attn(x, x, x,
 # > src_mask)`. Queries, keys and values all come from `x`; that is what *self*-attention means. (`sublayers` is
-# > separate from `forward` because decoding will hand in an attention of its own.)
+# > separate from `forward` because decoding will pass in a different attention.)
 
 
 # %%
@@ -1805,8 +1805,8 @@ def example_assembled() -> None:
 
 
 # %% [markdown]
-# > The way is complete. The rest of this Part adds some checks, counts the weights, and says why the paper's authors
-# > preferred attention to what came before it.
+# > That completes the journey. The rest of this Part adds some checks, counts the weights, and says why the paper's
+# > authors preferred attention to what came before it.
 # >
 # > **Is the decoder really causal?** Change the target token that position 3 reads. Only the predictions of position
 # > 3 and of later positions may change. The second half of the check adds padding behind both sentences; the
@@ -1905,9 +1905,9 @@ def example_pre_post() -> Chart:
 #
 # Table 3 of the paper gives the number of parameters of several variants, in millions: 65 for base, 213 for big.
 #
-# > Where are they? An attention has four matrices of $d^2$, a feed-forward network two of $4d^2$. An encoder layer
-# > has one of each, a decoder layer has two attentions. The embeddings are one matrix, used three times. (The small
-# > rest is norms and biases.)
+# > Where are they? An attention layer has four matrices with $d^2$ entries each, a feed-forward network two with
+# > $4d^2$. An encoder layer has one of each, a decoder layer has two attentions. The embeddings are one matrix, used
+# > three times. (The small remainder is norms and biases.)
 
 
 # %%
