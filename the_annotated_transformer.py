@@ -2383,7 +2383,7 @@ def example_p_minus_q() -> Any:
 
 # %% [markdown]
 # > From the logits, the error travels back through every layer, by the chain rule: each part takes the gradient of
-# > its output and hands on the gradient of its input, and picks up the gradients of its weights on the way. PyTorch
+# > its output, passes on the gradient of its input, and picks up the gradients of its weights on the way. PyTorch
 # > does all of that in `backward`. There's no magic in it. The folded cell does the same by hand for the three parts
 # > that a Transformer is made of, attention, LayerNorm and the feed-forward network, and compares.
 
@@ -2704,8 +2704,9 @@ def example_cache() -> Chart:
 
 
 # %% [markdown]
-# > In the code, `CachedDecoder.step` calls the same `sublayers` as `DecoderLayer.forward`, but hands in two attentions
-# > to keys and values that were kept. So whatever you change in `sublayers`, or in an attention, is decoded as well.
+# > In the code, `CachedDecoder.step` calls the same `sublayers` as `DecoderLayer.forward`, but passes in two
+# > attentions that look at the keys and values that were kept. So whatever you change in `sublayers`, or in an
+# > attention, is decoded as well.
 
 
 # %%
@@ -3344,8 +3345,8 @@ def validation_loss(model: Transformer, pairs: list[Pair]) -> float:
 
 # %% [markdown]
 # > The model is far smaller than the base model, because we have only 29,000 pairs and a laptop. Because this run
-# > lasts only minutes, we use small batches, a short warmup and pre-norm, which copes with the high learning rate.
-# > The numbers were tried out, not derived. It has no dropout: in its few passes through the data (about 270 updates
+# > lasts only minutes, we use small batches, a short warmup and pre-norm, which copes with a high learning rate. The
+# > numbers were tried out, not derived. It has no dropout: in its few passes through the data (about 270 updates
 # > each) we saw no overfitting, and in [short runs of the program](lab_notebook.ipynb#The-ingredients-of-the-recipe)
 # > dropout did harm.
 
@@ -3384,9 +3385,10 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 
 
 # %% [markdown]
-# > Now for real. The next cell trains for three minutes, which is enough for rough translations; set the environment
-# > variable `ANNOTATED_MINUTES` or `ANNOTATED_STEPS` to train for longer. Its output says how long training took in
-# > the execution that you're reading. If the same training was finished before, it's read from its folder.
+# > Now for real. By default, the next cell trains for three minutes. That's enough to see translations take shape;
+# > usable ones take about half an hour. To train for longer, set the environment variable `ANNOTATED_MINUTES` or
+# > `ANNOTATED_STEPS`. The cell's output says how long training took in the execution that you're reading. If the same
+# > training was finished before, it's read from its folder.
 # >
 # > The folder keeps the weights alone. They're enough to translate, but not to go on training as if nothing had
 # > happened: Adam would have to estimate the sizes of the gradients anew, and the rate would start near zero and
