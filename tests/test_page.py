@@ -98,6 +98,8 @@ def test_the_live_figure_translates(open_page):
 
 def test_nothing_is_wider_than_the_screen(open_page):
     tab = open_page(390)
+    top = tab.evaluate("document.querySelector('.explorer').getBoundingClientRect().top + scrollY")
+    assert top < 560  # the live figure is on a phone's first screen
     tab.locator(".explorer").nth(1).scroll_into_view_if_needed()
     tab.wait_for_function("document.querySelectorAll('.explorer.ready').length === 2")
     for width in (390, 820, 1440):
