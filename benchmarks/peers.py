@@ -1,6 +1,7 @@
 """Training beside other implementations of the Transformer.
 
-Each peer is a module whose `forward(batch)` gives the label-smoothed loss summed over the target tokens.
+Each peer is a module whose `forward(batch)` gives the label-smoothed loss summed over the target tokens. All drop out at the same
+places, those of Section 5.4: on embeddings and on the sublayers' outputs.
 """
 
 import itertools
@@ -51,6 +52,11 @@ class TorchTransformer(nn.Module):
             batch_first=True,
             norm_first=True,
         )
+        for part in self.core.modules():
+            if isinstance(part, nn.MultiheadAttention):
+                part.dropout = 0.0  # on the weights
+            elif isinstance(part, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+                part.dropout.p = 0.0  # inside the feed-forward network
 
     def embed(self, ids: Tensor) -> Tensor:
         """Ids (B, T) to vectors (B, T, d_model)."""
@@ -100,6 +106,7 @@ class Joey(nn.Module):
         from joeynmt.embeddings import Embeddings
         from joeynmt.encoders import TransformerEncoder
         from joeynmt.model import Model
+        from joeynmt.transformer_layers import MultiHeadedAttention, PositionwiseFeedForward
 
         widths = {"hidden_size": settings.d_model, "ff_size": settings.d_ff}
         sizes = widths | {"num_layers": settings.N, "num_heads": settings.h}
@@ -110,6 +117,11 @@ class Joey(nn.Module):
         decoder.output_layer.weight = embed.lut.weight
         self.model = Model(TransformerEncoder(**sizes, **shared), decoder, embed, embed, Symbols(), Symbols())
         self.model.loss_function = ("crossentropy", settings.smoothing)
+        for part in self.model.modules():
+            if isinstance(part, MultiHeadedAttention):
+                part.dropout.p = 0.0  # on the weights
+            elif isinstance(part, PositionwiseFeedForward):
+                part.pwff_layer[2].p = 0.0  # inside the feed-forward network
 
     def forward(self, batch: Batch) -> Tensor:
         """The loss of a batch."""

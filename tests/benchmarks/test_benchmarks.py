@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
-from benchmarks import gains, step_profile, time_to_quality, variants
+from benchmarks import gains, peers, step_profile, time_to_quality, variants
 from translator import search
 from translator.__main__ import export, main, train
+from translator.settings import Settings
 from translator.sources import load_pairs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -300,3 +302,15 @@ def test_a_checkout_is_compared_with_itself(tmp_path):
     tasks = [found for name, found in row.items() if name.startswith(("training", "translation"))]
     assert len(tasks) == 4 and all(min(found.values()) > 0 for found in tasks)
     assert row["other"] == row["commit"] and str(tmp_path) not in json.dumps(row)
+
+
+def test_a_peer_drops_out_where_the_paper_does():
+    """On the sum of embeddings and positions, and on each sublayer's output; on nothing else."""
+    model = peers.TorchTransformer(Settings(N=2, d_model=16, d_ff=24, h=2, dropout=0.3), 13)
+    assert [part.dropout for part in model.modules() if isinstance(part, nn.MultiheadAttention)] == [0.0] * 6
+    active = [
+        name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Dropout) and part.p
+    ]
+    assert sorted(active) == sorted(
+        ["dropout"] + 2 * ["dropout1", "dropout2"] + 2 * ["dropout1", "dropout2", "dropout3"]
+    )
