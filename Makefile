@@ -11,7 +11,7 @@ KATEX := blog/node_modules/ready
 .DEFAULT_GOAL := help
 html notebook quick test: export ANNOTATED_DEVICE := cpu
 test: export ANNOTATED_TESTS := all
-# three files are tested at a time, each with one thread: some tests wait for a browser or for other processes
+# two files are tested at a time, each with one thread
 quick test soak: export OMP_NUM_THREADS := 1
 .PHONY: help setup html notebook page pdf lab quick test soak check format train bench clean
 
@@ -52,7 +52,7 @@ quick: $(READY) ## test within a minute: Parts 1 and 2 by oracles, their example
 		document/test_examples.py test_quick.py) || status=1; $(BIN)/ruff check . && $(BIN)/ruff format --check . || status=1; exit $$status
 
 test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and report all
-	@status=0; $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status
+	@status=0; $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status
 
 soak: $(READY) ## try for hours what may go wrong with a run, run the recipes, and open the notebook in JupyterLab, in Chromium
 	@command -v chromium >/dev/null || { echo "make soak needs Chromium"; exit 1; }

@@ -71,9 +71,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_partial(folder: Path) -> None:
-    """Remove what writers that were killed have left in a folder."""
-    for path in folder.glob(f".*{PARTIAL}"):
-        path.unlink()
+    """Remove what writers that were killed have left in a folder, ours and that of safetensors inside it."""
+    for pattern in (f".*{PARTIAL}", ".tmp??????"):
+        for path in folder.glob(pattern):
+            path.unlink()
 
 
 @contextmanager

@@ -442,3 +442,13 @@ def test_the_best_model_is_kept_and_patience_ends_a_run(tmp_path, monkeypatch, c
     assert read_translator(run / "best").languages == ("de", "en")
     assert train(run, "--patience", "3", steps=100) == 0  # it had ended; there is no seventh loss
     assert Limits(patience=3).spent(Progress(since_best=3)) and not Limits(patience=3).spent(Progress(since_best=2))
+
+
+@needs_fork
+def test_what_safetensors_left_half_written_is_removed(finished, tmp_path):
+    """It writes under a name of its own before it renames; a kill in between leaves that file."""
+    shutil.copytree(finished, tmp_path / "run")
+    for folder in ("", "checkpoints", "best"):
+        (tmp_path / "run" / folder / ".tmpW7gqER").write_bytes(b"half")
+    assert train(tmp_path / "run") == 0
+    assert_same(tmp_path / "run", finished)
