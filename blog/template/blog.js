@@ -115,7 +115,7 @@
         const known = await liveContent();
         const figure = document.createElement("div");
         target.append(figure);
-        const changed = ({ sentence }) => yourSentence.say(sentence, figure.explored);
+        const changed = ({ sentence }) => figure.explored && yourSentence.say(sentence, figure.explored); // not what it starts with
         figure.explored = exploreAttention(figure, known, { open: target.dataset.number !== "1", changed });
         yourSentence.join(figure.explored);
         target.classList.add("ready"); // hides the picture

@@ -68,7 +68,8 @@
   const begin = new IntersectionObserver(async (entries) => {
     if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
     begin.disconnect();
-    say((await liveContent()).sentence);
+    const { sentence: first } = await liveContent();
+    if (sentence === null) say(first); // else the reader's own
   }, { rootMargin: "600px" });
   hosts.forEach((host) => begin.observe(host));
 
