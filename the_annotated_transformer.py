@@ -15,10 +15,10 @@
 # # The Annotated Transformer
 #
 # > *Attention Is All You Need* ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)) built a translation system
-# > out of attention alone, and called it the Transformer. Nearly every system that reads or writes language today is
-# > a relative of it. In this document a German sentence travels through a trained Transformer and comes out in
-# > English. You write each part of the model when the sentence gets there, check it, and see what it does to the
-# > words. Then you train such a model yourself, and look inside it.
+# > out of attention alone and called it the Transformer. Nearly every system that reads or writes language today is
+# > one of its relatives. In this document a German sentence travels through a trained Transformer and comes out in
+# > English. You write each part of the model as the sentence reaches it, check it, and see what it does to the words.
+# > Then you train a model like it yourself and look inside.
 
 # %% [markdown]
 # ![A German sentence, its English translation token by token with probabilities, the five most probable next tokens at the fourth step, and the beam as a tree](images/live_figure.png)
@@ -29,25 +29,26 @@
 # | **everything**, to build such systems | Parts 1 to 7; after Part 3 in any order | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
-# *On the web page, the figure above is alive: it runs the trained model in your browser, without a network. Type a
-# German sentence, or pick one, and watch the translation grow token by token. (The numbers below the tree are
-# log-probabilities so far; [Part 4](#Part-4:-What-the-paper-also-used) explains them.) In the notebook it is a
-# picture, and the command `explain` writes the figure as a page for any sentence and model.*
+# *On the web page, the figure above is live: it runs the trained model in your browser, with no internet connection.
+# Type a German sentence, or pick one, and watch the translation grow token by token. (The numbers below the tree are
+# the log-probabilities so far; [Part 4](#Part-4:-What-the-paper-also-used) explains them.) In the notebook it is a
+# still picture, and the command `explain` writes the figure out as a web page for any sentence and any model.*
 
 # %% [markdown]
 # # Part 0: Prelims
 #
-# > **How this text is set.** Plain paragraphs say what the paper says, in our words, with its section and equation
-# > numbers. Paragraphs set like this one are our commentary: reasons, experience, what has changed since 2017, and
-# > where the code differs from the paper. Nearly every idea comes in the same order: the statement, the equation, the
-# > code, a picture or a few numbers, and an assertion that would fail if the code were wrong. Cells that only draw,
-# > print or check are folded, with a caption below what they show; so are those that a first reader can skip.
+# > **How this text is laid out.** Plain paragraphs say what the paper says, in our own words, with its section and
+# > equation numbers. Paragraphs set like this one are our commentary: reasons, experience, what has changed since
+# > 2017, and where the code differs from the paper. Nearly every idea is presented in the same order: the statement,
+# > the equation, the code, a picture or a few numbers, and an assertion that would fail if the code were wrong. Cells
+# > that only draw, print or check something are folded, with a caption below their output; so are those that you can
+# > skip on a first reading.
 # >
 # > You need Python and some linear algebra, and it helps if you've trained a neural network before. Everything runs
-# > on a laptop without a GPU. This is the third edition; the first two, of 2018 (Alexander Rush) and 2022 (Austin
-# > Huang and others), are called "the earlier editions" below. The same text is a Jupyter notebook and a Python
-# > module that you can import. A program built on it, in the folder `translator/`, has everything that real use
-# > needs.
+# > on a laptop without a GPU. This is the third edition; the first two, from 2018 (Alexander Rush) and 2022 (Austin
+# > Huang and others), are called "the earlier editions" below. The same text is also available as a Jupyter notebook
+# > and as a Python module that you can import. A program built on it, in the folder `translator/`, has everything
+# > needed for real use.
 # >
 # > <details><summary>What you'll have at the end of each part</summary>
 # >
@@ -109,10 +110,10 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 # %% [markdown]
-# > A cell that shows something is a function marked `@example`. In the notebook it runs at once. If you import the
-# > script as a module, it's only defined: importing prints nothing, downloads nothing and draws no random number. If
-# > PyTorch finds an accelerator, such as a GPU, it's used; set `ANNOTATED_DEVICE=cpu` in the environment to stay on the
-# > CPU.
+# > A cell that shows something is a function marked `@example`. In the notebook it runs straight away. If you import
+# > the script as a module, it's only defined: importing prints nothing, downloads nothing and draws no random
+# > numbers. If PyTorch finds an accelerator, such as a GPU, it's used; set `ANNOTATED_DEVICE=cpu` in the environment
+# > to stay on the CPU.
 
 
 # %%
@@ -154,8 +155,8 @@ def example_machine() -> None:
 # %% [markdown]
 # ## Names and shapes
 #
-# > This is a card to come back to, not something to learn. Names are the paper's. A comment such as
-# > `# (B, h, T, d_k)` gives the shape of the tensor that its line makes.
+# > This is a reference card to come back to, not something to learn by heart. The names are the paper's. A comment
+# > such as `# (B, h, T, d_k)` gives the shape of the tensor that its line produces.
 # >
 # > | name | meaning | base model | our model |
 # > |---|---|---|---|
@@ -173,8 +174,8 @@ def example_machine() -> None:
 # > *Base* is the smaller of the paper's two models; the larger one is called *big*. *Our model* is the one whose
 # > numbers we look at.
 # >
-# > A *mask* says which positions may be looked at. Masks are boolean, and **true means "may be looked at"**; zeros and
-# > ones of any number type work as well. Four special tokens have fixed ids.
+# > A *mask* says which positions may be looked at. Masks are boolean, and **true means "may be looked at"**; zeros
+# > and ones of any numeric type work as well. Four special tokens have fixed ids.
 
 # %%
 PAD, BOS, EOS, UNK = 0, 1, 2, 3  # padding, begin of sentence, end of sentence, unknown
@@ -261,7 +262,8 @@ def grid(charts: list[list[Chart]], colours: Literal["shared", "independent"] = 
 
 # %% [markdown]
 # > Some results took too long to compute here. They come from saved measurements: rows in `benchmarks/results/`. Each
-# > of our rows records the commit that produced it, and most also record the command and the machine.
+# > row that we measured ourselves records the commit that produced it, and most also record the command and the
+# > machine.
 
 # %%
 # @title Files of this repository, and saved measurements
@@ -294,42 +296,42 @@ def saved_rows(name: str) -> list[dict]:
 # %% [markdown]
 # # Part 1: A sentence through the model
 #
-# > **The idea in three sentences.** To understand a word, one has to look at others: in "the dog runs", *runs* needs
-# > to know who runs. *Attention* lets each position of a sentence ask all positions a question, and gives it an
-# > average of their answers, in which those that fit the question weigh most. The Transformer repeats this step layer
-# > by layer, with small networks in between, and learns the questions and the answers from examples.
+# > **The idea in three sentences.** To understand a word, you have to look at other words: in "the dog runs", *runs*
+# > needs to know who is running. *Attention* lets each position in a sentence put a question to all positions, and
+# > gives it an average of their answers in which those that fit the question best count most. The Transformer repeats
+# > this step layer by layer, with small networks in between, and learns the questions and the answers from examples.
 #
 # ## What it is for (Abstract, Sections 1 and 2)
 #
-# The paper introduces a network that maps one sequence to another, such as a sentence to its translation, and that
-# consists of attention alone. In two translation tasks it is better than all models before it. Most of it can be
+# The paper introduces a network that maps one sequence to another, such as a sentence to its translation, and that is
+# built from attention alone. On two translation tasks it does better than any model before it. Most of it can be
 # computed in parallel, and it takes much less time to train. On WMT 2014 English-German it reached a score of 28.4
-# BLEU (a measure of how much a translation agrees with a person's; [Part 3](#BLEU) computes it), more than 2 above
-# the best earlier results, and 41.8, the best of any single model, on English-French after three and a half days on
-# eight GPUs. It also learned to parse English, with much training data and with little.
+# BLEU (a measure of how closely a translation agrees with a person's; [Part 3](#BLEU) computes it), more than 2 above
+# the best earlier results; on English-French it reached 41.8, the best of any single model, after three and a half
+# days on eight GPUs. It also learned to parse English, from both large and small amounts of training data.
 #
 # <details><summary>What came before it, according to the paper</summary>
 #
 # In 2017 the best models for translation and language modelling were recurrent neural networks, above all LSTMs and
 # GRUs. A recurrent network reads a sequence position by position: its state at position *t* is a function of its
 # state at position *t* − 1 and the input at *t*. So the positions of one training example cannot be computed in
-# parallel. That hurts most for long sequences. Only the examples of a batch can still be computed in parallel, and if
-# sequences are long, few of them fit into memory. Factorisation tricks (Kuchaiev and Ginsburg, 2017) and conditional
-# computation (Shazeer et al., 2017) made recurrent networks faster, and conditional computation also made them
-# better, but the computation remained sequential. Attention was already part of many strong models. It connects
-# positions regardless of their distance, but it was nearly always used together with a recurrent network.
+# parallel. That hurts most with long sequences. Only the examples in a batch can still be computed in parallel, and
+# if the sequences are long, few of them fit into memory. Factorisation tricks (Kuchaiev and Ginsburg, 2017) and
+# conditional computation (Shazeer et al., 2017) made recurrent networks faster, and the latter also made them better,
+# but the computation remained sequential. Attention was already part of many strong models. It connects positions
+# regardless of their distance, but it was nearly always used together with a recurrent network.
 #
-# Other models were built to need fewer steps one after another: the Extended Neural GPU, ByteNet and ConvS2S. They
-# are convolutional and compute all positions at once. In them, the number of operations that it takes to relate two
-# positions grows with the distance between the two, linearly for ConvS2S and logarithmically for ByteNet. That makes
-# it harder to learn how distant positions depend on each other.
+# Other models were designed to need fewer sequential steps: the Extended Neural GPU, ByteNet and ConvS2S. They are
+# convolutional and compute all positions at once. In these models, the number of operations needed to relate two
+# positions grows with the distance between them, linearly for ConvS2S and logarithmically for ByteNet. That makes it
+# harder to learn how distant positions depend on each other.
 #
 # In the Transformer this number is constant. The price is that attention averages over positions, which blurs what
-# each of them says; multi-head attention is there to counteract it. *Self-attention*, which relates the positions of
-# a single sequence to each other, had already been used for reading comprehension, abstractive summarisation, textual
-# entailment and general sentence representations. End-to-end memory networks used attention recurrently, in place of
-# a recurrence along the sequence, and did well on simple-language question answering and language modelling. As far
-# as the authors know, the Transformer is the first model for mapping sequences to sequences that computes its
+# each of them says; multi-head attention is there to counteract this. *Self-attention*, which relates the positions
+# of a single sequence to each other, had already been used for reading comprehension, abstractive summarisation,
+# textual entailment and general sentence representations. End-to-end memory networks used attention recurrently, in
+# place of recurrence along the sequence, and did well on simple-language question answering and language modelling.
+# As far as the authors know, the Transformer is the first model for mapping sequences to sequences that computes its
 # representations by self-attention alone, without recurrence along the sequence and without convolution. Trained for
 # twelve hours on eight P100 GPUs, it reached a new state of the art in translation. The authors' code is part of
 # [tensor2tensor](https://github.com/tensorflow/tensor2tensor).
@@ -340,25 +342,25 @@ def saved_rows(name: str) -> list[dict]:
 #
 # Most competitive models of the time had two halves. An *encoder* maps the source tokens $(x_1, \dots, x_S)$ to
 # vectors $\mathbf{z} = (z_1, \dots, z_S)$. Given $\mathbf{z}$, a *decoder* generates the target tokens $(y_1, \dots,
-# y_T)$ one at a time. The decoder is *autoregressive*: to produce the next token it reads the ones that it has
-# produced so far. The Transformer keeps this plan and builds both halves from attention and position-wise
-# feed-forward networks.
+# y_T)$ one at a time. The decoder is *autoregressive*: to produce the next token, it reads the ones it has produced
+# so far. The Transformer keeps this plan and builds both halves from attention and position-wise feed-forward
+# networks.
 #
 # ![The Transformer: on the left the encoder stack with self-attention and feed-forward sublayers, on the right the decoder stack with masked self-attention, attention to the encoder's output, and feed-forward sublayers; embeddings and positional encodings below, linear layer and softmax above](images/architecture.svg)
 #
 # *The Transformer, after the paper's Figure 1.*
 #
-# > We'll go through this figure from the lower left corner to the upper right one, and we won't go alone. A German
-# > sentence comes along:
+# > We'll go through this figure from the bottom left-hand corner to the top right, and we won't go alone. A German
+# > sentence is coming with us:
 # >
 # > "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
 # >
 # > At each box, we report what the paper says about it, write it as a function or a class, and look at the numbers
-# > that it turns this sentence into. They're the numbers of a trained model, which comes with this document. It's far
-# > smaller than the paper's: two million weights, learnt from 29,000 captions of photographs. [Part
-# > 3](#Part-3:-A-real-translation-system) trains one like it. Its file is a dictionary of matrices. The folded cell
-# > reads it; its method `fill` copies matrices into a module, and `SIZES` holds the model's sizes, as its card gives
-# > them. Everything that happens to the numbers is in the code that you're about to read.
+# > that it turns this sentence into. The numbers are those of a trained model that comes with this document. It's far
+# > smaller than the paper's: two million weights, learned from 29,000 captions of photographs. [Part
+# > 3](#Part-3:-A-real-translation-system) trains one like it. The model's file is a dictionary of matrices. The
+# > folded cell reads this file; the method `fill` copies matrices into a module, and `SIZES` holds the model's sizes,
+# > as given in its model card. Everything that happens to the numbers is in the code that you're about to read.
 
 # %%
 # @title The file of the trained model
@@ -417,11 +419,11 @@ def example_file() -> None:
 #
 # ### Tokens and ids
 #
-# > A model can't read letters. First the sentence is cut into *tokens*: words, pieces of words and punctuation marks.
-# > A *vocabulary* numbers all tokens that the model knows, and the number of a token is its *id*. This one has 6,106
-# > entries, German and English ones together. It was made by byte-pair encoding, which [Part
-# > 3](#Words-and-word-pieces-(Section-5.1)) explains: frequent words are tokens, rare words are cut into pieces. `▁`
-# > marks the beginning of a word, and `</s>` the end of a sentence.
+# > A model can't read letters, so the sentence is first cut into *tokens*: words, pieces of words and punctuation
+# > marks. A *vocabulary* numbers all tokens that the model knows, and the number of a token is its *id*. Our model's
+# > vocabulary has 6,106 entries, German and English together. It was made by byte-pair encoding, which [Part
+# > 3](#Words-and-word-pieces-(Section-5.1)) explains: frequent words are tokens in their own right, while rare words
+# > are cut into pieces. `▁` marks the beginning of a word, and `</s>` the end of a sentence.
 
 
 # %%
@@ -448,8 +450,8 @@ def example_ids() -> Any:
 #
 # Learned *embeddings* turn tokens into vectors of width $d_{\text{model}}$: a table has one row for each token of the
 # vocabulary, and to embed a token is to look up its row. The rows are multiplied by $\sqrt{d_{\text{model}}}$. The
-# same matrix serves for the source, for the target and, [at the end](#A-vector-becomes-a-word-(Section-3.4)), for the
-# choice of the next token (after Press and Wolf, 2016).
+# same matrix serves for the source, for the target and, [at the end](#A-vector-becomes-a-word-(Section-3.4)), for
+# choosing the next token (after Press and Wolf, 2016).
 
 
 # %%
@@ -491,12 +493,12 @@ def example_embeddings() -> Chart:
 
 # %% [markdown]
 # > Each row of the picture is a word. Nobody has told the model what the columns mean, and a single column rarely
-# > means anything. What counts is which way the whole row points: words that are used alike point in similar
-# > directions. The articles `ein` and `eine` nearly agree, and they're short vectors: frequent little words that say
-# > little. The full stop and the end mark are long.
+# > means anything. What counts is which way the whole row points: words that are used in similar ways point in
+# > similar directions. The articles `ein` and `eine` point in nearly the same direction, and their vectors are short:
+# > they're frequent little words that say little. The vectors of the full stop and the end mark are long.
 # >
-# > The cosine of the angle between two rows says how similar their directions are. Here are the tokens whose rows are
-# > nearest to a few others.
+# > The cosine of the angle between two rows says how similar their directions are. Here are a few tokens, each with
+# > the tokens whose rows are nearest to its own.
 
 
 # %%
@@ -514,13 +516,14 @@ def example_neighbours() -> Any:
 # %% [markdown]
 # > <details><summary>Why multiply by the root of the width?</summary>
 # >
-# > The paper doesn't say, but the sizes do. When the same row scores a token at the end, it's multiplied with a
-# > vector whose entries have size about 1. That dot product sums $d_{\text{model}}$ terms. For scores to start with
-# > size about 1, the entries of the row must have a standard deviation of $d_{\text{model}}^{-1/2}$. As an embedding,
-# > such small entries would drown in the positional encoding of the next section, whose entries have a root mean
-# > square of 0.71. Multiplying by $\sqrt{d_{\text{model}}}$ brings the embedding to size 1. So the factor makes sense
-# > only together with the way in which the weights are [initialised](#The-model-assembled). The earlier editions used
-# > Glorot's initialisation here, which makes the size of an embedding depend on the size of the vocabulary.
+# > The paper doesn't say why it multiplies, but the sizes of the numbers tell us. When the same row scores a token at
+# > the end, it's multiplied by a vector whose entries are about 1 in size. That dot product sums $d_{\text{model}}$
+# > terms. For the scores to start at a size of about 1, the entries of the row must have a standard deviation of
+# > $d_{\text{model}}^{-1/2}$. In an embedding, such small entries would be drowned out by the positional encoding of
+# > the next section, whose entries have a root mean square of 0.71. Multiplying by $\sqrt{d_{\text{model}}}$ brings
+# > the embedding to size 1. So the factor makes sense only in combination with the way the weights are
+# > [initialised](#The-model-assembled). The earlier editions used Glorot's initialisation here, which makes the size
+# > of an embedding depend on the size of the vocabulary.
 # >
 # > </details>
 #
@@ -530,12 +533,12 @@ def example_neighbours() -> Any:
 #
 # > Attention treats a sentence as a bag of words: shuffle the words, and each word receives the same answer as
 # > before. So the order of the words has to be written into the vectors themselves. Think of the digits of a counter:
-# > the last digit changes at every step, the one before it ten times more slowly, and together they name the step.
-# > The paper does the same with waves instead of digits.
+# > the last digit changes at every step, the one before it a tenth as often, and together they identify the step. The
+# > paper does the same with waves instead of digits.
 #
-# Nothing in the model tells it the order of the tokens, since there's no recurrence and no convolution. *Positional
-# encodings* do. They have the width of the embeddings and are added to them at the bottom of both stacks. They can be
-# learned or fixed; the paper uses sines and cosines of different frequencies:
+# With no recurrence and no convolution, nothing else in the model would tell it the order of the tokens, so
+# *positional encodings* do. They have the same width as the embeddings and are added to them at the bottom of both
+# stacks. They can be learned or fixed; the paper uses sines and cosines of different frequencies:
 #
 # $$PE_{(pos,\,2i)} = \sin\left(pos / 10000^{2i/d_{\text{model}}}\right)$$
 # $$PE_{(pos,\,2i+1)} = \cos\left(pos / 10000^{2i/d_{\text{model}}}\right)$$
@@ -570,9 +573,9 @@ def example_positions() -> Chart:
 
 
 # %% [markdown]
-# > On the left, every row is the vector of one position. Its left-hand dimensions turn quickly, its right-hand ones
-# > slowly. On the right, you see four dimensions as curves: two that turn fast and two that turn slowly, each pair a
-# > sine and a cosine.
+# > On the left, every row is the vector of one position. The left-hand dimensions oscillate quickly, the right-hand
+# > ones slowly. On the right, you see four dimensions as curves: two that oscillate quickly and two that oscillate
+# > slowly, each pair made up of a sine and a cosine.
 
 
 # %%
@@ -606,7 +609,7 @@ class EmbeddingsWithPositions(nn.Module):
 
 
 # %% [markdown]
-# > The module keeps a table of encodings and makes a longer one when it's needed, so no sentence is too long. (The
+# > The module keeps a table of encodings and makes a longer one when needed, so no sentence is too long. (The
 # > argument `start` is for later, when the decoder reads one token at a time.) Now look at the first two tokens of
 # > our sentence.
 
@@ -634,22 +637,22 @@ def example_positions_added() -> None:
 
 
 # %% [markdown]
-# > At position 0 the encoding is 0, 1, 0, 1, …: sin 0 is 0, and cos 0 is 1. So every second entry of the first word
-# > goes up by exactly one. At position 1 the fast dimensions have already moved on (sin 1 ≈ 0.84, cos 1 ≈ 0.54), and
-# > the slow ones hardly at all.
+# > At position 0 the encoding is 0, 1, 0, 1, …: sin 0 is 0, and cos 0 is 1. So every second entry of the first word's
+# > vector goes up by exactly one. At position 1 the fast dimensions have already moved on (sin 1 ≈ 0.84, cos 1 ≈
+# > 0.54), while the slow ones have hardly moved at all.
 
 # %% [markdown]
 # > <details><summary>Why sine and cosine, why 10000, and why is it added?</summary>
 # >
 # > **Why sine *and* cosine?** Together they're a point on a circle, like the hand of a clock. To move on by $k$
 # > positions is to turn the hand by an angle that depends on $k$ alone. So there's one rotation matrix for each
-# > offset, and it serves all positions. With the frequency $\omega$ of a pair of dimensions:
+# > offset, and it serves all positions. For a pair of dimensions with frequency $\omega$:
 # >
 # > $$\begin{pmatrix} \sin \omega(p + k) \\ \cos \omega(p + k) \end{pmatrix} = \begin{pmatrix} \cos \omega k & \sin \omega k \\ -\sin \omega k & \cos \omega k \end{pmatrix} \begin{pmatrix} \sin \omega p \\ \cos \omega p \end{pmatrix}$$
 # >
-# > The dot product of two encodings depends only on how far apart they are, because one pair contributes $\sin \omega
-# > p \sin \omega q + \cos \omega p \cos \omega q = \cos \omega (p - q)$. The chart below shows it for position 100
-# > and its neighbours.
+# > The dot product of two encodings depends only on how far apart they are, because each pair contributes $\sin
+# > \omega p \sin \omega q + \cos \omega p \cos \omega q = \cos \omega (p - q)$. The chart below shows this for
+# > position 100 and its neighbours.
 # >
 # > **Why 10000?** The fastest pair of dimensions, with wavelength $2\pi$, already gives every position a value of its
 # > own. But a value that jumps about says little: neighbours look as different as strangers. The slow pairs change
@@ -657,11 +660,12 @@ def example_positions_added() -> None:
 # > longer than any sentence. (It comes close to $10000 \cdot 2\pi$ without reaching it, since $2i$ ends at
 # > $d_{\text{model}} - 2$. The code computes a power as the exponential of a logarithm.)
 # >
-# > **Why add and not concatenate?** Concatenation would reserve part of the width for positions. With addition,
-# > training decides: the embeddings can stay near zero in those dimensions where the encoding says most.
+# > **Why add rather than concatenate?** Concatenation would reserve part of the width for positions. With addition,
+# > the choice is left to training: the embeddings can stay near zero in those dimensions where the encoding says
+# > most.
 # >
-# > **Do the sinusoids continue to longer sentences?** The vectors do. Whether a trained model knows what to do with
-# > them is another question. The paper didn't test it; [Part 2 does](#Keys-and-values-that-are-kept).
+# > **Do the sinusoids extend to longer sentences?** The vectors do. Whether a trained model knows what to do with
+# > them is another question. The paper doesn't test this; [Part 2 does](#Keys-and-values-that-are-kept).
 # >
 # > </details>
 
@@ -683,9 +687,9 @@ def example_rotation() -> Chart:
 
 
 # %% [markdown]
-# > Learned positions (row E of Table 3) are a second embedding, by position instead of by token. They aren't
+# > Learned positions (row E of Table 3) are a second embedding, indexed by position instead of by token. They aren't
 # > multiplied by $\sqrt{d_{\text{model}}}$, so they start out small compared with the tokens' vectors. Their table
-# > has a fixed length, so no sentence can be longer.
+# > has a fixed length, so no sentence can be longer than that.
 
 
 # %%
@@ -712,7 +716,7 @@ class LearnedPositions(nn.Module):
 # ### One query, three keys
 #
 # An attention function takes a query and a set of pairs of keys and values. Its output is a weighted sum of the
-# values. The weight of each value says how well its key fits the query. Query, keys, values and output are all
+# values. The weight of each value says how well its key fits the query. The query, keys, values and output are all
 # vectors.
 #
 # > Think of a search in a library. The *query* is what you ask for. A *key* is what is written on a book's spine, and
@@ -720,7 +724,7 @@ class LearnedPositions(nn.Module):
 # > more the better its spine fits your question. In our sentence, the query of `auf` ("on") may ask: on what? The key
 # > of `Bank` ("bench") fits best, so what `auf` receives is mostly the value of `Bank`, with a little of the others.
 # >
-# > Where do queries, keys and values come from? Each is the vector of a position, multiplied with a learned matrix:
+# > Where do queries, keys and values come from? Each is the vector of a position multiplied by a learned matrix:
 # > $W^Q$, $W^K$ or $W^V$. So training decides what positions ask for, how they're found, and what they pass on.
 #
 # ### Scaled dot-product attention (Section 3.2.1)
@@ -729,16 +733,16 @@ class LearnedPositions(nn.Module):
 #
 # *After the paper's Figure 2, left.*
 #
-# Queries and keys have width $d_k$, values $d_v$. The score of a query and a key is their dot product divided by
-# $\sqrt{d_k}$, and a softmax over the keys turns scores into weights. In practice many queries are computed together,
-# as the rows of a matrix $Q$. Keys and values are the rows of $K$ and $V$:
+# Queries and keys have width $d_k$, and values have width $d_v$. The score of a query and a key is their dot product
+# divided by $\sqrt{d_k}$, and a softmax over the keys turns the scores into weights. In practice many queries are
+# computed together, as the rows of a matrix $Q$. Keys and values are the rows of $K$ and $V$:
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right)V \tag{1}$$
 #
 # > The softmax of scores $s$ is $\mathrm{softmax}(s)_j = e^{s_j} / \sum_i e^{s_i}$: all weights are positive and add
-# > up to 1, and a score that is higher by 3 weighs twenty times as much. A mask, if there is one, is applied before
-# > the softmax. A key that may not be looked at gets the score $-\infty$, and so the weight exactly 0. The function
-# > returns the weights as well, for pictures.
+# > up to 1, and a score that is 3 higher gets twenty times the weight. A mask, if there is one, is applied before the
+# > softmax. A key that may not be looked at gets the score $-\infty$, and therefore a weight of exactly 0. The
+# > function returns the weights as well, so that we can draw them.
 
 
 # %%
@@ -758,10 +762,10 @@ def attention(
 
 
 # %% [markdown]
-# > Here is a case that you can check with a pencil: the query (4, 0), the keys (1, 0), (0, 1) and (0, −1), and the
-# > values (10, 0), (0, 10) and (0, 20). The scores are $4/\sqrt 2 \approx 2.83$, 0 and 0, and $e^{2.83} \approx 17$,
-# > so the weights are 17/19, 1/19 and 1/19: the query fits the first key, and the output is near the first value. If
-# > the first key is masked, the other two share the weight equally.
+# > Here is a case that you can check with pencil and paper: the query (4, 0), the keys (1, 0), (0, 1) and (0, −1),
+# > and the values (10, 0), (0, 10) and (0, 20). The scores are $4/\sqrt 2 \approx 2.83$, 0 and 0, and $e^{2.83}
+# > \approx 17$, so the weights are 17/19, 1/19 and 1/19: the query fits the first key, and the output is near the
+# > first value. If the first key is masked, the other two share the weight equally.
 
 
 # %%
@@ -780,9 +784,9 @@ def example_attention() -> None:
 
 
 # %% [markdown]
-# > And here's the same with the numbers of our sentence: the query of `auf` and three of the keys, in one of the
-# > model's four *heads* (attentions side by side, each 32 wide, which come next). Dot products, then scores, then
-# > weights.
+# > And here's the same calculation with the numbers from our sentence: the query of `auf` and three of the keys, in
+# > one of the model's four *heads* (attention functions that work side by side, each 32 wide; they come next). First
+# > come the dot products, then the scores, then the weights.
 
 
 # %%
@@ -815,9 +819,9 @@ def example_by_hand() -> None:
 
 
 # %% [markdown]
-# > Among these three, `auf` looks at `Bank` and hardly at the others: what it gets is 97 % of `Bank`'s value. Now the
-# > whole sentence at once: 15 queries and 15 keys, so 225 scores. Each row of the map is a token that asks, and its
-# > weights add up to 1. With all 15 keys to share among, 78 % are left for `Bank`.
+# > Among these three, `auf` looks mainly at `Bank` and hardly at the others: 97 % of what it gets is `Bank`'s value.
+# > Now the whole sentence at once: 15 queries and 15 keys, so 225 scores. Each row of the map stands for a token that
+# > asks, and its weights add up to 1. With all 15 keys sharing the weight, 78 % is left for `Bank`.
 
 
 # %%
@@ -843,13 +847,13 @@ def example_first_map() -> Chart:
 # > looked at `Bank`, `Bank` would have to score `auf` just as high. And most positions would fit themselves best,
 # > because the dot product of a vector with itself is large.
 #
-# The two common attention functions are the dot product, which is this one without the scaling, and *additive*
-# attention, which computes the score with a feed-forward network of one hidden layer. In theory they cost about the
-# same. In practice the dot product is much faster and needs less memory, because it is a matrix product. For small
-# $d_k$ both do equally well; for large $d_k$ additive attention beats unscaled dot products. The authors suspect that
-# large dot products push the softmax into regions where its gradient is tiny. To see why dot products grow, let the
-# entries of $q$ and $k$ be independent with mean 0 and variance 1. Then $q \cdot k = \sum_i q_i k_i$ has mean 0 and
-# variance $d_k$. Dividing by $\sqrt{d_k}$ brings the variance back to 1.
+# The two common attention functions are dot-product attention, which is the function above without the scaling, and
+# *additive* attention, which computes the score with a feed-forward network of one hidden layer. In theory they cost
+# about the same. In practice the dot product is much faster and needs less memory, because it can be computed as a
+# matrix product. For small $d_k$ both do equally well; for large $d_k$ additive attention beats unscaled dot
+# products. The authors suspect that large dot products push the softmax into regions where its gradient is tiny. To
+# see why dot products grow, let the entries of $q$ and $k$ be independent with mean 0 and variance 1. Then $q \cdot k
+# = \sum_i q_i k_i$ has mean 0 and variance $d_k$. Dividing by $\sqrt{d_k}$ brings the variance back to 1.
 #
 # > Additive attention (Bahdanau et al., 2015) computes the score as $v^\top \tanh(W q + U k)$, with learned $v$, $W$
 # > and $U$. The folded cell shows what the authors suspect: 64 random keys compete for one query. Without the
@@ -890,8 +894,8 @@ def example_scaling() -> Chart:
 #
 # *After the paper's Figure 2, right.*
 #
-# The authors found it better not to attend once with vectors of width $d_{\text{model}}$. Instead they project
-# queries, keys and values $h$ times, each time with other learned matrices, attend with each version in parallel,
+# Instead of attending once with vectors of width $d_{\text{model}}$, the authors found it better to project the
+# queries, keys and values $h$ times, each time with different learned matrices, attend with each version in parallel,
 # concatenate the results and project once more. Different heads can then look at different positions, and at
 # different aspects of them. With a single head, averaging gets in the way of that.
 #
@@ -914,9 +918,9 @@ def example_scaling() -> Chart:
 # > **Why $W^O$?** Concatenation gives each head its own slice of the output. $W^O$ mixes the slices, so that every
 # > head can write to every entry of the result.
 # >
-# > In the base model, with queries from `T` positions: $(B, T, 512)$ becomes $(B, T, 512)$ by `W_q`, and $(B, 8, T,
-# > 64)$ by cutting. Keys and values likewise. Equation (1) in each head gives $(B, 8, T, 64)$. Side by side that is
-# > $(B, T, 512)$ again, and `W_o` mixes it.
+# > In the base model, with queries from `T` positions, `W_q` takes $(B, T, 512)$ to $(B, T, 512)$, and cutting makes
+# > that $(B, 8, T, 64)$. The same goes for the keys and values. Equation (1) in each head gives $(B, 8, T, 64)$.
+# > Placed side by side, the heads make $(B, T, 512)$ again, and `W_o` mixes them.
 
 
 # %%
@@ -963,9 +967,10 @@ class MultiHeadedAttention(nn.Module):
 
 
 # %% [markdown]
-# > Read it from `forward` downwards. It's cut into four methods so that others can call or replace one: `keys_values`
-# > and `attend` when the decoder writes word by word ([Part 2](#Keys-and-values-that-are-kept)), `combine` and `weigh`
-# > for the attention of later years ([Part 7](#Part-7:-Since-2017)).
+# > Read the class from `forward` downwards. It's split into four methods so that other code can call or replace just
+# > one of them: `keys_values` and `attend` when the decoder writes word by word ([Part
+# > 2](#Keys-and-values-that-are-kept)), `combine` and `weigh` for later forms of attention ([Part
+# > 7](#Part-7:-Since-2017)).
 # >
 # > Here are all four heads of the first layer. The second is the one that we've just seen.
 
@@ -997,8 +1002,9 @@ def example_four_heads() -> Chart:
 # %% [markdown]
 # > Each head has its own pattern. In the first, the articles `ein` and `eine` look at themselves, and then at each
 # > other. In the third, `Frauen` looks at `Zwei`, the number in front of it. The fourth spreads its weight widely,
-# > and it's hard to say what it does. Nobody told them to divide the work. They start from different random weights,
-# > so each finds something else useful first, and training rewards a head for what the others don't do yet.
+# > and it's hard to say what it does. Nobody told the heads to divide up the work. They start from different random
+# > weights, so each of them finds a different useful thing to do first, and training rewards a head for doing what
+# > the others don't do yet.
 # >
 # > The folded cell shows that one wide matrix is the same as $h$ small ones, and that the number of parameters doesn't
 # > depend on $h$.

@@ -59,6 +59,7 @@ SCRIPTS = [
     "exercises.js",
 ]  # of the template
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
+SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."  # what the live figure shows first
 LIVE = "images/live_figure.png"  # where this picture stands, the page has the figure that it is a picture of
 OWN_IDS = {  # those of the template
     "search", "search-close", "query", "results", "found", "card", "walk", "walk-title", "vega", "explorer-figure",
@@ -293,6 +294,14 @@ def addresses(name: str, repository: str | None) -> dict[str, str]:
     return {"repository": repository, "colab": colab, "address": own + page, "image": f"{own}live_figure.png"}
 
 
+def at_headings(cell: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    """A cell, or the pieces of one with headings: what scripts add to a section goes behind all that belongs to it."""
+    if cell.cell_type != "markdown":
+        return [cell]
+    pieces = enumerate(re.split(r"\n(?=#{1,6} )", cell.source))
+    return [nbformat.NotebookNode({**cell, "id": f"{cell.id}-{i}", "source": text}) for i, text in pieces]
+
+
 def render_prose(notebook: nbformat.NotebookNode, folder: Path) -> Prose:
     """Turn the notebook's Markdown, in cells and outputs, into HTML in place; returns the renderer."""
     prose = Prose(folder)
@@ -397,6 +406,7 @@ def make_page(notebook: nbformat.NotebookNode, name: str, folder: Path, reposito
     for cell in notebook.cells:
         if cell.source.startswith(TITLE) and cell.cell_type == "code":
             cell.metadata.title, _, cell.source = cell.source.removeprefix(TITLE).partition("\n")
+    notebook.cells = [piece for cell in notebook.cells for piece in at_headings(cell)]
     prose = render_prose(notebook, folder)
     tree = parse("".join(f"<section>{holder[key]}</section>" for holder, key in prose.places))
     headings = tree(HEADINGS, id=True)
@@ -438,7 +448,7 @@ def live_figure() -> str:
     from translator.model_folder import model_folder, read_translator
 
     folder = model_folder()
-    return figure(content(read_translator(folder), folder.name, "Ein kleiner Junge spielt im Park mit einem Hund."))
+    return figure(content(read_translator(folder), folder.name, SENTENCE))
 
 
 def refuse_requests(text: str) -> None:

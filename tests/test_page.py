@@ -441,7 +441,7 @@ def test_every_panel_follows_the_readers_sentence(open_page):
         return found
 
     before = texts()
-    assert "Junge" in before["vectors"] and "boy" in before["logits"]
+    assert "Frauen" in before["vectors"] and "sitting" in before["logits"]
     tab.locator(".sentence-panel[data-panel=vectors]").scroll_into_view_if_needed()
     tab.locator("#your-sentence input").fill("Eine Katze schläft.")
     tab.locator("#your-sentence input").press("Enter")
@@ -459,6 +459,19 @@ def test_every_panel_follows_the_readers_sentence(open_page):
     assert not [name for name, text in shown.items() if text not in " ".join(after[name].split())]
 
 
+def test_a_sentence_of_ones_own_is_kept_where_the_page_wakes_later(open_page):
+    """The first figure has it; panels and the second figure, which come near afterwards, follow it, too."""
+    tab = open_page()
+    tab.locator(".explorer[data-number='1'] #text").fill("Eine Katze schläft.")
+    tab.locator(".explorer[data-number='1'] #text").press("Enter")
+    for place in (".sentence-panel[data-panel=vectors]", ".explorer[data-number='2']"):
+        tab.locator(place).scroll_into_view_if_needed()
+    tab.locator(".explorer[data-number='2'].ready").wait_for()
+    assert "Katze" in tab.locator(".sentence-panel[data-panel=vectors]").inner_text()
+    own = "[...document.querySelectorAll('.explorer > div')].map((figure) => figure.explored.sentence())"
+    assert tab.evaluate(own) == ["Eine Katze schläft."] * 2
+
+
 def test_a_panel_answers_the_keyboard_and_the_bar_folds(open_page):
     tab = open_page(390)
     panel = tab.locator(".sentence-panel[data-panel=heads]")
@@ -468,6 +481,9 @@ def test_a_panel_answers_the_keyboard_and_the_bar_folds(open_page):
     panel.locator("select").nth(1).focus()
     tab.keyboard.press("ArrowDown")
     assert panel.locator("tbody").inner_text() != before
+    beside = tab.locator(".sentence-panel[data-panel=scores]")  # in the same place: the same layer and head
+    beside.scroll_into_view_if_needed()
+    assert [box.input_value() for box in beside.locator("select").all()] == ["0", "1"]
     fold = tab.locator("#your-sentence button").last
     fold.click()
     assert not tab.locator("#your-sentence input").is_visible() and fold.get_attribute("aria-expanded") == "false"

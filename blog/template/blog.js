@@ -157,7 +157,7 @@
   const showLeft = (place) => {
     const total = links.reduce((sum, link, i) => sum + (i >= place && (everything || road[i]) ? Number(link.dataset.minutes) : 0), 0);
     left.hidden = place < 0 || links.length < 8;
-    left.textContent = total < 0.5 ? "read to the end" : `${total < 100 ? `${Math.round(total)} min` : `${(total / 60).toFixed(1)} h`} left${everything ? "" : " on the road"}`;
+    left.textContent = "⇄ " + (total < 0.5 ? "nothing left to read" : `${total < 100 ? `${Math.round(total)} min` : `${(total / 60).toFixed(1)} h`} left${everything ? "" : " on the road"}`);
   };
   left.title = "Count the road, or everything";
   left.addEventListener("click", () => {

@@ -272,8 +272,8 @@ const Learn = (Real = Float32Array) => {
     return loss;
   }
 
-  /** The most probable token at each step, until EOS: ids without BOS, and the cross-attention (T)(h)(S) of the last layer. */
-  function greedy_decode(model, src, longest = 12) {
+  /** The most probable token at each step, until EOS or `longest` tokens: ids without BOS, and the cross-attention (T)(h)(S) of the last layer. */
+  function greedy_decode(model, src, longest) {
     const ids = [BOS], maps = [];
     while (ids.length <= longest && (ids.length === 1 || ids.at(-1) !== EOS)) {
       const weights = [], logits = forward(model, [{ src, read: ids }], weights), V = logits.cols, T = ids.length;
@@ -285,20 +285,24 @@ const Learn = (Real = Float32Array) => {
     return { ids: ids.slice(1), weights: maps };
   }
 
-  /** The share of pairs that greedy decoding gets exactly right; then every prediction after the true tokens is right. */
+  /** The share of pairs that greedy decoding gets exactly right: then it is right after each beginning of the true tokens. */
   function exact(model, pairs) {
-    const rows = batch(pairs), logits = forward(model, rows), V = logits.cols;
-    tape = [];
-    let i = 0, right = 0;
-    for (const { predict } of rows) {
-      let all = true;
-      for (const target of predict) {
-        const row = logits.data.subarray(i * V, ++i * V);
-        all &&= row.indexOf(Math.max(...row)) === target;
+    const wrong = new Set();
+    const check = (rows, from) => { // the predictions of rows, from one of their positions on
+      const logits = forward(model, rows), V = logits.cols;
+      tape = [];
+      let i = 0;
+      for (const [r, { predict }] of rows.entries()) {
+        for (const [t, target] of predict.entries()) {
+          const row = logits.data.subarray(i * V, ++i * V);
+          if (t >= from && row.indexOf(Math.max(...row)) !== target) wrong.add(r);
+        }
       }
-      right += all;
-    }
-    return right / pairs.length;
+    };
+    const rows = batch(pairs), longest = Math.max(...rows.map(({ read }) => read.length));
+    if (model.causal) check(rows, 0); // all beginnings at once
+    else for (let t = 0; t < longest; t++) check(rows.map(({ src, read, predict }) => ({ src, read: read.slice(0, t + 1), predict: predict.slice(0, t + 1) })), t);
+    return 1 - wrong.size / pairs.length;
   }
 
   return { PAD, BOS, EOS, generator, make_model, gradient, rate, update, greedy_decode, exact };

@@ -13,7 +13,7 @@
 
     const lr = (step) => learn.rate(step, d_model, factor, settings.warmup ? warmup : 1) * Math.min(1, 2 * (1 - step / updates[settings.task])) || 0;
     const answer = (pair) => {
-      const { ids, weights } = learn.greedy_decode(model, pair.src), names = ids.map((i) => task.letters[i]);
+      const { ids, weights } = learn.greedy_decode(model, pair.src, pair.tgt.length), names = ids.map((i) => task.letters[i]);
       return { source: pair.source, target: pair.target, found: names, weights };
     };
     function report(scored) {
@@ -63,23 +63,24 @@
     <div class="learn-row">
       <label>Task <select id="learn-task"><option value="numbers">German numbers</option><option value="copy">copy</option><option value="reverse">reverse</option></select></label>
       <button type="button" id="learn-run">▶ Train</button> <button type="button" id="learn-step">Step</button>
-      <button type="button" id="learn-again">Restart, other seed</button>
+      <button type="button" id="learn-again">Restart</button> <button type="button" id="learn-other">Other seed</button>
       <span id="learn-state" role="status"></span>
     </div>
-    <div class="learn-row" role="group" aria-label="What the model has">
+    <div class="learn-row" role="group" aria-label="What a fresh model has">
+      <span>A fresh model with</span>
       ${[["warmup", "warmup"], ["positions", "positions"], ["causal", "causal mask"], ["shift", "the shift"]].map(([key, name]) => `<label><input type="checkbox" data-key="${key}" checked> ${name}</label>`).join(" ")}
     </div>
     <div class="learn-parts">
       <div><svg id="learn-curve" viewBox="0 0 320 130" role="img" aria-label="Loss and learning rate over the updates"></svg>
-        <p class="learn-note">thick: loss, in nats per letter; thin: learning rate; both over the updates</p></div>
+        <p class="learn-note">thick: loss, in nats per letter; dotted: that of the run before; thin: learning rate; all over the updates</p></div>
       <div><p class="learn-note" id="learn-exact"></p><table id="learn-examples"></table></div>
     </div>
     <div class="learn-row"><label><span id="learn-ask">Your number, 0 to 999</span> <input id="learn-own" size="12" value="345" autocomplete="off"></label> <output id="learn-answer"></output></div>
     <div class="learn-scroll" tabindex="0" role="group" aria-label="Cross-attention"><table id="learn-map"></table></div>
-    <figcaption>An encoder-decoder of 6,000 weights learns in your browser, from nothing. Switch a part off, restart, and see what it was for.</figcaption>`;
+    <figcaption>An encoder-decoder of 6,000 weights learns in your browser, from nothing. Take a part away, which begins anew, and see what it was for.</figcaption>`;
   section.after(panel);
   const $ = (id) => panel.querySelector(`#learn-${id}`), boxes = [...panel.querySelectorAll("[data-key]")];
-  let worker, seed = 0, curve = [], total = 1, running = false, wanted = false, letters = [], every = 1;
+  let worker, seed = 0, curve = [], before = [], score = "", told = "", total = 1, running = false, wanted = false, letters = [], every = 1;
 
   const send = (message) => worker?.postMessage(message);
   function begin() {
@@ -89,6 +90,7 @@
       URL.revokeObjectURL(address);
       worker.onmessage = ({ data }) => show(data);
     }
+    if (curve.length > 20) [before, told] = [curve, `; the run before: ${score}`]; // what a part is for is seen beside it
     [curve, wanted, every] = [[], false, 1];
     const settings = { task: $("task").value, seed, ...Object.fromEntries(boxes.map((box) => [box.dataset.key, box.checked])) };
     send({ begin: settings, own: $("own").value.trim() });
@@ -97,9 +99,9 @@
   const text = (names) => names.filter((name) => name !== "</s>").join("");
   function draw() {
     const x = (step) => 4 + (312 * step) / total, highest = Math.log(letters.length || 20) * 1.3, top = Math.max(...curve.map((row) => row[2]), 1e-9);
-    const line = (at, height, scale, width) => `<polyline fill="none" stroke="var(--${width > 1 ? "link" : "muted"})" stroke-width="${width}" points="${
-      curve.map((row) => `${x(row[0]).toFixed(1)},${(height - (height - 6) * Math.min(1, row[at] / scale)).toFixed(1)}`).join(" ")}"/>`;
-    $("curve").innerHTML = `<path d="M4 4V124H316" fill="none" stroke="var(--rule)"/>${line(2, 124, top, 1)}${line(1, 124, highest, 2.2)}`;
+    const line = (at, height, scale, width, rows = curve) => `<polyline fill="none" stroke="var(--${width > 1 ? "link" : "muted"})" stroke-width="${width}" ${rows === before ? 'stroke-dasharray="2 3" ' : ""}points="${
+      rows.map((row) => `${x(row[0]).toFixed(1)},${(height - (height - 6) * Math.min(1, row[at] / scale)).toFixed(1)}`).join(" ")}"/>`;
+    $("curve").innerHTML = `<path d="M4 4V124H316" fill="none" stroke="var(--rule)"/>${line(2, 124, top, 1)}${line(1, 124, highest, 1.2, before)}${line(1, 124, highest, 2.2)}`;
   }
   function map(answer) {
     if (!answer) return "";
@@ -118,7 +120,10 @@
     $("run").textContent = running ? "❚❚ Pause" : "▶ Train";
     $("run").disabled = $("step").disabled = finished;
     $("state").textContent = `update ${data.step.toLocaleString("en")} of ${total.toLocaleString("en")}${last ? `, loss ${last[1].toFixed(3)}` : ""}`;
-    if (data.exact !== null) $("exact").textContent = `Never learnt from: ${(100 * data.exact).toFixed(0)} % right`;
+    if (data.exact !== null) {
+      score = `${(100 * data.exact).toFixed(0)} % right`;
+      $("exact").textContent = `Of those it has never learnt from: ${score}${told}`;
+    }
     [latest, fresh] = [data, true];
     if (data.step === 0) {
       PARTS.forEach((part) => part(data));
@@ -138,7 +143,8 @@
       const right = text(found) === target && found.at(-1) === "</s>";
       return `<tr><td>${source}</td><td class="${right ? "right" : "wrong"}">${text(found).replaceAll("<", "&lt;") || "–"} ${right ? "✓" : "✗"}</td></tr>`;
     }).join("");
-    $("answer").textContent = data.own ? `${data.own.source} → ${text(data.own.found) || "–"}` : "";
+    $("answer").textContent = data.own ? `${data.own.source} → ${text(data.own.found) || "–"}`
+      : `It has learnt only ${$("task").value === "numbers" ? "the numbers 0 to 999" : "words of 1 to 12 letters, each from a to j"}.`;
   }
   function pin() { // a box of fixed size is laid out anew by itself, without the rest of this long page
     Object.assign(panel.style, { height: "", contain: "" });
@@ -150,10 +156,12 @@
 
   $("run").addEventListener("click", () => send({ run: (wanted = !running) }));
   $("step").addEventListener("click", () => send({ run: (wanted = false), step: true }));
-  $("again").addEventListener("click", () => { seed += 1; begin(); });
+  $("again").addEventListener("click", begin);
+  $("other").addEventListener("click", () => { seed += 1; begin(); });
   for (const box of boxes) box.addEventListener("change", begin);
   $("task").addEventListener("change", () => {
     const numbers = $("task").value === "numbers";
+    [curve, before, told] = [[], [], ""];
     $("ask").textContent = numbers ? "Your number, 0 to 999" : "Your letters, a to j";
     $("own").value = numbers ? "345" : "abcdefg";
     begin();

@@ -111,6 +111,6 @@
     return picture(440, 120, `The running softmax after ${tiles} tiles`, ...SCORES.flatMap((score, j) => [
       shape("rect", { x: 30 + 34 * j + 10 * Math.floor(j / 2), y: 6, width: 30, height: 24, fill: j < 2 * tiles ? "light-dark(#cfe3fb, #23486f)" : "none", stroke: "var(--rule)" }),
       words(45 + 34 * j + 10 * Math.floor(j / 2), 22, String(score), { fill: "var(--ink)" })]),
-      ...lines.map((line, i) => words(30, 50 + 18 * i, line, { "text-anchor": "start" })), words(30, 50 + 18 * tiles, `all of them at once: ${all.toFixed(3)}`, { "text-anchor": "start" }));
+      ...lines.map((line, i) => words(30, 50 + 18 * i, line, { "text-anchor": "start" })), words(30, 50 + 18 * tiles, `${2 * tiles} scores at once: ${all.toFixed(3)}`, { "text-anchor": "start" }));
   }, "Six scores in tiles of two. The largest score and the sum relative to it are all that is kept.");
 })();

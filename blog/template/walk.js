@@ -61,9 +61,9 @@
     ["encoder attention", "Every token looks at all others", "multi-head-attention-section-3-2-2", (f) => [
       `In the first layer, the query of “${plain(f.maps.source[f.word])}” is compared with the key of every token. A softmax turns the scores into weights, and the token receives the values, weighed. Here is the first of ${f.model.config.h} heads:`,
       bars(strongest(f.maps.source, f.maps.maps.encoder[0][0][f.word]))]],
-    ["encoder norm", "The result is added, and normalised", "residuals-and-normalisation-section-3-1", (f) => [
+    ["encoder norm", "The result is added", "residuals-and-normalisation-section-3-1", (f) => [
       "What attention found is added to what was there before: that is the residual connection. " + (f.model.config.norm === "pre"
-        ? "(The figure has the norm behind the addition, as the paper does. Our model has it in front of each sublayer.)"
+        ? "(The figure has a norm behind the addition, as the paper does. Our model has it in front of each sublayer instead, so the sum may grow.)"
         : "Then the sum is normalised."),
       row("before", numbers(f.x[f.word])), row("after", numbers(f.afterAttention[f.word])),
       row("root mean square", code(`${size(f.x[f.word])} → ${size(f.afterAttention[f.word])}`))]],
@@ -77,7 +77,7 @@
       `The decoder writes one token at a time. So far it has written “${f.tokenizer.decode(f.ids.slice(0, f.step + 1))}”. Its newest token looks at itself and at those before it; what comes later does not exist yet.`,
       bars(strongest(f.maps.target.slice(0, f.step + 1), f.maps.maps.decoder.at(-1)[0][f.step]))]],
     ["cross-attention", "It looks at the source", "layers-of-three-sublayers", (f) => [
-      "Its queries meet the keys of the memory. The mean over the heads of the layer before the last shows which source token the next word will come from:",
+      "Its queries meet the keys of the memory. The mean over the heads of the layer before the last shows what it looks at before it writes the next token:",
       bars(strongest(f.maps.source, f.maps.source.map((_, s) => {
         const heads = f.maps.maps.cross.at(-2) ?? f.maps.maps.cross[0];
         return heads.reduce((sum, head) => sum + head[f.step][s], 0) / heads.length;

@@ -37,7 +37,7 @@
 
   const bar = document.createElement("form"), field = document.createElement("input"), fold = document.createElement("button");
   bar.id = "your-sentence";
-  Object.assign(field, { type: "text", maxLength: 400, ariaLabel: "Your German sentence", spellcheck: false });
+  Object.assign(field, { type: "text", maxLength: 400, ariaLabel: "Your German sentence", spellcheck: false, required: true, pattern: ".*\\S.*" });
   Object.assign(fold, { type: "button", ariaLabel: "Fold this bar away" });
   const send = Object.assign(document.createElement("button"), { textContent: "Follow" });
   bar.append(field, send, fold);

@@ -80,7 +80,8 @@ function exploreAttention(host, content, options = {}) {
       result = content.translator ? translate(sentence) : content.recorded[state.search];
       const same = before && before.source.join() === result.source.join();
       if (!same) pinned = null;
-      notice(content.translator ? warnings(sentence) : "");
+      const { note = "" } = content.translator ?? {}, found = content.translator ? warnings(sentence) : [];
+      notice([...found, note].join(" "), found.length > 0);
       compare(sentence);
       state.step = result.target.length;
       drawResult();
@@ -91,21 +92,21 @@ function exploreAttention(host, content, options = {}) {
     }
   }
 
-  const notice = (text) => {
+  const notice = (text, warning = true) => {
     $("notice").textContent = text;
-    $("notice").classList.toggle("warning", Boolean(text));
+    $("notice").classList.toggle("warning", warning);
   };
 
   // What the vocabulary shows of a sentence's strangeness: characters that are unknown, words that fall into many pieces.
   function warnings(sentence) {
-    const { tokenizer, note } = content.translator, found = [];
+    const { tokenizer } = content.translator, found = [];
     const bare = sentence.split(/\s+/).map((word) => word.replace(/^\p{P}+|\p{P}+$/gu, "")).filter(Boolean);
     const rare = bare.filter((word) => tokenizer.encode(word).length > 4);
     const unknown = [...new Set(sentence.normalize("NFC"))].filter((character) =>
       character.trim() && tokenizer.encode(character).includes(Transformer.UNK));
     if (unknown.length) found.push(`It has never seen ${unknown.map((c) => `“${c}”`).join(", ")}.`);
     if (rare.length) found.push(`It does not know ${rare.map((w) => `“${w}”`).join(", ")} as a word, and reads small pieces.`);
-    return found.length ? [...found, note].filter(Boolean).join(" ") : "";
+    return found;
   }
 
   function compare(sentence) {

@@ -137,7 +137,7 @@ const SentencePanels = (() => {
       return [heat(f.source, f.source, (q, k) => weights[q][k], "Attention weights of the encoder"), el("p", {}, "Each row adds up to 1. With these weights, the row’s token gets the mean of all values ", symbol("V"), ".")];
     }],
     residual: ["The stream before and after attention", ["layer", "token"], (f, { layer, token }) => {
-      const { before, normed, attended, between } = f.layers[layer], pre = f.translator.model.config.norm === "pre", show = (x) => el("span", {}, numbers(x[token]), ` size ${size(x[token]).toFixed(2)}`);
+      const { before, normed, attended, between } = f.layers[layer], pre = f.translator.model.config.norm === "pre", show = (x) => el("span", {}, numbers(x[token]), ` root mean square ${size(x[token]).toFixed(2)}`);
       return [row(symbol("x", "the stream x"), show(before)), row(pre ? "normalised" : "as it is", show(normed)), row("attention’s output", show(attended)), row(pre ? "their sum" : "sum, normalised", show(between))];
     }],
     neurons: ["Which neurons answer", ["layer", "token"], (f, { layer, token }) => {
@@ -148,9 +148,9 @@ const SentencePanels = (() => {
     masks: ["The mask on what has been written", ["layer", "head"], (f, { layer, head }) => [
       heat(f.written, f.written, (q, k) => f.steps[q].decoder[layer][0][head][k] ?? 0, "Attention weights of the decoder", { weight: (q, k) => (k > q ? null : f.steps[q].decoder[layer][0][head][k]) }),
       "Hatched: later tokens, which the mask hides."]],
-    cross: ["Where the next word comes from", ["layer", "head"], (f, { layer, head }) => [
+    cross: ["Where the decoder looks", ["layer", "head"], (f, { layer, head }) => [
       heat(f.predicted, f.source, (q, k) => f.steps[q].cross[layer][0][head][k], "Weights of the cross-attention"),
-      "Each row is the token that the decoder predicts there."]],
+      "Each row is a step, with the token that it writes: where the decoder looked before it wrote that."]],
     logits: ["A score for every token", ["step"], (f, { step }) => {
       const { logits, p } = f.steps[step], ids = largest(p, 6);
       return [`After “${f.written.slice(1, step + 1).join(" ") || "nothing but <s>"}”:`, bars(ids.map((id) => [`${f.name([id])[0]} (${logits[id].toFixed(1)})`, p[id], id === f.ids[step + 1]])),
@@ -191,14 +191,18 @@ const SentencePanels = (() => {
              kind: Object.entries(KINDS) }[what];
   }
 
-  function add(host, name) {
+  function add(host, name) { // panels of one place have one layer and one head
     const [title, wanted, draw] = PANELS[name], body = el("div", { class: "panel-body" }), selects = {}, line = el("p", { class: "panel-choices" });
     host.append(el("figure", { class: "sentence-panel", "data-panel": name }, el("figcaption", {}, title), line, body));
+    const common = (host.chosen ??= {});
     let fresh = false, seen = false;
     for (const what of wanted) {
       selects[what] = what === "temperature" ? el("input", { type: "range", min: 1, max: 30, value: 10 }) : el("select"); // in tenths
       selects[what].setAttribute("aria-label", `${title}: ${what}`);
-      selects[what].addEventListener("input", () => show());
+      selects[what].addEventListener("input", () => {
+        common[what] = selects[what].value;
+        for (const panel of shown) if (panel.host === host) panel.again();
+      });
       line.append(el("label", {}, `${what} `, selects[what]));
     }
     function show() {
@@ -206,7 +210,7 @@ const SentencePanels = (() => {
       if (!f) return;
       for (const what of wanted) {
         if (what === "temperature") { chosen[what] = Number(selects[what].value); continue; }
-        const before = selects[what].value, list = choices(what, f), last = list.length - 1, first = { token: Math.min(2, last), step: Math.min(3, last), layer: name === "cross" ? Math.max(0, last - 1) : 0 }[what] ?? list[0][0];
+        const before = common[what] ?? selects[what].value, list = choices(what, f), last = list.length - 1, first = { token: Math.min(2, last), step: Math.min(3, last), layer: name === "cross" ? Math.max(0, last - 1) : 0 }[what] ?? list[0][0];
         selects[what].replaceChildren(...list.map(([value, text]) => el("option", { value }, text)));
         selects[what].value = list.some(([value]) => `${value}` === before) ? before : first;
         chosen[what] = what === "kind" ? selects[what].value : Number(selects[what].value);
@@ -218,7 +222,7 @@ const SentencePanels = (() => {
       seen = entries.at(-1).isIntersecting;
       if (seen && !fresh) show();
     }, { rootMargin: "300px" }).observe(body);
-    shown.push({ draw: () => fresh || show(), again: () => { fresh = false; if (seen) show(); } });
+    shown.push({ host, draw: () => fresh || show(), again: () => { fresh = false; if (seen) show(); } });
   }
 
   function follow(translator, sentence) {
