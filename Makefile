@@ -2,7 +2,14 @@
 PYTHON ?= python3
 DOC := the_annotated_transformer
 NOTEBOOKS := $(DOC) lab_notebook exercises
-PAGES = for name in $(NOTEBOOKS); do $(BIN)/python blog/page.py $(1)$$name.ipynb build/$$name.html || exit 1; done
+LANGUAGES := $(patsubst languages/%.po,%,$(wildcard languages/*.po))
+# the English pages from the notebooks in a folder, then the pages and notebooks of every other language
+PAGES = for name in $(NOTEBOOKS); do $(BIN)/python blog/page.py $(1)$$name.ipynb build/$$name.html || exit 1; done; \
+	for language in $(LANGUAGES); do for name in $(DOC) exercises; do \
+		$(BIN)/python blog/page.py $(1)$$name.ipynb build/$$language/$$name.html --language $$language && \
+		$(BIN)/python blog/editions.py apply $$language $(1)$$name.ipynb build/$$language/$$name.ipynb || exit 1; done; done
+# make pdf LANG=zh prints the page of that language; a locale such as zh_CN.UTF-8 is none
+EDITION := $(addsuffix /,$(filter $(LANG),$(LANGUAGES)))
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
@@ -29,7 +36,7 @@ $(KATEX): $(READY) blog/package.json blog/package-lock.json
 
 setup: $(READY) $(KATEX) ## make the environment in .venv
 
-html: $(READY) $(KATEX) ## execute the document and write build/the_annotated_transformer.html, lab notebook and exercises beside it
+html: $(READY) $(KATEX) ## execute the document and write build/the_annotated_transformer.html and the pages that belong to it; build/zh is Chinese
 	rm -rf runs/live-*-minutes-3-*
 	$(BIN)/python blog/notebook.py run --out build
 	$(call PAGES,build/)
@@ -40,8 +47,8 @@ notebook: $(READY) ## execute the document and write the notebooks that are comm
 page: $(READY) $(KATEX) ## write the pages from the committed notebooks, without executing them
 	$(call PAGES,)
 
-pdf: page ## print that page as a paper, build/the_annotated_transformer.pdf; needs Chromium
-	$(BIN)/python blog/pdf.py build/$(DOC).html build/$(DOC).pdf
+pdf: page ## print that page as a paper, build/the_annotated_transformer.pdf; needs Chromium; LANG=zh: the Chinese one
+	$(BIN)/python blog/pdf.py build/$(EDITION)$(DOC).html build/$(EDITION)$(DOC).pdf
 
 lab: $(READY) ## open the document in JupyterLab, which is installed into .venv first
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt

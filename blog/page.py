@@ -41,6 +41,9 @@ from pygments.styles import get_style_by_name
 from pygments.token import STANDARD_TYPES
 from traitlets.config import Config
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from blog import editions  # noqa: E402
+
 BLOG = Path(__file__).resolve().parent
 DOCUMENT = BLOG.parent / "the_annotated_transformer.py"
 TEMPLATE = BLOG / "template"
@@ -48,18 +51,16 @@ KATEX = BLOG / "node_modules" / "katex" / "dist"
 CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
 OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]  # the best first
 SCRIPTS = [
-    "your_sentence.js",
-    "blog.js",
-    "find.js",
-    "walk.js",
-    "learn.js",
-    "tasks.js",
-    "learn_panel.js",
-    "toys.js",
-    "exercises.js",
-]  # of the template
+    (BLOG.parent / "translator" / "explorer_page", "say.js"),
+    *(
+        (TEMPLATE, f"{name}.js")
+        for name in ("your_sentence", "blog", "find", "walk", "learn", "tasks", "learn_panel", "toys", "exercises")
+    ),
+]  # a folder and a file
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
 SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."  # what the live figure shows first
+TRANSLATED = ["the_annotated_transformer", "exercises"]  # the lab notebook is English in every language
+WORDS: dict[str, str] = {}  # the page's own texts in its language
 LIVE = "images/live_figure.png"  # where this picture stands, the page has the figure that it is a picture of
 OWN_IDS = {  # those of the template
     "search", "search-close", "query", "results", "found", "card", "walk", "walk-title", "vega", "explorer-figure",
@@ -69,7 +70,9 @@ HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 CLOSED = {*HEADINGS, "a", "code", "svg"}  # no link may be put there
 SYMBOLS = {"d_model": r"d_{\text{model}}", "d_ff": r"d_{\text{ff}}"}  # names of the legend whose TeX is another
 # a work, such as Press and Wolf (2016), or Equation (3)
-MENTION = r"\b([A-ZŁ][\w-]+)(?:\s+and\s+[A-Z][\w-]+|\s+et\s+al\.)?,?\s+(?:(\d{4}b?)\b|\((\d{4}b?|\d)\))"
+MENTION = (
+    r"(?<![A-Za-z])({names})(?![a-z])[^\d<>()（）;；。]{{0,30}}?(?:(\d{{4}}b?)(?![\da-z])|[(（](\d{{4}}b?|\d)[)）])"
+)
 parse = functools.partial(BeautifulSoup, features="html.parser")  # a piece of HTML as a tree
 
 
@@ -85,6 +88,7 @@ class Prose(IPythonRenderer):
         self.folder = folder
         self.ids = set(OWN_IDS)
         self.live = 0  # how many live figures there are
+        self.anchors: list[str] = []  # of a translation: the English headings that are still to come
         self.places: list[tuple[nbformat.NotebookNode, str]] = []  # each object that holds prose, and under which key
 
     def inline_math(self, body: str, display: str = "") -> str:
@@ -102,7 +106,7 @@ class Prose(IPythonRenderer):
 
     def heading(self, text: str, level: int, **_: Any) -> str:
         """A heading with an id of its own."""
-        base = anchor_name(words(parse(text).descendants))
+        base = anchor_name(self.anchors.pop(0) if self.anchors else words(parse(text).descendants))
         names = itertools.chain([base], (f"{base}-{count}" for count in itertools.count(2)))
         name = next(name for name in names if name not in self.ids)
         self.ids.add(name)
@@ -111,7 +115,10 @@ class Prose(IPythonRenderer):
     def link(self, text: str, url: str, title: str | None = None) -> str:
         """A link; one to a heading names it as Jupyter does, spaces as hyphens, and leads to the id on its page."""
         if found := re.fullmatch(r"(\w+)?(?(1)\.ipynb)(?:#(.+))?", url):
-            url = (f"{found[1]}.html" if found[1] else "") + (f"#{anchor_name(found[2])}" if found[2] else "")
+            folder = (
+                "" if not WORDS or found[1] in TRANSLATED else "../"
+            )  # pages of a language have a folder of their own
+            url = (f"{folder}{found[1]}.html" if found[1] else "") + (f"#{anchor_name(found[2])}" if found[2] else "")
         return super().link(text, url, title)
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
@@ -229,13 +236,14 @@ def code_style() -> str:
 
 
 def minutes(heading: Tag, ends: list[str]) -> float:
-    """What it takes to read from a heading to the next of the headings `ends`: 200 words or 8 lines of code a minute.
+    """What it takes to read from a heading to the next of the headings `ends`; what is folded does not count.
 
-    What is folded does not count.
+    In a minute one reads 200 words, 400 Chinese characters, or 8 lines of code.
     """
     nodes = list(itertools.takewhile(lambda node: node.name not in ends, heading.next_elements))
     lines = sum(int(node.get("lines", 0)) for node in nodes if isinstance(node, Tag))
-    return len(words(node for node in nodes if not node.find_parent("details")).split()) / 200 + lines / 8
+    text, han = words(node for node in nodes if not node.find_parent("details")), f"[{editions.HAN}]"
+    return len(re.sub(han, " ", text).split()) / 200 + len(re.findall(han, text)) / 400 + lines / 8
 
 
 def mark_lines(tree: BeautifulSoup, notebook: nbformat.NotebookNode) -> None:
@@ -254,18 +262,19 @@ def mark_lines(tree: BeautifulSoup, notebook: nbformat.NotebookNode) -> None:
 def time_the_road(tree: BeautifulSoup) -> None:
     """Say in the table of ways to read how long the road takes, and mark its headings; after "up to" all before in the Part count."""
     for row in tree("tr"):
-        if row.td and row.td.get_text().startswith("the road"):
+        if row.td and row.td.get_text().startswith(say("the road")):
             road = []
             for link in row("a"):
                 heading = tree.find(id=link["href"][1:])
-                if str(link.previous_sibling).endswith("up to "):
+                if str(link.previous_sibling).endswith(say("up to ")):
                     part = heading.find_previous("h1")
                     later = [part, *part.find_all_next(HEADINGS)]
                     road += itertools.takewhile(lambda h, end=heading: h is not end, later)
                 road.append(heading)
             for heading in road:
                 heading["data-road"] = ""
-            row("td")[-1].string = f"about {sum(minutes(heading, HEADINGS) for heading in road):.0f} minutes"
+            time = sum(minutes(heading, HEADINGS) for heading in road)
+            row("td")[-1].string = say("about {time} minutes").format(time=round(time))
 
 
 def contents(headings: list[Tag]) -> list[dict[str, Any]]:
@@ -302,9 +311,15 @@ def at_headings(cell: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [nbformat.NotebookNode({**cell, "id": f"{cell.id}-{i}", "source": text}) for i, text in pieces]
 
 
-def render_prose(notebook: nbformat.NotebookNode, folder: Path) -> Prose:
+def say(text: str) -> str:
+    """One of the page's own texts in the page's language."""
+    return WORDS.get(text, text)
+
+
+def render_prose(notebook: nbformat.NotebookNode, folder: Path, anchors: list[str]) -> Prose:
     """Turn the notebook's Markdown, in cells and outputs, into HTML in place; returns the renderer."""
     prose = Prose(folder)
+    prose.anchors = anchors
     markdown = MarkdownWithMath(renderer=prose)
     table_in_quote(markdown)  # much of our commentary is a table
     for cell in notebook.cells:
@@ -330,6 +345,7 @@ class Links:
         self.terms: dict[str, str] = {}  # a term in small letters -> the id of its row in the glossary
         self.symbols: dict[str, str] = {}  # the TeX of a symbol, as a pattern -> the id of its row in the legend
         self.seen: set[str] = set()  # the ids of the part's terms and the section's symbols that have a link
+        self.mentions |= {(say("Equation"), number): name for (_, number), name in self.mentions.items()}
         surname = ""
         for item in tree.select("#references ~ * li"):
             if found := re.match(r"([^(]+) \((\d{4}b?)\)\.", words(item.descendants)):
@@ -339,7 +355,7 @@ class Links:
                     raise PageError("the first reference cannot be by the same authors")
                 item["id"] = self.mentions[surname, found[2]] = f"ref-{surname.lower()}-{found[2]}"
         for cell in tree.select("#glossary ~ * td:first-child"):
-            if names := [name.strip() for name in words(cell.descendants).lower().split(",") if name.strip()]:
+            if names := [name.strip() for name in re.split("[,，]", words(cell.descendants).lower()) if name.strip()]:
                 cell.parent["id"] = f"term-{anchor_name(names[0])}"
                 self.terms.update(dict.fromkeys(names, cell.parent["id"]))
         for cell in tree.select("#names-and-shapes ~ * td:first-child:has(code)"):
@@ -373,9 +389,10 @@ class Links:
             text.parent.wrap(self.link("term", term))
             return
         pieces, end = [], 0
-        for found in re.finditer(MENTION, text):
+        names = "|".join(sorted({re.escape(name) for name, _ in self.mentions}, key=len, reverse=True))
+        for found in re.finditer(MENTION.format(names=names), text) if names else ():
             if target := self.mentions.get((found[1], found[2] or found[3])):
-                kind = "equation-link" if found[1] == "Equation" else "cite"
+                kind = "equation-link" if found[1] in ("Equation", say("Equation")) else "cite"
                 pieces += [text[end : found.start()], self.link(kind, target, found[0])]
                 end = found.end()
         text.replace_with(*pieces, text[end:])
@@ -399,15 +416,21 @@ class Links:
                 formula["tex"] = re.sub(inside, rf"\\href{{#{target}}}{{\g<0>}}", formula["tex"], count=1)
 
 
-def make_page(notebook: nbformat.NotebookNode, name: str, folder: Path, repository: str | None = None) -> str:
-    """The page of the executed notebook `name`, whose pictures are in `folder`."""
-    links = addresses(name, repository)
+def make_page(
+    notebook: nbformat.NotebookNode, name: str, folder: Path, repository: str | None = None, language: str = "en"
+) -> str:
+    """The page of the executed notebook `name`, whose pictures are in `folder`, in English or in a language with a editions."""
+    links, anchors = addresses(name, repository), []
+    WORDS.clear()
+    if language != "en":
+        WORDS.update(editions.meanings(language, "page"))
+        anchors, notebook = editions.anchors(notebook), editions.translated(notebook, language)
     notebook.cells = [cell for cell in notebook.cells if "active-ipynb" not in cell.metadata.get("tags", [])]
     for cell in notebook.cells:
         if cell.source.startswith(TITLE) and cell.cell_type == "code":
             cell.metadata.title, _, cell.source = cell.source.removeprefix(TITLE).partition("\n")
     notebook.cells = [piece for cell in notebook.cells for piece in at_headings(cell)]
-    prose = render_prose(notebook, folder)
+    prose = render_prose(notebook, folder, anchors)
     tree = parse("".join(f"<section>{holder[key]}</section>" for holder, key in prose.places))
     headings = tree(HEADINGS, id=True)
     if not headings:
@@ -422,11 +445,14 @@ def make_page(notebook: nbformat.NotebookNode, name: str, folder: Path, reposito
     charts = any(CHART in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
     page = {
         "title": words(headings[0].descendants),
-        "description": textwrap.shorten(words(tree.p.descendants), 200, placeholder=" …") if tree.p else "",
+        "description": shortened(words(tree.p.descendants)) if tree.p else "",
+        "language": language,
+        "editions": [] if name not in TRANSLATED else other_editions(name, language),
+        "words": json.dumps(WORDS, ensure_ascii=False).replace("<", "\\u003c") if WORDS else "",
         "parts": contents(headings),
         **links,
         "style": "\n".join(styles),
-        "script": "\n".join((TEMPLATE / name).read_text("utf-8") for name in SCRIPTS),
+        "script": "\n".join((path / name).read_text("utf-8") for path, name in SCRIPTS),
         "vega": f"(() => {{{vl_convert.javascript_bundle()}}})();" if charts else "",
         "chart": CHART,
         "live": live_figure() if prose.live else "",
@@ -441,14 +467,32 @@ def make_page(notebook: nbformat.NotebookNode, name: str, folder: Path, reposito
     return text
 
 
+def shortened(text: str) -> str:
+    """The beginning of a text, 200 letters; Chinese characters count twice."""
+    if re.search(f"[{editions.HAN}]", text):
+        return text if len(text) <= 100 else f"{text[:99]}…"
+    return textwrap.shorten(text, 200, placeholder=" …")
+
+
+def other_editions(name: str, language: str) -> list[tuple[str, str, str]]:
+    """The other languages of a page: code, name, and the page's address seen from this one."""
+    names = {"en": "English"} | {code: editions.load(code).metadata["Language-Name"] for code in editions.languages()}
+    up = "" if language == "en" else "../"
+    return [
+        (code, names[code], f"{up}{'' if code == 'en' else code + '/'}{name}.html")
+        for code in names
+        if code != language
+    ]
+
+
 def live_figure() -> str:
     """What the live figures share: their template and scripts, and the shipped model."""
-    sys.path.insert(0, str(BLOG.parent))
     from translator.explorer import content, figure
     from translator.model_folder import model_folder, read_translator
 
     folder = model_folder()
-    return figure(content(read_translator(folder), folder.name, SENTENCE))
+    template, end, rest = figure(content(read_translator(folder), folder.name, SENTENCE)).partition("</template>")
+    return (editions.translated_figure(template, WORDS) if WORDS else template) + end + rest
 
 
 def refuse_requests(text: str) -> None:
@@ -467,6 +511,7 @@ def export(notebook: nbformat.NotebookNode, page: dict[str, Any]) -> str:
         file_extension=".html",
     )
     exporter.register_filter("packed", lambda text: base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode())
+    exporter.environment.globals["_"] = say
     exporter.register_filter("highlight_code", Highlight2HTML(pygments_lexer="ipython3"))
     return exporter.from_notebook_node(notebook, {"page": page})[0]
 
@@ -477,11 +522,12 @@ def main() -> None:
     parser.add_argument("notebook", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--repository", help="public address of the repository (default: the notebook's REPOSITORY)")
+    parser.add_argument("--language", default="en", help="one that has a catalogue in languages/ (default: en)")
     parser.add_argument("--pictures", type=Path, default=BLOG.parent, help="folder that the pictures' paths start from")
     options = parser.parse_args()
     try:
         notebook = nbformat.reads(options.notebook.read_text("utf-8"), 4)
-        page = make_page(notebook, options.notebook.stem, options.pictures, options.repository)
+        page = make_page(notebook, options.notebook.stem, options.pictures, options.repository, options.language)
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(page, "utf-8")
     except (PageError, OSError) as error:

@@ -37,7 +37,7 @@ def figure(about: dict[str, Any]) -> str:
     """The figure's template, its scripts and its content, for a page to contain once. Its own script calls the figure."""
     scripts = "".join(
         f"<script>\n{(PARTS / name).read_text('utf-8')}</script>\n"
-        for name in ("transformer.js", "panels.js", "figure.js")
+        for name in ("say.js", "transformer.js", "panels.js", "figure.js")
     )
     data = json.dumps(about, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")  # no "</script>" in it
     return (

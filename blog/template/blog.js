@@ -115,7 +115,7 @@
         const known = await liveContent();
         const figure = document.createElement("div");
         target.append(figure);
-        const changed = ({ sentence }) => figure.explored && yourSentence.say(sentence, figure.explored); // not what it starts with
+        const changed = ({ sentence }) => figure.explored && yourSentence.follow(sentence, figure.explored); // not what it starts with
         figure.explored = exploreAttention(figure, known, { open: target.dataset.number !== "1", changed });
         yourSentence.join(figure.explored);
         target.classList.add("ready"); // hides the picture
@@ -157,9 +157,10 @@
   const showLeft = (place) => {
     const total = links.reduce((sum, link, i) => sum + (i >= place && (everything || road[i]) ? Number(link.dataset.minutes) : 0), 0);
     left.hidden = place < 0 || links.length < 8;
-    left.textContent = "⇄ " + (total < 0.5 ? "nothing left to read" : `${total < 100 ? `${Math.round(total)} min` : `${(total / 60).toFixed(1)} h`} left${everything ? "" : " on the road"}`);
+    const time = total < 100 ? say("{n} min", { n: Math.round(total) }) : say("{n} h", { n: (total / 60).toFixed(1) });
+    left.textContent = "⇄ " + (total < 0.5 ? say("nothing left to read") : say(everything ? "{time} left" : "{time} left on the road", { time }));
   };
-  left.title = "Count the road, or everything";
+  left.title = say("Count the road, or everything");
   left.addEventListener("click", () => {
     everything = !everything || !road.includes(true);
     try { localStorage.everything = everything ? "1" : ""; } catch { /* not remembered */ }
@@ -200,6 +201,10 @@
   addEventListener("resize", reach);
   addEventListener("toggle", reach, { capture: true });
 
+  // --- the same place in another language ---
+
+  for (const link of all("a.language")) link.addEventListener("click", () => { if (current) link.hash = current.hash; });
+
   // --- copy buttons ---
 
   const copy = async (text) => {
@@ -212,11 +217,11 @@
   };
   for (const block of all(".highlight")) {
     const button = document.createElement("button");
-    Object.assign(button, { type: "button", className: "copy", textContent: "copy" });
+    Object.assign(button, { type: "button", className: "copy", textContent: say("copy") });
     button.addEventListener("click", async () => {
       await copy(block.querySelector("pre").textContent);
-      button.textContent = "copied";
-      setTimeout(() => { button.textContent = "copy"; }, 1500);
+      button.textContent = say("copied");
+      setTimeout(() => { button.textContent = say("copy"); }, 1500);
     });
     block.append(button);
   }

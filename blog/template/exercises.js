@@ -10,28 +10,30 @@ const Exercises = (() => {
   // By exercise: what is asked ("number", "word", or the choices), and what to say of an answer; nothing if it is right.
   const ANSWERS = {
     2.2: { ask: "number", check: (x) => {
-      if (near(x, Math.sqrt(1 / 150))) return "The other way round.";
-      if (near(x, 150)) return "The rate falls with the root of the step.";
-      return near(x, Math.sqrt(150)) ? "" : `${x} is not it (2 % either way are allowed).`;
+      if (near(x, Math.sqrt(1 / 150))) return say("The other way round.");
+      if (near(x, 150)) return say("The rate falls with the root of the step.");
+      return near(x, Math.sqrt(150)) ? "" : say("{x} is not it (2 % either way are allowed).", { x });
     } },
-    2.3: { ask: "number", check: (x) => (x === 2 ? "Then the translation would at least end."
-      : x === 1 ? "" : `Not ${x}: think of the first token that the decoder reads.`) },
-    3.3: { ask: "number", check: (x) => (Math.abs(x - 1) < 0.02 ? "" : `Not ${x}. How many n-grams of a shortened sentence are wrong?`) },
-    4.1: { ask: ["source", "target", "both"], check: (x) => ({ target: "", source: "Then a hypothesis would go on with the words of another one.",
-      both: "It does no harm, but all hypotheses of a sentence read the same source." })[x] },
-    4.2: { ask: ["longer", "shorter", "either"], check: (x) => (x === "longer" ? "" : "Try 8 tokens with log-probability -5 against 10 tokens with -6.") },
-    5.1: { ask: "number", check: (x) => (x === 3.5 ? "That is the time of all eight together." : x === 28 ? "" : `Not ${x}.`) },
-    5.2: yes(false, "The sentences are the same; only the rule that scores them is another."),
+    2.3: { ask: "number", check: (x) => (x === 2 ? say("Then the translation would at least end.")
+      : x === 1 ? "" : say("Not {x}: think of the first token that the decoder reads.", { x })) },
+    3.3: { ask: "number", check: (x) => (Math.abs(x - 1) < 0.02 ? "" : say("Not {x}. How many n-grams of a shortened sentence are wrong?", { x })) },
+    4.1: { ask: ["source", "target", "both"], check: (x) => ({ target: "", source: say("Then a hypothesis would go on with the words of another one."),
+      both: say("It does no harm, but all hypotheses of a sentence read the same source.") })[x] },
+    4.2: { ask: ["longer", "shorter", "either"], check: (x) => (x === "longer" ? "" : say("Try 8 tokens with log-probability -5 against 10 tokens with -6.")) },
+    5.1: { ask: "number", check: (x) => (x === 3.5 ? say("That is the time of all eight together.") : x === 28 ? "" : say("Not {x}.", { x })) },
+    5.2: yes(false, say("The sentences are the same; only the rule that scores them is another.")),
     6.1: { ask: "word", check: (x) => {
       const word = x.replace(/^[▁ .]+|[▁ .]+$/g, "").toLowerCase();
-      if (word === "junge") return "The first layer looks there, at the word that was just translated. And the upper ones?";
-      return word === "spielt" ? "" : `Not ${x}.`;
+      if (word === "junge") return say("The first layer looks there, at the word that was just translated. And the upper ones?");
+      return word === "spielt" ? "" : say("Not {x}.", { x });
     } },
-    6.3: yes(true, "Compare the rates in the saved rows: the mean against the best head."),
-    7.2: { ask: "word", check: (x) => (/beam/i.test(x) ? "Sampling follows one hypothesis, not several."
-      : /greedy/i.test(x) ? "" : `Not ${x}. Which token is drawn if one has all the probability?`) },
-    7.3: yes(true, "The distance between query and keys is another one: try it with `rotated`."),
+    6.3: yes(true, say("Compare the rates in the saved rows: the mean against the best head.")),
+    7.2: { ask: "word", check: (x) => (/beam/i.test(x) ? say("Sampling follows one hypothesis, not several.")
+      : /greedy/i.test(x) ? "" : say("Not {x}. Which token is drawn if one has all the probability?", { x })) },
+    7.3: yes(true, say("The distance between query and keys is another one: try it with `rotated`.")),
   };
+
+  const WORDS_OF = { yes: say("yes"), no: say("no"), source: say("source"), target: say("target"), both: say("both"), longer: say("longer"), shorter: say("shorter"), either: say("either") };
 
   function el(tag, properties = {}, ...children) {
     const node = Object.assign(document.createElement(tag), properties);
@@ -44,24 +46,24 @@ const Exercises = (() => {
     const said = el("output");
     const answer = (value) => {
       const message = check(value);
-      said.textContent = message || "Right.";
+      said.textContent = message || say("Right.");
       said.className = message ? "wrong" : "right";
       if (!message) right();
     };
     const form = el("form", { className: "own-answer" });
-    if (Array.isArray(ask)) form.append("Your answer: ", ...ask.map((choice) => {
-      const button = el("button", { type: "button", textContent: choice });
+    if (Array.isArray(ask)) form.append(say("Your answer: "), ...ask.map((choice) => {
+      const button = el("button", { type: "button", textContent: WORDS_OF[choice] });
       button.addEventListener("click", () => answer(choice));
       return button;
     }));
     else {
       const field = el("input", { type: "text", inputMode: ask === "number" ? "decimal" : "text", autocomplete: "off" });
-      form.append(el("label", {}, `Your ${ask}: `, field), el("button", { textContent: "Check" }));
+      form.append(el("label", {}, ask === "number" ? say("Your number: ") : say("Your word: "), field), el("button", { textContent: say("Check") }));
       form.addEventListener("submit", (event) => {
         event.preventDefault();
         const value = ask === "number" ? Number(field.value.replace(",", ".")) : field.value;
         if (field.value.trim() && !Number.isNaN(value)) answer(value);
-        else said.textContent = `A ${ask}, please.`;
+        else said.textContent = ask === "number" ? say("A number, please.") : say("A word, please.");
       });
     }
     form.append(said);
@@ -73,14 +75,14 @@ const Exercises = (() => {
     try { kept = { ...kept, ...JSON.parse(localStorage.exercises ?? "{}") }; } catch { /* nothing was kept, or may be */ }
     const keep = () => { try { localStorage.exercises = JSON.stringify(kept); } catch { /* not kept */ } };
     const progress = el("p", { className: "progress" }), count = () => {
-      progress.textContent = `${headings.filter(({ id }) => kept.done[id]).length} of ${headings.length} done (kept in this browser)`;
+      progress.textContent = say("{done} of {all} done (kept in this browser)", { done: headings.filter(({ id }) => kept.done[id]).length, all: headings.length });
     };
     headings.forEach((heading) => {
       const { id } = heading, box = el("input", { type: "checkbox", checked: Boolean(kept.done[id]) });
       const done = (is) => { box.checked = is; kept.done[id] = is; keep(); count(); };
       box.addEventListener("change", () => done(box.checked));
       const section = heading.closest("section"), number = heading.textContent.match(/^[\d.]+/)[0];
-      heading.after(el("label", { className: "done" }, box, " done"));
+      heading.after(el("label", { className: "done" }, box, say(" done")));
       if (ANSWERS[number]) section.append(question(ANSWERS[number], () => done(true)));
       let part = section;
       do {

@@ -18,6 +18,8 @@
     all(".anchor, .spoken, .katex-html, annotation, script, style, svg, .copy", copy).forEach((part) => part.remove());
     return copy.textContent.replace(/\s+/g, " ").trim();
   };
+  // Chinese is written without spaces; one beside its characters is a matter of taste and does not count.
+  const plainly = (text) => text.toLowerCase().replace(/(?<=\p{Script=Han}) | (?=\p{Script=Han})/gu, "");
   let sections; // made at the first search: { id, title, text }
   const index = () => {
     const found = [];
@@ -28,10 +30,10 @@
     return found;
   };
 
-  const input = el("input", { type: "search", id: "query", placeholder: "Search the text", "aria-label": "Search the text", autocomplete: "off" });
+  const input = el("input", { type: "search", id: "query", placeholder: say("Search the text"), "aria-label": say("Search the text"), autocomplete: "off" });
   const results = el("ol", { id: "results" }), told = el("p", { role: "status", id: "found" });
-  const close = el("button", { type: "button", id: "search-close" }, "close");
-  const dialog = el("dialog", { class: "search", "aria-label": "Search" }, el("p", { class: "search-line" }, input, close), told, results);
+  const close = el("button", { type: "button", id: "search-close" }, say("close"));
+  const dialog = el("dialog", { class: "search", "aria-label": say("Search") }, el("p", { class: "search-line" }, input, close), told, results);
   document.body.append(dialog);
 
   const snippet = (text, place, length) => {
@@ -41,13 +43,12 @@
   };
   const search = () => {
     sections ??= index();
-    const asked = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const hits = asked.length && input.value.trim().length > 1 ? sections.filter(({ title, text }) =>
-      asked.every((word) => (title + " " + text).toLowerCase().includes(word))) : [];
-    const phrase = asked.join(" "), worth = ({ title, text }) =>
-      2 * asked.every((word) => title.toLowerCase().includes(word)) + text.toLowerCase().includes(phrase);
+    const asked = plainly(input.value.trim().replace(/\s+/g, " ")).split(" ").filter(Boolean), phrase = asked.join(" ");
+    const enough = phrase.length > 1 || /\p{Script=Han}/u.test(phrase); // one character can be a word
+    const hits = enough ? sections.filter(({ title, text }) => asked.every((word) => plainly(`${title} ${text}`).includes(word))) : [];
+    const worth = ({ title, text }) => 2 * asked.every((word) => plainly(title).includes(word)) + plainly(text).includes(phrase);
     hits.sort((a, b) => worth(b) - worth(a));
-    told.textContent = input.value.trim().length > 1 ? `${hits.length} section${hits.length === 1 ? "" : "s"}` : "";
+    told.textContent = !enough ? "" : hits.length === 1 ? say("1 section") : say("{count} sections", { count: hits.length });
     results.replaceChildren(...hits.slice(0, 30).map(({ id, title, text }) => {
       const lower = text.toLowerCase(), sought = lower.includes(phrase) ? phrase : asked.find((word) => lower.includes(word)) ?? "";
       const place = lower.indexOf(sought), length = sought.length;

@@ -61,26 +61,26 @@
   panel.className = "learn";
   panel.innerHTML = `
     <div class="learn-row">
-      <label>Task <select id="learn-task"><option value="numbers">German numbers</option><option value="copy">copy</option><option value="reverse">reverse</option></select></label>
-      <button type="button" id="learn-run">▶ Train</button> <button type="button" id="learn-step">Step</button>
-      <button type="button" id="learn-again">Restart</button> <button type="button" id="learn-other">Other seed</button>
+      <label>${say("Task")} <select id="learn-task"><option value="numbers">${say("German numbers")}</option><option value="copy">${say("copying")}</option><option value="reverse">${say("reversing")}</option></select></label>
+      <button type="button" id="learn-run">${say("▶ Train")}</button> <button type="button" id="learn-step">${say("Step")}</button>
+      <button type="button" id="learn-again">${say("Restart")}</button> <button type="button" id="learn-other">${say("Other seed")}</button>
       <span id="learn-state" role="status"></span>
     </div>
-    <div class="learn-row" role="group" aria-label="What a fresh model has">
-      <span>A fresh model with</span>
-      ${[["warmup", "warmup"], ["positions", "positions"], ["causal", "causal mask"], ["shift", "the shift"]].map(([key, name]) => `<label><input type="checkbox" data-key="${key}" checked> ${name}</label>`).join(" ")}
+    <div class="learn-row" role="group" aria-label="${say("What a fresh model has")}">
+      <span>${say("A fresh model with")}</span>
+      ${[["warmup", say("warmup")], ["positions", say("positions")], ["causal", say("causal mask")], ["shift", say("the shift")]].map(([key, name]) => `<label><input type="checkbox" data-key="${key}" checked> ${name}</label>`).join(" ")}
     </div>
     <div class="learn-parts">
-      <div><svg id="learn-curve" viewBox="0 0 320 130" role="img" aria-label="Loss and learning rate over the updates"></svg>
-        <p class="learn-note">thick: loss, in nats per letter; dotted: that of the run before; thin: learning rate; all over the updates</p></div>
+      <div><svg id="learn-curve" viewBox="0 0 320 130" role="img" aria-label="${say("Loss and learning rate over the updates")}"></svg>
+        <p class="learn-note">${say("thick: loss, in nats per letter; dotted: that of the run before; thin: learning rate; all over the updates")}</p></div>
       <div><p class="learn-note" id="learn-exact"></p><table id="learn-examples"></table></div>
     </div>
-    <div class="learn-row"><label><span id="learn-ask">Your number, 0 to 999</span> <input id="learn-own" size="12" value="345" autocomplete="off"></label> <output id="learn-answer"></output></div>
-    <div class="learn-scroll" tabindex="0" role="group" aria-label="Cross-attention"><table id="learn-map"></table></div>
-    <figcaption>An encoder-decoder of 6,000 weights learns in your browser, from nothing. Take a part away, which begins anew, and see what it was for.</figcaption>`;
+    <div class="learn-row"><label><span id="learn-ask">${say("Your number, 0 to 999")}</span> <input id="learn-own" size="12" value="345" autocomplete="off"></label> <output id="learn-answer"></output></div>
+    <div class="learn-scroll" tabindex="0" role="group" aria-label="${say("Cross-attention")}"><table id="learn-map"></table></div>
+    <figcaption>${say("An encoder-decoder of 6,000 weights learns in your browser, from nothing. Take a part away, which begins anew, and see what it was for.")}</figcaption>`;
   section.after(panel);
   const $ = (id) => panel.querySelector(`#learn-${id}`), boxes = [...panel.querySelectorAll("[data-key]")];
-  let worker, seed = 0, curve = [], before = [], score = "", told = "", total = 1, running = false, wanted = false, letters = [], every = 1;
+  let worker, seed = 0, curve = [], before = [], score = "", earlier = "", total = 1, running = false, wanted = false, letters = [], every = 1;
 
   const send = (message) => worker?.postMessage(message);
   function begin() {
@@ -90,7 +90,7 @@
       URL.revokeObjectURL(address);
       worker.onmessage = ({ data }) => show(data);
     }
-    if (curve.length > 20) [before, told] = [curve, `; the run before: ${score}`]; // what a part is for is seen beside it
+    if (curve.length > 20) [before, earlier] = [curve, say("; the run before: {score}", { score })]; // what a part is for is seen beside it
     [curve, wanted, every] = [[], false, 1];
     const settings = { task: $("task").value, seed, ...Object.fromEntries(boxes.map((box) => [box.dataset.key, box.checked])) };
     send({ begin: settings, own: $("own").value.trim() });
@@ -117,12 +117,12 @@
     }
     ({ total, running, letters } = data);
     const finished = data.step >= total, last = data.losses.at(-1) ?? curve.at(-1);
-    $("run").textContent = running ? "❚❚ Pause" : "▶ Train";
+    $("run").textContent = running ? say("❚❚ Pause") : say("▶ Train");
     $("run").disabled = $("step").disabled = finished;
-    $("state").textContent = `update ${data.step.toLocaleString("en")} of ${total.toLocaleString("en")}${last ? `, loss ${last[1].toFixed(3)}` : ""}`;
+    $("state").textContent = say(last ? "update {step} of {total}, loss {loss}" : "update {step} of {total}", { step: data.step.toLocaleString("en"), total: total.toLocaleString("en"), loss: last?.[1].toFixed(3) });
     if (data.exact !== null) {
-      score = `${(100 * data.exact).toFixed(0)} % right`;
-      $("exact").textContent = `Of those it has never learnt from: ${score}${told}`;
+      score = say("{share} % right", { share: (100 * data.exact).toFixed(0) });
+      $("exact").textContent = say("Of those it has never learnt from: {score}", { score }) + earlier;
     }
     [latest, fresh] = [data, true];
     if (data.step === 0) {
@@ -144,7 +144,7 @@
       return `<tr><td>${source}</td><td class="${right ? "right" : "wrong"}">${text(found).replaceAll("<", "&lt;") || "–"} ${right ? "✓" : "✗"}</td></tr>`;
     }).join("");
     $("answer").textContent = data.own ? `${data.own.source} → ${text(data.own.found) || "–"}`
-      : `It has learnt only ${$("task").value === "numbers" ? "the numbers 0 to 999" : "words of 1 to 12 letters, each from a to j"}.`;
+      : $("task").value === "numbers" ? say("It has learnt only the numbers 0 to 999.") : say("It has learnt only words of 1 to 12 letters, each from a to j.");
   }
   function pin() { // a box of fixed size is laid out anew by itself, without the rest of this long page
     Object.assign(panel.style, { height: "", contain: "" });
@@ -161,8 +161,8 @@
   for (const box of boxes) box.addEventListener("change", begin);
   $("task").addEventListener("change", () => {
     const numbers = $("task").value === "numbers";
-    [curve, before, told] = [[], [], ""];
-    $("ask").textContent = numbers ? "Your number, 0 to 999" : "Your letters, a to j";
+    [curve, before, earlier] = [[], [], ""];
+    $("ask").textContent = numbers ? say("Your number, 0 to 999") : say("Your letters, a to j");
     $("own").value = numbers ? "345" : "abcdefg";
     begin();
   });

@@ -41,14 +41,14 @@
   // --- positions as hands of clocks ---
 
   const d = 16, angle = (p, i) => p / 10000 ** ((2 * i) / d);
-  toy("positions-section-3-5", [{ name: "position", min: 0, max: 48, value: 5 }, { name: "and", min: 0, max: 48, value: 8 }], (p, q) => {
+  toy("positions-section-3-5", [{ name: say("position"), min: 0, max: 48, value: 5 }, { name: say("and"), min: 0, max: 48, value: 8 }], (p, q) => {
     const clocks = Array.from({ length: d / 2 }, (_, i) => {
       const x = 34 + 66 * i, hand = (at, colour, width) => shape("line", { x1: x, y1: 34, x2: x + 24 * Math.sin(angle(at, i)), y2: 34 - 24 * Math.cos(angle(at, i)), stroke: colour, "stroke-width": width, "stroke-linecap": "round" });
       return [shape("circle", { cx: x, cy: 34, r: 27, fill: "none", stroke: "var(--rule)" }), hand(q, "light-dark(#b35900, #ffa657)", 2), hand(p, "var(--link)", 3), words(x, 76, `${2 * i}, ${2 * i + 1}`)];
     }).flat();
     const score = Array.from({ length: d / 2 }, (_, i) => Math.cos(angle(p - q, i))).reduce((sum, c) => sum + c, 0);
-    return picture(530, 104, `Eight clocks with hands for the positions ${p} and ${q}`, ...clocks, words(265, 99, `dot product: ${score.toFixed(2)}, the same for any two positions that are ${Math.abs(p - q)} apart`));
-  }, "Sine and cosine of a pair of dimensions are the tip of a clock's hand. The left clocks turn fast, the right ones hardly at all; 16 dimensions, blue and orange.");
+    return picture(530, 104, say("Eight clocks with hands for the positions {p} and {q}", { p, q }), ...clocks, words(265, 99, say("dot product: {score}, the same for any two positions that are {distance} apart", { score: score.toFixed(2), distance: Math.abs(p - q) })));
+  }, say("Sine and cosine of a pair of dimensions are the tip of a clock's hand. The left clocks turn fast, the right ones hardly at all; 16 dimensions, blue and orange."));
 
   // --- why the scores are divided ---
 
@@ -64,53 +64,53 @@
     const d_k = 2 ** n, query = normals(d_k, 7), scores = Array.from({ length: 8 }, (_, j) => normals(d_k, 100 + j).reduce((sum, k, i) => sum + k * query[i], 0));
     const group = (values, x, title) => [words(x + 112, 12, title), ...values.flatMap((w, j) => [
       shape("rect", { x: x + 28 * j, y: 110 - 86 * w, width: 22, height: 86 * w + 0.5, fill: "var(--link)" }), words(x + 28 * j + 11, 124, w.toFixed(2))])];
-    return picture(500, 130, `Weights of eight random keys of width ${d_k}, without and with the division`, ...group(softmax(scores), 8, "softmax of the dot products"), ...group(softmax(scores.map((s) => s / Math.sqrt(d_k))), 268, "divided by √d_k before"));
-  }, "Eight random keys compete for one random query. Without the division, one of them takes nearly all the weight as d_k grows.");
+    return picture(500, 130, say("Weights of eight random keys of width {d_k}, without and with the division", { d_k }), ...group(softmax(scores), 8, say("softmax of the dot products")), ...group(softmax(scores.map((s) => s / Math.sqrt(d_k))), 268, say("divided by √d_k before")));
+  }, say("Eight random keys compete for one random query. Without the division, one of them takes nearly all the weight as d_k grows."));
 
   // --- a row cut into heads ---
 
   toy("multi-head-attention-section-3-2-2", [{ name: "h =", min: 0, max: 5, value: 3, show: (n) => String(2 ** n) }], (n) => {
     const h = 2 ** n, width = 512 / h;
-    return picture(530, 70, `A vector of 512 numbers cut into ${h} heads of ${width}`, ...Array.from({ length: h }, (_, i) => [
+    return picture(530, 70, say("A vector of 512 numbers cut into {h} heads of {width}", { h, width }), ...Array.from({ length: h }, (_, i) => [
       shape("rect", { x: 8 + (512 / h) * i, y: 8, width: width - (h > 1 ? 2 : 0), height: 26, fill: i % 2 ? "light-dark(#7fb0e6, #3b74ad)" : "light-dark(#cfe3fb, #23486f)" }),
       ...(h <= 16 ? [words(8 + width * (i + 0.5), 25, String(i + 1), { fill: "var(--ink)" })] : [])]).flat(),
-      words(264, 56, `d_k = 512 / ${h} = ${width}; W^Q, W^K, W^V and W^O have 4 · 512² = ${(4 * 512 ** 2).toLocaleString("en")} weights for any h`));
-  }, "A query of the base model, cut into heads. More heads are narrower ones; they cost no more.");
+      words(264, 56, say("d_k = 512 / {h} = {width}; W^Q, W^K, W^V and W^O have 4 · 512² = {count} weights for any h", { h, width, count: (4 * 512 ** 2).toLocaleString("en") })));
+  }, say("A query of the base model, cut into heads. More heads are narrower ones; they cost no more."));
 
   // --- the target of label smoothing ---
 
   const TOKENS = ["<pad>", "a", "bench", "dog", "man", "reads", "the", "woman"];
-  toy("regularisation-section-5-4", [{ name: "ε =", min: 0, max: 50, value: 10, show: (n) => (n / 100).toFixed(2) }, { name: "right token", min: 1, max: 7, value: 5, show: (n) => TOKENS[n] }], (n, right) => {
+  toy("regularisation-section-5-4", [{ name: "ε =", min: 0, max: 50, value: 10, show: (n) => (n / 100).toFixed(2) }, { name: say("right token"), min: 1, max: 7, value: 5, show: (n) => TOKENS[n] }], (n, right) => {
     const eps = n / 100, q = TOKENS.map((_, k) => (k === 0 ? 0 : eps / 7 + (k === right ? 1 - eps : 0)));
-    return picture(480, 140, `The smoothed target over eight tokens for ε = ${eps.toFixed(2)}`, ...q.flatMap((share, k) => [
+    return picture(480, 140, say("The smoothed target over eight tokens for ε = {eps}", { eps: eps.toFixed(2) }), ...q.flatMap((share, k) => [
       shape("rect", { x: 12 + 58 * k, y: 106 - 90 * share, width: 44, height: 90 * share + 0.5, fill: k === right ? "light-dark(#e08a2b, #ffa657)" : "var(--link)" }),
       words(34 + 58 * k, 100 - 90 * share, share.toFixed(3)), words(34 + 58 * k, 122, TOKENS[k], { fill: "var(--ink)" })]));
-  }, "The distribution that the model should give, in a vocabulary of eight tokens. Padding is never right.");
+  }, say("The distribution that the model should give, in a vocabulary of eight tokens. Padding is never right."));
 
   // --- keys and values that are kept ---
 
-  toy("keys-and-values-that-are-kept", [{ name: "step", min: 1, max: 6, value: 3 }], (step) => {
+  toy("keys-and-values-that-are-kept", [{ name: say("step"), min: 1, max: 6, value: 3 }], (step) => {
     const grid = (x, title, cached) => [words(x + 78, 12, title), ...Array.from({ length: 6 }, (_, j) => {
       const made = j < step && (!cached || j === step - 1), fill = made ? "light-dark(#e08a2b, #ffa657)" : j < step ? "light-dark(#7fb0e6, #3b74ad)" : "none";
       return [shape("rect", { x: x + 26 * j, y: 20, width: 22, height: 22, fill, stroke: "var(--rule)" }), words(x + 26 * j + 11, 56, String(j + 1))];
-    }).flat(), words(x + 78, 74, `computed in all steps so far: ${cached ? step : (step * (step + 1)) / 2}`)];
-    return picture(420, 80, `Which keys and values step ${step} computes and which it reads`, ...grid(10, "every step anew", false), ...grid(240, "with a cache", true));
-  }, "Orange: a key and a value that this step computes. Blue: one that it finds in the cache.");
+    }).flat(), words(x + 78, 74, say("computed in all steps so far: {count}", { count: cached ? step : (step * (step + 1)) / 2 }))];
+    return picture(420, 80, say("Which keys and values step {step} computes and which it reads", { step }), ...grid(10, say("every step anew"), false), ...grid(240, say("with a cache"), true));
+  }, say("Orange: a key and a value that this step computes. Blue: one that it finds in the cache."));
 
   // --- a softmax that runs over tiles ---
 
   const SCORES = [2, 0, 5, 1, 3, 4];
-  toy("fused-attention-tile-by-tile", [{ name: "tiles read", min: 1, max: 3, value: 1 }], (tiles) => {
+  toy("fused-attention-tile-by-tile", [{ name: say("tiles read"), min: 1, max: 3, value: 1 }], (tiles) => {
     let [m, sum] = [-Infinity, 0], lines = [];
     for (let t = 0; t < tiles; t++) {
       const tile = SCORES.slice(2 * t, 2 * t + 2), higher = Math.max(m, ...tile), kept = sum * Math.exp(m - higher), added = tile.reduce((s, x) => s + Math.exp(x - higher), 0);
-      lines.push(`tile ${t + 1}: m = ${higher}, ℓ = ${t ? `${sum.toFixed(3)} · e^(${m - higher}) + ${added.toFixed(3)} = ` : ""}${(kept + added).toFixed(3)}`);
+      lines.push(`${say("tile {n}", { n: t + 1 })}: m = ${higher}, ℓ = ${t ? `${sum.toFixed(3)} · e^(${m - higher}) + ${added.toFixed(3)} = ` : ""}${(kept + added).toFixed(3)}`);
       [m, sum] = [higher, kept + added];
     }
     const all = SCORES.slice(0, 2 * tiles).reduce((s, x) => s + Math.exp(x - m), 0);
-    return picture(440, 120, `The running softmax after ${tiles} tiles`, ...SCORES.flatMap((score, j) => [
+    return picture(440, 120, say("The running softmax after {tiles} tiles", { tiles }), ...SCORES.flatMap((score, j) => [
       shape("rect", { x: 30 + 34 * j + 10 * Math.floor(j / 2), y: 6, width: 30, height: 24, fill: j < 2 * tiles ? "light-dark(#cfe3fb, #23486f)" : "none", stroke: "var(--rule)" }),
       words(45 + 34 * j + 10 * Math.floor(j / 2), 22, String(score), { fill: "var(--ink)" })]),
-      ...lines.map((line, i) => words(30, 50 + 18 * i, line, { "text-anchor": "start" })), words(30, 50 + 18 * tiles, `${2 * tiles} scores at once: ${all.toFixed(3)}`, { "text-anchor": "start" }));
-  }, "Six scores in tiles of two. The largest score and the sum relative to it are all that is kept.");
+      ...lines.map((line, i) => words(30, 50 + 18 * i, line, { "text-anchor": "start" })), words(30, 50 + 18 * tiles, say("{count} scores at once: {sum}", { count: 2 * tiles, sum: all.toFixed(3) }), { "text-anchor": "start" }));
+  }, say("Six scores in tiles of two. The largest score and the sum relative to it are all that is kept."));
 })();

@@ -48,44 +48,44 @@
   // --- the ten stops: the part of the figure, a title, the section that explains it, and what to show ---
 
   const STOPS = [
-    ["inputs", "Text becomes tokens", "words-and-word-pieces-section-5-1", (f) => [
-      "The model reads numbers. Its vocabulary cuts the sentence into tokens, and each token has an id.",
-      row("tokens", code(f.maps.source.map(plain).join(" | "))), row("ids", code(f.src.join("  "))),
-      `We follow “${plain(f.maps.source[f.word])}”, token ${f.src[f.word]}.`]],
-    ["source embedding", "A token becomes a vector", "words-become-vectors-section-3-4", (f) => [
-      `Each id has a row of ${f.table.length} learned numbers. It is multiplied by √${f.table.length}, so that its entries have about the size of the positions that come next.`,
-      row("its row", numbers(f.table)), row("scaled", numbers(f.embedded)), row("root mean square", code(`${size(f.table)} → ${size(f.embedded)}`))]],
-    ["source position", "The position is added", "positions-section-3-5", (f) => [
-      "Attention does not know the order of what it reads. So each position has a vector of its own, of sines and cosines, and it is added.",
-      row(`position ${f.word}`, numbers(f.position)), row("sum", numbers(f.x[f.word]))]],
-    ["encoder attention", "Every token looks at all others", "multi-head-attention-section-3-2-2", (f) => [
-      `In the first layer, the query of “${plain(f.maps.source[f.word])}” is compared with the key of every token. A softmax turns the scores into weights, and the token receives the values, weighed. Here is the first of ${f.model.config.h} heads:`,
+    ["inputs", say("Text becomes tokens"), "words-and-word-pieces-section-5-1", (f) => [
+      say("The model reads numbers. Its vocabulary cuts the sentence into tokens, and each token has an id."),
+      row(say("tokens"), code(f.maps.source.map(plain).join(" | "))), row(say("ids"), code(f.src.join("  "))),
+      say("We follow “{token}”, token {id}.", { token: plain(f.maps.source[f.word]), id: f.src[f.word] })]],
+    ["source embedding", say("A token becomes a vector"), "words-become-vectors-section-3-4", (f) => [
+      say("Each id has a row of {width} learned numbers. It is multiplied by √{width}, so that its entries have about the size of the positions that come next.", { width: f.table.length }),
+      row(say("its row"), numbers(f.table)), row(say("scaled"), numbers(f.embedded)), row(say("root mean square"), code(`${size(f.table)} → ${size(f.embedded)}`))]],
+    ["source position", say("The position is added"), "positions-section-3-5", (f) => [
+      say("Attention does not know the order of what it reads. So each position has a vector of its own, of sines and cosines, and it is added."),
+      row(say("position {position}", { position: f.word }), numbers(f.position)), row(say("sum"), numbers(f.x[f.word]))]],
+    ["encoder attention", say("Every token looks at all others"), "multi-head-attention-section-3-2-2", (f) => [
+      say("In the first layer, the query of “{token}” is compared with the key of every token. A softmax turns the scores into weights, and the token receives the values, weighed. Here is the first of {h} heads:", { token: plain(f.maps.source[f.word]), h: f.model.config.h }),
       bars(strongest(f.maps.source, f.maps.maps.encoder[0][0][f.word]))]],
-    ["encoder norm", "The result is added", "residuals-and-normalisation-section-3-1", (f) => [
-      "What attention found is added to what was there before: that is the residual connection. " + (f.model.config.norm === "pre"
-        ? "(The figure has a norm behind the addition, as the paper does. Our model has it in front of each sublayer instead, so the sum may grow.)"
-        : "Then the sum is normalised."),
-      row("before", numbers(f.x[f.word])), row("after", numbers(f.afterAttention[f.word])),
-      row("root mean square", code(`${size(f.x[f.word])} → ${size(f.afterAttention[f.word])}`))]],
-    ["encoder feed-forward", "Each position is worked on alone", "position-wise-feed-forward-networks-section-3-3", (f) => [
-      `A small network reads one position at a time. Of its ${f.inner.length} hidden units, ${f.inner.filter((value) => value > 0).length} are active for our token; a ReLU sets all others to zero.`,
-      row("after it", numbers(f.afterNetwork[f.word]))]],
-    ["memory", "After all layers: the memory", "the-encoder-section-3-1", (f) => [
-      `The other layers of the encoder do the same. In the end there is one vector for each of the ${f.src.length} tokens. The decoder will look at them again and again.`,
-      row("shape", code(`${f.memory.length} × ${f.memory[0].length}`)), row("ours", numbers(f.memory[f.word]))]],
-    ["decoder attention", "The decoder reads what it has written", "masks", (f) => [
-      `The decoder writes one token at a time. So far it has written “${f.tokenizer.decode(f.ids.slice(0, f.step + 1))}”. Its newest token looks at itself and at those before it; what comes later does not exist yet.`,
+    ["encoder norm", say("The result is added"), "residuals-and-normalisation-section-3-1", (f) => [
+      f.model.config.norm === "pre"
+        ? say("What attention found is added to what was there before: that is the residual connection. (The figure has a norm behind the addition, as the paper does. Our model has it in front of each sublayer instead, so the sum may grow.)")
+        : say("What attention found is added to what was there before: that is the residual connection. Then the sum is normalised."),
+      row(say("before"), numbers(f.x[f.word])), row(say("after"), numbers(f.afterAttention[f.word])),
+      row(say("root mean square"), code(`${size(f.x[f.word])} → ${size(f.afterAttention[f.word])}`))]],
+    ["encoder feed-forward", say("Each position is worked on alone"), "position-wise-feed-forward-networks-section-3-3", (f) => [
+      say("A small network reads one position at a time. Of its {all} hidden units, {active} are active for our token; a ReLU sets all others to zero.", { all: f.inner.length, active: f.inner.filter((value) => value > 0).length }),
+      row(say("after it"), numbers(f.afterNetwork[f.word]))]],
+    ["memory", say("After all layers: the memory"), "the-encoder-section-3-1", (f) => [
+      say("The other layers of the encoder do the same. In the end there is one vector for each of the {count} tokens. The decoder will look at them again and again.", { count: f.src.length }),
+      row(say("shape"), code(`${f.memory.length} × ${f.memory[0].length}`)), row(say("ours"), numbers(f.memory[f.word]))]],
+    ["decoder attention", say("The decoder reads what it has written"), "masks", (f) => [
+      say("The decoder writes one token at a time. So far it has written “{written}”. Its newest token looks at itself and at those before it; what comes later does not exist yet.", { written: f.tokenizer.decode(f.ids.slice(0, f.step + 1)) }),
       bars(strongest(f.maps.target.slice(0, f.step + 1), f.maps.maps.decoder.at(-1)[0][f.step]))]],
-    ["cross-attention", "It looks at the source", "layers-of-three-sublayers", (f) => [
-      "Its queries meet the keys of the memory. The mean over the heads of the layer before the last shows what it looks at before it writes the next token:",
+    ["cross-attention", say("It looks at the source"), "layers-of-three-sublayers", (f) => [
+      say("Its queries meet the keys of the memory. The mean over the heads of the layer before the last shows what it looks at before it writes the next token:"),
       bars(strongest(f.maps.source, f.maps.source.map((_, s) => {
         const heads = f.maps.maps.cross.at(-2) ?? f.maps.maps.cross[0];
         return heads.reduce((sum, head) => sum + head[f.step][s], 0) / heads.length;
       })))]],
-    ["softmax", "A score for every token", "greedy-decoding", (f) => [
-      `The last vector is compared with the row of each of the ${f.tokenizer.pieces.length.toLocaleString("en")} tokens, and a softmax turns the scores into probabilities.`,
+    ["softmax", say("A score for every token"), "greedy-decoding", (f) => [
+      say("The last vector is compared with the row of each of the {count} tokens, and a softmax turns the scores into probabilities.", { count: f.tokenizer.pieces.length.toLocaleString("en") }),
       bars(f.maps.steps[f.step].likeliest.map(({ token, p }) => [plain(token), p, token === f.maps.predicted[f.step]])),
-      `It writes “${plain(f.maps.predicted[f.step])}”. Then it reads this token, and goes on until it writes </s>:`,
+      say("It writes “{token}”. Then it reads this token, and goes on until it writes </s>:", { token: plain(f.maps.predicted[f.step]) }),
       el("p", {}, el("strong", {}, f.maps.translation))]],
   ];
 
@@ -100,8 +100,8 @@
   mark.setAttribute("class", "walk-mark");
   const title = el("h2", { id: "walk-title" }), text = el("div", { class: "walk-text" }), count = el("span", { class: "walk-count" });
   const button = (label, about) => el("button", { type: "button", "aria-label": about }, label);
-  const back = button("◀ back", "Previous stop"), next = button("next ▶", "Next stop"), close = button("close", "Close the walk");
-  const link = el("a", {}, "Read the section");
+  const back = button(say("◀ back"), say("Previous stop")), next = button(say("next ▶"), say("Next stop")), close = button(say("close"), say("Close the walk"));
+  const link = el("a", {}, say("Read the section"));
   const dialog = el("dialog", { class: "walk", "aria-labelledby": "walk-title" }, el("div", { class: "walk-picture" }, picture),
     el("div", { class: "walk-side" }, title, text, el("p", {}, link), el("p", { class: "walk-buttons" }, back, count, next, close)));
   document.body.append(dialog);
@@ -113,7 +113,7 @@
     title.textContent = `${stop + 1}. ${name}`;
     text.replaceChildren(...tell(facts).map((piece) => (typeof piece === "string" ? el("p", {}, piece) : piece)));
     link.href = "#" + section;
-    count.textContent = `${stop + 1} of ${STOPS.length}`;
+    count.textContent = say("{stop} of {all}", { stop: stop + 1, all: STOPS.length });
     const ends = [[back, stop === 0, next], [next, stop === STOPS.length - 1, back]];
     for (const [one, atEnd, other] of ends) { // a disabled button would lose the focus, and with it the keys
       if (atEnd && document.activeElement === one) other.focus();
@@ -133,7 +133,7 @@
       dialog.showModal();
       show(0);
     } catch (error) {
-      start.textContent = `The walk cannot begin: ${error.message}`;
+      start.textContent = say("The walk cannot begin: {why}", { why: error.message });
     }
   }
 
@@ -145,7 +145,7 @@
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step && !event.altKey && !event.ctrlKey && !event.metaKey) show(stop + step);
   });
-  const start = el("button", { type: "button", id: "walk" }, "Walk with this sentence through the model: ten stops");
+  const start = el("button", { type: "button", id: "walk" }, say("Walk with this sentence through the model: ten stops"));
   start.addEventListener("click", open);
   place.after(start);
 })();

@@ -10,7 +10,7 @@
   let sentence = null;
 
   /** Have the whole page follow a sentence; the live figure that it comes from has it already. */
-  async function say(text, from = null) {
+  async function follow(text, from = null) {
     text = text.trim();
     if (!text || text === sentence) return;
     sentence = field.value = text;
@@ -18,7 +18,7 @@
     for (const figure of figures) if (figure !== from) figure.ask(text);
     SentencePanels.follow(translator, text);
   }
-  window.yourSentence = { say, join: (figure) => { figures.push(figure); if (sentence) figure.ask(sentence); } };
+  window.yourSentence = { follow, join: (figure) => { figures.push(figure); if (sentence) figure.ask(sentence); } };
 
   const first = document.querySelector(".explorer");
   if (!first) return;
@@ -37,14 +37,14 @@
 
   const bar = document.createElement("form"), field = document.createElement("input"), fold = document.createElement("button");
   bar.id = "your-sentence";
-  Object.assign(field, { type: "text", maxLength: 400, ariaLabel: "Your German sentence", spellcheck: false, required: true, pattern: ".*\\S.*" });
-  Object.assign(fold, { type: "button", ariaLabel: "Fold this bar away" });
-  const send = Object.assign(document.createElement("button"), { textContent: "Follow" });
+  Object.assign(field, { type: "text", maxLength: 400, ariaLabel: say("Your German sentence"), spellcheck: false, required: true, pattern: ".*\\S.*" });
+  Object.assign(fold, { type: "button", ariaLabel: say("Fold this bar away") });
+  const send = Object.assign(document.createElement("button"), { textContent: say("Follow") });
   bar.append(field, send, fold);
   document.body.append(bar);
   const folded = (is) => {
     bar.classList.toggle("folded", is);
-    fold.textContent = is ? "Your sentence ▴" : "▾";
+    fold.textContent = is ? say("Your sentence ▴") : "▾";
     fold.setAttribute("aria-expanded", !is);
     try { localStorage.sentenceFolded = is ? 1 : ""; } catch { /* not remembered */ }
   };
@@ -52,7 +52,7 @@
   try { before = localStorage.sentenceFolded; } catch { /* a page that may not remember */ }
   folded(Boolean(before));
   fold.addEventListener("click", () => folded(!bar.classList.contains("folded")));
-  bar.addEventListener("submit", (event) => { event.preventDefault(); say(field.value); });
+  bar.addEventListener("submit", (event) => { event.preventDefault(); follow(field.value); });
 
   // shown between the two live figures, which have a field of their own, when a panel is near
   const near = new Set(), own = new Set();
@@ -69,7 +69,7 @@
     if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
     begin.disconnect();
     const { sentence: first } = await liveContent();
-    if (sentence === null) say(first); // else the reader's own
+    if (sentence === null) follow(first); // else the reader's own
   }, { rootMargin: "600px" });
   hosts.forEach((host) => begin.observe(host));
 

@@ -15,6 +15,7 @@ from translator.search import fast_beam
 SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
 RUN = """
 const asked = JSON.parse(require("fs").readFileSync(0, "utf8"));
+require(asked.folder + "/say.js");
 globalThis.Transformer = require(asked.folder + "/transformer.js");
 const panels = require(asked.folder + "/panels.js");
 Transformer.Translator.load(asked.content).then((translator) => {

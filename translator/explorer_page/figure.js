@@ -21,13 +21,12 @@ function exploreAttention(host, content, options = {}) {
 
   // Cross-attention names (and merges) its rows by what they PREDICT: they search the source for that word.
   const KINDS = {
-    encoder: { name: "Encoder self-attention", queries: "source", keys: "source", explanation:
-      "Each source token (query, row) looks at all source tokens (keys, columns), including itself." },
-    decoder: { name: "Decoder self-attention", queries: "target", keys: "target", explanation:
-      "Each target token that is read (query, row) looks at itself and at the tokens before it (keys, columns). The mask hides later ones." },
-    cross: { name: "Cross-attention", queries: "predicted", keys: "source", explanation:
-      "Each decoder position (query, row) reads one target token and predicts the next." +
-      " To do so it looks at the source tokens in the encoder’s output (keys, columns)." },
+    encoder: { name: say("Encoder self-attention"), queries: "source", keys: "source", explanation:
+      say("Each source token (query, row) looks at all source tokens (keys, columns), including itself.") },
+    decoder: { name: say("Decoder self-attention"), queries: "target", keys: "target", explanation:
+      say("Each target token that is read (query, row) looks at itself and at the tokens before it (keys, columns). The mask hides later ones.") },
+    cross: { name: say("Cross-attention"), queries: "predicted", keys: "source", explanation:
+      say("Each decoder position (query, row) reads one target token and predicts the next. To do so it looks at the source tokens in the encoder’s output (keys, columns).") },
   };
   const state = { sentence: "", search: "beam", temperature: 1, topP: 1, step: 1,
                   kind: "cross", layer: 0, head: "mean", words: false };
@@ -72,7 +71,7 @@ function exploreAttention(host, content, options = {}) {
     stop();
     const sentence = state.sentence.trim();
     if (!sentence) {
-      notice("Write a sentence first.");
+      notice(say("Write a sentence first."));
       return false;
     }
     try {
@@ -80,14 +79,14 @@ function exploreAttention(host, content, options = {}) {
       result = content.translator ? translate(sentence) : content.recorded[state.search];
       const same = before && before.source.join() === result.source.join();
       if (!same) pinned = null;
-      const { note = "" } = content.translator ?? {}, found = content.translator ? warnings(sentence) : [];
+      const note = say(content.translator?.note ?? ""), found = content.translator ? warnings(sentence) : [];
       notice([...found, note].join(" "), found.length > 0);
       compare(sentence);
       state.step = result.target.length;
       drawResult();
       return true;
     } catch (error) {
-      notice(`This sentence cannot be translated: ${error.message}.`);
+      notice(say("This sentence cannot be translated: {why}.", { why: error.message }));
       return false;
     }
   }
@@ -104,8 +103,8 @@ function exploreAttention(host, content, options = {}) {
     const rare = bare.filter((word) => tokenizer.encode(word).length > 4);
     const unknown = [...new Set(sentence.normalize("NFC"))].filter((character) =>
       character.trim() && tokenizer.encode(character).includes(Transformer.UNK));
-    if (unknown.length) found.push(`It has never seen ${unknown.map((c) => `“${c}”`).join(", ")}.`);
-    if (rare.length) found.push(`It does not know ${rare.map((w) => `“${w}”`).join(", ")} as a word, and reads small pieces.`);
+    if (unknown.length) found.push(say("It has never seen {characters}.", { characters: unknown.map((c) => `“${c}”`).join(", ") }));
+    if (rare.length) found.push(say("It does not know {words} as a word, and reads small pieces.", { words: rare.map((w) => `“${w}”`).join(", ") }));
     return found;
   }
 
@@ -115,8 +114,8 @@ function exploreAttention(host, content, options = {}) {
     const whole = state.search === "sample" ? null : translate(sentence, {}).translation;
     const names = Object.entries(off).flatMap(([kind, places]) => [...places].map((place) =>
       `${KINDS[kind].name.toLowerCase()} ${place.replace(" ", "/")}`));
-    $("compared").replaceChildren(`Set to zero (layer/head): ${names.join(", ")}. `,
-      ...(whole === null ? [] : [whole === result.translation ? "The translation is the same with all heads." : "With all heads: ",
+    $("compared").replaceChildren(say("Set to zero (layer/head): {names}. ", { names: names.join(", ") }),
+      ...(whole === null ? [] : [whole === result.translation ? say("The translation is the same with all heads.") : say("With all heads: "),
         ...(whole === result.translation ? [] : [el("strong", {}, whole)])]));
   }
 
@@ -180,7 +179,7 @@ function exploreAttention(host, content, options = {}) {
   }
 
   function languageName(code) { // "German" for "de"; a code that the browser does not know stays as it is
-    try { return new Intl.DisplayNames("en", { type: "language" }).of(code); } catch { return code; }
+    try { return new Intl.DisplayNames(document.documentElement.lang || "en", { type: "language" }).of(code); } catch { return code; }
   }
 
   const startClass = (item) => (item.start ? "start" : "");
@@ -200,7 +199,7 @@ function exploreAttention(host, content, options = {}) {
   }
 
   const describeQuery = (item) =>
-    item.main ? ["reads ", quoted(item.reads), ", predicts ", quoted(item.predicts)] : [quoted(item.text)];
+    item.main ? told("reads {read}, predicts {predicted}", { read: quoted(item.reads), predicted: quoted(item.predicts) }) : [quoted(item.text)];
 
   // One tab stop for a grid; the arrow keys move inside it.
   function rove(box, selector, countColumns) {
@@ -246,7 +245,7 @@ function exploreAttention(host, content, options = {}) {
     const count = result.predicted.length, { step } = state;
     setAll($("step"), { max: count });
     $("step").value = step;
-    $("step").setAttribute("aria-valuetext", `${step} of ${count}`);
+    $("step").setAttribute("aria-valuetext", say("{step} of {count}", { step, count }));
     for (const [id, atEnd, other] of [["back", step <= 1, "forward"], ["forward", step >= count, "back"]]) {
       if (atEnd && root.activeElement === $(id)) $(count > 1 ? other : "step").focus();
       $(id).disabled = atEnd;
@@ -256,8 +255,8 @@ function exploreAttention(host, content, options = {}) {
       li.firstChild.classList.toggle("now", i === step - 1);
     });
     const before = plain(result.predicted.slice(0, step - 1).join(""));
-    $("step-readout").replaceChildren(`Step ${step} of ${count}. `, ...(step > 1 ? ["It has written ", quoted(before), " and predicts:"]
-      : ["It has written nothing, and predicts:"]));
+    $("step-readout").replaceChildren(...(step > 1 ? told("Step {step} of {count}. It has written {written} and predicts:", { step, count, written: quoted(before) })
+      : [say("Step {step} of {count}. It has written nothing, and predicts:", { step, count })]));
     const { likeliest } = result.steps[step - 1], chosen = result.predicted[step - 1];
     const listed = likeliest.some(({ token }) => token === chosen) ? likeliest
       : [...likeliest, { token: chosen, p: result.steps[step - 1].chosen }];
@@ -282,16 +281,17 @@ function exploreAttention(host, content, options = {}) {
     const x = (i) => 40 + wide * nodes[i].step, y = (i) => 24 + high * place[i];
     const drawn = nodes.map(({ token, parent, step, p, logP, score }, i) => {
       const from = parent === null ? "" : `M${x(parent) + 36},${y(parent)} C${x(i) - 54},${y(parent)} ${x(i) - 58},${y(i)} ${x(i) - 36},${y(i)}`;
-      const told = `step ${step}: ${plain(token)}, ${percent(Math.exp(p))}, log-probability in all ${logP.toFixed(2)}` +
-        (score === undefined ? "" : `, score ${score.toFixed(2)}`);
+      const values = { step, token: plain(token), p: percent(Math.exp(p)), logP: logP.toFixed(2), score: score?.toFixed(2) };
+      const about = score === undefined ? say("step {step}: {token}, {p}, log-probability in all {logP}", values)
+        : say("step {step}: {token}, {p}, log-probability in all {logP}, score {score}", values);
       const text = [...plain(token)].slice(0, 9).join("");
-      return svg("g", { class: chosen.has(i) ? "best" : "", "data-step": step }, svg("title", {}, told),
+      return svg("g", { class: chosen.has(i) ? "best" : "", "data-step": step }, svg("title", {}, about),
         svg("path", { d: from }), svg("text", { x: x(i), y: y(i) + 4, "text-anchor": "middle" }, text),
         svg("text", { x: x(i), y: y(i) + 17, "text-anchor": "middle", class: "score" }, (score ?? logP).toFixed(2)));
     });
     const width = 90 + wide * Math.max(...nodes.map((node) => node.step)), height = 30 + high * (1 + Math.max(...place));
     $("tree").replaceChildren(svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
-      "aria-label": `${nodes.length} beginnings that the search kept; numbers are log-probabilities, and scores where a translation ends` }, ...drawn));
+      "aria-label": say("{count} beginnings that the search kept; numbers are log-probabilities, and scores where a translation ends", { count: nodes.length }) }, ...drawn));
   }
 
   function go(step) {
@@ -303,14 +303,14 @@ function exploreAttention(host, content, options = {}) {
   function stop() {
     clearInterval(playing);
     playing = 0;
-    $("play").textContent = "Play";
+    $("play").textContent = say("Play");
   }
 
   function play() {
     if (playing || !result) return stop();
     if (calm.matches) return go(state.step < result.predicted.length ? state.step + 1 : 1);
     go(state.step < result.predicted.length ? state.step : 1);
-    $("play").textContent = "Stop";
+    $("play").textContent = say("Stop");
     playing = setInterval(() => (state.step < result.predicted.length ? go(state.step + 1) : stop()), 600);
   }
 
@@ -329,7 +329,7 @@ function exploreAttention(host, content, options = {}) {
       query.members.reduce((sum, q) => sum + total(weights[q], key.members), 0) / query.members.length));
   }
 
-  const headName = (head) => (head === "mean" ? "mean of heads" : "head " + head);
+  const headName = (head) => (head === "mean" ? say("mean of heads") : say("head {head}", { head }));
   const headChoices = () => [...result.maps[state.kind][0].map((_, i) => i + 1), "mean"];
 
   function thumbnail(layer, head, colour) {
@@ -339,7 +339,7 @@ function exploreAttention(host, content, options = {}) {
     weights.flat().forEach((weight, i) => image.data.set([...colour, 255 * opacity(weight)], 4 * i));
     canvas.getContext("2d").putImageData(image, 0, 0);
     return el("button", { type: "button", "data-layer": layer, "data-head": head, tabindex: -1, class: zeroed ? "off" : "",
-                          "aria-label": `layer ${layer}, ${headName(head)}${zeroed ? ", set to zero" : ""}` }, canvas);
+                          "aria-label": say(zeroed ? "layer {layer}, {head}, set to zero" : "layer {layer}, {head}", { layer, head: headName(head) }) }, canvas);
   }
 
   function drawOverview() {
@@ -347,8 +347,8 @@ function exploreAttention(host, content, options = {}) {
     const colour = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
     probe.remove();
     const heads = headChoices();
-    const top = el("tr", {}, el("td"), ...heads.map((head) => el("th", { scope: "col" }, headName(head).split(" of")[0])));
-    const rows = result.maps[state.kind].map((_, i) => el("tr", {}, el("th", { scope: "row" }, "layer " + (i + 1)),
+    const top = el("tr", {}, el("td"), ...heads.map((head) => el("th", { scope: "col" }, head === "mean" ? say("mean") : headName(head))));
+    const rows = result.maps[state.kind].map((_, i) => el("tr", {}, el("th", { scope: "row" }, say("layer {layer}", { layer: i + 1 })),
       ...heads.map((head) => el("td", {}, thumbnail(i + 1, head, colour)))));
     const focused = $("overview").contains(root.activeElement);
     $("overview").replaceChildren(el("thead", {}, top), el("tbody", {}, ...rows));
@@ -380,12 +380,12 @@ function exploreAttention(host, content, options = {}) {
     const weight = view.weights[q][k], masked = isMasked(q, k);
     const names = [startClass(view.keys[k]), masked ? "masked" : "", isTrue(q, k) ? "true" : ""].join(" ").trim();
     return el("td", { class: names, role: "gridcell", "data-q": q, "data-k": k, tabindex: q + k ? -1 : 0, style: shade(weight),
-                      "aria-label": masked ? "masked" : percent(weight) });
+                      "aria-label": masked ? say("masked") : percent(weight) });
   }
 
   function drawHeat() {
     const { queries, keys } = view, table = $("heat");
-    const corner = (state.kind === "encoder" ? "query" : "reads → predicts") + " ↓\nkey →";
+    const corner = (state.kind === "encoder" ? say("query") : say("reads → predicts")) + ` ↓\n${say("key")} →`;
     const column = (key) => el("th", { scope: "col", role: "columnheader", class: startClass(key) }, el("div", { class: "upright" }, ...label(key)));
     const head = el("tr", { role: "row" }, el("td", { role: "gridcell" }, corner), ...keys.map(column));
     const rows = queries.map((query, q) => el("tr", { role: "row", class: startClass(query) },
@@ -394,8 +394,8 @@ function exploreAttention(host, content, options = {}) {
     table.replaceChildren(el("thead", { role: "rowgroup" }, head), el("tbody", { role: "rowgroup" }, ...rows));
     // Without this, the arrow keys could move to a cell under the sticky labels.
     $("heat-box").style.scrollPadding = `${head.offsetHeight}px 0 0 ${rows[0].firstChild.offsetWidth}px`;
-    $("heat-title").textContent = `${KINDS[state.kind].name}, layer ${state.layer}, ${headName(state.head)}`;
-    $("readout").textContent = "Point at a cell, or use Tab and the arrow keys. Click it (or press Enter) to keep its query’s lines.";
+    $("heat-title").textContent = say("{attention}, layer {layer}, {head}", { attention: KINDS[state.kind].name, layer: state.layer, head: headName(state.head) });
+    $("readout").textContent = say("Point at a cell, or use Tab and the arrow keys. Click it (or press Enter) to keep its query’s lines.");
   }
 
   function readCell(td) {
@@ -404,16 +404,16 @@ function exploreAttention(host, content, options = {}) {
     for (const old of table.querySelectorAll("th.on")) old.classList.remove("on");
     table.tHead.rows[0].cells[k + 1].classList.add("on");
     table.tBodies[0].rows[q].cells[0].classList.add("on");
-    const weight = isMasked(q, k) ? "masked (not yet written)" : percent(view.weights[q][k]);
-    $("readout").replaceChildren("Query: ", ...describeQuery(view.queries[q]), " · key: ", quoted(view.keys[k].text),
-                                 " · weight: ", el("strong", {}, weight), isTrue(q, k) ? " · a true link" : "");
+    const weight = isMasked(q, k) ? say("masked (not yet written)") : percent(view.weights[q][k]);
+    $("readout").replaceChildren(say("Query: "), ...describeQuery(view.queries[q]), say(" · key: "), quoted(view.keys[k].text),
+                                 say(" · weight: "), el("strong", {}, weight), isTrue(q, k) ? say(" · a true link") : "");
   }
 
   function drawLegend() {
     const swatches = [0, .01, .05, .2, .5, 1].map((weight) =>
       el("span", {}, el("i", { class: "swatch", style: shade(weight) }), 100 * weight + " %"));
-    if (state.kind === "decoder") swatches.push(el("span", {}, el("i", { class: "hatched" }), "masked"));
-    if (trueLinks().length) swatches.push(el("span", {}, el("i", { style: "border: 2px solid var(--mark)" }), "true alignment"));
+    if (state.kind === "decoder") swatches.push(el("span", {}, el("i", { class: "hatched" }), say("masked")));
+    if (trueLinks().length) swatches.push(el("span", {}, el("i", { style: "border: 2px solid var(--mark)" }), say("true alignment")));
     $("legend").replaceChildren(...swatches);
   }
 
@@ -442,16 +442,16 @@ function exploreAttention(host, content, options = {}) {
     drawThreads(active);
     for (const li of $("queries").children) li.setAttribute("aria-selected", Number(li.dataset.q) === active);
     [...$("keys").children].forEach((li, k) => {
-      li.lastChild.textContent = active === null ? "" : isMasked(active, k) ? "masked" : percent(view.weights[active][k]);
+      li.lastChild.textContent = active === null ? "" : isMasked(active, k) ? say("masked") : percent(view.weights[active][k]);
     });
     $("all").disabled = active === null;
     $("lines-readout").replaceChildren(...describeLines(active));
   }
 
   function describeLines(active) {
-    if (active === null) return ["All weights of at least 1 %. Point at a query, or use Tab and the arrow keys, to see only its lines."];
+    if (active === null) return [say("All weights of at least 1 %. Point at a query, or use Tab and the arrow keys, to see only its lines.")];
     const strongest = view.weights[active].map((weight, k) => [weight, k]).sort((a, b) => b[0] - a[0]).slice(0, 3);
-    return ["Query: ", ...describeQuery(view.queries[active]), " · most to: ",
+    return [say("Query: "), ...describeQuery(view.queries[active]), say(" · most to: "),
             ...strongest.flatMap(([weight, k], n) => [n ? ", " : "", quoted(view.keys[k].text), " " + percent(weight)])];
   }
 

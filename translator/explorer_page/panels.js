@@ -83,7 +83,7 @@ const SentencePanels = (() => {
   function heat(queries, keys, value, about, { weight = value, digits = 2 } = {}) {
     const cell = (q, k) => {
       const shade = weight(q, k);
-      if (shade === null) return el("td", { class: "hidden", title: `${queries[q]} may not look at ${keys[k]}` });
+      if (shade === null) return el("td", { class: "hidden", title: say("{query} may not look at {key}", { query: queries[q], key: keys[k] }) });
       const text = value(q, k).toFixed(digits);
       return el("td", { style: `--w:${shade.toFixed(3)}`, title: `${queries[q]} → ${keys[k]}: ${text}` }, digits < 2 ? text : shade >= 0.1 ? text.replace(/^0(?=\.)/, "") : "");
     };
@@ -112,67 +112,69 @@ const SentencePanels = (() => {
       return [shape("path", { d: `M${x + 60} ${y - 4}C${x + 72} ${y - 4} ${z - 18} ${w - 4} ${z - 4} ${w - 4}`, class: way.has(i) ? "way" : "" })];
     });
     const labels = nodes.map(({ id, logP, score }, i) => shape("text", { x: place[i][0], y: place[i][1], class: way.has(i) ? "way" : "" },
-      shape("title", {}, score === undefined ? `log-probability ${logP.toFixed(2)}` : `log-probability ${logP.toFixed(2)}, score ${score.toFixed(2)}`), name([id])[0].slice(0, 7)));
-    const svg = shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "The beam as a tree" }, ...lines, ...labels);
-    return el("div", { class: "panel-scroll panel-tree", tabindex: "0", role: "group", "aria-label": "The beam as a tree" }, svg);
+      shape("title", {}, score === undefined ? say("log-probability {logP}", { logP: logP.toFixed(2) }) : say("log-probability {logP}, score {score}", { logP: logP.toFixed(2), score: score.toFixed(2) })), name([id])[0].slice(0, 7)));
+    const svg = shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": say("The beam as a tree") }, ...lines, ...labels);
+    return el("div", { class: "panel-scroll panel-tree", tabindex: "0", role: "group", "aria-label": say("The beam as a tree") }, svg);
   }
 
   // --- the panels: a title, what can be chosen, and what to show ---
 
-  const KINDS = { encoder: "encoder", decoder: "decoder’s own", cross: "cross" };
+  const KINDS = { encoder: say("encoder"), decoder: say("decoder’s own"), cross: say("cross") };
+  const CHOICES = { layer: say("layer"), head: say("head"), token: say("token"), step: say("step"), kind: say("kind"), temperature: say("temperature") };
   const PANELS = {
-    vectors: ["A token becomes a vector", ["token"], (f, { token }) => [
-      row("tokens", code(f.source.join(" | "))), row("ids", code(f.src.join("  "))),
-      row(`row ${f.src[token]}`, numbers(f.rows[token])), row(`times √${f.rows[0].length}`, numbers(f.embedded[token])),
-      row("root mean square", code(`${size(f.rows[token]).toFixed(2)} → ${size(f.embedded[token]).toFixed(2)}`))]],
-    positions: ["The position is added", ["token"], (f, { token }) => [
-      row("embedding", numbers(f.embedded[token])), row(symbol("PE", `position ${token}`), numbers(f.positions[token])), row("sum", numbers(f.input[token]))]],
-    scores: ["Scores of one head", ["layer", "head"], (f, { layer, head }) => {
+    vectors: [say("A token becomes a vector"), ["token"], (f, { token }) => [
+      row(say("tokens"), code(f.source.join(" | "))), row(say("ids"), code(f.src.join("  "))),
+      row(say("row {id}", { id: f.src[token] }), numbers(f.rows[token])), row(say("times {factor}", { factor: `√${f.rows[0].length}` }), numbers(f.embedded[token])),
+      row(say("root mean square"), code(`${size(f.rows[token]).toFixed(2)} → ${size(f.embedded[token]).toFixed(2)}`))]],
+    positions: [say("The position is added"), ["token"], (f, { token }) => [
+      row(say("embedding"), numbers(f.embedded[token])), row(symbol("PE", say("position {position}", { position: token })), numbers(f.positions[token])), row(say("sum"), numbers(f.input[token]))]],
+    scores: [say("Scores of one head"), ["layer", "head"], (f, { layer, head }) => {
       const scores = f.layers[layer].scores[head], all = scores.flat(), [low, high] = [Math.min(...all), Math.max(...all)];
-      return [heat(f.source, f.source, (q, k) => scores[q][k], "Scores", { weight: (q, k) => (scores[q][k] - low) / (high - low || 1), digits: 1 }),
-        el("p", {}, "Each row is a query ", symbol("Q"), ", each column a key ", symbol("K"), ": their dot product, divided by √d_k. A softmax turns each row into the weights of the next map.")];
+      return [heat(f.source, f.source, (q, k) => scores[q][k], say("Scores"), { weight: (q, k) => (scores[q][k] - low) / (high - low || 1), digits: 1 }),
+        el("p", {}, ...told("Each row is a query {Q}, each column a key {K}: their dot product, divided by √d_k. A softmax turns each row into the weights of the next map.", { Q: symbol("Q"), K: symbol("K") }))];
     }],
-    heads: ["Whom a token looks at", ["layer", "head"], (f, { layer, head }) => {
+    heads: [say("Whom a token looks at"), ["layer", "head"], (f, { layer, head }) => {
       const weights = f.layers[layer].weights[head];
-      return [heat(f.source, f.source, (q, k) => weights[q][k], "Attention weights of the encoder"), el("p", {}, "Each row adds up to 1. With these weights, the row’s token gets the mean of all values ", symbol("V"), ".")];
+      return [heat(f.source, f.source, (q, k) => weights[q][k], say("Attention weights of the encoder")), el("p", {}, ...told("Each row adds up to 1. With these weights, the row’s token gets the mean of all values {V}.", { V: symbol("V") }))];
     }],
-    residual: ["The stream before and after attention", ["layer", "token"], (f, { layer, token }) => {
-      const { before, normed, attended, between } = f.layers[layer], pre = f.translator.model.config.norm === "pre", show = (x) => el("span", {}, numbers(x[token]), ` root mean square ${size(x[token]).toFixed(2)}`);
-      return [row(symbol("x", "the stream x"), show(before)), row(pre ? "normalised" : "as it is", show(normed)), row("attention’s output", show(attended)), row(pre ? "their sum" : "sum, normalised", show(between))];
+    residual: [say("The stream before and after attention"), ["layer", "token"], (f, { layer, token }) => {
+      const { before, normed, attended, between } = f.layers[layer], pre = f.translator.model.config.norm === "pre", show = (x) => el("span", {}, numbers(x[token]), " ", say("root mean square {size}", { size: size(x[token]).toFixed(2) }));
+      return [row(symbol("x", say("the stream x")), show(before)), row(pre ? say("normalised") : say("as it is"), show(normed)), row(say("attention’s output"), show(attended)), row(pre ? say("their sum") : say("sum, normalised"), show(between))];
     }],
-    neurons: ["Which neurons answer", ["layer", "token"], (f, { layer, token }) => {
+    neurons: [say("Which neurons answer"), ["layer", "token"], (f, { layer, token }) => {
       const inner = f.layers[layer].inner, [first, ...rest] = largest(inner[token], 3), active = inner[token].filter((value) => value > 0).length;
-      return [`Of ${inner[token].length} neurons, ${active} are above zero for “${f.source[token]}”. The strongest are ${[first, ...rest].map((n) => `number ${n} (${inner[token][n].toFixed(2)})`).join(", ")}. The first of these answers to the tokens of the sentence like this:`,
+      const strongest = [first, ...rest].map((n) => say("number {n} ({value})", { n, value: inner[token][n].toFixed(2) })).join(", ");
+      return [say("Of {all} neurons, {active} are above zero for “{token}”. The strongest are {strongest}. The first of these answers to the tokens of the sentence like this:", { all: inner[token].length, active, token: f.source[token], strongest }),
         bars(f.source.map((name, t) => [name, inner[t][first], t === token]), (value) => value.toFixed(2))];
     }],
-    masks: ["The mask on what has been written", ["layer", "head"], (f, { layer, head }) => [
-      heat(f.written, f.written, (q, k) => f.steps[q].decoder[layer][0][head][k] ?? 0, "Attention weights of the decoder", { weight: (q, k) => (k > q ? null : f.steps[q].decoder[layer][0][head][k]) }),
-      "Hatched: later tokens, which the mask hides."]],
-    cross: ["Where the decoder looks", ["layer", "head"], (f, { layer, head }) => [
-      heat(f.predicted, f.source, (q, k) => f.steps[q].cross[layer][0][head][k], "Weights of the cross-attention"),
-      "Each row is a step, with the token that it writes: where the decoder looked before it wrote that."]],
-    logits: ["A score for every token", ["step"], (f, { step }) => {
+    masks: [say("The mask on what has been written"), ["layer", "head"], (f, { layer, head }) => [
+      heat(f.written, f.written, (q, k) => f.steps[q].decoder[layer][0][head][k] ?? 0, say("Attention weights of the decoder"), { weight: (q, k) => (k > q ? null : f.steps[q].decoder[layer][0][head][k]) }),
+      say("Hatched: later tokens, which the mask hides.")]],
+    cross: [say("Where the decoder looks"), ["layer", "head"], (f, { layer, head }) => [
+      heat(f.predicted, f.source, (q, k) => f.steps[q].cross[layer][0][head][k], say("Weights of the cross-attention")),
+      say("Each row is a step, with the token that it writes: where the decoder looked before it wrote that.")]],
+    logits: [say("A score for every token"), ["step"], (f, { step }) => {
       const { logits, p } = f.steps[step], ids = largest(p, 6);
-      return [`After “${f.written.slice(1, step + 1).join(" ") || "nothing but <s>"}”:`, bars(ids.map((id) => [`${f.name([id])[0]} (${logits[id].toFixed(1)})`, p[id], id === f.ids[step + 1]])),
-        "In brackets the logit; the bar is the probability. Bold: the token that the search took."];
+      return [say("After “{written}”:", { written: f.written.slice(1, step + 1).join(" ") || say("nothing but <s>") }), bars(ids.map((id) => [`${f.name([id])[0]} (${logits[id].toFixed(1)})`, p[id], id === f.ids[step + 1]])),
+        say("In brackets the logit; the bar is the probability. Bold: the token that the search took.")];
     }],
-    temperature: ["The same logits at another temperature", ["step", "temperature"], (f, { step, temperature }) => {
+    temperature: [say("The same logits at another temperature"), ["step", "temperature"], (f, { step, temperature }) => {
       const { logits } = f.steps[step], p = softmax(logits.map((logit) => (10 * logit) / temperature)), ids = largest(logits, 8), among = ids.reduce((sum, id) => sum + p[id], 0);
-      return [bars(ids.map((id) => [f.name([id])[0], p[id]])), `Temperature ${(temperature / 10).toFixed(1)}: the other ${(p.length - ids.length).toLocaleString("en")} tokens have ${percent(1 - among)} together.`];
+      return [bars(ids.map((id) => [f.name([id])[0], p[id]])), say("Temperature {temperature}: the other {count} tokens have {share} together.", { temperature: (temperature / 10).toFixed(1), count: (p.length - ids.length).toLocaleString("en"), share: percent(1 - among) })];
     }],
-    beam: ["The search as a tree", [], (f) => [tree(f), `The best way is drawn bold: “${f.translation}”`]],
-    lens: ["What each layer would say", [], (f) => {
+    beam: [say("The search as a tree"), [], (f) => [tree(f), say("The best way is drawn bold: “{translation}”", { translation: f.translation })]],
+    lens: [say("What each layer would say"), [], (f) => {
       const found = f.steps.map((_, step) => lens(f, step)), layers = found[0].map((_, n) => n);
       const cells = (n) => found.map((steps, t) => el("td", { style: `--w:${(0.6 * steps[n].p).toFixed(2)}`, title: percent(steps[n].p) }, f.name([steps[n].id])[0]));
-      const table = el("table", { class: "panel-heat words" }, el("tbody", {}, ...layers.map((n) => el("tr", {}, el("th", { scope: "row" }, `layer ${n + 1}`), ...cells(n)))));
-      return [el("div", { class: "panel-scroll", tabindex: "0", role: "group", "aria-label": "What each layer would say" }, table), "The stronger the colour, the surer the layer. The last row is the translation, if the greedy choice is the beam’s."];
+      const table = el("table", { class: "panel-heat words" }, el("tbody", {}, ...layers.map((n) => el("tr", {}, el("th", { scope: "row" }, say("layer {layer}", { layer: n + 1 })), ...cells(n)))));
+      return [el("div", { class: "panel-scroll", tabindex: "0", role: "group", "aria-label": say("What each layer would say") }, table), say("The stronger the colour, the surer the layer. The last row is the translation, if the greedy choice is the beam’s.")];
     }],
-    removed: ["One head less", ["kind"], (f, { kind }) => {
+    removed: [say("One head less"), ["kind"], (f, { kind }) => {
       const whole = f.translator.tokenizer.decode(Transformer.greedyDecode(f.translator.model, f.src)), heads = f.translator.model.heads(kind);
       const rows = heads.flatMap((attention, layer) => Array.from({ length: attention.h }, (_, head) => [layer, head, without(f, kind, layer, head)]));
       const changed = rows.filter(([, , text]) => text !== whole);
-      return [row("all heads", whole), ...changed.map(([layer, head, text]) => row(`layer ${layer + 1}, head ${head + 1}`, text)),
-        `${changed.length} of ${rows.length} heads change the greedy translation when they are removed alone.`];
+      return [row(say("all heads"), whole), ...changed.map(([layer, head, text]) => row(say("layer {layer}, head {head}", { layer: layer + 1, head: head + 1 }), text)),
+        say("{changed} of {all} heads change the greedy translation when they are removed alone.", { changed: changed.length, all: rows.length })];
     }],
   };
 
@@ -198,12 +200,12 @@ const SentencePanels = (() => {
     let fresh = false, seen = false;
     for (const what of wanted) {
       selects[what] = what === "temperature" ? el("input", { type: "range", min: 1, max: 30, value: 10 }) : el("select"); // in tenths
-      selects[what].setAttribute("aria-label", `${title}: ${what}`);
+      selects[what].setAttribute("aria-label", `${title}: ${CHOICES[what]}`);
       selects[what].addEventListener("input", () => {
         common[what] = selects[what].value;
         for (const panel of shown) if (panel.host === host) panel.again();
       });
-      line.append(el("label", {}, `${what} `, selects[what]));
+      line.append(el("label", {}, `${CHOICES[what]} `, selects[what]));
     }
     function show() {
       const f = current(), chosen = {};

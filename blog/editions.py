@@ -1,0 +1,375 @@
+"""Other languages: for each a gettext catalogue in languages/, with an entry for every piece of prose.
+
+    python blog/editions.py update                  bring languages/*.po up to date with the English text, and README.*.md with them
+    python blog/editions.py check                   say what is missing, damaged or out of date; exit 1 if something must be mended
+    python blog/editions.py apply LANGUAGE IN OUT   write the notebook IN in that language
+
+A piece is a heading, a paragraph, an item of a list, a row of a table, the text of a picture, the title of a fold, the caption
+of an example, or a text of the page's own (what its scripts and templates give to say(), told() and _()). Line breaks and the
+depth of a quotation do not belong to a piece. When a piece changes, its translation is kept beside the English that it was
+made from and marked as fuzzy; until someone has seen to it, the page shows the English, marked.
+
+A second language needs no code: an empty .po with its header, and a .tsv of terms (English, translation, also allowed,
+checked, note). Headings keep their English anchors on the page, so links lead to the same place in every language.
+"""
+
+import argparse
+import ast
+import difflib
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import nbformat
+import polib
+from bs4 import BeautifulSoup, NavigableString
+from markdown_it import MarkdownIt
+from nbformat import NotebookNode
+
+BLOG = Path(__file__).resolve().parent
+ROOT = BLOG.parent
+LANGUAGES = ROOT / "languages"
+SCRIPTS = [ROOT / "the_annotated_transformer.py", ROOT / "exercises.py"]  # the lab notebook stays English
+FIGURE = ROOT / "translator" / "explorer_page"
+TITLE = "# @title "  # as in notebook.py
+KEPT = "References"  # the items of its list are the same in every language
+TARGET = r"(?:[^()\s]|\([^()\s]*\))+"  # of a link
+HAN = "\u3400-\u9fff"
+VERBATIM = r"\s*|\|?[-:| ]+\||</?details[^>]*>|```.*"  # a line that is not translated
+WHOLE = r"(#+ )(.+)()|(<details[^>]*><summary>)(.+)(</summary>)|(!\[)(.+)(\]\([^()\s]+\))|(\| )(.*)( \|)"  # a line that is a piece
+CAPTION = r"(?s)(\*\*\d+\.\*\* )(.+)"  # of an executed example
+SWITCH = r"(?m)^\[\w+\]\(README\.\w+\.md\)\n\n"  # the line that leads to a README in another language
+LABELS = ["aria-label", "title", "placeholder"]  # attributes with text
+
+
+# --- the pieces of a text ---
+
+
+def pieces(source: str) -> Iterator[tuple[str, str, str]]:
+    """The pieces of Markdown in order, each as one line, with what stands before it and after it; "" if nothing is translated."""
+    before, text, verbatim = "", [], False
+    for line in [*source.split("\n"), ""]:
+        quote, inner = re.fullmatch(r"((?:> ?)*)(.*)", line).groups()
+        formula = inner.count("$$") % 2 == 1
+        whole = None if verbatim else re.fullmatch(WHOLE, inner)
+        item = re.match(r"- |\d+\. ", inner)
+        alone = verbatim or formula or whole or inner.startswith("$$") or re.fullmatch(VERBATIM, inner)
+        if text and (alone or item):
+            yield before, " ".join(text), "\n"
+            text = []
+        verbatim ^= formula or inner.startswith("```")
+        if whole and not re.fullmatch(r"\|?[-:| ]+\|", inner):
+            start, piece, end = [part for part in whole.groups() if part is not None]
+            yield quote + start, piece, end + "\n"
+        elif alone:
+            yield line + "\n", "", ""
+        elif item:
+            before, text = quote + item[0], [inner[item.end() :]]
+        elif text:
+            text.append(inner.strip())
+        else:
+            before, text = quote, [inner.strip()]
+
+
+def translate(source: str, word: Callable[[str], str]) -> str:
+    """Markdown with `word` of each piece in its place; the items below the heading KEPT stay."""
+    parts, kept = [], False
+    for before, text, after in pieces(source):
+        kept = text == KEPT if before.startswith("#") else kept
+        parts.append(before + (word(text) if text and not (kept and before.lstrip("> ") == "- ") else text) + after)
+    return "".join(parts).removesuffix("\n")
+
+
+def prose(cells: list[NotebookNode]) -> Iterator[tuple[str, str]]:
+    """The pieces of a notebook's cells with a note for the translator: section and kind."""
+    where = ""
+    for cell in cells:
+        if cell.cell_type == "code":
+            if cell.source.startswith(TITLE):
+                yield cell.source.partition("\n")[0].removeprefix(TITLE), f"{where} · title of a folded cell"
+            for function in ast.parse(cell.source).body if "@example\n" in cell.source else []:
+                if isinstance(function, ast.FunctionDef) and any(
+                    ast.unparse(d) == "example" for d in function.decorator_list
+                ):
+                    for _, text, _ in pieces(ast.get_docstring(function, clean=False)):
+                        if text:
+                            yield text, f"{where} · caption"
+            continue
+        for before, text, _ in pieces(cell.source):
+            begin = before.lstrip("> ")[:1]
+            if begin == "#":
+                where = text
+            if text and not (where == KEPT and begin == "-"):
+                kind = {
+                    "#": "heading",
+                    "!": "text of a picture",
+                    "<": "title of a note",
+                    "|": "row of a table",
+                    "-": "item",
+                }
+                yield text, f"{where} · {kind.get(begin, 'paragraph')}"
+
+
+def labels(html: str) -> Iterator[tuple[NavigableString | None, str | None, str]]:
+    """The texts in a piece of HTML: each node, or the name of an attribute and its tag as (tag, name), with the text."""
+    for node in BeautifulSoup(html, "html.parser").descendants:
+        if isinstance(node, NavigableString):
+            if node.parent.name not in ("style", "script") and re.search("[A-Za-z]{2}", node):
+                yield node, None, str(node)
+        else:
+            for name in LABELS:
+                if name in node.attrs:
+                    yield node, name, node[name]
+
+
+def own_words() -> Iterator[tuple[str, str]]:
+    """The page's own texts, and the file of each."""
+    text = r'"((?:[^"\\]|\\.)*)"'
+    files = [path for folder in (BLOG / "template", FIGURE) for path in sorted(folder.iterdir())] + [BLOG / "page.py"]
+    for path in files:
+        source = path.read_text("utf-8")
+        for found in re.finditer(rf"\b(?:say|told|_)\((?:\w+ \? {text} : )?{text}", source):
+            yield from ((json.loads(f'"{one}"'), path.name) for one in found.groups() if one)
+    for _, _, label in labels((FIGURE / "figure.html").read_text("utf-8")):
+        yield label.strip(), "figure.html"
+    for about in json.loads((FIGURE / "models.json").read_text("utf-8")).values():
+        yield about["note"], "models.json"
+
+
+def first_screen() -> str:
+    """What a visitor sees of the README first: up to its first commands."""
+    return re.match(r"(?s).*?\n```.*?\n```\n", re.sub(SWITCH, "", (ROOT / "README.md").read_text("utf-8")))[0]
+
+
+def readme(language: str) -> str:
+    """The README's first screen in another language."""
+    known = meanings(language)
+    heading, text = translate(first_screen(), lambda text: known.get(text, text)).split("\n\n", 1)
+    return f"{heading}\n\n[English](README.md)\n\n{text}"
+
+
+# --- catalogues ---
+
+
+def wanted() -> dict[tuple[str | None, str], str]:
+    """What a catalogue has to contain, in order: context and English text -> a note."""
+    sys.path.insert(0, str(ROOT))
+    from blog.notebook import build
+
+    entries: dict[tuple[str | None, str], str] = {}
+    for script in SCRIPTS:
+        for text, note in prose(build(script.read_text("utf-8")).cells):
+            entries.setdefault((None, text), note)
+    for _, text, _ in pieces(first_screen()):
+        if text:
+            entries.setdefault((None, text), "README")
+    for text, note in own_words():
+        entries.setdefault(("page", text), note)
+    return entries
+
+
+def load(language: str) -> polib.POFile:
+    """The catalogue of a language."""
+    return polib.pofile(str(LANGUAGES / f"{language}.po"), wrapwidth=110, check_for_duplicates=True)
+
+
+def languages() -> list[str]:
+    """The languages that have a catalogue."""
+    return sorted(path.stem for path in LANGUAGES.glob("*.po"))
+
+
+def closest(text: str, others: list[str]) -> str | None:
+    """The most similar of some texts, if more than half is the same."""
+    words = text.split()
+    matchers = {other: difflib.SequenceMatcher(None, words, other.split(), autojunk=False) for other in others}
+    near = {other: m.ratio() for other, m in matchers.items() if m.real_quick_ratio() > 0.5 and m.quick_ratio() > 0.5}
+    best = max(near, key=near.get, default=None)
+    return best if best is not None and near[best] > 0.5 else None
+
+
+def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) -> polib.POFile:
+    """A catalogue with the pieces `texts`: what was translated is kept, and marked as fuzzy if the English has changed."""
+    known = {(entry.msgctxt, entry.msgid): entry for entry in catalogue}
+    gone = {key: entry for key, entry in known.items() if entry.msgstr and key not in texts}
+    new = polib.POFile(wrapwidth=110)
+    new.metadata = catalogue.metadata
+    for (context, text), note in texts.items():
+        entry = polib.POEntry(msgid=text, msgctxt=context, comment=note)
+        if same := known.get((context, text)):
+            entry.msgstr, entry.flags, entry.tcomment = same.msgstr, same.flags, same.tcomment
+            entry.previous_msgid = same.previous_msgid
+        elif (other := closest(text, [english for where, english in gone if where == context])) is not None:
+            old = gone.pop((context, other))
+            entry.msgstr, entry.previous_msgid, entry.flags = old.msgstr, old.previous_msgid or other, ["fuzzy"]
+        new.append(entry)
+    return new
+
+
+def meanings(language: str, context: str | None = None) -> dict[str, str]:
+    """English -> translation of what is translated and up to date."""
+    return {entry.msgid: entry.msgstr for entry in load(language) if entry.translated() and entry.msgctxt == context}
+
+
+def stale(text: str) -> str:
+    """English in the edition of another language, marked cell by cell."""
+    mark = lambda cell: f'<span class="stale" lang="en">{cell}</span>' if re.search("[A-Za-z]{3}", cell) else cell  # noqa: E731
+    return " | ".join(mark(cell) for cell in text.split(" | "))
+
+
+def anchors(notebook: NotebookNode) -> list[str]:
+    """The headings of a notebook, in order."""
+    return [
+        name
+        for cell in notebook.cells
+        if cell.cell_type == "markdown"
+        for name in re.findall(r"(?m)^(?:> ?)*#+ (.+)$", cell.source)
+    ]
+
+
+def translated(notebook: NotebookNode, language: str) -> NotebookNode:
+    """The executed notebook in another language: Markdown, captions and titles; code and all other output are the same."""
+    known, result = meanings(language), nbformat.from_dict(json.loads(json.dumps(notebook)))
+    word = lambda text: known.get(text) or stale(text)  # noqa: E731
+    for cell in result.cells:
+        if cell.cell_type == "markdown":
+            cell.source = translate(cell.source, word)
+        elif cell.source.startswith(TITLE):
+            title, line, rest = cell.source.removeprefix(TITLE).partition("\n")
+            cell.source = TITLE + known.get(title, title) + line + rest
+        for output in cell.get("outputs", []):
+            if caption := re.fullmatch(CAPTION, output.get("data", {}).get("text/markdown", "")):
+                output.data["text/markdown"] = caption[1] + translate(caption[2], word)
+    return result
+
+
+def for_jupyter(notebook: NotebookNode, english: list[str]) -> NotebookNode:
+    """A translated notebook whose links lead to its own headings, by Jupyter's names of them."""
+    name = lambda heading: re.sub(r"<[^>]+>|`", "", heading).replace(" ", "-")  # noqa: E731
+    there = dict(zip(map(name, english), map(name, anchors(notebook)), strict=True))
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = re.sub(
+                rf"\]\(#({TARGET})\)", lambda found: f"](#{there.get(found[1], found[1])})", cell.source
+            )
+    return notebook
+
+
+def translated_figure(html: str, words: dict[str, str]) -> str:
+    """The template of the live figure in another language."""
+    tree = None
+    for node, name, label in labels(html):
+        tree = tree or next(iter([*node.parents][-1:]), None)
+        if name:
+            node[name] = words.get(label, label)
+        else:
+            node.replace_with(label.replace(label.strip(), words.get(label.strip(), label.strip())))
+    return str(tree)
+
+
+# --- what a program can see of a translation ---
+
+
+def signature(text: str) -> dict[str, list[str]]:
+    """What a translation must have in common with its source: code, formulas, targets of links, numbers, places to fill in."""
+    code = re.findall(r"`[^`]+`", text)
+    text = re.sub(r"`[^`]+`", " ", text)
+    formulas = ["".join(found.split()) for found in re.findall(r"\$[^$]+\$", text)]
+    text = re.sub(r"\$[^$]+\$", " ", text)
+    links = re.findall(rf"\]\(({TARGET})\)", text)
+    text = re.sub(rf"\]\({TARGET}\)", " ", text)
+    places, numbers = re.findall(r"\{\w+\}", text), re.findall(r"\d[\d,.]*(?<![,.])", text)
+    return {
+        "code": sorted(code),
+        "formulas": sorted(formulas),
+        "links": sorted(links),
+        "places": sorted(places),
+        "numbers": sorted(numbers),
+    }
+
+
+def terms(language: str) -> list[tuple[re.Pattern[str], str, list[str]]]:
+    """The checked terms, longest first: what to find in the English, its name, and the words of which the translation needs one."""
+    rows = [line.split("\t") for line in (LANGUAGES / f"{language}.tsv").read_text("utf-8").splitlines()[1:]]
+    rows = sorted((row for row in rows if row[3] == "yes"), key=lambda row: -len(row[0]))
+    return [
+        (re.compile(rf"\b{re.escape(name)}s?\b", re.I), name, [word, *filter(None, also.split("|"))])
+        for name, word, also, *_ in rows
+    ]
+
+
+def faults(source: str, translation: str, known: list[tuple[re.Pattern[str], str, list[str]]]) -> list[str]:
+    """What is wrong with a translation."""
+    found, ours, theirs = [], signature(translation), signature(source)
+    for kind in ours:
+        lost = [
+            one
+            for one in {*theirs[kind]}
+            if kind == "numbers"
+            and one not in ours[kind]
+            or kind != "numbers"
+            and theirs[kind].count(one) != ours[kind].count(one)
+        ]
+        new = [one for one in {*ours[kind]} if kind != "numbers" and one not in theirs[kind]]
+        if lost or new:
+            found.append(f"{kind} differ: {' '.join(sorted(lost + new))}")
+    if source.count(" | ") != translation.count(" | "):
+        found.append("another number of cells")
+    bare = re.sub(rf"\]\({TARGET}\)", "", re.sub(r"`[^`]+`|\$[^$]+\$", "x", translation))
+    if "*" in MarkdownIt("commonmark").render(re.sub(r"`[^`]+`|\$[^$]+\$", "x", translation)):
+        found.append("a * that marks nothing")
+    if re.search(rf"[{HAN}][,;:?!]|[{HAN}][A-Za-z0-9]|[A-Za-z0-9%][{HAN}]", bare):
+        found.append("half-width punctuation, or no space between Chinese and Latin letters")
+    text = re.sub(r"`[^`]+`|\$[^$]+\$|\]\(\S+\)|\{\w+\}", " ", source)
+    for pattern, name, words in known:
+        text, count = pattern.subn(" ", text)
+        if count and not any(word.lower() in translation.lower() for word in words):
+            found.append(f"{name}: none of {', '.join(words)}")
+    return found
+
+
+def check(language: str) -> tuple[list[str], list[str]]:
+    """What must be mended in a catalogue, and what is not translated or not any more."""
+    catalogue, texts, known = load(language), [*wanted()], terms(language)
+    ours = [(entry.msgctxt, entry.msgid) for entry in catalogue]
+    problems = [f"not in the catalogue: {key[1][:90]}" for key in texts if key not in ours]
+    problems += [f"no longer in the text: {key[1][:90]}" for key in ours if key not in texts]
+    if (ROOT / f"README.{language}.md").read_text("utf-8") != readme(language):
+        problems.append(f"README.{language}.md is not what the catalogue makes")
+    problems = [f"{problem} (python blog/editions.py update)" for problem in problems]
+    for entry in catalogue:
+        if entry.translated():
+            problems += [f"{entry.msgid[:70]}: {fault}" for fault in faults(entry.msgid, entry.msgstr, known)]
+    return problems, [entry.msgid for entry in catalogue if not entry.translated()]
+
+
+def main() -> int:
+    """Do what the command line says; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["update", "check", "apply"])
+    parser.add_argument("language", nargs="?")
+    parser.add_argument("notebook", nargs="?", type=Path)
+    parser.add_argument("out", nargs="?", type=Path)
+    options = parser.parse_args()
+    if options.command == "apply":
+        notebook = nbformat.reads(options.notebook.read_text("utf-8"), 4)
+        made = for_jupyter(translated(notebook, options.language), anchors(notebook))
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(nbformat.writes(made) + "\n", "utf-8")
+        return 0
+    status = 0
+    for language in languages():
+        if options.command == "update":
+            update(load(language), wanted()).save(str(LANGUAGES / f"{language}.po"))
+            (ROOT / f"README.{language}.md").write_text(readme(language), "utf-8")
+            continue
+        problems, old = check(language)
+        print(*problems, *(f"not up to date: {text[:90]}" for text in old), sep="\n")
+        print(f"{language}: {len(problems)} to mend, {len(old)} not translated or out of date")
+        status |= bool(problems)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

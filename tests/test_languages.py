@@ -1,0 +1,202 @@
+"""Other languages: the catalogue is complete and true to the English, and pages and notebooks are made from it."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import nbformat
+import polib
+import pytest
+from bs4 import BeautifulSoup
+
+from blog import editions, page
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = page.TRANSLATED
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory) -> dict[str, BeautifulSoup]:
+    """The pages of the committed notebooks, English ones and Chinese ones."""
+    folder, found = tmp_path_factory.mktemp("pages"), {}
+    for name in NAMES:
+        for language, path in (("en", folder / f"{name}.html"), ("zh", folder / "zh" / f"{name}.html")):
+            notebook = nbformat.read(ROOT / f"{name}.ipynb", 4)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(page.make_page(notebook, name, ROOT, language=language), "utf-8")
+            found[f"{language} {name}"] = BeautifulSoup(path.read_text("utf-8"), "lxml")
+    found["folder"] = folder
+    return found
+
+
+@pytest.mark.parametrize("language", editions.languages())
+def test_the_catalogue_is_complete_and_true(language):
+    """What is out of date is listed and may land; what is missing or damaged may not."""
+    problems, old = editions.check(language)
+    print(*(f"{language}: not up to date: {text[:100]}" for text in old), sep="\n")
+    assert not problems
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese", "fault"),
+    [
+        ("The `mask` hides it.", "掩码把它遮住。", "code"),
+        ("A root $d_k$.", "根号 $d$。", "formulas"),
+        ("See [Masks](#Masks).", "见[掩码](#Mask)。", "links"),
+        ("Of {all} heads.", "头里的 {some} 个。", "places"),
+        ("There are 64 heads.", "有 46 个头。", "numbers"),
+        ("a | b", "甲，乙", "cells"),
+        ("**Why?** Because.", "**为什么**？** 因为。", "marks nothing"),
+        ("A Transformer.", "一个Transformer。", "Latin"),
+        ("One, two.", "一,二。", "half-width"),
+        ("The encoder.", "译码的前一半。", "encoder"),
+    ],
+)
+def test_a_fault_is_found(english, chinese, fault):
+    assert any(fault in found for found in editions.faults(english, chinese, editions.terms("zh")))
+
+
+def test_a_right_translation_has_no_fault():
+    english = "The *encoder* has 6 layers of width $d_{\\text{model}}$ ([Part 1](#Masks), `N`)."
+    chinese = "*编码器*（encoder）有 6 层，宽度为 $d_{\\text{model}}$（[第 1 部分](#Masks)，`N`）。"
+    assert editions.faults(english, chinese, editions.terms("zh")) == []
+
+
+def test_a_changed_piece_keeps_its_translation_and_is_marked():
+    old = polib.POFile()
+    old.append(polib.POEntry(msgid="The encoder reads the whole sentence at once.", msgstr="编码器一次读完整个句子。"))
+    old.append(polib.POEntry(msgid="Nothing like it is left.", msgstr="什么也没留下。"))
+    texts = {(None, "The encoder reads the sentence at once."): "section · paragraph", (None, "New."): "x"}
+    changed, new = editions.update(old, texts)
+    assert changed.msgstr == "编码器一次读完整个句子。" and "fuzzy" in changed.flags and not changed.translated()
+    assert changed.previous_msgid == "The encoder reads the whole sentence at once." and not new.msgstr
+
+
+def test_pieces_put_together_again_are_the_text():
+    """For every cell of both documents, as the page renders it."""
+    rendered = lambda text: " ".join(page.parse(markdown(text)).decode().split())  # noqa: E731
+
+    def markdown(text: str) -> str:
+        renderer = page.MarkdownWithMath(renderer=page.Prose(ROOT))
+        page.table_in_quote(renderer)
+        return renderer.render(text)
+
+    for name in NAMES:
+        for cell in nbformat.read(ROOT / f"{name}.ipynb", 4).cells:
+            if cell.cell_type == "markdown":
+                assert rendered(editions.translate(cell.source, str)) == rendered(cell.source)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_translated_page_has_all_that_the_english_one_has(pages, name):
+    english, chinese = pages[f"en {name}"], pages[f"zh {name}"]
+    assert chinese.html["lang"] == "zh" and english.html["lang"] == "en"
+    ids = lambda tree: [tag["id"] for tag in tree("h1") + tree("h2") + tree("h3") if tag.get("id")]  # noqa: E731
+    assert ids(chinese) == ids(english)
+    for css in ("a.cite", "a.equation-link", ".katex", "pre", "figure.chart", "table", "[data-road]", "main img"):
+        assert len(chinese.select(css)) == len(english.select(css)), css
+    assert len(chinese.select("a.term")) >= len(english.select("a.term"))  # which a translation may mention more often
+    code = lambda tree: [pre.get_text() for pre in tree.select(".highlight pre")]  # noqa: E731
+    titled = lambda text: "# @title" not in text  # noqa: E731
+    assert list(filter(titled, code(chinese))) == list(filter(titled, code(english)))
+    prose = " ".join(part.get_text() for part in chinese.select(".prose p:not(:has(code, a, .katex))"))
+    assert len(re.findall(f"[{editions.HAN}]", prose)) > 0.5 * len(re.sub(r"\s", "", prose))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_of_a_translated_page_lead_somewhere(pages, name):
+    tree = pages[f"zh {name}"]
+    ids = {tag["id"] for tag in tree(id=True)}
+    others = {f"{other}.html": {tag["id"] for tag in pages[f"zh {other}"](id=True)} for other in NAMES}
+    for link in tree.select("a[href]"):
+        target, _, anchor = link["href"].partition("#")
+        if re.match(r"https?:", target) or target.startswith("../"):
+            continue
+        assert anchor in (others[target] if target else ids) or not anchor, link["href"]
+    assert tree.select_one("a.language")["href"] == f"../{name}.html"
+    assert pages[f"en {name}"].select_one("a.language")["href"] == f"zh/{name}.html"
+    assert not [link for link in tree.select("a[href]") if link["href"].startswith("lab_notebook")]  # one folder up
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_translated_notebook_has_the_same_code_and_links_to_its_own_headings(name):
+    english = nbformat.read(ROOT / f"{name}.ipynb", 4)
+    made = editions.for_jupyter(editions.translated(english, "zh"), editions.anchors(english))
+    nbformat.validate(made)
+    headings = {heading.replace("`", "").replace(" ", "-") for heading in editions.anchors(made)}
+    for ours, theirs in zip(made.cells, english.cells, strict=True):
+        if ours.cell_type == "code":
+            skip = 1 if ours.source.startswith(editions.TITLE) else 0
+            assert ours.source.split("\n")[skip:] == theirs.source.split("\n")[skip:]
+        else:
+            for target in re.findall(rf"\]\(#({editions.TARGET})\)", ours.source):
+                assert target in headings, target
+    outputs = [o for cell in made.cells for o in cell.get("outputs", []) if "text/markdown" not in o.get("data", {})]
+    assert outputs == [
+        o for cell in english.cells for o in cell.get("outputs", []) if "text/markdown" not in o.get("data", {})
+    ]
+
+
+def test_a_second_language_is_a_catalogue_and_english_stands_where_it_has_nothing(monkeypatch, tmp_path):
+    """Ten pieces in German, and no line of code."""
+    shutil.copytree(editions.LANGUAGES, tmp_path / "languages")
+    monkeypatch.setattr(editions, "LANGUAGES", tmp_path / "languages")
+    german = polib.POFile()
+    german.metadata = {"Language": "de", "Language-Name": "Deutsch", "Content-Type": "text/plain; charset=UTF-8"}
+    texts = [text for context, text in editions.wanted() if context is None][:10]
+    for number, text in enumerate(texts):
+        german.append(polib.POEntry(msgid=text, msgstr=f"Absatz {number} auf Deutsch"))
+    german.append(polib.POEntry(msgid="Search", msgstr="Suchen", msgctxt="page"))
+    german.save(str(tmp_path / "languages" / "de.po"))
+    name = "the_annotated_transformer"
+    notebook = nbformat.read(ROOT / f"{name}.ipynb", 4)
+    notebook.cells = notebook.cells[:12]
+    tree = BeautifulSoup(page.make_page(notebook, name, ROOT, language="de"), "lxml")
+    assert tree.html["lang"] == "de" and tree.find(id="search").get_text() == "Suchen"
+    assert "Absatz 1 auf Deutsch" in tree.main.get_text()
+    assert tree.select(".stale[lang=en]") and {link["hreflang"] for link in tree.select("a.language")} == {"en", "zh"}
+    assert tree.h1["id"] == "the-annotated-transformer"
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="needs Chromium")
+def test_the_chinese_page_works_in_a_browser(pages):
+    """Search finds Chinese words, one character is enough, and the switch leads to the same place."""
+    from playwright.sync_api import sync_playwright
+
+    problems = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        tab = browser.new_context(viewport={"width": 390, "height": 900}, offline=True).new_page()
+        tab.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+        tab.on("pageerror", lambda e: problems.append(str(e)))
+        tab.goto((pages["folder"] / "zh" / "the_annotated_transformer.html").as_uri())
+        tab.wait_for_selector(".explorer.ready #step-readout:not(:empty)")
+        assert "翻译" in tab.locator(".explorer button[type=submit]").first.inner_text()
+        tab.locator("header #search").click()
+        for asked in ("残差流", "softmax 的", "BLEU分数", "头"):
+            tab.locator("#query").fill(asked)
+            assert tab.locator("#results li").count() > 0, asked
+        tab.keyboard.press("Escape")
+        panel = tab.locator(".sentence-panel[data-panel=masks]")
+        panel.scroll_into_view_if_needed()
+        panel.locator("tbody td").first.wait_for()
+        assert "斜线" in panel.inner_text() and tab.evaluate("document.documentElement.scrollWidth") <= 390
+        here = tab.evaluate("document.querySelector('#toc [aria-current]').hash")
+        tab.locator("a.language").click()
+        tab.wait_for_url(lambda url: "/zh/" not in url)
+        assert tab.url.endswith("the_annotated_transformer.html" + here) and len(here) > 1
+        assert tab.evaluate("document.documentElement.lang") == "en"
+        browser.close()
+    assert not problems
+
+
+def test_the_tool_says_what_is_wrong(tmp_path):
+    """As a command, on the files that are here: nothing to mend, and the notebook in Chinese is written."""
+    tool = [shutil.which("python") or "python", str(ROOT / "blog" / "editions.py")]
+    done = subprocess.run([*tool, "check"], capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0 and "zh: 0 to mend" in done.stdout, done.stdout[-2000:] + done.stderr
+    out = tmp_path / "zh" / "exercises.ipynb"
+    subprocess.run([*tool, "apply", "zh", str(ROOT / "exercises.ipynb"), str(out)], check=True)
+    assert "会作答的练习" in out.read_text("utf-8")
