@@ -48,6 +48,7 @@ page: $(READY) $(KATEX) ## write the pages from the committed notebooks, without
 	$(call PAGES,)
 
 pdf: page ## print that page as a paper, build/the_annotated_transformer.pdf; needs Chromium; LANG=zh: the Chinese one
+	$(if $(filter zh/,$(EDITION)),$(BIN)/npm install --prefix blog --no-save --loglevel=error --no-audit --no-fund @fontsource/noto-sans-sc@5.3.0)
 	$(BIN)/python blog/pdf.py build/$(EDITION)$(DOC).html build/$(EDITION)$(DOC).pdf
 
 lab: $(READY) ## open the document in JupyterLab, which is installed into .venv first
@@ -64,7 +65,7 @@ test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and rep
 soak: $(READY) ## try for hours what may go wrong with a run, run the recipes, and open the notebook in JupyterLab, in Chromium
 	@command -v chromium >/dev/null || { echo "make soak needs Chromium"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt -r requirements-soak.txt
-	ANNOTATED_SOAK=1 $(BIN)/python -m pytest --durations=0 tests/test_jupyterlab.py tests/test_recipes.py \
+	ANNOTATED_SOAK=1 $(BIN)/python -m pytest --durations=0 tests/test_jupyterlab.py tests/test_recipes.py tests/document/test_document.py \
 		$(addprefix tests/translator/test_,interruptions.py distributed.py fuzz.py endurance.py explorer.py marian.py)
 
 check: $(READY) ## check the style and that notebook and script are twins

@@ -10,6 +10,9 @@ import shutil
 import sys
 from pathlib import Path
 
+FONTS = (
+    Path(__file__).parent / "node_modules" / "@fontsource"
+)  # of languages whose letters a machine may lack; make pdf installs them
 FOOTER = '<div style="width:100%; text-align:center; font-size:8px"><span class="pageNumber"></span></div>'
 
 
@@ -19,8 +22,11 @@ def print_page(page: Path, out: Path, chromium: str) -> None:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        tab = browser.new_context(offline=True, color_scheme="light").new_page()
+        tab = browser.new_context(offline=True, color_scheme="light", bypass_csp=True).new_page()
         tab.goto(page.resolve().as_uri())
+        for style in [*FONTS.glob("*/400.css"), *FONTS.glob("*/700.css")]:
+            files = (style.parent / "files").resolve().as_uri()
+            tab.add_style_tag(content=style.read_text("utf-8").replace("url(./files", f"url({files}"))
         tab.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
         tab.evaluate("document.fonts.ready.then(() => true)")
         margin = {"top": "18mm", "bottom": "18mm", "left": "17mm", "right": "17mm"}

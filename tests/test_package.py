@@ -85,6 +85,7 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
             "page.html",
             "panels.css",
             "panels.js",
+            "say.js",
             "transformer.js",
         )
     }

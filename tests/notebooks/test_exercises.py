@@ -14,6 +14,7 @@ import exercises
 import the_annotated_transformer as tat
 from blog import page
 from tests.helpers import executed
+from translator import explorer
 
 TEXT = Path(exercises.__file__).read_text(encoding="utf-8")
 LONGEST = [f"example_answer_{n}" for n in ("2_1", "2_2", "3_1", "4_2")]  # executing the notebook includes them
@@ -166,7 +167,7 @@ ASKED = {
 def test_the_page_says_what_the_checks_say(few_phrases, capsys):
     """Every answer that the page can check by itself, with the same verdict and the same words (6.3 has words of its own)."""
     script = (
-        f"const {{ ANSWERS }} = require({json.dumps(str(page.TEMPLATE / 'exercises.js'))}), asked = {json.dumps({n: list(a) for n, a in ASKED.items()})};"
+        f"require({json.dumps(str(explorer.PARTS / 'say.js'))}); const {{ ANSWERS }} = require({json.dumps(str(page.TEMPLATE / 'exercises.js'))}), asked = {json.dumps({n: list(a) for n, a in ASKED.items()})};"
         "console.log(JSON.stringify({ numbers: Object.keys(ANSWERS), choices: Object.fromEntries(Object.entries(ANSWERS).map(([n, { ask }]) => [n, ask])),"
         "said: Object.entries(asked).map(([n, answers]) => answers.map((answer) => [n, answer, ANSWERS[n].check(answer)])).flat() }))"
     )

@@ -162,7 +162,7 @@ def distance(a: torch.Tensor, b: torch.Tensor) -> float:
     return float((a - b).norm() / a.norm())
 
 
-@pytest.mark.parametrize("world", [2, 3, 4] if SOAK else [2, 3])
+@pytest.mark.parametrize("world", [2, 3, 4] if SOAK else [3])
 def test_several_processes_compute_what_one_does(tmp_path, world):
     """To within rounding: gradient, loss, validation loss, and weights after UPDATES, sharded or not."""
     together(work, world, tmp_path)
