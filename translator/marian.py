@@ -92,7 +92,7 @@ def read_hub(folder: Path) -> Arrays:
             for what in ("layers", "attention_heads", "ffn_dim")
         )
         d_model, start, pad = (int(about[name]) for name in ("d_model", "decoder_start_token_id", "pad_token_id"))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise Refused(f"{path}: not the configuration of a model ({error})") from error
     if heads[0] != heads[1] or widths[0] != widths[1] or start != pad:
         raise Refused(f"{path}: encoder and decoder of different widths, or a start token that is not the padding")
@@ -295,6 +295,17 @@ def unigram(path: Path, tokens: list[str]) -> Any:
     return vocabulary
 
 
+def read_yaml(path: Path) -> Any:
+    """What is in Marian's vocab.yml: tokens as they are written there, also one like `null`, and their numbers."""
+    import yaml
+
+    try:
+        found = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # which makes texts of everything
+        return {token: int(number) for token, number in found.items()}
+    except (yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
+        raise Refused(f"{path}: not a vocabulary of Marian ({' '.join(str(error).split())[:160]})") from error
+
+
 def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path]:
     """The ids of the tokens by their numbers in the model, and the SentencePiece models of source and target."""
     pieces = sorted(folder.glob("*.spm"))
@@ -307,12 +318,7 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
     names = [folder / "vocab.json"] if hub else sorted(folder.glob("*vocab*.yml"))
     if hub or names:
         path = names[0]
-        if hub:
-            ids = read_json(path)
-        else:
-            import yaml
-
-            ids = yaml.safe_load(path.read_text(encoding="utf-8"))
+        ids = read_json(path) if hub else read_yaml(path)
     else:
         path, ids = sides[0], {token: i for i, token in enumerate(read_spm(sides[0])[0])}
     if not isinstance(ids, dict) or sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
@@ -332,6 +338,8 @@ def languages_of(folder: Path, source: str, src: str | None, tgt: str | None) ->
     )
     if None in found:
         raise Refused(f"{source}: its languages are not known; give --src and --tgt")
+    if strange := [language for language in found if not re.fullmatch(r"[\w+-]+", str(language))]:
+        raise Refused(f"{source}: {strange[0]!r} is not the name of a language; give --src and --tgt")
     return str(found[0]), str(found[1])
 
 

@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import math
 import os
 import pickle
 import subprocess
@@ -299,6 +300,37 @@ def test_a_bad_folder_is_refused_in_one_line(how, pieces, tmp_path, capsys, monk
     error = capsys.readouterr().err
     assert error.startswith("error: ") and BAD[how] in error and len(error.splitlines()) == 1 and len(error) < 400
     assert not (tmp_path / "ours").exists() and not (tmp_path / "stolen").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "a:\t1\n\tb: 2", "- a\n- b", "\0", "'</s>': [1]", '!!python/object/apply:os.system ["touch stolen"]']
+)
+def test_a_bad_vocabulary_is_refused_and_runs_nothing(text, npz, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (npz / "vocab.yml").write_text(text)
+    with pytest.raises(Refused, match="vocab.yml"):
+        read_marian(str(npz / "model.npz"), "de", "en")
+    assert not (tmp_path / "stolen").exists()
+
+
+def test_a_token_that_yaml_would_take_for_something_else_is_itself(npz):
+    lines = (npz / "vocab.yml").read_text().splitlines()
+    for place, token in enumerate(("null", "yes", "12"), 6):
+        lines[place] = f"{token}: {lines[place].rpartition(': ')[2]}"
+    (npz / "vocab.yml").write_text("\n".join(lines))
+    tokenizer = read_marian(str(npz / "model.npz"), "de", "en")[0].tokenizer
+    assert {"null", "yes", "12"} <= set(tokenizer.tokens([*range(len(tokenizer))]))
+
+
+def test_what_is_no_language_and_what_is_no_number_is_refused(pieces, tmp_path):
+    hub_model(pieces, tmp_path / "hub")
+    (tmp_path / "hub" / "tokenizer_config.json").write_text('{"source_lang": "../de", "target_lang": "en"}')
+    with pytest.raises(Refused, match="'../de' is not the name of a language"):
+        read_marian(str(tmp_path / "hub"))
+    about = json.loads((tmp_path / "hub" / "config.json").read_text())
+    (tmp_path / "hub" / "config.json").write_text(json.dumps(about | {"d_model": math.inf}))
+    with pytest.raises(Refused, match="config.json"):
+        read_marian(str(tmp_path / "hub"), "fr+oc", "zh")
 
 
 @pytest.mark.parametrize(
