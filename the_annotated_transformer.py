@@ -1029,28 +1029,29 @@ def example_heads() -> None:
 #
 # ![Where we are: the additions and norms around every sublayer](images/here/residuals.svg)
 #
-# Both halves of the model are stacks of identical *layers*, and a layer consists of two or three *sublayers*:
-# attentions, and a position-wise feed-forward network. Around each sublayer there's a **residual connection** (He et
-# al., 2016), which adds the sublayer's input to its output. **Layer normalisation** (Ba et al., 2016) follows:
+# Both halves of the model are stacks of identical *layers*, and a layer consists of two or three *sublayers*: one or
+# two attention sublayers and a position-wise feed-forward network. Around each sublayer there's a **residual
+# connection** (He et al., 2016), which adds the sublayer's input to its output. This is followed by **layer
+# normalisation** (Ba et al., 2016):
 #
 # $$\mathrm{LayerNorm}(x + \mathrm{Sublayer}(x))$$
 #
 # To make the additions possible, all sublayers and the embeddings have outputs of the same width, $d_{\text{model}} =
 # 512$.
 #
-# > (In our model it's the sublayer's *input* that is normalised; more about that below.)
+# > (In our model it's the sublayer's *input* that is normalised; more on that below.)
 # >
-# > **Why add?** Think of one wire for each position that runs from the embedding to the top of the stack. It carries
+# > **Why add?** Imagine that each position has a wire running from its embedding to the top of the stack. It carries
 # > a vector of width `d_model`, often called the *residual stream*. Each sublayer reads the stream, computes
 # > something, and adds it. So `auf` doesn't turn into the value of `Bank`: it stays `auf`, and now it also knows its
-# > noun. What an early layer wrote is there for later layers to read, and in training the gradient has a short way
-# > back from the loss to every layer. A sublayer that has learnt nothing yet does little harm, because its output is
-# > only added. (All this is truest of pre-norm, on the right of the figure. In the paper's own order a norm
-# > interrupts the wire after every addition.)
+# > noun. Whatever an early layer writes is there for later layers to read, and in training the gradient has only a
+# > short way to travel from the loss back to each layer. A sublayer that hasn't learnt anything yet does little harm,
+# > because its output is merely added. (All of this is most true of pre-norm, on the right of the figure. In the
+# > paper's own order a norm interrupts the wire after every addition.)
 #
 # ![The residual stream of one position: a vertical line from embedding plus position at the bottom to the output at the top; self-attention reads the streams of all positions and adds its result, the feed-forward network reads and adds to its own stream; on the left post-norm, where a normalisation stands on the line after each addition, on the right pre-norm, where it stands at the entrance of each sublayer](images/residual_stream.svg)
 #
-# > **Why normalise?** Each sublayer adds to the stream, so without a norm its vectors could become any size. But a
+# > **Why normalise?** Each sublayer adds to the stream, so without a norm its vectors could grow to any size. But a
 # > sublayer works well only for the sizes that it was trained on: with vectors ten times as long, dot products become
 # > a hundred times as large, and a softmax puts all its weight on one key. And in training, one large vector would
 # > produce one large gradient, so the learning rate would have to be small enough for the worst case. Layer
@@ -1080,13 +1081,13 @@ def example_layer_norm() -> None:
 
 # %% [markdown]
 # > The variance is divided by $d$, not by $d - 1$, and the small constant $\epsilon$ is inside the root. PyTorch does
-# > both in this way.
+# > both the same way.
 # >
 # > <details class="note"><summary>In the earlier editions, and in batches</summary>
 # >
 # > The earlier editions divided by $d - 1$, and they added $\epsilon$ outside the root. *Batch* normalisation takes
-# > mean and variance over the batch, so the result for one sentence would depend on the other sentences beside it,
-# > and on their padding.
+# > the mean and variance over the whole batch, so the result for one sentence would depend on the other sentences in
+# > its batch, and on their padding.
 # >
 # > </details>
 #
@@ -1094,13 +1095,13 @@ def example_layer_norm() -> None:
 # the sublayer's input.
 #
 # > In training, dropout sets each entry to zero with probability $P_{\text{drop}}$, and multiplies the others by $1 /
-# > (1 - P_{\text{drop}})$, so that the expected value of each entry stays the same. It is applied to the branch and
-# > not to the stream: what is zeroed on the stream would be lost to all later layers. When the model translates,
-# > dropout does nothing.
+# > (1 - P_{\text{drop}})$, so that the expected value of each entry stays the same. It is applied to the branch
+# > rather than to the stream: anything zeroed on the stream would be lost to all later layers. When the model
+# > translates, dropout does nothing.
 # >
-# > **Where does the norm go?** What the paper says is called *post-norm*: first the sum, then the norm. The authors'
-# > own code soon moved to *pre-norm*, $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, and most models since have done
-# > the same. Our model is of this kind. The class below can do both.
+# > **Where does the norm go?** What the paper describes is called *post-norm*: first the sum, then the norm. The
+# > authors' own code soon moved to *pre-norm*, $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, and most models since
+# > have done the same, ours included. The class below can do both.
 
 
 # %%
@@ -1159,20 +1160,20 @@ def example_residual() -> None:
 #
 # ![Where we are: the feed-forward networks, the last sublayer of every layer](images/here/feed_forward.svg)
 #
-# The other sublayer treats every position separately, and all positions with the same weights. It consists of two
-# linear maps with a ReLU between them:
+# The other sublayer treats each position separately, but with the same weights everywhere. It consists of two linear
+# maps with a ReLU between them:
 #
 # $$\mathrm{FFN}(x) = \max(0,\; xW_1 + b_1)\,W_2 + b_2 \tag{2}$$
 #
-# Input and output have width $d_{\text{model}} = 512$, the inner layer has $d_{\text{ff}} = 2048$. The weights differ
-# from layer to layer. One can also see it as two convolutions with kernel size 1.
+# The input and the output have width $d_{\text{model}} = 512$, and the inner layer has width $d_{\text{ff}} = 2048$.
+# The weights differ from layer to layer. You can also think of it as two convolutions with kernel size 1.
 #
 # > Attention moves information between positions, but once its weights are fixed, it only takes averages. The
 # > feed-forward network is where each position *computes* with what it has gathered. You can read it as a list of
 # > $d_{\text{ff}}$ rules, often called *neurons*. A column of $W_1$ (PyTorch keeps it as a row) is the condition of a
-# > rule: its dot product with the vector says how well it's met, and the ReLU cuts off what is below zero. The
-# > matching row of $W_2$ is the conclusion: the vector that is added to the stream, as many times as the condition is
-# > met.
+# > rule: its dot product with the vector says how well it's met, and the ReLU cuts off anything below zero. The
+# > matching row of $W_2$ is the conclusion: the vector that is added to the stream, in proportion to how well the
+# > condition is met.
 
 
 # %%
@@ -1191,8 +1192,8 @@ class PositionwiseFeedForward(nn.Module):
 
 
 # %% [markdown]
-# > What does a neuron answer to? The first layer of our model has 256 of them, and for each token of the sentence
-# > only one in fifteen is above zero: most rules are about something else. Here is number 215.
+# > What does a neuron respond to? The first layer of our model has 256 of them, and for any given token of the
+# > sentence only about one in fifteen is above zero: most rules are about something else. Here is number 215.
 
 
 # %%
@@ -1219,11 +1220,11 @@ def example_neuron(number: int = 215) -> Chart:
 
 
 # %% [markdown]
-# > It answers to `liest` ("reads") and `sitzen` ("sit"), and to nothing else. It's a detector of verbs: if we give
-# > the model every token of its vocabulary alone, it answers most strongly to `raucht`, `liest`, `bedient`,
+# > It responds to `liest` ("reads") and `sitzen` ("sit"), and to nothing else. It's a verb detector: if we give the
+# > model each token of its vocabulary on its own, the neuron responds most strongly to `raucht`, `liest`, `bedient`,
 # > `rutscht`, `zeigen` and `nimmt`. Not every neuron is that clear. But in the third layer there is one (number 18)
 # > for *green*: `grün`, `grüne`, `grünen`, `grüner`, `grünem`, `grünes`, and no other token of the vocabulary comes
-# > near. [Part 6](#Part-6:-Looking-inside) has more of this.
+# > close. [Part 6](#Part-6:-Looking-inside) has more of this.
 #
 # ## The encoder (Section 3.1)
 #
@@ -1232,10 +1233,10 @@ def example_neuron(number: int = 215) -> Chart:
 # **The encoder** is a stack of $N = 6$ identical layers. Each has two sublayers: self-attention, then a feed-forward
 # network.
 #
-# > "Identical" means identical in shape: each layer has weights of its own. The connection expects its sublayer to be
-# > a function of one argument, so the layer makes one from its attention: `lambda x: self.self_attn(x, x, x,
-# > src_mask)`. Queries, keys and values all come from `x`; that is what *self*-attention means. (`sublayers` is
-# > separate from `forward` because decoding will pass in a different attention.)
+# > "Identical" means identical in shape: each layer has weights of its own. The residual connection expects its
+# > sublayer to be a function of one argument, so the layer makes such a function from its attention: `lambda x:
+# > self.self_attn(x, x, x, src_mask)`. Queries, keys and values all come from `x`; that is what *self*-attention
+# > means. (`sublayers` is separate from `forward` because decoding will pass in a different attention.)
 
 
 # %%
@@ -1307,10 +1308,10 @@ def example_encoder_maps() -> Chart:
 
 
 # %% [markdown]
-# > On the left, words look ahead to the word that they depend on: `auf` and `einer` to `Bank`, `während` and `ein` to
+# > On the left, words look ahead to the word they depend on: `auf` and `einer` to `Bank`, `während` and `ein` to
 # > `Mann`, and in the second clause nearly everything to its verb at the end, `liest`. On the right there's a shifted
-# > diagonal: half of the tokens look most at the one before them, which only the positions can tell. Later layers
-# > read what these two have written.
+# > diagonal: half of the tokens look mostly at the one before them, which only the positions make possible. Later
+# > layers read what these two have written.
 
 
 # %%
@@ -1331,10 +1332,10 @@ def example_streams() -> Any:
 
 # %% [markdown]
 # > With pre-norm nothing ever normalises the stream itself, so it grows from layer to layer. That is why a pre-norm
-# > stack has one more LayerNorm at its end. The other columns are cosines with the first vector of the same token.
-# > Each layer turns the vectors a little further, but even at the top a word still points roughly where it began.
-# > What comes out at the top is called the *memory*: one vector for each German token, which knows its surroundings.
-# > The decoder will look at nothing else.
+# > stack ends with one more LayerNorm. The other columns are cosines with the first vector of the same token. Each
+# > layer turns the vectors a little further, but even at the top a word still points roughly where it began. What
+# > comes out at the top is called the *memory*: one vector for each German token, a vector that knows its
+# > surroundings. It's all the decoder will get to see.
 
 
 # %%
@@ -1359,9 +1360,9 @@ def example_memory() -> None:
 #
 # ![Where we are: the decoder stack](images/here/decoder.svg)
 #
-# > The decoder builds the translation word by word. It begins with `<s>`, the mark for the beginning, and predicts a
-# > first word. It reads that word too, and predicts the next, until it predicts `</s>`. Suppose that it has already
-# > written *Two women are sitting on a bench while a man*. What comes next?
+# > The decoder builds the translation word by word. It begins with `<s>`, the mark for the beginning, and predicts
+# > the first word. It then reads that word as well and predicts the next one, and so on until it predicts `</s>`.
+# > Suppose that it has already written *Two women are sitting on a bench while a man*. What comes next?
 #
 # **The decoder** is also a stack of $N = 6$ layers. Each has a third sublayer between the other two, which attends to
 # the encoder's output. The decoder's self-attention is masked: position $i$ may attend to positions up to $i$, and to
@@ -1370,9 +1371,9 @@ def example_memory() -> None:
 #
 # ![The target `<s> two cats </s>`, used twice: its first three tokens are what the decoder reads, its last three what it must predict; lines lead from each token that is read to the predictions that may use it](images/target_shift.svg)
 #
-# > Shifted means: to predict `two cats </s>`, the decoder reads `<s> two cats`. Number this row 0, 1, 2. Position 1
-# > reads `two`, may look at positions 0 and 1, and predicts `cats`. (The paper counts by the token that is predicted,
-# > so it says "before".)
+# > "Shifted" means that to predict `two cats </s>`, the decoder reads `<s> two cats`. Number the positions of this
+# > row 0, 1, 2. Position 1 reads `two`, may look at positions 0 and 1, and predicts `cats`. (The paper counts by the
+# > token that is predicted, which is why it says "before".)
 #
 # ### Masks
 #
@@ -1391,9 +1392,9 @@ def example_memory() -> None:
 #
 # > When the decoder writes, there are no later positions yet, so a mask seems superfluous. But in training the whole
 # > target is known and all positions are computed at once, and then the mask is what keeps a position from copying
-# > its answer from the next one. It also makes both ways agree.
+# > its answer from the next one. It also makes the two ways agree.
 # >
-# > Batches give a second reason to mask. Sentences have different lengths, so shorter ones are padded, and nobody
+# > Batches are a second reason for masking. Sentences have different lengths, so shorter ones are padded, and nobody
 # > should attend to padding. Masks always rule out **keys**, which are the columns of the matrix of weights. Its rows
 # > belong to the queries, the positions that receive an answer. A padded position gets one too, but nothing uses it.
 
@@ -1435,10 +1436,10 @@ def example_masks() -> Chart:
 # >
 # > With $-\infty$ every score of the row is $-\infty$, the softmax divides 0 by 0, and the result is NaN, which the
 # > next layer spreads over the whole sentence. That's ugly, but you notice it. The earlier editions used −10⁹, which
-# > is a number that float16 can't hold. With it, all scores of the row are equal, so the softmax gives every key the
-# > same weight, *including the masked ones*, and nobody notices. The rule is therefore: every query must have at
-# > least one key. It holds here because our masks close columns, never whole rows: even a padded position may look at
-# > the real keys. That's harmless: nobody attends to a padded position, since its column is masked, and its
+# > is a number that float16 can't hold. With it, all the scores of the row are equal, so the softmax gives every key
+# > the same weight, *including the masked ones*, and nobody notices. The rule is therefore: every query must have at
+# > least one key. It always does here, because our masks close columns, never whole rows: even a padded position may
+# > look at the real keys. That's harmless: nobody attends to a padded position, since its column is masked, and its
 # > prediction doesn't enter the loss.
 # >
 # > </details>
@@ -1538,8 +1539,8 @@ def our_decoded(ids: Tensor) -> Tensor:
 
 # %% [markdown]
 # > A decoder layer first looks back at what has been written, then at the source. That second attention is where the
-# > two languages meet: the decoder asks, and the memory of the German words answers. Here's how it looks in the
-# > fourth layer, with each row labelled by the token that it reads and the one that it is about to predict.
+# > two languages meet: the decoder asks, and the memory of the German words answers. Here's what that looks like in
+# > the fourth layer; each row is labelled with the token that it reads and the one that it's about to predict.
 
 
 # %%
@@ -1581,8 +1582,8 @@ def example_cross() -> Chart:
 # the linear map is that of the embeddings.
 #
 # > To score a token is to take the dot product of its row in the table with the decoder's vector: the token whose
-# > direction fits best wins. The scores are called *logits*. Training needs them as they are; when translations are
-# > compared, one adds up *log-probabilities*; plain probabilities are for people to look at.
+# > direction fits best wins. The scores are called *logits*. Training uses them as they are; to compare translations,
+# > you add up *log-probabilities*; plain probabilities are for people to look at.
 
 
 # %%
@@ -1649,7 +1650,7 @@ def example_translation() -> None:
 # > two million numbers. How they come about is the subject of [Part 2](#Part-2:-Training).
 # >
 # > How sure was it? The table shows each step: what the decoder reads, and its five favourites. Even where it's sure,
-# > they add up to little more than 90 %. That's the most that its training asked for ([label
+# > they add up to little more than 90 %. That's the most that its training ever asked for ([label
 # > smoothing](#Regularisation-(Section-5.4))).
 
 
@@ -1670,8 +1671,9 @@ def example_top_five() -> Any:
 
 
 # %% [markdown]
-# > The folded cell also compares two ways: the tokens were found one after the other, and then all positions were
-# > computed in one go, with the mask. They agree. That's why training can treat all positions of a sentence at once.
+# > The folded cell also compares two ways of computing this: finding the tokens one after the other, and then
+# > computing all positions in one go, with the mask. The two agree. That's why training can treat all positions of a
+# > sentence at once.
 #
 # ## The model assembled
 #
@@ -1708,17 +1710,17 @@ class Transformer(nn.Module):
 
 # %% [markdown]
 # > And `make_model` makes a new one, with fresh weights. `make_model(37_000, 37_000, tie="all")` is the paper's base
-# > model. The keyword arguments choose between forms: `norm` and `positions`, and `tie`, which says which of the three
-# > matrices of embeddings are one: `"all"` as in the paper (both languages then need a common vocabulary), `"target"`
-# > for the target side alone, or `"none"`. (`functools.partial(f, a)` is a function that calls `f` with `a` first: each
-# > call of `attn()` below makes an attention of its own.)
+# > model. The keyword arguments select variants: `norm`, `positions`, and `tie`, which says which of the three
+# > embedding matrices are shared: `"all"` as in the paper (both languages then need a common vocabulary), `"target"`
+# > for the target side alone, or `"none"`. (`functools.partial(f, a)` is a function that calls `f` with `a` first:
+# > each call of `attn()` below makes a separate attention.)
 # >
 # > <details class="note"><summary>The other arguments</summary>
 # >
 # > `d_k` is the width of queries and keys if it isn't `d_model / h` (Table 3, row B). `inner_dropout` adds two
 # > dropouts that Section 5.4 doesn't name: one on the attention weights, which Section 6.3 mentions in passing, and
-# > one inside the feed-forward network, which only the authors' code has. In their first release both had the rate 0,
-# > as here, so the default is the original base model.
+# > one inside the feed-forward network, which only the authors' code has. In their first release both rates were 0,
+# > as they are here, so the default is the original base model.
 # >
 # > </details>
 
@@ -1870,8 +1872,8 @@ def example_tied() -> None:
 
 # %% [markdown]
 # > **Pre- or post-norm: what happens to the gradient?** In a fresh post-norm model the last layers receive far more
-# > gradient than the first ones; with pre-norm all receive about the same (Xiong et al., 2020). The left chart shows
-# > this for twelve decoder layers; the gradient is that of the second matrix of the feed-forward network. With
+# > gradient than the first ones; with pre-norm all layers receive about the same (Xiong et al., 2020). The left chart
+# > shows this for twelve decoder layers; the gradient is that of the second matrix of the feed-forward network. With
 # > post-norm, large steps can do damage, which may be one reason why a warmup, a slow start of the learning rate,
 # > helps (Section 5.3). The right chart shows the size of the residual stream: post-norm resets it after every layer,
 # > pre-norm lets it grow.
@@ -1911,9 +1913,9 @@ def example_pre_post() -> Chart:
 #
 # Table 3 of the paper gives the number of parameters of several variants, in millions: 65 for base, 213 for big.
 #
-# > Where are they? An attention layer has four matrices with $d^2$ entries each, a feed-forward network two with
-# > $4d^2$. An encoder layer has one of each, a decoder layer has two attentions. The embeddings are one matrix, used
-# > three times. (The small remainder is norms and biases.)
+# > Where are they? An attention layer has four matrices with $d^2$ entries each, and a feed-forward network has two
+# > with $4d^2$. An encoder layer has one of each; a decoder layer has a second attention. The embeddings are one
+# > matrix, used three times. (The small remainder is norms and biases.)
 
 
 # %%
@@ -1945,8 +1947,8 @@ def example_base() -> Any:
 #
 # The paper compares self-attention with recurrent and convolutional layers, each mapping $n$ vectors of width $d$ to
 # $n$ vectors of width $d$. It asks three questions. How much does a layer compute? How many operations must follow
-# one another? And how long is the path that a signal travels between two positions? The shorter the path, the easier
-# it is to learn dependencies over long distances.
+# one another? And how long is the path that a signal has to travel between two positions? The shorter the path, the
+# easier it is to learn dependencies over long distances.
 #
 # | layer | operations per layer | sequential operations | longest path |
 # |---|---|---|---|
@@ -1965,16 +1967,16 @@ def example_base() -> Any:
 # different tasks, and many of them seem to follow the syntax and the meaning of a sentence (Part 6).
 #
 # > **Where do these numbers come from?** Count the multiplications. *Self-attention* takes the dot product of $n$
-# > queries with $n$ keys, $d$ multiplications each: $n^2 d$. Weighing the values takes $n^2 d$ again. *Recurrence*
-# > multiplies a matrix of $d \times d$ with the state at each of $n$ positions: $n d^2$, and each must wait for the
-# > one before. A *convolution* does the same for $k$ neighbours: $k n d^2$. A *separable* one first mixes $k$
-# > neighbours within each of $d$ channels, $k n d$, and then the channels at each position, $n d^2$.
+# > queries with $n$ keys, $d$ multiplications each: $n^2 d$. Weighting the values takes another $n^2 d$. *Recurrence*
+# > multiplies the state by a $d \times d$ matrix at each of $n$ positions: $n d^2$, and each must wait for the one
+# > before. A *convolution* does the same for $k$ neighbours: $k n d^2$. A *separable* one first mixes $k$ neighbours
+# > within each of $d$ channels, $k n d$, and then the channels at each position, $n d^2$.
 # >
 # > **What the table leaves out.** An attention layer also projects: queries, keys, values and output take $4 n d^2$.
 # > At the length of a sentence these dominate, not the $n^2$. So a whole attention layer multiplies more than the
 # > table's recurrent layer at every length, $4nd^2 + 2n^2d$ against $nd^2$, and even for the products alone, $2n^2d$
 # > is less than $nd^2$ only if $n < d/2$. (A plain recurrent layer has two matrices, not one, and an LSTM has eight.)
-# > What remains true at every length is the column of sequential operations: attention does all positions at once,
+# > What remains true at every length is the column of sequential operations: attention handles all positions at once,
 # > and recurrence can't.
 
 
@@ -2012,17 +2014,17 @@ def example_layer_times() -> Chart | None:
 # > For short sequences the products of attention alone cost least, but their line is the steepest, because they grow
 # > with the square of the length. The fused form doesn't write the weights down and is several times faster for long
 # > sequences. The whole layer, with its projections and the fused form, takes less time than the recurrent one up to
-# > about a thousand tokens, although it multiplies more, probably because it computes all positions at once. (A single
-# > sequence is the worst case for recurrence. In a batch of many, each of its steps has more to multiply.) Convolutions
-# > with a kernel of 3 are faster still, but each position sees only its two neighbours.
+# > about a thousand tokens, although it multiplies more, probably because it computes all positions at once. (A
+# > single sequence is the worst case for recurrence. In a batch of many, each of its steps has more to multiply.)
+# > Convolutions with a kernel of width 3 are faster still, but each position sees only its two neighbours.
 
 # %% [markdown]
 # ## Summary of Part 1
 #
-# > A sentence becomes ids, and ids become vectors, which get positions added. Attention lets them look at each other,
-# > the feed-forward networks work on each alone, and every result is added to the stream. What the encoder makes of
-# > it, the decoder looks at while it writes, one token after the other. Attention is the only place where positions
-# > meet, and masks rule out keys.
+# > A sentence becomes ids, and the ids become vectors, to which positions are added. Attention lets these look at
+# > each other, the feed-forward networks work on each one alone, and every result is added to the stream. The decoder
+# > looks at what the encoder has made of the sentence while it writes, one token after the other. Attention is the
+# > only place where positions meet, and masks rule out keys.
 # >
 # > **Exercises** that answer back:
 # >
@@ -2042,20 +2044,20 @@ def example_layer_times() -> Chart | None:
 # (Sections 3 and 3.1, Figure 1).
 #
 # > During training the whole target is known, so the decoder reads all of it at once. Each target sentence is used
-# > twice. Without its last token it is what the decoder *reads*; without its first it is what the decoder must
-# > *predict*. Every target begins with `<s>` and ends with `</s>`; every source ends with `</s>`. So position $t$ reads
-# > token $t$, sees those before it, and must predict token $t + 1$.
+# > twice. Without its last token, it's what the decoder *reads*; without its first, it's what the decoder must
+# > *predict*. Every target begins with `<s>` and ends with `</s>`; every source ends with `</s>`. So position $t$
+# > reads token $t$, sees those before it, and must predict token $t + 1$.
 #
 # > The [picture in Part 1](#The-decoder-writes-(Sections-3.1-and-3.2.3)) shows both uses of `two cats`.
 #
 # > **Why a shift of exactly one?** Without the shift, the decoder could simply copy its input. With a shift of two, it
 # > would have to guess token $t + 2$ without having seen token $t + 1$.
 # >
-# > **Is it cheating to feed in the whole target?** No: at each position the causal mask hides what that position has to
-# > predict. Showing the model the true earlier tokens, and not its own guesses, is called *teacher forcing*. It is
-# > what makes training parallel: one pass gives a prediction, and a loss, at every position.
+# > **Is it cheating to feed in the whole target?** No: at each position the causal mask hides what that position has
+# > to predict. Showing the model the true earlier tokens instead of its own guesses is called *teacher forcing*. It
+# > is what makes training parallel: one pass gives a prediction, and a loss, at every position.
 # >
-# > Shorter sentences in a batch are padded. `ntokens` counts the tokens to predict, without padding.
+# > Shorter sentences in a batch are padded. `ntokens` counts the tokens to be predicted, leaving out the padding.
 
 
 # %%
@@ -2084,7 +2086,7 @@ class Batch:
 
 # %% [markdown]
 # > Below is the second, shorter row of a batch of two, with positions counted from 0. The position that reads `</s>`
-# > would predict padding, so it doesn't count.
+# > would have to predict padding, so it doesn't count.
 
 
 # %%
@@ -2106,19 +2108,19 @@ def example_shift() -> Any:
 # Sentence pairs of about the same length were batched together. Each batch had about 25,000 source tokens and 25,000
 # target tokens.
 #
-# > **Why count tokens and not sentences?** Because the work and the memory of a batch grow with its tokens. With a
-# > fixed number of sentences, one long sentence would make all others in its batch as long as itself. If sentences are
-# > sorted by length first, there is little to pad. So the code sorts, and begins a new batch whenever one more pair
-# > would exceed the budget: with a budget of 12, pairs of lengths 3, 3, 4, 5, 5 and 6 become the batches 3 3 4 (three
-# > rows of 4), 5 5 and 6. Pairs of equal length come in random order, and so do the batches. Each *epoch*, that is,
-# > each pass through the data, uses another `seed`, so both orders change.
+# > **Why count tokens and not sentences?** Because the work and the memory that a batch needs grow with its tokens.
+# > If the number of sentences were fixed, one long sentence would make all the others in its batch as long as itself.
+# > If sentences are sorted by length first, there is little to pad. So the code sorts the pairs, and begins a new
+# > batch whenever one more pair would exceed the budget: with a budget of 12, pairs of lengths 3, 3, 4, 5, 5 and 6
+# > become the batches 3 3 4 (three rows of 4), 5 5 and 6. Pairs of equal length come in random order, and so do the
+# > batches. Each *epoch*, that is, each pass through the data, uses a different `seed`, so both orders change.
 # >
-# > **What does it cost?** Two things. A batch of sentences of one length isn't a random sample: short captions
-# > resemble each other, so the gradients of two batches are likely to differ more than those of two random samples.
-# > That is why at least the *order* of the batches must be random. (If they came sorted, the model would see only short
-# > sentences for a while, and then only long ones.) And the number of tokens in an update matters for the learning
-# > rate: a gradient over more tokens is less noisy, so it can take a larger step, but there are fewer steps per epoch.
-# > If you change `tokens_per_batch`, expect to tune the rate again.
+# > **What does it cost?** Two things. A batch of sentences that all have the same length isn't a random sample: short
+# > captions resemble each other, so the gradients of two batches are likely to differ more than those of two random
+# > samples. That is why at least the *order* of the batches must be random. (If they came sorted, the model would see
+# > only short sentences for a while, and then only long ones.) And the number of tokens in an update matters for the
+# > learning rate: a gradient over more tokens is less noisy, so it can take a larger step, but there are fewer steps
+# > per epoch. If you change `tokens_per_batch`, expect to tune the rate again.
 
 
 # %%
@@ -2151,7 +2153,7 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 
 
 # %% [markdown]
-# > How much of a batch is padding, for lengths roughly like those of Multi30k? (Padded to 72 is what the edition of
+# > How much of a batch is padding, for lengths roughly like those of Multi30k? (Padding to 72 is what the edition of
 # > 2022 did.)
 
 
@@ -2186,32 +2188,32 @@ def example_padding() -> None:
 # $$\mathit{lrate} = d_{\text{model}}^{-0.5} \cdot \min(\mathit{step}^{-0.5},\; \mathit{step} \cdot \mathit{warmup}^{-1.5}) \tag{3}$$
 #
 # > **What Adam does.** For every weight it keeps two running averages: of the gradient $g$, and of its square. With
-# > $\beta_1 = 0.9$ the first looks back over about ten updates, which smooths out the noise of single batches; with
-# > $\beta_2 = 0.98$ the second looks back over about fifty. The step is the first divided by the root of the second, so
-# > it's about as long as the learning rate says, however large or small the gradients are:
+# > $\beta_1 = 0.9$, the first looks back over about ten updates, which smooths out the noise of individual batches;
+# > with $\beta_2 = 0.98$, the second looks back over about fifty. The step is the first divided by the root of the
+# > second, so its length is roughly the learning rate, however large or small the gradients are:
 # >
 # > $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2, \qquad w \leftarrow w - \mathit{lrate} \cdot \hat m \,/\, (\sqrt{\hat v} + \epsilon)$$
 # >
-# > The hats stand for a correction of the first steps, when the averages, which begin at zero, are still too small:
-# > $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and $\hat v$ in the same way.
+# > The hats stand for a correction that matters in the first steps, when the averages, which start at zero, are still
+# > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and $\hat v$ in the same way.
 # >
-# > **Why warm up?** After a handful of batches Adam's estimate of the usual size is poor, and some steps go wrong.
-# > Small first steps give it time to settle. In a post-norm model the layers also disturb each other more in the
-# > beginning, as the gradients in Part 1 suggest. But the highest rate of the schedule is $(d_{\text{model}} \cdot
-# > \mathit{warmup})^{-0.5}$, so a shorter warmup also means a higher peak, and in [exercise
-# > 2.2](exercises.ipynb#2.2-Training-without-a-warmup) it's mostly the peak that does the damage. How much of the
-# > need for a warmup is left at a moderate peak is still debated (Liyuan Liu et al., 2020, blame the poor estimate).
+# > **Why warm up?** After only a handful of batches, Adam's estimate of how large the gradients usually are is poor,
+# > and some steps go wrong. Small first steps give it time to settle. In a post-norm model the layers also disturb
+# > each other more at the beginning, as the gradients in Part 1 suggest. But the highest rate of the schedule is
+# > $(d_{\text{model}} \cdot \mathit{warmup})^{-0.5}$, so a shorter warmup also means a higher peak, and in [exercise
+# > 2.2](exercises.ipynb#2.2-Training-without-a-warmup) it's mostly the peak that does the damage. How much need for a
+# > warmup remains if the peak is moderate is still debated (Liyuan Liu et al., 2020, blame the poor estimate).
 # >
 # > **Why $\beta_2 = 0.98$ and not the usual 0.999?** It makes the estimate an average over about the last $1/(1 -
 # > \beta_2) = 50$ updates instead of the last 1000. So it can follow gradients whose size changes quickly. The paper
 # > gives no reason; this is the usual guess.
 # >
-# > **Why fall as $\mathit{step}^{-0.5}$?** The rate must fall, because near a minimum large steps only jump about. This
-# > curve falls slowly, and it doesn't need to know in advance when training will end. Our `factor` scales the whole
-# > curve; in the paper it is 1.
+# > **Why fall as $\mathit{step}^{-0.5}$?** The rate has to fall, because near a minimum large steps just jump about.
+# > This curve falls slowly, and it doesn't need to know in advance when training will end. Our `factor` scales the
+# > whole curve; in the paper it is 1.
 # >
-# > The chart has three schedules. After the warmup, the schedule is the same whatever the length of the warmup was: the
-# > lines of "512, 4000" and "512, 8000" become one.
+# > The chart shows three schedules. After the warmup, the schedule no longer depends on how long the warmup was: the
+# > lines "512, 4000" and "512, 8000" become one.
 # >
 # > *Step* counts updates. If an update is accumulated from several micro-batches (see below), it still counts as one
 # > step.
@@ -2251,10 +2253,10 @@ def example_rate() -> Chart:
 # >
 # > </details>
 #
-# Training uses **label smoothing** (Szegedy et al., 2016) with $\epsilon_{ls} = 0.1$. This makes the perplexity worse,
-# since the model learns to be less sure, but it improves accuracy and BLEU. Table 3 has the figures: without smoothing
-# the perplexity is 4.67 and BLEU 25.3, with $\epsilon_{ls} = 0.1$ they are 4.92 and 25.8, with 0.2 they are 5.47 and
-# 25.7.
+# Training uses **label smoothing** (Szegedy et al., 2016) with $\epsilon_{ls} = 0.1$. This makes the perplexity
+# worse, since the model learns to be less sure, but it improves accuracy and BLEU. Table 3 has the figures: without
+# smoothing, the perplexity is 4.67 and BLEU is 25.3; with $\epsilon_{ls} = 0.1$ they are 4.92 and 25.8, and with 0.2
+# they are 5.47 and 25.7.
 #
 # > The *perplexity* is the exponential of the mean loss per token: a model with perplexity 5 is as unsure as if it
 # > had to guess among five tokens. *BLEU* scores translations between 0 and 100; [Part 3](#BLEU) explains it. Without
@@ -2265,8 +2267,9 @@ def example_rate() -> Chart:
 # > $$q(k) = (1 - \epsilon_{ls})\,[k = y] + \epsilon_{ls}\,u(k), \qquad \mathrm{loss} = -\sum_k q(k) \log p(k)$$
 # >
 # > Here $[k = y]$ is 1 if $k = y$, and 0 otherwise. The paper doesn't say what $u$ is. Here it's uniform over all
-# > tokens but padding, which is never right. PyTorch's `cross_entropy(label_smoothing=…)` also gives padding a share;
-# > if the column of padding is taken away, it's the same loss. The check below compares our two forms with PyTorch's.
+# > tokens except padding, which is never right. PyTorch's `cross_entropy(label_smoothing=…)` gives padding a share as
+# > well; if you take the padding column away, it's the same loss. The check below compares our two forms with
+# > PyTorch's.
 # >
 # > <details class="note"><summary>In the authors' code</summary>
 # >
@@ -2274,7 +2277,7 @@ def example_rate() -> Chart:
 # >
 # > </details>
 # >
-# > The first function writes $q$ down. The second gives the same loss without ever building $q$, by collecting terms.
+# > The first function writes $q$ down. The second collects terms and gives the same loss without ever building $q$.
 # > With $n$ tokens in the vocabulary:
 # >
 # > $$-\sum_k q(k) \log p(k) = -(1 - \epsilon_{ls}) \log p(y) - \frac{\epsilon_{ls}}{n - 1} \sum_{k \ne \mathrm{pad}} \log p(k)$$
@@ -2321,13 +2324,14 @@ def example_smoothing() -> Chart:
 # %% [markdown]
 # > **What is the smallest loss that can be reached?** It is reached at $p = q$, and there it equals the entropy of
 # > $q$, which isn't zero. (The loss is that entropy plus the Kullback-Leibler divergence of $p$ from $q$, and only
-# > the second can be lowered.) A model that is surer than $q$ pays for it. The chart shows the loss of a model that
-# > gives the right token some probability, its *confidence*, and spreads the rest evenly over the other tokens. The
-# > validation loss uses $\epsilon_{ls} = 0$, because the exponential of a smoothed loss isn't a perplexity.
+# > the second can be lowered.) A model that is surer than $q$ pays a price for it. The chart shows the loss of a
+# > model that gives the right token some probability, its *confidence*, and spreads the rest evenly over the other
+# > tokens. The validation loss uses $\epsilon_{ls} = 0$, because the exponential of a smoothed loss isn't a
+# > perplexity.
 # >
 # > **Why does smoothing help BLEU?** BLEU looks at the words that were chosen, not at how sure the model was. A model
 # > that isn't pushed towards certainty overfits less, and keeps its second choices alive for the search. That's the
-# > usual explanation; the gain itself is an observation.
+# > usual explanation; the gain itself is simply an observation.
 
 
 # %%
@@ -2366,8 +2370,8 @@ def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
 # >
 # > $$\frac{\partial\,\mathrm{loss}}{\partial z_k} = p_k - q_k$$
 # >
-# > A token that got too much probability is pushed down, one that got too little is pulled up, and the push is as
-# > large as the error. When the two agree, nothing changes. Take the sentence of Part 1 at the moment in which the
+# > A token that got too much probability is pushed down, one that got too little is pulled up, and the force is as
+# > large as the error. When the two agree, nothing changes. Take the sentence of Part 1 at the moment when the
 # > decoder has read *Two women are sitting on a bench while a man* and should say *reads*.
 
 
@@ -2390,8 +2394,8 @@ def example_p_minus_q() -> Any:
 # %% [markdown]
 # > From the logits, the error travels back through every layer, by the chain rule: each part takes the gradient of
 # > its output, passes on the gradient of its input, and picks up the gradients of its weights on the way. PyTorch
-# > does all of that in `backward`. There's no magic in it. The folded cell does the same by hand for the three parts
-# > that a Transformer is made of, attention, LayerNorm and the feed-forward network, and compares.
+# > does all of that in `backward`. There's no magic in it. For the three parts that a Transformer is made of,
+# > attention, LayerNorm and the feed-forward network, the folded cell does the same by hand and compares.
 
 
 # %%
@@ -2531,8 +2535,8 @@ class Trainer:
 
 
 # %% [markdown]
-# > Do three micro-batches give the gradient of one large batch? The sentences have different lengths, so the question
-# > is a real one.
+# > Do three micro-batches give the gradient of one large batch? The sentences have different lengths, so the answer
+# > isn't obvious.
 
 
 # %%
@@ -2556,9 +2560,9 @@ def example_accumulation() -> None:
 # %% [markdown]
 # ## The training loop
 #
-# > The loop is short. It learns from one batch at a time and writes down what happened. It stops when it
-# > runs out of batches or time. At regular intervals it can also measure something, such as the loss on sentences that
-# > it isn't trained on. The copy task below uses this loop, and so does the translator of Part 3.
+# > The loop is short. It learns from one batch at a time and records what happened. It stops when it runs out of
+# > batches or time. At regular intervals it can also measure something, such as the loss on sentences that the model
+# > isn't trained on. The copy task below uses this loop, and so does the translator of Part 3.
 
 
 # %%
@@ -2584,10 +2588,10 @@ def fit(
 # %% [markdown]
 # ## A first task: copying
 #
-# > A small model that learns to repeat its source needs everything that we have so far. Its tokens are numbers from 4
-# > on, after the four special ones, and its sequences begin and end as they do in translation. Its smoothed loss
-# > can't fall below the entropy of $q$, the cross-entropy of $q$ with itself. The chart below shows the loss and that
-# > limit.
+# > A small model that learns to repeat its source needs everything that we've built so far. Its tokens are the
+# > numbers from 4 upwards, after the four special ones, and its sequences begin and end as they do in translation.
+# > Its smoothed loss can't fall below the entropy of $q$, which is the cross-entropy of $q$ with itself. The chart
+# > below shows the loss and that limit.
 
 
 # %%
@@ -2619,10 +2623,11 @@ def unseen_copies(updates: int) -> list[Pair]:
 # ## Greedy decoding
 #
 # > To translate, the decoder runs step by step. It predicts a distribution; we append the most probable token, and
-# > the next step reads it as well. All sentences of a batch advance together. Taking the most probable token at each
-# > step is called *greedy*.
+# > the next step reads it as well. All the sentences in a batch advance together. Taking the most probable token at
+# > each step is called *greedy*.
 # >
-# > Dropout must be off while decoding. Leaving it on is a classic mistake. This switches it off for as long as needed:
+# > Dropout must be off during decoding. Leaving it on is a classic mistake. The next cell has a way of switching it
+# > off for as long as needed:
 
 
 # %%
@@ -2641,7 +2646,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 # %% [markdown]
 # > The naive form runs the decoder over the whole prefix at every step, although only the last of its outputs is new.
-# > It always goes on to `max_len`, whatever the tokens are.
+# > It always goes on until `max_len`, whatever the tokens are.
 
 
 # %%
@@ -2689,8 +2694,8 @@ def example_copy() -> Chart:
 # > The keys and values of the source are computed only once. A step then computes one position instead of $t$ (which
 # > still attends to all $t$ keys), and it needs no causal mask, because all the keys in the cache lie in the past.
 # >
-# > That's also why training in parallel equals decoding step by step: position $t$ computes the same numbers in both,
-# > whether the later tokens are there or not.
+# > That's also why training in parallel is equivalent to decoding step by step: position $t$ computes the same
+# > numbers in both cases, whether the later tokens are there or not.
 # >
 # > The chart shows one attention layer in the first six steps. Each square is a position for which a step has a key and
 # > a value. The naive form computes all the squares, step after step. With a cache, only the orange ones are computed,
@@ -2746,8 +2751,8 @@ class CachedDecoder:
 
 # %% [markdown]
 # > Now the loop, which reads one token at a time. A sentence that has produced `</s>` is filled up with padding, and
-# > the loop stops when all sentences have ended. How a token is chosen from the logits is a function of its own: greedy
-# > decoding takes the most probable, and Part 7 draws one at random.
+# > the loop stops when all sentences have ended. Choosing a token from the logits is left to a separate function:
+# > greedy decoding takes the most probable, and Part 7 draws one at random.
 
 
 # %%
@@ -2793,8 +2798,8 @@ def example_cached() -> None:
 
 # %% [markdown]
 # > **Do sinusoids extend to longer sequences?** The paper hoped so. Our model has never seen more than ten tokens.
-# > Below is the share of sequences that it copies exactly, by their length. A vector exists for every position, but
-# > beyond one token more than it was trained on, this model soon fails. We haven't tested
+# > Below is the share of sequences that it copies exactly, by length. There is a vector for every position, but more
+# > than one token beyond the lengths it was trained on, this model almost never gets it right. We haven't tested
 # > whether the positions alone are to blame.
 
 
@@ -2820,7 +2825,7 @@ def example_longer() -> Chart:
 # %% [markdown]
 # ## A second task: German numbers
 #
-# > To copy, no paths have to cross. In this task they do: read a German number letter by letter, and write its
+# > In copying, no paths have to cross. In the next task they do: read a German number letter by letter, and write its
 # > digits. In German the units come before the tens, `einundzwanzig` is "one and twenty", so the second digit has to
 # > be found to the left of the first. The letters are tokens, and the model has one layer and six thousand weights.
 # > It sees all numbers up to 99 and four fifths of those from 100 to 999; the others are held out.
@@ -2916,7 +2921,7 @@ def example_number_map(n: int = 345) -> Chart:
 # ## Summary of Part 2
 #
 # > Targets are shifted by one, and a batch is measured in tokens. Smoothing asks for a little less than certainty,
-# > and the gradient at the logits is $p - q$, what the model says minus what it should say. The loss of an update is
+# > and the gradient at the logits is $p - q$: what the model says minus what it should say. The loss of an update is
 # > a sum over tokens divided by their number, however the update is cut up. The learning rate warms up and then
 # > decays. Decoding appends one token at a time and keeps keys and values.
 # >
@@ -2936,13 +2941,13 @@ def example_number_map(n: int = 345) -> Chart:
 # vocabulary of about 37,000 tokens from byte-pair encoding. For English-French it is 36 million pairs, with 32,000 word
 # pieces (Wu et al., 2016).
 #
-# > That's too much for a laptop. We take [Multi30k](https://github.com/multi30k/dataset) (Elliott et al., 2016):
-# > 29,000 English captions of photographs, which professionals translated into German, with another 1,014 pairs for
-# > validation and test sets such as `test_2016_flickr` (1,000 pairs). It may be used for research and teaching. It's
+# > That's too much for a laptop. We use [Multi30k](https://github.com/multi30k/dataset) (Elliott et al., 2016):
+# > 29,000 English captions of photographs, translated into German by professionals, plus 1,014 pairs for validation
+# > and several test sets such as `test_2016_flickr` (1,000 pairs). It may be used for research and teaching. It's
 # > small, but it's real language, with capital letters, punctuation, long words, and verbs that German puts at the
 # > end of the clause.
 # >
-# > The next cell fetches Multi30k from its public repository, once, 1.3 MB. [pooch](https://www.fatiando.org/pooch)
+# > The next cell fetches Multi30k from its public repository (once; 1.3 MB). [pooch](https://www.fatiando.org/pooch)
 # > keeps it in your cache, and compares each file with its known checksum.
 
 # %%
@@ -2969,9 +2974,9 @@ def multi30k(split: str, repository: str = "https://raw.githubusercontent.com/mu
 
 
 # %% [markdown]
-# > Without a network there's still something to learn: sentences put together from a few words. A folder of your own,
-# > with `train.de`, `train.en`, `val.de` and `val.en` in it, one sentence per line, takes the place of Multi30k if
-# > `ANNOTATED_DATA` names it.
+# > Without a network there's still something to learn from: sentences put together from a few words. A folder of your
+# > own, with `train.de`, `train.en`, `val.de` and `val.en` in it, one sentence per line, takes the place of Multi30k
+# > if `ANNOTATED_DATA` names it.
 
 
 # %%
@@ -3065,13 +3070,13 @@ def example_data() -> None:
 #
 # Byte-pair encoding (Britz et al., 2017) gives both languages one shared vocabulary.
 #
-# > *Whole words* make a simple vocabulary: split a sentence into words and punctuation, and give each word that's
+# > *Whole words* make for a simple vocabulary: split a sentence into words and punctuation, and give each word that's
 # > frequent enough an id. Every other word becomes `<unk>`, "unknown". In a language such as German, which makes new
-# > words by joining old ones, there are many of those.
+# > words by joining old ones, there are a lot of those.
 # >
 # > *Byte-pair encoding*, BPE, has a better answer (Sennrich et al., 2016). It begins with single characters as its
-# > tokens, counts all pairs of neighbouring tokens, and merges the most frequent pair into a new token. It does so
-# > again and again. Frequent words end up as one token, rare ones as several pieces, and hardly anything is unknown.
+# > tokens, counts all pairs of neighbouring tokens, and merges the most frequent pair into a new token. It does this
+# > over and over. Frequent words end up as one token, rare ones as several pieces, and hardly anything is unknown.
 # > Here is the algorithm in its simplest form; its first merges follow below. A token that begins a word carries the
 # > mark `▁` in front, in place of the space. So to turn tokens back into text, join them and replace `▁` by a space.
 
@@ -3101,8 +3106,8 @@ def merge(word: tuple[str, ...], left: str, right: str) -> tuple[str, ...]:
 
 
 # %% [markdown]
-# > The `tokenizers` library learns the same merges quickly. The class below serves for both kinds of vocabulary. For
-# > whole words it lets spaCy's rules split the sentence.
+# > The `tokenizers` library learns the same merges quickly. The class below serves both kinds of vocabulary. For
+# > whole words, it leaves the splitting of the sentence to spaCy's rules.
 
 
 # %%
@@ -3154,12 +3159,13 @@ class Tokenizer:
 # %% [markdown]
 # > Now the two ways to learn a vocabulary. Both learn only from the training split. If the vocabulary had seen the
 # > validation or test text, fewer of its words would be unknown, and more of them would be whole tokens. The scores
-# > would then promise more than the model can do with new text. And a token that occurs in no training sentence would
-# > keep the random vector that it started with, which means nothing.
+# > would then promise more than the model can deliver on new text. And a token that occurs in no training sentence
+# > would keep the random vector that it started with, which means nothing.
 # >
-# > **How many merges?** With few, sentences become long: more steps to compute, and words that attention must put
-# > together first. With many, most words are one token, but a rare one is then seen too rarely to be learnt, and the
-# > matrix of embeddings grows. Our 6,000 suit 29,000 short pairs; the paper's 37,000 suit 4.5 million.
+# > **How many merges?** With few merges, sentences become long: there are more steps to compute, and attention must
+# > first put words together. With many, most words are a single token, but a rare token is then seen too rarely to be
+# > learnt, and the matrix of embeddings grows. Our 6,000 suit 29,000 short pairs; the paper's 37,000 suit 4.5
+# > million.
 
 
 # %%
@@ -3195,7 +3201,7 @@ def learn_bpe(pairs: Iterable[tuple[str, str]], merges: int) -> Tokenizer:
 
 
 # %% [markdown]
-# > Here are the first merges on 3,000 pairs, and then a sentence in both ways, cut into tokens and put together again.
+# > Here are the first merges on 3,000 pairs, and then a sentence cut into tokens in both ways and put together again.
 
 
 # %%
@@ -3305,7 +3311,7 @@ def translate_lines(
 # %% [markdown]
 # > Here are three sentences of our own, which aren't in Multi30k. In the second, the verb of the subordinate clause
 # > comes at its end (`liest`). In the third, the verb is split in two (`hebt … auf`). Here's what a model makes of
-# > them before it has learnt anything:
+# > them before it has learnt anything at all:
 
 # %%
 OUR_SENTENCES = [
@@ -3351,10 +3357,10 @@ def validation_loss(model: Transformer, pairs: list[Pair]) -> float:
 
 # %% [markdown]
 # > The model is far smaller than the base model, because we have only 29,000 pairs and a laptop. Because this run
-# > lasts only minutes, we use small batches, a short warmup and pre-norm, which copes with a high learning rate. The
-# > numbers were tried out, not derived. It has no dropout: in its few passes through the data (about 270 updates
-# > each) we saw no overfitting, and in [short runs of the program](lab_notebook.ipynb#The-ingredients-of-the-recipe)
-# > dropout did harm.
+# > lasts only a few minutes, we use small batches, a short warmup and pre-norm, which copes with a high learning
+# > rate. These numbers were found by trial, not derived. It has no dropout: in its few passes through the data (about
+# > 270 updates each) we saw no overfitting, and in [short runs of the
+# > program](lab_notebook.ipynb#The-ingredients-of-the-recipe) dropout did harm.
 
 # %%
 LIVE = Config(
@@ -3394,18 +3400,18 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 # > Now for real. By default, the next cell trains for three minutes. That's enough to see translations take shape;
 # > usable ones take about half an hour. To train for longer, set the environment variable `ANNOTATED_MINUTES` or
 # > `ANNOTATED_STEPS`. The cell's output says how long training took in the execution that you're reading. If the same
-# > training was finished before, it's read from its folder.
+# > training has been finished before, it's read from its folder.
 # >
-# > The folder keeps the weights alone. They're enough to translate, but not to go on training as if nothing had
-# > happened: Adam would have to estimate the sizes of the gradients anew, and the rate would start near zero and
-# > climb to its peak again. A checkpoint to *continue* from also holds the optimiser's state, the number of updates
-# > and the place in the data. The program's checkpoints do.
+# > The folder holds only the weights. They're enough for translating, but not for continuing the training as if
+# > nothing had happened: Adam would have to estimate the sizes of the gradients anew, and the rate would start near
+# > zero and climb to its peak again. A checkpoint to *continue* from also holds the optimiser's state, the number of
+# > updates and the place in the data. The program's checkpoints do.
 # >
 # > <details class="note"><summary>Twice the same run?</summary>
 # >
 # > Two runs agree to the last bit if they have the same seed, data and code, the same versions of the libraries, the
-# > same kind of processor and the same number of threads. A sum in another order is rounded differently, and after a
-# > few hundred updates you see it. A run that's limited by minutes may also stop at another update.
+# > same kind of processor and the same number of threads. A sum taken in a different order is rounded differently,
+# > and after a few hundred updates you see it. A run that's limited by minutes may also stop at another update.
 # >
 # > </details>
 
@@ -3435,11 +3441,11 @@ def example_training() -> None:
 
 
 # %% [markdown]
-# > The chart shows the losses of that run. Each point of the training loss is the mean of ten updates. Its targets are
-# > smoothed and those of the validation loss are not, so the two can't be compared with each other. A fresh model
-# > knows nothing, so its loss begins somewhat above the logarithm of the number of tokens, which is the loss of a model
-# > that finds all of them equally likely. (The scores of a fresh model differ at random. The embedding is also the
-# > output matrix, so it often prefers the token that it has just read.)
+# > The chart shows the losses of that run. Each point of the training loss is the mean of ten updates. Its targets
+# > are smoothed and those of the validation loss are not, so the two can't be compared with each other. A fresh model
+# > knows nothing, so its loss starts somewhat above the logarithm of the number of tokens, which is the loss of a
+# > model that finds all of them equally likely. (The scores of a fresh model differ at random. The embedding is also
+# > the output matrix, so it often prefers the token that it has just read.)
 
 
 # %%
@@ -3486,13 +3492,14 @@ def example_translate() -> None:
 # %% [markdown]
 # > **Why does greedy decoding repeat itself?** You may see it in the first line of the table. In an undertrained
 # > model, the most probable token after "a" may be "a" again, or the most probable words after "a man in a" may lead
-# > back to "a man in a". A search that never takes the second most probable has no way out of such a circle. More
+# > back to "a man in a". A search that never takes the second most probable token has no way out of such a loop. More
 # > training usually helps.
 
 # %% [markdown]
 # > Two models come with this document, one for each direction. They have the sizes and the pre-norm of the one above,
-# > and the program built on this document trained them for hours, with another recipe. The `README.md` in each model's
-# > folder, its *card*, says how, and the [lab notebook](lab_notebook.ipynb#More-pairs-from-the-same-pairs) says why.
+# > but the program built on this document trained them for hours, with a different recipe. The `README.md` in each
+# > model's folder, its *card*, says how, and the [lab notebook](lab_notebook.ipynb#More-pairs-from-the-same-pairs)
+# > says why.
 
 # %%
 # @title The model that comes along
@@ -3526,10 +3533,10 @@ def example_our_model() -> None:
 # %% [markdown]
 # ## What surprises the model
 #
-# > How surprised is a model by what a person wrote? The loss says so token by token. The chart has one pair of the
-# > validation set, the trained model beside a fresh one. The fresh one finds every token very unlikely. The trained
-# > one knows most of the sentence in advance. It's surprised by "cotton", by "onto", and by the end, because this
-# > writer left out the full stop.
+# > How surprised is a model by what a person wrote? The loss says so token by token. The chart shows one pair from
+# > the validation set, and compares the trained model with a fresh one. The fresh one finds every token very
+# > unlikely. The trained one sees most of the sentence coming. It's surprised by "cotton", by "onto", and by the end,
+# > because this writer left out the full stop.
 
 
 # %%
@@ -3560,8 +3567,9 @@ def example_token_loss() -> Chart:
 #
 # > BLEU (Papineni et al., 2002) compares translations with references, over a whole corpus. For $n$ from 1 to 4 it
 # > measures what share of the translations' *n-grams*, sequences of $n$ words, also occurs in the references; a
-# > repeated n-gram counts at most as often as in the reference. BLEU is the geometric mean of the four shares, times a
-# > penalty if the translations are shorter than the references, times 100. Here is one sentence worked by hand:
+# > repeated n-gram counts at most as often as it occurs in the reference. BLEU is the geometric mean of the four
+# > shares, times a penalty if the translations are shorter than the references, times 100. Here is one sentence
+# > worked by hand:
 
 
 # %%
@@ -3588,16 +3596,16 @@ def example_bleu_by_hand() -> Any:
 
 
 # %% [markdown]
-# > The score depends on how text is cut into words. That's why two BLEU scores can be compared only if both were
-# > computed in the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself, on
+# > The score depends on how the text is cut into words. That's why two BLEU scores can be compared only if both were
+# > computed the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself, on
 # > ordinary text with capital letters, and prints a signature that says how. Two other forms help to compare with
 # > published scores: lower-cased, and lower-cased after the tokeniser of the Moses toolkit. *chrF* compares n-grams
 # > of characters instead, and is kinder to long German words.
 # >
 # > <details class="note"><summary><code>smooth:exp</code></summary>
 # >
-# > This part of the signature means: if no 4-gram is right, the share of 4-grams counts as a small number instead of
-# > 0, whose logarithm is infinite.
+# > This part of the signature means: if no 4-gram is right, the share of correct 4-grams counts as a small number
+# > instead of 0, whose logarithm is infinite.
 # >
 # > </details>
 # >
@@ -3628,17 +3636,17 @@ def example_bleu() -> None:
 # > What is a good score here? Two projects that learn from the same 29,000 pairs, a tutorial
 # > ([pytorch-seq2seq](https://github.com/bentrevett/pytorch-seq2seq)) and a course project
 # > ([nmt-multi30k-pytorch](https://github.com/silvery107/nmt-multi30k-pytorch)), report 36.5 and 37.4 from German to
-# > English, each counted in its own way. [Part 5](#How-long-must-one-train?) shows how the score of the program's
+# > English, each computed in its own way. [Part 5](#How-long-must-one-train?) shows how the score of the program's
 # > model grows with time.
 #
 # ## Several processes (Section 5.2)
 #
 # The paper trained on one machine with eight GPUs.
 #
-# > **Data parallelism.** Every process holds the whole model and takes its share of the rows of each batch. Each
+# > **Data parallelism.** Every process holds the whole model and takes a share of the rows of each batch. Each
 # > process computes the gradient of its own rows. Then all processes add up their gradients. This operation is called
-# > *all-reduce*: everyone contributes a number, and everyone gets the sum. Now all of them make the same update, so
-# > their weights stay equal. The number of a process is its *rank*.
+# > *all-reduce*: everyone contributes a number, and everyone gets the sum. Since all of them then make the same
+# > update, their weights stay equal. The number of a process is its *rank*.
 # >
 # ![Two processes, rank 0 and rank 1, each with a copy of the model and half of the rows of a batch; each computes a gradient, all-reduce gives both the sum, and both make the same update](images/data_parallel.svg)
 #
@@ -4730,9 +4738,10 @@ def example_patching_many() -> Any:
 # # Part 7: Since 2017
 #
 # > The Transformer of 2017 is still at the heart of today's language models, but many of its parts have changed. This
-# > part presents the changes that lasted, each with one equation, one small piece of code, and a check. What they
-# > contribute at our size is in the [lab notebook](lab_notebook.ipynb#Architectures-since-2017): in short runs rotary
-# > positions gain about four BLEU, and from most of the others we saw no gain. They're meant for larger models.
+# > part presents the changes that have lasted, each with one equation, one small piece of code, and a check. What
+# > they contribute at our size is in the [lab notebook](lab_notebook.ipynb#Architectures-since-2017): in short runs
+# > rotary positions gain about four BLEU, while from most of the others we saw no gain. They're meant for larger
+# > models.
 # >
 # > None of this is in the paper, so the whole part is commentary.
 #
@@ -4751,8 +4760,7 @@ def example_patching_many() -> Any:
 # >
 # > <details class="note"><summary>The signs</summary>
 # >
-# > In Part 1 the sine came first in each pair. Here the pair is a point $(x, y)$, so the signs are placed
-# > differently.
+# > In Part 1 the sine came first in each pair. Here a pair is a point $(x, y)$, so the signs are in different places.
 # >
 # > </details>
 
@@ -4805,7 +4813,7 @@ def example_rotary() -> Chart:
 #
 # > LayerNorm subtracts the mean and divides by the standard deviation. *RMSNorm* (Zhang and Sennrich, 2019) leaves
 # > the mean alone and divides by the root mean square. It has no bias and less to compute, and its authors report
-# > that it does just as well:
+# > that it works just as well:
 # >
 # > $$\mathrm{RMSNorm}(x) = \gamma \odot \frac{x}{\sqrt{\frac{1}{d} \sum_i x_i^2 + \epsilon}}$$
 
@@ -4841,8 +4849,8 @@ def example_rms_norm() -> None:
 # > It has three matrices instead of two, so its inner width is cut to two thirds to keep the number of parameters the
 # > same.
 # >
-# > **Why might gating help?** In the plain network, whether a neuron fires and how much it adds are decided by one
-# > number. A gate separates the two: one projection says whether, the other how much and with which sign. And a
+# > **Why might gating help?** In the plain network, a single number decides both whether a neuron fires and how much
+# > it adds. A gate separates the two: one projection says whether, the other how much and with which sign. And a
 # > product of two linear functions is something that a single ReLU neuron can't form. Shazeer (2020) tried it, found
 # > it better, and offers no explanation.
 
@@ -4882,8 +4890,8 @@ def example_gated() -> None:
 #
 # > When a large model decodes long texts, or texts for many users at once, the cache of keys and values can outgrow
 # > the weights, and every step has to read all of it. *Grouped-query attention* (Ainslie et al., 2023) has fewer
-# > heads of keys and values, $h_{kv}$, and lets $h / h_{kv}$ query heads share each of them. The cache shrinks by
-# > that factor. With one group it's *multi-query attention* (Shazeer, 2019); with $h$ groups it's the paper's
+# > heads of keys and values, $h_{kv}$, and lets $h / h_{kv}$ query heads share each of them. The cache shrinks by the
+# > same factor. With one group it's *multi-query attention* (Shazeer, 2019); with $h$ groups it's the paper's
 # > multi-head attention:
 # >
 # > $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_g^K,\; VW_g^V), \qquad g = \lceil i \, h_{kv} / h \rceil$$
@@ -4953,7 +4961,7 @@ class RotaryGroupedAttention(RotaryAttention, GroupedQueryAttention):
 
 
 # %% [markdown]
-# > Now the replacement itself. It walks through all modules, so that it works for encoder and decoder alike.
+# > Now the replacement itself. It walks through all the modules, so it works for the encoder and the decoder alike.
 
 
 # %%
@@ -5009,14 +5017,14 @@ def example_modern() -> Any:
 # > The Helsinki group has published more than a thousand translation models, called *OPUS-MT* (Tiedemann and
 # > Thottingal, 2020). They were trained with Marian (Junczys-Dowmunt et al., 2018), a translation program in C++, and
 # > are Transformers of exactly this document's kind: post-norm, embeddings times $\sqrt{d_{\text{model}}}$, and one
-# > matrix for both embeddings and the output. To open one, you have to know what is different, and which array goes
+# > matrix for both embeddings and the output. To open one, you have to know what's different and which array goes
 # > where. The differences are small:
 # >
 # > - The four projections of attention have biases.
-# > - The feed-forward network has *swish*, $x \cdot \sigma(x)$, in place of the ReLU.
-# > - The positions are the same waves in another order: first all the sines, then all the cosines.
+# > - The feed-forward network uses *swish*, $x \cdot \sigma(x)$, in place of the ReLU.
+# > - The positions are the same waves in a different order: first all the sines, then all the cosines.
 # > - The output layer has a bias, one number for each token.
-# > - The decoder starts from the token for padding, whose vector is zero, and not from `<s>`.
+# > - The decoder starts from the padding token, whose vector is zero, instead of from `<s>`.
 # > - The encoder and the decoder may have different depths, and the $\epsilon$ of LayerNorm may be different.
 # >
 # > Each of the first three is a subclass.
@@ -5103,7 +5111,7 @@ def marian(
 # > | `src_embed.embeddings.table.weight`, `tgt_embed…`, `generator.proj.weight` | `model.shared.weight`, one for all three | 3.4 |
 # > | `generator.proj.bias` | `final_logits_bias` | – |
 # >
-# > (The rows of the last two are tokens. Their `</s>` is number 0 and their padding the last, so the rows change
+# > (The rows of the last two are tokens. Their `</s>` is number 0 and their padding comes last, so the rows change
 # > places. Marian's own files hold the same arrays, transposed, under names such as `encoder_l1_self_Wq`; the program
 # > knows both.)
 # >
@@ -5131,7 +5139,7 @@ def their_name(name: str) -> str:
 
 # %% [markdown]
 # > No such model comes with this document, so the cell writes a small one with random weights under the names of the
-# > hub, and lets another model of ours take them in. The check asks what the subclasses promise: without biases and
+# > hub, and lets another of our models take them in. The check asks what the subclasses promise: without biases and
 # > with the waves put in order, they compute what the paper's parts compute. With a network, the program opens the
 # > real ones: `python the_annotated_transformer.py import Helsinki-NLP/opus-mt-de-en --out runs/opus`, and then
 # > `translate --model runs/opus`.
@@ -5172,15 +5180,15 @@ def example_marian() -> None:
 # %% [markdown]
 # ## Fused attention, tile by tile
 #
-# > Equation (1) computes a matrix of weights, $T \times S$ numbers for each head. For long sequences it no longer fits
-# > into the fast memory of a processor, and most of the time goes into moving it to and fro. *Flash attention* (Dao et
-# > al., 2022) never stores it. It doesn't save multiplications; it saves memory traffic, and that makes it fast.
+# > Equation (1) computes a matrix of weights, $T \times S$ numbers for each head. For long sequences it no longer
+# > fits into a processor's fast memory, and most of the time is spent moving it to and fro. *Flash attention* (Dao et
+# > al., 2022) never stores it. It saves no multiplications; what it saves is memory traffic, and that makes it fast.
 # >
-# > The difficulty is the softmax, which seems to need all the scores of a row at once. It doesn't (Milakov and
-# > Gimelshein, 2018). Go through the keys tile by tile, and keep three things for each query: the largest score $m$
-# > so far, the sum $\ell$ of the exponentials relative to it, and the weighted sum of the values. When a tile brings
-# > a larger score $m'$, multiply what you have by $e^{m - m'}$ and go on. Take the scores 2, 0 | 5, 1 in two tiles.
-# > After the first, $m = 2$ and $\ell = 1 + e^{-2} = 1.135$. The second has $m' = 5$, so $1.135 \cdot e^{-3} =
+# > The difficulty is the softmax, which seems to need all the scores of a row at once. In fact it doesn't (Milakov
+# > and Gimelshein, 2018). Go through the keys tile by tile, and keep three things for each query: the largest score
+# > $m$ so far, the sum $\ell$ of the exponentials relative to it, and the weighted sum of the values. When a tile
+# > brings a larger score $m'$, multiply what you have by $e^{m - m'}$ and go on. Take the scores 2, 0 | 5, 1 in two
+# > tiles. After the first, $m = 2$ and $\ell = 1 + e^{-2} = 1.135$. The second has $m' = 5$, so $1.135 \cdot e^{-3} =
 # > 0.057$, and $0.057 + 1 + e^{-4} = 1.075$. All four at once give the same: $e^{-3} + e^{-5} + 1 + e^{-4}$.
 # >
 # > $$\ell' = e^{m - m'} \ell + \sum_j e^{s_j - m'}, \qquad o' = e^{m - m'} o + \sum_j e^{s_j - m'} v_j, \qquad \mathrm{output} = o / \ell$$
@@ -5286,12 +5294,12 @@ def example_fused() -> None:
 #
 # > GPUs, and some processors, multiply 16-bit numbers several times faster than 32-bit ones. *bfloat16* keeps the 8
 # > bits of float32's exponent, and so its range, and gives up precision: its significand has 8 bits, worth two to
-# > three decimal digits. *float16* does the opposite: more digits, but nothing beyond 65,504. That's why −10⁹ in a
-# > mask breaks float16, and why training in bfloat16 needs no special care for the size of gradients. Sums of many
-# > numbers, such as the loss or the statistics of a norm, should stay in float32, because a small number added to a
-# > large one would vanish. PyTorch's `autocast` runs the matrix products in bfloat16. On a GPU it runs softmax, norms
-# > and losses in float32. On a CPU it does so for only a few operations. Here the norms read float32 because the
-# > residual stream is float32, and `smoothed_loss` converts the logits itself.
+# > three decimal digits. *float16* does the opposite: it has more digits, but can't go beyond 65,504. That's why −10⁹
+# > in a mask breaks float16, and why training in bfloat16 needs no special care for the size of gradients. Sums of
+# > many numbers, such as the loss or the statistics of a norm, should stay in float32, because a small number added
+# > to a large one would vanish. PyTorch's `autocast` runs the matrix products in bfloat16. On a GPU it runs softmax,
+# > norms and losses in float32. On a CPU it does so for only a few operations. Here the norms read float32 because
+# > the residual stream is float32, and `smoothed_loss` converts the logits itself.
 
 
 # %%
@@ -5337,16 +5345,17 @@ def example_autocast() -> None:
 # %% [markdown]
 # ## Muon
 #
-# > Adam treats the entries of a matrix as so many independent numbers. *Muon* (Jordan et al., 2024) treats the matrix
-# > as a matrix. It takes the moving average of the gradient, $M = U \Sigma W^\top$ (its singular value decomposition:
-# > $U$ and $W$ hold directions, $\Sigma$ how strongly each is stretched), and moves by $U W^\top$: the same
-# > directions, but the same distance along each. The program uses it for the matrices of the layers, and Adam for all
-# > other parameters. Muon's authors observed that the updates of other optimisers are dominated by a few directions.
-# > The decomposition itself is never computed. A polynomial in $M$ that pushes every singular value towards 1,
-# > applied five times, does the job with matrix products alone. Its three coefficients were tuned by the authors so
-# > that small singular values grow quickly. Two details of the program's version are left out here: the matrix it
-# > orthogonalises is the moving average one step ahead (Nesterov's momentum), and the result is scaled by
-# > $0.3\sqrt{\max(\text{rows}, \text{columns})}$, which makes its entries about as large as those of an update of Adam:
+# > To Adam, the entries of a matrix are just so many independent numbers. *Muon* (Jordan et al., 2024) treats the
+# > matrix as a matrix. It takes the moving average of the gradient, $M = U \Sigma W^\top$ (its singular value
+# > decomposition: $U$ and $W$ hold directions, $\Sigma$ how strongly each is stretched), and moves by $U W^\top$: the
+# > same directions, but the same distance along each. The program uses it for the matrices of the layers, and Adam
+# > for all other parameters. Muon's authors observed that the updates of other optimisers are dominated by a few
+# > directions. The decomposition itself is never computed. A polynomial in $M$ that pushes every singular value
+# > towards 1, applied five times, does the job with matrix products alone. Its three coefficients were tuned by the
+# > authors so that small singular values grow quickly. Two details of the program's version are left out here: the
+# > matrix it orthogonalises is the moving average one step ahead (Nesterov's momentum), and the result is scaled by
+# > $0.3\sqrt{\max(\text{rows}, \text{columns})}$, which makes its entries about as large as those of an update of
+# > Adam:
 # >
 # > $$X \leftarrow aX + b\,(XX^\top)X + c\,(XX^\top)^2X$$
 
@@ -5395,9 +5404,9 @@ def example_muon() -> Chart:
 # > once stays in the cache.
 # >
 # > The model is a `Transformer` whose `encode` does nothing, so the trainer, the loss and the naive decoder of Part 2
-# > work as they are. As before, the loss counts only the target tokens, whereas a language model learns from every
-# > token. In a batch, the padding of the sources mustn't come between source and target. So `decode` moves it to the
-# > end: `5 6 </s> <pad> <s> 8 9` becomes `5 6 </s> <s> 8 9 <pad>`. Only the cache needs a form of its own.
+# > work as they are. As before, only the target tokens count towards the loss, whereas a language model learns from
+# > every token. In a batch, the padding of the sources mustn't come between source and target. So `decode` moves it
+# > to the end: `5 6 </s> <pad> <s> 8 9` becomes `5 6 </s> <s> 8 9 <pad>`. Only the cache needs a form of its own.
 
 
 # %%
@@ -5472,8 +5481,8 @@ def decoder_only_greedy(model: DecoderOnly, src: Tensor, src_mask: Tensor, max_l
 
 
 # %% [markdown]
-# > How large does a single stack have to be to have as many parameters as `LIVE`? And does it learn? We try it on the
-# > copy task of Part 2. As in Part 4, we average the last checkpoints, ten of them here.
+# > How large must a single stack be to have as many parameters as `LIVE`? And does it learn? We try it on the copy
+# > task of Part 2. As in Part 4, we average the last checkpoints, ten of them here.
 
 
 # %%
@@ -5506,8 +5515,8 @@ def example_decoder_only() -> Chart:
 # %% [markdown]
 # ## Sampling
 #
-# > Greedy and beam search look for the most probable text. For a translation that works well. For a story or a
-# > conversation it's dull, so language models *draw* each token at random from the predicted distribution. Two
+# > Greedy and beam search look for the most probable text. For translation that works well. For stories or
+# > conversations it's dull, so language models *draw* each token at random from the predicted distribution. Two
 # > numbers control how freely. The *temperature* $\tau$ divides the logits before the softmax: below 1 it sharpens
 # > the distribution, above 1 it flattens it, and towards 0 it becomes greedy. *Top-p*, or nucleus sampling (Holtzman
 # > et al., 2020), keeps the smallest set of tokens whose probabilities add up to at least $p$, and draws only from
@@ -5567,8 +5576,8 @@ def example_sampling() -> None:
 #
 # > A decoder alone needs no source. Give it nothing but the begin mark, and train it to predict the next token of
 # > ordinary text: that's a *language model*, and GPT is one (Radford et al., 2018). Ours reads the English side of
-# > the captions, ignores the German one, and trains for two and a half minutes. Nothing here is new: the model is the
-# > one above, with a source that consists of `</s>` alone; loss, trainer and batches are those of Part 2.
+# > the captions, ignores the German side, and trains for two and a half minutes. Nothing here is new: the model is
+# > the one above, with a source that consists of `</s>` alone; loss, trainer and batches are those of Part 2.
 
 
 # %%
@@ -5628,8 +5637,8 @@ def example_writer() -> Any:
 # > the more often the grammar breaks. Every sentence is new, and none of them is about anything: this model has never
 # > seen a photograph.
 # >
-# > What separates this from the models in the news is mostly size and data. Here is what their builders changed, and
-# > what they kept.
+# > What separates this from the models in the news is mostly size and data. Here is what the builders of those models
+# > changed, and what they kept.
 # >
 # > | model | what it changes | what it keeps |
 # > |---|---|---|
@@ -5640,17 +5649,17 @@ def example_writer() -> Any:
 # > | Llama (Touvron et al., 2023) and most open models since | rotary positions, RMSNorm, gated feed-forward and, later, grouped queries: the sections above | a decoder alone, layer by layer |
 # > | chat models (Ouyang et al., 2022) | the training: after the language model come conversations written by people, then rewards from people's judgements | the architecture |
 # >
-# > The last row is worth a second look. Between a model that continues text and one that answers questions, no box in
-# > the figure changes. A question followed by its answer is a text like any other, and the model learns to continue
-# > it as a helpful person would.
+# > The last row is worth a second look. Going from a model that continues text to one that answers questions, not a
+# > single box in the figure changes. A question followed by its answer is a text like any other, and the model learns
+# > to continue it as a helpful person would.
 
 # %% [markdown]
 # ## Summary of Part 7
 #
 # > Positions moved from the embeddings into attention. Norms and feed-forward networks became a little simpler or a
 # > little richer. Keys and values are shared, so that caches stay small. Kernels are written with memory in mind,
-# > numbers are shorter, and optimisers look at whole matrices. One stack does the work of two. The idea of 2017, that
-# > attention alone relates the positions, didn't change.
+# > numbers have become shorter, and optimisers look at whole matrices. One stack does the work of two. The idea of
+# > 2017, that attention alone relates the positions, didn't change.
 # >
 # > **Exercises** that answer back:
 # >
