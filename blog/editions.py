@@ -112,16 +112,15 @@ def prose(cells: list[NotebookNode]) -> Iterator[tuple[str, str]]:
                 yield text, f"{where} · {kind.get(begin, 'paragraph')}"
 
 
-def labels(html: str) -> Iterator[tuple[NavigableString | None, str | None, str]]:
-    """The texts in a piece of HTML: each node, or the name of an attribute and its tag as (tag, name), with the text."""
-    for node in BeautifulSoup(html, "html.parser").descendants:
-        if isinstance(node, NavigableString):
-            if node.parent.name not in ("style", "script") and re.search("[A-Za-z]{2}", node):
-                yield node, None, str(node)
-        else:
-            for name in LABELS:
-                if name in node.attrs:
-                    yield node, name, node[name]
+def labelled(html: str, word: Callable[[str], str]) -> str:
+    """A piece of HTML with `word` of each text in it, and of each attribute that is one."""
+    tree = BeautifulSoup(html, "html.parser")
+    for node in list(tree.descendants):
+        if not isinstance(node, NavigableString):
+            node.attrs |= {name: word(node[name]) for name in LABELS if name in node.attrs}
+        elif node.parent.name not in ("style", "script") and re.search("[A-Za-z]{2}", node):
+            node.replace_with(node.replace(node.strip(), word(node.strip())))
+    return str(tree)
 
 
 def own_words() -> Iterator[tuple[str, str]]:
@@ -132,8 +131,9 @@ def own_words() -> Iterator[tuple[str, str]]:
         source = path.read_text("utf-8")
         for found in re.finditer(rf"\b(?:say|told|_)\((?:\w+ \? {text} : )?{text}", source):
             yield from ((json.loads(f'"{one}"'), path.name) for one in found.groups() if one)
-    for _, _, label in labels((FIGURE / "figure.html").read_text("utf-8")):
-        yield label.strip(), "figure.html"
+    found: list[str] = []
+    labelled((FIGURE / "figure.html").read_text("utf-8"), lambda text: found.append(text) or text)
+    yield from ((text, "figure.html") for text in found)
     for about in json.loads((FIGURE / "models.json").read_text("utf-8")).values():
         yield about["note"], "models.json"
 
@@ -254,18 +254,6 @@ def for_jupyter(notebook: NotebookNode, english: list[str]) -> NotebookNode:
                 rf"\]\(#({TARGET})\)", lambda found: f"](#{there.get(found[1], found[1])})", cell.source
             )
     return notebook
-
-
-def translated_figure(html: str, words: dict[str, str]) -> str:
-    """The template of the live figure in another language."""
-    tree = None
-    for node, name, label in labels(html):
-        tree = tree or next(iter([*node.parents][-1:]), None)
-        if name:
-            node[name] = words.get(label, label)
-        else:
-            node.replace_with(label.replace(label.strip(), words.get(label.strip(), label.strip())))
-    return str(tree)
 
 
 # --- what a program can see of a translation ---

@@ -492,7 +492,7 @@ def live_figure() -> str:
 
     folder = model_folder()
     template, end, rest = figure(content(read_translator(folder), folder.name, SENTENCE)).partition("</template>")
-    return (editions.translated_figure(template, WORDS) if WORDS else template) + end + rest
+    return (editions.labelled(template + end, say) if WORDS else template + end) + rest
 
 
 def refuse_requests(text: str) -> None:
