@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from torch import nn
 
 os.environ.setdefault("ANNOTATED_DEVICE", "cpu")
@@ -21,6 +23,7 @@ import lab_notebook
 import the_annotated_transformer as tat
 from translator.captions import CAPTION_SPLITS
 
+ROOT = Path(__file__).resolve().parents[1]
 LONG = [
     "test_document.py",
     "test_distributed.py",
@@ -53,6 +56,34 @@ def multi30k() -> Path:
     if not folder.is_dir():
         pytest.skip("Multi30k is not here")
     return folder
+
+
+@pytest.fixture(scope="session")
+def committed_page(tmp_path_factory) -> Callable[..., Path]:
+    """Gives the page of a committed notebook in a language, which is made once for all processes that test."""
+    if not (ROOT / "blog" / "node_modules" / "katex").is_dir():
+        (pytest.fail if os.environ.get("ANNOTATED_TESTS") == "all" else pytest.skip)("no KaTeX: npm ci --prefix blog")
+    shared = tmp_path_factory.getbasetemp()
+    folder = (shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared) / "pages"
+
+    def find(name: str, language: str = "en") -> Path:
+        out = folder / ("" if language == "en" else language) / f"{name}.html"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(out.with_suffix(".lock")):
+            if not out.exists():
+                command = [
+                    sys.executable,
+                    ROOT / "blog" / "page.py",
+                    ROOT / f"{name}.ipynb",
+                    out,
+                    "--language",
+                    language,
+                ]
+                done = subprocess.run(command, capture_output=True, text=True)
+                assert done.returncode == 0, done.stdout + done.stderr
+        return out
+
+    return find
 
 
 @pytest.fixture

@@ -18,17 +18,13 @@ CHROMIUM = shutil.which("chromium")
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory) -> dict[str, BeautifulSoup]:
+def pages(committed_page) -> dict[str, BeautifulSoup]:
     """The pages of the committed notebooks, English ones and Chinese ones."""
-    folder, found = tmp_path_factory.mktemp("pages"), {}
-    for name in NAMES:
-        for language, path in (("en", folder / f"{name}.html"), ("zh", folder / "zh" / f"{name}.html")):
-            notebook = nbformat.read(ROOT / f"{name}.ipynb", 4)
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(page.make_page(notebook, name, ROOT, language=language), "utf-8")
-            found[f"{language} {name}"] = BeautifulSoup(path.read_text("utf-8"), "lxml")
-    found["folder"] = folder
-    return found
+    return {
+        f"{language} {name}": BeautifulSoup(committed_page(name, language).read_text("utf-8"), "lxml")
+        for language in ("en", "zh")
+        for name in NAMES
+    }
 
 
 @pytest.mark.parametrize("language", editions.languages())
@@ -161,7 +157,7 @@ def test_a_second_language_is_a_catalogue_and_english_stands_where_it_has_nothin
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="needs Chromium")
-def test_the_chinese_page_works_in_a_browser(pages):
+def test_the_chinese_page_works_in_a_browser(committed_page):
     """Search finds Chinese words, one character is enough, and the switch leads to the same place."""
     from playwright.sync_api import sync_playwright
 
@@ -171,7 +167,8 @@ def test_the_chinese_page_works_in_a_browser(pages):
         tab = browser.new_context(viewport={"width": 390, "height": 900}, offline=True).new_page()
         tab.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
         tab.on("pageerror", lambda e: problems.append(str(e)))
-        tab.goto((pages["folder"] / "zh" / "the_annotated_transformer.html").as_uri())
+        committed_page("the_annotated_transformer")
+        tab.goto(committed_page("the_annotated_transformer", "zh").as_uri())
         tab.wait_for_selector(".explorer.ready #step-readout:not(:empty)")
         assert "翻译" in tab.locator(".explorer button[type=submit]").first.inner_text()
         tab.locator("header #search").click()

@@ -1,6 +1,5 @@
 """The web page, made from the committed notebook, in a real browser without a network: live figure, walk, links, themes."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -29,15 +28,9 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not instal
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory) -> Path:
+def page(committed_page) -> Path:
     """The page of the notebook as it is committed."""
-    if not (ROOT / "blog" / "node_modules" / "katex").is_dir():
-        (pytest.fail if os.environ.get("ANNOTATED_TESTS") == "all" else pytest.skip)("no KaTeX: npm ci --prefix blog")
-    out = tmp_path_factory.mktemp("page") / "page.html"
-    command = [sys.executable, ROOT / "blog" / "page.py", ROOT / "the_annotated_transformer.ipynb", out]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return out
+    return committed_page("the_annotated_transformer")
 
 
 @pytest.fixture(scope="module")
@@ -516,15 +509,12 @@ def test_the_bar_says_what_is_left_to_read(open_page):
     assert 0.7 * int(re.search(r"\d+", said)[0]) < left[0] < int(re.search(r"\d+", said)[0])
 
 
-def test_the_page_of_exercises_checks_and_keeps(browser, tmp_path):
+def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
     """A number is answered in place; what is done and what is open is still so after the page is read again."""
-    out = tmp_path / "exercises.html"
-    command = [sys.executable, ROOT / "blog" / "page.py", ROOT / "exercises.ipynb", out]
-    assert subprocess.run(command, capture_output=True).returncode == 0
     context = browser.new_context(offline=True, viewport={"width": 390, "height": 800})
     tab, problems = context.new_page(), []
     tab.on("pageerror", lambda e: problems.append(str(e)))
-    tab.goto(out.as_uri())
+    tab.goto(committed_page("exercises").as_uri())
     assert tab.locator(".progress").inner_text().startswith("0 of 23 done") and tab.locator(".own-answer").count() == 11
     form = tab.locator("section", has_text="5.1 P100-days").locator(".own-answer")
     for answer, said in (("3.5", "all eight"), ("x", "A number, please."), ("28", "Right.")):

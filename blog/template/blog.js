@@ -193,10 +193,13 @@
 
   // --- what scrolls can be reached by keyboard ---
 
-  const reach = () => all(".katex-display, .table, main pre").forEach((box) => {
-    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
-    else box.removeAttribute("tabindex");
-  });
+  const reach = () => {
+    const boxes = all(".katex-display, .table, main pre"), wide = boxes.map((box) => box.scrollWidth > box.clientWidth);
+    boxes.forEach((box, i) => { // only now: a change between two measurements would have the page laid out again
+      if (wide[i]) box.tabIndex = 0;
+      else box.removeAttribute("tabindex");
+    });
+  };
   reach();
   addEventListener("resize", reach);
   addEventListener("toggle", reach, { capture: true });

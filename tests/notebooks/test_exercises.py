@@ -13,11 +13,9 @@ import torch
 import exercises
 import the_annotated_transformer as tat
 from blog import page
-from tests.helpers import executed
 from translator import explorer
 
 TEXT = Path(exercises.__file__).read_text(encoding="utf-8")
-LONGEST = [f"example_answer_{n}" for n in ("2_1", "2_2", "3_1", "4_2")]  # executing the notebook includes them
 ANSWERS = sorted(name for name in vars(exercises) if name.startswith("example_answer_"))
 NUMBERS = [name.removeprefix("example_answer_").replace("_", ".") for name in ANSWERS]
 RIGHT = {  # the answer of each exercise whose name does not say so
@@ -200,7 +198,7 @@ def test_an_error_in_an_attempt_is_shown_as_it_is():
         exercises.check_1_2(lambda n, d, d_ff: 1 // 0)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[executed] * (name in LONGEST)) for name in ANSWERS])
+@pytest.mark.parametrize("name", ANSWERS)
 def test_an_answer_runs_and_what_it_shows_can_be_shown(name, few_phrases, capsys):
     """Its own assertions hold; a table has rows, a chart is one that can be drawn, and everything else is printed."""
     shown = getattr(exercises, name)()
