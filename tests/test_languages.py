@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -191,7 +192,7 @@ def test_the_chinese_page_works_in_a_browser(committed_page):
 
 def test_the_tool_says_what_is_wrong(tmp_path):
     """As a command, on the files that are here: nothing to mend, and the notebook in Chinese is written."""
-    tool = [shutil.which("python") or "python", str(ROOT / "blog" / "editions.py")]
+    tool = [sys.executable, str(ROOT / "blog" / "editions.py")]
     done = subprocess.run([*tool, "check"], capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0 and "zh: 0 to mend" in done.stdout, done.stdout[-2000:] + done.stderr
     out = tmp_path / "zh" / "exercises.ipynb"
