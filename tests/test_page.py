@@ -322,7 +322,7 @@ def test_notes_stand_beside_their_paragraph_or_fold_behind_it(open_page):
     tab.set_viewport_size({"width": 390, "height": 800})
     note = notes.nth(0)
     note.locator("p").first.wait_for(state="hidden")
-    assert "PyTorch does both in this way" in note.locator("xpath=preceding-sibling::p[1]").inner_text()
+    assert "PyTorch does both the same way" in note.locator("xpath=preceding-sibling::p[1]").inner_text()
     note.locator("summary").click()
     assert note.locator("p").first.is_visible()
 
