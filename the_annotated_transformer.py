@@ -55,7 +55,7 @@
 # > | part | what you'll have at its end |
 # > |---|---|
 # > | 1 A sentence through the model | a translation made by the code that you've just read, and nearly every block of the model with a check |
-# > | 2 Training | batches, loss, optimiser, the training loop; a model that learns to copy in under a minute |
+# > | 2 Training | batches, loss, optimiser, the training loop; a model that learns to copy in about a minute |
 # > | 3 A real translation system | a translator trained on Multi30k, its BLEU score, and training with two processes |
 # > | 4 What the paper also used | beam search, checked against exhaustive search, and averaged checkpoints |
 # > | 5 Results and speed | the paper's tables beside ours; where the speed comes from, idea by idea |
@@ -1053,8 +1053,8 @@ def example_heads() -> None:
 #
 # > **Why normalise?** Each sublayer adds to the stream, so without a norm its vectors could grow to any size. But a
 # > sublayer works well only for the sizes that it was trained on: with vectors ten times as long, dot products become
-# > a hundred times as large, and a softmax puts all its weight on one key. And in training, one large vector would
-# > produce one large gradient, so the learning rate would have to be small enough for the worst case. Layer
+# > a hundred times as large, and a softmax puts all its weight on one key. And in training, a single large vector
+# > would produce a large gradient, so the learning rate would have to be small enough for the worst case. Layer
 # > normalisation takes one vector at a time. It shifts and scales its $d$ entries to mean 0 and variance 1, and then
 # > applies a learned gain $\gamma$ and bias $\beta$ to each entry ($\odot$ multiplies entry by entry):
 # >
@@ -1085,9 +1085,9 @@ def example_layer_norm() -> None:
 # >
 # > <details class="note"><summary>In the earlier editions, and in batches</summary>
 # >
-# > The earlier editions divided by $d - 1$, and they added $\epsilon$ outside the root. *Batch* normalisation takes
-# > the mean and variance over the whole batch, so the result for one sentence would depend on the other sentences in
-# > its batch, and on their padding.
+# > The earlier editions divided by $d - 1$ and added $\epsilon$ outside the root. *Batch* normalisation takes the
+# > mean and variance over the whole batch, so the result for one sentence would depend on the other sentences in its
+# > batch, and on their padding.
 # >
 # > </details>
 #
@@ -1236,7 +1236,7 @@ def example_neuron(number: int = 215) -> Chart:
 # > "Identical" means identical in shape: each layer has weights of its own. The residual connection expects its
 # > sublayer to be a function of one argument, so the layer makes such a function from its attention: `lambda x:
 # > self.self_attn(x, x, x, src_mask)`. Queries, keys and values all come from `x`; that is what *self*-attention
-# > means. (`sublayers` is separate from `forward` because decoding will pass in a different attention.)
+# > means. (`sublayers` is separate from `forward` because decoding will pass in a different attention function.)
 
 
 # %%
@@ -1274,7 +1274,7 @@ class Encoder(nn.Module):
 
 
 # %% [markdown]
-# > Our model has four layers. Watch two of its heads, one in the second layer and one in the third.
+# > Our model has four layers. Look at two of its heads, one in the second layer and one in the third.
 
 
 # %%
@@ -1309,7 +1309,7 @@ def example_encoder_maps() -> Chart:
 
 # %% [markdown]
 # > On the left, words look ahead to the word they depend on: `auf` and `einer` to `Bank`, `während` and `ein` to
-# > `Mann`, and in the second clause nearly everything to its verb at the end, `liest`. On the right there's a shifted
+# > `Mann`, and in the second clause nearly everything to the verb at the end, `liest`. On the right there's a shifted
 # > diagonal: half of the tokens look mostly at the one before them, which only the positions make possible. Later
 # > layers read what these two have written.
 
@@ -1331,7 +1331,7 @@ def example_streams() -> Any:
 
 
 # %% [markdown]
-# > With pre-norm nothing ever normalises the stream itself, so it grows from layer to layer. That is why a pre-norm
+# > With pre-norm, nothing ever normalises the stream itself, so it grows from layer to layer. That is why a pre-norm
 # > stack ends with one more LayerNorm. The other columns are cosines with the first vector of the same token. Each
 # > layer turns the vectors a little further, but even at the top a word still points roughly where it began. What
 # > comes out at the top is called the *memory*: one vector for each German token, a vector that knows its
@@ -1388,15 +1388,16 @@ def example_memory() -> None:
 #   function, by setting their scores to $-\infty$ before the softmax.
 # - In *encoder-decoder attention* (today usually called cross-attention), the queries come from the decoder, and the
 #   keys and values from the encoder's output. Every target position may attend to all of the source, as in earlier
-#   models of translation.
+#   translation models.
 #
 # > When the decoder writes, there are no later positions yet, so a mask seems superfluous. But in training the whole
 # > target is known and all positions are computed at once, and then the mask is what keeps a position from copying
 # > its answer from the next one. It also makes the two ways agree.
 # >
 # > Batches are a second reason for masking. Sentences have different lengths, so shorter ones are padded, and nobody
-# > should attend to padding. Masks always rule out **keys**, which are the columns of the matrix of weights. Its rows
-# > belong to the queries, the positions that receive an answer. A padded position gets one too, but nothing uses it.
+# > should attend to padding. Masks always rule out **keys**, which are the columns of the matrix of attention
+# > weights. Its rows belong to the queries, the positions that receive an answer. A padded position gets one too, but
+# > nothing uses it.
 
 
 # %%
@@ -1429,18 +1430,18 @@ def example_masks() -> Chart:
 
 
 # %% [markdown]
-# > Two of the masks have a single row, because it is the same for all queries; broadcasting repeats it. Masks are
-# > combined with *and*: the decoder may attend to a key if it is real **and** not in the future.
+# > Two of the masks have a single row, because all queries share it; broadcasting repeats it. Masks are combined with
+# > *and*: the decoder may attend to a key if it is real **and** not in the future.
 # >
 # > <details><summary>What if every key of a row is masked?</summary>
 # >
-# > With $-\infty$ every score of the row is $-\infty$, the softmax divides 0 by 0, and the result is NaN, which the
-# > next layer spreads over the whole sentence. That's ugly, but you notice it. The earlier editions used −10⁹, which
-# > is a number that float16 can't hold. With it, all the scores of the row are equal, so the softmax gives every key
-# > the same weight, *including the masked ones*, and nobody notices. The rule is therefore: every query must have at
-# > least one key. It always does here, because our masks close columns, never whole rows: even a padded position may
-# > look at the real keys. That's harmless: nobody attends to a padded position, since its column is masked, and its
-# > prediction doesn't enter the loss.
+# > With $-\infty$, every score in the row is $-\infty$, the softmax divides 0 by 0, and the result is NaN, which the
+# > next layer spreads over the whole sentence. That's ugly, but at least you notice. The earlier editions used −10⁹,
+# > which is a number that float16 can't hold. With it, all the scores of the row are equal, so the softmax gives
+# > every key the same weight, *including the masked ones*, and nobody notices. The rule is therefore: every query
+# > must have at least one key. It always does here, because our masks close columns, never whole rows: even a padded
+# > position may look at the real keys. That's harmless: nobody attends to a padded position, since its column is
+# > masked, and its prediction doesn't enter the loss.
 # >
 # > </details>
 
@@ -1511,7 +1512,7 @@ class Decoder(nn.Module):
 
 
 # %% [markdown]
-# > Filled with the trained matrices, and with the memory to look at, the decoder turns what has been written into
+# > Given the trained matrices, and the memory to look at, the decoder turns what has been written so far into
 # > vectors, one for each position.
 
 
@@ -1570,16 +1571,17 @@ def example_cross() -> Chart:
 
 
 # %% [markdown]
-# > English follows German nearly word by word here, so the map is close to a diagonal. But look at the last row: the
-# > position that reads `man` and has to find the next word skips `eine Zeitung` and looks at `liest`, the verb that
-# > German has put at the very end of the clause.
+# > English follows German almost word for word here, so much of the map is close to a diagonal. (The rows that
+# > predict *are* and *sitting* also look ahead to `liest`, a verb as well, but the wrong one.) Now look at the last
+# > row: the position that reads `man` and has to find the next word skips `eine Zeitung` and looks at `liest`, the
+# > verb that German has put at the very end of the clause.
 #
 # ## A vector becomes a word (Section 3.4)
 #
 # ![Where we are: the linear layer and softmax on top of the decoder](images/here/word.svg)
 #
-# A learned linear map and a softmax turn the decoder's vectors into probabilities of the next token. The matrix of
-# the linear map is that of the embeddings.
+# A learned linear map and a softmax turn the decoder's vectors into probabilities for the next token. The linear map
+# uses the same matrix as the embeddings.
 #
 # > To score a token is to take the dot product of its row in the table with the decoder's vector: the token whose
 # > direction fits best wins. The scores are called *logits*. Training uses them as they are; to compare translations,
@@ -1622,8 +1624,8 @@ def example_next_word() -> None:
 
 
 # %% [markdown]
-# > *reads*. What remains is a loop: take the most probable token, add it to what has been written, and ask again.
-# > That's *greedy decoding*, in its plainest form.
+# > The answer is *reads*. All that remains is a loop: take the most probable token, add it to what has been written,
+# > and ask again. That's *greedy decoding* in its plainest form.
 
 
 # %%
@@ -1647,10 +1649,10 @@ def example_translation() -> None:
 
 # %% [markdown]
 # > There it is: a translation that no line of code knows anything about. All the German and all the English are in
-# > two million numbers. How they come about is the subject of [Part 2](#Part-2:-Training).
+# > two million numbers. How those numbers come about is the subject of [Part 2](#Part-2:-Training).
 # >
 # > How sure was it? The table shows each step: what the decoder reads, and its five favourites. Even where it's sure,
-# > they add up to little more than 90 %. That's the most that its training ever asked for ([label
+# > the first of them gets only 90 to 95 %. Its training asked for about 90 % ([label
 # > smoothing](#Regularisation-(Section-5.4))).
 
 
@@ -1709,18 +1711,18 @@ class Transformer(nn.Module):
 
 
 # %% [markdown]
-# > And `make_model` makes a new one, with fresh weights. `make_model(37_000, 37_000, tie="all")` is the paper's base
+# > `make_model` builds a new model, with fresh weights. `make_model(37_000, 37_000, tie="all")` is the paper's base
 # > model. The keyword arguments select variants: `norm`, `positions`, and `tie`, which says which of the three
-# > embedding matrices are shared: `"all"` as in the paper (both languages then need a common vocabulary), `"target"`
-# > for the target side alone, or `"none"`. (`functools.partial(f, a)` is a function that calls `f` with `a` first:
-# > each call of `attn()` below makes a separate attention.)
+# > embedding matrices are shared: `"all"` as in the paper (the two languages then need a shared vocabulary),
+# > `"target"` for the target side alone, or `"none"`. (`functools.partial(f, a)` is a function that calls `f` with
+# > `a` first: each call of `attn()` below makes a separate attention.)
 # >
 # > <details class="note"><summary>The other arguments</summary>
 # >
-# > `d_k` is the width of queries and keys if it isn't `d_model / h` (Table 3, row B). `inner_dropout` adds two
-# > dropouts that Section 5.4 doesn't name: one on the attention weights, which Section 6.3 mentions in passing, and
-# > one inside the feed-forward network, which only the authors' code has. In their first release both rates were 0,
-# > as they are here, so the default is the original base model.
+# > `d_k` is the width of queries and keys if it isn't `d_model / h` (Table 3, row B). `inner_dropout` adds two more
+# > uses of dropout, which Section 5.4 doesn't name: one on the attention weights, which Section 6.3 mentions in
+# > passing, and one inside the feed-forward network, which only the authors' code has. In their first release both
+# > rates were 0, as they are here, so the default is the original base model.
 # >
 # > </details>
 
@@ -1792,7 +1794,7 @@ def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> Non
 
 
 # %% [markdown]
-# > Does this model do what we did by hand? It takes the same weights and the same sentence.
+# > Does this model do what we did by hand? We give it the same weights and the same sentence.
 
 
 # %%
@@ -1816,8 +1818,8 @@ def example_assembled() -> None:
 # > That completes the journey. The rest of this Part adds some checks, counts the weights, and says why the paper's
 # > authors preferred attention to what came before it.
 # >
-# > **Is the decoder really causal?** Change the target token that position 3 reads. Only the predictions of position
-# > 3 and of later positions may change. The second half of the check adds padding behind both sentences; the
+# > **Is the decoder really causal?** Change the target token that position 3 reads. Only the predictions at position
+# > 3 and at later positions may change. The second half of the check adds padding after both sentences; the
 # > predictions at all real positions must stay the same.
 
 
@@ -1838,7 +1840,7 @@ def example_causal() -> None:
 
 
 # %% [markdown]
-# > Two more checks are folded: that scaled embeddings and positions start with about the same size, and that tied
+# > Two more checks are folded: that scaled embeddings and positions start at about the same size, and that tied
 # > matrices are one parameter.
 
 
@@ -1876,7 +1878,7 @@ def example_tied() -> None:
 # > shows this for twelve decoder layers; the gradient is that of the second matrix of the feed-forward network. With
 # > post-norm, large steps can do damage, which may be one reason why a warmup, a slow start of the learning rate,
 # > helps (Section 5.3). The right chart shows the size of the residual stream: post-norm resets it after every layer,
-# > pre-norm lets it grow.
+# > while pre-norm lets it grow.
 
 
 # %%
@@ -1939,7 +1941,7 @@ def example_base() -> Any:
 
 
 # %% [markdown]
-# > That makes 63 million. The paper's 65 suggest a vocabulary that is about 4,000 tokens larger than the 37,000 of
+# > That makes 63 million. The paper's 65 suggests a vocabulary that is about 4,000 tokens larger than the 37,000 of
 # > its Section 5.1; the [lab notebook](lab_notebook.ipynb#The-vocabulary-behind-Table-3) does the sum for every row.
 
 # %% [markdown]
@@ -1973,11 +1975,11 @@ def example_base() -> Any:
 # > within each of $d$ channels, $k n d$, and then the channels at each position, $n d^2$.
 # >
 # > **What the table leaves out.** An attention layer also projects: queries, keys, values and output take $4 n d^2$.
-# > At the length of a sentence these dominate, not the $n^2$. So a whole attention layer multiplies more than the
-# > table's recurrent layer at every length, $4nd^2 + 2n^2d$ against $nd^2$, and even for the products alone, $2n^2d$
-# > is less than $nd^2$ only if $n < d/2$. (A plain recurrent layer has two matrices, not one, and an LSTM has eight.)
-# > What remains true at every length is the column of sequential operations: attention handles all positions at once,
-# > and recurrence can't.
+# > At sentence length it's these that dominate, not the $n^2$ terms. So a whole attention layer multiplies more than
+# > the table's recurrent layer at every length, $4nd^2 + 2n^2d$ against $nd^2$, and even for the products alone,
+# > $2n^2d$ is less than $nd^2$ only if $n < d/2$. (A plain recurrent layer has two matrices, not one, and an LSTM has
+# > eight.) What remains true at every length is the column of sequential operations: attention handles all positions
+# > at once, and recurrence can't.
 
 
 # %%
@@ -1998,8 +2000,8 @@ def example_complexity() -> None:
 
 # %% [markdown]
 # > So much for counting. The chart below *measures* one layer of each kind at width 512, in milliseconds for a single
-# > sequence (`python -m benchmarks layers`; the row names its machine). Both axes are logarithmic: a line of slope 1
-# > grows with the length, one of slope 2 with its square.
+# > sequence (`python -m benchmarks layers`; the row names the machine it ran on). Both axes are logarithmic: a line
+# > of slope 1 grows with the length, and one of slope 2 with its square.
 
 
 # %%
@@ -2011,8 +2013,8 @@ def example_layer_times() -> Chart | None:
 
 
 # %% [markdown]
-# > For short sequences the products of attention alone cost least, but their line is the steepest, because they grow
-# > with the square of the length. The fused form doesn't write the weights down and is several times faster for long
+# > For short sequences, attention's products alone cost least, but their line is the steepest, because they grow with
+# > the square of the length. The fused form never writes the weights out, and is several times faster for long
 # > sequences. The whole layer, with its projections and the fused form, takes less time than the recurrent one up to
 # > about a thousand tokens, although it multiplies more, probably because it computes all positions at once. (A
 # > single sequence is the worst case for recurrence. In a batch of many, each of its steps has more to multiply.)
@@ -2183,19 +2185,20 @@ def example_padding() -> None:
 #
 # The optimiser is Adam (Kingma and Ba, 2015) with $\beta_1 = 0.9$, $\beta_2 = 0.98$ and $\epsilon = 10^{-9}$. The
 # learning rate first rises linearly, for `warmup` = 4000 updates, and then falls with the inverse square root of the
-# update's number:
+# update number:
 #
 # $$\mathit{lrate} = d_{\text{model}}^{-0.5} \cdot \min(\mathit{step}^{-0.5},\; \mathit{step} \cdot \mathit{warmup}^{-1.5}) \tag{3}$$
 #
-# > **What Adam does.** For every weight it keeps two running averages: of the gradient $g$, and of its square. With
-# > $\beta_1 = 0.9$, the first looks back over about ten updates, which smooths out the noise of individual batches;
-# > with $\beta_2 = 0.98$, the second looks back over about fifty. The step is the first divided by the root of the
-# > second, so its length is roughly the learning rate, however large or small the gradients are:
+# > **What Adam does.** For every weight it keeps two running averages: one of the gradient $g$, and one of its
+# > square. With $\beta_1 = 0.9$, the first looks back over about ten updates, which smooths out the noise of
+# > individual batches; with $\beta_2 = 0.98$, the second looks back over about fifty. The step is the first divided
+# > by the square root of the second, so its length is roughly the learning rate, however large or small the gradients
+# > are:
 # >
 # > $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2, \qquad w \leftarrow w - \mathit{lrate} \cdot \hat m \,/\, (\sqrt{\hat v} + \epsilon)$$
 # >
 # > The hats stand for a correction that matters in the first steps, when the averages, which start at zero, are still
-# > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and $\hat v$ in the same way.
+# > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$.
 # >
 # > **Why warm up?** After only a handful of batches, Adam's estimate of how large the gradients usually are is poor,
 # > and some steps go wrong. Small first steps give it time to settle. In a post-norm model the layers also disturb
@@ -2243,13 +2246,13 @@ def example_rate() -> Chart:
 # **Dropout**, with $P_{\text{drop}} = 0.1$ for the base model, is applied to the output of each sublayer, before it
 # is added and normalised, and to the sums of embeddings and positional encodings in both stacks.
 #
-# > `SublayerConnection` and `PositionalEncoding` do exactly this. For two dropouts that Section 5.4 doesn't name, see
-# > `inner_dropout` in Part 1.
+# > `SublayerConnection` and `PositionalEncoding` do exactly this. For two more uses of dropout, which Section 5.4
+# > doesn't name, see `inner_dropout` in Part 1.
 # >
 # > <details class="note"><summary>Three types?</summary>
 # >
 # > The section announces three types of regularisation and names two, dropout and label smoothing. Perhaps the
-# > authors counted the two uses of dropout.
+# > authors counted the two uses of dropout separately.
 # >
 # > </details>
 #
@@ -2277,7 +2280,7 @@ def example_rate() -> Chart:
 # >
 # > </details>
 # >
-# > The first function writes $q$ down. The second collects terms and gives the same loss without ever building $q$.
+# > The first function writes $q$ out. The second collects terms and gives the same loss without ever building $q$.
 # > With $n$ tokens in the vocabulary:
 # >
 # > $$-\sum_k q(k) \log p(k) = -(1 - \epsilon_{ls}) \log p(y) - \frac{\epsilon_{ls}}{n - 1} \sum_{k \ne \mathrm{pad}} \log p(k)$$
@@ -2454,11 +2457,11 @@ def example_backward() -> None:
 # %% [markdown]
 # ## Configuration
 #
-# > The sizes and settings that we vary are in one frozen dataclass. Its defaults are those of the base model (Sections
-# > 3 and 5, and the first row of Table 3), except that `bpe` counts merges, and the paper's 37,000 is the size of the
-# > vocabulary. `bpe` and `tokens_per_batch` are used in Part 3. Some settings aren't in the paper: `accumulate` saves
-# > memory, `factor` scales the learning rate, `seed` makes a run repeatable, and `norm` is the switch between post- and
-# > pre-norm.
+# > The sizes and settings that we vary are in one frozen dataclass. Its defaults are those of the base model
+# > (Sections 3 and 5, and the first row of Table 3), except that `bpe` counts merges, whereas the paper's 37,000 is
+# > the size of the vocabulary. `bpe` and `tokens_per_batch` are used in Part 3. Some settings aren't in the paper:
+# > `accumulate` saves memory, `factor` scales the learning rate, `seed` makes a run repeatable, and `norm` is the
+# > switch between post- and pre-norm.
 
 
 # %%
@@ -2535,8 +2538,8 @@ class Trainer:
 
 
 # %% [markdown]
-# > Do three micro-batches give the gradient of one large batch? The sentences have different lengths, so the answer
-# > isn't obvious.
+# > Do three micro-batches give the same gradient as one large batch? The sentences have different lengths, so the
+# > answer isn't obvious.
 
 
 # %%
@@ -2590,8 +2593,8 @@ def fit(
 #
 # > A small model that learns to repeat its source needs everything that we've built so far. Its tokens are the
 # > numbers from 4 upwards, after the four special ones, and its sequences begin and end as they do in translation.
-# > Its smoothed loss can't fall below the entropy of $q$, which is the cross-entropy of $q$ with itself. The chart
-# > below shows the loss and that limit.
+# > Its smoothed loss can't fall below the entropy of $q$, which is the cross-entropy of $q$ with itself. The chart in
+# > the next section shows the loss and that limit.
 
 
 # %%
@@ -2691,8 +2694,8 @@ def example_copy() -> Chart:
 #
 # > Because of the causal mask, nothing that earlier positions computed changes when a token is added. So it's enough
 # > to feed in the *last* token, and to keep the keys and values of all earlier ones. This is the **key/value cache**.
-# > The keys and values of the source are computed only once. A step then computes one position instead of $t$ (which
-# > still attends to all $t$ keys), and it needs no causal mask, because all the keys in the cache lie in the past.
+# > The keys and values of the source are computed only once. A step then computes one position (which still attends
+# > to all $t$ keys) instead of $t$, and it needs no causal mask, because all the keys in the cache lie in the past.
 # >
 # > That's also why training in parallel is equivalent to decoding step by step: position $t$ computes the same
 # > numbers in both cases, whether the later tokens are there or not.
@@ -2716,8 +2719,8 @@ def example_cache() -> Chart:
 
 # %% [markdown]
 # > In the code, `CachedDecoder.step` calls the same `sublayers` as `DecoderLayer.forward`, but passes in two
-# > attentions that look at the keys and values that were kept. So whatever you change in `sublayers`, or in an
-# > attention, is decoded as well.
+# > attention functions that look at the cached keys and values. So any change you make to `sublayers`, or to an
+# > attention, takes effect in decoding as well.
 
 
 # %%
@@ -2750,8 +2753,8 @@ class CachedDecoder:
 
 
 # %% [markdown]
-# > Now the loop, which reads one token at a time. A sentence that has produced `</s>` is filled up with padding, and
-# > the loop stops when all sentences have ended. Choosing a token from the logits is left to a separate function:
+# > Now comes the loop, which reads one token at a time. A sentence that has produced `</s>` is padded from then on,
+# > and the loop stops when all sentences have ended. Choosing a token from the logits is left to a separate function:
 # > greedy decoding takes the most probable, and Part 7 draws one at random.
 
 
@@ -2826,7 +2829,7 @@ def example_longer() -> Chart:
 # ## A second task: German numbers
 #
 # > In copying, no paths have to cross. In the next task they do: read a German number letter by letter, and write its
-# > digits. In German the units come before the tens, `einundzwanzig` is "one and twenty", so the second digit has to
+# > digits. In German the units come before the tens (`einundzwanzig` is "one and twenty"), so the second digit has to
 # > be found to the left of the first. The letters are tokens, and the model has one layer and six thousand weights.
 # > It sees all numbers up to 99 and four fifths of those from 100 to 999; the others are held out.
 # >
@@ -2893,7 +2896,7 @@ def example_numbers() -> None:
 
 
 # %% [markdown]
-# > To copy, a model has to learn where to look. This one has also learnt what words mean: nobody has told it that
+# > To copy, a model has to learn where to look. This one has also learnt what words mean: nobody told it that
 # > `vierzig` is a 4 in the second place from the right. Where does it look when it writes a digit?
 
 
@@ -2913,8 +2916,8 @@ def example_number_map(n: int = 345) -> Chart:
 
 # %% [markdown]
 # > For the 3 it looks at the beginning of `dreihundert`. For the 4 it jumps ahead, to the `v` and the `r` of
-# > `vierzig`, and for the 5 it comes back to `fünf`. That's a German sentence whose verb comes last, in miniature.
-# > (Such a map can mislead: the encoder may already have moved what it knows of a letter to a neighbour, and then the
+# > `vierzig`, and for the 5 it comes back to `fünf`. It's a verb-final German sentence in miniature. (Such a map can
+# > be misleading: the encoder may already have moved what it knows about a letter to a neighbour, and then the
 # > decoder looks there.)
 
 # %% [markdown]
@@ -3358,8 +3361,8 @@ def validation_loss(model: Transformer, pairs: list[Pair]) -> float:
 # %% [markdown]
 # > The model is far smaller than the base model, because we have only 29,000 pairs and a laptop. Because this run
 # > lasts only a few minutes, we use small batches, a short warmup and pre-norm, which copes with a high learning
-# > rate. These numbers were found by trial, not derived. It has no dropout: in its few passes through the data (about
-# > 270 updates each) we saw no overfitting, and in [short runs of the
+# > rate. These numbers were found by trial, not derived. It has no dropout: by default it makes only a few passes
+# > through the data (about 270 updates each), and in [short runs of the
 # > program](lab_notebook.ipynb#The-ingredients-of-the-recipe) dropout did harm.
 
 # %%
@@ -3442,10 +3445,13 @@ def example_training() -> None:
 
 # %% [markdown]
 # > The chart shows the losses of that run. Each point of the training loss is the mean of ten updates. Its targets
-# > are smoothed and those of the validation loss are not, so the two can't be compared with each other. A fresh model
-# > knows nothing, so its loss starts somewhat above the logarithm of the number of tokens, which is the loss of a
-# > model that finds all of them equally likely. (The scores of a fresh model differ at random. The embedding is also
-# > the output matrix, so it often prefers the token that it has just read.)
+# > are smoothed and those of the validation loss are not, so their heights can't be compared, but their directions
+# > can. If training goes on for half an hour, the validation loss rises again while the training loss keeps falling.
+# > That's *overfitting*: the model learns the training sentences by heart, and dropout, which this run lacks, is
+# > there to hold that back. A fresh model knows nothing, so the curve starts near the logarithm of the number of
+# > tokens, which is the loss of a model that finds all of them equally likely. (The very first loss is somewhat
+# > higher, because the scores of a fresh model differ at random. The embedding is also the output matrix, so it often
+# > prefers the token that it has just read.)
 
 
 # %%
@@ -4677,8 +4683,9 @@ def example_patching() -> Any:
 
 
 # %% [markdown]
-# > No single layer supplies the verb. Replacing the cross-attention of layer 3 or of layer 4 alone only makes the
-# > model less sure, since the other one still says *reading*. Replacing both changes the word.
+# > No single layer supplies the verb. With the cross-attention of layer 3 or of layer 4 replaced alone, *reading*
+# > loses probability (with layer 4, more than half of it), but *holding* gains little of it. Replacing both changes
+# > the word.
 # >
 # > Is that just this one sentence? Take up to a hundred captions from the validation set that begin with `Ein Mann`,
 # > change that to `Ein Junge` for the second sentence, and ask what comes after *A*.
@@ -5022,12 +5029,15 @@ def example_modern() -> Any:
 # >
 # > - The four projections of attention have biases.
 # > - The feed-forward network uses *swish*, $x \cdot \sigma(x)$, in place of the ReLU.
-# > - The positions are the same waves in a different order: first all the sines, then all the cosines.
+# > - The positions are the same waves in a different order: first all the sines, then all the cosines. (That's so on
+# >   the hub. In Marian's own files the frequencies differ a little: see `last` below.)
 # > - The output layer has a bias, one number for each token.
-# > - The decoder starts from the padding token, whose vector is zero, instead of from `<s>`.
-# > - The encoder and the decoder may have different depths, and the $\epsilon$ of LayerNorm may be different.
+# > - The decoder starts from the padding token, whose vector is zero, instead of from `<s>`. (We keep `<s>` and give
+# >   it that row of zeros: if our decoder really started with padding, its mask would hide the only key.)
+# > - The encoder and the decoder may have different depths. The $\epsilon$ of LayerNorm is stored nowhere: it is
+# >   $10^{-5}$ on the hub and $10^{-6}$ in Marian.
 # >
-# > Each of the first three is a subclass.
+# > Each of the first three is a class of its own.
 
 
 # %%
@@ -5051,7 +5061,7 @@ class SwishFeedForward(PositionwiseFeedForward):
 
 # %%
 class SplitPositions(nn.Module):
-    """Adds all sines, then all cosines; `last` is the index of the frequency 1/10000: d_model / 2, or one less in Marian."""
+    """Adds all sines, then all cosines; `last` is the index of frequency 1/10000: d_model / 2 on the hub, one less in Marian."""
 
     def __init__(self, d_model: int, dropout: float, last: int):
         super().__init__()
@@ -5111,9 +5121,17 @@ def marian(
 # > | `src_embed.embeddings.table.weight`, `tgt_embed…`, `generator.proj.weight` | `model.shared.weight`, one for all three | 3.4 |
 # > | `generator.proj.bias` | `final_logits_bias` | – |
 # >
-# > (The rows of the last two are tokens. Their `</s>` is number 0 and their padding comes last, so the rows change
-# > places. Marian's own files hold the same arrays, transposed, under names such as `encoder_l1_self_Wq`; the program
-# > knows both.)
+# > (The names go on with `.weight` and `.bias`, except for the last one, which is a single row. Marian's own files
+# > hold the same arrays, transposed, under names such as `encoder_l1_self_Wq`; the program knows both.)
+# >
+# > In the last two lines of the table, an array has a row for each token, in the order of `vocab.json`: `</s>` is
+# > number 0 and padding comes last. Ours is put together from these rows: padding's for `<pad>` and again for `<s>`,
+# > then those of `</s>` and `<unk>`, then all the others, so it has one row more. In the bias, `<pad>` and `<s>` get
+# > a number so low that neither is ever written.
+# >
+# > The sizes are in `config.json`: `d_model`, and `encoder_layers`, `encoder_attention_heads` and `encoder_ffn_dim`,
+# > with the same for the decoder. Before you trust a model, look at three more entries there: `activation_function`,
+# > `scale_embedding`, which must be true, and `normalize_before`, which must be false.
 # >
 # > Text is cut by *SentencePiece* (Kudo and Richardson, 2018). Its two models, `source.spm` and `target.spm`, list
 # > pieces with their log-probabilities. Of all the ways to cut a sentence into pieces, the most probable one is

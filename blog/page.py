@@ -419,7 +419,7 @@ class Links:
 def make_page(
     notebook: nbformat.NotebookNode, name: str, folder: Path, repository: str | None = None, language: str = "en"
 ) -> str:
-    """The page of the executed notebook `name`, whose pictures are in `folder`, in English or in a language with a editions."""
+    """The page of the executed notebook `name`, whose pictures are in `folder`, in English or in a language with a catalogue."""
     links, anchors = addresses(name, repository), []
     WORDS.clear()
     if language != "en":

@@ -10,9 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-FONTS = (
-    Path(__file__).parent / "node_modules" / "@fontsource"
-)  # of languages whose letters a machine may lack; make pdf installs them
+FONTS = Path(__file__).parent / "node_modules" / "@fontsource"  # for letters that a machine may lack; from `make pdf`
 FOOTER = '<div style="width:100%; text-align:center; font-size:8px"><span class="pageNumber"></span></div>'
 
 
