@@ -62,7 +62,7 @@ quick: $(READY) ## test within a minute: Parts 1 and 2 by oracles, their example
 test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and report all
 	@status=0; $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status
 
-soak: $(READY) ## try for hours what may go wrong with a run, run the recipes, and open the notebook in JupyterLab, in Chromium
+soak: $(READY) $(KATEX) ## try for hours what may go wrong with a run, run the recipes, and open the notebook in JupyterLab, in Chromium
 	@command -v chromium >/dev/null || { echo "make soak needs Chromium"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt -r requirements-soak.txt
 	ANNOTATED_SOAK=1 $(BIN)/python -m pytest --durations=0 tests/test_jupyterlab.py tests/test_recipes.py tests/document/test_document.py \
