@@ -83,12 +83,13 @@ class PageError(Exception):
 class Prose(IPythonRenderer):
     """Markdown to HTML; names the headings, embeds the pictures, and makes a <formula> of each formula."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, anchors: Iterable[str] = (), english: str = "") -> None:
         super().__init__(escape=False)
         self.folder = folder
+        self.english = english  # the folder of the English pages, seen from this one
         self.ids = set(OWN_IDS)
         self.live = 0  # how many live figures there are
-        self.anchors: list[str] = []  # of a translation: the English headings that are still to come
+        self.anchors = list(anchors)  # of a translation: the English headings that are still to come
         self.places: list[tuple[nbformat.NotebookNode, str]] = []  # each object that holds prose, and under which key
 
     def inline_math(self, body: str, display: str = "") -> str:
@@ -115,9 +116,7 @@ class Prose(IPythonRenderer):
     def link(self, text: str, url: str, title: str | None = None) -> str:
         """A link; one to a heading names it as Jupyter does, spaces as hyphens, and leads to the id on its page."""
         if found := re.fullmatch(r"(\w+)?(?(1)\.ipynb)(?:#(.+))?", url):
-            folder = (
-                "" if not WORDS or found[1] in TRANSLATED else "../"
-            )  # pages of a language have a folder of their own
+            folder = "" if found[1] in TRANSLATED else self.english
             url = (f"{folder}{found[1]}.html" if found[1] else "") + (f"#{anchor_name(found[2])}" if found[2] else "")
         return super().link(text, url, title)
 
@@ -316,10 +315,8 @@ def say(text: str) -> str:
     return WORDS.get(text, text)
 
 
-def render_prose(notebook: nbformat.NotebookNode, folder: Path, anchors: list[str]) -> Prose:
-    """Turn the notebook's Markdown, in cells and outputs, into HTML in place; returns the renderer."""
-    prose = Prose(folder)
-    prose.anchors = anchors
+def render_prose(notebook: nbformat.NotebookNode, prose: Prose) -> None:
+    """Turn the notebook's Markdown, in cells and outputs, into HTML in place."""
     markdown = MarkdownWithMath(renderer=prose)
     table_in_quote(markdown)  # much of our commentary is a table
     for cell in notebook.cells:
@@ -331,7 +328,6 @@ def render_prose(notebook: nbformat.NotebookNode, folder: Path, anchors: list[st
                 prose.places.append((output.data, "text/html"))
     for holder, key in prose.places:
         holder[key] = markdown.render(holder[key])
-    return prose
 
 
 class Links:
@@ -430,7 +426,8 @@ def make_page(
         if cell.source.startswith(TITLE) and cell.cell_type == "code":
             cell.metadata.title, _, cell.source = cell.source.removeprefix(TITLE).partition("\n")
     notebook.cells = [piece for cell in notebook.cells for piece in at_headings(cell)]
-    prose = render_prose(notebook, folder, anchors)
+    prose = Prose(folder, anchors, english="" if language == "en" else "../")
+    render_prose(notebook, prose)
     tree = parse("".join(f"<section>{holder[key]}</section>" for holder, key in prose.places))
     headings = tree(HEADINGS, id=True)
     if not headings:

@@ -184,7 +184,7 @@ def test_spelling_sees_what_it_should():
 def render(cells: list[str], folder: Path) -> BeautifulSoup:
     """The Markdown of cells as the page's HTML, with its pictures and heading ids."""
     cells = [nbformat.v4.new_markdown_cell(text) for text in cells]
-    page.render_prose(nbformat.v4.new_notebook(cells=cells), folder, [])
+    page.render_prose(nbformat.v4.new_notebook(cells=cells), page.Prose(folder))
     return BeautifulSoup("\n".join(cell.source for cell in cells), "html.parser")
 
 
