@@ -5133,9 +5133,12 @@ def marian(
 # > with the same for the decoder. Before you trust a model, look at three more entries there: `activation_function`,
 # > `scale_embedding`, which must be true, and `normalize_before`, which must be false.
 # >
-# > Text is cut by *SentencePiece* (Kudo and Richardson, 2018). Its two models, `source.spm` and `target.spm`, list
-# > pieces with their log-probabilities. Of all the ways to cut a sentence into pieces, the most probable one is
-# > taken, and `vocab.json` says which row each piece has.
+# > Text is cut by *SentencePiece* (Kudo and Richardson, 2018). Its two models, `source.spm` and `target.spm`, which
+# > the library `sentencepiece` opens, list pieces with their log-probabilities. Each space becomes the character
+# > `▁`, and one more is put before the first word. Then, of all the ways to cut the sentence into pieces, the most
+# > probable one is taken. `vocab.json` says which row each piece has, in either language, and a piece without a row
+# > is `<unk>`. At the end of the source comes `</s>`. (Some models give each language a vocabulary of its own. Then
+# > no matrix is shared, and the program refuses them.)
 
 
 # %%
