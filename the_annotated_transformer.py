@@ -25,7 +25,7 @@
 #
 # | how to read | what | time |
 # |---|---|---|
-# | **the road**, on a first visit | Part 1 up to [the translation](#A-vector-becomes-a-word-(Section-3.4)); in Part 2 [the shift](#Batches-and-the-shift-(Section-5.1)), [the loss](#Regularisation-(Section-5.4)), [one update](#One-update) and [the copy task](#A-first-task:-copying); in Part 3 [the training run](#Training); the maps of [Part 6](#Part-6:-Looking-inside) | about ninety minutes |
+# | **the road**, on a first visit | Part 1 up to [the translation](#A-vector-becomes-a-word-(Section-3.4)); in Part 2 [the shift](#Batches-and-the-shift-(Section-5.1)), [the loss](#Regularisation-(Section-5.4)), [one update](#One-update), [greedy decoding](#Greedy-decoding) and [the copy task](#A-first-task:-copying); in Part 3 [the training run](#Training); the maps of [Part 6](#Part-6:-Looking-inside) | about ninety minutes |
 # | **everything**, to build such systems | Parts 1 to 7; after Part 3 in any order | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
@@ -1419,12 +1419,12 @@ def target_mask(tgt: Tensor, pad: int = PAD) -> Tensor:
 # %%
 @example
 def example_masks() -> Chart:
-    """The three masks of a batch whose sentences end in padding: a dark square may be attended to."""
+    """The three masks of a pair that ends in padding: a query (row) may attend to a key (column) if the square is dark."""
     src, tgt = torch.tensor([[5, 6, 7, EOS, PAD, PAD]]), torch.tensor([[BOS, 8, 9, 10, PAD]])
-    source, target = ["5", "6", "7", "</s>", "pad", "pad"], ["<s>", "8", "9", "10", "pad"]
+    source, target = ["Ein", "Hund", "bellt", "</s>", "<pad>", "<pad>"], ["<s>", "A", "dog", "barks", "<pad>"]
     shown = {"encoder": (source_mask(src).expand(1, 6, 6), source, source)}
     shown["decoder"] = (target_mask(tgt), target, target)
-    shown["cross"] = (source_mask(src).expand(1, 5, 6), target, source)  # one row, the same for every query
+    shown["cross-attention"] = (source_mask(src).expand(1, 5, 6), target, source)  # one row, the same for every query
     assert target_mask(tgt)[0].sum() == 1 + 2 + 3 + 4 + 4  # the last row is a padded query: it sees the four real keys
     return grid([[heatmap(mask[0], *sides, kind, unit="allowed") for kind, (mask, *sides) in shown.items()]])
 
@@ -1848,7 +1848,7 @@ def example_causal() -> None:
 # @title The sizes of embeddings and positions
 @example
 def example_embedding_scale() -> Chart:
-    """Root mean squares: scaled embeddings and positions are of one size, unscaled embeddings vanish beside them."""
+    """Root mean squares: scaled embeddings and positions are of like size at any width, unscaled embeddings shrink."""
     rows = []
     for d_model in (128, 256, 512, 1024):
         embed = make_model(1000, 1000, N=1, d_model=d_model, d_ff=8).src_embed.embeddings
@@ -2589,40 +2589,6 @@ def fit(
 
 
 # %% [markdown]
-# ## A first task: copying
-#
-# > A small model that learns to repeat its source needs everything that we've built so far. Its tokens are the
-# > numbers from 4 upwards, after the four special ones, and its sequences begin and end as they do in translation.
-# > Its smoothed loss can't fall below the entropy of $q$, which is the cross-entropy of $q$ with itself. The chart in
-# > the next section shows the loss and that limit.
-
-
-# %%
-def copy_pairs(n: int, vocab: int, seed: int, shortest: int = 3, longest: int = 10) -> list[Pair]:
-    """Random sequences of `shortest` to `longest` tokens, to be copied."""
-    draw = random.Random(seed)
-    lengths = [draw.randint(shortest, longest) for _ in range(n)]
-    rows = [[draw.randrange(len(SPECIALS), vocab) for _ in range(length)] for length in lengths]
-    return [Pair([*row, EOS], [BOS, *row, EOS]) for row in rows]
-
-
-@functools.cache
-def train_copy(updates: int = 1000, vocab: int = 14, seed: int = 0) -> tuple[Transformer, list[dict]]:
-    """Train a small model to copy; returns it and the loss of each update."""
-    torch.manual_seed(seed)
-    config = Config(N=2, d_model=64, d_ff=128, h=4, dropout=0.0, norm="pre", factor=0.25, warmup=150)
-    trainer = Trainer(config.make_model(vocab), config)
-    rows = fit(trainer, [copy_pairs(64, vocab, seed=updates * seed + step) for step in range(updates)])
-    return trainer.model.eval(), rows
-
-
-def unseen_copies(updates: int) -> list[Pair]:
-    """Sequences that are in none of the batches that the copy task learns from with seed 0."""
-    seen = {tuple(pair.src) for step in range(updates) for pair in copy_pairs(64, 14, seed=step)}
-    return [pair for pair in copy_pairs(250, 14, seed=10**6) if tuple(pair.src) not in seen]
-
-
-# %% [markdown]
 # ## Greedy decoding
 #
 # > To translate, the decoder runs step by step. It predicts a distribution; we append the most probable token, and
@@ -2667,14 +2633,49 @@ def greedy_decode_naive(model: Transformer, src: Tensor, src_mask: Tensor, max_l
 
 
 # %% [markdown]
-# > Does it work? The model learns from random sequences, and is then asked to copy others that it has never seen. (Now
-# > and then the loss jumps up, but it soon comes down again.)
+# ## A first task: copying
+#
+# > A small model that learns to repeat its source needs everything that we've built so far. Its tokens are the
+# > numbers from 4 upwards, after the four special ones, and its sequences begin and end as they do in translation.
+# > Two names may be new to you: a [`Config`](#Configuration) holds the model's sizes and settings, and
+# > [`fit`](#The-training-loop) calls `Trainer.update` for one batch after the other and notes the losses.
+
+
+# %%
+def copy_pairs(n: int, vocab: int, seed: int, shortest: int = 3, longest: int = 10) -> list[Pair]:
+    """Random sequences of `shortest` to `longest` tokens, to be copied."""
+    draw = random.Random(seed)
+    lengths = [draw.randint(shortest, longest) for _ in range(n)]
+    rows = [[draw.randrange(len(SPECIALS), vocab) for _ in range(length)] for length in lengths]
+    return [Pair([*row, EOS], [BOS, *row, EOS]) for row in rows]
+
+
+@functools.cache
+def train_copy(updates: int = 1000, vocab: int = 14, seed: int = 0) -> tuple[Transformer, list[dict]]:
+    """Train a small model to copy; returns it and the loss of each update."""
+    torch.manual_seed(seed)
+    config = Config(N=2, d_model=64, d_ff=128, h=4, dropout=0.0, norm="pre", factor=0.25, warmup=150)
+    trainer = Trainer(config.make_model(vocab), config)
+    rows = fit(trainer, [copy_pairs(64, vocab, seed=updates * seed + step) for step in range(updates)])
+    return trainer.model.eval(), rows
+
+
+def unseen_copies(updates: int) -> list[Pair]:
+    """Sequences that are in none of the batches that the copy task learns from with seed 0."""
+    seen = {tuple(pair.src) for step in range(updates) for pair in copy_pairs(64, 14, seed=step)}
+    return [pair for pair in copy_pairs(250, 14, seed=10**6) if tuple(pair.src) not in seen]
+
+
+# %% [markdown]
+# > Does it work? The model learns from random sequences, and is then asked to copy others that it has never seen. The
+# > chart shows its loss, which is smoothed and so can't fall below the entropy of $q$, the cross-entropy of $q$ with
+# > itself. (Now and then the loss jumps up, but it soon comes down again.)
 
 
 # %%
 @example
 def example_copy() -> Chart:
-    """Train on random sequences, then copy unseen ones, nearly all of them without a mistake."""
+    """The loss on random sequences, with the lowest it can be; then unseen ones, nearly all copied without a mistake."""
     model, rows = train_copy()
     unseen = make_batch(unseen_copies(len(rows)))
     copies = greedy_decode_naive(model, unseen.src, unseen.src_mask, unseen.tgt_y.size(1) + 1, BOS)
@@ -2690,7 +2691,7 @@ def example_copy() -> Chart:
 
 
 # %% [markdown]
-# ### Keys and values that are kept
+# ## Keys and values that are kept
 #
 # > Because of the causal mask, nothing that earlier positions computed changes when a token is added. So it's enough
 # > to feed in the *last* token, and to keep the keys and values of all earlier ones. This is the **key/value cache**.
@@ -3561,6 +3562,7 @@ def example_token_loss() -> Chart:
             rows += [{"token": t, "nats": loss, "model": name} for t, loss in zip(tokens, losses, strict=True)]
     mean = {name: sum(r["nats"] for r in rows if r["model"] == name) / len(tokens) for name in ("trained", "fresh")}
     even = math.log(len(tokenizer))
+    print(*load_split("val")[0], sep="\n")
     print(f"mean loss: {mean['trained']:.2f} and {mean['fresh']:.2f}; ln {len(tokenizer):,} is {even:.2f}")
     assert mean["trained"] < even - 2 or our_model() is live_run().translator
     return bars(rows, "token", "nats", "model")
@@ -3595,6 +3597,7 @@ def example_bleu_by_hand() -> Any:
         logs.append(math.log(share) / 4)
     penalty = min(1.0, math.exp(1 - len(reference) / len(found)))
     score = 100 * penalty * math.exp(sum(logs))
+    print("translation:", *found, "\nreference:  ", *reference)
     print(f"geometric mean {math.exp(sum(logs)):.3f}, times {penalty:.3f} for being too short: BLEU {score:.1f}")
     expected = BLEU(tokenize="none").corpus_score([" ".join(found)], [[" ".join(reference)]]).score
     assert math.isclose(score, expected, abs_tol=1e-6)
@@ -4541,7 +4544,7 @@ def example_encoder_heads() -> Chart:
         print(f"head {i + 1}: itself {itself:.0%}, left {left:.0%}, right {right:.0%}, the end {last[i]:.0%}", end="; ")
         row = head[words.index("▁seinem")] if "▁seinem" in words else head[0]
         print('"seinem" looks at', ", ".join(f"{words[k]} {row[k]:.0%}" for k in row.topk(3).indices.tolist()))
-    charts = [heatmap(head, words, words, f"head {i + 1}", size=14) for i, head in enumerate(weights)]
+    charts = [heatmap(head, words, words, f"head {i + 1}", size=16) for i, head in enumerate(weights)]
     return grid([charts[:2], charts[2:]])
 
 
@@ -4632,7 +4635,7 @@ def example_lens() -> Any:
 # %% [markdown]
 # > The embedding alone repeats the token that has just been read; that's what you'd expect of a table that's used for
 # > both reading and writing. After two layers most of the words are there, but they don't make a sentence yet. The
-# > third layer puts them in the right places, and the fourth decides.
+# > third layer has nearly all of it in order, but says *one man is a newspaper*, and the fourth puts that right.
 # >
 # > **Patching.** Take two sentences that differ in one word, "Ein Mann liest eine Zeitung." and "Ein Mann hält eine
 # > Zeitung." Translating the first, the decoder has read *A man is*, and *reading* should come next. Now replace the
