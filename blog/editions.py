@@ -31,6 +31,7 @@ from nbformat import NotebookNode
 BLOG = Path(__file__).resolve().parent
 ROOT = BLOG.parent
 LANGUAGES = ROOT / "languages"
+UNITS = {"million": 10**6, "百万": 10**6, "万": 10**4}  # 4.5 million is 450 万
 SCRIPTS = [ROOT / "the_annotated_transformer.py", ROOT / "exercises.py"]  # the lab notebook stays English
 FIGURE = ROOT / "translator" / "explorer_page"
 TITLE = "# @title "  # as in notebook.py
@@ -267,7 +268,9 @@ def signature(text: str) -> dict[str, list[str]]:
     text = re.sub(r"\$[^$]+\$", " ", text)
     links = re.findall(rf"\]\(({TARGET})\)", text)
     text = re.sub(rf"\]\({TARGET}\)", " ", text)
-    places, numbers = re.findall(r"\{\w+\}", text), re.findall(r"\d[\d,.]*(?<![,.])", text)
+    places = re.findall(r"\{\w+\}", text)
+    text = re.sub(rf"(\d[\d.]*) ({'|'.join(UNITS)})", lambda found: f"{float(found[1]) * UNITS[found[2]]:.0f}", text)
+    numbers = re.findall(r"\d[\d,.]*(?<![,.])", text)
     return {
         "code": sorted(code),
         "formulas": sorted(formulas),

@@ -44,6 +44,7 @@ def test_the_catalogue_is_complete_and_true(language):
         ("See [Masks](#Masks).", "见[掩码](#Mask)。", "links"),
         ("Of {all} heads.", "头里的 {some} 个。", "places"),
         ("There are 64 heads.", "有 46 个头。", "numbers"),
+        ("4.5 million pairs.", "45 万对句子。", "numbers"),
         ("a | b", "甲，乙", "cells"),
         ("**Why?** Because.", "**为什么**？** 因为。", "marks nothing"),
         ("A Transformer.", "一个Transformer。", "Latin"),
@@ -58,6 +59,7 @@ def test_a_fault_is_found(english, chinese, fault):
 def test_a_right_translation_has_no_fault():
     english = "The *encoder* has 6 layers of width $d_{\\text{model}}$ ([Part 1](#Masks), `N`)."
     chinese = "*编码器*（encoder）有 6 层，宽度为 $d_{\\text{model}}$（[第 1 部分](#Masks)，`N`）。"
+    english, chinese = english + " It learns from 4.5 million pairs.", chinese + "训练用 450 万对句子。"
     assert editions.faults(english, chinese, editions.terms("zh")) == []
 
 
