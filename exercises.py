@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Exercises that answer back
+# # Exercises that check your answers
 #
 # > These exercises belong to [The Annotated Transformer](the_annotated_transformer.ipynb). Each one has step-by-step
 # > hints, a place for your attempt, a check that tries it out and says what's wrong, and a folded answer. Run the

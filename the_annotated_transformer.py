@@ -1094,10 +1094,10 @@ def example_layer_norm() -> None:
 # **Dropout** (Srivastava et al., 2014; Section 5.4) is applied to the output of each sublayer, before it is added to
 # the sublayer's input.
 #
-# > In training, dropout sets each entry to zero with probability $P_{\text{drop}}$, and multiplies the others by $1 /
-# > (1 - P_{\text{drop}})$, so that the expected value of each entry stays the same. It is applied to the branch
-# > rather than to the stream: anything zeroed on the stream would be lost to all later layers. When the model
-# > translates, dropout does nothing.
+# > In training, dropout sets each entry to zero with probability $P_{\text{drop}}$, and multiplies the others by $1
+# > / (1 - P_{\text{drop}})$, so that the expected value of each entry stays the same. It is applied to the branch
+# > rather than to the stream: anything zeroed on the stream would be lost to all later layers. (The one exception
+# > is the sum of embedding and position, at the bottom.) When the model translates, dropout does nothing.
 # >
 # > **Where does the norm go?** What the paper describes is called *post-norm*: first the sum, then the norm. The
 # > authors' own code soon moved to *pre-norm*, $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, and most models since
@@ -1874,11 +1874,12 @@ def example_tied() -> None:
 
 # %% [markdown]
 # > **Pre- or post-norm: what happens to the gradient?** In a fresh post-norm model the last layers receive far more
-# > gradient than the first ones; with pre-norm all layers receive about the same (Xiong et al., 2020). The left chart
-# > shows this for twelve decoder layers; the gradient is that of the second matrix of the feed-forward network. With
-# > post-norm, large steps can do damage, which may be one reason why a warmup, a slow start of the learning rate,
-# > helps (Section 5.3). The right chart shows the size of the residual stream: post-norm resets it after every layer,
-# > while pre-norm lets it grow.
+# > gradient than the first ones; with pre-norm all layers receive about the same (Xiong et al., 2020). The left
+# > chart shows this for twelve decoder layers; the gradient is that of the second matrix of the feed-forward
+# > network. With post-norm, large steps can do damage, which may be one reason why a warmup, a slow start of the
+# > learning rate, helps (Section 5.3). The right chart shows the size of the residual stream: post-norm resets it
+# > after every layer, while pre-norm lets it grow. That's what pre-norm costs: the larger the stream, the less the
+# > next layer can change it.
 
 
 # %%
@@ -2028,7 +2029,7 @@ def example_layer_times() -> Chart | None:
 # > looks at what the encoder has made of the sentence while it writes, one token after the other. Attention is the
 # > only place where positions meet, and masks rule out keys.
 # >
-# > **Exercises** that answer back:
+# > **Exercises** that check your answers:
 # >
 # > - [1.1 The encoder without its positions](exercises.ipynb#1.1-The-encoder-without-its-positions) ★, 10 minutes
 # > - [1.2 Counting an encoder layer's
@@ -2200,10 +2201,11 @@ def example_padding() -> None:
 # > The hats stand for a correction that matters in the first steps, when the averages, which start at zero, are still
 # > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$.
 # >
-# > **Why warm up?** After only a handful of batches, Adam's estimate of how large the gradients usually are is poor,
-# > and some steps go wrong. Small first steps give it time to settle. In a post-norm model the layers also disturb
-# > each other more at the beginning, as the gradients in Part 1 suggest. But the highest rate of the schedule is
-# > $(d_{\text{model}} \cdot \mathit{warmup})^{-0.5}$, so a shorter warmup also means a higher peak, and in [exercise
+# > **Why warm up?** After only a handful of batches, Adam's estimate of how large the gradients usually are is
+# > poor, and some steps go wrong. Small first steps give it time to settle. In a fresh post-norm model, the last
+# > layers also get much larger gradients than the first ones ([Part 1](#The-model-assembled)). But the highest rate
+# > of the schedule is $(d_{\text{model}} \cdot \mathit{warmup})^{-0.5}$, so a shorter warmup also means a higher
+# > peak, and in [exercise
 # > 2.2](exercises.ipynb#2.2-Training-without-a-warmup) it's mostly the peak that does the damage. How much need for a
 # > warmup remains if the peak is moderate is still debated (Liyuan Liu et al., 2020, blame the poor estimate).
 # >
@@ -2326,11 +2328,11 @@ def example_smoothing() -> Chart:
 
 # %% [markdown]
 # > **What is the smallest loss that can be reached?** It is reached at $p = q$, and there it equals the entropy of
-# > $q$, which isn't zero. (The loss is that entropy plus the Kullback-Leibler divergence of $p$ from $q$, and only
-# > the second can be lowered.) A model that is surer than $q$ pays a price for it. The chart shows the loss of a
-# > model that gives the right token some probability, its *confidence*, and spreads the rest evenly over the other
-# > tokens. The validation loss uses $\epsilon_{ls} = 0$, because the exponential of a smoothed loss isn't a
-# > perplexity.
+# > $q$, which isn't zero. (The loss is that entropy plus the Kullback-Leibler divergence $D_{\text{KL}}(q \,\|\,
+# > p)$, and only the second can be lowered.) A model that is surer than $q$ pays a price for it. The chart shows
+# > the loss of a model that gives the right token some probability, its *confidence*, and spreads the rest evenly
+# > over the other tokens. The validation loss uses $\epsilon_{ls} = 0$, because the exponential of a smoothed loss
+# > isn't a perplexity.
 # >
 # > **Why does smoothing help BLEU?** BLEU looks at the words that were chosen, not at how sure the model was. A model
 # > that isn't pushed towards certainty overfits less, and keeps its second choices alive for the search. That's the
@@ -2693,10 +2695,11 @@ def example_copy() -> Chart:
 # %% [markdown]
 # ## Keys and values that are kept
 #
-# > Because of the causal mask, nothing that earlier positions computed changes when a token is added. So it's enough
-# > to feed in the *last* token, and to keep the keys and values of all earlier ones. This is the **key/value cache**.
-# > The keys and values of the source are computed only once. A step then computes one position (which still attends
-# > to all $t$ keys) instead of $t$, and it needs no causal mask, because all the keys in the cache lie in the past.
+# > Because of the causal mask, nothing that earlier positions computed changes when a token is added. So it's
+# > enough to feed in the *last* token, and to keep the keys and values of all earlier ones. This is the **key/value
+# > cache**. (The query of an earlier position isn't kept, because nobody but that position asked it.) The keys and
+# > values of the source are computed only once. A step then computes one position (which still attends to all $t$
+# > keys) instead of $t$, and it needs no causal mask, because all the keys in the cache lie in the past.
 # >
 # > That's also why training in parallel is equivalent to decoding step by step: position $t$ computes the same
 # > numbers in both cases, whether the later tokens are there or not.
@@ -2929,7 +2932,7 @@ def example_number_map(n: int = 345) -> Chart:
 # > a sum over tokens divided by their number, however the update is cut up. The learning rate warms up and then
 # > decays. Decoding appends one token at a time and keeps keys and values.
 # >
-# > **Exercises** that answer back:
+# > **Exercises** that check your answers:
 # >
 # > - [2.1 A model that reverses](exercises.ipynb#2.1-A-model-that-reverses) ★, 15 minutes
 # > - [2.2 Training without a warmup](exercises.ipynb#2.2-Training-without-a-warmup) ★★, 20 minutes
@@ -2941,9 +2944,9 @@ def example_number_map(n: int = 345) -> Chart:
 #
 # ## Data (Section 5.1)
 #
-# The paper trained on the data of WMT 2014. For English-German that is about 4.5 million sentence pairs, with a shared
-# vocabulary of about 37,000 tokens from byte-pair encoding. For English-French it is 36 million pairs, with 32,000 word
-# pieces (Wu et al., 2016).
+# The authors trained on data from WMT 2014. For English-German, that's about 4.5 million sentence pairs and a
+# shared vocabulary of about 37,000 tokens from byte-pair encoding. For English-French, it's 36 million pairs and a
+# vocabulary of 32,000 word pieces (Wu et al., 2016).
 #
 # > That's too much for a laptop. We use [Multi30k](https://github.com/multi30k/dataset) (Elliott et al., 2016):
 # > 29,000 English captions of photographs, translated into German by professionals, plus 1,014 pairs for validation
@@ -2951,8 +2954,9 @@ def example_number_map(n: int = 345) -> Chart:
 # > small, but it's real language, with capital letters, punctuation, long words, and verbs that German puts at the
 # > end of the clause.
 # >
-# > The next cell fetches Multi30k from its public repository (once; 1.3 MB). [pooch](https://www.fatiando.org/pooch)
-# > keeps it in your cache, and compares each file with its known checksum.
+# > The next cell fetches Multi30k from its public repository (once; 1.3 MB).
+# > [pooch](https://www.fatiando.org/pooch) keeps the files in your cache and checks each against its known
+# > checksum.
 
 # %%
 # @title Fetching Multi30k, once
@@ -2978,9 +2982,9 @@ def multi30k(split: str, repository: str = "https://raw.githubusercontent.com/mu
 
 
 # %% [markdown]
-# > Without a network there's still something to learn from: sentences put together from a few words. A folder of your
-# > own, with `train.de`, `train.en`, `val.de` and `val.en` in it, one sentence per line, takes the place of Multi30k
-# > if `ANNOTATED_DATA` names it.
+# > Without an internet connection, there's still something to learn from: sentences assembled from a few words. To
+# > use data of your own instead, put `train.de`, `train.en`, `val.de` and `val.en`, with one sentence per line, in
+# > a folder, and set the environment variable `ANNOTATED_DATA` to its path.
 
 
 # %%
@@ -3049,7 +3053,7 @@ def choose_data() -> str:
 
 
 # %% [markdown]
-# > A pair with text on one side only teaches nothing, so it's left out.
+# > A pair with text on only one side teaches nothing, so it's left out.
 
 
 # %%
@@ -3074,15 +3078,16 @@ def example_data() -> None:
 #
 # Byte-pair encoding (Britz et al., 2017) gives both languages one shared vocabulary.
 #
-# > *Whole words* make for a simple vocabulary: split a sentence into words and punctuation, and give each word that's
-# > frequent enough an id. Every other word becomes `<unk>`, "unknown". In a language such as German, which makes new
-# > words by joining old ones, there are a lot of those.
+# > *Whole words* make for a simple vocabulary: split a sentence into words and punctuation, and give each word
+# > that's frequent enough an id. Every other word becomes `<unk>`, "unknown". In a language such as German, which
+# > forms new words by joining old ones, many words end up unknown.
 # >
 # > *Byte-pair encoding*, BPE, has a better answer (Sennrich et al., 2016). It begins with single characters as its
-# > tokens, counts all pairs of neighbouring tokens, and merges the most frequent pair into a new token. It does this
-# > over and over. Frequent words end up as one token, rare ones as several pieces, and hardly anything is unknown.
-# > Here is the algorithm in its simplest form; its first merges follow below. A token that begins a word carries the
-# > mark `▁` in front, in place of the space. So to turn tokens back into text, join them and replace `▁` by a space.
+# > tokens, counts all pairs of neighbouring tokens, and merges the most frequent pair into a new token. It does
+# > this over and over. Frequent words end up as one token, rare ones as several pieces, and hardly anything is
+# > unknown. Here is the algorithm in its simplest form; its first merges follow below. A token that begins a word
+# > starts with the mark `▁`, which stands for the space before it. So to turn tokens back into text, join them and
+# > replace each `▁` with a space.
 
 
 # %%
@@ -3161,15 +3166,15 @@ class Tokenizer:
 
 
 # %% [markdown]
-# > Now the two ways to learn a vocabulary. Both learn only from the training split. If the vocabulary had seen the
-# > validation or test text, fewer of its words would be unknown, and more of them would be whole tokens. The scores
-# > would then promise more than the model can deliver on new text. And a token that occurs in no training sentence
-# > would keep the random vector that it started with, which means nothing.
+# > Now the two ways to learn a vocabulary. Both learn only from the training split. If a vocabulary had been learnt
+# > from the validation or test text as well, fewer words of that text would be unknown, and more would be single
+# > tokens. The scores would then promise more than the model can deliver on new text. And the vector of a token
+# > that occurs in no training sentence learns nothing about what the token means.
 # >
-# > **How many merges?** With few merges, sentences become long: there are more steps to compute, and attention must
-# > first put words together. With many, most words are a single token, but a rare token is then seen too rarely to be
-# > learnt, and the matrix of embeddings grows. Our 6,000 suit 29,000 short pairs; the paper's 37,000 suit 4.5
-# > million.
+# > **How many merges?** With few merges, sentences become long sequences: there are more steps to compute, and
+# > attention must first assemble the words. With many, most words are single tokens, but the rare ones occur too
+# > seldom to be learnt, and the embedding matrix grows. Our 6,000 suit 29,000 short pairs; the paper's 37,000 suit
+# > 4.5 million.
 
 
 # %%
@@ -3235,9 +3240,9 @@ def example_tokens() -> None:
 # %% [markdown]
 # ## Saving and loading a translator
 #
-# > A *translator* is a model together with its tokeniser and the names of its two languages. Its weights are saved as
-# > [safetensors](https://huggingface.co/docs/safetensors), a file format that holds numbers and nothing that could run.
-# > Tied matrices are one parameter with several names; the file holds them once.
+# > A *translator* is a model together with its tokeniser and the names of its two languages. Its weights are saved
+# > as [safetensors](https://huggingface.co/docs/safetensors), a file format that holds numbers and no executable
+# > code. Tied matrices are one parameter with several names, so the file holds them only once.
 
 
 # %%
@@ -3289,8 +3294,9 @@ def load_translator(folder: str | Path) -> Translator:
 # %% [markdown]
 # ## Translating
 #
-# > The sentences are sorted by length, so that a batch needs little padding. They're decoded in batches and put back
-# > in order. As in the paper, a translation may be up to 50 tokens longer than its source (Section 6.1).
+# > The sentences are sorted by length, so that each batch needs little padding, then decoded batch by batch, and
+# > put back in their original order. As in the paper, a translation may be up to 50 tokens longer than its source
+# > (Section 6.1).
 
 
 # %%
@@ -3314,8 +3320,8 @@ def translate_lines(
 
 # %% [markdown]
 # > Here are three sentences of our own, which aren't in Multi30k. In the second, the verb of the subordinate clause
-# > comes at its end (`liest`). In the third, the verb is split in two (`hebt … auf`). Here's what a model makes of
-# > them before it has learnt anything at all:
+# > comes at its end (`liest`). In the third, the verb is split in two (`hebt … auf`). Before it has learnt anything
+# > at all, a model makes this of them:
 
 # %%
 OUR_SENTENCES = [
@@ -3340,8 +3346,8 @@ def example_untrained() -> None:
 # %% [markdown]
 # ## Training
 #
-# > The pairs become numbers. The validation loss is the mean cross-entropy per target token, without smoothing and
-# > without dropout; its exponential is the perplexity.
+# > The first function turns the sentence pairs into ids. The validation loss is the mean cross-entropy per target
+# > token, without smoothing and without dropout; its exponential is the perplexity.
 
 
 # %%
@@ -3360,11 +3366,11 @@ def validation_loss(model: Transformer, pairs: list[Pair]) -> float:
 
 
 # %% [markdown]
-# > The model is far smaller than the base model, because we have only 29,000 pairs and a laptop. Because this run
-# > lasts only a few minutes, we use small batches, a short warmup and pre-norm, which copes with a high learning
-# > rate. These numbers were found by trial, not derived. It has no dropout: by default it makes only a few passes
-# > through the data (about 270 updates each), and in [short runs of the
-# > program](lab_notebook.ipynb#The-ingredients-of-the-recipe) dropout did harm.
+# > With only 29,000 pairs and a laptop, we train a model far smaller than the base model. Since the run lasts only
+# > a few minutes, we use small batches, a short warmup and pre-norm, which tolerates a high learning rate. The
+# > settings below were found by trial and error, not derived. There's no dropout: by default, the run makes only a
+# > few passes through the data (about 270 updates each), and in [short runs of the
+# > program](lab_notebook.ipynb#The-ingredients-of-the-recipe), dropout hurt.
 
 # %%
 LIVE = Config(
@@ -3403,19 +3409,20 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 # %% [markdown]
 # > Now for real. By default, the next cell trains for three minutes. That's enough to see translations take shape;
 # > usable ones take about half an hour. To train for longer, set the environment variable `ANNOTATED_MINUTES` or
-# > `ANNOTATED_STEPS`. The cell's output says how long training took in the execution that you're reading. If the same
-# > training has been finished before, it's read from its folder.
+# > `ANNOTATED_STEPS`. The cell's output says how long the run that you see here took. If the same run has been
+# > finished before, its result is read from a folder instead.
 # >
-# > The folder holds only the weights. They're enough for translating, but not for continuing the training as if
-# > nothing had happened: Adam would have to estimate the sizes of the gradients anew, and the rate would start near
-# > zero and climb to its peak again. A checkpoint to *continue* from also holds the optimiser's state, the number of
-# > updates and the place in the data. The program's checkpoints do.
+# > The folder holds only the weights. That's enough for translating, but not for continuing the training as if
+# > nothing had happened: Adam would have to estimate the sizes of the gradients from scratch, and the learning rate
+# > would start near zero and climb to its peak again. A checkpoint to *continue* from must also hold the
+# > optimiser's state, the number of updates and the position in the data, as the program's checkpoints do.
 # >
-# > <details class="note"><summary>Twice the same run?</summary>
+# > <details class="note"><summary>The same run twice?</summary>
 # >
-# > Two runs agree to the last bit if they have the same seed, data and code, the same versions of the libraries, the
-# > same kind of processor and the same number of threads. A sum taken in a different order is rounded differently,
-# > and after a few hundred updates you see it. A run that's limited by minutes may also stop at another update.
+# > Two runs agree to the last bit if they have the same seed, data and code, the same versions of the libraries,
+# > the same kind of processor and the same number of threads. If only the versions, the processor or the number of
+# > threads differ, sums may be taken in a different order and so be rounded differently, and after a few hundred
+# > updates it shows. A run limited by minutes may also stop at a different update.
 # >
 # > </details>
 
@@ -3446,13 +3453,13 @@ def example_training() -> None:
 
 # %% [markdown]
 # > The chart shows the losses of that run. Each point of the training loss is the mean of ten updates. Its targets
-# > are smoothed and those of the validation loss are not, so their heights can't be compared, but their directions
-# > can. If training goes on for half an hour, the validation loss rises again while the training loss keeps falling.
-# > That's *overfitting*: the model learns the training sentences by heart, and dropout, which this run lacks, is
-# > there to hold that back. A fresh model knows nothing, so the curve starts near the logarithm of the number of
-# > tokens, which is the loss of a model that finds all of them equally likely. (The very first loss is somewhat
-# > higher, because the scores of a fresh model differ at random. The embedding is also the output matrix, so it often
-# > prefers the token that it has just read.)
+# > are smoothed and those of the validation loss aren't, so you can compare the directions of the two curves, but
+# > not their heights. A fresh model knows nothing, so the training curve starts near the logarithm of the number of
+# > tokens in the vocabulary, which is the loss of a model that finds all of them equally likely. (The very first
+# > loss is somewhat higher, because the scores of a fresh model differ at random. Since the embedding is also the
+# > output matrix, such a model often prefers the token that it has just read.) If training goes on for half an
+# > hour, the validation loss eventually rises again while the training loss keeps falling. That's *overfitting*:
+# > the model learns the training sentences by heart. Dropout, which this run lacks, is there to counteract it.
 
 
 # %%
@@ -3472,8 +3479,8 @@ def example_curves() -> Chart:
 
 
 # %% [markdown]
-# > What does such a loss mean? The table shows how the model translated the second sentence at different points of its
-# > training.
+# > What do such losses look like in words? The table shows how the model translated the second sentence at several
+# > points in its training.
 
 
 # %%
@@ -3497,14 +3504,14 @@ def example_translate() -> None:
 
 
 # %% [markdown]
-# > **Why does greedy decoding repeat itself?** You may see it in the first line of the table. In an undertrained
-# > model, the most probable token after "a" may be "a" again, or the most probable words after "a man in a" may lead
-# > back to "a man in a". A search that never takes the second most probable token has no way out of such a loop. More
-# > training usually helps.
+# > **Why does greedy decoding repeat itself?** You may see this in the first row of the table above. In an
+# > undertrained model, the most probable token after "a" may be "a" again, or the most probable words after "a man
+# > in a" may lead back to "a man in a". A search that never takes the second most probable token has no way out of
+# > such a loop. More training usually helps.
 
 # %% [markdown]
-# > Two models come with this document, one for each direction. They have the sizes and the pre-norm of the one above,
-# > but the program built on this document trained them for hours, with a different recipe. The `README.md` in each
+# > Two models come with this document, one for each direction. They have the same sizes as the one above, and
+# > pre-norm too, but they were trained for hours by the program, with a different recipe. The `README.md` in each
 # > model's folder, its *card*, says how, and the [lab notebook](lab_notebook.ipynb#More-pairs-from-the-same-pairs)
 # > says why.
 
@@ -3540,10 +3547,10 @@ def example_our_model() -> None:
 # %% [markdown]
 # ## What surprises the model
 #
-# > How surprised is a model by what a person wrote? The loss says so token by token. The chart shows one pair from
-# > the validation set, and compares the trained model with a fresh one. The fresh one finds every token very
-# > unlikely. The trained one sees most of the sentence coming. It's surprised by "cotton", by "onto", and by the end,
-# > because this writer left out the full stop.
+# > How surprised is a model by what a person wrote? The loss tells us, token by token. The chart compares the
+# > trained model with a fresh one on a pair from the validation set. To the fresh one, every token is very
+# > unlikely. The trained one sees most of the sentence coming. It's surprised by "cotton", by "onto", and by the
+# > end, because this writer left out the full stop.
 
 
 # %%
@@ -3573,8 +3580,8 @@ def example_token_loss() -> Chart:
 #
 # The paper reports BLEU scores (Section 6.1).
 #
-# > BLEU (Papineni et al., 2002) compares translations with references, over a whole corpus. For $n$ from 1 to 4 it
-# > measures what share of the translations' *n-grams*, sequences of $n$ words, also occurs in the references; a
+# > BLEU (Papineni et al., 2002) compares translations with references, over a whole corpus. For $n$ from 1 to 4, it
+# > measures what share of the translations' *n-grams* (sequences of $n$ words) also occur in the references. A
 # > repeated n-gram counts at most as often as it occurs in the reference. BLEU is the geometric mean of the four
 # > shares, times a penalty if the translations are shorter than the references, times 100. Here is one sentence
 # > worked by hand:
@@ -3605,21 +3612,25 @@ def example_bleu_by_hand() -> Any:
 
 
 # %% [markdown]
-# > The score depends on how the text is cut into words. That's why two BLEU scores can be compared only if both were
-# > computed the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself, on
-# > ordinary text with capital letters, and prints a signature that says how. Two other forms help to compare with
-# > published scores: lower-cased, and lower-cased after the tokeniser of the Moses toolkit. *chrF* compares n-grams
-# > of characters instead, and is kinder to long German words.
+# > The score depends on how the text is cut into words, so two BLEU scores can be compared only if both were
+# > computed in the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself,
+# > on ordinary text with capital letters, and prints a signature that says how. Two other variants make it possible
+# > to compare with published scores: BLEU of lower-cased text, and BLEU of text that was first split by the
+# > tokeniser of the Moses toolkit and then lower-cased. *chrF* compares n-grams of characters instead, and is
+# > kinder to long German words. Three things to keep in mind: BLEU belongs to a whole corpus, and the mean of its
+# > sentences' scores is another number. A good translation in other words than the reference's scores badly. And
+# > into Chinese or Japanese, which don't put spaces between words, sacreBLEU has to be told how to cut (`tok:zh`).
 # >
 # > <details class="note"><summary><code>smooth:exp</code></summary>
 # >
-# > This part of the signature means: if no 4-gram is right, the share of correct 4-grams counts as a small number
-# > instead of 0, whose logarithm is infinite.
+# > This part of the signature means that if no 4-gram is right, their share counts as a small number instead of 0,
+# > whose logarithm is minus infinity.
 # >
 # > </details>
 # >
-# > **How was the paper's BLEU counted?** Probably on tokenised text with German compounds split at their hyphens, which
-# > makes more words match ([lab notebook](lab_notebook.ipynb#Scores-of-others)). So its 28.4 isn't a sacreBLEU score.
+# > **How was the paper's BLEU computed?** Probably on tokenised text with German compounds split at their hyphens,
+# > which makes more words match ([lab notebook](lab_notebook.ipynb#Scores-of-others)). So its 28.4 isn't a
+# > sacreBLEU score.
 
 
 # %%
@@ -3644,23 +3655,24 @@ def example_bleu() -> None:
 # %% [markdown]
 # > What is a good score here? Two projects that learn from the same 29,000 pairs, a tutorial
 # > ([pytorch-seq2seq](https://github.com/bentrevett/pytorch-seq2seq)) and a course project
-# > ([nmt-multi30k-pytorch](https://github.com/silvery107/nmt-multi30k-pytorch)), report 36.5 and 37.4 from German to
-# > English, each computed in its own way. [Part 5](#How-long-must-one-train?) shows how the score of the program's
-# > model grows with time.
+# > ([nmt-multi30k-pytorch](https://github.com/silvery107/nmt-multi30k-pytorch)), report BLEU scores of 36.5 and
+# > 37.4 from German to English, each computed in its own way. [Part 5](#How-long-must-one-train?) shows how the
+# > score of the program's model grows with time.
 #
 # ## Several processes (Section 5.2)
 #
-# The paper trained on one machine with eight GPUs.
+# The authors trained on one machine with eight GPUs.
 #
-# > **Data parallelism.** Every process holds the whole model and takes a share of the rows of each batch. Each
-# > process computes the gradient of its own rows. Then all processes add up their gradients. This operation is called
-# > *all-reduce*: everyone contributes a number, and everyone gets the sum. Since all of them then make the same
-# > update, their weights stay equal. The number of a process is its *rank*.
+# > **Data parallelism.** Every process holds the whole model and takes a share of the rows of each batch. It
+# > computes the gradient of these rows, and then the gradients of all processes are added up. This operation is
+# > called
+# > *all-reduce*: every process contributes a number, and every process gets the sum. Since all of them then make
+# > the same update, their weights stay equal. Each process has a number, its *rank*.
 # >
 # ![Two processes, rank 0 and rank 1, each with a copy of the model and half of the rows of a batch; each computes a gradient, all-reduce gives both the sum, and both make the same update](images/data_parallel.svg)
 #
-# > As with accumulation, each process divides by the tokens of the *whole* update. Accumulation splits an update over
-# > time; data parallelism splits it over machines. The sum is the same.
+# > As with accumulation, each process divides by the number of tokens in the *whole* update. Accumulation splits an
+# > update over time; data parallelism splits it over processes. The sum is the same.
 
 
 # %%
@@ -3693,8 +3705,8 @@ def in_processes(world: int, pairs: list[Pair]) -> list[Tensor]:
 
 
 # %% [markdown]
-# > One process and two, side by side. Here the processes are copies of this one, made by `fork`, which neither Windows
-# > nor a GPU allows. The program starts its own with `torchrun`.
+# > Here are one process and two, side by side. The processes are copies of the one that runs this notebook, made by
+# > `fork`, which works neither on Windows nor with a GPU. The program starts its processes with `torchrun`.
 
 
 # %%
@@ -3719,12 +3731,13 @@ def example_processes() -> None:
 # ## Summary of Part 3
 #
 # > Real text needs a vocabulary that can spell words it has never seen, and a score that others can compare with. A
-# > translator is a model with its vocabulary. Several processes share each batch and compute the same gradient as one.
+# > translator is a model with its vocabulary. Several processes share each batch and compute the same gradient as
+# > one process would.
 # >
-# > The program has what longer training runs need: runs that survive interruptions, corpora larger than memory, other
-# > sources of data, a log.
+# > The program adds what longer training needs: runs that survive interruptions, corpora larger than memory, other
+# > sources of data, and a log.
 # >
-# > **Exercises** that answer back:
+# > **Exercises** that check your answers:
 # >
 # > - [3.1 What is unknown, and where](exercises.ipynb#3.1-What-is-unknown,-and-where) ★, 15 minutes
 # > - [3.2 Tokens per second and batch size](exercises.ipynb#3.2-Tokens-per-second-and-batch-size) ★★, 20 minutes
@@ -4023,7 +4036,7 @@ def example_search_and_average() -> Any:
 # > A beam follows several hypotheses at once, and a length penalty decides which of the finished translations wins.
 # > The mean of a run's checkpoints is itself a model, and costs no more to run than any one of them.
 # >
-# > **Exercises** that answer back:
+# > **Exercises** that check your answers:
 # >
 # > - [4.1 Keys and values that stay behind](exercises.ipynb#4.1-Keys-and-values-that-stay-behind) ★★, 15 minutes
 # > - [4.2 Which α is best](exercises.ipynb#4.2-Which-α-is-best) ★★, 20 minutes
@@ -4391,7 +4404,7 @@ def example_fast_dropout() -> None:
 # > data there is. Most of the speed comes from what isn't computed: padding, matrices of scores that are never kept,
 # > random numbers that aren't drawn.
 # >
-# > **Exercises** that answer back:
+# > **Exercises** that check your answers:
 # >
 # > - [5.1 P100-days, and days of yours](exercises.ipynb#5.1-P100-days,-and-days-of-yours) ★, 10 minutes
 # > - [5.2 BLEU without commas](exercises.ipynb#5.2-BLEU-without-commas) ★, 10 minutes
@@ -4399,18 +4412,18 @@ def example_fast_dropout() -> None:
 # %% [markdown]
 # # Part 6: Looking inside
 #
-# The paper shows attention maps of a trained model (Section 4 announces them and Figures 3 to 5 show them; all are
-# from layer 5 of the encoder's 6). In the first, many heads connect the two halves of a phrase over a long distance:
-# from the word "making" to "more difficult", which completes it. Only the weights of "making" are shown, with one
-# colour for each head. In the second, two heads (5 and 6) seem to resolve what the word "its" refers to, with very
-# sharp weights. The third has two examples, from two different heads, of what many heads do: they seem to follow the
-# structure of the sentence. The authors conclude that the heads have learnt different tasks.
+# The paper shows attention maps of a trained model (announced in Section 4 and printed as Figures 3 to 5; all are
+# from layer 5 of the encoder's 6). In the first, many heads connect two distant parts of a phrase: "making" and
+# "more difficult", which completes it. Only the weights of "making" are shown, in a different colour for each head.
+# In the second, two heads (5 and 6) seem to resolve what the word "its" refers to; its weights are very sharp. The
+# third has two examples, from two different heads, of what many heads do: they seem to follow the structure of the
+# sentence. The authors conclude that the heads have learnt different tasks.
 #
-# > A map shows where information *may* flow, not what the model makes of it. Keep that in mind. The maps here are of
-# > the shipped model. They're taken in evaluation mode, because dropout would blank out random weights, and you'd get
-# > a different picture every time. They show the weights before dropout, and their labels are the tokens that were
-# > actually read. Rows are queries, columns are keys. In the two maps of the decoder, row $t$ reads one target token
-# > and predicts the *next* one, so its label names both.
+# > A map shows where information *may* flow, not what the model makes of it. The maps here are of the shipped
+# > model. They're taken in evaluation mode, because dropout would blank out random weights, and you'd get a
+# > different picture every time. Their labels are the tokens that were actually read. Rows are queries, columns are
+# > keys. In the two kinds of map from the decoder (self-attention and cross-attention), row $t$ reads one target
+# > token and predicts the *next* one, so its label names both.
 
 
 # %%
@@ -4478,10 +4491,10 @@ def attention_maps(translator: Translator, sentence: str, search: Callable = gre
 
 
 # %% [markdown]
-# > The picture shows the last layer but one, averaged over its heads. In the third map, follow the rows: each
-# > predicts an English word, and usually puts most of its weight on the German word that this word comes from. (An
-# > article often looks at its noun.) In German, `liest` (reads) comes at the end of its clause, so the row that
-# > predicts "reads" jumps to the end, and the rows after it come back.
+# > The picture shows the three kinds of attention in the last layer but one, averaged over the heads. In the third
+# > map, follow the rows: each predicts an English word and usually puts most of its weight on the German word that
+# > it translates. (An article often looks at its noun.) In German, `liest` (reads) comes at the end of its clause,
+# > so the row that predicts "reads" jumps to the end, and the rows after it come back.
 
 
 # %%
@@ -4522,11 +4535,11 @@ def example_cross_heads() -> Chart:
 # %% [markdown]
 # ## What the heads of the encoder do (Figures 3 to 5)
 #
-# > Here's something like the paper's pictures, for a sentence of our own, a long one with a pronoun: every head of
-# > the last layer but one. The cell prints, for each head, what share of its weight falls on the position itself, on
-# > its neighbours to the left and right, and on the full stop and `</s>`. After that, it prints where the pronoun
-# > `seinem` (his) looks. Two of the four heads look at the word to the left. Another gives most of the pronoun's
-# > weight to the noun it belongs to, `Hund` (dog), and much of the rest to the man it refers to.
+# > Here are pictures like the paper's for a long sentence of our own with a pronoun: every head of the last layer
+# > but one. For each head, the cell prints what share of the weight falls on the position itself, on its neighbours
+# > to the left and right, and on the full stop and `</s>`, and then where the pronoun `seinem` (his) looks. Two of
+# > the four heads look mainly at the word to the left. Another gives most of the pronoun's weight to `Hund` (dog),
+# > the noun that it goes with, and about half of the rest to the man whose dog it is.
 
 # %%
 LONG_SENTENCE = "Ein alter Mann mit einem grauen Bart sitzt auf einer Bank im Park und spielt mit seinem kleinen Hund."
@@ -4551,15 +4564,16 @@ def example_encoder_heads() -> Chart:
 # %% [markdown]
 # ## Does attention find the right word?
 #
-# > It's often said that cross-attention shows which source word a target word was translated from. For most sentences
-# > nobody knows the truth, so nobody can check. But the caption grammar that comes with the program produces its
-# > sentences along with their true word alignment. We trained two models on it, with two seeds, and compared the
-# > weights of each head with the truth (`python -m benchmarks alignment`). A *link* joins a target token to a source
-# > token. Each head gives one link per target token, to the source token with the largest weight (or none, if that is
-# > `</s>`). The *alignment error rate* is 0 if these links and the true ones are the same, and 1 if they have none in
-# > common (Och and Ney, 2003). For comparison, the cell prints the rates for links drawn at `random`, for the
-# > `diagonal`, and for the `best` that's possible with one link per token (not 0, because some tokens have two). In
-# > the charts, a darker square means a higher rate, so lighter is better.
+# > It's often said that cross-attention shows which source word a target word was translated from. For most
+# > sentences, the true alignment isn't known, so this can't be checked. But the program comes with a grammar that
+# > generates captions together with their true word alignment. We trained two models on its captions, with
+# > different seeds, and compared the weights of each head with the true alignment (`python -m benchmarks
+# > alignment`). A *link* joins a target token to a source token. Each head gives one link per target token, to the
+# > source token with the largest weight (or none, if that is `</s>`). The *alignment error rate* is 0 if these
+# > links and the true ones are the same, and 1 if they have none in common (Och and Ney, 2003). For comparison, the
+# > cell prints the rates for links drawn at `random`, for the `diagonal`, and for the `best` that's possible with
+# > one link per token (not 0, because some tokens have two). In the charts, a darker square means a higher rate, so
+# > lighter is better.
 
 
 # %%
@@ -4583,23 +4597,24 @@ def example_alignment() -> Chart | None:
 
 # %% [markdown]
 # > **What the rows say.** In the upper layers, the row that *predicts* a token looks at that token's source, most
-# > clearly in layers 3 and 4. The row that reads a token has already moved on to the next one; counted that way,
-# > every head is worse than simply following the diagonal. That's why the labels of our maps name both tokens.
-# > Counted by the predicting row, the average over all heads finds most of the links, but by no means all, even
-# > though the model translates these captions almost without a mistake. So looking at the wrong word doesn't prevent
-# > a correct translation. Perhaps the encoder has already mixed each word with its neighbours; we haven't tested
-# > that.
+# > clearly in layers 3 and 4. The row that *reads* a token has already moved on to the next one; with that way of
+# > counting, every head does worse than simply following the diagonal. That's why the labels of our maps name both
+# > tokens. Counted by the predicting row, the average over all heads finds most of the links, but by no means all,
+# > even though the model translates these captions almost without a mistake. So looking at the wrong word doesn't
+# > prevent a correct translation. Perhaps the encoder has already mixed each word with its neighbours; we haven't
+# > tested that.
 
 # %% [markdown]
 # ## Watching and intervening
 #
-# > A map shows where information may flow. Does that matter? Two experiments put the question to the model itself.
+# > A map shows where information may flow. But what does the model make of it? Two experiments put the question to
+# > the model itself.
 # >
 # > **The logit lens** ([nostalgebraist,
 # > 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens)). Every decoder layer
-# > writes into the same stream, and only the top of the stream is turned into a word. What if we stop earlier, and
-# > put the stream of a lower layer through the final norm and the output matrix? Then we see which word each layer
-# > would say.
+# > writes into the same stream, and only the top of the stream is turned into a word. If we stop earlier, and put
+# > the stream after a lower layer through the final norm and the output matrix, we see which word that layer would
+# > say.
 
 
 # %%
@@ -4637,11 +4652,12 @@ def example_lens() -> Any:
 # > both reading and writing. After two layers most of the words are there, but they don't make a sentence yet. The
 # > third layer has nearly all of it in order, but says *one man is a newspaper*, and the fourth puts that right.
 # >
-# > **Patching.** Take two sentences that differ in one word, "Ein Mann liest eine Zeitung." and "Ein Mann hält eine
-# > Zeitung." Translating the first, the decoder has read *A man is*, and *reading* should come next. Now replace the
-# > output of some of the attention sublayers at this position with their output for the second sentence, and leave
-# > everything else as it is. If the model now says *holding*, it was these sublayers that supplied the verb. As a
-# > control, the last row replaces the self-attention of all layers, which hasn't seen the German verb directly.
+# > **Patching.** Take two sentences that differ in one word, "Ein Mann liest eine Zeitung." (is reading) and "Ein
+# > Mann hält eine Zeitung." (is holding). While it translates the first, the decoder has read *A man is*, and
+# > *reading* should come next. Now replace the output of some of the attention sublayers at this position with
+# > their output for the second sentence, and leave everything else as it is. If the model now says *holding*, it
+# > was these sublayers that supplied the verb. As a control, the last row replaces the self-attention of all
+# > layers, which hasn't seen the German verb directly.
 
 
 # %%
@@ -4686,12 +4702,13 @@ def example_patching() -> Any:
 
 
 # %% [markdown]
-# > No single layer supplies the verb. With the cross-attention of layer 3 or of layer 4 replaced alone, *reading*
-# > loses probability (with layer 4, more than half of it), but *holding* gains little of it. Replacing both changes
-# > the word.
+# > No single layer supplies the verb. If only the cross-attention of layer 3 or only that of layer 4 is replaced,
+# > *reading* loses probability (with layer 4, more than half of it), but *holding* gains little. Replacing both
+# > changes the word.
 # >
-# > Is that just this one sentence? Take up to a hundred captions from the validation set that begin with `Ein Mann`,
-# > change that to `Ein Junge` for the second sentence, and ask what comes after *A*.
+# > Does that hold beyond this one sentence? Take up to a hundred captions from the validation set that begin with
+# > `Ein Mann` (a man), change that to `Ein Junge` (a boy) to get the second sentence of each pair, and ask what
+# > comes after *A*.
 
 
 # %%
@@ -4722,8 +4739,9 @@ def example_patching_many() -> Any:
 # %% [markdown]
 # > It holds for nearly all of them. With the last two layers together the word changes; with the last one alone it
 # > never does, and the control changes nothing. So the work is shared, and a map of one head tells you less than it
-# > seems to. Removing heads tells the same story: take them away one at a time, and most heads of the cross-attention
-# > cost next to nothing; take away the cheaper half together, and it costs far more than the sum ([exercise
+# > seems to. Removing heads tells the same story. Removed one at a time, most heads of the cross-attention are
+# > hardly missed; removing the less important half at once costs far more than the sum of the single losses
+# > ([exercise
 # > 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
 
 # %% [markdown]
@@ -4731,12 +4749,12 @@ def example_patching_many() -> Any:
 # > them with care. The cross-attention of a translator often shows which source word a target word comes from, even
 # > where the order differs. Its self-attention is harder to read.
 # >
-# > **For a sentence of your own,** use the figure at the end of this part. On the web page it runs the model. It
-# > shows all layers and heads, and you can set heads to zero and watch the translation change. From the command line,
-# > you can write the same figure to a page: `python the_annotated_transformer.py explain "Ein Hund läuft." --out
-# > attention.html`
+# > **For a sentence of your own,** use the figure at the end of this part. On the web page, it runs the model,
+# > shows all layers and heads, and lets you set heads to zero and watch the translation change. From the command
+# > line, you can write the same figure to a page: `python the_annotated_transformer.py explain "Ein Hund läuft."
+# > --out attention.html`
 # >
-# > **Exercises** that answer back:
+# > **Exercises** that check your answers:
 # >
 # > - [6.1 A verb at the end](exercises.ipynb#6.1-A-verb-at-the-end) ★, 10 minutes
 # > - [6.2 How many heads can go](exercises.ipynb#6.2-How-many-heads-can-go) ★★★, 30 minutes
@@ -4747,26 +4765,26 @@ def example_patching_many() -> Any:
 # %% [markdown]
 # # Part 7: Since 2017
 #
-# > The Transformer of 2017 is still at the heart of today's language models, but many of its parts have changed. This
-# > part presents the changes that have lasted, each with one equation, one small piece of code, and a check. What
-# > they contribute at our size is in the [lab notebook](lab_notebook.ipynb#Architectures-since-2017): in short runs
-# > rotary positions gain about four BLEU, while from most of the others we saw no gain. They're meant for larger
-# > models.
+# > The Transformer of 2017 is still at the heart of today's language models, but many of its components have
+# > changed. This part presents the changes that have lasted, each with a small piece of code and a check, and most
+# > with an equation. The [lab notebook](lab_notebook.ipynb#Architectures-since-2017) says what they contribute at
+# > our size: in short runs, rotary positions gain about four BLEU points, while from most of the others we saw no
+# > gain. Those are meant for larger models.
 # >
 # > None of this is in the paper, so the whole part is commentary.
 #
 # ## Rotary positions
 #
-# > Sinusoids are added to the embeddings once, at the bottom. *Rotary positions* (RoPE; Su et al., 2021) add nothing.
-# > Each attention layer turns its queries and keys: every pair of entries, seen as a point in the plane, turns by an
-# > angle that's proportional to the position $p$:
+# > Sinusoids are added to the embeddings once, at the bottom. *Rotary positions* (RoPE; Su et al., 2021) add
+# > nothing. Instead, each attention layer rotates its queries and keys: their entries are taken in pairs, and each
+# > pair, seen as a point in the plane, turns by an angle that's proportional to the position $p$:
 # >
 # > $$\begin{pmatrix} x'_{2i} \\ x'_{2i+1} \end{pmatrix} = \begin{pmatrix} \cos \omega_i p & -\sin \omega_i p \\ \sin \omega_i p & \cos \omega_i p \end{pmatrix} \begin{pmatrix} x_{2i} \\ x_{2i+1} \end{pmatrix}, \qquad \omega_i = 10000^{-2i/d_k}$$
 # >
-# > A dot product depends on the angle *between* its two vectors. If the query turns by $p$ steps and the key by $s$,
-# > the score depends only on the distance $p - s$. That's the relative position which the paper hoped the model would
-# > learn from its sinusoids; here it's built in, at every layer. Values aren't turned, so positions don't affect
-# > what's passed on.
+# > A dot product depends on the angle *between* its two vectors. If the query is turned by $p$ steps and the key by
+# > $s$, the score depends on the positions only through the distance $p - s$. That's the relative position, which
+# > the authors hoped the model would learn from the sinusoids; here it's built into every layer. Values aren't
+# > turned, so positions affect where attention looks, but not what it passes on.
 # >
 # > <details class="note"><summary>The signs</summary>
 # >
@@ -4785,9 +4803,9 @@ def rotated(x: Tensor, start: int = 0) -> Tensor:
 
 
 # %% [markdown]
-# > In the code, the cache holds keys that are *not* turned; each step turns them where they're used. So the decoders
-# > of Part 2 work unchanged. During decoding, the query is always at the last position. In the chart, the curves for
-# > two positions of the key coincide.
+# > In the code, the cache holds keys that have *not* been turned; each step turns them when it uses them. So the
+# > decoders of Part 2 work unchanged. During decoding, the query is always at the last position. In the chart, the
+# > curves for two different positions of the key coincide, because only the distance counts.
 
 
 # %%
@@ -4859,10 +4877,10 @@ def example_rms_norm() -> None:
 # > It has three matrices instead of two, so its inner width is cut to two thirds to keep the number of parameters the
 # > same.
 # >
-# > **Why might gating help?** In the plain network, a single number decides both whether a neuron fires and how much
-# > it adds. A gate separates the two: one projection says whether, the other how much and with which sign. And a
-# > product of two linear functions is something that a single ReLU neuron can't form. Shazeer (2020) tried it, found
-# > it better, and offers no explanation.
+# > **Why might gating help?** In the plain network, a single number decides both whether a neuron fires and how
+# > much it adds. A gate separates the two: one projection says whether, the other how much and with which sign. And
+# > a single ReLU neuron can't form a product of two linear functions. Shazeer (2020) found gating better in
+# > experiments, and offers no explanation.
 
 
 # %%
@@ -4900,7 +4918,7 @@ def example_gated() -> None:
 #
 # > When a large model decodes long texts, or texts for many users at once, the cache of keys and values can outgrow
 # > the weights, and every step has to read all of it. *Grouped-query attention* (Ainslie et al., 2023) has fewer
-# > heads of keys and values, $h_{kv}$, and lets $h / h_{kv}$ query heads share each of them. The cache shrinks by the
+# > heads of keys and values, $h_{kv}$ of them, each shared by $h / h_{kv}$ query heads. The cache shrinks by the
 # > same factor. With one group it's *multi-query attention* (Shazeer, 2019); with $h$ groups it's the paper's
 # > multi-head attention:
 # >
@@ -4971,7 +4989,7 @@ class RotaryGroupedAttention(RotaryAttention, GroupedQueryAttention):
 
 
 # %% [markdown]
-# > Now the replacement itself. It walks through all the modules, so it works for the encoder and the decoder alike.
+# > Now the function itself. It walks through all the modules, so it works for the encoder and the decoder alike.
 
 
 # %%
@@ -5024,23 +5042,23 @@ def example_modern() -> Any:
 # %% [markdown]
 # ## A model that others trained
 #
-# > The Helsinki group has published more than a thousand translation models, called *OPUS-MT* (Tiedemann and
-# > Thottingal, 2020). They were trained with Marian (Junczys-Dowmunt et al., 2018), a translation program in C++, and
-# > are Transformers of exactly this document's kind: post-norm, embeddings times $\sqrt{d_{\text{model}}}$, and one
-# > matrix for both embeddings and the output. To open one, you have to know what's different and which array goes
-# > where. The differences are small:
+# > A group at the University of Helsinki has published more than a thousand translation models under the name
+# > *OPUS-MT* (Tiedemann and Thottingal, 2020). They were trained with Marian (Junczys-Dowmunt et al., 2018), a
+# > translation program in C++, and are Transformers of the paper's kind: post-norm, embeddings multiplied by
+# > $\sqrt{d_{\text{model}}}$, and one matrix for both embeddings and the output. To open one, you have to know
+# > what's different and which array goes where. The differences are small:
 # >
 # > - The four projections of attention have biases.
 # > - The feed-forward network uses *swish*, $x \cdot \sigma(x)$, in place of the ReLU.
-# > - The positions are the same waves in a different order: first all the sines, then all the cosines. (That's so on
-# >   the hub. In Marian's own files the frequencies differ a little: see `last` below.)
+# > - The positions are the same waves in a different order: first all the sines, then all the cosines. (That's how
+# >   it is on the Hugging Face hub. In Marian's own files, the frequencies differ a little: see `last` below.)
 # > - The output layer has a bias, one number for each token.
 # > - The decoder starts from the padding token, whose vector is zero, instead of from `<s>`. (We keep `<s>` and give
 # >   it that row of zeros: if our decoder really started with padding, its mask would hide the only key.)
 # > - The encoder and the decoder may have different depths. The $\epsilon$ of LayerNorm is stored nowhere: it is
 # >   $10^{-5}$ on the hub and $10^{-6}$ in Marian.
 # >
-# > Each of the first three is a class of its own.
+# > Each of the first three differences gets a class of its own.
 
 
 # %%
@@ -5111,8 +5129,8 @@ def marian(
 
 
 # %% [markdown]
-# > And which array is which? On the Hugging Face hub, each model is a folder with the arrays in `model.safetensors`.
-# > There, a parameter of ours has this name:
+# > And which array is which? On the Hugging Face hub, each model is a folder with the arrays in
+# > `model.safetensors`. There, our parameters have these names:
 # >
 # > | ours | theirs | where in the paper |
 # > |---|---|---|
@@ -5124,24 +5142,29 @@ def marian(
 # > | `src_embed.embeddings.table.weight`, `tgt_embed…`, `generator.proj.weight` | `model.shared.weight`, one for all three | 3.4 |
 # > | `generator.proj.bias` | `final_logits_bias` | – |
 # >
-# > (The names go on with `.weight` and `.bias`, except for the last one, which is a single row. Marian's own files
-# > hold the same arrays, transposed, under names such as `encoder_l1_self_Wq`; the program knows both.)
+# > (Where the table doesn't show it, the names continue with `.weight` or `.bias`; only `final_logits_bias`, a
+# > single row, has nothing more. Marian's own files hold the same arrays, transposed, under names such as
+# > `encoder_l1_self_Wq`; the program knows both.)
 # >
-# > In the last two lines of the table, an array has a row for each token, in the order of `vocab.json`: `</s>` is
-# > number 0 and padding comes last. Ours is put together from these rows: padding's for `<pad>` and again for `<s>`,
-# > then those of `</s>` and `<unk>`, then all the others, so it has one row more. In the bias, `<pad>` and `<s>` get
-# > a number so low that neither is ever written.
+# > The arrays in the last two lines of the table have a row (in the bias, a number) for each token, in the order of
+# > `vocab.json`: `</s>` is number 0, and padding comes last. Ours are put together from these rows: the one for
+# > padding serves for `<pad>` and again for `<s>`, then come those of `</s>` and `<unk>`, then all the others, so
+# > ours have one row more. In the bias, `<pad>` and `<s>` get a number so low that neither is ever chosen.
 # >
-# > The sizes are in `config.json`: `d_model`, and `encoder_layers`, `encoder_attention_heads` and `encoder_ffn_dim`,
-# > with the same for the decoder. Before you trust a model, look at three more entries there: `activation_function`,
-# > `scale_embedding`, which must be true, and `normalize_before`, which must be false.
+# > The sizes are in `config.json`: `d_model`, and `encoder_layers`, `encoder_attention_heads` and
+# > `encoder_ffn_dim`, and the same three for the decoder. (Only the depths may differ. `make_model` is given the
+# > larger one, `tie="all"`, and one token more than `vocab.json` has.) Before you trust a model, look at four more
+# > entries there: `activation_function` must be `swish` (also called `silu`) or `relu`, `scale_embedding` must be
+# > true, and neither may `normalize_before` be true nor `share_encoder_decoder_embeddings` false.
 # >
-# > Text is cut by *SentencePiece* (Kudo and Richardson, 2018). Its two models, `source.spm` and `target.spm`, which
-# > the library `sentencepiece` opens, list pieces with their log-probabilities. Each space becomes the character
-# > `▁`, and one more is put before the first word. Then, of all the ways to cut the sentence into pieces, the most
-# > probable one is taken. `vocab.json` says which row each piece has, in either language, and a piece without a row
-# > is `<unk>`. At the end of the source comes `</s>`. (Some models give each language a vocabulary of its own. Then
-# > no matrix is shared, and the program refuses them.)
+# > Text is cut by *SentencePiece* (Kudo and Richardson, 2018). It has a model for each of the two languages,
+# > `source.spm` and `target.spm`, which lists pieces with their log-probabilities; the library `sentencepiece`
+# > opens these files. Each space becomes the character `▁`, and one more is put before the first word. Then, of all
+# > the ways to cut the sentence into pieces, the most probable one is taken. `vocab.json` says which row each piece
+# > has, in either language (SentencePiece's own numbers don't count here), and a piece without a row is `<unk>`. At
+# > the end of the source comes `</s>`. In a model for several target languages, a code such as `>>fra<<` in front
+# > of the source, a token that's never cut, says which one is wanted. A translation's pieces become text as in
+# > [Part 3](#Words-and-word-pieces-(Section-5.1)): join them, and replace each `▁` with a space.
 
 
 # %%
@@ -5162,11 +5185,11 @@ def their_name(name: str) -> str:
 
 
 # %% [markdown]
-# > No such model comes with this document, so the cell writes a small one with random weights under the names of the
-# > hub, and lets another of our models take them in. The check asks what the subclasses promise: without biases and
-# > with the waves put in order, they compute what the paper's parts compute. With a network, the program opens the
-# > real ones: `python the_annotated_transformer.py import Helsinki-NLP/opus-mt-de-en --out runs/opus`, and then
-# > `translate --model runs/opus`.
+# > No such model comes with this document, so the next cell stores the random weights of a small one under the
+# > hub's names, and loads them into another of our models. It also checks what the subclasses promise: with biases
+# > of zero, and with the waves put in order, they compute what the paper's parts compute. With an internet
+# > connection, the program opens the real ones: `python the_annotated_transformer.py import
+# > Helsinki-NLP/opus-mt-de-en --out runs/opus`, and then `translate --model runs/opus`.
 
 
 # %%
@@ -5205,15 +5228,18 @@ def example_marian() -> None:
 # ## Fused attention, tile by tile
 #
 # > Equation (1) computes a matrix of weights, $T \times S$ numbers for each head. For long sequences it no longer
-# > fits into a processor's fast memory, and most of the time is spent moving it to and fro. *Flash attention* (Dao et
-# > al., 2022) never stores it. It saves no multiplications; what it saves is memory traffic, and that makes it fast.
+# > fits into a processor's fast memory, and most of the time is spent moving it to and fro. *Flash attention* (Dao
+# > et al., 2022) never stores this matrix. It saves no multiplications, only memory traffic, but that's what makes
+# > it fast.
 # >
 # > The difficulty is the softmax, which seems to need all the scores of a row at once. In fact it doesn't (Milakov
 # > and Gimelshein, 2018). Go through the keys tile by tile, and keep three things for each query: the largest score
-# > $m$ so far, the sum $\ell$ of the exponentials relative to it, and the weighted sum of the values. When a tile
-# > brings a larger score $m'$, multiply what you have by $e^{m - m'}$ and go on. Take the scores 2, 0 | 5, 1 in two
-# > tiles. After the first, $m = 2$ and $\ell = 1 + e^{-2} = 1.135$. The second has $m' = 5$, so $1.135 \cdot e^{-3} =
-# > 0.057$, and $0.057 + 1 + e^{-4} = 1.075$. All four at once give the same: $e^{-3} + e^{-5} + 1 + e^{-4}$.
+# > $m$ so far, the sum $\ell$ of the exponentials relative to it, and the weighted sum $o$ of the values. When a
+# > tile brings a larger score $m'$, multiply both sums by $e^{m - m'}$ and go on. For example, take the scores 2 and
+# > 0 in one tile and 5 and 1 in the next. After the first tile, $m = 2$ and $\ell = 1 + e^{-2} = 1.135$. The second
+# > has $m' = 5$, so the old sum shrinks to $1.135 \cdot e^{-3} = 0.057$, and the new one is $0.057 + 1 + e^{-4} =
+# > 1.075$. All four scores at once give the same: $e^{-3} + e^{-5} + 1 + e^{-4}$. In general, for a tile with scores
+# > $s_j$ and values $v_j$:
 # >
 # > $$\ell' = e^{m - m'} \ell + \sum_j e^{s_j - m'}, \qquad o' = e^{m - m'} o + \sum_j e^{s_j - m'} v_j, \qquad \mathrm{output} = o / \ell$$
 
@@ -5238,9 +5264,8 @@ def tiled_attention(
 
 
 # %% [markdown]
-# > To see how much is held at a time, the next class watches the result of every PyTorch function that Python calls,
-# > and remembers the largest. The chart shows
-# > its size against the length of the sequence.
+# > To see how much is held at a time, the next class looks at the result of every PyTorch function called from
+# > Python, and remembers the size of the largest. The chart shows this size against the length of the sequence.
 
 
 # %%
@@ -5281,11 +5306,11 @@ def example_tiles() -> Chart:
 
 
 # %% [markdown]
-# > PyTorch has such a *fused kernel*: a single routine on the processor that does the work of several. Because
-# > Equation (1) is a method of its own in `MultiHeadedAttention`, a subclass can put the kernel in its place, and
-# > everything else stays the same. At our sizes it gains nothing on a CPU ([lab
-# > notebook](lab_notebook.ipynb#Where-the-speed-comes-from)), so the models in this document do without it. It's made
-# > for long sequences and for GPUs.
+# > PyTorch offers this as a *fused kernel*: a single routine on the processor that does the work of several.
+# > Because Equation (1) is a method of its own in `MultiHeadedAttention`, a subclass can put the kernel in its
+# > place, and everything else stays the same. At our sizes it gains nothing on a CPU ([lab
+# > notebook](lab_notebook.ipynb#Where-the-speed-comes-from)), so the models in this document do without it. It's
+# > made for long sequences and for GPUs.
 
 
 # %%
@@ -5317,13 +5342,14 @@ def example_fused() -> None:
 # ## Numbers of 16 bits
 #
 # > GPUs, and some processors, multiply 16-bit numbers several times faster than 32-bit ones. *bfloat16* keeps the 8
-# > bits of float32's exponent, and so its range, and gives up precision: its significand has 8 bits, worth two to
-# > three decimal digits. *float16* does the opposite: it has more digits, but can't go beyond 65,504. That's why −10⁹
-# > in a mask breaks float16, and why training in bfloat16 needs no special care for the size of gradients. Sums of
-# > many numbers, such as the loss or the statistics of a norm, should stay in float32, because a small number added
-# > to a large one would vanish. PyTorch's `autocast` runs the matrix products in bfloat16. On a GPU it runs softmax,
-# > norms and losses in float32. On a CPU it does so for only a few operations. Here the norms read float32 because
-# > the residual stream is float32, and `smoothed_loss` converts the logits itself.
+# > exponent bits of float32, and with them its range, but gives up precision: its significand has 8 bits, which is
+# > worth two to three decimal digits. *float16* does the opposite: it has more digits, but can't go beyond 65,504.
+# > That's why a −10⁹ in a mask fails in float16, and why training in bfloat16 needs no special care for the size of
+# > gradients. Sums of many numbers, such as the loss or the statistics of a norm, should stay in float32, because a
+# > small number added to a large one would vanish. PyTorch's `autocast` runs the matrix products in bfloat16. On a
+# > GPU, it runs softmax, norms and losses in float32; on a CPU, it does so for only a few operations. In our model,
+# > that does no harm: the norms read float32 because the residual stream is float32, and `smoothed_loss` converts
+# > the logits itself.
 
 
 # %%
@@ -5370,16 +5396,16 @@ def example_autocast() -> None:
 # ## Muon
 #
 # > To Adam, the entries of a matrix are just so many independent numbers. *Muon* (Jordan et al., 2024) treats the
-# > matrix as a matrix. It takes the moving average of the gradient, $M = U \Sigma W^\top$ (its singular value
-# > decomposition: $U$ and $W$ hold directions, $\Sigma$ how strongly each is stretched), and moves by $U W^\top$: the
-# > same directions, but the same distance along each. The program uses it for the matrices of the layers, and Adam
-# > for all other parameters. Muon's authors observed that the updates of other optimisers are dominated by a few
-# > directions. The decomposition itself is never computed. A polynomial in $M$ that pushes every singular value
-# > towards 1, applied five times, does the job with matrix products alone. Its three coefficients were tuned by the
-# > authors so that small singular values grow quickly. Two details of the program's version are left out here: the
-# > matrix it orthogonalises is the moving average one step ahead (Nesterov's momentum), and the result is scaled by
-# > $0.3\sqrt{\max(\text{rows}, \text{columns})}$, which makes its entries about as large as those of an update of
-# > Adam:
+# > matrix as a matrix. It takes the moving average $M$ of the gradient and its singular value decomposition, $M = U
+# > \Sigma W^\top$: $U$ and $W$ hold directions, and $\Sigma$ says how strongly each is stretched. Then it moves by
+# > $U W^\top$: in the same directions, but equally far along each. Muon's authors had observed that the updates of
+# > other optimisers are dominated by a few directions. The program uses Muon for the matrices of the layers, and
+# > Adam for all other parameters. Two details of its version are left out here: $M$ is the moving average one step
+# > ahead (Nesterov's momentum), and the result is scaled by $0.3\sqrt{\max(\text{rows}, \text{columns})}$, which
+# > makes its entries about as large as those of an Adam update. The decomposition itself is never computed. A
+# > polynomial in $M$ that pushes every singular value towards 1, applied five times, does the job with matrix
+# > products alone. The authors tuned its three coefficients so that small singular values grow quickly. Beginning
+# > with $X = M / \lVert M \rVert$, each step is:
 # >
 # > $$X \leftarrow aX + b\,(XX^\top)X + c\,(XX^\top)^2X$$
 
@@ -5505,7 +5531,7 @@ def decoder_only_greedy(model: DecoderOnly, src: Tensor, src_mask: Tensor, max_l
 
 
 # %% [markdown]
-# > How large must a single stack be to have as many parameters as `LIVE`? And does it learn? We try it on the copy
+# > How many layers must a single stack have to match `LIVE` in parameters? And does it learn? We try it on the copy
 # > task of Part 2. As in Part 4, we average the last checkpoints, ten of them here.
 
 
@@ -5541,10 +5567,11 @@ def example_decoder_only() -> Chart:
 #
 # > Greedy and beam search look for the most probable text. For translation that works well. For stories or
 # > conversations it's dull, so language models *draw* each token at random from the predicted distribution. Two
-# > numbers control how freely. The *temperature* $\tau$ divides the logits before the softmax: below 1 it sharpens
-# > the distribution, above 1 it flattens it, and towards 0 it becomes greedy. *Top-p*, or nucleus sampling (Holtzman
-# > et al., 2020), keeps the smallest set of tokens whose probabilities add up to at least $p$, and draws only from
-# > these. It cuts off the long tail of tokens that are each unlikely but together quite likely.
+# > numbers control how freely. The *temperature* $\tau$ divides the logits before the softmax: below 1, it sharpens
+# > the distribution; above 1, it flattens it; and as it goes to 0, drawing becomes greedy decoding. *Top-p*, or
+# > nucleus sampling (Holtzman et al., 2020), keeps the smallest set of tokens whose probabilities add up to at
+# > least $p$, and draws only from these. It cuts off the long tail of tokens that are each unlikely but together
+# > quite likely. At temperature $\tau$, a token $k$ with the logit $z_k$ has this probability:
 # >
 # > $$p_\tau(k) = \frac{e^{z_k / \tau}}{\sum_j e^{z_j / \tau}}$$
 
@@ -5574,9 +5601,8 @@ def sample_decode(
 
 
 # %% [markdown]
-# > Greedy decoding is the limiting case of a low temperature. (On the web page, the [live
-# > figure](#The-Annotated-Transformer) can also "draw at random".) Below are three translations, drawn at temperature
-# > 1 with `top_p` = 0.9.
+# > (On the web page, the [live figure](#The-Annotated-Transformer) can also "draw at random".) Below are three
+# > translations, drawn at temperature 1 with `top_p` = 0.9.
 
 
 # %%
@@ -5598,10 +5624,11 @@ def example_sampling() -> None:
 # %% [markdown]
 # ## From here to GPT
 #
-# > A decoder alone needs no source. Give it nothing but the begin mark, and train it to predict the next token of
-# > ordinary text: that's a *language model*, and GPT is one (Radford et al., 2018). Ours reads the English side of
-# > the captions, ignores the German side, and trains for two and a half minutes. Nothing here is new: the model is
-# > the one above, with a source that consists of `</s>` alone; loss, trainer and batches are those of Part 2.
+# > A decoder alone needs no source. Give it nothing but the start token, and train it to predict the next token of
+# > ordinary text: the result is a *language model*, and GPT is one (Radford et al., 2018). Ours learns from the
+# > English side of the captions alone, for two and a half minutes. Nothing here is new: the model is the one above,
+# > with a source that consists of `</s>` alone; loss, trainer and batches are those of Part
+# > 2.
 
 
 # %%
@@ -5657,9 +5684,9 @@ def example_writer() -> Any:
 
 
 # %% [markdown]
-# > Greedy decoding writes one safe caption, always the same. The hotter the draw, the more surprising the scene, and
-# > the more often the grammar breaks. Every sentence is new, and none of them is about anything: this model has never
-# > seen a photograph.
+# > Greedy decoding writes one safe caption, always the same. The more freely the tokens are drawn, the more
+# > surprising the scene, and the more often the grammar breaks. None of these sentences is about anything: this
+# > model has never seen a photograph.
 # >
 # > What separates this from the models in the news is mostly size and data. Here is what the builders of those models
 # > changed, and what they kept.
@@ -5671,21 +5698,21 @@ def example_writer() -> Any:
 # > | T5 (Raffel et al., 2020) | every task becomes text in, text out; positions enter the scores, as a learned bias that depends on the distance | encoder, decoder and cross-attention, as in the paper |
 # > | vision Transformers (Dosovitskiy et al., 2021) | the tokens are squares of 16 × 16 pixels, embedded by one matrix | the encoder, with pre-norm |
 # > | Llama (Touvron et al., 2023) and most open models since | rotary positions, RMSNorm, gated feed-forward and, later, grouped queries: the sections above | a decoder alone, layer by layer |
-# > | chat models (Ouyang et al., 2022) | the training: after the language model come conversations written by people, then rewards from people's judgements | the architecture |
+# > | chat models (Ouyang et al., 2022) | the training: after language modelling come conversations written by people, then rewards based on people's judgements | the architecture |
 # >
-# > The last row is worth a second look. Going from a model that continues text to one that answers questions, not a
-# > single box in the figure changes. A question followed by its answer is a text like any other, and the model learns
-# > to continue it as a helpful person would.
+# > The last row is worth a second look. Between a model that continues text and one that answers questions, not a
+# > single box in the figure changes. A question followed by its answer is a text like any other, and the model
+# > learns to continue it as a helpful person would.
 
 # %% [markdown]
 # ## Summary of Part 7
 #
-# > Positions moved from the embeddings into attention. Norms and feed-forward networks became a little simpler or a
+# > Positions moved from the embeddings into attention. Norms became a little simpler, and feed-forward networks a
 # > little richer. Keys and values are shared, so that caches stay small. Kernels are written with memory in mind,
 # > numbers have become shorter, and optimisers look at whole matrices. One stack does the work of two. The idea of
-# > 2017, that attention alone relates the positions, didn't change.
+# > 2017, that attention alone relates the positions, hasn't changed.
 # >
-# > **Exercises** that answer back:
+# > **Exercises** that check your answers:
 # >
 # > - [7.1 The size of the cache](exercises.ipynb#7.1-The-size-of-the-cache) ★, 10 minutes
 # > - [7.2 The limits of sampling](exercises.ipynb#7.2-The-limits-of-sampling) ★, 10 minutes
@@ -5723,7 +5750,7 @@ def example_writer() -> Any:
 # >
 # > | question | answer |
 # > |---|---|
-# > | Pre- or post-norm, and why a final norm? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)), [the gradients](#The-model-assembled) |
+# > | Pre- or post-norm, and why a final norm? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)), [the gradients](#The-model-assembled), [the encoder](#The-encoder-(Section-3.1)) |
 # > | Why LayerNorm and not batch normalisation? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)) |
 # > | Why normalise at all? Why residual connections? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)) |
 # > | Where does dropout go? | [Regularisation](#Regularisation-(Section-5.4)), [Residuals](#Residuals-and-normalisation-(Section-3.1)) |

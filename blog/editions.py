@@ -31,7 +31,7 @@ from nbformat import NotebookNode
 BLOG = Path(__file__).resolve().parent
 ROOT = BLOG.parent
 LANGUAGES = ROOT / "languages"
-UNITS = {"million": 10**6, "百万": 10**6, "万": 10**4}  # 4.5 million is 450 万
+UNITS = {"million": 10**6, "百万": 10**6, "万": 10**4}  # 4.5 million is `450 万`
 SCRIPTS = [ROOT / "the_annotated_transformer.py", ROOT / "exercises.py"]  # the lab notebook stays English
 FIGURE = ROOT / "translator" / "explorer_page"
 TITLE = "# @title "  # as in notebook.py
