@@ -321,7 +321,7 @@ def faults(source: str, translation: str, known: list[tuple[re.Pattern[str], str
 
 
 def check(language: str) -> tuple[list[str], list[str]]:
-    """What must be mended in a catalogue, and what is not translated or not any more."""
+    """What must be mended in a catalogue, and what is out of date: its English has changed since it was translated."""
     catalogue, texts, known = load(language), [*wanted()], terms(language)
     ours = [(entry.msgctxt, entry.msgid) for entry in catalogue]
     problems = [f"not in the catalogue: {key[1][:90]}" for key in texts if key not in ours]
@@ -330,9 +330,11 @@ def check(language: str) -> tuple[list[str], list[str]]:
         problems.append(f"README.{language}.md is not what the catalogue makes")
     problems = [f"{problem} (python blog/editions.py update)" for problem in problems]
     for entry in catalogue:
-        if entry.translated():
+        if not entry.msgstr:
+            problems.append(f"not translated: {entry.msgid[:90]}")
+        elif not entry.fuzzy:
             problems += [f"{entry.msgid[:70]}: {fault}" for fault in faults(entry.msgid, entry.msgstr, known)]
-    return problems, [entry.msgid for entry in catalogue if not entry.translated()]
+    return problems, [entry.msgid for entry in catalogue if entry.fuzzy]
 
 
 def main() -> int:
@@ -356,8 +358,8 @@ def main() -> int:
             (ROOT / f"README.{language}.md").write_text(readme(language), "utf-8")
             continue
         problems, old = check(language)
-        print(*problems, *(f"not up to date: {text[:90]}" for text in old), sep="\n")
-        print(f"{language}: {len(problems)} to mend, {len(old)} not translated or out of date")
+        print(*problems, *(f"out of date: {text[:90]}" for text in old), sep="\n")
+        print(f"{language}: {len(problems)} to mend, {len(old)} out of date")
         status |= bool(problems)
     return status
 

@@ -69,7 +69,7 @@ def beam_by_hand(model: tat.Transformer, src: list[int], max_len: int, beam: int
 
 
 def counted(N: int = 6, d_model: int = 512, d_ff: int = 2048, h: int = 8, d_k: int | None = None) -> int:
-    """The parameters of both stacks, added up only from the shapes in the paper."""
+    """The parameters of all layers, added up only from the shapes in the paper; without the last norms of pre-norm stacks."""
     attention = 2 * d_model * h * (d_k or d_model // h) + 2 * d_model * d_model
     ffn, norm = 2 * d_model * d_ff + d_ff + d_model, 2 * d_model
     return N * (attention + ffn + 2 * norm) + N * (2 * attention + ffn + 3 * norm)

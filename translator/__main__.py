@@ -112,6 +112,8 @@ def report(run: Run, new: int) -> None:
     progress, losses = run.progress, [row for row in read_log(run.folder) if "val_loss" in row]
     loss = f", validation loss {losses[-1]['val_loss']:.2f}" if losses else ""
     print(f"{run.folder}: {progress.step} updates, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes{loss}")
+    if progress.skipped:
+        print(f"{progress.skipped} of them changed nothing, because their gradient was not finite")
     if progress.since_best:
         print(f"the lowest was {progress.best:.2f}; that model is {run.folder / 'best'}")
     if progress.step < run.settings.warmup:

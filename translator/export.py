@@ -72,7 +72,7 @@ def papers_embedding(embed: nn.Module, ids: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def check_papers(model: Transformer, S: int = 40, T: int = 32) -> None:
+def check_papers(model: Transformer, S: int = 280, T: int = 256) -> None:
     """Raise Refused naming the first part of a model that computes something else than the paper's with its weights."""
     ids = torch.arange(S, device=next(model.parameters()).device).unsqueeze(0) % len(tat.SPECIALS)
     real, future = torch.ones_like(ids, dtype=torch.bool).unsqueeze(0), tat.subsequent_mask(T).to(ids.device)

@@ -25,7 +25,7 @@ class WindowedAttention(tat.MultiHeadedAttention):
 
     def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
         before = K.size(2) - Q.size(2)
-        near = torch.ones(Q.size(2), K.size(2), dtype=torch.bool).tril(before).triu(before - 2)
+        near = torch.ones(Q.size(2), K.size(2), dtype=torch.bool, device=Q.device).tril(before).triu(before - 2)
         return super().combine(Q, K, V, near)  # padding is at the end of a target, where no real position looks
 
 
@@ -184,6 +184,21 @@ def test_a_narrow_window_in_forward_is_refused_by_both(monkeypatch):
 
     monkeypatch.setattr(tat.DecoderLayer, "forward", windowed)
     assert_refused(fresh(), "decoder.layers.0 (DecoderLayer)", STEPS, PAPER)
+
+
+def test_a_window_as_wide_as_a_long_sentence_is_refused_by_exports():
+    """Decoded as it is; but what an export or the page computes has no window."""
+    translator = fresh()
+    attn = translator.model.decoder.layers[0].self_attn
+
+    def near(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        before = K.size(2) - Q.size(2)
+        within = torch.ones(Q.size(2), K.size(2), dtype=torch.bool).tril(before).triu(before - 150)
+        return tat.MultiHeadedAttention.combine(attn, Q, K, V, within)
+
+    attn.combine = near
+    check_stepwise(translator.model)
+    assert_refused(translator, "decoder.layers.0 (DecoderLayer)", PAPER)
 
 
 def test_a_third_attention_in_forward_is_refused_by_both(monkeypatch):

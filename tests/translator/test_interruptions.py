@@ -368,7 +368,7 @@ def test_a_second_training_in_a_folder_is_refused(tmp_path, monkeypatch, capsys)
 
 
 # --- Gradients that are not finite ---
-def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(tmp_path, monkeypatch):
+def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(tmp_path, monkeypatch, capsys):
     """It changes neither weights nor averages; a run that is interrupted after it ends with the same bits."""
     forward = tat.PositionwiseFeedForward.forward
     updates = {"at": 0}
@@ -391,6 +391,7 @@ def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(tmp_path,
     for steps in (4, 8):
         assert train(tmp_path / "parts", steps=steps) == 0
     assert train(tmp_path / "whole", steps=8) == 0
+    assert capsys.readouterr().out.count("1 of them changed nothing") == 3
     ours, theirs = (read_tensors(tmp_path / name / "checkpoints/state.safetensors") for name in ("parts", "whole"))
     assert ours[1]["progress"]["skipped"] == 1
     assert all(torch.equal(ours[0][key], theirs[0][key]) for key in theirs[0])

@@ -14,9 +14,6 @@ from translator.run import Limits, Progress
 from translator.settings import Settings, build_model
 from translator.trainer import Muon, Objective, ParallelTrainer, make_optimizers
 
-# --- Batches ---
-
-
 # --- The loss ---
 
 
@@ -28,9 +25,6 @@ def test_no_gradient_is_computed_where_none_is_asked_for(small_model, sentences,
         assert_close(objective(sentences), loss.detach())
     with pytest.raises(TypeError):
         objective(sentences)
-
-
-# --- The schedule ---
 
 
 # --- Updates ---
