@@ -211,4 +211,4 @@ def test_the_tool_finds_nothing_to_mend_and_writes_the_notebook(tmp_path):
     assert done.returncode == 0 and "zh: 0 to mend" in done.stdout, done.stdout[-2000:] + done.stderr
     out = tmp_path / "zh" / "exercises.ipynb"
     subprocess.run([*tool, "apply", "zh", str(ROOT / "exercises.ipynb"), str(out)], check=True)
-    assert "会作答的练习" in out.read_text("utf-8")
+    assert "会批改的练习" in out.read_text("utf-8")
