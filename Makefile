@@ -27,7 +27,7 @@ help: ## list the targets
 
 $(READY): requirements.txt requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.txt -r requirements-dev.txt
 	@touch $@
 
 $(KATEX): $(READY) blog/package.json blog/package-lock.json
