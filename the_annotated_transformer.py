@@ -54,7 +54,7 @@
 # >
 # > | part | what you'll have at its end |
 # > |---|---|
-# > | 1 A sentence through the model | a translation made by the code that you've just read, and nearly every block of the model with a check |
+# > | 1 A sentence through the model | a translation made by the code that you've just read, and a check for nearly every block of the model |
 # > | 2 Training | batches, loss, optimiser, the training loop; a model that learns to copy in about a minute |
 # > | 3 A real translation system | a translator trained on Multi30k, its BLEU score, and training with two processes |
 # > | 4 What the paper also used | beam search, checked against exhaustive search, and averaged checkpoints |
@@ -110,10 +110,10 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 # %% [markdown]
-# > A cell that shows something is a function marked `@example`. In the notebook it runs straight away. If you import
-# > the script as a module, it's only defined: importing prints nothing, downloads nothing and draws no random
-# > numbers. If PyTorch finds an accelerator, such as a GPU, it's used; set `ANNOTATED_DEVICE=cpu` in the environment
-# > to stay on the CPU.
+# > A cell that shows something is a function marked `@example`. In the notebook it runs straight away. If you
+# > import the script as a module, the function is only defined: importing prints nothing, downloads nothing and
+# > draws no random numbers. If PyTorch finds an accelerator, such as a GPU, it's used; set `ANNOTATED_DEVICE=cpu`
+# > in the environment to stay on the CPU.
 
 
 # %%
@@ -261,9 +261,9 @@ def grid(charts: list[list[Chart]], colours: Literal["shared", "independent"] = 
 
 
 # %% [markdown]
-# > Some results took too long to compute here. They come from saved measurements: rows in `benchmarks/results/`. Each
-# > row that we measured ourselves records the commit that produced it, and most also record the command and the
-# > machine.
+# > Some results would take too long to compute here, so they come from saved measurements: rows in
+# > `benchmarks/results/`. Each row that we measured ourselves records the commit that produced it, and most also
+# > record the command and the machine.
 
 # %%
 # @title Files of this repository, and saved measurements
@@ -296,10 +296,11 @@ def saved_rows(name: str) -> list[dict]:
 # %% [markdown]
 # # Part 1: A sentence through the model
 #
-# > **The idea in three sentences.** To understand a word, you have to look at other words: in "the dog runs", *runs*
-# > needs to know who is running. *Attention* lets each position in a sentence put a question to all positions, and
-# > gives it an average of their answers in which those that fit the question best count most. The Transformer repeats
-# > this step layer by layer, with small networks in between, and learns the questions and the answers from examples.
+# > **The idea in three sentences.** To understand a word, you have to look at other words: in "the dog runs",
+# > *runs* needs to know who is running. *Attention* lets each position in a sentence put a question to all
+# > positions, and returns a weighted average of their answers: those that fit the question best count most. The
+# > Transformer repeats this step layer by layer, with small networks in between, and learns the questions and the
+# > answers from examples.
 #
 # ## What it is for (Abstract, Sections 1 and 2)
 #
@@ -516,14 +517,14 @@ def example_neighbours() -> Any:
 # %% [markdown]
 # > <details><summary>Why multiply by the root of the width?</summary>
 # >
-# > The paper doesn't say why it multiplies, but the sizes of the numbers tell us. When the same row scores a token at
-# > the end, it's multiplied by a vector whose entries are about 1 in size. That dot product sums $d_{\text{model}}$
-# > terms. For the scores to start at a size of about 1, the entries of the row must have a standard deviation of
-# > $d_{\text{model}}^{-1/2}$. In an embedding, such small entries would be drowned out by the positional encoding of
-# > the next section, whose entries have a root mean square of 0.71. Multiplying by $\sqrt{d_{\text{model}}}$ brings
-# > the embedding to size 1. So the factor makes sense only in combination with the way the weights are
-# > [initialised](#The-model-assembled). The earlier editions used Glorot's initialisation here, which makes the size
-# > of an embedding depend on the size of the vocabulary.
+# > The paper doesn't say why it multiplies, but the sizes of the numbers tell us. At the end, a token is scored
+# > with the same row of the table: the row is multiplied by a vector whose entries are about 1 in size. That dot
+# > product sums $d_{\text{model}}$ terms. For the scores to start at a size of about 1, the entries of the row must
+# > have a standard deviation of $d_{\text{model}}^{-1/2}$. In an embedding, such small entries would be drowned out
+# > by the positional encoding of the next section, whose entries have a root mean square of 0.71. Multiplying by
+# > $\sqrt{d_{\text{model}}}$ brings the embedding to size 1. So the factor makes sense only in combination with the
+# > way the weights are [initialised](#The-model-assembled). The earlier editions used Glorot's initialisation here,
+# > which makes the size of an embedding depend on the size of the vocabulary.
 # >
 # > </details>
 #
@@ -536,9 +537,9 @@ def example_neighbours() -> Any:
 # > the last digit changes at every step, the one before it a tenth as often, and together they identify the step. The
 # > paper does the same with waves instead of digits.
 #
-# With no recurrence and no convolution, nothing else in the model would tell it the order of the tokens, so
-# *positional encodings* do. They have the same width as the embeddings and are added to them at the bottom of both
-# stacks. They can be learned or fixed; the paper uses sines and cosines of different frequencies:
+# The model has no recurrence and no convolution to tell it the order of the tokens, so *positional encodings* do.
+# They have the same width as the embeddings and are added to them at the bottom of both stacks. They can be learned
+# or fixed; the paper uses sines and cosines of different frequencies:
 #
 # $$PE_{(pos,\,2i)} = \sin\left(pos / 10000^{2i/d_{\text{model}}}\right)$$
 # $$PE_{(pos,\,2i+1)} = \cos\left(pos / 10000^{2i/d_{\text{model}}}\right)$$
@@ -654,11 +655,11 @@ def example_positions_added() -> None:
 # > \omega p \sin \omega q + \cos \omega p \cos \omega q = \cos \omega (p - q)$. The chart below shows this for
 # > position 100 and its neighbours.
 # >
-# > **Why 10000?** The fastest pair of dimensions, with wavelength $2\pi$, already gives every position a value of its
-# > own. But a value that jumps about says little: neighbours look as different as strangers. The slow pairs change
-# > smoothly and say roughly where in the sentence a position is. For that, the longest wavelength should be far
-# > longer than any sentence. (It comes close to $10000 \cdot 2\pi$ without reaching it, since $2i$ ends at
-# > $d_{\text{model}} - 2$. The code computes a power as the exponential of a logarithm.)
+# > **Why 10000?** The fastest pair of dimensions, with wavelength $2\pi$, already gives every position a value of
+# > its own. But a value that jumps about says little: neighbours look as different as strangers. The slow pairs
+# > change smoothly and say roughly where in the sentence a position is. For that, the longest wavelength should be
+# > far longer than any sentence. (It comes close to $10000 \cdot 2\pi$ without reaching it, since $2i$ ends at
+# > $d_{\text{model}} - 2$. The code computes the power of 10000 as the exponential of a logarithm.)
 # >
 # > **Why add rather than concatenate?** Concatenation would reserve part of the width for positions. With addition,
 # > the choice is left to training: the embeddings can stay near zero in those dimensions where the encoding says
@@ -785,8 +786,8 @@ def example_attention() -> None:
 
 # %% [markdown]
 # > And here's the same calculation with the numbers from our sentence: the query of `auf` and three of the keys, in
-# > one of the model's four *heads* (attention functions that work side by side, each 32 wide; they come next). First
-# > come the dot products, then the scores, then the weights.
+# > one of the model's four *heads* (attention functions that work side by side, each 32 wide; the next section
+# > explains them). First come the dot products, then the scores, then the weights.
 
 
 # %%
@@ -1080,8 +1081,8 @@ def example_layer_norm() -> None:
 
 
 # %% [markdown]
-# > The variance is divided by $d$, not by $d - 1$, and the small constant $\epsilon$ is inside the root. PyTorch does
-# > both the same way.
+# > In the variance, the sum is divided by $d$, not by $d - 1$, and the small constant $\epsilon$ is inside the
+# > root. PyTorch does both the same way.
 # >
 # > <details class="note"><summary>In the earlier editions, and in batches</summary>
 # >
@@ -1168,12 +1169,12 @@ def example_residual() -> None:
 # The input and the output have width $d_{\text{model}} = 512$, and the inner layer has width $d_{\text{ff}} = 2048$.
 # The weights differ from layer to layer. You can also think of it as two convolutions with kernel size 1.
 #
-# > Attention moves information between positions, but once its weights are fixed, it only takes averages. The
-# > feed-forward network is where each position *computes* with what it has gathered. You can read it as a list of
-# > $d_{\text{ff}}$ rules, often called *neurons*. A column of $W_1$ (PyTorch keeps it as a row) is the condition of a
-# > rule: its dot product with the vector says how well it's met, and the ReLU cuts off anything below zero. The
-# > matching row of $W_2$ is the conclusion: the vector that is added to the stream, in proportion to how well the
-# > condition is met.
+# > Attention moves information between positions, but once it has computed its weights, all that it does is take
+# > averages. The feed-forward network is where each position *computes* with what it has gathered. You can read it
+# > as a list of $d_{\text{ff}}$ rules, often called *neurons*. A column of $W_1$ (PyTorch keeps it as a row) is the
+# > condition of a rule: its dot product with the vector says how well it's met, and the ReLU cuts off anything
+# > below zero. The matching row of $W_2$ is the conclusion: the vector that is added to the stream, in proportion
+# > to how well the condition is met.
 
 
 # %%
@@ -1223,8 +1224,9 @@ def example_neuron(number: int = 215) -> Chart:
 # > It responds to `liest` ("reads") and `sitzen` ("sit"), and to nothing else. It's a verb detector: if we give the
 # > model each token of its vocabulary, followed by `</s>`, the neuron responds most strongly to `raucht`, `liest`,
 # > `bedient`, `rutscht`, `zeigen` and `nimmt`. Not every neuron is that clear. But in the third layer there is one
-# > (number 18) for *green*: `grün`, `grüne`, `grünen`, `grüner`, `grünem`, `grünes`, three pieces of such words
-# > (`Gr` is one), and then no other token comes close. [Part 6](#Part-6:-Looking-inside) has more of this.
+# > (number 18) for *green*: it responds most strongly to `grün`, `grüne`, `grünen`, `grüner`, `grünem`, `grünes`
+# > and three pieces of such words (`Gr` is one). No other token comes close. [Part 6](#Part-6:-Looking-inside) has
+# > more of this.
 #
 # ## The encoder (Section 3.1)
 #
@@ -1309,7 +1311,7 @@ def example_encoder_maps() -> Chart:
 
 # %% [markdown]
 # > On the left, words look ahead to the word they depend on: `auf` and `einer` to `Bank`, `während` and `ein` to
-# > `Mann`, and `Mann`, `eine` and `Zeitung` give nearly half of their weight to the verb at the end, `liest`. On
+# > `Mann`. `Mann`, `eine` and `Zeitung` each give nearly half of their weight to the verb at the end, `liest`. On
 # > the right there's a shifted diagonal: half of the tokens look mostly at the one before them, which only the
 # > positions make possible. Later layers read what these two have written.
 
@@ -1372,8 +1374,8 @@ def example_memory() -> None:
 # ![The target `<s> two cats </s>`, used twice: its first three tokens are what the decoder reads, its last three what it must predict; lines lead from each token that is read to the predictions that may use it](images/target_shift.svg)
 #
 # > "Shifted" means that to predict `two cats </s>`, the decoder reads `<s> two cats`. Number the positions of this
-# > row 0, 1, 2. Position 1 reads `two`, may look at positions 0 and 1, and predicts `cats`. (The paper counts by the
-# > token that is predicted, which is why it says "before".)
+# > row 0, 1, 2. Position 1 reads `two`, may look at positions 0 and 1, and predicts `cats`. (The paper numbers a
+# > position by the token that it predicts, which is why it says "before".)
 #
 # ### Masks
 #
@@ -1390,9 +1392,9 @@ def example_memory() -> None:
 #   keys and values from the encoder's output. Every target position may attend to all of the source, as in earlier
 #   translation models.
 #
-# > When the decoder writes, there are no later positions yet, so a mask seems superfluous. But in training the whole
-# > target is known and all positions are computed at once, and then the mask is what keeps a position from copying
-# > its answer from the next one. It also makes the two ways agree.
+# > When the decoder writes, there are no later positions yet, so a mask seems superfluous. But in training the
+# > whole target is known and all positions are computed at once, and then the mask is what keeps a position from
+# > copying its answer from the next one. It also makes training agree with writing: both compute the same numbers.
 # >
 # > Batches are a second reason for masking. Sentences have different lengths, so shorter ones are padded, and nobody
 # > should attend to padding. Masks always rule out **keys**, which are the columns of the matrix of attention
@@ -1572,9 +1574,9 @@ def example_cross() -> Chart:
 
 # %% [markdown]
 # > English follows German almost word for word here, so much of the map is close to a diagonal. (The rows that
-# > predict *are* and *sitting* also look ahead to `liest`, a verb as well, but the wrong one.) Now look at the last
-# > row: the position that reads `man` and has to find the next word skips `eine Zeitung` and looks at `liest`, the
-# > verb that German has put at the very end of the clause.
+# > predict *are* and *sitting* also look ahead to `liest`, which is a verb too, but the wrong one.) Now look at the
+# > last row. It reads `man` and has to find the next word: it skips `eine Zeitung` and looks at `liest`, the verb
+# > that German has put at the very end of the clause.
 #
 # ## A vector becomes a word (Section 3.4)
 #
@@ -1651,9 +1653,9 @@ def example_translation() -> None:
 # > There it is: a translation that no line of code knows anything about. All the German and all the English are in
 # > two million numbers. How those numbers come about is the subject of [Part 2](#Part-2:-Training).
 # >
-# > How sure was it? The table shows each step: what the decoder reads, and its five favourites. Even where it's sure,
-# > the first of them gets only 90 to 95 %. Its training asked for about 90 % ([label
-# > smoothing](#Regularisation-(Section-5.4))).
+# > How sure was it? The table shows each step: what the decoder reads, and its five favourites. Even where it's
+# > sure, the first of them gets only 90 to 95 %. In training, the model was asked to give the right token about 90
+# > % ([label smoothing](#Regularisation-(Section-5.4))).
 
 
 # %%
@@ -1673,17 +1675,17 @@ def example_top_five() -> Any:
 
 
 # %% [markdown]
-# > The folded cell also compares two ways of computing this: finding the tokens one after the other, and then
-# > computing all positions in one go, with the mask. The two agree. That's why training can treat all positions of a
-# > sentence at once.
+# > The folded cell also compares two ways of computing this: finding the tokens one after the other, and computing
+# > all positions in one go, with the mask. The two agree. That's why training can treat all positions of a sentence
+# > at once.
 #
 # ## The model assembled
 #
 # ![Where we are: everything](images/here/assembled.svg)
 #
 # > The class `Transformer` connects the parts. Two things are often misread in the paper's figure. First, it's the
-# > output of the *last* encoder layer that *every* decoder layer reads. Second, `forward` returns logits for every
-# > target position at once, because in training the whole target is known.
+# > output of the *last* encoder layer that *every* decoder layer reads. Second, the output covers every target
+# > position at once, because in training the whole target is known: `forward` returns logits for all of them.
 
 
 # %%
@@ -1712,10 +1714,10 @@ class Transformer(nn.Module):
 
 # %% [markdown]
 # > `make_model` builds a new model, with fresh weights. `make_model(37_000, 37_000, tie="all")` is the paper's base
-# > model. The keyword arguments select variants: `norm`, `positions`, and `tie`, which says which of the three
+# > model. The keyword arguments `norm`, `positions` and `tie` select variants. `tie` says which of the three
 # > embedding matrices are shared: `"all"` as in the paper (the two languages then need a shared vocabulary),
-# > `"target"` for the target side alone, or `"none"`. (`functools.partial(f, a)` is a function that calls `f` with
-# > `a` first: each call of `attn()` below makes a separate attention.)
+# > `"target"` for the two on the target side, or `"none"`. (`functools.partial(f, a)` is a function that calls `f`
+# > with `a` as its first argument, so each call of `attn()` below makes a separate attention.)
 # >
 # > <details class="note"><summary>The other arguments</summary>
 # >
@@ -1944,7 +1946,7 @@ def example_base() -> Any:
 # %% [markdown]
 # > That makes 63 million. The paper's 65 suggests a vocabulary that is about 4,000 tokens larger than the 37,000 of
 # > its Section 5.1; the [lab notebook](lab_notebook.ipynb#The-vocabulary-behind-Table-3) does the sum for every
-# > row. (The big model's count alone suggests fewer tokens than 37,000.)
+# > row. (The big model's count, taken by itself, suggests fewer than 37,000 tokens.)
 
 # %% [markdown]
 # ## Why self-attention (Section 4, Table 1)
@@ -1963,10 +1965,10 @@ def example_base() -> Any:
 #
 # Here $k$ is the width of a convolution's kernel. Self-attention is cheaper than recurrence if $n < d$, which holds
 # for most sentences in word pieces. For very long sequences it could be restricted to a neighbourhood of $r$
-# positions, at the cost of longer paths; the authors left that for later. A single convolution with $k < n$ does not
-# connect all pairs of positions. That takes a stack of $O(n/k)$ of them, or $O(\log_k n)$ if they are dilated.
-# Convolutions generally cost $k$ times as much as recurrence. Separable ones need only $O(k n d + n d^2)$; even with
-# $k = n$ that is as much as a self-attention layer and a feed-forward layer together, which is the combination that
+# positions, at the cost of longer paths; the authors left that for later. A single convolution with $k < n$ does
+# not connect all pairs of positions. That takes a stack of $O(n/k)$ of them, or $O(\log_k n)$ if they are dilated.
+# Convolutions generally cost $k$ times as much as recurrence. Separable ones need only $O(k n d + n d^2)$; with $k
+# = n$ that is the same as a self-attention layer and a feed-forward layer together, which is the combination that
 # the Transformer uses. As a side benefit, self-attention may be easier to interpret: its heads clearly learn
 # different tasks, and many of them seem to follow the syntax and the meaning of a sentence (Part 6).
 #
@@ -1976,12 +1978,12 @@ def example_base() -> Any:
 # > before. A *convolution* does the same for $k$ neighbours: $k n d^2$. A *separable* one first mixes $k$ neighbours
 # > within each of $d$ channels, $k n d$, and then the channels at each position, $n d^2$.
 # >
-# > **What the table leaves out.** An attention layer also projects: queries, keys, values and output take $4 n d^2$.
-# > At sentence length it's these that dominate, not the $n^2$ terms. So a whole attention layer multiplies more than
-# > the table's recurrent layer at every length, $4nd^2 + 2n^2d$ against $nd^2$, and even for the products alone,
-# > $2n^2d$ is less than $nd^2$ only if $n < d/2$. (A plain recurrent layer has two matrices, not one, and an LSTM has
-# > eight.) What remains true at every length is the column of sequential operations: attention handles all positions
-# > at once, and recurrence can't.
+# > **What the table leaves out.** An attention layer also projects: queries, keys, values and output take $4 n
+# > d^2$. At sentence length it's these that dominate, not the $n^2$ terms. So at every length, a whole attention
+# > layer needs more multiplications than the table's recurrent layer: $4nd^2 + 2n^2d$ against $nd^2$. Even if you
+# > count only attention's own products, $2n^2d$ is less than $nd^2$ only if $n < d/2$. (A plain recurrent layer has
+# > two matrices, not one, and an LSTM has eight.) What remains true at every length is the column of sequential
+# > operations: attention handles all positions at once, and recurrence can't.
 
 
 # %%
@@ -2001,9 +2003,9 @@ def example_complexity() -> None:
 
 
 # %% [markdown]
-# > So much for counting. The chart below *measures* one layer of each kind at width 512, in milliseconds for a single
-# > sequence (`python -m benchmarks layers`; the row names the machine it ran on). Both axes are logarithmic: a line
-# > of slope 1 grows with the length, and one of slope 2 with its square.
+# > So much for counting. The chart below *measures* one layer of each kind at width 512, in milliseconds for a
+# > single sequence (`python -m benchmarks layers`; the saved row in `benchmarks/results/` names the machine it ran
+# > on). Both axes are logarithmic: a line of slope 1 grows with the length, and one of slope 2 with its square.
 
 
 # %%
@@ -2015,20 +2017,21 @@ def example_layer_times() -> Chart | None:
 
 
 # %% [markdown]
-# > For short sequences, attention's products alone cost least, but their line is the steepest, because they grow with
-# > the square of the length. The fused form never writes the weights out, and is several times faster for long
-# > sequences. The whole layer, with its projections and the fused form, takes less time than the recurrent one up to
-# > about a thousand tokens, although it multiplies more, probably because it computes all positions at once. (A
-# > single sequence is the worst case for recurrence. In a batch of many, each of its steps has more to multiply.)
-# > Convolutions with a kernel of width 3 are faster still, but each position sees only its two neighbours.
+# > For short sequences, attention's products alone cost least, but their line is the steepest, because they grow
+# > with the square of the length. The fused form never writes the weights out, and is several times faster for long
+# > sequences. The whole layer, with its projections and the fused form, takes less time than the recurrent one up
+# > to about a thousand tokens, although it multiplies more, probably because it computes all positions at once. (A
+# > single sequence is the worst case for recurrence. In a batch of many, each of its steps handles all of them at
+# > once, which makes better use of the processor.) Convolutions with a kernel of width 3 are faster still, but each
+# > position sees only its two neighbours.
 
 # %% [markdown]
 # ## Summary of Part 1
 #
-# > A sentence becomes ids, and the ids become vectors, to which positions are added. Attention lets these look at
-# > each other, the feed-forward networks work on each one alone, and every result is added to the stream. The decoder
-# > looks at what the encoder has made of the sentence while it writes, one token after the other. Attention is the
-# > only place where positions meet, and masks rule out keys.
+# > A sentence becomes ids, and the ids become vectors, to which positions are added. Attention lets the vectors
+# > look at each other, the feed-forward networks work on each one alone, and every result is added to the stream.
+# > While it writes, one token after the other, the decoder looks at what the encoder has made of the sentence.
+# > Attention is the only place where positions meet, and masks rule out keys.
 # >
 # > **Exercises** that check your answers:
 # >
@@ -2113,18 +2116,19 @@ def example_shift() -> Any:
 # target tokens.
 #
 # > **Why count tokens and not sentences?** Because the work and the memory that a batch needs grow with its tokens.
-# > If the number of sentences were fixed, one long sentence would make all the others in its batch as long as itself.
-# > If sentences are sorted by length first, there is little to pad. So the code sorts the pairs, and begins a new
-# > batch whenever one more pair would exceed the budget: with a budget of 12, pairs of lengths 3, 3, 4, 5, 5 and 6
-# > become the batches 3 3 4 (three rows of 4), 5 5 and 6. Pairs of equal length come in random order, and so do the
-# > batches. Each *epoch*, that is, each pass through the data, uses a different `seed`, so both orders change.
+# > If the number of sentences were fixed, one long sentence would make all the others in its batch as long as
+# > itself. If sentences are sorted by length first, there is little to pad. So the code sorts the pairs, and begins
+# > a new batch whenever one more pair would exceed the budget: with a budget of 12, pairs of lengths 3, 3, 4, 5, 5
+# > and 6 become three batches: (3, 3, 4), which is three rows of 4; (5, 5); and (6). Pairs of equal length come in
+# > random order, and so do the batches. Each *epoch*, that is, each pass through the data, uses a different `seed`,
+# > so both orders change.
 # >
-# > **What does it cost?** Two things. A batch of sentences that all have the same length isn't a random sample: short
-# > captions resemble each other, so the gradients of two batches are likely to differ more than those of two random
-# > samples. That is why at least the *order* of the batches must be random. (If they came sorted, the model would see
-# > only short sentences for a while, and then only long ones.) And the number of tokens in an update matters for the
-# > learning rate: a gradient over more tokens is less noisy, so it can take a larger step, but there are fewer steps
-# > per epoch. If you change `tokens_per_batch`, expect to tune the rate again.
+# > **What does it cost?** Two things. A batch of sentences that all have the same length isn't a random sample:
+# > short captions resemble each other, so the gradients of two batches are likely to differ more than those of two
+# > random samples. That is why at least the *order* of the batches must be random. (If they came sorted, the model
+# > would see only short sentences for a while, and then only long ones.) And the number of tokens in an update
+# > matters for the learning rate: a gradient over more tokens is less noisy, so the step can be larger, but there
+# > are fewer steps per epoch. If you change `tokens_per_batch`, expect to tune the rate again.
 
 
 # %%
@@ -2157,8 +2161,8 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 
 
 # %% [markdown]
-# > How much of a batch is padding, for lengths roughly like those of Multi30k? (Padding to 72 is what the edition of
-# > 2022 did.)
+# > How much of a batch is padding, for lengths roughly like those of Multi30k? (We compare with the edition of
+# > 2022, which padded every sentence to 72 tokens.)
 
 
 # %%
@@ -2193,22 +2197,22 @@ def example_padding() -> None:
 #
 # > **What Adam does.** For every weight it keeps two running averages: one of the gradient $g$, and one of its
 # > square. With $\beta_1 = 0.9$, the first looks back over about ten updates, which smooths out the noise of
-# > individual batches; with $\beta_2 = 0.98$, the second looks back over about fifty. The step is the first divided
-# > by the square root of the second, so its length is roughly the learning rate, however large or small the gradients
-# > are:
+# > individual batches; with $\beta_2 = 0.98$, the second looks back over about fifty. The step is the learning rate
+# > times the first, divided by the square root of the second, so its length is roughly the learning rate, however
+# > large or small the gradients are:
 # >
 # > $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2, \qquad w \leftarrow w - \mathit{lrate} \cdot \hat m \,/\, (\sqrt{\hat v} + \epsilon)$$
 # >
 # > The hats stand for a correction that matters in the first steps, when the averages, which start at zero, are still
 # > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$.
 # >
-# > **Why warm up?** After only a handful of batches, Adam's estimate of how large the gradients usually are is
-# > poor, and some steps go wrong. Small first steps give it time to settle. In a fresh post-norm model, the last
+# > **Why warm up?** After only a handful of batches, Adam has a poor estimate of how large the gradients usually
+# > are, and some steps go wrong. Small first steps give it time to settle. In a fresh post-norm model, the last
 # > layers also get much larger gradients than the first ones ([Part 1](#The-model-assembled)). But the highest rate
 # > of the schedule is $(d_{\text{model}} \cdot \mathit{warmup})^{-0.5}$, so a shorter warmup also means a higher
 # > peak. In [exercise 2.2](exercises.ipynb#2.2-Training-without-a-warmup), on a toy task, training without a warmup
-# > works once the whole curve is lowered to the same peak. How much need for a warmup remains if the peak is
-# > moderate is still debated (Liyuan Liu et al., 2020, blame the poor estimate).
+# > works once the whole curve is lowered until its peak is no higher than with a warmup. It's still debated how
+# > much a warmup helps if the peak is moderate anyway (Liyuan Liu et al., 2020, blame the poor estimate).
 # >
 # > **Why $\beta_2 = 0.98$ and not the usual 0.999?** It makes the estimate an average over about the last $1/(1 -
 # > \beta_2) = 50$ updates instead of the last 1000. So it can follow gradients whose size changes quickly. The paper
@@ -2273,9 +2277,9 @@ def example_rate() -> Chart:
 # > $$q(k) = (1 - \epsilon_{ls})\,[k = y] + \epsilon_{ls}\,u(k), \qquad \mathrm{loss} = -\sum_k q(k) \log p(k)$$
 # >
 # > Here $[k = y]$ is 1 if $k = y$, and 0 otherwise. The paper doesn't say what $u$ is. Here it's uniform over all
-# > tokens except padding, which is never right. PyTorch's `cross_entropy(label_smoothing=…)` gives padding a share as
-# > well; if you take the padding column away, it's the same loss. The check below compares our two forms with
-# > PyTorch's.
+# > tokens except padding, which is never right. PyTorch's `cross_entropy(label_smoothing=…)` gives padding a share
+# > as well; if you take the padding column away, it's the same loss. The check below compares the two functions
+# > that follow with PyTorch's.
 # >
 # > <details class="note"><summary>In the authors' code</summary>
 # >
@@ -2377,8 +2381,8 @@ def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
 # > $$\frac{\partial\,\mathrm{loss}}{\partial z_k} = p_k - q_k$$
 # >
 # > A token that got too much probability is pushed down, one that got too little is pulled up, and the force is as
-# > large as the error. When the two agree, nothing changes. Take the sentence of Part 1 at the moment when the
-# > decoder has read *Two women are sitting on a bench while a man* and should say *reads*.
+# > large as the error. When $p_k$ and $q_k$ agree, nothing changes. Take the sentence of Part 1 at the moment when
+# > the decoder has read *Two women are sitting on a bench while a man* and should say *reads*.
 
 
 # %%
@@ -2400,8 +2404,9 @@ def example_p_minus_q() -> Any:
 # %% [markdown]
 # > From the logits, the error travels back through every layer, by the chain rule: each part takes the gradient of
 # > its output, passes on the gradient of its input, and picks up the gradients of its weights on the way. PyTorch
-# > does all of that in `backward`. There's no magic in it. For the three parts that a Transformer is made of,
-# > attention, LayerNorm and the feed-forward network, the folded cell does the same by hand and compares.
+# > does all of that in `backward`. There's no magic in it. The folded cell does the same by hand for the three
+# > parts that a Transformer is made of (attention, LayerNorm and the feed-forward network), and compares the
+# > results.
 
 
 # %%
@@ -2495,10 +2500,11 @@ class Config:
 # %% [markdown]
 # ## One update
 #
-# > The gradient of an update is the *sum* over its target tokens, divided by *their number*. If an update doesn't fit
-# > into memory, it's cut into micro-batches, and their gradients are added up. That's called *accumulation*. Each
-# > micro-batch must then be divided by the tokens of the **whole** update. If you divided each by its own tokens, a
-# > token in a micro-batch with few tokens would weigh more than a token in one with many.
+# > The gradient of an update is the *sum* over its target tokens, divided by *their number*. If an update doesn't
+# > fit into memory, it's cut into micro-batches, and their gradients are added up. That's called *accumulation*.
+# > The loss of each micro-batch must then be divided by the number of tokens in the **whole** update. If you
+# > divided it by the micro-batch's own number, a token in a micro-batch with few tokens would weigh more than a
+# > token in one with many.
 # >
 # > The trainer puts the model, Adam and the schedule together.
 
@@ -2698,9 +2704,9 @@ def example_copy() -> Chart:
 #
 # > Because of the causal mask, nothing that earlier positions computed changes when a token is added. So it's
 # > enough to feed in the *last* token, and to keep the keys and values of all earlier ones. This is the **key/value
-# > cache**. (The query of an earlier position isn't kept, because nobody but that position asked it.) The keys and
-# > values of the source are computed only once. A step then computes one position (which still attends to all $t$
-# > keys) instead of $t$, and it needs no causal mask, because all the keys in the cache lie in the past.
+# > cache**. (The query of an earlier position isn't kept, because no other position needs it.) The keys and values
+# > of the source are computed only once. A step then computes one position (which still attends to all $t$ keys)
+# > instead of $t$, and it needs no causal mask, because all the keys in the cache lie in the past.
 # >
 # > That's also why training in parallel is equivalent to decoding step by step: position $t$ computes the same
 # > numbers in both cases, whether the later tokens are there or not.
@@ -2806,9 +2812,9 @@ def example_cached() -> None:
 
 # %% [markdown]
 # > **Do sinusoids extend to longer sequences?** The paper hoped so. Our model has never seen more than ten tokens.
-# > Below is the share of sequences that it copies exactly, by length. There is a vector for every position, but more
-# > than one token beyond the lengths it was trained on, this model almost never gets it right. We haven't tested
-# > whether the positions alone are to blame.
+# > Below is the share of sequences that it copies exactly, by length. There is a vector for every position, but if
+# > a sequence is more than one token longer than those it was trained on, this model almost never copies it right.
+# > We haven't tested whether the positions alone are to blame.
 
 
 # %%
@@ -2921,9 +2927,9 @@ def example_number_map(n: int = 345) -> Chart:
 
 # %% [markdown]
 # > For the 3 it looks at the beginning of `dreihundert`. For the 4 it jumps ahead, to the `v` and the `r` of
-# > `vierzig`, and for the 5 it comes back to `fünf`. It's a verb-final German sentence in miniature. (Such a map can
-# > be misleading: the encoder may already have moved what it knows about a letter to a neighbour, and then the
-# > decoder looks there.)
+# > `vierzig`, and for the 5 it comes back to `fünf`. A German number is a verb-final sentence in miniature. (Such a
+# > map can be misleading: the encoder may already have moved what it knows about a letter to a neighbour, and then
+# > the decoder looks there.)
 
 # %% [markdown]
 # ## Summary of Part 2

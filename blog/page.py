@@ -158,8 +158,9 @@ def anchor_name(heading: str) -> str:
 
 def words(nodes: Iterable[PageElement]) -> str:
     """The words of some nodes, without those of drawings and of formulas that are drawn."""
-    texts = (node for node in nodes if type(node) is NavigableString and not node.find_parent("svg"))
-    return " ".join("".join(text for text in texts if not text.find_parent(class_="katex")).split())
+    texts = (node for node in nodes if type(node) is NavigableString)
+    drawn = lambda parent: parent.name == "svg" or "katex" in parent.get("class", ())  # noqa: E731
+    return " ".join("".join(text for text in texts if not any(map(drawn, text.parents))).split())
 
 
 def run_node(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -241,7 +242,8 @@ def minutes(heading: Tag, ends: list[str]) -> float:
     """
     nodes = list(itertools.takewhile(lambda node: node.name not in ends, heading.next_elements))
     lines = sum(int(node.get("lines", 0)) for node in nodes if isinstance(node, Tag))
-    text, han = words(node for node in nodes if not node.find_parent("details")), f"[{editions.HAN}]"
+    text = words(node for node in nodes if not any(parent.name == "details" for parent in node.parents))
+    han = f"[{editions.HAN}]"
     return len(re.sub(han, " ", text).split()) / 200 + len(re.findall(han, text)) / 400 + lines / 8
 
 

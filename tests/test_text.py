@@ -196,14 +196,19 @@ def markdown_cells(script: Path) -> list[str]:
     return [cell.source for cell in shown if cell.cell_type == "markdown"]
 
 
-def anchors(file: Path, html: BeautifulSoup | None = None) -> set[str]:
-    """The possible targets of a #: the page's ids for a notebook, GitHub's ids for another file."""
-    if file.suffix not in (".py", ".ipynb", ".md"):
-        return set()
+@functools.cache
+def anchors_of(file: Path) -> set[str]:
+    """The possible targets of a # in a file that is there."""
     if file.with_suffix(".py") in NOTEBOOKS:
-        html = html or render(markdown_cells(file.with_suffix(".py")), ROOT)
+        return anchors(file, render(markdown_cells(file.with_suffix(".py")), ROOT))
+    return anchors(file, render([file.read_text("utf-8")], file.parent)) if file.suffix in (".py", ".md") else set()
+
+
+def anchors(file: Path, html: BeautifulSoup) -> set[str]:
+    """The possible targets of a # in a file that becomes `html`: the page's ids for a notebook, GitHub's ids for another."""
+    if file.with_suffix(".py") in NOTEBOOKS:
         return page.OWN_IDS | {tag["id"] for tag in html.find_all(id=True)}
-    html, slugs, found = html or render([file.read_text("utf-8")], file.parent), [], set()
+    slugs, found = [], set()
     for heading in html.find_all(re.compile(r"^h[1-6]$")):
         title = heading.get_text().removesuffix("#").strip().lower()
         slug = re.sub(r"[^\w\- ]", "", title).replace(" ", "-")
@@ -231,7 +236,7 @@ def broken(html: BeautifulSoup, file: Path) -> list[str]:
         goal = (file.parent / unquote(path)).resolve() if path else file
         if not goal.exists() or not goal.is_relative_to(ROOT):
             found.append(f"no such file: [{words}]({target})")
-        elif "#" in target and unquote(fragment) not in anchors(goal, None if path else html):
+        elif "#" in target and unquote(fragment) not in (anchors_of(goal) if path else anchors(file, html)):
             found.append(f"no such heading: [{words}]({target})")
     for text in html.find_all(string=True):
         if text.find_parent(["code", "pre", "script", "style", "svg"]) is None:
