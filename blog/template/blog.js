@@ -158,7 +158,7 @@
     const total = links.reduce((sum, link, i) => sum + (i >= place && (everything || road[i]) ? Number(link.dataset.minutes) : 0), 0);
     left.hidden = place < 0 || links.length < 8;
     const time = total < 100 ? say("{n} min", { n: Math.round(total) }) : say("{n} h", { n: (total / 60).toFixed(1) });
-    left.textContent = "⇄ " + (total < 0.5 ? say("nothing left to read") : say(everything ? "{time} left" : "{time} left on the road", { time }));
+    left.textContent = "⇄ " + (total < 0.5 ? say(everything ? "nothing left to read" : "the road ends here") : say(everything ? "{time} left" : "{time} left on the road", { time }));
   };
   left.title = say("Count the road, or everything");
   left.addEventListener("click", () => {
@@ -168,10 +168,11 @@
   });
 
   let current;
+  const header = document.querySelector("header"); // on the root, the property would have the whole page styled anew
   const follow = () => {
     const line = innerHeight / 4; // a section is being read when its heading is above this line
     const place = sections.findLastIndex((section) => section.getBoundingClientRect().top < line), link = links[place];
-    root.style.setProperty("--read", (scrollY / Math.max(1, root.scrollHeight - innerHeight)).toFixed(4));
+    header.style.setProperty("--read", (scrollY / Math.max(1, root.scrollHeight - innerHeight)).toFixed(4));
     if (link === current) return;
     showLeft(place);
     current?.removeAttribute("aria-current");

@@ -57,7 +57,40 @@
   };
   input.addEventListener("input", search);
   input.addEventListener("keydown", (event) => { if (event.key === "Escape") dialog.close(); }); // not only the text
-  results.addEventListener("click", (event) => { if (event.target.closest("a")) dialog.close(); });
+  // Where a section has what was sought, first of all in what is open: in the middle of the window, and marked.
+  const reveal = (id, sought) => {
+    const heading = document.getElementById(id), next = all(HEADINGS, main).find((node) => heading.compareDocumentPosition(node) & Node.DOCUMENT_POSITION_FOLLOWING);
+    const texts = document.createTreeWalker(main, NodeFilter.SHOW_TEXT);
+    texts.currentNode = heading;
+    const found = [];
+    for (let node = texts.nextNode(); node && (!next || node.compareDocumentPosition(next) & Node.DOCUMENT_POSITION_FOLLOWING); node = texts.nextNode()) {
+      const place = node.data.replace(/\s/g, " ").toLowerCase().indexOf(sought);
+      if (place < 0 || heading.contains(node) || node.parentElement.closest(".anchor, .katex, script, style, svg, .copy")) continue;
+      found.push([node, place]);
+    }
+    if (!found.length) return; // in two pieces: the heading will do
+    const [node, place] = found.find(([node]) => !node.parentElement.closest("details:not([open])")) ?? found[0];
+    for (let fold = node.parentElement.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    const range = new Range();
+    range.setStart(node, place);
+    range.setEnd(node, place + sought.length);
+    globalThis.CSS.highlights?.set("found", new Highlight(range));
+    node.parentElement.scrollIntoView({ block: "center" });
+  };
+  results.addEventListener("click", (event) => {
+    const link = event.target.closest("a"), sought = link?.parentElement.querySelector("mark")?.textContent.toLowerCase();
+    if (!link) return;
+    dialog.close();
+    if (!sought) return;
+    event.preventDefault();
+    location.hash = link.hash;
+    reveal(decodeURIComponent(link.hash.slice(1)), sought);
+  });
+  dialog.addEventListener("keydown", (event) => { // from the field to the results and between them
+    const places = [input, ...all("a", results)], step = { ArrowDown: 1, ArrowUp: -1 }[event.key], to = places[places.indexOf(document.activeElement) + step];
+    if (to) { event.preventDefault(); to.focus(); }
+    if (event.key === "Enter" && document.activeElement === input) results.querySelector("a")?.click();
+  });
   close.addEventListener("click", () => dialog.close());
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); }); // outside
   const openSearch = () => { dialog.showModal(); input.select(); };

@@ -96,6 +96,10 @@
     send({ begin: settings, own: $("own").value.trim() });
   }
 
+  const WHY = { // a loss of nothing, and nothing right
+    causal: say("In training it saw the letter that it was to predict, because nothing hid it, and learnt to repeat that. Now it isn't there."),
+    shift: say("In training it read the very letter that it was to predict, and learnt to repeat that. Now it repeats what it wrote."),
+  };
   const text = (names) => names.filter((name) => name !== "</s>").join("");
   function draw() {
     const x = (step) => 4 + (312 * step) / total, highest = Math.log(letters.length || 20) * 1.3, top = Math.max(...curve.map((row) => row[2]), 1e-9);
@@ -122,7 +126,8 @@
     $("state").textContent = say(last ? "update {step} of {total}, loss {loss}" : "update {step} of {total}", { step: data.step.toLocaleString("en"), total: total.toLocaleString("en"), loss: last?.[1].toFixed(3) });
     if (data.exact !== null) {
       score = say("{share} % right", { share: (100 * data.exact).toFixed(0) });
-      $("exact").textContent = say("Of those it has never learnt from: {score}", { score }) + earlier;
+      const why = data.exact < 0.1 && last?.[1] < 0.1 ? boxes.filter((box) => !box.checked).map((box) => WHY[box.dataset.key] ?? "") : [];
+      $("exact").textContent = [say("Of those it has never learnt from: {score}", { score }) + earlier, ...why].join(" ");
     }
     [latest, fresh] = [data, true];
     if (data.step === 0) {
@@ -144,7 +149,7 @@
       return `<tr><td>${source}</td><td class="${right ? "right" : "wrong"}">${text(found).replaceAll("<", "&lt;") || "–"} ${right ? "✓" : "✗"}</td></tr>`;
     }).join("");
     $("answer").textContent = data.own ? `${data.own.source} → ${text(data.own.found) || "–"}`
-      : $("task").value === "numbers" ? say("It has learnt only the numbers 0 to 999.") : say("It has learnt only words of 1 to 12 letters, each from a to j.");
+      : $("task").value === "numbers" ? say("Write a number from 0 to 999.") : say("Write 1 to 12 letters, each from a to j.");
   }
   function pin() { // a box of fixed size is laid out anew by itself, without the rest of this long page
     Object.assign(panel.style, { height: "", contain: "" });
@@ -162,7 +167,7 @@
   $("task").addEventListener("change", () => {
     const numbers = $("task").value === "numbers";
     [curve, before, earlier] = [[], [], ""];
-    $("ask").textContent = numbers ? say("Your number, 0 to 999") : say("Your letters, a to j");
+    $("ask").textContent = numbers ? say("Your number, 0 to 999") : say("Your letters, a to j (it learns from words of 3 to 8)");
     $("own").value = numbers ? "345" : "abcdefg";
     begin();
   });

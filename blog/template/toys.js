@@ -60,12 +60,22 @@
     const highest = Math.max(...scores), powers = scores.map((s) => Math.exp(s - highest)), total = powers.reduce((sum, e) => sum + e, 0);
     return powers.map((e) => e / total);
   };
+  const drawn = {}; // for each power of two
+  function scores(draws, d_k) { // in each draw, those of eight keys
+    const numbers = normals(draws * 9 * d_k, 12345678), vector = (at) => numbers.slice(at * d_k, (at + 1) * d_k);
+    return Array.from({ length: draws }, (_, at) => {
+      const query = vector(9 * at);
+      return Array.from({ length: 8 }, (_, j) => vector(9 * at + 1 + j).reduce((sum, k, i) => sum + k * query[i], 0));
+    });
+  }
   toy("scaled-dot-product-attention-section-3-2-1", [{ name: "d_k =", min: 0, max: 9, value: 6, show: (n) => String(2 ** n) }], (n) => {
-    const d_k = 2 ** n, query = normals(d_k, 7), scores = Array.from({ length: 8 }, (_, j) => normals(d_k, 100 + j).reduce((sum, k, i) => sum + k * query[i], 0));
+    const d_k = 2 ** n, draws = (drawn[n] ??= scores(100, d_k));
+    const mean = (divisor) => draws.map((scores) => softmax(scores.map((s) => s / divisor)).sort((a, b) => b - a))
+      .reduce((sums, weights) => sums.map((sum, j) => sum + weights[j] / draws.length), Array(8).fill(0));
     const group = (values, x, title) => [words(x + 112, 12, title), ...values.flatMap((w, j) => [
       shape("rect", { x: x + 28 * j, y: 110 - 86 * w, width: 22, height: 86 * w + 0.5, fill: "var(--link)" }), words(x + 28 * j + 11, 124, w.toFixed(2))])];
-    return picture(500, 130, say("Weights of eight random keys of width {d_k}, without and with the division", { d_k }), ...group(softmax(scores), 8, say("softmax of the dot products")), ...group(softmax(scores.map((s) => s / Math.sqrt(d_k))), 268, say("divided by √d_k before")));
-  }, say("Eight random keys compete for one random query. Without the division, one of them takes nearly all the weight as d_k grows."));
+    return picture(500, 130, say("Weights of eight random keys of width {d_k}, without and with the division", { d_k }), ...group(mean(1), 8, say("softmax of the dot products")), ...group(mean(Math.sqrt(d_k)), 268, say("divided by √d_k before")));
+  }, say("Eight random keys compete for a random query: their weights, the largest first, in the mean of a hundred draws. Without the division, one key takes nearly all the weight as d_k grows."));
 
   // --- a row cut into heads ---
 

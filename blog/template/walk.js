@@ -27,7 +27,10 @@
   function follow({ translator }, sentence) {
     const { model, tokenizer } = translator, src = translator.source(sentence), { d_model } = model.config;
     const { ids } = Transformer.beamSearch(model, src), maps = translator.attentionMaps(src, ids);
-    const word = Math.min(2, src.length - 2), step = Math.min(3, ids.length - 2); // whom we follow: a source and a target token
+    const head = Math.min(1, model.config.h - 1), first = maps.maps.encoder[0][head]; // of the first layer
+    const others = first.map((row, t) => Math.max(0, ...row.slice(0, -1).filter((_, k) => k !== t && /[\p{L}\p{N}]/u.test(maps.source[k]))));
+    const word = others.indexOf(Math.max(...others.slice(0, -1))); // whom we follow: the token that looks hardest at another word,
+    const step = Math.min(3, ids.length - 2); // and a step
     const table = model.src_embed.table.data.subarray(src[word] * d_model, (src[word] + 1) * d_model);
     const embedded = table.map((value) => value * Math.sqrt(d_model));
     const position = model.src_embed.positions
@@ -41,7 +44,7 @@
       inner = layer.feed_forward.hidden(y)[word];
       return layer.feed_forward.forward(y);
     });
-    return { model, tokenizer, src, ids, maps, word, step, table, embedded, position, x, inner, afterAttention, afterNetwork,
+    return { model, tokenizer, src, ids, maps, head, word, step, table, embedded, position, x, inner, afterAttention, afterNetwork,
              memory: model.encode(src).memory, sentence };
   }
 
@@ -59,8 +62,8 @@
       say("Attention does not know the order of what it reads. So each position has a vector of its own, of sines and cosines, and it is added."),
       row(say("position {position}", { position: f.word }), numbers(f.position)), row(say("sum"), numbers(f.x[f.word]))]],
     ["encoder attention", say("Every token looks at all others"), "multi-head-attention-section-3-2-2", (f) => [
-      say("In the first layer, the query of “{token}” is compared with the key of every token. A softmax turns the scores into weights, and the token receives the values, weighed. Here is the first of {h} heads:", { token: plain(f.maps.source[f.word]), h: f.model.config.h }),
-      bars(strongest(f.maps.source, f.maps.maps.encoder[0][0][f.word]))]],
+      say("In the first layer, the query of “{token}” is compared with the key of every token. A softmax turns the scores into weights, and the token receives the values, weighed. Here is head {head} of {h}:", { token: plain(f.maps.source[f.word]), head: f.head + 1, h: f.model.config.h }),
+      bars(strongest(f.maps.source, f.maps.maps.encoder[0][f.head][f.word]))]],
     ["encoder norm", say("The result is added"), "residuals-and-normalisation-section-3-1", (f) => [
       f.model.config.norm === "pre"
         ? say("What attention found is added to what was there before: that is the residual connection. (The figure has a norm behind the addition, as the paper does. Our model has it in front of each sublayer instead, so the sum may grow.)")
@@ -74,7 +77,7 @@
       say("The other layers of the encoder do the same. In the end there is one vector for each of the {count} tokens. The decoder will look at them again and again.", { count: f.src.length }),
       row(say("shape"), code(`${f.memory.length} × ${f.memory[0].length}`)), row(say("ours"), numbers(f.memory[f.word]))]],
     ["decoder attention", say("The decoder reads what it has written"), "masks", (f) => [
-      say("The decoder writes one token at a time. So far it has written “{written}”. Its newest token looks at itself and at those before it; what comes later does not exist yet.", { written: f.tokenizer.decode(f.ids.slice(0, f.step + 1)) }),
+      say("The decoder writes one token at a time. So far it has written “{written}”. Its newest token looks at itself and at those before it; what comes later does not exist yet. In the first head of the last layer:", { written: f.tokenizer.decode(f.ids.slice(0, f.step + 1)) }),
       bars(strongest(f.maps.target.slice(0, f.step + 1), f.maps.maps.decoder.at(-1)[0][f.step]))]],
     ["cross-attention", say("It looks at the source"), "layers-of-three-sublayers", (f) => [
       say("Its queries meet the keys of the memory. The mean over the heads of the layer before the last shows what it looks at before it writes the next token:"),

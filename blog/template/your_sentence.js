@@ -1,7 +1,7 @@
 // One sentence for the whole page: the live figures, the panels behind the sections, and a thin bar that stays within reach.
 (() => {
   const PLACES = { // heading -> panels at the end of its section
-    "words-become-vectors-section-3-4": ["vectors"], "positions-section-3-5": ["positions"],
+    embeddings: ["vectors"], "positions-section-3-5": ["positions"],
     "multi-head-attention-section-3-2-2": ["scores", "heads"], "residuals-and-normalisation-section-3-1": ["residual"],
     "position-wise-feed-forward-networks-section-3-3": ["neurons"], masks: ["masks"], "layers-of-three-sublayers": ["cross"],
     "a-vector-becomes-a-word-section-3-4": ["logits"], "beam-search-section-6-1": ["beam"], sampling: ["temperature"], "watching-and-intervening": ["lens", "removed"],

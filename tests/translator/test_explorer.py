@@ -246,6 +246,21 @@ def test_a_sentence_is_translated_and_stepped_through(tab, shipped):
     assert tab.text("#step-readout").startswith("Step 3")
 
 
+def test_a_drawn_translation_shows_what_it_was_drawn_from(tab):
+    """A nucleus of one token has that token at 100 %; the shaded tokens say whose they are."""
+    tab.locator("input[value=sample]").check()
+    tab.locator("#top-p").fill("0.1")
+    tab.locator("#again").click()
+    shares = tab.locator("#target small").all_text_contents()
+    assert len(shares) > 3 and set(shares) == {"100 %"}
+    tab.locator("#target button").nth(1).hover()
+    word = tab.locator("#target bdi").nth(1).inner_text()
+    assert f"the step that writes “{word}” looks" in tab.text("#shades")
+    tab.locator("#source button").nth(0).hover()
+    assert "looks in the encoder (layer 4, mean of heads)" in tab.text("#shades")
+    tab.locator("input[value=beam]").check()
+
+
 def test_the_tree_shows_the_search(tab):
     tab.click("#tree-box summary")
     best = tab.locator("#tree .best text:not(.score)").all_text_contents()

@@ -59,7 +59,8 @@ function exploreAttention(host, content, options = {}) {
                       sample: () => ({ ids: Transformer.sampleDecode(model, src, state.temperature, state.topP) }) };
       const { ids, nodes = null, best = null } = found[state.search]();
       const named = nodes?.map((node) => ({ ...node, token: translator.tokenizer.pieces[node.id] })) ?? null;
-      return { ...translator.attentionMaps(src, ids), nodes: named, best };
+      const drawnFrom = state.search === "sample" ? (logits) => Transformer.nucleus(logits, state.temperature, state.topP) : undefined;
+      return { ...translator.attentionMaps(src, ids, drawnFrom), nodes: named, best };
     } finally {
       applyHeads({});
     }
@@ -77,9 +78,11 @@ function exploreAttention(host, content, options = {}) {
     try {
       const before = result;
       result = content.translator ? translate(sentence) : content.recorded[state.search];
+      state.shown = sentence;
       const same = before && before.source.join() === result.source.join();
       if (!same) pinned = null;
       const note = say(content.translator?.note ?? ""), found = content.translator ? warnings(sentence) : [];
+      if (result.predicted.at(-1) !== "</s>") found.push(say("It has reached the limit of length."));
       notice([...found, note].join(" "), found.length > 0);
       compare(sentence);
       state.step = result.target.length;
@@ -239,6 +242,9 @@ function exploreAttention(host, content, options = {}) {
     const [layer, head] = [Math.min(state.layer, result.maps.cross.length), state.head];
     light("source", side === "target" ? rawWeights("cross", layer, head)[i] : rawWeights("encoder", layer, head)[i]);
     light("target", side === "target" ? rawWeights("decoder", layer, head)[i].slice(1) : []);
+    const token = plain(side === "target" ? result.predicted[i] : result.source[i]), place = { token, layer, head: headName(head) };
+    $("shades").textContent = side === "target" ? say("Shaded: where the step that writes “{token}” looks (layer {layer}, {head}).", place)
+      : say("Shaded: where “{token}” looks in the encoder (layer {layer}, {head}).", place);
   }
 
   function drawStep() {
@@ -617,6 +623,7 @@ function exploreAttention(host, content, options = {}) {
   }
 
   start();
-  const sentence = () => (content.translator ? $("text").value : state.sentence); // what has been typed, translated or not
+  // what has been typed, translated or not; what is shown if nothing has
+  const sentence = () => (content.translator && $("text").value.trim() ? $("text").value : state.shown ?? state.sentence);
   return { choose, ask, state, sentence, get result() { return result; } };
 }

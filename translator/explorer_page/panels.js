@@ -135,11 +135,11 @@ const SentencePanels = (() => {
     }],
     heads: [say("Whom a token looks at"), ["layer", "head"], (f, { layer, head }) => {
       const weights = f.layers[layer].weights[head];
-      return [heat(f.source, f.source, (q, k) => weights[q][k], say("Attention weights of the encoder")), el("p", {}, ...told("Each row adds up to 1. With these weights, the row’s token gets the mean of all values {V}.", { V: symbol("V") }))];
+      return [heat(f.source, f.source, (q, k) => weights[q][k], say("Attention weights of the encoder")), el("p", {}, ...told("Each row adds up to 1; weights below .10 have a colour, but no number. With these weights, the row’s token gets the mean of all values {V}.", { V: symbol("V") }))];
     }],
     residual: [say("The stream before and after attention"), ["layer", "token"], (f, { layer, token }) => {
       const { before, normed, attended, between } = f.layers[layer], pre = f.translator.model.config.norm === "pre", show = (x) => el("span", {}, numbers(x[token]), " ", say("root mean square {size}", { size: size(x[token]).toFixed(2) }));
-      return [row(symbol("x", say("the stream x")), show(before)), row(pre ? say("normalised") : say("as it is"), show(normed)), row(say("attention’s output"), show(attended)), row(pre ? say("their sum") : say("sum, normalised"), show(between))];
+      return [row(symbol("x", say("the stream x")), show(before)), row(pre ? say("normalised, times the gain") : say("as it is"), show(normed)), row(say("attention’s output"), show(attended)), row(pre ? say("their sum") : say("sum, normalised"), show(between))];
     }],
     neurons: [say("Which neurons answer"), ["layer", "token"], (f, { layer, token }) => {
       const inner = f.layers[layer].inner, [first, ...rest] = largest(inner[token], 3), active = inner[token].filter((value) => value > 0).length;
@@ -212,7 +212,7 @@ const SentencePanels = (() => {
       if (!f) return;
       for (const what of wanted) {
         if (what === "temperature") { chosen[what] = Number(selects[what].value); continue; }
-        const before = common[what] ?? selects[what].value, list = choices(what, f), last = list.length - 1, first = { token: Math.min(2, last), step: Math.min(3, last), layer: name === "cross" ? Math.max(0, last - 1) : 0 }[what] ?? list[0][0];
+        const before = common[what] ?? selects[what].value, list = choices(what, f), last = list.length - 1, first = { token: Math.min(2, last), step: Math.min(3, last), layer: name === "cross" ? last : 0, head: Math.min(1, last) }[what] ?? list[0][0];
         selects[what].replaceChildren(...list.map(([value, text]) => el("option", { value }, text)));
         selects[what].value = list.some(([value]) => `${value}` === before) ? before : first;
         chosen[what] = what === "kind" ? selects[what].value : Number(selects[what].value);

@@ -416,10 +416,10 @@ const Transformer = (() => {
 
     // All weights of a source and its translation (ids with BOS, and EOS at the end), and the likeliest tokens of every
     // step. Named as in the document's AttentionMaps: maps[kind][layer][head][query][key].
-    attentionMaps(src, ids, top = 5) {
+    attentionMaps(src, ids, distribution = softmax, top = 5) {
       const { memory, weights } = this.model.encode(src), decoder = new CachedDecoder(this.model, memory);
       const steps = ids.slice(0, -1).map((id, t) => {
-        const { logits, states, ...found } = decoder.step([id]), p = softmax(logits[0]);
+        const { logits, states, ...found } = decoder.step([id]), p = distribution(logits[0]);
         const likeliest = largest(p, top).map((token) => ({ token: this.tokenizer.pieces[token], p: p[token] }));
         return { ...found, likeliest, chosen: p[ids[t + 1]] };
       });
