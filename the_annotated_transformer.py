@@ -25,7 +25,7 @@
 #
 # | how to read | what | time |
 # |---|---|---|
-# | **the road**, on a first visit | Part 1 up to [the translation](#A-vector-becomes-a-word-(Section-3.4)); in Part 2 [the shift](#Batches-and-the-shift-(Section-5.1)), [the loss](#Regularisation-(Section-5.4)), [one update](#One-update), [greedy decoding](#Greedy-decoding) and [the copy task](#A-first-task:-copying); in Part 3 [the training run](#Training); the maps of [Part 6](#Part-6:-Looking-inside) | about ninety minutes |
+# | **the road**, on a first visit | Part 1 up to [the translation](#A-vector-becomes-a-word-(Section-3.4)); in Part 2 [the shift](#Batches-and-the-shift-(Section-5.1)), [the loss](#Regularisation-(Section-5.4)), [one update](#One-update), [greedy decoding](#Greedy-decoding) and [the copy task](#A-first-task:-copying); in Part 3 [the training run](#Training); the maps at the beginning of [Part 6](#Part-6:-Looking-inside) | about ninety minutes |
 # | **everything**, to build such systems | Parts 1 to 7; after Part 3 in any order | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
@@ -424,7 +424,9 @@ def example_file() -> None:
 # > marks. A *vocabulary* numbers all tokens that the model knows, and the number of a token is its *id*. Our model's
 # > vocabulary has 6,106 entries, German and English together. It was made by byte-pair encoding, which [Part
 # > 3](#Words-and-word-pieces-(Section-5.1)) explains: frequent words are tokens in their own right, while rare words
-# > are cut into pieces. `▁` marks the beginning of a word, and `</s>` the end of a sentence.
+# > are cut into pieces. `▁` marks the beginning of a word, and `</s>` the end of a sentence. (Where the code notes
+# > shapes, `S` is the number of tokens of a source, `T` that of a target or of any sequence, and `B` the number of
+# > sentences that are computed side by side, here 1.)
 
 
 # %%
@@ -625,14 +627,15 @@ def our_vectors() -> Tensor:
 # %%
 @example
 def example_positions_added() -> None:
-    """The first six entries of two tokens, before and after the position is added."""
+    """The first and last four entries of two tokens, before and after the position is added."""
     words, sums, positions = our_embeddings()(our_ids())[0], our_vectors()[0], positional_encoding(15, SIZES["d_model"])
     for i, token in enumerate(token_names(our_ids()[0, :2])):
         for name, row in (("", words), ("+ position", positions), ("= sum", sums)):
             print(
                 f"{token if row is words else '':10}{name:12}",
-                *(f"{value:6.2f}" for value in row[i, :6].tolist()),
+                *(f"{value:6.2f}" for value in row[i, :4].tolist()),
                 "...",
+                *(f"{value:6.2f}" for value in row[i, -4:].tolist()),
             )
     torch.testing.assert_close(sums, words + positions[: len(words)])
 
@@ -640,7 +643,7 @@ def example_positions_added() -> None:
 # %% [markdown]
 # > At position 0 the encoding is 0, 1, 0, 1, …: sin 0 is 0, and cos 0 is 1. So every second entry of the first word's
 # > vector goes up by exactly one. At position 1 the fast dimensions have already moved on (sin 1 ≈ 0.84, cos 1 ≈
-# > 0.54), while the slow ones have hardly moved at all.
+# > 0.54), while the slow ones, at the end of the row, have hardly moved: they still add 0 and 1.
 
 # %% [markdown]
 # > <details><summary>Why sine and cosine, why 10000, and why is it added?</summary>
@@ -742,7 +745,7 @@ class LearnedPositions(nn.Module):
 #
 # > The softmax of scores $s$ is $\mathrm{softmax}(s)_j = e^{s_j} / \sum_i e^{s_i}$: all weights are positive and add
 # > up to 1, and a score that is 3 higher gets twenty times the weight. A mask, if there is one, is applied before the
-# > softmax. A key that may not be looked at gets the score $-\infty$, and therefore a weight of exactly 0. The
+# > softmax. A key that may not be looked at (padding, or a word still to come) gets the score $-\infty$, and therefore a weight of exactly 0. The
 # > function returns the weights as well, so that we can draw them.
 
 
@@ -921,7 +924,14 @@ def example_scaling() -> Chart:
 # >
 # > In the base model, with queries from `T` positions, `W_q` takes $(B, T, 512)$ to $(B, T, 512)$, and cutting makes
 # > that $(B, 8, T, 64)$. The same goes for the keys and values. Equation (1) in each head gives $(B, 8, T, 64)$.
-# > Placed side by side, the heads make $(B, T, 512)$ again, and `W_o` mixes them.
+# > Placed side by side, the heads make $(B, T, 512)$ again, and `W_o` mixes them. (In our model, our sentence is
+# > $(1, 15, 128)$, cut into $(1, 4, 15, 32)$.)
+# >
+# > Read the class from `forward` downwards: project the keys and values, project the query, apply Equation (1) in
+# > every head, put the heads side by side and mix them. These steps are methods of their own so that other code can
+# > call or replace just one of them: `keys_values` and `attend` when the decoder writes word by word ([Part
+# > 2](#Keys-and-values-that-are-kept)), `combine` and `weigh` for later forms of attention ([Part
+# > 7](#Part-7:-Since-2017)).
 
 
 # %%
@@ -968,11 +978,6 @@ class MultiHeadedAttention(nn.Module):
 
 
 # %% [markdown]
-# > Read the class from `forward` downwards. It's split into four methods so that other code can call or replace just
-# > one of them: `keys_values` and `attend` when the decoder writes word by word ([Part
-# > 2](#Keys-and-values-that-are-kept)), `combine` and `weigh` for later forms of attention ([Part
-# > 7](#Part-7:-Since-2017)).
-# >
 # > Here are all four heads of the first layer. The second is the one that we've just seen.
 
 
@@ -1047,8 +1052,8 @@ def example_heads() -> None:
 # > something, and adds it. So `auf` doesn't turn into the value of `Bank`: it stays `auf`, and now it also knows its
 # > noun. Whatever an early layer writes is there for later layers to read, and in training the gradient has only a
 # > short way to travel from the loss back to each layer. A sublayer that hasn't learnt anything yet does little harm,
-# > because its output is merely added. (All of this is most true of pre-norm, on the right of the figure. In the
-# > paper's own order a norm interrupts the wire after every addition.)
+# > because its output is merely added. (That's how our model is built, on the right of the figure below. In
+# > the paper's own order, on the left, a norm interrupts the wire after every addition. More on both in a moment.)
 #
 # ![The residual stream of one position: a vertical line from embedding plus position at the bottom to the output at the top; self-attention reads the streams of all positions and adds its result, the feed-forward network reads and adds to its own stream; on the left post-norm, where a normalisation stands on the line after each addition, on the right pre-norm, where it stands at the entrance of each sublayer](images/residual_stream.svg)
 #
@@ -1586,7 +1591,7 @@ def example_cross() -> Chart:
 # uses the same matrix as the embeddings.
 #
 # > To score a token is to take the dot product of its row in the table with the decoder's vector: the token whose
-# > direction fits best wins. The scores are called *logits*. Training uses them as they are; to compare translations,
+# > direction fits best wins. The scores are called *logits*. The loss is computed from them; to compare translations,
 # > you add up *log-probabilities*; plain probabilities are for people to look at.
 
 
@@ -2045,6 +2050,10 @@ def example_layer_times() -> Chart | None:
 # %% [markdown]
 # # Part 2: Training
 #
+# > From here on, a model is one object of the class [`Transformer`](#The-model-assembled), which puts the parts of
+# > Part 1 together. `encode` makes the memory from a source, `decode` makes a vector for each position of a target,
+# > and `generator` turns these vectors into log-probabilities. `make_model` makes a fresh one.
+#
 # ## Batches and the shift (Section 5.1)
 #
 # The decoder predicts each target token from those before it. Its input is the target, shifted right by one position
@@ -2123,11 +2132,12 @@ def example_shift() -> Any:
 # > random order, and so do the batches. Each *epoch*, that is, each pass through the data, uses a different `seed`,
 # > so both orders change.
 # >
-# > **What does it cost?** Two things. A batch of sentences that all have the same length isn't a random sample:
+# > **What does sorting cost?** A batch of sentences that all have the same length isn't a random sample:
 # > short captions resemble each other, so the gradients of two batches are likely to differ more than those of two
 # > random samples. That is why at least the *order* of the batches must be random. (If they came sorted, the model
-# > would see only short sentences for a while, and then only long ones.) And the number of tokens in an update
-# > matters for the learning rate: a gradient over more tokens is less noisy, so the step can be larger, but there
+# > would see only short sentences for a while, and then only long ones.)
+# >
+# > The number of tokens in an update matters for the learning rate, too: a gradient over more tokens is less noisy, so the step can be larger, but there
 # > are fewer steps per epoch. If you change `tokens_per_batch`, expect to tune the rate again.
 
 
@@ -2253,8 +2263,8 @@ def example_rate() -> Chart:
 # **Dropout**, with $P_{\text{drop}} = 0.1$ for the base model, is applied to the output of each sublayer, before it
 # is added and normalised, and to the sums of embeddings and positional encodings in both stacks.
 #
-# > `SublayerConnection` and `PositionalEncoding` do exactly this. For two more uses of dropout, which Section 5.4
-# > doesn't name, see `inner_dropout` in Part 1.
+# > `SublayerConnection` and `PositionalEncoding` do exactly this. Two more uses of dropout, which Section 5.4
+# > doesn't name, are [`inner_dropout`](#The-model-assembled).
 # >
 # > <details class="note"><summary>Three types?</summary>
 # >
@@ -2500,13 +2510,18 @@ class Config:
 # %% [markdown]
 # ## One update
 #
+# > An update takes four steps: compute the loss of a batch; call `backward`, which computes the gradient of the loss
+# > for every weight; ask the schedule for the learning rate ([`rate`, Equation (3)](#Optimiser-(Section-5.3))); and
+# > let Adam, the optimiser, move each weight by about that much against its gradient.
+# >
 # > The gradient of an update is the *sum* over its target tokens, divided by *their number*. If an update doesn't
 # > fit into memory, it's cut into micro-batches, and their gradients are added up. That's called *accumulation*.
 # > The loss of each micro-batch must then be divided by the number of tokens in the **whole** update. If you
 # > divided it by the micro-batch's own number, a token in a micro-batch with few tokens would weigh more than a
 # > token in one with many.
 # >
-# > The trainer puts the model, Adam and the schedule together.
+# > The trainer puts the model, Adam and the schedule together. (Sizes and settings are in a
+# > [`Config`](#Configuration).)
 
 
 # %%
@@ -2646,7 +2661,6 @@ def greedy_decode_naive(model: Transformer, src: Tensor, src_mask: Tensor, max_l
 #
 # > A small model that learns to repeat its source needs everything that we've built so far. Its tokens are the
 # > numbers from 4 upwards, after the four special ones, and its sequences begin and end as they do in translation.
-# > Two names may be new to you: a [`Config`](#Configuration) holds the model's sizes and settings, and
 # > [`fit`](#The-training-loop) calls `Trainer.update` for one batch after the other and notes the losses.
 
 
@@ -3353,6 +3367,11 @@ def example_untrained() -> None:
 # %% [markdown]
 # ## Training
 #
+# > Now the model learns from [Multi30k](#Data-(Section-5.1)): 29,000 German captions of photographs with their English
+# > translations, which `load_split` reads. `learn_bpe` makes the [vocabulary](#Words-and-word-pieces-(Section-5.1)), a
+# > `Tokenizer` cuts text with it, and a `Translator` is a model with its tokeniser. While it learns, the model
+# > translates three sentences of ours, `OUR_SENTENCES`, again and again; the second is the one of Part 1.
+# >
 # > The first function turns the sentence pairs into ids. The validation loss is the mean cross-entropy per target
 # > token, without smoothing and without dropout; its exponential is the perplexity.
 
@@ -4542,6 +4561,10 @@ def example_cross_heads() -> Chart:
 
 
 # %% [markdown]
+# > **The road ends here.** You've followed a sentence through the model, seen how it learns, and looked inside. The
+# > rest of this part asks what the maps mean. Parts 4 and 5 have the paper's search and results, Part 7 what came
+# > after it, and the [exercises](exercises.ipynb) let you find out what you've understood.
+#
 # ## What the heads of the encoder do (Figures 3 to 5)
 #
 # > Here are pictures like the paper's for a long sentence of our own with a pronoun: every head of the last layer
