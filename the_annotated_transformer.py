@@ -2297,8 +2297,8 @@ def example_rate() -> Chart:
 # >
 # > </details>
 # >
-# > The first function writes $q$ out. The second collects terms and gives the same loss without ever building $q$.
-# > With $n$ tokens in the vocabulary:
+# > The first function writes $q$ out. The second, which is folded, collects terms and gives the same loss without
+# > ever building $q$. With $n$ tokens in the vocabulary:
 # >
 # > $$-\sum_k q(k) \log p(k) = -(1 - \epsilon_{ls}) \log p(y) - \frac{\epsilon_{ls}}{n - 1} \sum_{k \ne \mathrm{pad}} \log p(k)$$
 
@@ -2311,6 +2311,8 @@ def smoothed_targets(target: Tensor, vocab: int, eps: float = 0.1, pad: int = PA
     return q * (target != pad).unsqueeze(-1)
 
 
+# %%
+# @title The same loss without ever building q
 def smoothed_loss(logits: Tensor, target: Tensor, eps: float = 0.1, pad: int = PAD) -> Tensor:
     """The smoothed cross-entropy, in nats, summed over the targets that are not padding (Section 5.4).
 
@@ -2525,6 +2527,7 @@ class Config:
 
 
 # %%
+# @title An update cut into micro-batches
 def split_rows(pairs: list[Pair], parts: int) -> list[list[Pair]]:
     """Deal the pairs of an update out to micro-batches; an empty one gets a pair that adds nothing to the loss."""
     idle = [Pair(pairs[0].src, [BOS, PAD])]  # there is nothing to predict
@@ -3404,6 +3407,8 @@ LIVE = Config(
 )
 
 
+# %%
+# @title What a run leaves behind
 class LiveRun(NamedTuple):
     """What the training of this document left behind: a row for each update, and the last weights, at most five times."""
 
