@@ -22,7 +22,7 @@ from translator.files import Refused, new_folder, read_json, write_sums, write_t
 from translator.model_folder import MODEL_FILES, build_for
 from translator.settings import Settings
 
-NEVER = -1e4  # the bias of a token that is never written; float16 can hold it, and a softmax makes 0 of it
+NEVER = -100.0  # the bias of a token that is never written: a softmax makes 0 of it, and smoothing a small loss
 FAR = -1e6  # the score of a token that no text is split into
 LARGEST = 8 << 30  # bytes that an archive may hold
 HUB_FILES = ["*.json", "model.safetensors", "pytorch_model.bin", "*.spm"]  # what a model needs
@@ -72,8 +72,8 @@ def find_source(source: str) -> Path:
         ) from error
 
 
-def read_hub(folder: Path) -> Arrays:
-    """A model in the layout of the Hugging Face hub; raises Refused naming what is not known here, or damaged."""
+def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
+    """A model in the layout of the Hugging Face hub, whose vocabulary is `ids`; raises Refused naming what is not known here, or damaged."""
     about, path = read_json(folder / "config.json"), folder / "config.json"
     known = {
         "model_type": "marian", "scale_embedding": True, "normalize_before": False, "normalize_embedding": False,
@@ -96,6 +96,9 @@ def read_hub(folder: Path) -> Arrays:
         raise Refused(f"{path}: not the configuration of a model ({error})") from error
     if heads[0] != heads[1] or widths[0] != widths[1] or start != pad:
         raise Refused(f"{path}: encoder and decoder of different widths, or a start token that is not the padding")
+    for name, token in (("pad_token_id", "<pad>"), ("eos_token_id", "</s>")):
+        if token not in ids or about.get(name, ids[token]) != ids[token]:
+            raise Refused(f"{path}: {name} is {about.get(name)}, but vocab.json has {token} at {ids.get(token)}")
     file = next(
         (folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()), None
     )
@@ -111,9 +114,23 @@ def read_hub(folder: Path) -> Arrays:
 
 def read_arrays(file: Path) -> dict[str, Tensor]:
     """The arrays of a safetensors file, of PyTorch's own format, or of Marian's archive; raises Refused if it is damaged."""
+    arrays = unchecked_arrays(file)
+    for name, array in arrays.items():
+        dense = array.layout == torch.strided and array.device.type == "cpu" and not array.is_quantized
+        if not dense or array.is_nested or array.dim() < 1 or array.untyped_storage().nbytes() < array.nbytes:
+            raise Refused(f"{file}: {name} is no array of plain numbers")
+        if array.is_floating_point() and not array.isfinite().all():
+            raise Refused(f"{file}: {name} has weights that are not finite")
+    return arrays
+
+
+def unchecked_arrays(file: Path) -> dict[str, Tensor]:
+    """What a file holds, if it is an array of some kind."""
     from safetensors.torch import load_file
 
     try:
+        if not file.is_file():
+            raise ValueError("it is no regular file")
         if file.suffix == ".safetensors":
             return load_file(file)
         if zipfile.is_zipfile(file):  # else PyTorch's format of before 2020
@@ -251,6 +268,8 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
             yield key >> 3, number()
         else:
             size = {1: 8, 5: 4}.get(key & 7) or number()
+            if at + size > len(data):
+                raise ValueError("it ends in the middle")
             yield key >> 3, data[at : at + size]
             at += size
 
@@ -258,10 +277,14 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
 def read_spm(path: Path) -> tuple[dict[str, float], bytes]:
     """The pieces of a SentencePiece model in its order, with scores (None for marks), and its table of normalised characters."""
     try:
-        parts = list(fields(Path(path).read_bytes()))
-        trainer, normalizer = (dict(fields(dict(parts).get(n, b""))) for n in (2, 3))
-        if trainer.get(3, 1) != 1 or trainer.get(35):
-            raise Refused(f"{path}: not a unigram model without bytes")
+        if not path.is_file():
+            raise ValueError("it is no regular file")
+        parts = list(fields(path.read_bytes()))
+        trainer, normalizer = (dict(fields(dict(parts)[n])) for n in (2, 3))  # after the pieces: none is missing
+        if trainer.get(3, 1) != 1 or trainer.get(35) or trainer.get(24):
+            raise Refused(f"{path}: not a unigram model without bytes, with the spaces in front of the words")
+        if not all(normalizer.get(option, 1) for option in (3, 4, 5)):
+            raise Refused(f"{path}: it treats spaces in a way that is not known here")
         pieces = [dict(fields(value)) for field, value in parts if field == 1]
         scores = {
             p[1].decode(): float(np.frombuffer(p[2], "<f4")[0]) if p.get(3, 1) in (1, 4) else None for p in pieces
@@ -288,7 +311,10 @@ def unigram(path: Path, tokens: list[str]) -> Any:
     marks = {*SPECIALS, *(token for token in tokens if re.fullmatch(r">>.+<<", token))}
     scored = [(t, FAR if t in marks or scores.get(t) is None else scores[t]) for t in tokens]
     vocabulary = Vocabulary(Unigram(scored, UNK, False))
-    steps = [normalizers.Precompiled(charsmap)] if charsmap else []
+    try:
+        steps = [normalizers.Precompiled(charsmap)] if charsmap else []
+    except Exception as error:  # that is the library's kind
+        raise Refused(f"{path}: damaged ({' '.join(str(error).split())[:160]})") from error
     vocabulary.normalizer = normalizers.Sequence([*steps, normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()])
     vocabulary.pre_tokenizer = pre_tokenizers.Metaspace()
     vocabulary.add_tokens([AddedToken(mark, normalized=False) for mark in sorted(marks - {*SPECIALS})])
@@ -302,7 +328,7 @@ def read_yaml(path: Path) -> Any:
     try:
         found = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # which makes texts of everything
         return {token: int(number) for token, number in found.items()}
-    except (yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
+    except (yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError) as error:
         raise Refused(f"{path}: not a vocabulary of Marian ({' '.join(str(error).split())[:160]})") from error
 
 
@@ -316,6 +342,11 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
     if None in sides:
         raise FileNotFoundError(f"{folder}: neither source.spm and target.spm nor a single .spm")
     names = [folder / "vocab.json"] if hub else sorted(folder.glob("*vocab*.yml"))
+    for one, other in zip(
+        names or sides, (names or sides)[1:], strict=False
+    ):  # one table of embeddings has one vocabulary
+        if not hub and one.read_bytes() != other.read_bytes():
+            raise Refused(f"{one} and {other.name}: two vocabularies, which is not known here")
     if hub or names:
         path = names[0]
         ids = read_json(path) if hub else read_yaml(path)
@@ -325,6 +356,8 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
         raise Refused(f"{path}: its ids are not 0, 1, 2, ...")
     if missing := [token for token in ("</s>", "<unk>") if token not in ids]:
         raise Refused(f"{path}: it has no {missing[0]}")
+    if odd := [token for token in ids if token.encode("utf-8", "replace").decode() != token]:
+        raise Refused(f"{path}: {odd[0]!r} is no text")
     return ids, *sides
 
 
@@ -340,6 +373,8 @@ def languages_of(folder: Path, source: str, src: str | None, tgt: str | None) ->
         raise Refused(f"{source}: its languages are not known; give --src and --tgt")
     if strange := [language for language in found if not re.fullmatch(r"[\w+-]+", str(language))]:
         raise Refused(f"{source}: {strange[0]!r} is not the name of a language; give --src and --tgt")
+    if found[0] == found[1]:
+        raise Refused(f"{source}: both languages are {found[0]!r}; give --src and --tgt")
     return str(found[0]), str(found[1])
 
 
@@ -355,7 +390,7 @@ def read_marian(
     languages = languages_of(folder, source, src, tgt)
     ids, *sides = read_vocabulary(folder, hub)
     tokens, rows = ordered(ids)
-    found = read_hub(path) if hub else read_npz(path)
+    found = read_hub(path, ids) if hub else read_npz(path)
     model = filled(found, rows)
     own, other = (unigram(side, tokens) for side in sides)
     return Translator(model, SidedTokenizer(own, other, languages[1]), languages), found.settings, found.parts
@@ -390,6 +425,8 @@ def write_npz(translator: Translator, out: Path) -> None:
     kinds = {type(part) for layer in layers for part in (layer.feed_forward, layer.self_attn)}
     if not kinds <= {tat.SwishFeedForward, tat.PositionwiseFeedForward, tat.BiasedAttention}:
         raise Refused("Marian has no such layers as this model")
+    if model.tgt_embed.embeddings.table.weight[BOS].any():
+        raise Refused("the start token has learnt a vector in training, and Marian begins with zeros")
     pre, swish = layers[0].sublayer[0].pre, isinstance(layers[0].feed_forward, tat.SwishFeedForward)
     order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD]  # Marian begins with </s> and <unk>
     names = (

@@ -21,7 +21,7 @@ import the_annotated_transformer as tat
 from tests.helpers import SOAK
 from translator.__main__ import main
 from translator.files import Refused
-from translator.marian import import_marian, ordered, read_arrays, read_marian, write_npz
+from translator.marian import NEVER, import_marian, ordered, read_arrays, read_marian, write_npz
 from translator.model_folder import read_translator
 from translator.search import Search
 from translator.sources import load_pairs
@@ -224,7 +224,7 @@ def test_marians_own_file_goes_there_and_back(npz, tmp_path):
     translator = read_marian(str(npz / "model.npz"), "de", "en")[0]
     original = read_marian(str(tmp_path / "hub"))[0]
     with torch.no_grad():
-        original.model.generator.proj.bias[tat.UNK] = -1e4  # which Marian never writes
+        original.model.generator.proj.bias[tat.UNK] = NEVER  # which Marian never writes
     for (name, ours), theirs in zip(translator.model.named_parameters(), original.model.parameters(), strict=True):
         assert torch.equal(ours, theirs), name
     arrays = np.load(npz / "model.npz")
@@ -272,6 +272,26 @@ def spoil(folder: Path, how: str) -> None:
         (folder / "vocab.json").write_text('{"</s>": 0, "<unk>": 7}')
     elif how == "pieces":
         (folder / "source.spm").write_bytes(b"\x0a\xff\xff\xff\xff\xff no")
+    elif how.startswith("pieces that end"):
+        data = (folder / "source.spm").read_bytes()  # in the middle of the pieces, or of what follows them
+        (folder / "source.spm").write_bytes(data[: 1203 if how.endswith("early") else -9])
+    elif how == "suffixes":
+        (folder / "source.spm").write_bytes(
+            (folder / "source.spm").read_bytes() + b"\x1a\x02\x18\x00"
+        )  # add_dummy_prefix
+    elif how == "not finite":
+        save_file(arrays | {first: arrays[first] / 0}, file)
+    elif how == "without numbers":  # a hundred thousand rows that are one
+        file.unlink()
+        torch.save(arrays | {first: torch.zeros(1, 1).expand(100_000, 100_000)}, folder / "pytorch_model.bin")
+    elif how == "no dimension":
+        save_file(arrays | {first: torch.tensor(1.0)}, file)
+    elif how == "a surrogate":
+        ids = json.loads((folder / "vocab.json").read_text())
+        (folder / "vocab.json").write_text(json.dumps({"\ud800" if i == 9 else token: i for token, i in ids.items()}))
+    elif how == "a vocabulary less":
+        ids = json.loads((folder / "vocab.json").read_text())
+        (folder / "vocab.json").write_text(json.dumps({token: i for token, i in ids.items() if i < len(ids) - 1}))
     else:
         config.write_text(
             json.dumps(
@@ -285,6 +305,10 @@ BAD = {
     "a shape": "model.encoder.layers.0.self_attn.q_proj.weight has shape (3, 3), but (32, 32) is needed",
     "an array less": "it has no array model.encoder.layers.0.self_attn.q_proj.weight", "an array more": "its array model.encoder.layers.0.ssru.weight",
     "a smaller table": "model.shared.weight has shape (50, 32)", "ids": "vocab.json: its ids are not 0, 1, 2", "pieces": "source.spm: ",
+    "pieces that end early": "source.spm: damaged", "pieces that end late": "source.spm: damaged", "suffixes": "source.spm: it treats spaces",
+    "not finite": "q_proj.weight has weights that are not finite", "without numbers": "q_proj.weight is no array of plain numbers",
+    "no dimension": "q_proj.weight is no array of plain numbers", "a surrogate": "'\\ud800' is no text",
+    "a vocabulary less": "pad_token_id is 319, but vocab.json has <pad> at None",
     "normalize_before": "normalize_before is True", "activation_function": "activation_function is 'gelu'", "model_type": "model_type is 'bart'",
 }  # fmt: skip
 
@@ -311,6 +335,29 @@ def test_a_bad_vocabulary_is_refused_and_runs_nothing(text, npz, tmp_path, monke
     with pytest.raises(Refused, match="vocab.yml"):
         read_marian(str(npz / "model.npz"), "de", "en")
     assert not (tmp_path / "stolen").exists()
+
+
+def test_what_marian_would_translate_otherwise_is_refused(npz, tmp_path):
+    """Two vocabularies, one language twice, lists too deep to read; and a start token that has learnt something may not go back."""
+    for languages, name, text, said in (
+        (("de", "en"), "vocab.trg.yml", "</s>: 0\n", "two vocabularies"), (("en", "en"), None, "", "both languages are 'en'"),
+        (("de", "en"), "vocab.yml", "a: " + "[" * 5000, "not a vocabulary of Marian"),
+    ):  # fmt: skip
+        before = (npz / "vocab.yml").read_text()
+        if name:
+            (npz / name).write_text(text)
+        with pytest.raises(Refused, match=said):
+            read_marian(str(npz / "model.npz"), *languages)
+        (npz / "vocab.trg.yml").unlink(missing_ok=True)
+        (npz / "vocab.yml").write_text(before)
+    translator = read_marian(str(npz / "model.npz"), "de", "en")[0]
+    with torch.no_grad():
+        translator.model.tgt_embed.embeddings.table.weight[tat.BOS] += 0.1
+    with pytest.raises(Refused, match="start token has learnt"):
+        write_npz(translator, tmp_path / "back")
+    (npz / "vocab.yml").unlink()
+    with pytest.raises(Refused, match="two vocabularies"):
+        read_marian(str(npz / "model.npz"), "de", "en")
 
 
 def test_a_token_that_yaml_would_take_for_something_else_is_itself(npz):
