@@ -15,8 +15,11 @@ checked, note). Headings keep their English anchors on the page, so links lead t
 
 import argparse
 import ast
+import base64
 import difflib
 import json
+import mimetypes
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -31,7 +34,7 @@ from nbformat import NotebookNode
 BLOG = Path(__file__).resolve().parent
 ROOT = BLOG.parent
 LANGUAGES = ROOT / "languages"
-UNITS = {"million": 10**6, "百万": 10**6, "万": 10**4}  # 4.5 million is `450 万`
+UNITS = {"million": 10**6, "百万": 10**6, "万": 10**4}
 SCRIPTS = [ROOT / "the_annotated_transformer.py", ROOT / "exercises.py"]  # the lab notebook stays English
 FIGURE = ROOT / "translator" / "explorer_page"
 TITLE = "# @title "  # as in notebook.py
@@ -195,7 +198,7 @@ def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) ->
     known = {(entry.msgctxt, entry.msgid): entry for entry in catalogue}
     gone = {key: entry for key, entry in known.items() if entry.msgstr and key not in texts}
     new = polib.POFile(wrapwidth=110)
-    new.metadata = catalogue.metadata
+    new.metadata, new.header = catalogue.metadata, catalogue.header
     for (context, text), note in texts.items():
         entry = polib.POEntry(msgid=text, msgctxt=context, comment=note)
         if same := known.get((context, text)):
@@ -245,44 +248,70 @@ def translated(notebook: NotebookNode, language: str) -> NotebookNode:
     return result
 
 
-def for_jupyter(notebook: NotebookNode, english: list[str]) -> NotebookNode:
-    """A translated notebook whose links lead to its own headings, by Jupyter's names of them."""
+def for_jupyter(notebook: NotebookNode, language: str) -> NotebookNode:
+    """An executed notebook in another language: links lead to the headings there, by Jupyter's names of them; pictures are in it.
+
+    It stands two folders below the English ones.
+    """
     name = lambda heading: re.sub(r"<[^>]+>|`", "", heading).replace(" ", "-")  # noqa: E731
-    there = dict(zip(map(name, english), map(name, anchors(notebook)), strict=True))
-    for cell in notebook.cells:
+    own = translated(notebook, language)
+    both = {"": (notebook, own)}
+    for script in SCRIPTS:
+        other = nbformat.reads(script.with_suffix(".ipynb").read_text("utf-8"), 4)
+        both[f"{script.stem}.ipynb"] = other, translated(other, language)
+    there = {
+        file: dict(zip(*([name(heading) for heading in anchors(one)] for one in pair), strict=True))
+        for file, pair in both.items()
+    }
+
+    def lead(found: re.Match[str]) -> str:
+        file, heading = found[1] or "", found[2] or ""
+        if file not in there:
+            return f"](../../{file}{'#' * bool(heading)}{heading})"
+        return f"]({file}{'#' * bool(heading)}{there[file].get(heading, heading)})"
+
+    for cell in own.cells:
         if cell.cell_type == "markdown":
-            cell.source = re.sub(
-                rf"\]\(#({TARGET})\)", lambda found: f"](#{there.get(found[1], found[1])})", cell.source
-            )
-    return notebook
+            cell.source = re.sub(rf"\]\((\w+\.ipynb)?(?:#({TARGET}))?\)", lead, cell.source)
+            for picture in re.findall(r"\]\((images/[^()\s]+)\)", cell.source):
+                data, kind = base64.b64encode((ROOT / picture).read_bytes()).decode(), mimetypes.guess_type(picture)[0]
+                cell.setdefault("attachments", {})[Path(picture).name] = {kind: data}
+                cell.source = cell.source.replace(f"]({picture})", f"](attachment:{Path(picture).name})")
+    return own
 
 
 # --- what a program can see of a translation ---
 
 
 def signature(text: str) -> dict[str, list[str]]:
-    """What a translation must have in common with its source: code, formulas, targets of links, numbers, places to fill in."""
+    """What a translation must have in common with its source: code, formulas, targets of links, places to fill in, tags."""
     code = re.findall(r"`[^`]+`", text)
     text = re.sub(r"`[^`]+`", " ", text)
     formulas = ["".join(found.split()) for found in re.findall(r"\$[^$]+\$", text)]
     text = re.sub(r"\$[^$]+\$", " ", text)
     links = re.findall(rf"\]\(({TARGET})\)", text)
     text = re.sub(rf"\]\({TARGET}\)", " ", text)
-    places = re.findall(r"\{\w+\}", text)
-    text = re.sub(rf"(\d[\d.]*) ({'|'.join(UNITS)})", lambda found: f"{float(found[1]) * UNITS[found[2]]:.0f}", text)
-    numbers = re.findall(r"\d[\d,.]*(?<![,.])", text)
+    kinds = {"places": r"\{.*?\}|[{}]", "tags": r"</?[a-z]+[^>]*>"}
     return {
         "code": sorted(code),
         "formulas": sorted(formulas),
         "links": sorted(links),
-        "places": sorted(places),
-        "numbers": sorted(numbers),
+        **{kind: sorted(re.findall(pattern, text)) for kind, pattern in kinds.items()},
     }
+
+
+def numbers(text: str) -> Iterator[tuple[str, str]]:
+    """The digits of each number outside code, formulas and links, and those of what it says with a unit: 4.5 million is `450 万`."""
+    text = re.sub(rf"`[^`]+`|\$[^$]+\$|\]\({TARGET}\)", " ", text)
+    for number, unit in re.findall(rf"(\d[\d,.]*(?<![,.]))(?: ({'|'.join(UNITS)}))?", text):
+        digits = re.sub("[,.]", "", number)
+        yield digits, f"{float(number.replace(',', '')) * UNITS[unit]:.0f}" if unit else digits
 
 
 def terms(language: str) -> list[tuple[re.Pattern[str], str, list[str]]]:
     """The checked terms, longest first: what to find in the English, its name, and the words of which the translation needs one."""
-    rows = [line.split("\t") for line in (LANGUAGES / f"{language}.tsv").read_text("utf-8").splitlines()[1:]]
+    file = LANGUAGES / f"{language}.tsv"
+    rows = [line.split("\t") for line in (file.read_text("utf-8").splitlines()[1:] if file.is_file() else [])]
     rows = sorted((row for row in rows if row[3] == "yes"), key=lambda row: -len(row[0]))
     return [
         (re.compile(rf"\b{re.escape(name)}s?\b", re.I), name, [word, *filter(None, also.split("|"))])
@@ -294,17 +323,13 @@ def faults(source: str, translation: str, known: list[tuple[re.Pattern[str], str
     """What is wrong with a translation."""
     found, ours, theirs = [], signature(translation), signature(source)
     for kind in ours:
-        lost = [
-            one
-            for one in {*theirs[kind]}
-            if kind == "numbers"
-            and one not in ours[kind]
-            or kind != "numbers"
-            and theirs[kind].count(one) != ours[kind].count(one)
-        ]
-        new = [one for one in {*ours[kind]} if kind != "numbers" and one not in theirs[kind]]
-        if lost or new:
-            found.append(f"{kind} differ: {' '.join(sorted(lost + new))}")
+        if ours[kind] != theirs[kind]:
+            found.append(f"{kind} differ: {' '.join(sorted({*ours[kind]} ^ {*theirs[kind]}) or ours[kind])}")
+    written = {whole for _, whole in numbers(translation)}
+    if lost := [digits for digits, whole in numbers(source) if written.isdisjoint({digits, whole})]:
+        found.append(f"numbers differ: {' '.join(sorted(lost))}")
+    if "\n" in translation:
+        found.append("a line break")
     if source.count(" | ") != translation.count(" | "):
         found.append("another number of cells")
     bare = re.sub(rf"\]\({TARGET}\)", "", re.sub(r"`[^`]+`|\$[^$]+\$", "x", translation))
@@ -330,7 +355,7 @@ def check(language: str) -> tuple[list[str], list[str]]:
         problems.append(f"README.{language}.md is not what the catalogue makes")
     problems = [f"{problem} (python blog/editions.py update)" for problem in problems]
     for entry in catalogue:
-        if not entry.msgstr:
+        if not entry.msgstr.strip():
             problems.append(f"not translated: {entry.msgid[:90]}")
         elif not entry.fuzzy:
             problems += [f"{entry.msgid[:70]}: {fault}" for fault in faults(entry.msgid, entry.msgstr, known)]
@@ -345,17 +370,24 @@ def main() -> int:
     parser.add_argument("notebook", nargs="?", type=Path)
     parser.add_argument("out", nargs="?", type=Path)
     options = parser.parse_args()
+    if options.language not in (None, *languages()) or (options.command == "apply" and options.out is None):
+        parser.error(f"apply needs LANGUAGE, IN and OUT; languages are {', '.join(languages())}")
     if options.command == "apply":
         notebook = nbformat.reads(options.notebook.read_text("utf-8"), 4)
-        made = for_jupyter(translated(notebook, options.language), anchors(notebook))
+        made = for_jupyter(notebook, options.language)
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(nbformat.writes(made) + "\n", "utf-8")
         return 0
     status = 0
-    for language in languages():
+    for language in [options.language] if options.language else languages():
         if options.command == "update":
-            update(load(language), wanted()).save(str(LANGUAGES / f"{language}.po"))
+            old, file = load(language), LANGUAGES / f"{language}.po"
+            new = update(old, wanted())
+            new.save(f"{file}.new")
+            os.replace(f"{file}.new", file)  # all of it, or nothing
             (ROOT / f"README.{language}.md").write_text(readme(language), "utf-8")
+            kept = {entry.msgstr for entry in new}
+            print(*(f"{language}: dropped {e.msgid[:60]!r}: {e.msgstr}" for e in old if e.msgstr not in kept), sep="\n")
             continue
         problems, old = check(language)
         print(*problems, *(f"out of date: {text[:90]}" for text in old), sep="\n")

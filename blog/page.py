@@ -291,8 +291,8 @@ def contents(headings: list[Tag]) -> list[dict[str, Any]]:
     return parts
 
 
-def addresses(name: str, repository: str | None) -> dict[str, str]:
-    """The repository, by default the document's REPOSITORY; if it is on GitHub, also Colab's address and the page's own."""
+def addresses(name: str, repository: str | None, folder: str) -> dict[str, str]:
+    """The repository, by default the document's REPOSITORY; if it is on GitHub, also Colab's address and that of the page, in a folder."""
     if repository is None:
         repository = re.search(r'(?m)^REPOSITORY = "([^"]*)"', DOCUMENT.read_text("utf-8"))[1]
     found = re.fullmatch(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?", repository)
@@ -300,7 +300,7 @@ def addresses(name: str, repository: str | None) -> dict[str, str]:
         return {"repository": repository}
     colab = f"https://colab.research.google.com/github/{found[1]}/{found[2]}/blob/main/{name}.ipynb"
     own = f"https://{found[1].lower()}.github.io/{found[2]}/"  # where .github/workflows/page.yml publishes the pages
-    page = "" if name == DOCUMENT.stem else f"{name}.html"
+    page = "" if name == DOCUMENT.stem and not folder else f"{folder}{name}.html"
     return {"repository": repository, "colab": colab, "address": own + page, "image": f"{own}live_figure.png"}
 
 
@@ -418,7 +418,7 @@ def make_page(
     notebook: nbformat.NotebookNode, name: str, folder: Path, repository: str | None = None, language: str = "en"
 ) -> str:
     """The page of the executed notebook `name`, whose pictures are in `folder`, in English or in a language with a catalogue."""
-    links, anchors = addresses(name, repository), []
+    links, anchors = addresses(name, repository, "" if language == "en" else f"{language}/"), []
     WORDS.clear()
     if language != "en":
         WORDS.update(editions.meanings(language, "page"))
@@ -457,7 +457,7 @@ def make_page(
         "live": live_figure() if prose.live else "",
     }
     for heading in headings:
-        anchor = {"class": "anchor", "href": f"#{heading['id']}", "aria-label": "Link to this section"}
+        anchor = {"class": "anchor", "href": f"#{heading['id']}", "aria-label": say("Link to this section")}
         heading.extend([" ", tree.new_tag("a", attrs=anchor, string="#")])
     for (holder, key), section in zip(prose.places, tree.contents, strict=True):
         holder[key] = section.decode_contents()
@@ -475,7 +475,9 @@ def shortened(text: str) -> str:
 
 def other_editions(name: str, language: str) -> list[tuple[str, str, str]]:
     """The other languages of a page: code, name, and the page's address seen from this one."""
-    names = {"en": "English"} | {code: editions.load(code).metadata["Language-Name"] for code in editions.languages()}
+    names = {"en": "English"} | {
+        code: editions.load(code).metadata.get("Language-Name", code) for code in editions.languages()
+    }
     up = "" if language == "en" else "../"
     return [
         (code, names[code], f"{up}{'' if code == 'en' else code + '/'}{name}.html")
@@ -510,7 +512,7 @@ def export(notebook: nbformat.NotebookNode, page: dict[str, Any]) -> str:
         file_extension=".html",
     )
     exporter.register_filter("packed", lambda text: base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode())
-    exporter.environment.globals["_"] = say
+    exporter.environment.globals["_"] = lambda text: html.escape(say(text))
     exporter.register_filter("highlight_code", Highlight2HTML(pygments_lexer="ipython3"))
     return exporter.from_notebook_node(notebook, {"page": page})[0]
 

@@ -49,6 +49,9 @@ def test_the_catalogue_is_complete_and_true(language):
         ("**Why?** Because.", "**为什么**？** 因为。", "marks nothing"),
         ("A Transformer.", "一个Transformer。", "Latin"),
         ("One, two.", "一,二。", "half-width"),
+        ("Search", "搜<script>索", "tags"),
+        ("About {time} minutes", "大约 {time 分钟", "places"),
+        ("A title", "一个\n\n# 题目", "line break"),
         ("The encoder.", "译码的前一半。", "encoder"),
     ],
 )
@@ -132,18 +135,33 @@ def test_links_of_a_translated_page_lead_somewhere(pages, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_translated_notebook_has_the_same_code_and_links_to_its_own_headings(name):
+def test_the_translated_notebook_has_the_same_code_and_its_links_and_pictures_lead_somewhere(name):
+    """To its own headings and those of the other translated notebook; the lab notebook is two folders up, pictures are inside."""
     english = nbformat.read(ROOT / f"{name}.ipynb", 4)
-    made = editions.for_jupyter(editions.translated(english, "zh"), editions.anchors(english))
+    made = editions.for_jupyter(english, "zh")
     nbformat.validate(made)
-    headings = {heading.replace("`", "").replace(" ", "-") for heading in editions.anchors(made)}
+    headings = {
+        file: {heading.replace("`", "").replace(" ", "-") for heading in editions.anchors(notebook)}
+        for file, notebook in [("", made)]
+        + [(f"{n}.ipynb", editions.translated(nbformat.read(ROOT / f"{n}.ipynb", 4), "zh")) for n in NAMES]
+    }
+    found = {"files": 0, "pictures": 0}
     for ours, theirs in zip(made.cells, english.cells, strict=True):
         if ours.cell_type == "code":
             skip = 1 if ours.source.startswith(editions.TITLE) else 0
             assert ours.source.split("\n")[skip:] == theirs.source.split("\n")[skip:]
         else:
-            for target in re.findall(rf"\]\(#({editions.TARGET})\)", ours.source):
-                assert target in headings, target
+            for target in re.findall(rf"\]\(({editions.TARGET})\)", ours.source):
+                file, _, heading = target.partition("#")
+                if target.startswith("attachment:"):
+                    found["pictures"] += 1
+                    assert target.removeprefix("attachment:") in ours.attachments
+                elif file.startswith("../../"):
+                    found["files"] += 1
+                    assert (ROOT / "build" / "zh" / file).resolve() == ROOT / "lab_notebook.ipynb"
+                elif not file.startswith("http"):
+                    assert not heading or heading in headings[file], target
+    assert name != "the_annotated_transformer" or found["files"] > 10 and found["pictures"] > 15
     outputs = [o for cell in made.cells for o in cell.get("outputs", []) if "text/markdown" not in o.get("data", {})]
     assert outputs == [
         o for cell in english.cells for o in cell.get("outputs", []) if "text/markdown" not in o.get("data", {})

@@ -4,6 +4,7 @@ The document's Part 7 explains the parts in which they differ from the paper's, 
 is read as numbers and text; nothing in it is ever executed.
 """
 
+import itertools
 import json
 import re
 import zipfile
@@ -342,9 +343,7 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
     if None in sides:
         raise FileNotFoundError(f"{folder}: neither source.spm and target.spm nor a single .spm")
     names = [folder / "vocab.json"] if hub else sorted(folder.glob("*vocab*.yml"))
-    for one, other in zip(
-        names or sides, (names or sides)[1:], strict=False
-    ):  # one table of embeddings has one vocabulary
+    for one, other in itertools.pairwise(names or sides):  # one table of embeddings has one vocabulary
         if not hub and one.read_bytes() != other.read_bytes():
             raise Refused(f"{one} and {other.name}: two vocabularies, which is not known here")
     if hub or names:

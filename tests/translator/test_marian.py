@@ -276,9 +276,8 @@ def spoil(folder: Path, how: str) -> None:
         data = (folder / "source.spm").read_bytes()  # in the middle of the pieces, or of what follows them
         (folder / "source.spm").write_bytes(data[: 1203 if how.endswith("early") else -9])
     elif how == "suffixes":
-        (folder / "source.spm").write_bytes(
-            (folder / "source.spm").read_bytes() + b"\x1a\x02\x18\x00"
-        )  # add_dummy_prefix
+        no_prefix = b"\x1a\x02\x18\x00"  # field 3 of the third part is add_dummy_prefix
+        (folder / "source.spm").write_bytes((folder / "source.spm").read_bytes() + no_prefix)
     elif how == "not finite":
         save_file(arrays | {first: arrays[first] / 0}, file)
     elif how == "without numbers":  # a hundred thousand rows that are one
