@@ -34,6 +34,12 @@ def page(committed_page) -> Path:
 
 
 @pytest.fixture(scope="module")
+def soup(page) -> BeautifulSoup:
+    """The page as a tree."""
+    return BeautifulSoup(page.read_text("utf-8"), "lxml")
+
+
+@pytest.fixture(scope="module")
 def browser() -> Iterator:
     """Chromium."""
     from playwright.sync_api import sync_playwright
@@ -306,14 +312,13 @@ def test_small_figures_are_touched_with_the_keyboard(open_page):
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_symbols_lead_to_the_legend(open_page, page):
+def test_symbols_lead_to_the_legend(open_page, soup):
     """A symbol of a formula shows its meaning and its size in the base model."""
     tab = open_page()
     symbol = tab.locator("a.symbol[href='#symbol-d_model']").first
     symbol.hover()
     tab.locator("#card", has_text="width of every vector").wait_for()
     assert "base model: 512" in tab.locator("#card").inner_text()
-    soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")
     links = [link["href"] for link in soup.select("a.symbol, .katex-html a")]
     assert {f"#symbol-{name}" for name in ("d_model", "d_k", "d_ff", "h", "N", "Q")} == set(links)
     assert all(soup.find(id=link[1:]).name == "tr" for link in links)
@@ -369,9 +374,8 @@ def test_signed_charts_keep_their_colours_in_the_dark(open_page):
     )
 
 
-def test_every_citation_has_a_reference_and_every_reference_is_cited(page):
+def test_every_citation_has_a_reference_and_every_reference_is_cited(soup):
     """Catches a work that is named with its year but not listed, and one that is listed in vain."""
-    soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")
     listed = {li["id"] for li in soup.select("li[id^=ref-]")}
     cited = {link["href"][1:] for link in soup.select("a.cite")}
     assert len(listed) >= 40 and cited <= listed
@@ -421,9 +425,8 @@ def test_without_a_page_there_is_no_paper(tmp_path):
     assert done.returncode == 1 and "there is no page none.html" in done.stderr and not (tmp_path / "x.pdf").exists()
 
 
-def test_no_link_stands_inside_another_or_inside_code(page):
+def test_no_link_stands_inside_another_or_inside_code(soup):
     """The links that the page adds to citations, terms and equations leave links, code, headings and pictures alone."""
-    soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")
     assert len(soup.select("a.cite")) > 30 and len(soup.select("a.term")) > 15
     assert not soup.select("a a, code a, svg svg a, :is(h1, h2, h3) :is(.cite, .term, .equation-link)")
     assert not [

@@ -57,14 +57,20 @@ def executed(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pages(executed) -> dict[str, Path]:
+def pages(executed, committed_page) -> dict[str, Path]:
     """The pages made from that execution, or from the notebook that is committed."""
-    found = {name: executed / f"{name}.html" for name in NAMES}
-    for name, out in found.items():
-        notebook = (executed if name in EXECUTED else ROOT) / f"{name}.ipynb"
-        done = python(ROOT / "blog" / "page.py", notebook, out)
+    found = {name: committed_page(name) for name in NAMES if name not in EXECUTED}
+    for name in EXECUTED:
+        found[name] = executed / f"{name}.html"
+        done = python(ROOT / "blog" / "page.py", executed / f"{name}.ipynb", found[name])
         assert done.returncode == 0, done.stdout + done.stderr
     return found
+
+
+@pytest.fixture(scope="module")
+def trees(pages) -> dict[str, BeautifulSoup]:
+    """Those pages as trees."""
+    return {name: BeautifulSoup(path.read_text("utf-8"), "lxml") for name, path in pages.items()}
 
 
 @pytest.fixture
@@ -155,7 +161,7 @@ def test_no_cell_is_dead_code(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_first_reader_may_skip_is_folded(pages, name):
+def test_what_a_first_reader_may_skip_is_folded(trees, name):
     """One mark in the script; the notebook's form works in JupyterLab and Colab, and the page has a title to click on."""
     titles = []
     for cell in nbformat.read(ROOT / f"{name}.ipynb", 4).cells:
@@ -170,8 +176,7 @@ def test_what_a_first_reader_may_skip_is_folded(pages, name):
         if marked and "active-ipynb" not in tags:
             first = cell.source.partition("\n")[0]
             titles.append(first.removeprefix("# @title ") if first != "@example" else "Show the code")
-    tree = BeautifulSoup(pages[name].read_text("utf-8"), "html.parser")
-    folded = tree.select("details.code")
+    folded = trees[name].select("details.code")
     assert [fold.summary.get_text() for fold in folded] == titles
     assert {"Imports"} <= set(titles)
     for fold in folded:  # what an answer shows is folded with its code, what an example shows is not
@@ -180,15 +185,10 @@ def test_what_a_first_reader_may_skip_is_folded(pages, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_links_between_the_pages_lead_somewhere(pages, name):
+def test_links_between_the_pages_lead_somewhere(trees, name):
     """A link to a heading of another notebook leads to the id of that heading on the other page."""
-    ids = {
-        other: {tag["id"] for tag in BeautifulSoup(path.read_text("utf-8"), "html.parser")(id=True)}
-        for other, path in pages.items()
-    }
-    links = [
-        urlsplit(tag["href"]) for tag in BeautifulSoup(pages[name].read_text("utf-8"), "html.parser")("a", href=True)
-    ]
+    ids = {other: {tag["id"] for tag in tree(id=True)} for other, tree in trees.items()}
+    links = [urlsplit(tag["href"]) for tag in trees[name]("a", href=True)]
     between = [link for link in links if not link.scheme and link.path.endswith(".html")]
     assert len(between) > 3 and not [link for link in links if link.path.endswith(".ipynb") and not link.scheme]
     for link in between:
