@@ -153,6 +153,8 @@ def test_the_walk_has_ten_stops_with_numbers_of_the_model(open_page):
     assert tab.locator("#walk-title").inner_text() == titles[8]
     tab.keyboard.press("Escape")
     assert not tab.locator("#walk-title").is_visible()
+    tab.locator("#walk").click()  # goes on where it was left
+    assert tab.locator("#walk-title").inner_text() == titles[8]
 
 
 def test_the_walk_follows_the_sentence_of_the_figure(open_page):

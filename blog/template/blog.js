@@ -195,7 +195,7 @@
   // --- what scrolls can be reached by keyboard ---
 
   const reach = () => {
-    const boxes = all(".katex-display, .table, main pre"), wide = boxes.map((box) => box.scrollWidth > box.clientWidth);
+    const boxes = all(".katex-display, .table, .toy > div:not(.learn-row), main pre"), wide = boxes.map((box) => box.scrollWidth > box.clientWidth);
     boxes.forEach((box, i) => { // only now: a change between two measurements would have the page laid out again
       if (wide[i]) box.tabIndex = 0;
       else box.removeAttribute("tabindex");

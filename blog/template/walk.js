@@ -132,9 +132,10 @@
   async function open() {
     try {
       const content = await liveContent();
-      facts = follow(content, document.querySelector(".explorer > div")?.explored?.sentence().trim() || content.sentence);
+      const before = facts?.sentence, sentence = document.querySelector(".explorer > div")?.explored?.sentence().trim() || content.sentence;
+      facts = follow(content, sentence);
       dialog.showModal();
-      show(0);
+      show(sentence === before && stop < STOPS.length - 1 ? stop : 0); // one who read a section meanwhile goes on
     } catch (error) {
       start.textContent = say("The walk cannot begin: {why}", { why: error.message });
     }
