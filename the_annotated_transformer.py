@@ -2155,6 +2155,7 @@ def make_batch(pairs: list[Pair]) -> Batch:
 
 
 # %%
+# @title Pairs of like lengths in one batch
 def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pair]]:
     """Pairs of like lengths in batches of at most `budget` padded tokens a side, in random order (Section 5.1)."""
     draw, batches, longest = random.Random(seed), [[]], 0
@@ -3375,11 +3376,12 @@ def example_untrained() -> None:
 # > `Tokenizer` cuts text with it, and a `Translator` is a model with its tokeniser. While it learns, the model
 # > translates three sentences of ours, `OUR_SENTENCES`, again and again; the second is the one of Part 1.
 # >
-# > The first function turns the sentence pairs into ids. The validation loss is the mean cross-entropy per target
-# > token, without smoothing and without dropout; its exponential is the perplexity.
+# > The folded cell turns sentence pairs into ids and computes the validation loss, the mean cross-entropy per
+# > target token, without smoothing and without dropout; its exponential is the perplexity.
 
 
 # %%
+# @title Sentence pairs as ids, and the loss on the validation set
 def to_pairs(tokenizer: Tokenizer, texts: list[tuple[str, str]]) -> list[Pair]:
     """German-English sentence pairs as training examples."""
     encode = tokenizer.encode
