@@ -3103,8 +3103,8 @@ def example_data() -> None:
 #
 # Byte-pair encoding (Britz et al., 2017) gives both languages one shared vocabulary.
 #
-# > *Whole words* make for a simple vocabulary: split a sentence into words and punctuation, and give each word
-# > that's frequent enough an id. Every other word becomes `<unk>`, "unknown". In a language such as German, which
+# > *Whole words* make for a simple vocabulary: split a sentence into words and punctuation, and give an id to each
+# > word that's frequent enough. Every other word becomes `<unk>`, "unknown". In a language such as German, which
 # > forms new words by joining old ones, many words end up unknown.
 # >
 # > *Byte-pair encoding*, BPE, has a better answer (Sennrich et al., 2016). It begins with single characters as its
@@ -3344,9 +3344,9 @@ def translate_lines(
 
 
 # %% [markdown]
-# > Here are three sentences of our own, which aren't in Multi30k. In the second, the verb of the subordinate clause
-# > comes at its end (`liest`). In the third, the verb is split in two (`hebt … auf`). Before it has learnt anything
-# > at all, a model makes this of them:
+# > Here are three sentences of our own, which aren't in Multi30k. In the second, the subordinate clause ends with
+# > its verb (`liest`). In the third, the verb is split in two (`hebt … auf`). This is what a model makes of them
+# > before it has learnt anything at all:
 
 # %%
 OUR_SENTENCES = [
@@ -3371,10 +3371,10 @@ def example_untrained() -> None:
 # %% [markdown]
 # ## Training
 #
-# > Now the model learns from [Multi30k](#Data-(Section-5.1)): 29,000 German captions of photographs with their English
-# > translations, which `load_split` reads. `learn_bpe` makes the [vocabulary](#Words-and-word-pieces-(Section-5.1)), a
+# > Now the model learns from [Multi30k](#Data-(Section-5.1)): 29,000 captions of photographs in German and English,
+# > which `load_split` reads. `learn_bpe` makes the [vocabulary](#Words-and-word-pieces-(Section-5.1)), a
 # > `Tokenizer` cuts text with it, and a `Translator` is a model with its tokeniser. While it learns, the model
-# > translates three sentences of ours, `OUR_SENTENCES`, again and again; the second is the one of Part 1.
+# > translates three sentences of ours, `OUR_SENTENCES`, again and again; the second is the one from Part 1.
 # >
 # > The folded cell turns sentence pairs into ids and computes the validation loss, the mean cross-entropy per
 # > target token, without smoothing and without dropout; its exponential is the perplexity.
@@ -3493,7 +3493,7 @@ def example_training() -> None:
 # > output matrix, such a model often prefers the token that it has just read.) If training goes on for half an
 # > hour, the validation loss is lowest after about fifteen minutes; then it rises again, while the training loss
 # > keeps falling. That's *overfitting*: the model learns the training sentences by heart. Dropout, which this run
-# > lacks, is there to counteract it. (The translations and scores below are those of the end.)
+# > lacks, is there to counteract it. (The translations and scores below are from the end of the run.)
 
 
 # %%
@@ -3520,7 +3520,7 @@ def example_curves() -> Chart:
 # %%
 @example
 def example_progress() -> Any:
-    """What the model in training makes of one sentence after a minute, five minutes, and in the end."""
+    """What the model makes of one sentence after a minute, after five minutes, and at the end of training."""
     measured = [row for row in live_run().rows if "validation" in row]
     chosen = [min(measured, key=lambda row: abs(row["minutes"] - minutes)) for minutes in (1, 5, 1e9)]
     chosen = list({row["update"]: row for row in chosen}.values())  # a short run has fewer
@@ -3652,13 +3652,14 @@ def example_bleu_by_hand() -> Any:
 # > to compare with published scores: BLEU of lower-cased text, and BLEU of text that was first split by the
 # > tokeniser of the Moses toolkit and then lower-cased. *chrF* compares n-grams of characters instead, and is
 # > kinder to long German words. Three things to keep in mind: BLEU belongs to a whole corpus, and the mean of its
-# > sentences' scores is another number. A good translation in other words than the reference's scores badly. And
-# > into Chinese or Japanese, which don't put spaces between words, sacreBLEU has to be told how to cut (`tok:zh`).
+# > sentences' scores is a different number. A good translation scores badly if its words aren't those of the
+# > reference. And for translations into Chinese or Japanese, which don't put spaces between words, sacreBLEU has to
+# > be told how to cut the text (for Chinese, `tok:zh`).
 # >
 # > <details class="note"><summary><code>smooth:exp</code></summary>
 # >
-# > This part of the signature means that if no n-gram of some length is right, their share counts as a small number
-# > instead of 0, whose logarithm is minus infinity.
+# > This part of the signature means that if no n-gram of a certain length is right, the share for that length
+# > counts as a small number, not as 0, whose logarithm is minus infinity.
 # >
 # > </details>
 # >
@@ -3699,9 +3700,9 @@ def example_bleu() -> None:
 #
 # > **Data parallelism.** Every process holds the whole model and takes a share of the rows of each batch. It
 # > computes the gradient of these rows, and then the gradients of all processes are added up. This operation is
-# > called
-# > *all-reduce*: every process contributes a number, and every process gets the sum. Since all of them then make
-# > the same update, their weights stay equal. Each process has a number, its *rank*.
+# > called *all-reduce*: every process contributes a number, and every process gets the sum. Since all of them then
+# > make the same update, their weights stay equal. The processes are numbered, and the number of a process is its
+# > *rank*.
 # >
 # ![Two processes, rank 0 and rank 1, each with a copy of the model and half of the rows of a batch; each computes a gradient, all-reduce gives both the sum, and both make the same update](images/data_parallel.svg)
 #
@@ -3739,14 +3740,15 @@ def in_processes(world: int, pairs: list[Pair]) -> list[Tensor]:
 
 
 # %% [markdown]
-# > Here are one process and two, side by side. The processes are copies of the one that runs this notebook, made by
-# > `fork`, which works neither on Windows nor with a GPU. The program starts its processes with `torchrun`.
+# > Here one process and then two compute the same gradient. The processes are copies of the one that runs this
+# > notebook, made by `fork`, which works neither on Windows nor with a GPU. The program starts its processes with
+# > `torchrun`.
 
 
 # %%
 @example
 def example_processes() -> None:
-    """Two processes compute the gradient of one."""
+    """Two processes compute the same gradient as one."""
     draw = random.Random(0)
     pairs = [Pair([*draw.choices(range(4, 20), k=5), EOS], [BOS, *[7] * draw.randint(1, 9), EOS]) for _ in range(7)]
     if "fork" not in multiprocessing.get_all_start_methods() or best_device().type != "cpu":
@@ -3759,14 +3761,15 @@ def example_processes() -> None:
 
 # %% [markdown]
 # > The program leaves this to PyTorch's `DistributedDataParallel`, on one machine or several, and can also divide
-# > weights and optimiser among the processes ([how](lab_notebook.ipynb#Many-processes-and-machines)).
+# > the weights and the optimiser's state among the processes
+# > ([how](lab_notebook.ipynb#Many-processes-and-machines)).
 
 # %% [markdown]
 # ## Summary of Part 3
 #
-# > Real text needs a vocabulary that can spell words it has never seen, and a score that others can compare with. A
-# > translator is a model with its vocabulary. Several processes share each batch and compute the same gradient as
-# > one process would.
+# > Real text needs a vocabulary that can spell words it has never seen, and a score with which others can compare
+# > their own. A translator is a model with its vocabulary. Several processes share each batch and compute the same
+# > gradient as one process would.
 # >
 # > The program adds what longer training needs: runs that survive interruptions, corpora larger than memory, other
 # > sources of data, and a log.
@@ -3786,12 +3789,13 @@ def example_processes() -> None:
 # Both were chosen on the development set. The output may be at most 50 tokens longer than the input, and the search
 # ends early when possible.
 #
-# > (The development set is what we call the validation set.) Greedy decoding takes the most probable token and never
-# > looks back. A beam of width $b$ keeps the $b$ most probable *hypotheses*, that is, unfinished translations; we
-# > also say that the search has $b$ *beams*. At each step, every hypothesis is extended by every token, and the $b$
-# > most probable of all these extensions are kept. An extension that ends in `</s>` is finished, and so is one that
-# > has reached the length limit. A finished hypothesis keeps its place: once $j$ are finished, only $b - j$ are
-# > carried on, and once all $b$ are finished the search ends. (The paper doesn't say what happens to these places.)
+# > (The development set is what we call the validation set.) Greedy decoding takes the most probable token and
+# > never looks back. A beam of width $b$ keeps the $b$ most probable *hypotheses*, that is, unfinished
+# > translations; we also say that the search has $b$ *beams*. At each step, every hypothesis is extended by each
+# > token of the vocabulary in turn, and the $b$ most probable of all these extensions are kept. An extension that
+# > ends in `</s>` is finished, and so is one that has reached the length limit. A finished hypothesis keeps its
+# > place: once $j$ are finished, only $b - j$ are carried on, and once all $b$ are finished the search ends. (The
+# > paper doesn't say what happens to these places.)
 # >
 # > The picture shows a beam of two at work on one sentence. The numbers are log-probabilities of whole hypotheses, so
 # > closer to 0 is better. The greedy path is orange. At the third token it takes the more probable piece. A few
@@ -3890,11 +3894,11 @@ def select_rows(decoder: CachedDecoder, rows: Tensor) -> None:
 
 
 # %% [markdown]
-# > Now the search itself. For each sentence, `topk` looks at all the extensions of its $b$ hypotheses at once, $b$
-# > for each token of the vocabulary. Divide the number of an extension by the size of the vocabulary, and you get the
-# > hypothesis it extends (`parents`); the remainder is the new token. `open_places` counts what is left of each
-# > sentence's $b$ places, and `limit` is how long its translation may get. A place is `alive` as long as it belongs
-# > to a hypothesis that can still be extended.
+# > Now the search itself. For each sentence, `topk` looks at all the extensions of its $b$ hypotheses at once; each
+# > token of the vocabulary gives $b$ of them. Divide the index of an extension by the size of the vocabulary, and
+# > the quotient is the hypothesis that it extends (`parents`); the remainder is the new token. `open_places` counts
+# > what is left of each sentence's $b$ places, and `limit` is how long its translation may get. A place is `alive`
+# > as long as it belongs to a hypothesis that can still be extended.
 
 
 # %%
@@ -3978,9 +3982,10 @@ def example_beam() -> Any:
 # %% [markdown]
 # > **Which penalty?** The chart shows BLEU on the validation set, from German to English, for several beams and
 # > penalties. With the paper's 0.6, our model's translations come out 4 % shorter than the references. Of the
-# > values we tried, $\alpha = 1.8$ gives the highest BLEU with five beams, but all of them lie within half a point,
-# > and chrF prefers 2.4. By default the program searches with five beams and $\alpha = 1.8$. Another model or
-# > language may need another value.
+# > values we tried, $\alpha = 1.8$ gives the highest BLEU with five beams, but all values from 0.6 to 2.4 come
+# > within half a point of it, which may be chance (for the shipped model, 0.6 is 0.2 behind, with a 95 % interval
+# > from 0.6 behind to 0.3 ahead), and chrF prefers 2.4. By default the program searches with five beams and $\alpha
+# > = 1.8$. Another model or language may need another value.
 # >
 # > **Why are beams so small?** A wider beam finds translations that the model considers more probable, but they
 # > aren't necessarily better. The most probable output of all is often too short; for many sentences it's even empty
@@ -3989,9 +3994,9 @@ def example_beam() -> Any:
 # >
 # > <details class="note"><summary>What the rows say, and what they don't</summary>
 # >
-# > The rows belong to the German-English model in `models/`, as it was before its two rounds of extra pairs. The
-# > paper's model was larger and had far more data. We haven't tested which of the two makes 0.6 the right value
-# > there.
+# > The numbers were measured with the German-English model in `models/`, as it was before it learnt from two rounds
+# > of extra pairs. The paper's model was larger and had far more data. We haven't tested which of the two makes 0.6
+# > the right value there.
 # >
 # > </details>
 
@@ -4002,7 +4007,7 @@ BEAM, ALPHA = 5, 1.8
 # %%
 @example
 def example_length_penalty() -> Chart | None:
-    """BLEU of a trained model on the validation set, by beam and length penalty, and with five beams the lengths."""
+    """BLEU of a trained model on the validation set, by beam and length penalty, and the lengths with five beams."""
     found = [(*row["search"].split(", alpha "), row) for row in saved_rows("search") if "alpha" in row["search"]]
     for search, alpha, row in found:
         if search == f"beam {BEAM}":
@@ -4018,11 +4023,12 @@ def example_length_penalty() -> Chart | None:
 # models it averages the last 20.
 #
 # > It's the *weights* that are averaged. The result is a single model, and costs no more to run than any other. Why
-# > does averaging help? At the end of a run, the weights jump around a common centre, because each batch pushes them
-# > its own way. The mean lies nearer to the centre than any single checkpoint. It works for checkpoints of one run,
-# > or of runs that started from the same trained weights. Two runs from different random weights have their hidden
-# > units and heads in different orders, so the mean of their weights is useless. Such models can form an *ensemble*,
-# > which averages their predictions instead. That usually gains more, but every one of them has to be run.
+# > does averaging help? At the end of a run, the weights jump around a common centre, because each batch pushes
+# > them its own way. The mean lies nearer to the centre than any single checkpoint. Averaging works for checkpoints
+# > of one run, or of runs that started from the same trained weights. Two runs from different random weights have
+# > their hidden units and heads in different orders, so the mean of their weights is useless. Such models can form
+# > an *ensemble*, which averages their predictions instead. That usually gains more, but every one of them has to
+# > be run.
 
 
 # %%
@@ -4032,14 +4038,14 @@ def average_weights(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 # %% [markdown]
-# > Here are both ideas applied to the model trained above, with BLEU on the first 300 validation sentences. With so
-# > few sentences, a difference of a point proves nothing; the validation loss, which is less noisy, is in [exercise
-# > 4.3](exercises.ipynb#4.3-Averages-of-one-to-five-checkpoints). Averaging should help if the learning rate is
-# > still high at the end of a run. It does harm if the model is still improving a lot from one checkpoint to the
-# > next, as in a very short run: the mean then lags behind. (Our checkpoints here are less than a minute apart, the
-# > paper's ten.) The paper doesn't say how much it gained. In [our longest
-# > run](lab_notebook.ipynb#Post-norm-and-Adam-in-a-longer-run) with post-norm and Adam, the mean of five gains 2.3
-# > BLEU with greedy decoding and 2.9 with five beams, in one run.
+# > Here are beam search and averaging, applied to the model trained above, with BLEU on the first 300 validation
+# > sentences. With so few sentences, a difference of a point proves nothing; the validation loss, which is less
+# > noisy, is in [exercise 4.3](exercises.ipynb#4.3-Averages-of-one-to-five-checkpoints). Averaging should help if
+# > the learning rate is still high at the end of a run. It does harm if the model is still improving a lot from one
+# > checkpoint to the next, as in a very short run: the mean then lags behind. (Our checkpoints here are less than a
+# > minute apart, the paper's ten minutes.) The paper doesn't say how much averaging gained. In [our longest
+# > run](lab_notebook.ipynb#Post-norm-and-Adam-in-a-longer-run) with post-norm and Adam, the mean of five
+# > checkpoints gains 2.3 BLEU with greedy decoding and 2.9 with five beams; that's a single run.
 # >
 # > <details class="note"><summary>A moving average instead</summary>
 # >
@@ -4089,9 +4095,9 @@ def example_search_and_average() -> Any:
 # everything before it, ensembles included. Even the base model was better than all of them, at a fraction of their
 # training cost. From English to French the big model reached 41.8 in the table (the text says 41.0), better than
 # every earlier single model, at less than a quarter of the cost of the best of them; for this language pair it used
-# dropout 0.1 instead of 0.3. (From English to German the big model used 0.3.) The cost is an estimate: the training
-# time, times the number of GPUs, times the operations per second that such a GPU sustains (2.8, 3.7, 6.0 and 9.5
-# TFLOPS in single precision for the K80, K40, M40 and P100).
+# dropout 0.1, not 0.3 as for English to German. The cost is an estimate: the training time, times the number of
+# GPUs, times the operations per second that such a GPU sustains (2.8, 3.7, 6.0 and 9.5 TFLOPS in single precision
+# for the K80, K40, M40 and P100).
 
 
 # %%
@@ -4124,9 +4130,9 @@ def example_cost() -> Chart | None:
 # ## Our translators
 #
 # > The program's models have the same dimensions as Part 1's, and 2.1 million parameters. There are two for each
-# > direction: one learned from Multi30k's 29,000 pairs alone, and one went on to learn from more pairs, written by
-# > translators in both directions ([how](lab_notebook.ipynb#More-pairs-from-the-same-pairs)). Those that went on are
-# > in `models/`. The chart shows their BLEU on test_2016_flickr, with five beams; `moses` in the table is the
+# > direction: one learnt from Multi30k's 29,000 pairs alone, and one went on to learn from more pairs, written by
+# > models of both directions ([how](lab_notebook.ipynb#More-pairs-from-the-same-pairs)). Those that went on are in
+# > `models/`. The chart shows their BLEU on test_2016_flickr, with five beams; `moses` in the table is the
 # > lower-cased score that most papers on Multi30k report.
 
 
@@ -4162,9 +4168,9 @@ def example_translators() -> Any:
 # %% [markdown]
 # > **What can these be compared with?** Only with scores for the same sentences, computed in the same way. So not
 # > with the paper's, which are for other sentences and computed differently (see [BLEU](#BLEU)). A published
-# > Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02 from English to
-# > German (Wu et al., 2021). Ours, trained on the pairs alone, is 1.3 *behind*. A thousand sentences are a small
-# > sample: draw them again, and these scores would vary by about one and a half points in either direction.
+# > Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02 from English
+# > to German (Wu et al., 2021). Ours, trained on the pairs alone, is 1.3 *behind*. A thousand sentences are a small
+# > sample: if other sentences had been drawn, these scores could be about one and a half points higher or lower.
 # > Everything else, including intervals, the other three test sets and what we don't know, is in the [lab
 # > notebook](lab_notebook.ipynb#The-translators).
 #
@@ -4172,7 +4178,7 @@ def example_translators() -> Any:
 #
 # > The chart shows BLEU on the validation set, with greedy decoding, as the program's `tiny` learns on two cores of
 # > an AMD EPYC: about 28 after 5 minutes, 39 after half an hour, and 40 after three quarters. The chart ends there.
-# > (Training in Part 3 ends lower. It has no dropout, and overfits after a quarter of an hour.)
+# > (The run in Part 3 ends lower: it has no dropout, and overfits after a quarter of an hour.)
 
 
 # %%
@@ -4189,11 +4195,11 @@ def example_time_to_quality() -> Chart | None:
 # The paper varied the base model and scored each variant on newstest2013, with beam search and without averaged
 # checkpoints. (A) varies the number of heads and the width of each, so that the amount of work stays the same: a
 # single head is 0.9 BLEU worse than the best setting, and too many heads also hurt. (B) Narrower keys hurt. This
-# suggests, the authors say, that it is not easy to decide whether two positions fit, and that a better function
-# than the dot product might help. (C) Larger models are better (though the one of eight layers has a lower BLEU
-# than the base). (D) Dropout is a great help against overfitting. (E) Learned positions give nearly the same result
-# as sinusoids. Perplexities are per word piece and cannot be compared with those per word. An empty cell means the
-# base model's value:
+# suggests, the authors say, that it is not easy to decide how well a query and a key fit, and that a better
+# function than the dot product might help. (C) Larger models are better (though the one with eight layers has a
+# lower BLEU than the base). (D) Dropout is a great help against overfitting. (E) Learned positions give nearly the
+# same result as sinusoids. Perplexities are per word piece and cannot be compared with those per word. An empty
+# cell means the base model's value:
 
 
 # %%
@@ -4220,14 +4226,14 @@ def example_paper_table_3() -> Any:
 #
 # ## English constituency parsing (Section 6.3, Table 4)
 #
-# Does the Transformer work for other tasks? The authors trained one with four layers and $d_{\text{model}} = 1024$ to
-# write the parse tree of an English sentence. The output is much longer than the input and must be well formed, and
-# with little data recurrent models had not done well. One training run used the Wall Street Journal part of the Penn
-# Treebank, about 40,000 sentences, with a vocabulary of 16,000 tokens. The other, semi-supervised, added two corpora
-# of about 17 million sentences parsed by machines ("high-confidence" and BerkeleyParser), with a vocabulary of
-# 32,000. The authors ran only a few experiments, on the development set (Section 22 of the treebank), to choose
+# Does the Transformer work for other tasks? The authors trained one with four layers and $d_{\text{model}} = 1024$
+# to write the parse tree of an English sentence. The output is much longer than the input and must be well formed,
+# and recurrent models had not done well with little data. One training run used the Wall Street Journal part of the
+# Penn Treebank, about 40,000 sentences, with a vocabulary of 16,000 tokens. The other, semi-supervised, added two
+# corpora of about 17 million sentences parsed by machines ("high-confidence" and BerkeleyParser), with a vocabulary
+# of 32,000. The authors ran only a few experiments, on the development set (Section 22 of the treebank), to choose
 # dropout (on attention as well), learning rate and beam size. The output could be up to 300 tokens longer than the
-# input, with a beam of 21 and $\alpha = 0.3$. The table has F1 on Section 23 of the treebank:
+# input, with a beam of 21 and $\alpha = 0.3$. The table gives the F1 scores on Section 23 of the treebank:
 
 
 # %%
@@ -4244,15 +4250,15 @@ def example_table_4() -> Any:
 # Unlike recurrent sequence models, it beat the BerkeleyParser (Petrov et al., 2006) when trained on the 40,000
 # sentences alone.
 #
-# > In the table, a multi-task model (Luong et al., 2015) is above it too. *F1* combines two shares: how many of the
-# > brackets found are right, and how many of the right brackets were found.
+# > In the table, a multi-task model (Luong et al., 2015) scores higher than the Transformer too. *F1* combines two
+# > shares: how many of the brackets found are right, and how many of the right brackets were found.
 #
 # ## Conclusion (Section 7)
 #
-# The Transformer was the first model for mapping sequences to sequences that is based on attention alone. It trained
-# faster than models with recurrence or convolution, and set a new state of the art in both translation tasks. The
-# authors planned to apply it to images, audio and video, to restrict attention to neighbourhoods where input and output
-# are large, and to make generation less sequential.
+# The Transformer was the first model for mapping sequences to sequences that is based on attention alone. It
+# trained faster than models with recurrence or convolution, and set a new state of the art in both translation
+# tasks. The authors planned to apply it to images, audio and video, to restrict attention to neighbourhoods when
+# input and output are large, and to make generation less sequential.
 #
 # ## What makes it fast
 #
@@ -4261,11 +4267,11 @@ def example_table_4() -> Any:
 # > it doesn't change the results. How much they gain, which ideas gained nothing, what makes decoding fast, and how
 # > fast other programs are is all in the [lab notebook](lab_notebook.ipynb#Where-the-speed-comes-from).
 # >
-# > **1. Batches of like lengths.** What isn't computed costs nothing. Part 2 groups by length with Python's `sorted`,
-# > which is slow for millions of pairs. NumPy sorts a single array of numbers quickly, so the three sorting keys are
-# > packed into one number: the target's length in steps of two, the source's length, and a random part. Sources get
-# > longer within one group of targets and shorter in the next, to and fro like a snake, so that no batch combines the
-# > longest sources with the shortest.
+# > **1. Batches of similar lengths.** What isn't computed costs nothing. Part 2 groups by length with Python's
+# > `sorted`, which is slow for millions of pairs. NumPy sorts a single array of numbers quickly, so the three
+# > sorting keys are packed into one number: the target's length in steps of two, the source's length, and a random
+# > part. Sources get longer within one group of targets and shorter in the next, to and fro like a snake, so that
+# > no batch combines the longest sources with the shortest.
 
 
 # %%
@@ -4450,9 +4456,9 @@ def example_fast_dropout() -> None:
 # The paper shows attention maps of a trained model (announced in Section 4 and printed as Figures 3 to 5; all are
 # from layer 5 of the encoder's 6). In the first, many heads connect two distant parts of a phrase: "making" and
 # "more difficult", which completes it. Only the weights of "making" are shown, in a different colour for each head.
-# In the second, two heads (5 and 6) seem to resolve what the word "its" refers to; its weights are very sharp. The
-# third has two examples, from two different heads, of what many heads do: they seem to follow the structure of the
-# sentence. The authors conclude that the heads have learnt different tasks.
+# In the second, two heads (5 and 6) seem to resolve what the word "its" refers to; the weights of this word are
+# very sharp. The third has two examples, from two different heads, of what many heads do: they seem to follow the
+# structure of the sentence. The authors conclude that the heads have learnt different tasks.
 #
 # > A map shows where information *may* flow, not what the model makes of it. The maps here are of the shipped
 # > model. They're taken in evaluation mode, because dropout would blank out random weights, and you'd get a
@@ -4651,9 +4657,9 @@ def example_alignment() -> Chart | None:
 # >
 # > **The logit lens** ([nostalgebraist,
 # > 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens)). Every decoder layer
-# > writes into the same stream, and only the top of the stream is turned into a word. If we stop earlier, and put
-# > the stream after a lower layer through the final norm and the output matrix, we see which word that layer would
-# > say.
+# > writes into the same stream, and only the top of the stream is turned into a word. If we stop after a lower
+# > layer, and put the stream as it is there through the final norm and the output matrix, we see which word that
+# > layer would say.
 
 
 # %%
@@ -4692,8 +4698,8 @@ def example_lens() -> Any:
 # > third layer has nearly all of it in order, but says *one man is a newspaper*, and the fourth puts that right.
 # >
 # > **Patching.** Take two sentences that differ in one word, "Ein Mann liest eine Zeitung." (is reading) and "Ein
-# > Mann hält eine Zeitung." (is holding). While it translates the first, the decoder has read *A man is*, and
-# > *reading* should come next. Now replace the output of some of the attention sublayers at this position with
+# > Mann hält eine Zeitung." (is holding). Suppose that the decoder is translating the first and has read *A man
+# > is*: *reading* should come next. Now replace the output of some of the attention sublayers at this position with
 # > their output for the second sentence, and leave everything else as it is. If the model now says *holding*, it
 # > was these sublayers that supplied the verb. As a control, the last row replaces the self-attention of all
 # > layers, which hasn't seen the German verb directly.
@@ -4807,8 +4813,9 @@ def example_patching_many() -> Any:
 # > The Transformer of 2017 is still at the heart of today's language models, but many of its components have
 # > changed. This part presents the changes that have lasted, each with a small piece of code and a check, and most
 # > with an equation. The [lab notebook](lab_notebook.ipynb#Architectures-since-2017) says what they contribute at
-# > our size: in short runs, rotary positions gain about four BLEU points, the gated network does worse, and from
-# > the others, and from all of them together, we saw no gain. Most of them are meant for larger models.
+# > our size: in short runs, rotary positions gain about four BLEU points, the gated network does worse, and neither
+# > the others nor all four changes together brought any gain that we could see. Most of them are meant for larger
+# > models.
 # >
 # > None of this is in the paper, so the whole part is commentary.
 #
@@ -4822,8 +4829,8 @@ def example_patching_many() -> Any:
 # >
 # > A dot product depends on the angle *between* its two vectors. If the query is turned by $p$ steps and the key by
 # > $s$, the score depends on the positions only through the distance $p - s$. That's the relative position, which
-# > the authors hoped the model would learn from the sinusoids; here it's built into every layer. Values aren't
-# > turned, so positions affect where attention looks, but not what it passes on.
+# > the paper's authors hoped the model would learn from the sinusoids; here it's built into every layer. Values
+# > aren't turned, so positions affect where attention looks, but not what it passes on.
 # >
 # > <details class="note"><summary>The signs</summary>
 # >
@@ -4894,7 +4901,7 @@ def rms_norm(x: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:
 # %%
 @example
 def example_rms_norm() -> None:
-    """Ours equals PyTorch's; of vectors with mean zero it is LayerNorm."""
+    """Ours equals PyTorch's; for vectors with mean zero it is LayerNorm."""
     torch.manual_seed(0)
     x, gain, theirs = torch.tensor([[1.0, 0.0, 0.0, 0.0], [2.0, 4.0, 6.0, 8.0]]), torch.rand(4), nn.RMSNorm(4, eps=1e-5)
     theirs.weight.data = gain
@@ -4918,8 +4925,8 @@ def example_rms_norm() -> None:
 # >
 # > **Why might gating help?** In the plain network, a single number decides both whether a neuron fires and how
 # > much it adds. A gate separates the two: one projection says whether, the other how much and with which sign. And
-# > a single ReLU neuron can't form a product of two linear functions. Shazeer (2020) found gating better in
-# > experiments, and offers no explanation.
+# > a gated unit multiplies two projections, whereas a single ReLU neuron can't form a product of two linear
+# > functions. Shazeer (2020) found gating better in experiments, and offers no explanation.
 
 
 # %%
@@ -4940,7 +4947,7 @@ class GatedFeedForward(nn.Module):
 # %%
 @example
 def example_gated() -> None:
-    """The formula, with PyTorch's own gate; as many parameters as in the plain network, to one in two hundred."""
+    """The formula, with PyTorch's own gate; as many parameters as in the plain network, to within one in two hundred."""
     torch.manual_seed(0)
     layer, x = GatedFeedForward(128, 256), torch.randn(2, 5, 128)
     W, V, W_2 = (matrix.weight.T for matrix in (layer.W, layer.V, layer.W_2))
@@ -5059,7 +5066,7 @@ def modern(model: Transformer, *what: str, h_kv: int = 2) -> Transformer:
 # %%
 @example
 def example_modern() -> Any:
-    """Parameters and cache of each variant of LIVE; step by step each computes what it computes at once."""
+    """Parameters and cache of each variant of LIVE; decoding step by step, each computes what it computes for all positions at once."""
     torch.manual_seed(0)
     kinds = [(), ("rotary",), ("rms_norm",), ("gated",), ("grouped",), ("rotary", "rms_norm", "gated", "grouped")]
     src, tgt, rows = torch.randint(4, 50, (2, 6)), torch.randint(4, 50, (2, 5)), []
@@ -5182,7 +5189,7 @@ def marian(
 # > | `generator.proj.bias` | `final_logits_bias` | – |
 # >
 # > (Where the table doesn't show it, the names continue with `.weight` or `.bias`; only `final_logits_bias`, a
-# > single row, has nothing more. Marian's own files hold the same arrays, transposed, under names such as
+# > single row, has no such ending. Marian's own files hold the same arrays, transposed, under names such as
 # > `encoder_l1_self_Wq`; the program knows both.)
 # >
 # > The arrays in the last two lines of the table have a row (in the bias, a number) for each token, in the order of
@@ -5194,7 +5201,7 @@ def marian(
 # > `encoder_ffn_dim`, and the same three for the decoder. (Only the depths may differ. `make_model` is given the
 # > larger one, `tie="all"`, and one token more than `vocab.json` has.) Before you trust a model, look at four more
 # > entries there: `activation_function` must be `swish` (also called `silu`) or `relu`, `scale_embedding` must be
-# > true, and neither may `normalize_before` be true nor `share_encoder_decoder_embeddings` false.
+# > true, `normalize_before` must not be true, and `share_encoder_decoder_embeddings` must not be false.
 # >
 # > Text is cut by *SentencePiece* (Kudo and Richardson, 2018). It has a model for each of the two languages,
 # > `source.spm` and `target.spm`, which lists pieces with their log-probabilities; the library `sentencepiece`
@@ -5442,10 +5449,9 @@ def example_autocast() -> None:
 # > Adam for all other parameters. Two details of its version are left out here: $M$ is the moving average one step
 # > ahead (Nesterov's momentum), and the result is scaled by $0.3\sqrt{\max(\text{rows}, \text{columns})}$, which
 # > makes its entries about as large as those of an Adam update (Jingyuan Liu et al., 2025, with 0.2). The
-# > decomposition itself is never computed. A polynomial in $M$ that pushes every singular value, unless it's tiny,
-# > into a band around 1, from about 0.7 to 1.2, does the job in five steps, with matrix products alone. The authors
-# > tuned its three coefficients so that small singular values grow quickly. Beginning with $X = M / \lVert M
-# > \rVert$, each step is:
+# > decomposition itself is never computed. Instead, five steps of a polynomial, with matrix products alone, push
+# > every singular value that isn't tiny into a band around 1, from about 0.7 to 1.2. The authors tuned its three
+# > coefficients so that small singular values grow quickly. $X$ begins as $M / \lVert M \rVert$, and each step is:
 # >
 # > $$X \leftarrow aX + b\,(XX^\top)X + c\,(XX^\top)^2X$$
 
@@ -5571,8 +5577,8 @@ def decoder_only_greedy(model: DecoderOnly, src: Tensor, src_mask: Tensor, max_l
 
 
 # %% [markdown]
-# > How many layers must a single stack have to match `LIVE` in parameters? And does it learn? We try it on the copy
-# > task of Part 2. As in Part 4, we average the last checkpoints, ten of them here.
+# > To match `LIVE` in parameters, how many layers must a single stack have? And does it learn? We try it on the
+# > copy task of Part 2. As in Part 4, we average the last checkpoints, ten of them here.
 
 
 # %%
@@ -5724,7 +5730,7 @@ def example_writer() -> Any:
 
 
 # %% [markdown]
-# > Greedy decoding always writes the same, and from an empty beginning it may fall into the loop of [Part
+# > Greedy decoding always writes the same text, and from an empty beginning it may fall into the loop of [Part
 # > 3](#Training). The more freely the tokens are drawn, the more surprising the scene, and the more often the
 # > grammar breaks. None of these sentences is about anything: this model has never seen a photograph.
 # >
@@ -5741,8 +5747,8 @@ def example_writer() -> Any:
 # > | chat models (Ouyang et al., 2022) | the training: after language modelling come conversations written by people, then rewards based on people's judgements | the architecture |
 # >
 # > The last row is worth a second look. Between a model that continues text and one that answers questions, not a
-# > single box in the figure changes. A question followed by its answer is a text like any other, and the model
-# > learns to continue it as a helpful person would.
+# > single box in the figure of the architecture changes. A question followed by its answer is a text like any
+# > other, and the model learns to continue it as a helpful person would.
 
 # %% [markdown]
 # ## Summary of Part 7
@@ -5776,8 +5782,8 @@ def example_writer() -> Any:
 # > | embeddings start with standard deviation $d_{\text{model}}^{-1/2}$, matrices with Glorot's uniform | the paper gives none; the authors' code does the same | Part 1 |
 # > | `inner_dropout` (on attention weights and inside the feed-forward network) is off | Section 5.4 names neither, and the authors' first release had both at 0 | not measured |
 # > | smoothing spreads $\epsilon_{ls}$ over all tokens but padding, the right one included; the authors' code gives the right token exactly $1 - \epsilon_{ls}$ | the paper does not say | the right token gets $\epsilon_{ls} / (n - 1)$ more, with $n$ tokens in the vocabulary |
-# > | the size of a batch is the padded length of its longer side | it bounds memory and work | not measured |
-# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | two vocabularies may differ; code for the earlier editions | lab notebook, short runs |
+# > | the size of a batch is the number of tokens on its longer side, padding included | it bounds memory and work | not measured |
+# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | the two vocabularies may differ; code written for the earlier editions | lab notebook, short runs |
 # > | text is brought to Unicode's form NFC, and BPE never joins punctuation with letters | one spelling for each word | not measured |
 # > | Multi30k in place of WMT 2014, and German to English besides English to German | a laptop | scores cannot be compared with the paper's |
 # > | learned positions are not scaled, and there are at most 512 | the paper does not say | lab notebook, short runs |
@@ -5802,23 +5808,23 @@ def example_writer() -> Any:
 # > | Why multiply embeddings by $\sqrt{d_{\text{model}}}$? How can three places share one matrix? | [Embeddings](#Embeddings) |
 # > | Why sine and cosine, why 10000, why add? Do they extrapolate? | [Positions](#Positions-(Section-3.5)), [longer copies](#Keys-and-values-that-are-kept) |
 # > | Why Glorot? | [The model assembled](#The-model-assembled) |
-# > | Logits, log-probabilities or probabilities: which where? | [A vector becomes a word](#A-vector-becomes-a-word-(Section-3.4)) |
-# > | Why a shift of one? Why is it no cheating to see the target? | [Batches and the shift](#Batches-and-the-shift-(Section-5.1)) |
-# > | Why is parallel training equal to decoding step by step? What does a cache save? | [Keys and values that are kept](#Keys-and-values-that-are-kept) |
+# > | Logits, log-probabilities or probabilities: which are used where? | [A vector becomes a word](#A-vector-becomes-a-word-(Section-3.4)) |
+# > | Why a shift of one? Why isn't it cheating to see the target? | [Batches and the shift](#Batches-and-the-shift-(Section-5.1)) |
+# > | Why does parallel training compute the same as decoding step by step? What does a cache save? | [Keys and values that are kept](#Keys-and-values-that-are-kept) |
 # > | Why measure batches in tokens? What is risky about grouping by length? | [Batches and the shift](#Batches-and-the-shift-(Section-5.1)) |
 # > | Why warm up, why $\mathit{step}^{-0.5}$, why $\beta_2 = 0.98$? | [Optimiser](#Optimiser-(Section-5.3)) |
 # > | Why does smoothing hurt perplexity and help BLEU? What is the smallest loss? | [Regularisation](#Regularisation-(Section-5.4)) |
-# > | Why divide by tokens, and how does that meet accumulation? | [One update](#One-update) |
+# > | Why divide by the number of tokens, and how does that go with accumulation? | [One update](#One-update) |
 # > | Why does greedy decoding repeat itself? | [Training](#Training) |
 # > | How does a translation know when to stop? | [Batches and the shift](#Batches-and-the-shift-(Section-5.1)): it predicts `</s>`; a limit on the length is in [Translating](#Translating) |
 # > | How long may a text be, and what becomes expensive? | [Positions](#Positions-(Section-3.5)), [why self-attention](#Why-self-attention-(Section-4,-Table-1)), [longer copies](#Keys-and-values-that-are-kept) |
 # > | Why may a vocabulary not see the test text? | [Words and word pieces](#Words-and-word-pieces-(Section-5.1)) |
 # > | Can training go on from the weights alone? | [Training](#Training) |
-# > | What is BLEU, and how was the paper's counted? | [BLEU](#BLEU) |
+# > | What is BLEU, and how was the paper's computed? | [BLEU](#BLEU) |
 # > | How does the length penalty work? | [Beam search](#Beam-search-(Section-6.1)) |
 # > | Why average checkpoints? | [Averaged checkpoints](#Averaged-checkpoints-(Section-6.1)) |
 # > | How does training on several machines work? | [Several processes](#Several-processes-(Section-5.2)) |
-# > | Why is fused attention fast without fewer multiplications? | [Fused attention](#Fused-attention,-tile-by-tile) |
+# > | Why is fused attention fast, although it saves no multiplications? | [Fused attention](#Fused-attention,-tile-by-tile) |
 # > | What changed since 2017? What do decoder-only models do differently? | [Part 7](#Part-7:-Since-2017) |
 # > | How do I change the attention, or another part, and train again? | [Changing it](#Changing-it) |
 # > | How do I open a model from the Hugging Face hub? | [A model that others trained](#A-model-that-others-trained) |
@@ -5922,7 +5928,7 @@ def example_writer() -> Any:
 # > | accumulation | adding up the gradients of several micro-batches before one update |
 # > | Adam | an optimiser whose steps are about as long as the learning rate, however large the gradients are ([Part 2](#Optimiser-(Section-5.3))) |
 # > | all-reduce | an operation after which every process has the sum over all processes |
-# > | attention | a weighted sum of values, with weights from the fit of a query and keys ([Part 1](#Attention-(Section-3.2))) |
+# > | attention | a weighted sum of values; the weights say how well a query fits each key ([Part 1](#Attention-(Section-3.2))) |
 # > | autoregressive | producing one token at a time, each from those before it |
 # > | back-translation | making more pairs by translating the target side back into the source language |
 # > | beam search | a search that keeps the $b$ most probable hypotheses (unfinished translations) |
@@ -5930,7 +5936,7 @@ def example_writer() -> Any:
 # > | bootstrap | drawing the same number of sentences again and again, with replacement, to see how much a score varies |
 # > | BPE | byte-pair encoding, a vocabulary of frequent pieces of words |
 # > | causal mask | hides from each position everything after it |
-# > | checkpoint | the weights at some point of a training; to go on from there, it must also hold the optimiser's state |
+# > | checkpoint | the weights at some point in a training run; if training is to go on from there, the checkpoint must also hold the optimiser's state |
 # > | cross-attention | queries from the decoder, keys and values from the encoder's output |
 # > | cross-entropy | the mean of $-\log p$ over a distribution of right answers; the loss of this document |
 # > | decoder, encoder | the half that writes the target; the half that reads the source ([Part 1](#The-plan-(Section-3))) |
@@ -5940,7 +5946,7 @@ def example_writer() -> Any:
 # > | entropy | the cross-entropy of a distribution with itself, the smallest that is possible |
 # > | epoch | one pass through the training data |
 # > | extrapolate | go beyond what was seen in training, such as longer sentences |
-# > | fused kernel | one routine of the processor for several operations |
+# > | fused kernel | one routine that does the work of several operations |
 # > | Glorot | an initialisation that keeps the size of activations and gradients about constant |
 # > | greedy | taking the most probable token at each step |
 # > | head | one of $h$ attentions that run side by side |
@@ -5974,20 +5980,20 @@ def example_writer() -> Any:
 # ## The program
 #
 # > Real use needs more than a document: other sources of data with their checks, training runs that can be
-# > interrupted at any moment, a fast search, the attention page, the export to other programs. All of that is in the
-# > folder `translator/` next to this document. It imports the document, and its model is the one from Part 1. This
-# > script is one way in: `python the_annotated_transformer.py` lists the commands. To train on text of your own, put
-# > `train.fr`, `train.en`, `val.fr` and `val.en` into a folder, one sentence per line, and use `train --data FOLDER
-# > --src fr --tgt en --run runs/fr-en`; `translator/README.md` has the rest.
+# > interrupted at any moment, a fast search, the attention page, the export to other programs. All of that is in
+# > the folder `translator/` next to this document. The code there imports the document, and its model is the one
+# > from Part 1. This script is one way in: `python the_annotated_transformer.py` lists the commands. To train on
+# > text of your own, put `train.fr`, `train.en`, `val.fr` and `val.en` into a folder, one sentence per line, and
+# > use `train --data FOLDER --src fr --tgt en --run runs/fr-en`; `translator/README.md` has the rest.
 #
 # ### Changing it
 #
-# > Change a function or class of Part 1 in this script, and train: `train --data multi30k --run runs/NEW`. The program
-# > calls the layers, so it trains and decodes what you wrote. Decoding goes step by step, and before it starts, the
-# > program checks that this gives what the model computes for all positions at once. If it doesn't, the message names
-# > the layer. [`RotaryAttention`](#Rotary-positions) in Part 7 shows another way: a class of its own that replaces one
-# > method. In a notebook, run the cells again from the one that you changed. If the live training is then read from its
-# > folder in `runs/`, delete that folder.
+# > Change a function or class of Part 1 in this script, and train: `train --data multi30k --run runs/NEW`. The
+# > program calls the layers, so it trains and decodes what you wrote. Decoding goes step by step, and before it
+# > starts, the program checks that this gives what the model computes for all positions at once. If it doesn't, an
+# > error message names the layer. [`RotaryAttention`](#Rotary-positions) in Part 7 shows another way: a class of
+# > its own that replaces one method. In a notebook, run the cells again from the one that you changed. If the live
+# > run isn't made again but read from its folder in `runs/`, delete that folder.
 
 # %%
 if __name__ == "__main__" and not in_notebook(__name__):
