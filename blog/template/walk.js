@@ -11,7 +11,7 @@
     node.append(...children);
     return node;
   };
-  const plain = (token) => token.replaceAll("▁", "") || "␣";
+  let plain; // how the model's tokenizer shows a token
   const code = (text) => el("code", {}, text);
   const percent = (p) => (100 * p).toFixed(1) + " %";
   const size = (vector) => Math.sqrt(vector.reduce((sum, value) => sum + value * value, 0) / vector.length).toFixed(2);
@@ -26,6 +26,7 @@
 
   function follow({ translator }, sentence) {
     const { model, tokenizer } = translator, src = translator.source(sentence), { d_model } = model.config;
+    plain = (token) => tokenizer.spell(token);
     const { ids } = Transformer.beamSearch(model, src), maps = translator.attentionMaps(src, ids);
     const head = Math.min(1, model.config.h - 1), first = maps.maps.encoder[0][head]; // of the first layer
     const others = first.map((row, t) => Math.max(0, ...row.slice(0, -1).filter((_, k) => k !== t && /[\p{L}\p{N}]/u.test(maps.source[k]))));

@@ -157,6 +157,14 @@ def test_the_tokens_are_those_of_the_library(tab, shipped, sentences):
     assert back == [shipped.tokenizer.decode([tat.BOS, *ids, tat.EOS, 5]) for ids in found]
 
 
+def test_a_piece_that_continues_a_word_has_a_dot(tab, shipped):
+    pieces = shipped.tokenizer.tokens([*shipped.tokenizer.encode("Ein Schneeboarder, na ja.", "de"), tat.EOS])
+    spell = "(pieces) => explorerContent().then(({ translator: t }) => pieces.map((p) => t.tokenizer.spell(p)))"
+    shown = tab.evaluate(spell, pieces)
+    dots = [piece if piece in (",", ".", "</s>") else piece[1:] if piece[0] == "▁" else f"·{piece}" for piece in pieces]
+    assert shown == dots and any(piece[0] == "·" for piece in shown)
+
+
 def test_the_logits_are_those_of_pytorch(tab, shipped):
     assert difference(tab.page, shipped, SENTENCE) < 1e-3
 

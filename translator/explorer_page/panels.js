@@ -38,7 +38,7 @@ const SentencePanels = (() => {
       const { logits, states, ...weights } = decoder.step([id]);
       return { logits: logits[0], p: softmax(logits[0]), states: states.map(([vector]) => vector), ...weights };
     });
-    const name = (list) => list.map((id) => tokenizer.pieces[id].replaceAll("▁", "") || "␣");
+    const name = (list) => list.map((id) => tokenizer.spell(tokenizer.pieces[id]));
     return { translator, src, ids, nodes, best, rows, embedded, positions, input, layers, memory, steps, translation: tokenizer.decode(ids),
              source: name(src), written: name(ids.slice(0, -1)), predicted: name(ids.slice(1)), name };
   }

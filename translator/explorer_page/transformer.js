@@ -362,6 +362,12 @@ const Transformer = (() => {
       this.ranks = new Map(merges.map((merge, rank) => [merge, rank]));
     }
 
+    // A piece as it is shown: without the mark of a word's beginning, and with a dot in front if it continues a word.
+    spell(piece) {
+      const bare = piece.replaceAll("▁", "");
+      return bare !== piece || /^(<.+>|\p{P}+)$/u.test(piece) ? bare || "␣" : `·${piece}`;
+    }
+
     encode(text) {
       const clean = text.normalize("NFC").replace(/\p{White_Space}+/gu, " ").replace(/^ | $/g, "").replaceAll(" ", "▁");
       const words = ("▁" + clean.replace(/^▁/, "")).match(/▁?[^▁]*/gu).filter(Boolean);
