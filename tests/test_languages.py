@@ -205,7 +205,7 @@ def test_the_chinese_page_works_in_a_browser(committed_page):
         tab.wait_for_selector(".explorer.ready #step-readout:not(:empty)")
         assert "翻译" in tab.locator(".explorer button[type=submit]").first.inner_text()
         tab.locator("header #search").click()
-        for asked in ("残差流", "softmax 的", "BLEU分数", "头"):
+        for asked in ("残差流", "softmax 的", "BLEU分数", "头", "Transformer 模型", "注意力 掩码"):
             tab.locator("#query").fill(asked)
             assert tab.locator("#results li").count() > 0, asked
         tab.keyboard.press("Escape")

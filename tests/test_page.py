@@ -204,6 +204,18 @@ def test_search_finds_words_in_the_text(open_page):
     assert not tab.locator("#query").is_visible() and tab.url.endswith("#batches-and-the-shift-section-5-1")
     marked = tab.evaluate("[...CSS.highlights.get('found')].map((r) => [r.toString(), r.getBoundingClientRect().top])")
     assert [text.lower() for text, _ in marked] == ["teacher forcing"] and 0 < marked[0][1] < 900
+    for sought, found in (("def forward", "def forward"), ("model’s", "model's"), ("residual", "residual")):
+        tab.keyboard.press("/")
+        tab.locator("#query").fill(sought)
+        tab.keyboard.press("Enter")  # in code, too; with the apostrophe that phones type; where panels above still grow
+        tab.wait_for_timeout(1000)
+        marked = tab.evaluate("[...CSS.highlights.get('found')].map((r) => [r.toString(), r.getBoundingClientRect().top])")
+        assert [text.lower() for text, _ in marked] == [found] and 0 < marked[0][1] < 900
+    tab.keyboard.press("/")
+    tab.locator("#query").fill("the")
+    assert re.fullmatch(r"\d+ sections, of which 30 are listed", tab.locator("#found").inner_text())
+    assert tab.locator("#results a").count() == 30
+    tab.keyboard.press("Escape")
     tab.locator("header #search").click()
     tab.locator("#query").fill("xyzzy")
     assert tab.locator("#found").inner_text() == "0 sections"

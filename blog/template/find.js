@@ -8,7 +8,7 @@
     return node;
   };
   const main = document.getElementById("content");
-  const HEADINGS = "h1, h2, h3, h4";
+  const HEADINGS = "h1, h2, h3, h4", SHOWN = 30;
 
   // --- search ---
 
@@ -18,8 +18,12 @@
     all(".anchor, .spoken, .katex-html, annotation, script, style, svg, .copy", copy).forEach((part) => part.remove());
     return copy.textContent.replace(/\s+/g, " ").trim();
   };
-  // Chinese is written without spaces; one beside its characters is a matter of taste and does not count.
-  const plainly = (text) => text.toLowerCase().replace(/(?<=\p{Script=Han}) | (?=\p{Script=Han})/gu, "");
+  // Letters as people type them; Chinese is written without spaces, and one beside its characters is a matter of taste.
+  const HAN = "\\p{Script=Han}", typed = (text) => text.normalize("NFC").toLowerCase().replaceAll("’", "'");
+  const plainly = (text) => typed(text).replace(new RegExp(`(?<=${HAN}) | (?=${HAN})`, "gu"), "");
+  // What finds some plain words in a text that has such spaces, or line breaks.
+  const pattern = (words) => new RegExp([...words].map((letter) => (letter === " " ? "\\s" : letter.replace(/[.*+?^${}()|[\]\\/]/, "\\$&")))
+    .reduce((before, letter) => before + (new RegExp(`${HAN}$`, "u").test(before) || new RegExp(HAN, "u").test(letter) ? "\\s?" : "") + letter), "gu");
   let sections; // made at the first search: { id, title, text }
   const index = () => {
     const found = [];
@@ -38,21 +42,21 @@
 
   const snippet = (text, place, length) => {
     const from = Math.max(0, place - 60), to = place + length + 100;
-    return [from ? "… " : "", text.slice(from, place), el("mark", {}, text.slice(place, place + length)), text.slice(place + length, to),
+    return [from ? "… " : "", text.slice(from, place), length ? el("mark", {}, text.slice(place, place + length)) : "", text.slice(place + length, to),
             to < text.length ? " …" : ""];
   };
   const search = () => {
     sections ??= index();
-    const asked = plainly(input.value.trim().replace(/\s+/g, " ")).split(" ").filter(Boolean), phrase = asked.join(" ");
+    const asked = input.value.trim().split(/\s+/).map(plainly).filter(Boolean), phrase = plainly(asked.join(" "));
     const enough = phrase.length > 1 || /\p{Script=Han}/u.test(phrase); // one character can be a word
     const hits = enough ? sections.filter(({ title, text }) => asked.every((word) => plainly(`${title} ${text}`).includes(word))) : [];
     const worth = ({ title, text }) => 2 * asked.every((word) => plainly(title).includes(word)) + plainly(text).includes(phrase);
     hits.sort((a, b) => worth(b) - worth(a));
-    told.textContent = !enough ? "" : hits.length === 1 ? say("1 section") : say("{count} sections", { count: hits.length });
-    results.replaceChildren(...hits.slice(0, 30).map(({ id, title, text }) => {
-      const lower = text.toLowerCase(), sought = lower.includes(phrase) ? phrase : asked.find((word) => lower.includes(word)) ?? "";
-      const place = lower.indexOf(sought), length = sought.length;
-      return el("li", {}, el("a", { href: "#" + id }, title), el("span", {}, ...snippet(text, place, length)));
+    const more = hits.length > SHOWN;
+    told.textContent = !enough ? "" : hits.length === 1 ? say("1 section") : say(more ? "{count} sections, of which {shown} are listed" : "{count} sections", { count: hits.length, shown: SHOWN });
+    results.replaceChildren(...hits.slice(0, SHOWN).map(({ id, title, text }) => {
+      const found = [phrase, ...asked].map((words) => pattern(words).exec(typed(text))).find(Boolean);
+      return el("li", {}, el("a", { href: "#" + id }, title), el("span", {}, ...snippet(text, found?.index ?? 0, found?.[0].length ?? 0)));
     }));
   };
   input.addEventListener("input", search);
@@ -60,31 +64,33 @@
   // Where a section has what was sought, first of all in what is open: in the middle of the window, and marked.
   const reveal = (id, sought) => {
     const heading = document.getElementById(id), next = all(HEADINGS, main).find((node) => heading.compareDocumentPosition(node) & Node.DOCUMENT_POSITION_FOLLOWING);
-    const texts = document.createTreeWalker(main, NodeFilter.SHOW_TEXT);
+    const texts = document.createTreeWalker(main, NodeFilter.SHOW_TEXT), nodes = [];
     texts.currentNode = heading;
-    const found = [];
-    for (let node = texts.nextNode(); node && (!next || node.compareDocumentPosition(next) & Node.DOCUMENT_POSITION_FOLLOWING); node = texts.nextNode()) {
-      const place = node.data.replace(/\s/g, " ").toLowerCase().indexOf(sought);
-      if (place < 0 || heading.contains(node) || node.parentElement.closest(".anchor, .katex, script, style, svg, .copy")) continue;
-      found.push([node, place]);
+    for (let node = texts.nextNode(), at = 0; node && (!next || node.compareDocumentPosition(next) & Node.DOCUMENT_POSITION_FOLLOWING); node = texts.nextNode()) {
+      if (heading.contains(node) || node.parentElement.closest(".anchor, .katex, script, style, svg, .copy")) continue;
+      nodes.push({ node, at, fold: node.parentElement.closest("details:not([open])") });
+      at += node.length;
     }
-    if (!found.length) return; // in two pieces: the heading will do
-    const [node, place] = found.find(([node]) => !node.parentElement.closest("details:not([open])")) ?? found[0];
-    for (let fold = node.parentElement.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
-    const range = new Range();
-    range.setStart(node, place);
-    range.setEnd(node, place + sought.length);
+    const of = (at) => nodes.findLast((one) => one.at <= at), whole = typed(nodes.map(({ node }) => node.data).join(""));
+    const places = [...whole.matchAll(pattern(sought))], found = places.find(({ index }) => !of(index).fold) ?? places[0];
+    if (!found) return; // the heading will do
+    const range = new Range(), [first, last] = [found.index, found.index + found[0].length - 1].map((at) => [of(at), at]);
+    range.setStart(first[0].node, first[1] - first[0].at);
+    range.setEnd(last[0].node, last[1] - last[0].at + 1);
+    const place = first[0].node.parentElement;
+    for (let fold = place.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
     globalThis.CSS.highlights?.set("found", new Highlight(range));
-    node.parentElement.scrollIntoView({ block: "center" });
+    const again = [0, 200, 600, 1500].map((wait) => setTimeout(() => place.scrollIntoView({ block: "center" }), wait)); // charts and panels above still grow
+    for (const name of ["wheel", "touchstart", "pointerdown", "keydown"]) addEventListener(name, () => again.forEach(clearTimeout), { once: true, capture: true });
   };
   results.addEventListener("click", (event) => {
-    const link = event.target.closest("a"), sought = link?.parentElement.querySelector("mark")?.textContent.toLowerCase();
+    const link = event.target.closest("a"), sought = link?.parentElement.querySelector("mark")?.textContent;
     if (!link) return;
     dialog.close();
     if (!sought) return;
     event.preventDefault();
     location.hash = link.hash;
-    reveal(decodeURIComponent(link.hash.slice(1)), sought);
+    reveal(decodeURIComponent(link.hash.slice(1)), plainly(sought.replace(/\s+/g, " ")));
   });
   dialog.addEventListener("keydown", (event) => { // from the field to the results and between them
     const places = [input, ...all("a", results)], step = { ArrowDown: 1, ArrowUp: -1 }[event.key], to = places[places.indexOf(document.activeElement) + step];
