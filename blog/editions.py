@@ -44,6 +44,7 @@ HAN = "\u3400-\u9fff"
 VERBATIM = r"\s*|\|?[-:| ]+\||</?details[^>]*>|```.*"  # a line that is not translated
 WHOLE = r"(#+ )(.+)()|(<details[^>]*><summary>)(.+)(</summary>)|(!\[)(.+)(\]\([^()\s]+\))|(\| )(.*)( \|)"  # a line that is a piece
 CAPTION = r"(?s)(\*\*\d+\.\*\* )(.+)"  # of an executed example
+MARK = r"(#+|\d+[.)]|[-*+>|])\s|\s{4}|```|~~~"  # what makes another kind of block of a text
 SWITCH = r"(?m)^\[\w+\]\(README\.\w+\.md\)\n\n"  # the line that leads to a README in another language
 LABELS = ["aria-label", "title", "placeholder"]  # attributes with text
 
@@ -291,7 +292,7 @@ def signature(text: str) -> dict[str, list[str]]:
     text = re.sub(r"\$[^$]+\$", " ", text)
     links = re.findall(rf"\]\(({TARGET})\)", text)
     text = re.sub(rf"\]\({TARGET}\)", " ", text)
-    kinds = {"places": r"\{.*?\}|[{}]", "tags": r"</?[a-z]+[^>]*>"}
+    kinds = {"places": r"\{.*?\}|[{}]", "tags": r"<[/!?A-Za-z][^>]*>?"}
     return {
         "code": sorted(code),
         "formulas": sorted(formulas),
@@ -328,8 +329,10 @@ def faults(source: str, translation: str, known: list[tuple[re.Pattern[str], str
     written = {whole for _, whole in numbers(translation)}
     if lost := [digits for digits, whole in numbers(source) if written.isdisjoint({digits, whole})]:
         found.append(f"numbers differ: {' '.join(sorted(lost))}")
-    if "\n" in translation:
+    if re.search(r"[\n\r]", translation):
         found.append("a line break")
+    if bool(re.match(MARK, translation)) > bool(re.match(MARK, source)):
+        found.append("a mark of Markdown at the beginning")
     if source.count(" | ") != translation.count(" | "):
         found.append("another number of cells")
     bare = re.sub(rf"\]\({TARGET}\)", "", re.sub(r"`[^`]+`|\$[^$]+\$", "x", translation))
@@ -359,6 +362,8 @@ def check(language: str) -> tuple[list[str], list[str]]:
             problems.append(f"not translated: {entry.msgid[:90]}")
         elif not entry.fuzzy:
             problems += [f"{entry.msgid[:70]}: {fault}" for fault in faults(entry.msgid, entry.msgstr, known)]
+            if entry.msgctxt == "page" and '"' in entry.msgstr and '"' not in entry.msgid:  # some stand in attributes
+                problems.append(f"{entry.msgid[:70]}: a straight quotation mark")
     return problems, [entry.msgid for entry in catalogue if entry.fuzzy]
 
 
@@ -397,4 +402,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (OSError, ValueError) as error:  # a file that is missing or damaged
+        sys.exit(f"{Path(__file__).name}: {error}")

@@ -52,6 +52,8 @@ def test_the_catalogue_is_complete_and_true(language):
         ("Search", "搜<script>索", "tags"),
         ("About {time} minutes", "大约 {time 分钟", "places"),
         ("A title", "一个\n\n# 题目", "line break"),
+        ("A title", "# 题目", "beginning"),
+        ("Search", "搜<SVG onload=x>索", "tags"),
         ("The encoder.", "译码的前一半。", "encoder"),
     ],
 )
@@ -69,6 +71,8 @@ def test_what_is_missing_may_not_land_and_what_is_out_of_date_may(monkeypatch, t
     problems, old = editions.check("zh")
     assert any(problem.startswith(f"not translated: {catalogue[-1].msgid[:90]}") for problem in problems)
     assert old == [catalogue[-2].msgid]
+    monkeypatch.setattr("sys.argv", ["editions.py", "check", "zh"])
+    assert editions.main() == 1
 
 
 def test_a_right_translation_has_no_fault():
@@ -86,6 +90,10 @@ def test_a_changed_piece_keeps_its_translation_and_is_marked():
     changed, new = editions.update(old, texts)
     assert changed.msgstr == "编码器一次读完整个句子。" and "fuzzy" in changed.flags and not changed.translated()
     assert changed.previous_msgid == "The encoder reads the whole sentence at once." and not new.msgstr
+    again = editions.update(
+        polib.pofile(str(editions.update(old, texts))), texts
+    )  # saved, read, and brought up to date once more
+    assert again[0].fuzzy and again[0].previous_msgid == changed.previous_msgid
 
 
 def test_pieces_put_together_again_are_the_text():

@@ -209,7 +209,9 @@ def test_search_finds_words_in_the_text(open_page):
         tab.locator("#query").fill(sought)
         tab.keyboard.press("Enter")  # in code, too; with the apostrophe that phones type; where panels above still grow
         tab.wait_for_timeout(1000)
-        marked = tab.evaluate("[...CSS.highlights.get('found')].map((r) => [r.toString(), r.getBoundingClientRect().top])")
+        marked = tab.evaluate(
+            "[...CSS.highlights.get('found')].map((r) => [r.toString(), r.getBoundingClientRect().top])"
+        )
         assert [text.lower() for text, _ in marked] == [found] and 0 < marked[0][1] < 900
     tab.keyboard.press("/")
     tab.locator("#query").fill("the")

@@ -7,6 +7,7 @@ is read as numbers and text; nothing in it is ever executed.
 import itertools
 import json
 import re
+import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,7 +142,8 @@ def unchecked_arrays(file: Path) -> dict[str, Tensor]:
         if file.suffix == ".npz":
             with np.load(file, allow_pickle=False) as arrays:
                 return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-        found = torch.load(file, map_location="cpu", weights_only=True)  # runs nothing, and refuses most objects
+        with warnings.catch_warnings(action="ignore"):
+            found = torch.load(file, map_location="cpu", weights_only=True)  # runs nothing, and refuses most objects
         if not isinstance(found, dict) or not all(isinstance(array, Tensor) for array in found.values()):
             raise ValueError("there are other things than arrays in it")
         return found
@@ -231,7 +233,7 @@ def filled(found: Arrays, rows: list[int]) -> nn.Module:
         unread.discard(their)
         if own in theirs:
             array = array.flatten() if own.endswith("bias") else array
-            if len(array) <= max(rows) or array[:1].shape[1:] != parameter.shape[1:]:
+            if len(array) != max(rows) + 1 or array[:1].shape[1:] != parameter.shape[1:]:
                 raise Refused(
                     f"{path}: {their} has shape {tuple(array.shape)}, which does not fit the vocabulary or the width"
                 )
@@ -260,6 +262,8 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
         while True:
             byte, at = data[at], at + 1
             value, shift = value | (byte & 127) << shift, shift + 7
+            if shift > 70:
+                raise ValueError("a number is too long")
             if byte < 128:
                 return value
 
@@ -343,6 +347,9 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
     if None in sides:
         raise FileNotFoundError(f"{folder}: neither source.spm and target.spm nor a single .spm")
     names = [folder / "vocab.json"] if hub else sorted(folder.glob("*vocab*.yml"))
+    for path in (*names, *sides):
+        if path.exists() and not path.is_file():
+            raise Refused(f"{path}: not a regular file")
     for one, other in itertools.pairwise(names or sides):  # one table of embeddings has one vocabulary
         if not hub and one.read_bytes() != other.read_bytes():
             raise Refused(f"{one} and {other.name}: two vocabularies, which is not known here")
@@ -428,11 +435,10 @@ def write_npz(translator: Translator, out: Path) -> None:
         raise Refused("the start token has learnt a vector in training, and Marian begins with zeros")
     pre, swish = layers[0].sublayer[0].pre, isinstance(layers[0].feed_forward, tat.SwishFeedForward)
     order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD]  # Marian begins with </s> and <unk>
-    names = (
-        ["Wemb"] * 3 if model.settings["tie"] == "all" else ["encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"]
-    )
+    apart = ["encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"]  # as many of them as there are matrices
+    names = {"all": ["Wemb"], "target": apart[:2], "none": apart}[model.settings["tie"]]
     tables = (model.src_embed.embeddings.table, model.tgt_embed.embeddings.table, model.generator.proj)
-    arrays = {name: table.weight[order] for name, table in zip(names, tables, strict=True)}
+    arrays = {name: table.weight[order] for name, table in zip(names, tables, strict=False)}
     arrays["decoder_ff_logit_out_b"] = model.generator.proj.bias[order].unsqueeze(0)
     for name, parameter in model.named_parameters():
         if ".layers." in name or re.match(r"(en|de)coder\.norm", name):

@@ -238,6 +238,30 @@ def test_marians_own_file_goes_there_and_back(npz, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize(("norm", "tie"), [("pre", "all"), ("post", "target"), ("pre", "none")])
+def test_other_norms_and_shared_matrices_go_there_and_back(norm, tie, npz, tmp_path):
+    """Every weight, what is shared, and what it computes; catches a norm, a small constant or a table that is taken for another."""
+    tokenizer = read_marian(str(npz / "model.npz"), "de", "en")[0].tokenizer
+    size = len(tokenizer)
+    model = tat.marian(tat.make_model(size, size, 2, 32, 48, 4, 0.0, norm=norm, tie=tie), (2, 1), closed=True, eps=1e-6)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.3 * torch.randn_like(p))
+        for table in (model.src_embed.embeddings.table, model.tgt_embed.embeddings.table, model.generator.proj):
+            table.weight[[tat.PAD, tat.BOS]] = 0
+        model.generator.proj.bias[[tat.PAD, tat.BOS, tat.UNK]] = NEVER
+    write_npz(tat.Translator(model.eval(), tokenizer, ("de", "en")), tmp_path / "other")
+    for name in ("source", "target"):
+        (tmp_path / "other" / f"{name}.spm").write_bytes((npz / f"{name}.spm").read_bytes())
+    back, settings, _ = read_marian(str(tmp_path / "other" / "model.npz"), "de", "en")
+    assert (settings.norm, settings.tie) == (norm, tie)
+    ours, theirs = dict(model.named_parameters()), dict(back.model.named_parameters())
+    assert ours.keys() == theirs.keys() and all(torch.equal(p, theirs[name]) for name, p in ours.items())
+    src, tgt = torch.randint(4, size, (2, 7)), torch.randint(4, size, (2, 5))
+    given = src, tgt, tat.source_mask(src), tat.subsequent_mask(5)
+    torch.testing.assert_close(model(*given), back.model(*given), rtol=0, atol=0)
+
+
 class Stolen:
     """What a pickle must not run."""
 
@@ -275,6 +299,11 @@ def spoil(folder: Path, how: str) -> None:
     elif how.startswith("pieces that end"):
         data = (folder / "source.spm").read_bytes()  # in the middle of the pieces, or of what follows them
         (folder / "source.spm").write_bytes(data[: 1203 if how.endswith("early") else -9])
+    elif how == "an endless number":
+        (folder / "source.spm").write_bytes(b"\x08" + b"\xff" * 1_000_000 + b"\x01")
+    elif how == "a larger table":
+        table = torch.cat((arrays["model.shared.weight"], torch.zeros(9, 32)))
+        save_file(arrays | {"model.shared.weight": table, "lm_head.weight": torch.zeros(1)}, file)
     elif how == "suffixes":
         no_prefix = b"\x1a\x02\x18\x00"  # field 3 of the third part is add_dummy_prefix
         (folder / "source.spm").write_bytes((folder / "source.spm").read_bytes() + no_prefix)
@@ -305,6 +334,7 @@ BAD = {
     "an array less": "it has no array model.encoder.layers.0.self_attn.q_proj.weight", "an array more": "its array model.encoder.layers.0.ssru.weight",
     "a smaller table": "model.shared.weight has shape (50, 32)", "ids": "vocab.json: its ids are not 0, 1, 2", "pieces": "source.spm: ",
     "pieces that end early": "source.spm: damaged", "pieces that end late": "source.spm: damaged", "suffixes": "source.spm: it treats spaces",
+    "an endless number": "source.spm: damaged", "a larger table": "model.shared.weight has shape (329, 32)",
     "not finite": "q_proj.weight has weights that are not finite", "without numbers": "q_proj.weight is no array of plain numbers",
     "no dimension": "q_proj.weight is no array of plain numbers", "a surrogate": "'\\ud800' is no text",
     "a vocabulary less": "pad_token_id is 319, but vocab.json has <pad> at None",
