@@ -85,17 +85,22 @@
   };
   results.addEventListener("click", (event) => {
     const link = event.target.closest("a"), sought = link?.parentElement.querySelector("mark")?.textContent;
-    if (!link) return;
+    if (!link || event.ctrlKey || event.metaKey) return;
     dialog.close();
+    globalThis.CSS.highlights?.delete("found");
     if (!sought) return;
     event.preventDefault();
     location.hash = link.hash;
     reveal(decodeURIComponent(link.hash.slice(1)), plainly(sought.replace(/\s+/g, " ")));
   });
   dialog.addEventListener("keydown", (event) => { // from the field to the results and between them
+    if (event.isComposing) return; // letters of Chinese are being chosen
     const places = [input, ...all("a", results)], step = { ArrowDown: 1, ArrowUp: -1 }[event.key], to = places[places.indexOf(document.activeElement) + step];
     if (to) { event.preventDefault(); to.focus(); }
-    if (event.key === "Enter" && document.activeElement === input) results.querySelector("a")?.click();
+    if (event.key === "Enter" && document.activeElement === input) {
+      event.preventDefault(); // or it would press the button that the focus goes back to
+      results.querySelector("a")?.click();
+    }
   });
   close.addEventListener("click", () => dialog.close());
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); }); // outside

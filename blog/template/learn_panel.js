@@ -9,7 +9,7 @@
   /** What the worker does; its text goes to it together with that of Learn and Tasks. */
   function work(updates, factor, warmup, d_model, shown) {
     const learn = Learn(), tasks = Tasks(learn);
-    let task, model, settings, losses, running = false, own = "";
+    let task, model, settings, losses, run, running = false, own = "";
 
     const lr = (step) => learn.rate(step, d_model, factor, settings.warmup ? warmup : 1) * Math.min(1, 2 * (1 - step / updates[settings.task])) || 0;
     const answer = (pair) => {
@@ -18,7 +18,7 @@
     };
     function report(scored) {
       const pair = own && task.of(own);
-      postMessage({ step: model.step, total: updates[settings.task], losses, running, letters: task.letters, own: pair ? answer(pair) : null,
+      postMessage({ run, step: model.step, total: updates[settings.task], losses, running, letters: task.letters, own: pair ? answer(pair) : null,
         examples: task.held_out.slice(0, shown).map(answer), exact: scored ? learn.exact(model, task.held_out) : null });
       losses = [];
     }
@@ -38,7 +38,7 @@
     }
     onmessage = ({ data }) => {
       if (data.begin) {
-        [settings, losses, running] = [data.begin, [], false];
+        [settings, losses, running, run] = [data.begin, [], false, data.number];
         task = tasks.make(settings.task, settings.seed);
         model = learn.make_model({ vocab: task.letters.length, d_model, d_ff: 2 * d_model, ...settings });
       }
@@ -80,7 +80,7 @@
     <figcaption>${say("An encoder-decoder of 6,000 weights learns in your browser, from nothing. Take a part away, which begins anew, and see what it was for.")}</figcaption>`;
   section.after(panel);
   const $ = (id) => panel.querySelector(`#learn-${id}`), boxes = [...panel.querySelectorAll("[data-key]")];
-  let worker, seed = 0, curve = [], before = [], score = "", earlier = "", total = 1, running = false, wanted = false, letters = [], every = 1;
+  let worker, seed = 0, curve = [], before = [], score = "", earlier = "", total = 1, number = 0, running = false, wanted = false, letters = [], every = 1;
 
   const send = (message) => worker?.postMessage(message);
   function begin() {
@@ -93,7 +93,7 @@
     if (curve.length > 20) [before, earlier] = [curve, say("; the run before: {score}", { score })]; // what a part is for is seen beside it
     [curve, wanted, every] = [[], false, 1];
     const settings = { task: $("task").value, seed, ...Object.fromEntries(boxes.map((box) => [box.dataset.key, box.checked])) };
-    send({ begin: settings, own: $("own").value.trim() });
+    send({ begin: settings, number: (number += 1), own: $("own").value.trim() });
   }
 
   const WHY = { // a loss of nothing, and nothing right
@@ -114,6 +114,7 @@
       columns.map((_, s) => `<td style="--w:${(heads.reduce((sum, head) => sum + head[s], 0) / heads.length).toFixed(3)}"></td>`).join("")}</tr>`).join("");
   }
   function show(data) {
+    if (data.run !== number) return; // of the run before, which was under way
     curve.push(...data.losses.filter(([step]) => step % every === 0 || step === 1));
     if (curve.length > 400) {
       every *= 2;

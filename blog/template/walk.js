@@ -31,7 +31,7 @@
     const head = Math.min(1, model.config.h - 1), first = maps.maps.encoder[0][head]; // of the first layer
     const others = first.map((row, t) => Math.max(0, ...row.slice(0, -1).filter((_, k) => k !== t && /[\p{L}\p{N}]/u.test(maps.source[k]))));
     const word = others.indexOf(Math.max(...others.slice(0, -1))); // whom we follow: the token that looks hardest at another word,
-    const step = Math.min(3, ids.length - 2); // and a step
+    const step = Math.max(0, Math.min(3, ids.length - 3)); // and a step, before the one that writes the end
     const table = model.src_embed.table.data.subarray(src[word] * d_model, (src[word] + 1) * d_model);
     const embedded = table.map((value) => value * Math.sqrt(d_model));
     const position = model.src_embed.positions
@@ -53,7 +53,7 @@
 
   const STOPS = [
     ["inputs", say("Text becomes tokens"), "words-and-word-pieces-section-5-1", (f) => [
-      say("The model reads numbers. Its vocabulary cuts the sentence into tokens, and each token has an id."),
+      say("The model reads numbers. Its vocabulary cuts the sentence into tokens, and each token has an id. (The walk goes through the whole model with its beam search, whatever is chosen in the figure.)"),
       row(say("tokens"), code(f.maps.source.map(plain).join(" | "))), row(say("ids"), code(f.src.join("  "))),
       say("We follow “{token}”, token {id}.", { token: plain(f.maps.source[f.word]), id: f.src[f.word] })]],
     ["source embedding", say("A token becomes a vector"), "words-become-vectors-section-3-4", (f) => [
@@ -137,6 +137,7 @@
       facts = follow(content, sentence);
       dialog.showModal();
       show(sentence === before && stop < STOPS.length - 1 ? stop : 0); // one who read a section meanwhile goes on
+      next.focus();
     } catch (error) {
       start.textContent = say("The walk cannot begin: {why}", { why: error.message });
     }

@@ -13,8 +13,10 @@
   async function follow(text, from = null) {
     text = text.trim();
     if (!text || text === sentence) return;
+    const { translator } = await liveContent(), count = translator.source(text).length, most = Transformer.LONGEST;
+    field.setCustomValidity(count > most ? say("it has {count} tokens, and here at most {most} are read", { count, most }) : "");
+    if (count > most) return void field.reportValidity();
     sentence = field.value = text;
-    const { translator } = await liveContent();
     for (const figure of figures) if (figure !== from) figure.ask(text);
     SentencePanels.follow(translator, text);
   }
@@ -52,6 +54,7 @@
   try { before = localStorage.sentenceFolded; } catch { /* a page that may not remember */ }
   folded(Boolean(before));
   fold.addEventListener("click", () => folded(!bar.classList.contains("folded")));
+  field.addEventListener("input", () => field.setCustomValidity(""));
   bar.addEventListener("submit", (event) => { event.preventDefault(); follow(field.value); });
 
   // shown between the two live figures, which have a field of their own, when a panel is near

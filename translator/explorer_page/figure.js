@@ -52,6 +52,7 @@ function exploreAttention(host, content, options = {}) {
 
   function translate(sentence, chosen = off) {
     const { translator } = content, src = translator.source(sentence), { model } = translator;
+    if (src.length > Transformer.LONGEST) throw new Error(say("it has {count} tokens, and here at most {most} are read", { count: src.length, most: Transformer.LONGEST }));
     applyHeads(chosen);
     try {
       const found = { beam: () => Transformer.beamSearch(model, src),
@@ -70,11 +71,9 @@ function exploreAttention(host, content, options = {}) {
 
   function compute() {
     stop();
-    const sentence = state.sentence.trim();
-    if (!sentence) {
-      notice(say("Write a sentence first."));
-      return false;
-    }
+    const blank = !state.sentence.trim(), sentence = blank ? state.shown : state.sentence.trim(); // a choice may come while the field is empty
+    if (blank) notice(say("Write a sentence first."));
+    if (!sentence) return false;
     try {
       const before = result;
       result = content.translator ? translate(sentence) : content.recorded[state.search];
@@ -83,11 +82,11 @@ function exploreAttention(host, content, options = {}) {
       if (!same) pinned = null;
       const note = say(content.translator?.note ?? ""), found = content.translator ? warnings(sentence) : [];
       if (result.predicted.at(-1) !== "</s>") found.push(say("It has reached the limit of length."));
-      notice([...found, note].join(" "), found.length > 0);
+      if (!blank) notice([...found, note].join(" "), found.length > 0);
       compare(sentence);
       state.step = result.target.length;
       drawResult();
-      return true;
+      return !blank;
     } catch (error) {
       notice(say("This sentence cannot be translated: {why}.", { why: error.message }));
       return false;

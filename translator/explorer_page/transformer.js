@@ -10,6 +10,7 @@ const Transformer = (() => {
   const [PAD, BOS, EOS, UNK] = [0, 1, 2, 3];
   const MORE = 50; // a translation may be this much longer than its source
   const [BEAM, ALPHA] = [5, 1.8];
+  const LONGEST = 150; // tokens of a source: with more, the page would stand still
 
   // --- numbers ---
 
@@ -442,7 +443,7 @@ const Transformer = (() => {
     }
   }
 
-  return { PAD, BOS, EOS, UNK, BEAM, ALPHA, readTensors, unpack, linear, softmax, attention, positionalEncoding, Model, CachedDecoder,
+  return { PAD, BOS, EOS, UNK, BEAM, ALPHA, LONGEST, readTensors, unpack, linear, softmax, attention, positionalEncoding, Model, CachedDecoder,
            greedyDecode, nucleus, sampleDecode, lengthPenalty, beamSearch, Tokenizer, Translator };
 })();
 
