@@ -20,7 +20,8 @@
     for (const figure of figures) if (figure !== from) figure.ask(text);
     SentencePanels.follow(translator, text);
   }
-  window.yourSentence = { follow, join: (figure) => { figures.push(figure); if (sentence) figure.ask(sentence); } };
+  const begin = async () => { if (sentence === null) await follow((await liveContent()).sentence); }; // with the page's own, if there is no reader's
+  window.yourSentence = { follow, begin, join: (figure) => { figures.push(figure); if (sentence) figure.ask(sentence); } };
 
   const first = document.querySelector(".explorer");
   if (!first) return;
@@ -68,13 +69,12 @@
   document.querySelectorAll(".explorer").forEach((place) => live.observe(place));
 
   // panels need the model even where no live figure has come near
-  const begin = new IntersectionObserver(async (entries) => {
+  const approach = new IntersectionObserver((entries) => {
     if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
-    begin.disconnect();
-    const { sentence: first } = await liveContent();
-    if (sentence === null) follow(first); // else the reader's own
+    approach.disconnect();
+    begin();
   }, { rootMargin: "600px" });
-  hosts.forEach((host) => begin.observe(host));
+  hosts.forEach((host) => approach.observe(host));
 
   // --- a symbol in a panel lights up in the formulas of its section ---
 
