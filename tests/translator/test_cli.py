@@ -831,6 +831,19 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_takes_no_devices_place_and_follows_a_link(tmp_path):
+    pipe, link, real = tmp_path / "pipe", tmp_path / "link", tmp_path / "folder" / "real"
+    os.mkfifo(pipe)
+    real.parent.mkdir()
+    link.symlink_to(real)
+    with pytest.raises(OSError, match="no regular file"):
+        write_atomically(pipe, lambda path: path.write_text("x"))
+    assert pipe.is_fifo()
+    for text in ("new", "again"):
+        write_atomically(link, lambda path, text=text: path.write_text(text))
+        assert link.is_symlink() and real.read_text() == text
+
+
 def test_a_refused_run_leaves_only_what_was_there(tmp_path):
     for name in ("notes.txt", "tokens/mine.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

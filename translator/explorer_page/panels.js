@@ -160,7 +160,7 @@ const SentencePanels = (() => {
     }],
     temperature: [say("The same logits at another temperature"), ["step", "temperature"], (f, { step, temperature }) => {
       const { logits } = f.steps[step], p = softmax(logits.map((logit) => (10 * logit) / temperature)), ids = largest(logits, 8), among = ids.reduce((sum, id) => sum + p[id], 0);
-      return [bars(ids.map((id) => [f.name([id])[0], p[id]])), say("Temperature {temperature}: the other {count} tokens have {share} together.", { temperature: (temperature / 10).toFixed(1), count: (p.length - ids.length).toLocaleString("en"), share: percent(1 - among) })];
+      return [bars(ids.map((id) => [f.name([id])[0], p[id]])), say("Temperature {temperature}: the other {count} tokens have {share} together.", { temperature: (temperature / 10).toFixed(1), count: (p.length - ids.length).toLocaleString("en"), share: percent(Math.max(0, 1 - among)) })];
     }],
     beam: [say("The search as a tree"), [], (f) => [tree(f), say("The best way is drawn bold: “{translation}”", { translation: f.translation })]],
     lens: [say("What each layer would say"), [], (f) => {
