@@ -26,7 +26,8 @@ def print_page(page: Path, out: Path, chromium: str) -> None:
             files = (style.parent / "files").resolve().as_uri()
             tab.add_style_tag(content=style.read_text("utf-8").replace("url(./files", f"url({files}"))
         tab.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-        tab.evaluate("document.querySelector('.explorer') && yourSentence.begin()")  # the panels are drawn when it prints
+        # so that the panels have a sentence to show
+        tab.evaluate("document.querySelector('.explorer') && yourSentence.begin()")
         tab.evaluate("document.fonts.ready.then(() => true)")
         margin = {"top": "18mm", "bottom": "18mm", "left": "17mm", "right": "17mm"}
         options = {"format": "A4", "margin": margin, "display_header_footer": True, "print_background": True}
