@@ -238,3 +238,12 @@ def test_the_tool_finds_nothing_to_mend_and_writes_the_notebook(tmp_path):
     out = tmp_path / "zh" / "exercises.ipynb"
     subprocess.run([*tool, "apply", "zh", str(ROOT / "exercises.ipynb"), str(out)], check=True)
     assert "会批改的练习" in out.read_text("utf-8")
+
+
+def test_every_text_of_the_scripts_own_is_found():
+    """Catches a text that stays English because it is not written as one string, or as a choice between two."""
+    for folder in (editions.BLOG / "template", editions.FIGURE):
+        for path in sorted(folder.glob("*.js")):
+            for said in re.findall(r"\b(?:say|told)\((.{0,80})", path.read_text("utf-8"), re.S):
+                known = re.match(r'"|\w+ \? "', said)
+                assert known or not re.search(r"[\"'`]", said.split(")")[0].replace('""', "")), (path.name, said)
