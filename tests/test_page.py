@@ -117,6 +117,19 @@ def chart_of(tab, name: str):
     return figure.locator(".live svg")
 
 
+def test_the_contents_close_and_give_the_focus_back(open_page):
+    tab = open_page(390)
+    for close in (lambda: tab.keyboard.press("Escape"), lambda: tab.mouse.click(380, 800)):
+        tab.locator("#contents").click()
+        tab.locator("#toc a").nth(2).focus()
+        close()
+        tab.locator("#toc").wait_for(state="hidden")
+        assert tab.locator("#contents").get_attribute("aria-expanded") == "false"
+    tab.locator("#contents").click()
+    tab.keyboard.press("Escape")
+    assert tab.evaluate("document.activeElement.id") == "contents"
+
+
 def test_panels_go_below_each_other_on_a_phone(open_page):
     """So that every panel keeps its labels; side by side they would be wider than the screen."""
     narrow, wide = chart_of(open_page(390), "example_masks"), chart_of(open_page(), "example_masks")

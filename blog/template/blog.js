@@ -146,7 +146,12 @@
   };
   button.addEventListener("click", () => show(!toc.classList.contains("open")));
   toc.addEventListener("click", (event) => { if (event.target.closest("a")) show(false); });
-  addEventListener("keydown", (event) => { if (event.key === "Escape") show(false); });
+  document.addEventListener("click", (event) => { if (!event.target.closest("#toc, #contents")) show(false); });
+  addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !toc.classList.contains("open")) return;
+    show(false);
+    button.focus();
+  });
 
   const links = all("a", toc);
   const sections = links.map((link) => document.getElementById(decodeURIComponent(link.hash.slice(1))));
