@@ -318,9 +318,9 @@ def saved_rows(name: str) -> list[dict]:
 # state at position *t* − 1 and the input at *t*. So the positions of one training example cannot be computed in
 # parallel. That hurts most with long sequences. Only the examples in a batch can still be computed in parallel, and
 # if the sequences are long, few of them fit into memory. Factorisation tricks (Kuchaiev and Ginsburg, 2017) and
-# conditional computation (Shazeer et al., 2017) made recurrent networks faster, and the latter also made them better,
-# but the computation remained sequential. Attention was already part of many strong models. It connects positions
-# regardless of their distance, but it was nearly always used together with a recurrent network.
+# conditional computation (Shazeer et al., 2017) made recurrent networks faster, and the latter also made them
+# better, but the computation remained sequential. Attention was already part of many strong models. It connects
+# positions however far apart they are, but it was nearly always used together with a recurrent network.
 #
 # Other models were designed to need fewer sequential steps: the Extended Neural GPU, ByteNet and ConvS2S. They are
 # convolutional and compute all positions at once. In these models, the number of operations needed to relate two
@@ -421,12 +421,12 @@ def example_file() -> None:
 # ### Tokens and ids
 #
 # > A model can't read letters, so the sentence is first cut into *tokens*: words, pieces of words and punctuation
-# > marks. A *vocabulary* numbers all tokens that the model knows, and the number of a token is its *id*. Our model's
-# > vocabulary has 6,106 entries, German and English together. It was made by byte-pair encoding, which [Part
-# > 3](#Words-and-word-pieces-(Section-5.1)) explains: frequent words are tokens in their own right, while rare words
-# > are cut into pieces. `▁` marks the beginning of a word, and `</s>` the end of a sentence. (Where the code notes
-# > shapes, `S` is the number of tokens of a source, `T` that of a target or of any sequence, and `B` the number of
-# > sentences that are computed side by side, here 1.)
+# > marks. A *vocabulary* numbers all the tokens that the model knows, and the number of a token is its *id*. Our
+# > model's vocabulary has 6,106 entries, German and English together. It was made by byte-pair encoding, which
+# > [Part 3](#Words-and-word-pieces-(Section-5.1)) explains: frequent words are tokens in their own right, while
+# > rare words are cut into pieces. `▁` marks the beginning of a word, and `</s>` the end of a sentence. (Where the
+# > code notes shapes, `S` is the number of tokens of a source, `T` that of a target or of any sequence, and `B` the
+# > number of sentences that are computed side by side, here 1.)
 
 
 # %%
@@ -823,9 +823,9 @@ def example_by_hand() -> None:
 
 
 # %% [markdown]
-# > Among these three, `auf` looks mainly at `Bank` and hardly at the others: 97 % of its weight goes to `Bank`. Now
-# > the whole sentence at once: 15 queries and 15 keys, so 225 scores. Each row of the map stands for a token that
-# > asks, and its weights add up to 1. With all 15 keys sharing the weight, 78 % is left for `Bank`.
+# > Of these three, `auf` looks mainly at `Bank` and hardly looks at the others: 97 % of its weight goes to `Bank`.
+# > Now the whole sentence at once: 15 queries and 15 keys, so 225 scores. Each row of the map stands for a token
+# > that asks, and its weights add up to 1. With all 15 keys sharing the weight, 78 % is left for `Bank`.
 
 
 # %%
@@ -907,7 +907,7 @@ def example_scaling() -> Chart:
 # $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_i^K,\; VW_i^V)$$
 #
 # The matrices are $W_i^Q, W_i^K \in \mathbb{R}^{d_{\text{model}} \times d_k}$, $W_i^V \in
-# \mathbb{R}^{d_{\text{model}} \times d_v}$ and $W^O \in \mathbb{R}^{h d_v \times d_{\text{model}}}$. The paper takes
+# \mathbb{R}^{d_{\text{model}} \times d_v}$ and $W^O \in \mathbb{R}^{h d_v \times d_{\text{model}}}$. The paper uses
 # $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total cost is about
 # that of one head of full width.
 #
@@ -1087,7 +1087,7 @@ def example_layer_norm() -> None:
 
 # %% [markdown]
 # > In the variance, the sum is divided by $d$, not by $d - 1$, and the small constant $\epsilon$ is inside the
-# > root. PyTorch does both the same way.
+# > root. PyTorch does the same in both cases.
 # >
 # > <details class="note"><summary>In the earlier editions, and in batches</summary>
 # >
@@ -1338,11 +1338,11 @@ def example_streams() -> Any:
 
 
 # %% [markdown]
-# > With pre-norm, nothing ever normalises the stream itself, so it grows from layer to layer. That is why a pre-norm
-# > stack ends with one more LayerNorm. The other columns are cosines with the first vector of the same token. Each
-# > layer turns the vectors a little further, but even at the top a word still points roughly where it began. What
-# > comes out at the top is called the *memory*: one vector for each German token, a vector that knows its
-# > surroundings. It's all the decoder will get to see.
+# > With pre-norm, nothing ever normalises the stream itself, so it grows from layer to layer. That is why a
+# > pre-norm stack ends with one more LayerNorm. The other columns are cosines with the first vector of the same
+# > token. Each layer turns the vectors a little further, but even at the top a word still points roughly the way it
+# > did at the start. What comes out at the top is called the *memory*: one vector for each German token, a vector
+# > that knows its surroundings. It's all the decoder will get to see.
 
 
 # %%
@@ -1401,10 +1401,10 @@ def example_memory() -> None:
 # > whole target is known and all positions are computed at once, and then the mask is what keeps a position from
 # > copying its answer from the next one. It also makes training agree with writing: both compute the same numbers.
 # >
-# > Batches are a second reason for masking. Sentences have different lengths, so shorter ones are padded, and nobody
-# > should attend to padding. Masks always rule out **keys**, which are the columns of the matrix of attention
-# > weights. Its rows belong to the queries, the positions that receive an answer. A padded position gets one too, but
-# > nothing uses it.
+# > Batches are a second reason for masking. Sentences have different lengths, so shorter ones are padded, and no
+# > position should attend to padding. Masks always rule out **keys**, which are the columns of the matrix of
+# > attention weights. Its rows belong to the queries, the positions that receive an answer. A padded position gets
+# > one too, but nothing uses it.
 
 
 # %%
@@ -1442,13 +1442,13 @@ def example_masks() -> Chart:
 # >
 # > <details><summary>What if every key of a row is masked?</summary>
 # >
-# > With $-\infty$, every score in the row is $-\infty$, the softmax divides 0 by 0, and the result is NaN, which the
-# > next layer spreads over the whole sentence. That's ugly, but at least you notice. The earlier editions used −10⁹,
-# > which is a number that float16 can't hold. With it, all the scores of the row are equal, so the softmax gives
-# > every key the same weight, *including the masked ones*, and nobody notices. The rule is therefore: every query
-# > must have at least one key. It always does here, because our masks close columns, never whole rows: even a padded
-# > position may look at the real keys. That's harmless: nobody attends to a padded position, since its column is
-# > masked, and its prediction doesn't enter the loss.
+# > With $-\infty$, every score in the row is $-\infty$, the softmax divides 0 by 0, and the result is NaN, which
+# > the next layer spreads over the whole sentence. That's ugly, but at least you notice. The earlier editions used
+# > −10⁹, which is a number that float16 can't hold. With it, all the scores of the row are equal, so the softmax
+# > gives every key the same weight, *including the masked ones*, and nobody notices. The rule is therefore: every
+# > query must have at least one key. It always does here, because our masks block columns, never whole rows: even a
+# > padded position may look at the real keys. That's harmless: nothing attends to a padded position, since its
+# > column is masked, and its prediction doesn't enter the loss.
 # >
 # > </details>
 
@@ -1807,7 +1807,7 @@ def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> Non
 # %%
 @example
 def example_assembled() -> None:
-    """The assembled model gives the memory, the logits and the translation that were made stop by stop."""
+    """The assembled model gives the same memory, logits and translation as we got step by step."""
     vocab, d_model = our_file().vocabulary.get_vocab_size(), SIZES["d_model"]
     place = EmbeddingsWithPositions(our_embeddings(), PositionalEncoding(d_model, 0.0))
     model = Transformer(our_encoder(), our_decoder(), place, place, our_generator())
@@ -1855,7 +1855,7 @@ def example_causal() -> None:
 # @title The sizes of embeddings and positions
 @example
 def example_embedding_scale() -> Chart:
-    """Root mean squares: scaled embeddings and positions are of like size at any width, unscaled embeddings shrink."""
+    """Root mean squares: scaled embeddings and positions are of similar size at any width, while unscaled embeddings shrink."""
     rows = []
     for d_model in (128, 256, 512, 1024):
         embed = make_model(1000, 1000, N=1, d_model=d_model, d_ff=8).src_embed.embeddings
@@ -1988,7 +1988,7 @@ def example_base() -> Any:
 # > layer needs more multiplications than the table's recurrent layer: $4nd^2 + 2n^2d$ against $nd^2$. Even if you
 # > count only attention's own products, $2n^2d$ is less than $nd^2$ only if $n < d/2$. (A plain recurrent layer has
 # > two matrices, not one, and an LSTM has eight.) What remains true at every length is the column of sequential
-# > operations: attention handles all positions at once, and recurrence can't.
+# > operations: attention can handle all positions at once, and recurrence can't.
 
 
 # %%
@@ -2010,7 +2010,8 @@ def example_complexity() -> None:
 # %% [markdown]
 # > So much for counting. The chart below *measures* one layer of each kind at width 512, in milliseconds for a
 # > single sequence (`python -m benchmarks layers`; the saved row in `benchmarks/results/` names the machine it ran
-# > on). Both axes are logarithmic: a line of slope 1 grows with the length, and one of slope 2 with its square.
+# > on). Both axes are logarithmic: a slope of 1 means that the time grows with the length, and a slope of 2 that it
+# > grows with its square.
 
 
 # %%
@@ -3980,12 +3981,12 @@ def example_beam() -> Any:
 
 
 # %% [markdown]
-# > **Which penalty?** The chart shows BLEU on the validation set, from German to English, for several beams and
-# > penalties. With the paper's 0.6, our model's translations come out 4 % shorter than the references. Of the
+# > **Which penalty?** The chart shows BLEU on the validation set, from German to English, for several beam widths
+# > and penalties. With the paper's 0.6, our model's translations come out 4 % shorter than the references. Of the
 # > values we tried, $\alpha = 1.8$ gives the highest BLEU with five beams, but all values from 0.6 to 2.4 come
-# > within half a point of it, which may be chance (for the shipped model, 0.6 is 0.2 behind, with a 95 % interval
-# > from 0.6 behind to 0.3 ahead), and chrF prefers 2.4. By default the program searches with five beams and $\alpha
-# > = 1.8$. Another model or language may need another value.
+# > within half a point of it, a difference that may be down to chance (for the shipped model, 0.6 is 0.2 behind,
+# > with a 95 % interval from 0.6 behind to 0.3 ahead), and chrF prefers 2.4. By default the program searches with
+# > five beams and $\alpha = 1.8$. Another model or language may need another value.
 # >
 # > **Why are beams so small?** A wider beam finds translations that the model considers more probable, but they
 # > aren't necessarily better. The most probable output of all is often too short; for many sentences it's even empty
@@ -4176,9 +4177,9 @@ def example_translators() -> Any:
 #
 # ### How long must one train?
 #
-# > The chart shows BLEU on the validation set, with greedy decoding, as the program's `tiny` learns on two cores of
-# > an AMD EPYC: about 28 after 5 minutes, 39 after half an hour, and 40 after three quarters. The chart ends there.
-# > (The run in Part 3 ends lower: it has no dropout, and overfits after a quarter of an hour.)
+# > The chart shows BLEU on the validation set, with greedy decoding, as the program's `tiny` model learns on two
+# > cores of an AMD EPYC: about 28 after 5 minutes, 39 after half an hour, and 40 after three quarters. The chart
+# > ends there. (The run in Part 3 ends lower: it has no dropout, and overfits after a quarter of an hour.)
 
 
 # %%
@@ -4195,10 +4196,10 @@ def example_time_to_quality() -> Chart | None:
 # The paper varied the base model and scored each variant on newstest2013, with beam search and without averaged
 # checkpoints. (A) varies the number of heads and the width of each, so that the amount of work stays the same: a
 # single head is 0.9 BLEU worse than the best setting, and too many heads also hurt. (B) Narrower keys hurt. This
-# suggests, the authors say, that it is not easy to decide how well a query and a key fit, and that a better
+# suggests, the authors say, that it is not easy to decide how well a query and a key match, and that a better
 # function than the dot product might help. (C) Larger models are better (though the one with eight layers has a
-# lower BLEU than the base). (D) Dropout is a great help against overfitting. (E) Learned positions give nearly the
-# same result as sinusoids. Perplexities are per word piece and cannot be compared with those per word. An empty
+# lower BLEU than the base). (D) Dropout does a great deal to prevent overfitting. (E) Learned positions give nearly
+# the same result as sinusoids. Perplexities are per word piece and cannot be compared with those per word. An empty
 # cell means the base model's value:
 
 
@@ -4255,23 +4256,24 @@ def example_table_4() -> Any:
 #
 # ## Conclusion (Section 7)
 #
-# The Transformer was the first model for mapping sequences to sequences that is based on attention alone. It
-# trained faster than models with recurrence or convolution, and set a new state of the art in both translation
-# tasks. The authors planned to apply it to images, audio and video, to restrict attention to neighbourhoods when
-# input and output are large, and to make generation less sequential.
+# The Transformer was the first model for mapping sequences to sequences to be based on attention alone. It trained
+# faster than models with recurrence or convolution, and set a new state of the art on both translation tasks. The
+# authors planned to apply it to images, audio and video, to restrict attention to neighbourhoods when input and
+# output are large, and to make generation less sequential.
 #
 # ## What makes it fast
 #
-# > So far the document has shown the plain form of everything. The program that trained the models above computes the
-# > same things in faster ways. Three ideas gain the most in training, and each has a folded cell, with a check that
-# > it doesn't change the results. How much they gain, which ideas gained nothing, what makes decoding fast, and how
-# > fast other programs are is all in the [lab notebook](lab_notebook.ipynb#Where-the-speed-comes-from).
+# > So far this document has shown the plain form of everything. The program that trained the models above computes
+# > the same things in faster ways. Three ideas bring the biggest gains in training, and each has a folded cell,
+# > with a check that it doesn't change the results. How big these gains are, which ideas brought none, what makes
+# > decoding fast, and how fast other programs are is all in the [lab
+# > notebook](lab_notebook.ipynb#Where-the-speed-comes-from).
 # >
 # > **1. Batches of similar lengths.** What isn't computed costs nothing. Part 2 groups by length with Python's
 # > `sorted`, which is slow for millions of pairs. NumPy sorts a single array of numbers quickly, so the three
 # > sorting keys are packed into one number: the target's length in steps of two, the source's length, and a random
-# > part. Sources get longer within one group of targets and shorter in the next, to and fro like a snake, so that
-# > no batch combines the longest sources with the shortest.
+# > part. Sources get longer within one group of targets and shorter in the next, winding like a snake, so that no
+# > batch combines the longest sources with the shortest.
 
 
 # %%

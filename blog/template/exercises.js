@@ -72,14 +72,24 @@ const Exercises = (() => {
 
   function start(headings) {
     let kept = { done: {}, open: {} };
-    try { kept = { ...kept, ...JSON.parse(localStorage.exercises ?? "{}") }; } catch { /* nothing was kept, or may be */ }
-    const keep = () => { try { localStorage.exercises = JSON.stringify(kept); } catch { /* not kept */ } };
+    const read = () => { // what another tab has kept meanwhile, too
+      try {
+        const found = JSON.parse(localStorage.exercises ?? "{}");
+        kept = { done: { ...kept.done, ...found.done }, open: { ...kept.open, ...found.open } };
+      } catch { /* nothing was kept, or may be */ }
+    };
+    const keep = (what, name, is) => {
+      read();
+      kept[what][name] = is;
+      try { localStorage.exercises = JSON.stringify(kept); } catch { /* not kept */ }
+    };
+    read();
     const progress = el("p", { className: "progress" }), count = () => {
       progress.textContent = say("{done} of {all} done (kept in this browser)", { done: headings.filter(({ id }) => kept.done[id]).length, all: headings.length });
     };
     headings.forEach((heading) => {
       const { id } = heading, box = el("input", { type: "checkbox", checked: Boolean(kept.done[id]) });
-      const done = (is) => { box.checked = is; kept.done[id] = is; keep(); count(); };
+      const done = (is) => { box.checked = is; keep("done", id, is); count(); };
       box.addEventListener("change", () => done(box.checked));
       const section = heading.closest("section"), number = heading.textContent.match(/^[\d.]+/)[0];
       heading.after(el("label", { className: "done" }, box, say(" done")));
@@ -89,7 +99,7 @@ const Exercises = (() => {
         part.querySelectorAll("details").forEach((details, i) => {
           const name = `${id} ${details.querySelector("summary").textContent} ${i}`;
           if (kept.open[name]) details.open = true;
-          details.addEventListener("toggle", () => { kept.open[name] = details.open; keep(); });
+          details.addEventListener("toggle", () => keep("open", name, details.open));
         });
         part = part.nextElementSibling;
       } while (part && !part.querySelector(":scope > :is(h1, h2)"));

@@ -135,6 +135,7 @@
       PARTS.forEach((part) => part(data));
       pin();
     } else if (!drawing) drawNext(0);
+    if (finished) pin(); // what is said of the end may be longer
   }
   const PARTS = [draw, examples, (data) => { $("map").innerHTML = map(data.own); }];
   let latest, fresh = false, drawing = false;
