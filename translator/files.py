@@ -32,7 +32,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         raise OSError(f"{path}: {'this is a folder' if path.is_dir() else 'its folder does not exist'}")
     if path.exists() and not path.is_file():  # a new file would take the place of a device or a pipe
         raise OSError(f"{path}: this is no regular file")
-    path, name = path.resolve(), None  # what a link leads to, and not the link
+    name = None
     try:
         with writing(path):
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)

@@ -831,17 +831,13 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_takes_no_devices_place_and_follows_a_link(tmp_path):
-    pipe, link, real = tmp_path / "pipe", tmp_path / "link", tmp_path / "folder" / "real"
-    os.mkfifo(pipe)
-    real.parent.mkdir()
-    link.symlink_to(real)
-    with pytest.raises(OSError, match="no regular file"):
-        write_atomically(pipe, lambda path: path.write_text("x"))
-    assert pipe.is_fifo()
-    for text in ("new", "again"):
-        write_atomically(link, lambda path, text=text: path.write_text(text))
-        assert link.is_symlink() and real.read_text() == text
+def test_a_file_takes_no_devices_place(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(OSError, match="no regular file"):
+            write_atomically(tmp_path / name, lambda path: path.write_text("x"))
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
 
 
 def test_a_refused_run_leaves_only_what_was_there(tmp_path):
