@@ -215,17 +215,14 @@ def test_search_finds_words_in_the_text(open_page):
     assert tab.locator("#results mark").first.inner_text().lower() == "teacher forcing"
     tab.keyboard.press("Enter")
     assert not tab.locator("#query").is_visible() and tab.url.endswith("#batches-and-the-shift-section-5-1")
-    marked = tab.evaluate("[...CSS.highlights.get('found')].map((r) => [r.toString(), r.getBoundingClientRect().top])")
-    assert [text.lower() for text, _ in marked] == ["teacher forcing"] and 0 < marked[0][1] < 900
+    in_view = """(text) => [...CSS.highlights.get("found") ?? []].map((range) => [range.toString().toLowerCase(), range.getBoundingClientRect().top])
+        .some(([found, top]) => found === text && top > 0 && top < innerHeight)"""
+    tab.wait_for_function(in_view, arg="teacher forcing")
     for sought, found in (("def forward", "def forward"), ("model’s", "model's"), ("residual", "residual")):
         tab.keyboard.press("/")
         tab.locator("#query").fill(sought)
         tab.keyboard.press("Enter")  # in code, too; with the apostrophe that phones type; where panels above still grow
-        tab.wait_for_timeout(1000)
-        marked = tab.evaluate(
-            "[...CSS.highlights.get('found')].map((r) => [r.toString(), r.getBoundingClientRect().top])"
-        )
-        assert [text.lower() for text, _ in marked] == [found] and 0 < marked[0][1] < 900
+        tab.wait_for_function(in_view, arg=found)
     tab.keyboard.press("/")
     tab.locator("#query").fill("the")
     assert re.fullmatch(r"\d+ sections, of which 30 are listed", tab.locator("#found").inner_text())
