@@ -1,8 +1,7 @@
 """The rate and the warmup of the miniature, chosen on the validation set for each optimiser and norm."""
 
-import itertools
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -28,32 +27,37 @@ def benchmark(
     only: Annotated[tuple[Literal[*GRIDS], ...], Parameter(help="some of them; by default all")] = (),
     rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Train the preset `tiny` without dropout for a few passes, with each rate and warmup of a grid, one seed.
+    """Train the preset `tiny` without dropout for a few passes: each rate of a grid, then other warmups with the best; one seed.
 
-    The rows hold the validation loss and the greedy scores on the validation set. A row that is saved is not trained again.
+    The rows hold the validation loss, which decides, and the greedy scores on the validation set. A row that is saved is not
+    trained again.
 
     Args:
         epochs: passes through the data
     """
     for recipe in only or GRIDS:
-        optimizer, norm = recipe.split()
-        for factor, warmup in itertools.product(*GRIDS[recipe]):
-            about = {"recipe": recipe, "factor": factor, "warmup": warmup, "data": portable(data), "epochs": epochs}
-            if rows.saved(about):
-                continue
-            run = run_folder(runs, "tuning", f"{recipe} {factor} {warmup} epochs {epochs}")
-            changes = {"optimizer": optimizer, "norm": norm, "factor": factor, "warmup": warmup}
-            train(
-                data=data,
-                run=run,
-                preset="tiny",
-                limits=Limits(epochs=epochs, checkpoint_every=10**9),
-                changes=COMMON | changes,
-            )
-            translator = read_translator(run)
-            row = about | quality.describe(run, translator) | quality.scores(translator, data)
-            rows.add(row)
-            print(
-                f"{recipe}, factor {factor}, warmup {warmup}: loss {row['val_loss']:.3f}, BLEU {row['bleu']:.2f}",
-                flush=True,
-            )
+        factors, (first, *others) = GRIDS[recipe]
+
+        def loss(factor: float, warmup: int, recipe: str = recipe) -> float:
+            return trained(recipe, factor, warmup, data, epochs, runs, rows)["val_loss"]
+
+        best = min(factors, key=lambda factor: loss(factor, first))
+        for warmup in others:
+            loss(best, warmup)
+
+
+def trained(recipe: str, factor: float, warmup: int, data: str, epochs: int, runs: Path, rows: Rows) -> dict[str, Any]:
+    """The row of one recipe, trained now unless it is saved."""
+    about = {"recipe": recipe, "factor": factor, "warmup": warmup, "data": portable(data), "epochs": epochs}
+    if saved := rows.saved(about):
+        return saved[0]
+    optimizer, norm = recipe.split()
+    run = run_folder(runs, "tuning", f"{recipe} {factor} {warmup} epochs {epochs}")
+    changes = COMMON | {"optimizer": optimizer, "norm": norm, "factor": factor, "warmup": warmup}
+    limits = Limits(epochs=epochs, checkpoint_every=10**9)
+    train(data=data, run=run, preset="tiny", limits=limits, changes=changes)
+    translator = read_translator(run)
+    row = about | quality.describe(run, translator) | quality.scores(translator, data)
+    rows.add(row)
+    print(f"{recipe}, factor {factor}, warmup {warmup}: loss {row['val_loss']:.3f}, BLEU {row['bleu']:.2f}", flush=True)
+    return row
