@@ -437,7 +437,7 @@ def example_longer_run() -> Any:
 # ## Architectures since 2017
 #
 # > Each row below was trained like the miniature above: `tiny`, the same tokens in the same order, scored on the
-# > validation set (`python -m benchmarks modern`). `tiny` itself is there with its three seeds.
+# > validation set. `tiny` itself is there with its three seeds.
 
 
 # %%

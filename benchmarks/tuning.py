@@ -6,14 +6,13 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from benchmarks import quality
+from benchmarks.miniature import COMMON, EPOCHS, run_folder
 from benchmarks.shared import RESULTS, Data, Rows, Runs, portable
-from benchmarks.variants import EPOCHS, run_folder
 from translator.__main__ import train
 from translator.model_folder import read_translator
 from translator.run import Limits
 from translator.settings import Count
 
-COMMON = {"tokens_per_batch": 2000, "dropout": 0.0}  # after four passes dropout only does harm: rows of `variants`
 GRIDS = {  # optimiser and norm: factors of the learning rate, updates of warmup
     "muon pre": ((0.75, 1.5, 3.0), (100, 300)),
     "muon post": ((0.375, 0.75, 1.5), (100, 300)),
@@ -27,7 +26,7 @@ def benchmark(
     only: Annotated[tuple[Literal[*GRIDS], ...], Parameter(help="some of them; by default all")] = (),
     rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Train the preset `tiny` without dropout for a few passes: each rate of a grid, then other warmups with the best; one seed.
+    """Train the preset `tiny` without dropout for a few passes: each rate of a grid, then another warmup with the best.
 
     The rows hold the validation loss, which decides, and the greedy scores on the validation set. A row that is saved is not
     trained again.

@@ -15,7 +15,7 @@ from torch import nn
 
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
-from benchmarks import gains, peers, step_profile, time_to_quality, variants
+from benchmarks import gains, peers, step_profile, time_to_quality
 from translator import search
 from translator.__main__ import export, main, train
 from translator.settings import Settings
@@ -158,25 +158,6 @@ def test_the_profile_knows_products_in_place():
 
 
 SMALLEST = {"N": 1, "d_model": 16, "d_ff": 16, "h": 1, "bpe": 100}
-
-
-def test_variants_are_trained_once_and_scored(tmp_path, monkeypatch):
-    """Catches a variant that is trained without its change, and one that is trained again though its row is saved."""
-    changes = {"seed 0": variants.Variant("base", {"seed": 0}), "d_ff = 24": variants.Variant("C", {"d_ff": 24})}
-    for name, value in {"VARIANTS": changes, "COMMON": SMALLEST}.items():
-        monkeypatch.setattr(variants, name, value)
-    paths = {"--data": captions(tmp_path), "--runs": tmp_path, "--out": tmp_path / "rows.jsonl"}
-    arguments = ["variants", "--epochs", "2", *(str(part) for option in paths.items() for part in option)]
-    for _ in range(2):
-        assert door.main(arguments) == 0
-    base, wide = (json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines())
-    assert wide["parameters"] - base["parameters"] == 2 * 8 * (2 * 16 + 1)  # of both stacks
-    assert base["epoch"] == wide["epoch"] == base["epochs"] == 2 and wide["tokens"] == base["tokens"]
-    assert (
-        base["search"] == "greedy" and base["beam"] == f"beam {tat.BEAM}, alpha {tat.ALPHA}" and base["split"] == "val"
-    )
-    assert str(tmp_path) not in json.dumps([base, wide])
-    assert door.main([*arguments, "--only", "d_ff = 25"]) == 2
 
 
 def test_time_to_quality_scores_the_run_as_it_goes(tmp_path, monkeypatch):

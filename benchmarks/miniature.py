@@ -1,0 +1,163 @@
+"""The paper's Table 3 in miniature, with what came since: variants of the preset `tiny` that each differ in one thing."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+import the_annotated_transformer as tat
+from benchmarks import quality
+from benchmarks.shared import RESULTS, ROOT, Data, Rows, Runs, Seeds, portable
+from translator.files import Refused
+from translator.processes import choose_device
+from translator.run import Limits, Run
+from translator.scoring import score
+from translator.settings import Count, Settings, build_model, make_settings
+from translator.sources import load_pairs
+from translator.trainer import ParallelTrainer
+from translator.training import fit
+
+Make = Callable[[Settings, int], tat.Transformer]
+EPOCHS = 4
+COMMON = {"tokens_per_batch": 2000, "dropout": 0.0}  # in four passes dropout does harm: rows of `variants.jsonl`
+ALPHAS = (0.6, 1.0, 1.4, 2.2)  # tried beside the document's
+
+
+def changed(*what: str) -> Make:
+    """The preset's model with some of its parts replaced (Part 7)."""
+    return lambda settings, vocab: tat.modern(build_model(settings, vocab), *what)
+
+
+def no_positions(settings: Settings, vocab: int) -> tat.Transformer:
+    """The preset's model without any positions, but with its first dropout."""
+    model = build_model(settings, vocab)
+    for embed in (model.src_embed, model.tgt_embed):
+        embed.positions = tat.NoPositions(settings.dropout)
+    return model
+
+
+def one_stack(*what: str) -> Make:
+    """A decoder-only model that computes as much for each token: a fourth more layers, of which none looks across."""
+
+    def make(settings: Settings, vocab: int) -> tat.Transformer:
+        model = tat.make_decoder_only(vocab, settings, N=settings.N + settings.N // 4)
+        return tat.modern(model, *what) if what else model
+
+    return make
+
+
+class Variant(NamedTuple):
+    """The row of the paper's table, or where else it belongs; what is set otherwise; how its model is made."""
+
+    row: str
+    changes: dict[str, Any] = {}
+    make: Make = build_model
+
+
+VARIANTS = {
+    "base": Variant("base"),
+    **{f"h = {h}": Variant("A", {"h": h}) for h in (1, 2, 8, 16)},
+    "d_k = 8": Variant("B", {"d_k": 8}),
+    **{f"N = {N}": Variant("C", {"N": N}) for N in (2, 6)},
+    **{f"d_model = {d}": Variant("C", {"d_model": d}) for d in (64, 256)},
+    **{f"d_ff = {d}": Variant("C", {"d_ff": d}) for d in (128, 512)},
+    **{f"dropout = {p}": Variant("D", {"dropout": p}) for p in (0.1, 0.25)},
+    **{f"smoothing = {eps}": Variant("D", {"smoothing": eps}) for eps in (0.0, 0.2)},
+    "positions = learned": Variant("E", {"positions": "learned"}),
+    "positions = none": Variant("E", make=no_positions),
+    "rotary": Variant("since 2017", make=changed("rotary")),
+    "rms_norm": Variant("since 2017", make=changed("rms_norm")),
+    "gated": Variant("since 2017", make=changed("gated")),
+    "grouped": Variant("since 2017", make=changed("grouped")),
+    "modern": Variant("since 2017", make=changed("rotary", "rms_norm", "gated", "grouped")),
+    "decoder_only": Variant("since 2017", make=one_stack()),
+    "decoder_only rotary": Variant("since 2017", make=one_stack("rotary")),
+    "muon post": Variant("recipe", {"norm": "post"}),
+    "adam pre": Variant("recipe", {"optimizer": "adam"}),
+    "adam post": Variant("recipe", {"optimizer": "adam", "norm": "post"}),
+    "words": Variant("recipe", {"bpe": 0}),
+    "tie = none": Variant("recipe", {"tie": "none"}),
+}
+
+
+def run_folder(runs: Path, benchmark: str, title: str) -> Path:
+    """Where a variant's run is kept; its title may hold any characters."""
+    return runs / benchmark / re.sub(r"[^\w.]+", "-", title)
+
+
+def tuned(optimizer: str, norm: str, rows: Rows) -> dict[str, Any]:
+    """The rate and the warmup with the lowest validation loss among the saved rows of `tuning`; Refused without a row."""
+    found = rows.saved({"recipe": f"{optimizer} {norm}"})
+    if not found:
+        raise Refused(f"{rows.out} has no row for {optimizer} {norm}; the benchmark `tuning` makes them")
+    best = min(found, key=lambda row: row["val_loss"])
+    return {"factor": best["factor"], "warmup": best["warmup"]}
+
+
+def settings_of(variant: Variant, seed: int, tuning: Rows) -> Settings:
+    """The settings of a variant, with the rate and the warmup that were tuned for its optimiser and norm."""
+    settings = make_settings("tiny", False, COMMON | variant.changes | {"seed": seed})
+    return replace(settings, **tuned(settings.optimizer, settings.norm, tuning))
+
+
+def train(folder: Path, data: str, name: str, settings: Settings, epochs: int) -> tat.Translator:
+    """Train one variant as the program trains its own model, or take a finished run; returns its averaged weights."""
+    about = {"preset": f"tiny, {name}", "data": data, "src": "de", "tgt": "en", "held_out": None, "start_from": None}
+    run = Run(folder, settings, about)
+    with run.alone():
+        run.prepare(None)
+        torch.manual_seed(settings.seed)
+        model = tat.with_fast_dropout(VARIANTS[name].make(settings, len(run.tokenizer)))
+        trainer = ParallelTrainer(model, settings, choose_device())
+        run.restore(trainer)
+        fit(run, trainer, Limits(epochs=epochs))
+    return tat.Translator(trainer.averaged.eval(), run.tokenizer)
+
+
+def scores(translator: tat.Translator, data: str) -> dict[str, Any]:
+    """BLEU and chrF on `val`: greedy, with the document's beam, and with the exponent that is best for this model.
+
+    A model of one stack is decoded greedily alone, by the document.
+    """
+    if isinstance(translator.model, tat.DecoderOnly):
+        sources, references = map(list, zip(*load_pairs(data, "val"), strict=True))
+        found = score(tat.translate_lines(translator, sources, tat.decoder_only_greedy), references, "en")
+        return {"split": "val", "search": "greedy"} | found
+    found = quality.greedy_and_beam(translator, data)
+    others = {alpha: quality.scores(translator, data, "val", tat.BEAM, alpha)["bleu"] for alpha in ALPHAS}
+    by_alpha = others | {tat.ALPHA: found["bleu_beam"]}
+    best = max(by_alpha, key=by_alpha.get)
+    return found | {"alpha_best": best, "bleu_alpha_best": by_alpha[best]}
+
+
+def benchmark(
+    *, data: Data = "multi30k", epochs: Count = EPOCHS, runs: Runs = Path("runs"), seeds: Seeds = (0, 1, 2),
+    only: tuple[Literal[*VARIANTS], ...] = (), rows: Rows = RESULTS,
+) -> None:  # fmt: skip
+    """Train variants of the preset `tiny` that each differ in one thing, without dropout and with a rate that was tuned.
+
+    The rates are those of the rows of `tuning`, one for each optimiser and norm. For one seed, vocabulary and order of the
+    batches are the same for all variants. Seeds are trained one after the other, each with all variants. The command can be
+    stopped and given again: an interrupted run continues, and a row that is saved is not trained again.
+
+    Args:
+        epochs: passes through the data
+        only: some of them, such as 'base' 'h = 1'; by default all
+    """
+    tuning = Rows(ROOT / "benchmarks" / "results" / "tuning.jsonl")
+    for seed in seeds:
+        for name in only or VARIANTS:
+            about = {"variant": name, "seed": seed, "data": portable(data), "epochs": epochs}
+            if rows.saved(about):
+                continue
+            settings = settings_of(VARIANTS[name], seed, tuning)
+            run = run_folder(runs, "miniature", f"{name} seed {seed} epochs {epochs}")
+            translator = train(run, data, name, settings, epochs)
+            row = about | {"row": VARIANTS[name].row} | quality.describe(run, translator) | {"preset": "tiny"}
+            row |= scores(translator, data)
+            rows.add(row)
+            beam = f", with a beam {row['bleu_beam']:.2f}" if "bleu_beam" in row else ""
+            print(f"{name}, seed {seed}: BLEU {row['bleu']:.2f}{beam}, {row['minutes']:.1f} minutes", flush=True)

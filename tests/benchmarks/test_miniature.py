@@ -1,0 +1,91 @@
+"""The benchmarks of the miniature: the tuning of its rates, and variants that are trained like the preset."""
+
+import json
+
+import pytest
+
+import the_annotated_transformer as tat
+from benchmarks import __main__ as door
+from benchmarks import miniature, tuning
+from benchmarks.shared import Rows
+from translator.__main__ import train
+from translator.files import Refused
+from translator.run import Limits, read_log
+from translator.sources import load_pairs
+
+SMALLEST = {"N": 4, "d_model": 16, "d_ff": 24, "h": 4, "bpe": 100}
+
+
+@pytest.fixture
+def options(tmp_path):
+    """A small corpus, and a folder for runs and rows."""
+    for split in ("train", "val"):
+        for i, language in enumerate(("de", "en")):
+            text = "\n".join(pair[i] for pair in load_pairs("captions", split)[:40])
+            (tmp_path / f"{split}.{language}").write_text(text, encoding="utf-8")
+    paths = {"--data": tmp_path, "--runs": tmp_path / "runs", "--out": tmp_path / "rows.jsonl"}
+    return [str(part) for option in paths.items() for part in option]
+
+
+def rows_of(options):
+    return [json.loads(line) for line in open(options[-1], encoding="utf-8")]
+
+
+def test_variants_are_trained_once_and_like_the_preset(options, tmp_path, monkeypatch):
+    """Catches a variant without its change or with another, a base that is not the program's, and rows written twice."""
+    monkeypatch.setattr(miniature, "COMMON", SMALLEST)
+    monkeypatch.setattr(miniature, "ALPHAS", (0.6,))
+    monkeypatch.setattr(miniature, "tuned", lambda *recipe: {"factor": 2.0, "warmup": 3})
+    names = [
+        name for name, (row, changes, _) in miniature.VARIANTS.items() if row == "since 2017" or not {*changes} - {"N"}
+    ]
+    command = ["miniature", *options, "--epochs", "2", "--seeds", "1"]
+    for _ in range(2):
+        assert door.main([*command, "--only", *names]) == 0
+    assert len(rows_of(options)) == len(names) == 11
+    rows = {row["variant"]: row for row in rows_of(options)}
+    changes = SMALLEST | {"seed": 1, "factor": 2.0, "warmup": 3}
+    train(data=str(tmp_path), run=tmp_path / "run", limits=Limits(epochs=2), changes=changes)
+    expected = read_log(tmp_path / "run")[-1]["val_loss"]
+    assert rows["base"]["val_loss"] == expected and rows["base"]["seed"] == rows["base"]["settings"]["seed"] == 1
+    assert len({row["val_loss"] for row in rows.values()}) == len(rows)  # each is another model
+    more = {name: row["parameters"] - rows["base"]["parameters"] for name, row in rows.items()}
+    kv = 4 * 2 * 3 * 16 * 16  # keys and values of three attentions in four layers
+    assert more["rotary"] == more["positions = none"] == 0 and more["grouped"] == -kv // 2
+    assert more["rms_norm"] == -16 * (4 * 2 + 4 * 3 + 2) and more["gated"] == -8 * (24 + 16)
+    assert more["modern"] == more["rms_norm"] + more["gated"] + more["grouped"]
+    assert 2 * more["N = 2"] == -more["N = 6"] * 2 < 0
+    assert rows["decoder_only"]["tokens"] == rows["base"]["tokens"] and "bleu_beam" not in rows["decoder_only"]
+    for name, row in rows.items():
+        if not name.startswith("decoder_only"):
+            assert row["beam"] == f"beam {tat.BEAM}, alpha {tat.ALPHA}" and row["bleu_alpha_best"] >= row["bleu_beam"]
+    assert str(tmp_path) not in json.dumps(list(rows.values()))
+    assert rows["modern"]["preset"] == "tiny" and rows["modern"]["row"] == "since 2017"
+    assert door.main([*command, "--only", "rotary", "gate"]) == 2
+
+
+def test_a_layer_of_one_stack_computes_as_much():
+    """The encoder-decoder multiplies each token of either side by ten d^2 numbers a layer, the one stack by eight."""
+    settings = miniature.settings_of(
+        miniature.VARIANTS["base"], 0, Rows(miniature.ROOT / "benchmarks/results/tuning.jsonl")
+    )
+    two, one = (miniature.VARIANTS[name].make(settings, 50) for name in ("base", "decoder_only"))
+    matrices = lambda layers: sum(p.numel() for layer in layers for p in layer.parameters() if p.dim() == 2)  # noqa: E731
+    both = matrices(two.encoder.layers) + matrices(two.decoder.layers)
+    assert both / 2 == matrices(one.decoder.layers)  # of a source's token and a target's token together: twice that
+
+
+def test_the_rate_is_tuned_first_and_then_the_warmup(options, monkeypatch):
+    """Catches a warmup that is tried with another rate than the best, and a recipe trained again though its row is saved."""
+    monkeypatch.setattr(tuning, "COMMON", SMALLEST)
+    monkeypatch.setattr(tuning, "GRIDS", {"adam post": ((0.01, 2.0), (4, 2))})
+    for _ in range(2):
+        assert door.main(["tuning", *options, "--epochs", "1", "--only", "adam post"]) == 0
+    rows = rows_of(options)
+    assert [(row["factor"], row["warmup"]) for row in rows] == [(0.01, 4), (2.0, 4), (2.0, 2)]
+    assert {(row["settings"]["norm"], row["settings"]["optimizer"]) for row in rows} == {("post", "adam")}
+    best = min(rows, key=lambda row: row["val_loss"])
+    found = miniature.tuned("adam", "post", Rows(miniature.Path(options[-1])))
+    assert found == {"factor": best["factor"], "warmup": best["warmup"]}
+    with pytest.raises(Refused, match="no row for muon pre"):
+        miniature.tuned("muon", "pre", Rows(miniature.Path(options[-1])))
