@@ -304,6 +304,7 @@ def test_a_part_is_taken_away_from_the_model_on_the_page(open_page):
     assert "loss 0.0" in panel.locator("#learn-state").inner_text()
     said = panel.locator("#learn-exact").inner_text()
     assert ": 0 % right" in said and "read the very letter" in said
+    assert panel.evaluate("box => box.scrollHeight <= box.clientHeight")  # its height is fixed, and nothing is cut off
 
 
 def test_small_figures_are_touched_with_the_keyboard(open_page):

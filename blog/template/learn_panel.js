@@ -30,11 +30,11 @@
     let scored = 0;
     function go() {
       if (!running) return;
-      for (const end = performance.now() + 150; running && performance.now() < end;) step();
+      for (const end = performance.now() + 250; running && performance.now() < end;) step();
       const now = performance.now(), due = !running || now - scored > 700;
       if (due) scored = now;
       report(due);
-      setTimeout(go);
+      setTimeout(go, 40); // meanwhile the page draws: both at once would stutter where processors are few
     }
     onmessage = ({ data }) => {
       if (data.begin) {
@@ -71,7 +71,7 @@
       ${[["warmup", say("warmup")], ["positions", say("positions")], ["causal", say("causal mask")], ["shift", say("the shift")]].map(([key, name]) => `<label><input type="checkbox" data-key="${key}" checked> ${name}</label>`).join(" ")}
     </div>
     <div class="learn-parts">
-      <div><svg id="learn-curve" viewBox="0 0 320 130" role="img" aria-label="${say("Loss and learning rate over the updates")}"></svg>
+      <div><svg id="learn-curve" viewBox="0 0 320 130" role="img" aria-label="${say("Loss and learning rate over the updates")}"><path d="M4 4V124H316" fill="none" stroke="var(--rule)"/></svg>
         <p class="learn-note">${say("thick: loss, in nats per letter; dotted: that of the run before; thin: learning rate; all over the updates")}</p></div>
       <div><p class="learn-note" id="learn-exact"></p><table id="learn-examples"></table></div>
     </div>
@@ -100,18 +100,37 @@
     causal: say("In training it saw the letter that it was to predict, because nothing hid it, and learnt to repeat that. Now it isn't there."),
     shift: say("In training it read the very letter that it was to predict, and learnt to repeat that. Now it repeats what it wrote."),
   };
-  const text = (names) => names.filter((name) => name !== "</s>").join("");
+  const text = (names) => names.filter((name) => name !== "</s>").join(""), shown = (name) => name?.replace("</s>", "⏎") ?? "";
+  const lines = [1, 1.2, 2.2].map((width, i) => { // rate, loss of the run before, loss
+    const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
+    for (const [key, value] of Object.entries({ fill: "none", stroke: `var(--${i ? "link" : "muted"})`, "stroke-width": width, "stroke-dasharray": i === 1 ? "2 3" : "none" })) line.setAttribute(key, value);
+    return $("curve").appendChild(line);
+  });
   function draw() {
-    const x = (step) => 4 + (312 * step) / total, highest = Math.log(letters.length || 20) * 1.3, top = Math.max(...curve.map((row) => row[2]), 1e-9);
-    const line = (at, height, scale, width, rows = curve) => `<polyline fill="none" stroke="var(--${width > 1 ? "link" : "muted"})" stroke-width="${width}" ${rows === before ? 'stroke-dasharray="2 3" ' : ""}points="${
-      rows.map((row) => `${x(row[0]).toFixed(1)},${(height - (height - 6) * Math.min(1, row[at] / scale)).toFixed(1)}`).join(" ")}"/>`;
-    $("curve").innerHTML = `<path d="M4 4V124H316" fill="none" stroke="var(--rule)"/>${line(2, 124, top, 1)}${line(1, 124, highest, 1.2, before)}${line(1, 124, highest, 2.2)}`;
+    const highest = Math.log(letters.length || 20) * 1.3, top = Math.max(...curve.map((row) => row[2]), 1e-9);
+    [[curve, 2, top], [before, 1, highest], [curve, 1, highest]].forEach(([rows, at, scale], i) => lines[i].setAttribute("points",
+      rows.map((row) => `${(4 + (312 * row[0]) / total).toFixed(1)},${(124 - 118 * Math.min(1, row[at] / scale)).toFixed(1)}`).join(" ")));
   }
-  function map(answer) {
-    if (!answer) return "";
-    const columns = [...answer.source, "</s>"], head = `<tr><td></td>${columns.map((letter) => `<th scope="col">${letter.replace("</s>", "⏎")}</th>`).join("")}</tr>`;
-    return head + answer.weights.map((heads, t) => `<tr><th scope="row">${(answer.found[t] ?? "").replace("</s>", "⏎").replace("<", "&lt;")}</th>${
-      columns.map((_, s) => `<td style="--w:${(heads.reduce((sum, head) => sum + head[s], 0) / heads.length).toFixed(3)}"></td>`).join("")}</tr>`).join("");
+  /** Show rows of cells; a cell that is there is kept, and touched only where it changes, so that the browser has little to do. */
+  function fill(table, rows) {
+    while (table.rows.length > rows.length) table.deleteRow(-1);
+    rows.forEach((cells, i) => {
+      const row = table.rows[i] ?? table.insertRow();
+      while (row.cells.length > cells.length) row.deleteCell(-1);
+      cells.forEach(({ scope, words = "", kind = "", weight }, j) => {
+        const cell = row.cells[j] ?? row.appendChild(document.createElement(scope ? "th" : "td"));
+        if (scope) cell.scope = scope;
+        if (cell.textContent !== words) cell.textContent = words;
+        if (cell.className !== kind) cell.className = kind;
+        if (weight !== undefined) cell.style.setProperty("--w", weight.toFixed(2));
+      });
+    });
+  }
+  function map({ own }) { // the mean of the heads
+    if (!own) return fill($("map"), []);
+    const columns = [...own.source, "</s>"], head = columns.map((letter) => ({ scope: "col", words: shown(letter) }));
+    fill($("map"), [[{}, ...head], ...own.weights.map((heads, t) => [{ scope: "row", words: shown(own.found[t]) },
+      ...columns.map((_, s) => ({ weight: heads.reduce((sum, head) => sum + head[s], 0) / heads.length }))])]);
   }
   function show(data) {
     if (data.run !== number) return; // of the run before, which was under way
@@ -128,16 +147,16 @@
     if (data.exact !== null) {
       score = say("{share} % right", { share: (100 * data.exact).toFixed(0) });
       const why = data.exact < 0.1 && last?.[1] < 0.1 ? boxes.filter((box) => !box.checked).map((box) => WHY[box.dataset.key] ?? "") : [];
-      $("exact").textContent = [say("Of those it has never learnt from: {score}", { score }) + earlier, ...why].join(" ");
+      $("exact").textContent = [say("Of those it has never learnt from: {score}", { score }) + earlier, ...why].join("\n");
     }
     [latest, fresh] = [data, true];
     if (data.step === 0) {
       PARTS.forEach((part) => part(data));
       pin();
     } else if (!drawing) drawNext(0);
-    if (finished) pin(); // what is said of the end may be longer
+    if (finished && panel.scrollHeight > panel.clientHeight) pin(panel.offsetHeight); // what is said of the end may be longer
   }
-  const PARTS = [draw, examples, (data) => { $("map").innerHTML = map(data.own); }];
+  const PARTS = [draw, examples, map];
   let latest, fresh = false, drawing = false;
   function drawNext(part) { // one part in a frame, so that none takes long
     drawing = true;
@@ -146,18 +165,19 @@
     requestAnimationFrame(() => (part + 1 < PARTS.length ? drawNext(part + 1) : fresh ? drawNext(0) : (drawing = false)));
   }
   function examples(data) {
-    $("examples").innerHTML = data.examples.map(({ source, target, found }) => {
+    fill($("examples"), data.examples.map(({ source, target, found }) => {
       const right = text(found) === target && found.at(-1) === "</s>";
-      return `<tr><td>${source}</td><td class="${right ? "right" : "wrong"}">${text(found).replaceAll("<", "&lt;") || "–"} ${right ? "✓" : "✗"}</td></tr>`;
-    }).join("");
+      return [{ words: source }, { kind: right ? "right" : "wrong", words: `${text(found) || "–"} ${right ? "✓" : "✗"}` }];
+    }));
     $("answer").textContent = data.own ? `${data.own.source} → ${text(data.own.found) || "–"}`
       : $("task").value === "numbers" ? say("Write a number from 0 to 999.") : say("Write 1 to 12 letters, each from a to j.");
   }
-  function pin() { // a box of fixed size is laid out anew by itself, without the rest of this long page
-    Object.assign(panel.style, { height: "", contain: "" });
-    Object.assign(panel.style, { height: `${panel.offsetHeight + 12}px`, contain: "strict" });
+  function pin(least = 0) { // a box of fixed size is laid out anew by itself, without the rest of this long page
+    panel.style.contain = "strict";
+    panel.style.height = `${least}px`;
+    panel.style.height = `${Math.max(least, panel.scrollHeight + 14)}px`;
   }
-  addEventListener("resize", pin);
+  addEventListener("resize", () => pin());
 
   // --- what the reader does ---
 
