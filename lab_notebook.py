@@ -124,10 +124,10 @@ def example_quality() -> Any:
 # >   learned from translations of the English-German model.
 # >
 # > Multi30k has three more test sets. The shipped models were scored on them once, apart from the work on the models,
-# > and these scores had no part in any choice. Their captions are harder for our models: the photographs and
-# > translations of 2017 and 2018 were collected later, and the photographs of `mscoco` come from another collection
-# > and were chosen because their captions have ambiguous verbs (Elliott et al., 2017). A score on one set says little
-# > about another.
+# > and these scores had no part in any choice. Our models score lower there. Perhaps that's because the photographs
+# > and translations of 2017 and 2018 were collected later, and because the photographs of `mscoco` come from another
+# > collection and were chosen for captions with ambiguous verbs (Elliott et al., 2017). A score on one set says
+# > little about another.
 
 
 # %%
@@ -163,10 +163,11 @@ def example_test_sets() -> Any:
 # > where ours saw 20, a length penalty of 1. Our beam and penalty were chosen for the other direction. We haven't
 # > trained their recipe to its end, so we can't say which of these makes the difference. Another difference seems to
 # > be that their text was lower-cased before training (`LOG.md` says how we know). So we trained ours once on
-# > lower-cased text: on the test set it gains 0.2, 39.96 instead of 39.75 (on the validation set, 0.9), which
-# > explains a sixth of the gap. Wu et al. also report two other test sets, on which we haven't compared the models
-# > trained on pairs alone. Ours reached 41.08 only with pairs that models wrote. Our own interval is about one and a
-# > half to two points wide in either direction; for theirs we have none.
+# > lower-cased text. On the test set it scores 39.96 instead of 39.75, a difference no larger than that between seeds
+# > (on the validation set, it gains 0.9). So we can't see that lower-casing explains any of the gap. Wu et al. also
+# > report test_2017 and `mscoco`, on which we haven't scored the models trained on the pairs alone. Ours reached
+# > 41.08 on test_2016_flickr only with pairs that models wrote. Our own interval is about one and a half to two
+# > points wide in either direction; for theirs we have none.
 
 # %% [markdown]
 # ## More pairs from the same pairs
@@ -174,11 +175,13 @@ def example_test_sets() -> Any:
 # > With 29,000 pairs, a long training run ends in overfitting. Dropout, R-Drop (two passes with different dropout
 # > should agree; Liang et al., 2021) and BPE-dropout (merges are skipped at random; Provilkov et al., 2020) are
 # > remedies for it. Late in a run we tried stronger dropout, R-Drop and BPE-dropout, but not for long enough to tell
-# > whether they help (`LOG.md`). More pairs did help. A caption has many good translations, and the data shows only
-# > one. Two models that were trained on the pairs, one for each direction, can write others:
+# > whether they help (`LOG.md`). Going on with more pairs did help, though we made no run of the same length on the
+# > old pairs alone, so part of the gain may come from the longer training. A caption has many good translations, and
+# > the data shows only one. Two models that were trained on the pairs, one for each direction, can write others:
 # >
 # > - Each source sentence again, with a translation by the model of the *same* direction. This is *sequence-level
-# >   distillation* (Kim and Rush, 2016). A model's translations are more regular than people's, and easier to learn.
+# >   distillation* (Kim and Rush, 2016). According to Kim and Rush, a model's translations are more regular than
+# >   people's, and easier to learn.
 # > - Each target sentence again, with a source that the model of the *other* direction wrote. This is
 # >   *back-translation* (Sennrich et al., 2016b). The target is still a person's; only what is read varies.
 # >
@@ -212,7 +215,8 @@ def example_test_sets() -> Any:
 # >
 # > From German to English the first round didn't lower the validation loss, and yet the translations got better. The
 # > loss asks how probable people's own words are. In the first round a third of the targets were written by a model,
-# > in the second a quarter. If some targets come from models, compare translations as well as losses.
+# > in the second a quarter, which may be why. If some targets come from models, compare translations as well as
+# > losses.
 
 
 # %%
@@ -546,11 +550,11 @@ def example_leaving() -> None:
 # %% [markdown]
 # > **A batch for each process.** A decoding step is a chain of small operations, and Python starts them one by one:
 # > at the size of `tiny`, 44 % of the time goes to Python and other work between the computations
-# > (`step_profile.jsonl`). If several threads share one such operation, they spend most of their time waiting for
-# > each other. So on Linux the program copies itself, once for each thread that PyTorch has, and every copy decodes
-# > batches of its own with a single thread. Such a copy, a *fork*, is made quickly, because the copies share the
-# > memory of the model until one of them writes to it. Elsewhere, threads do the same job, but only one of them at a
-# > time can run Python.
+# > (`step_profile.jsonl`). If several threads share one such operation, they probably spend much of their time
+# > waiting for each other. So on Linux the program copies itself, once for each thread that PyTorch has, and every
+# > copy decodes batches of its own with a single thread. Such a copy, a *fork*, is made quickly, because the copies
+# > share the memory of the model until one of them writes to it. Elsewhere, threads do the same job, but only one of
+# > them at a time can run Python.
 # >
 # > The chart sets one idea at a time back to its plain form, and shows how many times longer the task then takes. A
 # > bar of 1 means no difference. The measurements were made with Adam.
@@ -612,8 +616,10 @@ def example_profile() -> Any:
 # > alternately. PyTorch's own `nn.Transformer`, Hugging Face's implementation of Marian, and JoeyNMT had the same
 # > batches as our program, and drop out at the same places, those of Section 5.4. "2022" is our re-creation of the
 # > previous edition's method, with sentences in random order padded to 72; it was timed in an earlier run. All use
-# > Adam. The bars compare sentence pairs per second, because the earlier edition's tokens are words and ours are
-# > pieces.
+# > Adam. The bars are in sentence pairs per second, because the earlier edition's tokens are words and ours are
+# > pieces. For the three others this is computed from tokens per second, which may be off by up to a tenth. For
+# > `base` there are only the two editions, with batches of 4,096 tokens and 10,000 merges; the other presets have
+# > 5,000 and 6,000.
 
 
 # %%
@@ -641,9 +647,13 @@ def example_training_speed() -> Chart | None:
 # > | `beam` | the same with five beams |
 # >
 # > CTranslate2 is a C++ library that only runs trained models, as fast as it can. Here Python starts each of the
-# > small operations of a step, and that takes much of the time at this size; a C++ program is spared that. Large
-# > matrix products are no faster there, but those with 8-bit integers are (`int8`: weights rounded to 255 steps). To
-# > serve a model, move it there with the command `export`.
+# > small operations of a step, and that takes much of the time at this size; a C++ program is probably spared most of
+# > that. How much of its lead comes from the products themselves, we didn't measure. With 8-bit integers (`int8`:
+# > weights rounded to 255 steps) it gains a tenth with greedy decoding here, and nothing with five beams; in earlier
+# > rows the larger preset `small` became 1.3 to 2.1 times as fast. Each figure is the median of three rounds in one
+# > run, with a length penalty of 0.6. In earlier rows of `tiny`, on this processor and on an Intel Xeon, CTranslate2
+# > was 1.7 to 2.6 times as fast with greedy decoding and 1.3 to 1.8 times with five beams. To serve a model, move it
+# > there with the command `export`.
 
 
 # %%
@@ -678,20 +688,21 @@ def example_decoding_speed() -> Any:
 # ## Departures of the program
 #
 # > [The table of the document](the_annotated_transformer.ipynb#Departures-from-the-paper) lists the places where its
-# > code departs from the paper. These are the program's own departures.
+# > code departs from the paper. These are the program's own departures. What is said of their effects comes from the
+# > short runs above.
 # >
 # > | what | why | effect |
 # > |---|---|---|
-# > | the program clips gradients at norm 1 | a safeguard; the paper has none | no larger than chance (Part 5) |
-# > | the program's `tiny` and `small` keep a moving average of the weights instead of averaging checkpoints | a model at any time | Part 5, short runs |
-# > | `warmup`, `bpe` and `tokens_per_batch` differ from the paper's in `LIVE`, `tiny` and `small`, `factor` in `LIVE` and `tiny` | narrow models and 29,000 pairs need a higher rate and fewer updates | not measured one by one |
-# > | no dropout in `LIVE`, 0.25 and 0.3 in `tiny` and `small` | little data, long runs | harmful in short runs (Part 5); long runs without it were not made |
-# > | `translate` and `evaluate` search with beam 5 and length penalty 1.8, the paper with 4 and 0.6 | chosen on the validation set | Part 4 |
-# > | the program's fast forms (Part 5) | speed | the same numbers; for dropout the same distribution, its rate rounded to 1/65536 |
+# > | the program clips gradients at norm 1 | a safeguard; the paper has none | no larger than chance |
+# > | the program's `tiny` and `small` keep a moving average of the weights instead of averaging checkpoints | a model at any time | ahead by 0.7 to 1.5 BLEU |
+# > | `warmup`, `bpe` and `tokens_per_batch` differ from the paper's in `LIVE`, `tiny` and `small`, `factor` in `LIVE` and `tiny` | chosen by trial, for narrow models and 29,000 pairs | not measured one by one |
+# > | no dropout in `LIVE`, 0.25 and 0.3 in `tiny` and `small` | little data, long runs | harmful in short runs; no long run was made without it |
+# > | `translate` and `evaluate` search with beam 5 and length penalty 1.8, the paper with 4 and 0.6 | chosen on the validation set | [Part 4](the_annotated_transformer.ipynb#Beam-search-(Section-6.1)) |
+# > | the program's [fast forms](#Where-the-speed-comes-from) | speed | the same numbers; for dropout the same distribution, its rate rounded to 1/65536 |
 # > | in the program, every update draws its dropout from `seed` and its number | a resumed run equals an uninterrupted one | none |
-# > | R-Drop, BPE-dropout and dropout that begins late were tried, and are no longer in the program | ideas against overfitting, and for learning faster at first | Part 5, short runs; not tried for long enough to tell |
-# > | `optimizer="muon"` in the program's `tiny` and `small`; this document trains with Adam | learns faster at first | Part 5; after half an hour little of that is left |
-# > | the shipped models also learned from pairs that models wrote | 29,000 pairs end in overfitting | Part 5, with intervals |
+# > | R-Drop, BPE-dropout and dropout that begins late were tried, and are no longer in the program | ideas against overfitting, and for learning faster at first | not tried for long enough to tell |
+# > | `optimizer="muon"` in the program's `tiny` and `small`; this document trains with Adam | learns faster at first | in longer runs not measured with equal tokens |
+# > | the shipped models also learned from pairs that models wrote | 29,000 pairs end in overfitting | [with intervals](#More-pairs-from-the-same-pairs) |
 # > | the shipped weights are rounded to 16 bits | size | not measured |
 
 # %% [markdown]

@@ -669,7 +669,8 @@ def example_positions_added() -> None:
 # > most.
 # >
 # > **Do the sinusoids extend to longer sentences?** The vectors do. Whether a trained model knows what to do with
-# > them is another question. The paper doesn't test this; [Part 2 does](#Keys-and-values-that-are-kept).
+# > them is another question. The paper doesn't test this; with one small model, [Part 2
+# > does](#Keys-and-values-that-are-kept).
 # >
 # > </details>
 
@@ -3442,9 +3443,9 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 
 # %% [markdown]
 # > Now for real. By default, the next cell trains for three minutes. That's enough to see translations take shape;
-# > usable ones take about a quarter of an hour. To train for longer, set the environment variable
-# > `ANNOTATED_MINUTES` or `ANNOTATED_STEPS`. The cell's output says how long the run that you see here took. If the
-# > same run has been finished before, its result is read from a folder instead.
+# > usable ones take about a quarter of an hour. To train for longer, set the environment variable `ANNOTATED_MINUTES`
+# > or `ANNOTATED_STEPS`. The output that comes with the document is of half an hour; after three minutes, expect much
+# > worse translations. If the same run has been finished before, its result is read from a folder instead.
 # >
 # > The folder holds only the weights. That's enough for translating, but not for continuing the training as if
 # > nothing had happened: Adam would have to estimate the sizes of the gradients from scratch, and the learning rate
@@ -3691,8 +3692,8 @@ def example_bleu() -> None:
 # %% [markdown]
 # > What is a good score here? Two projects that learn from the same 29,000 pairs, a tutorial
 # > ([pytorch-seq2seq](https://github.com/bentrevett/pytorch-seq2seq)) and a course project
-# > ([nmt-multi30k-pytorch](https://github.com/silvery107/nmt-multi30k-pytorch)), report BLEU scores of 36.5 and
-# > 37.4 from German to English, each computed in its own way. [Part 5](#How-long-must-one-train?) shows how the
+# > ([nmt-multi30k-pytorch](https://github.com/silvery107/nmt-multi30k-pytorch)), report BLEU scores of 36.5 and at
+# > best 37.4 from German to English, each computed in its own way. [Part 5](#How-long-must-one-train?) shows how the
 # > score of the program's model grows with time.
 #
 # ## Several processes (Section 5.2)
@@ -4178,8 +4179,10 @@ def example_translators() -> Any:
 # ### How long must one train?
 #
 # > The chart shows BLEU on the validation set, with greedy decoding, as the program's `tiny` model learns on two
-# > cores of an AMD EPYC: about 28 after 5 minutes, 39 after half an hour, and 40 after three quarters. The chart
-# > ends there. (The run in Part 3 ends lower: it has no dropout, and overfits after a quarter of an hour.)
+# > cores of an AMD EPYC: about 28 after 5 minutes, 39 after half an hour, and 40 after three quarters. The chart ends
+# > there. (The run in Part 3 ends lower. It differs in several ways: it has no dropout, Adam in place of Muon,
+# > smaller batches and no moving average, and it overfits after a quarter of an hour. We didn't test how much each of
+# > these matters.)
 
 
 # %%
@@ -4443,9 +4446,9 @@ def example_fast_dropout() -> None:
 # ## Summary of Part 5
 #
 # > A score means something only next to another score for the same sentences, computed in the same way, and only if
-# > the difference is larger than chance. What an ingredient contributes depends on how long you train and on how much
-# > data there is. Most of the speed comes from what isn't computed: padding, matrices of scores that are never kept,
-# > random numbers that aren't drawn.
+# > the difference is larger than chance. What an ingredient contributes may depend on how long you train and on how
+# > much data there is; our runs are short. Most of the speed comes from what is left out: padding, memory for all
+# > logits at once, random numbers that aren't drawn.
 # >
 # > **Exercises** that check your answers:
 # >
@@ -4793,8 +4796,9 @@ def example_patching_many() -> Any:
 
 # %% [markdown]
 # > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and label
-# > them with care. The cross-attention of a translator often shows which source word a target word comes from, even
-# > where the order differs. Its self-attention is harder to read.
+# > them with care. In our two models of made-up captions, the cross-attention finds most of the true links between
+# > words. For real captions we don't have the true links, so we can't say how many it finds. Self-attention is harder
+# > to read.
 # >
 # > **For a sentence of your own,** use the figure at the end of this part. On the web page, it runs the model,
 # > shows all layers and heads, and lets you set heads to zero and watch the translation change. From the command

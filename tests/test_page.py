@@ -497,7 +497,7 @@ def test_every_panel_follows_the_readers_sentence(open_page):
 
 
 def test_a_sentence_of_ones_own_is_kept_where_the_page_wakes_later(open_page):
-    """The first figure has it; panels and the second figure, which come near afterwards, follow it, too."""
+    """The first figure has it; panels and the second figure, which come near afterwards, follow it, too, also after a reload."""
     tab = open_page()
     tab.locator(".explorer[data-number='1'] #text").fill("Eine Katze schläft.")
     tab.locator(".explorer[data-number='1'] #text").press("Enter")
@@ -507,6 +507,9 @@ def test_a_sentence_of_ones_own_is_kept_where_the_page_wakes_later(open_page):
     assert "Katze" in tab.locator(".sentence-panel[data-panel=vectors]").inner_text()
     own = "[...document.querySelectorAll('.explorer > div')].map((figure) => figure.explored.sentence())"
     assert tab.evaluate(own) == ["Eine Katze schläft."] * 2
+    tab.reload()
+    tab.locator(".sentence-panel[data-panel=vectors]").scroll_into_view_if_needed()
+    tab.locator(".sentence-panel[data-panel=vectors]", has_text="Katze").wait_for()
 
 
 def test_a_panel_answers_the_keyboard_and_the_bar_folds(open_page):

@@ -17,11 +17,14 @@
     field.setCustomValidity(count > most ? say("it has {count} tokens, and here at most {most} are read", { count, most }) : "");
     if (count > most) return void field.reportValidity();
     sentence = field.value = text;
+    try { sessionStorage.sentence = text; } catch { /* not kept */ }
     for (const figure of figures) if (figure !== from) figure.ask(text);
     SentencePanels.follow(translator, text);
   }
-  const begin = async () => { if (sentence === null) await follow((await liveContent()).sentence); }; // with the page's own, if there is no reader's
-  window.yourSentence = { follow, begin, join: (figure) => { figures.push(figure); if (sentence) figure.ask(sentence); } };
+  let kept; // the reader's, until the tab is closed
+  try { kept = sessionStorage.sentence; } catch { /* a page that may not remember */ }
+  const begin = async () => { if (sentence === null) await follow(kept ?? (await liveContent()).sentence); }; // with the page's own, if there is no reader's
+  window.yourSentence = { follow, begin, join: (figure) => { figures.push(figure); if (sentence ?? kept) figure.ask(sentence ?? kept); } };
 
   const first = document.querySelector(".explorer");
   if (!first) return;
