@@ -1,10 +1,7 @@
 """The benchmarks run, and the README quotes nothing but their saved rows."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -73,11 +70,11 @@ def test_the_benchmark_of_peers_writes_a_row_without_paths_of_the_machine(tmp_pa
 
 
 def benchmark(name: str, out: Path, *arguments: str | Path) -> dict:
-    """The row that a benchmark writes."""
-    command = [sys.executable, "-m", "benchmarks", name, *map(str, arguments), "--out", str(out)]
-    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=one_thread, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    """The row that a benchmark writes, with one thread in every process that it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        patch.setenv("OMP_NUM_THREADS", "1")
+        assert door.main([name, *map(str, arguments), "--out", str(out)]) == 0
     return json.loads(out.read_text(encoding="utf-8"))
 
 
@@ -211,7 +208,7 @@ def captions(folder: Path) -> Path:
     return folder
 
 
-def test_the_closest_translation_is_chosen_line_by_line(tmp_path):
+def test_the_closest_translation_is_chosen_line_by_line(tmp_path, capsys):
     texts = {
         "reference": "Ein Hund läuft durch den Schnee.\nZwei Frauen lesen ein Buch.\n",
         "one": "Ein Hund rennt im Schnee.\nZwei Frauen lesen ein Buch.\n",
@@ -222,14 +219,14 @@ def test_the_closest_translation_is_chosen_line_by_line(tmp_path):
         (tmp_path / name).write_text(text, encoding="utf-8")
 
     def chosen(*names):
-        command = [sys.executable, "-m", "benchmarks", "closest", *(tmp_path / name for name in names)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
+        status = door.main(["closest", *(str(tmp_path / name) for name in names)])
+        return status, capsys.readouterr()
 
-    found = chosen("reference", "one", "two")
-    assert found.stdout == "Ein Hund läuft durch Schnee.\nZwei Frauen lesen ein Buch.\n", found.stderr
+    status, found = chosen("reference", "one", "two")
+    assert status == 0 and found.out == "Ein Hund läuft durch Schnee.\nZwei Frauen lesen ein Buch.\n"
     for names in (("reference", "short"), ("reference", "none")):
-        failed = chosen(*names)
-        assert failed.returncode == 2 and failed.stderr.startswith("error: ") and not failed.stdout
+        status, failed = chosen(*names)
+        assert status == 2 and failed.err.startswith("error: ") and not failed.out
 
 
 def test_saved_rows_say_where_they_come_from():

@@ -2,9 +2,6 @@
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -76,12 +73,9 @@ def test_a_time_is_that_of_one_call_and_holds_the_backward_pass_only_if_asked():
 
 
 def test_the_benchmark_of_layers_measures_each_at_every_length(tmp_path):
-    out, one_thread = tmp_path / "rows.jsonl", os.environ | {"OMP_NUM_THREADS": "1"}
-    sizes = ["--lengths", "4", "8", "--width", "16", "--batch", "2", "--rounds", "1"]
-    command = [sys.executable, "-m", "benchmarks", "layers", *sizes]
+    out, sizes = tmp_path / "rows.jsonl", ["--lengths", "4", "8", "--width", "16", "--batch", "2", "--rounds", "1"]
     for extra in ([], ["--backward"]):
-        done = subprocess.run([*command, *extra, "--out", str(out)], cwd=ROOT, env=one_thread, capture_output=True)
-        assert done.returncode == 0, done.stderr
+        assert door.main(["layers", *sizes, *extra, "--out", str(out)]) == 0
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     assert [row["pass"] for row in rows] == ["forward", "forward and backward"] and str(tmp_path) not in str(rows)
     for row in rows:

@@ -19,9 +19,9 @@ SMALLEST = {"N": 4, "d_model": 16, "d_ff": 24, "h": 4, "bpe": 100}
 @pytest.fixture
 def options(tmp_path):
     """A small corpus, and a folder for runs and rows."""
-    for split in ("train", "val"):
+    for split, size in (("train", 40), ("val", 6)):
         for i, language in enumerate(("de", "en")):
-            text = "\n".join(pair[i] for pair in load_pairs("captions", split)[:40])
+            text = "\n".join(pair[i] for pair in load_pairs("captions", split)[:size])
             (tmp_path / f"{split}.{language}").write_text(text, encoding="utf-8")
     paths = {"--data": tmp_path, "--runs": tmp_path / "runs", "--out": tmp_path / "rows.jsonl"}
     return [str(part) for option in paths.items() for part in option]
