@@ -1,15 +1,22 @@
 """Training beside other implementations of the Transformer.
 
-Each peer is a module whose `forward(batch)` gives the label-smoothed loss summed over the target tokens. All drop out at the same
-places, those of Section 5.4: on embeddings and on the sublayers' outputs.
+Each peer is a module whose `forward(batch)` gives the label-smoothed loss summed over the target tokens, but for Marian itself,
+which is a program in C++. All drop out at the same places, those of Section 5.4: on embeddings and on the sublayers' outputs.
 """
 
+import functools
+import importlib.util
 import itertools
+import json
 import math
+import re
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +24,7 @@ from torch import Tensor, nn
 
 import the_annotated_transformer as tat
 from benchmarks.shared import RESULTS, Changes, Data, Preset, Rounds, Rows, portable, with_adam
-from the_annotated_transformer import BOS, EOS, PAD, UNK, Batch, Pair, make_batch
+from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, Batch, Pair, Tokenizer, make_batch
 from translator.corpus import encode_pairs
 from translator.settings import Settings, Size, build_model
 from translator.sources import FullPairs
@@ -188,6 +195,37 @@ def sides(settings: Settings, vocab: int) -> dict[str, Update]:
     return found
 
 
+def marian_itself(tokenizer: Tokenizer, pairs: list[Pair], settings: Settings, folder: Path) -> list[str]:
+    """The command that trains with Marian, whose files it writes: the same tokens, sizes, budget and dropout."""
+    for side, ids in (("src", [pair.src[:-1] for pair in pairs]), ("tgt", [pair.tgt[1:-1] for pair in pairs])):
+        lines = (" ".join(tokenizer.tokens(row)) + "\n" for row in ids)
+        (folder / side).write_text("".join(lines), encoding="utf-8")
+    order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD, BOS]  # as Marian wants it
+    tokens = (json.dumps(token, ensure_ascii=False) for token in tokenizer.tokens(order))
+    (folder / "vocab.yml").write_text("".join(f"{token}: {i}\n" for i, token in enumerate(tokens)), encoding="utf-8")
+    options = f"""
+        --model model.npz --train-sets src tgt --vocabs vocab.yml vocab.yml --type transformer --max-length {LONGEST}
+        --dim-emb {settings.d_model} --enc-depth {settings.N} --dec-depth {settings.N} --tied-embeddings-all
+        --transformer-heads {settings.h} --transformer-dim-ffn {settings.d_ff} --transformer-ffn-activation relu
+        --transformer-preprocess n --transformer-postprocess da --transformer-postprocess-emb d
+        --transformer-postprocess-top n --transformer-dropout {settings.dropout} --label-smoothing {settings.smoothing}
+        --optimizer-params 0.9 0.98 1e-9 --learn-rate 1e-4 --clip-norm {settings.clip} --sync-sgd
+        --cpu-threads {torch.get_num_threads()} --mini-batch 10000 --maxi-batch 1000
+        --mini-batch-words {settings.tokens_per_batch // torch.get_num_threads()} --workspace 1000 --disp-freq 1u
+    """
+    return [str(Path(sys.executable).with_name("pymarian")), "train", *options.split()]
+
+
+def marian_speed(command: list[str], folder: Path, updates: int) -> float:
+    """Target tokens per second that Marian reports for some updates, after two that do not count."""
+    for old in folder.glob("model.npz*"):
+        old.unlink()
+    command = [*command, "--after-batches", str(updates + 2)]
+    log = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stderr
+    found = re.findall(r"Cost \S+ \* ([\d,]+) @ .* : Time ([\d.]+)s", log)[2:]
+    return sum(int(tokens.replace(",", "")) for tokens, _ in found) / sum(float(seconds) for _, seconds in found)
+
+
 def epochs(pairs: list[Pair], budget: int) -> Iterator[list[Pair]]:
     """The batches of one epoch after another."""
     lengths = [(len(pair.src), len(pair.tgt)) for pair in pairs]
@@ -206,16 +244,24 @@ def timed(update: Update, batches: Iterable[list[Pair]], limit: float = math.inf
     return used, time.perf_counter() - start
 
 
-def measure(updates: dict[str, Update], batches: Iterator[list[Pair]], rounds: int, seconds: float) -> dict[str, dict]:
-    """Warm up every side with two updates, then let them take turns; the first one decides how many batches a round has."""
+def measure(
+    updates: dict[str, Update], programs: dict[str, Callable[[int], float]], batches: Iterator[list[Pair]], rounds: int,
+    seconds: float,
+) -> dict[str, dict]:  # fmt: skip
+    """Warm up every side with two updates, then let them take turns; the first one decides how many batches a round has.
+
+    The programs are given that number, find their own batches, and say how many target tokens they learnt from per second.
+    """
     for update in updates.values():
         timed(update, itertools.islice(batches, 2))
-    speeds = {name: [] for name in updates}  # target tokens per second, in each round
+    speeds = {name: [] for name in (*updates, *programs)}  # target tokens per second, in each round
     for _ in range(rounds):
         used = None
         for name, update in updates.items():
             used, taken = timed(update, batches, seconds) if used is None else timed(update, used)
             speeds[name].append(sum(len(pair.tgt) - 1 for batch in used for pair in batch) / taken)
+        for name, program in programs.items():
+            speeds[name].append(program(len(used)))
     figures = {name: {f.__name__: round(f(x), 1) for f in (statistics.median, min, max)} for name, x in speeds.items()}
     ratios = {name: round(figures["this"]["median"] / x["median"], 2) for name, x in figures.items() if name != "this"}
     return {"tokens_per_second": figures, "ratio_to_peers": ratios}
@@ -229,8 +275,9 @@ def benchmark(
 
     A target token is a token to predict, so padding does not count. All sides train models of the preset's sizes, with Adam,
     on the same batches of ids, in this process and with its number of threads. The peers are PyTorch's own `nn.Transformer`,
-    Hugging Face's Marian and JoeyNMT. Each is used as its library intends, with all embeddings tied, and with dropout at the
-    same places as far as the library allows. One whose package (requirements-bench.txt) is missing is left out.
+    Hugging Face's port of Marian, JoeyNMT, and Marian itself, a program in C++ that fills batches of the same budget on its
+    own and reports its speed. Each is used as its library intends, with all embeddings tied, and with dropout at the same
+    places as far as the library allows. One whose package (requirements-bench.txt) is missing is left out.
 
     After all have warmed up, they take turns, round by round, so that a machine that becomes slower or busier affects all. A
     round is as many whole updates of the program as fit into the seconds, and as many of each peer. A figure is the median
@@ -244,10 +291,15 @@ def benchmark(
     for preset in presets:
         settings = with_adam(preset, changes)
         tokenizer = tat.learn_bpe(texts, settings.bpe)
-        batches = epochs(encode_pairs(tokenizer, texts, ("de", "en")), settings.tokens_per_batch)
+        pairs = encode_pairs(tokenizer, texts, ("de", "en"))
+        batches, programs = epochs(pairs, settings.tokens_per_batch), {}
         row = {"preset": preset, "data": portable(data), "tokens_per_batch": settings.tokens_per_batch}
         row |= {"bpe": settings.bpe, "rounds": rounds}
-        row |= measure(sides(settings, len(tokenizer)), batches, rounds, seconds)
+        with tempfile.TemporaryDirectory() as folder:
+            if importlib.util.find_spec("pymarian"):
+                command = marian_itself(tokenizer, pairs, settings, Path(folder))
+                programs["Marian itself"] = functools.partial(marian_speed, command, Path(folder))
+            row |= measure(sides(settings, len(tokenizer)), programs, batches, rounds, seconds)
         for name, figures in row["tokens_per_second"].items():
             numbers = ", ".join(f"{kind} {figure:,.0f}" for kind, figure in figures.items())
             print(f"{preset:<8}{name:<16}{numbers} tokens/s  {row['ratio_to_peers'].get(name, '')}", flush=True)

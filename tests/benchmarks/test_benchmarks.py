@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +68,31 @@ def test_the_benchmark_of_peers_writes_a_row_without_paths_of_the_machine(tmp_pa
     assert row["preset"] == "tiny" and row["tokens_per_second"]["nn.Transformer"]["median"] > 0
     assert row["ratio_to_peers"].keys() == row["tokens_per_second"].keys() - {"this"} and row["bpe"] == 300
     assert str(tmp_path) not in json.dumps(row)
+
+
+def test_marian_is_given_the_same_tokens_and_its_report_is_read(tmp_path):
+    """Catches updates of the warm-up that count, numbers with commas that are cut, and tokens under other numbers."""
+    tokenizer = tat.learn_bpe([("ein Hund", "a dog")], 5)
+    pair = tat.Pair(
+        [*tokenizer.encode("ein Hund", "de"), tat.EOS], [tat.BOS, *tokenizer.encode("a dog", "en"), tat.EOS]
+    )
+    command = peers.marian_itself(tokenizer, [pair], Settings(tokens_per_batch=700, dropout=0.2), tmp_path)
+    texts = [(tmp_path / side).read_text("utf-8").replace(" ", "").replace("▁", " ").strip() for side in ("src", "tgt")]
+    assert texts == ["ein Hund", "a dog"]
+    numbers = dict(line.rsplit(": ", 1) for line in (tmp_path / "vocab.yml").read_text("utf-8").splitlines())
+    assert len(numbers) == len(tokenizer) and numbers['"</s>"'] == "0" and numbers['"<unk>"'] == "1"
+    assert command[command.index("--transformer-dropout") + 1] == "0.2" and "700" in command
+    report = "[now] Ep. 1 : Up. {} : Sen. 9 : Cost 9.1 * {:,} @ 12 after 99,999 : Time {}s : 3.21 words/s : gNorm 2.0"
+    lines = [
+        report.format(i, tokens, seconds)
+        for i, (tokens, seconds) in enumerate([(1, 9), (1, 9), (4000, 1.5), (2000, 0.5)])
+    ]
+    program = [
+        sys.executable,
+        "-c",
+        f"import sys; assert sys.argv[-1] == '4'; print({chr(10).join(lines)!r}, file=sys.stderr)",
+    ]
+    assert peers.marian_speed(program, tmp_path, 2) == 6000 / 2
 
 
 def benchmark(name: str, out: Path, *arguments: str | Path) -> dict:
