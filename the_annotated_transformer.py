@@ -424,8 +424,9 @@ def example_file() -> None:
 # > marks. A *vocabulary* numbers all the tokens that the model knows, and the number of a token is its *id*. Our
 # > model's vocabulary has 6,106 entries, German and English together. It was made by byte-pair encoding, which
 # > [Part 3](#Words-and-word-pieces-(Section-5.1)) explains: frequent words are tokens in their own right, while
-# > rare words are cut into pieces. `▁` marks the beginning of a word, and `</s>` the end of a sentence. (Where the
-# > code notes shapes, `S` is the number of tokens of a source, `T` that of a target or of any sequence, and `B` the
+# > rare words are cut into pieces. `▁` marks the beginning of a word. The first four ids are special: 0 is `<pad>`,
+# > which fills up short rows, 1 is `<s>`, the beginning of a sentence, 2 is `</s>`, its end, and 3 is `<unk>`,
+# > anything unknown. In the code they're `PAD`, `BOS`, `EOS` and `UNK`. (Where the code notes shapes, `S` is the number of tokens of a source, `T` that of a target or of any sequence, and `B` the
 # > number of sentences that are computed side by side, here 1.)
 
 
@@ -551,6 +552,9 @@ def example_neighbours() -> Any:
 # position: for any fixed offset $k$, $PE_{pos+k}$ is a linear function of $PE_{pos}$. Learned positions gave nearly
 # the same results (Table 3, row E). The sinusoids were kept because they might let the model handle sentences longer
 # than those in training.
+#
+# > Each pair of dimensions is the hand of a clock. To go $k$ positions on is to turn the hand by an angle that depends
+# > on $k$ alone, wherever the hand was. (The code computes the powers of 10000 as exponentials of a logarithm.)
 
 
 # %%
@@ -720,15 +724,15 @@ class LearnedPositions(nn.Module):
 #
 # ### One query, three keys
 #
-# An attention function takes a query and a set of pairs of keys and values. Its output is a weighted sum of the
-# values. The weight of each value says how well its key fits the query. The query, keys, values and output are all
-# vectors.
-#
 # > Think of a search in a library. The *query* is what you ask for. A *key* is what is written on a book's spine, and
 # > the *value* is what is inside. You don't get one book: you get a blend of all of them, in which a book counts for
 # > more the better its spine fits your question. In our sentence, the query of `auf` ("on") may ask: on what? The key
 # > of `Bank` ("bench") fits best, so what `auf` receives is mostly the value of `Bank`, with a little of the others.
-# >
+#
+# An attention function takes a query and a set of pairs of keys and values. Its output is a weighted sum of the
+# values. The weight of each value says how well its key fits the query. The query, keys, values and output are all
+# vectors.
+#
 # > Where do queries, keys and values come from? Each is the vector of a position multiplied by a learned matrix:
 # > $W^Q$, $W^K$ or $W^V$. So training decides what positions ask for, how they're found, and what they pass on.
 #
@@ -904,6 +908,9 @@ def example_scaling() -> Chart:
 # concatenate the results and project once more. Different heads can then look at different positions, and at
 # different aspects of them. With a single head, averaging gets in the way of that.
 #
+# > In these formulas $Q$, $K$ and $V$ are the vectors *before* they're projected; in self-attention, all three are the
+# > sentence itself. (In Equation (1), and in `one_head` above, they'd been projected already.)
+#
 # $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_h)\,W^O$$
 # $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_i^K,\; VW_i^V)$$
 #
@@ -923,7 +930,7 @@ def example_scaling() -> Chart:
 # > **Why $W^O$?** Concatenation gives each head its own slice of the output. $W^O$ mixes the slices, so that every
 # > head can write to every entry of the result.
 # >
-# > In the base model, with queries from `T` positions, `W_q` takes $(B, T, 512)$ to $(B, T, 512)$, and cutting makes
+# > In the paper's base model, which has $d_{\text{model}} = 512$, with queries from `T` positions, `W_q` takes $(B, T, 512)$ to $(B, T, 512)$, and cutting makes
 # > that $(B, 8, T, 64)$. The same goes for the keys and values. Equation (1) in each head gives $(B, 8, T, 64)$.
 # > Placed side by side, the heads make $(B, T, 512)$ again, and `W_o` mixes them. (In our model, our sentence is
 # > $(1, 15, 128)$, cut into $(1, 4, 15, 32)$.)
@@ -1046,15 +1053,17 @@ def example_heads() -> None:
 # To make the additions possible, all sublayers and the embeddings have outputs of the same width, $d_{\text{model}} =
 # 512$.
 #
-# > (In our model it's the sublayer's *input* that is normalised; more on that below.)
+# > That's the order of the paper, today called *post-norm*: first the sum, then the norm. The authors' own code soon
+# > moved to *pre-norm*, $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, and most models since have done the same, ours
+# > included.
 # >
 # > **Why add?** Imagine that each position has a wire running from its embedding to the top of the stack. It carries
 # > a vector of width `d_model`, often called the *residual stream*. Each sublayer reads the stream, computes
 # > something, and adds it. So `auf` doesn't turn into the value of `Bank`: it stays `auf`, and now it also knows its
 # > noun. Whatever an early layer writes is there for later layers to read, and in training the gradient has only a
 # > short way to travel from the loss back to each layer. A sublayer that hasn't learnt anything yet does little harm,
-# > because its output is merely added. (That's how our model is built, on the right of the figure below. In
-# > the paper's own order, on the left, a norm interrupts the wire after every addition. More on both in a moment.)
+# > because its output is merely added. (The figure below shows both orders. In post-norm, on the left, a norm
+# > interrupts the wire after every addition.)
 #
 # ![The residual stream of one position: a vertical line from embedding plus position at the bottom to the output at the top; self-attention reads the streams of all positions and adds its result, the feed-forward network reads and adds to its own stream; on the left post-norm, where a normalisation stands on the line after each addition, on the right pre-norm, where it stands at the entrance of each sublayer](images/residual_stream.svg)
 #
@@ -1106,9 +1115,7 @@ def example_layer_norm() -> None:
 # > rather than to the stream: anything zeroed on the stream would be lost to all later layers. (The one exception
 # > is the sum of embedding and position, at the bottom.) When the model translates, dropout does nothing.
 # >
-# > **Where does the norm go?** What the paper describes is called *post-norm*: first the sum, then the norm. The
-# > authors' own code soon moved to *pre-norm*, $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, and most models since
-# > have done the same, ours included. The class below can do both.
+# > The class below can put the norm in either place.
 
 
 # %%
@@ -1294,6 +1301,8 @@ def our_encoder() -> Encoder:
     return our_file().fill(Encoder(layers, nn.LayerNorm(SIZES["d_model"])), "encoder")
 
 
+# %%
+# @title What comes out of each layer, and the weights of its heads
 @functools.cache
 def our_maps() -> tuple[list[Tensor], list[Tensor]]:
     """What comes out of each encoder layer (1, S, d_model), and the weights of its heads (h, S, S)."""
@@ -1373,15 +1382,15 @@ def example_memory() -> None:
 # > Suppose that it has already written *Two women are sitting on a bench while a man*. What comes next?
 #
 # **The decoder** is also a stack of $N = 6$ layers. Each has a third sublayer between the other two, which attends to
-# the encoder's output. The decoder's self-attention is masked: position $i$ may attend to positions up to $i$, and to
-# none after it. Since the targets are also shifted by one position, the prediction of token $i$ can depend only on
-# the tokens before $i$.
+# the encoder's output.
 #
 # ![The target `<s> two cats </s>`, used twice: its first three tokens are what the decoder reads, its last three what it must predict; lines lead from each token that is read to the predictions that may use it](images/target_shift.svg)
 #
-# > "Shifted" means that to predict `two cats </s>`, the decoder reads `<s> two cats`. Number the positions of this
-# > row 0, 1, 2. Position 1 reads `two`, may look at positions 0 and 1, and predicts `cats`. (The paper numbers a
-# > position by the token that it predicts, which is why it says "before".)
+# > To predict `two cats </s>`, the decoder reads `<s> two cats`, which is the target *shifted* by one position. Number
+# > the positions of this row 0, 1, 2. Position 1 reads `two`, may look at positions 0 and 1, and predicts `cats`.
+#
+# The decoder's self-attention is masked: position $i$ may attend to positions up to $i$, and to none after it. Since the
+# targets are also shifted by one position, the prediction of token $i$ can depend only on the tokens before $i$.
 #
 # ### Masks
 #
@@ -1475,6 +1484,10 @@ def example_masked_row() -> None:
 # ### Layers of three sublayers
 #
 # ![Where we are: the attention of the decoder to what the encoder made](images/here/cross.svg)
+#
+# > A decoder layer is an encoder layer with one more sublayer. It first looks back at what has been written, then at
+# > the source. That second attention is where the two languages meet: the queries come from the decoder, the keys and
+# > values from the memory.
 
 
 # %%
@@ -1525,6 +1538,7 @@ class Decoder(nn.Module):
 
 
 # %%
+# @title The trained decoder, and what it makes of ids
 @functools.cache
 def our_decoder() -> Decoder:
     """The trained decoder."""
@@ -1547,9 +1561,8 @@ def our_decoded(ids: Tensor) -> Tensor:
 
 
 # %% [markdown]
-# > A decoder layer first looks back at what has been written, then at the source. That second attention is where the
-# > two languages meet: the decoder asks, and the memory of the German words answers. Here's what that looks like in
-# > the fourth layer; each row is labelled with the token that it reads and the one that it's about to predict.
+# > Here's what the decoder asks, and which of the German words answer, in the fourth layer. Each row is labelled with
+# > the token that it reads and the one that it's about to predict.
 
 
 # %%
@@ -1681,9 +1694,15 @@ def example_top_five() -> Any:
 
 
 # %% [markdown]
-# > The folded cell also compares two ways of computing this: finding the tokens one after the other, and computing
-# > all positions in one go, with the mask. The two agree. That's why training can treat all positions of a sentence
-# > at once.
+# > We found these tokens one after the other. If the whole translation is known, all positions can be computed in one
+# > go, with the mask, and the folded cell checks that the numbers agree. That's why training can treat all positions
+# > of a sentence at once.
+# >
+# > **The way so far.** Tokens became ids, ids became vectors, and each vector was told its position. In each of four
+# > encoder layers, attention let every position read the others, and a small network worked on what it had read; both
+# > only added to the stream. The result was the memory. The decoder did the same with what had been written, looked
+# > at the memory as well, and turned its last vector into probabilities. The most probable token was appended, and so
+# > on until `</s>`.
 #
 # ## The model assembled
 #
@@ -2122,7 +2141,22 @@ def example_shift() -> Any:
     return table(rows)
 
 
+# %%
+class Pair(NamedTuple):
+    """One training example as ids: the source ends with EOS, the target begins with BOS and ends with EOS."""
+
+    src: list[int]
+    tgt: list[int]
+
+
+def make_batch(pairs: list[Pair]) -> Batch:
+    """Pairs as one padded batch."""
+    return Batch(pad_rows([p.src for p in pairs]), pad_rows([p.tgt for p in pairs]))
+
+
 # %% [markdown]
+# ### Batches of like lengths
+#
 # Sentence pairs of about the same length were batched together. Each batch had about 25,000 source tokens and 25,000
 # target tokens.
 #
@@ -2141,19 +2175,6 @@ def example_shift() -> Any:
 # >
 # > The number of tokens in an update matters for the learning rate, too: a gradient over more tokens is less noisy, so the step can be larger, but there
 # > are fewer steps per epoch. If you change `tokens_per_batch`, expect to tune the rate again.
-
-
-# %%
-class Pair(NamedTuple):
-    """One training example as ids: the source ends with EOS, the target begins with BOS and ends with EOS."""
-
-    src: list[int]
-    tgt: list[int]
-
-
-def make_batch(pairs: list[Pair]) -> Batch:
-    """Pairs as one padded batch."""
-    return Batch(pad_rows([p.src for p in pairs]), pad_rows([p.tgt for p in pairs]))
 
 
 # %%
@@ -2276,16 +2297,17 @@ def example_rate() -> Chart:
 # >
 # > </details>
 #
+# > The plain loss of a token is the *cross-entropy* $-\log p(y)$: the model is asked to give probability 1 to the right
+# > token $y$. (With natural logarithms its unit is the *nat*.) The exponential of its mean is the *perplexity*: a model
+# > with perplexity 5 is as unsure as if it had to guess among five tokens.
+#
 # Training uses **label smoothing** (Szegedy et al., 2016) with $\epsilon_{ls} = 0.1$. This makes the perplexity
 # worse, since the model learns to be less sure, but it improves accuracy and BLEU. Table 3 has the figures: without
 # smoothing, the perplexity is 4.67 and BLEU is 25.3; with $\epsilon_{ls} = 0.1$ they are 4.92 and 25.8, and with 0.2
 # they are 5.47 and 25.7.
 #
-# > The *perplexity* is the exponential of the mean loss per token: a model with perplexity 5 is as unsure as if it
-# > had to guess among five tokens. *BLEU* scores translations between 0 and 100; [Part 3](#BLEU) explains it. Without
-# > smoothing, the loss is the *cross-entropy* $-\log p(y)$: the model is asked to give probability 1 to the right
-# > token $y$. (With natural logarithms its unit is the *nat*.) With smoothing it's asked to match a distribution $q$
-# > that spreads $\epsilon_{ls}$ over the whole vocabulary:
+# > (*BLEU* scores translations between 0 and 100; [Part 3](#BLEU) explains it.) With smoothing the model is asked to
+# > match a distribution $q$ that spreads $\epsilon_{ls}$ over the whole vocabulary:
 # >
 # > $$q(k) = (1 - \epsilon_{ls})\,[k = y] + \epsilon_{ls}\,u(k), \qquad \mathrm{loss} = -\sum_k q(k) \log p(k)$$
 # >
@@ -2519,14 +2541,10 @@ class Config:
 # > for every weight; ask the schedule for the learning rate ([`rate`, Equation (3)](#Optimiser-(Section-5.3))); and
 # > let Adam, the optimiser, move each weight by about that much against its gradient.
 # >
-# > The gradient of an update is the *sum* over its target tokens, divided by *their number*. If an update doesn't
-# > fit into memory, it's cut into micro-batches, and their gradients are added up. That's called *accumulation*.
-# > The loss of each micro-batch must then be divided by the number of tokens in the **whole** update. If you
-# > divided it by the micro-batch's own number, a token in a micro-batch with few tokens would weigh more than a
-# > token in one with many.
-# >
-# > The trainer puts the model, Adam and the schedule together. (Sizes and settings are in a
-# > [`Config`](#Configuration).)
+# > The schedule raises the rate over the first `warmup` updates, while Adam learns how large the gradients usually
+# > are, and lowers it afterwards; `factor` scales it. The trainer puts the model, Adam and the schedule together.
+# > (Sizes and settings are in a [`Config`](#Configuration). The loop in `gradient` goes round once, unless an update
+# > is cut into [micro-batches](#Micro-batches).)
 
 
 # %%
@@ -2568,6 +2586,14 @@ class Trainer:
 
 
 # %% [markdown]
+# ### Micro-batches
+#
+# > The gradient of an update is the *sum* over its target tokens, divided by *their number*. If an update doesn't
+# > fit into memory, it's cut into micro-batches, and their gradients are added up. That's called *accumulation*.
+# > The loss of each micro-batch must then be divided by the number of tokens in the **whole** update. If you
+# > divided it by the micro-batch's own number, a token in a micro-batch with few tokens would weigh more than a
+# > token in one with many.
+# >
 # > Do three micro-batches give the same gradient as one large batch? The sentences have different lengths, so the
 # > answer isn't obvious.
 
@@ -3399,11 +3425,12 @@ def validation_loss(model: Transformer, pairs: list[Pair]) -> float:
 
 
 # %% [markdown]
-# > With only 29,000 pairs and a laptop, we train a model far smaller than the base model. Since the run lasts only
-# > a few minutes, we use small batches, a short warmup and pre-norm, which tolerates a high learning rate. The
-# > settings below were found by trial and error, not derived. There's no dropout: by default, the run makes only a
+# > With only 29,000 pairs and a laptop, we train a model far smaller than the base model. By default the run lasts
+# > only three minutes, so we use small batches, a short warmup and pre-norm, which tolerates a high learning rate. The
+# > settings below were found by trial and error, not derived. There's no dropout, because a short run makes only a
 # > few passes through the data (about 270 updates each), and in [short runs of the
-# > program](lab_notebook.ipynb#The-ingredients-of-the-recipe), dropout hurt.
+# > program](lab_notebook.ipynb#The-ingredients-of-the-recipe), dropout hurt. The long run that is printed below
+# > overfits without it, as you'll see.
 
 # %%
 LIVE = Config(
@@ -3447,10 +3474,14 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 # > or `ANNOTATED_STEPS`. The output that comes with the document is of half an hour; after three minutes, expect much
 # > worse translations. If the same run has been finished before, its result is read from a folder instead.
 # >
+# > <details class="note"><summary>To continue a run</summary>
+# >
 # > The folder holds only the weights. That's enough for translating, but not for continuing the training as if
 # > nothing had happened: Adam would have to estimate the sizes of the gradients from scratch, and the learning rate
 # > would start near zero and climb to its peak again. A checkpoint to *continue* from must also hold the
 # > optimiser's state, the number of updates and the position in the data, as the program's checkpoints do.
+# >
+# > </details>
 # >
 # > <details class="note"><summary>The same run twice?</summary>
 # >
@@ -3543,11 +3574,12 @@ def example_translate() -> None:
 # > **Why does greedy decoding repeat itself?** You may see this in the first row of the table above. In an
 # > undertrained model, the most probable token after "a" may be "a" again, or the most probable words after "a man
 # > in a" may lead back to "a man in a". A search that never takes the second most probable token has no way out of
-# > such a loop. More training usually helps.
+# > such a loop. More training usually helps. But even at the end, the first sentence has lost its dog.
 
 # %% [markdown]
-# > Two models come with this document, one for each direction. They have the same sizes as the one above, and
-# > pre-norm too, but they were trained for hours by the program, with a different recipe. The `README.md` in each
+# > Two models come with this document, one for each direction. They have the same sizes as the one above (but for two
+# > tokens of the vocabulary), and pre-norm too, but they were trained for hours by the program, with a different
+# > recipe. The `README.md` in each
 # > model's folder, its *card*, says how, and the [lab notebook](lab_notebook.ipynb#More-pairs-from-the-same-pairs)
 # > says why.
 
@@ -3570,7 +3602,9 @@ def our_model() -> Translator:
 
 
 # %% [markdown]
-# > The German-English model translates the same three sentences like this:
+# > The German-English model translates the same three sentences like this. How good the program's models are on a
+# > thousand sentences is said in [Part 5](#Our-translators), and how good the one above is, in [BLEU](#BLEU), a few
+# > pages on.
 
 
 # %%
@@ -4458,13 +4492,6 @@ def example_fast_dropout() -> None:
 # %% [markdown]
 # # Part 6: Looking inside
 #
-# The paper shows attention maps of a trained model (announced in Section 4 and printed as Figures 3 to 5; all are
-# from layer 5 of the encoder's 6). In the first, many heads connect two distant parts of a phrase: "making" and
-# "more difficult", which completes it. Only the weights of "making" are shown, in a different colour for each head.
-# In the second, two heads (5 and 6) seem to resolve what the word "its" refers to; the weights of this word are
-# very sharp. The third has two examples, from two different heads, of what many heads do: they seem to follow the
-# structure of the sentence. The authors conclude that the heads have learnt different tasks.
-#
 # > A map shows where information *may* flow, not what the model makes of it. The maps here are of the shipped
 # > model. They're taken in evaluation mode, because dropout would blank out random weights, and you'd get a
 # > different picture every time. Their labels are the tokens that were actually read. Rows are queries, columns are
@@ -4518,6 +4545,7 @@ class AttentionMaps(NamedTuple):
 
 
 # %%
+# @title All attention weights of a translation
 @torch.inference_mode()
 def attention_maps(translator: Translator, sentence: str, search: Callable = greedy_decode) -> AttentionMaps:
     """Translate a sentence, then read all attention weights in one pass over both; ValueError for a blank sentence."""
@@ -4584,6 +4612,13 @@ def example_cross_heads() -> Chart:
 # > after it, and the [exercises](exercises.ipynb) let you find out what you've understood.
 #
 # ## What the heads of the encoder do (Figures 3 to 5)
+#
+# The paper shows attention maps of a trained model (announced in Section 4 and printed as Figures 3 to 5; all are
+# from layer 5 of the encoder's 6). In the first, many heads connect two distant parts of a phrase: "making" and
+# "more difficult", which completes it. Only the weights of "making" are shown, in a different colour for each head.
+# In the second, two heads (5 and 6) seem to resolve what the word "its" refers to; the weights of this word are
+# very sharp. The third has two examples, from two different heads, of what many heads do: they seem to follow the
+# structure of the sentence. The authors conclude that the heads have learnt different tasks.
 #
 # > Here are pictures like the paper's for a long sentence of our own with a pronoun: every head of the last layer
 # > but one. For each head, the cell prints what share of the weight falls on the position itself, on its neighbours
@@ -5817,10 +5852,10 @@ def example_writer() -> Any:
 # > | Logits, log-probabilities or probabilities: which are used where? | [A vector becomes a word](#A-vector-becomes-a-word-(Section-3.4)) |
 # > | Why a shift of one? Why isn't it cheating to see the target? | [Batches and the shift](#Batches-and-the-shift-(Section-5.1)) |
 # > | Why does parallel training compute the same as decoding step by step? What does a cache save? | [Keys and values that are kept](#Keys-and-values-that-are-kept) |
-# > | Why measure batches in tokens? What is risky about grouping by length? | [Batches and the shift](#Batches-and-the-shift-(Section-5.1)) |
+# > | Why measure batches in tokens? What is risky about grouping by length? | [Batches of like lengths](#Batches-of-like-lengths) |
 # > | Why warm up, why $\mathit{step}^{-0.5}$, why $\beta_2 = 0.98$? | [Optimiser](#Optimiser-(Section-5.3)) |
 # > | Why does smoothing hurt perplexity and help BLEU? What is the smallest loss? | [Regularisation](#Regularisation-(Section-5.4)) |
-# > | Why divide by the number of tokens, and how does that go with accumulation? | [One update](#One-update) |
+# > | Why divide by the number of tokens, and how does that go with accumulation? | [Micro-batches](#Micro-batches) |
 # > | Why does greedy decoding repeat itself? | [Training](#Training) |
 # > | How does a translation know when to stop? | [Batches and the shift](#Batches-and-the-shift-(Section-5.1)): it predicts `</s>`; a limit on the length is in [Translating](#Translating) |
 # > | How long may a text be, and what becomes expensive? | [Positions](#Positions-(Section-3.5)), [why self-attention](#Why-self-attention-(Section-4,-Table-1)), [longer copies](#Keys-and-values-that-are-kept) |
