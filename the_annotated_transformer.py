@@ -749,9 +749,10 @@ class LearnedPositions(nn.Module):
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right)V \tag{1}$$
 #
 # > The softmax of scores $s$ is $\mathrm{softmax}(s)_j = e^{s_j} / \sum_i e^{s_i}$: all weights are positive and add
-# > up to 1, and a score that is 3 higher gets twenty times the weight. A mask, if there is one, is applied before the
-# > softmax. A key that may not be looked at (padding, or a word still to come) gets the score $-\infty$, and therefore a weight of exactly 0. The
-# > function returns the weights as well, so that we can draw them.
+# > up to 1, and a score that is 3 higher gets twenty times the weight. Dividing by $\sqrt{d_k}$ keeps the scores from
+# > growing with the width; the end of this section says why that matters. A mask, if there is one, is applied before
+# > the softmax. A key that may not be looked at (padding, or a word still to come) gets the score $-\infty$, and
+# > therefore a weight of exactly 0. The function returns the weights as well, so that we can draw them.
 
 
 # %%
@@ -935,9 +936,10 @@ def example_scaling() -> Chart:
 # > Placed side by side, the heads make $(B, T, 512)$ again, and `W_o` mixes them. (In our model, our sentence is
 # > $(1, 15, 128)$, cut into $(1, 4, 15, 32)$.)
 # >
-# > Read the class from `forward` downwards: project the keys and values, project the query, apply Equation (1) in
-# > every head, put the heads side by side and mix them. These steps are methods of their own so that other code can
-# > call or replace just one of them: `keys_values` and `attend` when the decoder writes word by word ([Part
+# > In one line, the class computes `W_o(join(attention(cut(W_q(query)), cut(W_k(key)), cut(W_v(value)))))`. Read it
+# > from `forward` downwards: project the keys and values, project the query, apply Equation (1) in every head, put
+# > the heads side by side and mix them. These steps are methods of their own so that other code can call or replace
+# > just one of them: `keys_values` and `attend` when the decoder writes word by word ([Part
 # > 2](#Keys-and-values-that-are-kept)), `combine` and `weigh` for later forms of attention ([Part
 # > 7](#Part-7:-Since-2017)).
 
@@ -1680,7 +1682,7 @@ def example_translation() -> None:
 # %%
 @example
 def example_top_five() -> Any:
-    """Step by step: the token that is read, and the five most probable next ones with their probabilities."""
+    """The token that is read, and the five most probable next ones; computed at once, the first are those found one by one."""
     ids = write_by_hand()
     p, found = our_generator()(our_decoded(ids[:, :-1]))[0].exp().topk(5)  # (T, 5)
     rows = [{"reads": token} for token in token_names(ids[0, :-1])]
@@ -2297,9 +2299,10 @@ def example_rate() -> Chart:
 # >
 # > </details>
 #
-# > The plain loss of a token is the *cross-entropy* $-\log p(y)$: the model is asked to give probability 1 to the right
-# > token $y$. (With natural logarithms its unit is the *nat*.) The exponential of its mean is the *perplexity*: a model
-# > with perplexity 5 is as unsure as if it had to guess among five tokens.
+# > The plain loss of a token is the *cross-entropy* $-\log p(y)$: the model is asked to give probability 1 to the
+# > right token $y$. (With natural logarithms its unit is the *nat*.) The exponential of its mean is the *perplexity*:
+# > a model with perplexity 5 is as unsure as if it had to guess among five tokens. Smoothing asks for a little less
+# > than certainty: about 0.9 for the right token, and the other 0.1 shared out among all the others.
 #
 # Training uses **label smoothing** (Szegedy et al., 2016) with $\epsilon_{ls} = 0.1$. This makes the perplexity
 # worse, since the model learns to be less sure, but it improves accuracy and BLEU. Table 3 has the figures: without
@@ -2539,7 +2542,7 @@ class Config:
 #
 # > An update takes four steps: compute the loss of a batch; call `backward`, which computes the gradient of the loss
 # > for every weight; ask the schedule for the learning rate ([`rate`, Equation (3)](#Optimiser-(Section-5.3))); and
-# > let Adam, the optimiser, move each weight by about that much against its gradient.
+# > let Adam, the optimiser, move each weight against its gradient, by about that much however large the gradient is.
 # >
 # > The schedule raises the rate over the first `warmup` updates, while Adam learns how large the gradients usually
 # > are, and lowers it afterwards; `factor` scales it. The trainer puts the model, Adam and the schedule together.
@@ -3572,8 +3575,8 @@ def example_translate() -> None:
 
 # %% [markdown]
 # > **Why does greedy decoding repeat itself?** You may see this in the first row of the table above. In an
-# > undertrained model, the most probable token after "a" may be "a" again, or the most probable words after "a man
-# > in a" may lead back to "a man in a". A search that never takes the second most probable token has no way out of
+# > undertrained model, the most probable token after "a" may be "a" again, or the most probable words after "on a
+# > bench" may lead back to "on a bench". A search that never takes the second most probable token has no way out of
 # > such a loop. More training usually helps. But even at the end, the first sentence has lost its dog.
 
 # %% [markdown]
