@@ -520,14 +520,15 @@ def example_neighbours() -> Any:
 # %% [markdown]
 # > <details><summary>Why multiply by the root of the width?</summary>
 # >
-# > The paper doesn't say why it multiplies, but the sizes of the numbers tell us. At the end, a token is scored
-# > with the same row of the table: the row is multiplied by a vector whose entries are about 1 in size. That dot
-# > product sums $d_{\text{model}}$ terms. For the scores to start at a size of about 1, the entries of the row must
-# > have a standard deviation of $d_{\text{model}}^{-1/2}$. In an embedding, such small entries would be drowned out
-# > by the positional encoding of the next section, whose entries have a root mean square of 0.71. Multiplying by
+# > The paper doesn't say why it multiplies, but the sizes of the numbers tell us. At the end, a token is scored with
+# > the same row of the table: the row is multiplied by a vector whose entries are about 1 in size. That dot product
+# > sums $d_{\text{model}}$ terms. For the scores to start at a size of about 1, the entries of the row must have a
+# > standard deviation of $d_{\text{model}}^{-1/2}$. In an embedding, such small entries would be drowned out by the
+# > positional encoding of the next section, whose entries have a root mean square of 0.71. Multiplying by
 # > $\sqrt{d_{\text{model}}}$ brings the embedding to size 1. So the factor makes sense only in combination with the
-# > way the weights are [initialised](#The-model-assembled). The earlier editions used Glorot's initialisation here,
-# > which makes the size of an embedding depend on the size of the vocabulary.
+# > way the weights are [initialised](#The-model-assembled). The earlier editions of this document, those of 2018 and
+# > 2022, used Glorot's initialisation here, which makes the size of an embedding depend on the size of the
+# > vocabulary.
 # >
 # > </details>
 #
