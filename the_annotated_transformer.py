@@ -993,6 +993,7 @@ class MultiHeadedAttention(nn.Module):
 
 
 # %%
+# @title The trained attention of a layer, and maps of its heads
 @functools.cache
 def our_attention(layer: int) -> MultiHeadedAttention:
     """The trained self-attention of an encoder layer; the first is number 0."""
@@ -1296,6 +1297,7 @@ class Encoder(nn.Module):
 
 
 # %%
+# @title The trained encoder
 @functools.cache
 def our_encoder() -> Encoder:
     """The trained encoder, made of the parts that we've met."""
