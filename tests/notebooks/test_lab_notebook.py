@@ -48,6 +48,18 @@ def test_the_threshold_leaves_so_much_of_students_distribution_outside():
         assert inside == pytest.approx(1 - chance, abs=1e-6)
 
 
+def test_a_difference_is_taken_seed_by_seed(monkeypatch):
+    """Catches seeds that are paired in the order of the rows, and variants that lack a seed."""
+    rows = [{"variant": "base", "seed": seed, "bleu": 10.0 * seed} for seed in (0, 1, 2)]
+    rows += [{"variant": "other", "seed": seed, "bleu": 10.0 * seed + more} for seed, more in ((2, 3), (0, 1), (1, 2))]
+    rows += [{"variant": "half", "seed": 0, "bleu": 99.0}]
+    monkeypatch.setattr(lab_notebook, "saved_rows", lambda name: rows)
+    found = lab_notebook.miniature()
+    assert list(found) == ["base", "other"]
+    mean, reach = lab_notebook.difference(found["other"], found["base"], "bleu", 0.05)
+    assert mean == pytest.approx(2) and reach == pytest.approx(4.3027 / 3**0.5, abs=1e-3)
+
+
 def test_parameter_counts_of_table_3():
     """Catches a missing or extra matrix: one vocabulary must explain the paper's totals of all base-size variants."""
     fits = set(range(30_000, 45_000))
