@@ -89,8 +89,11 @@ def run_folder(runs: Path, benchmark: str, title: str) -> Path:
 
 
 def tuned(optimizer: str, norm: str, rows: Rows) -> dict[str, Any]:
-    """The rate and the warmup with the lowest validation loss among the saved rows of `tuning`; Refused without a row."""
-    found = rows.saved({"recipe": f"{optimizer} {norm}"})
+    """The rate and the warmup with the lowest validation loss among the saved rows of `tuning`; Refused without a row.
+
+    Only rows of Multi30k and of EPOCHS passes count.
+    """
+    found = rows.saved({"recipe": f"{optimizer} {norm}", "data": "multi30k", "epochs": EPOCHS})
     if not found:
         raise Refused(f"{rows.out} has no row for {optimizer} {norm}; the benchmark `tuning` makes them")
     best = min(found, key=lambda row: row["val_loss"])
@@ -140,7 +143,7 @@ def benchmark(
     """Train variants of the preset `tiny` that each differ in one thing, without dropout and with a rate that was tuned.
 
     The rates are those of the rows of `tuning`, one for each optimiser and norm. For one seed, vocabulary and order of the
-    batches are the same for all variants. Seeds are trained one after the other, each with all variants. The command can be
+    batches are the same for all variants but `words`. Seeds are trained one after the other, each with all variants. The command can be
     stopped and given again: an interrupted run continues, and a row that is saved is not trained again.
 
     Args:
@@ -148,16 +151,17 @@ def benchmark(
         only: some of them, such as 'base' 'h = 1'; by default all
     """
     tuning = Rows(ROOT / "benchmarks" / "results" / "tuning.jsonl")
-    for seed in seeds:
-        for name in only or VARIANTS:
-            about = {"variant": name, "seed": seed, "data": portable(data), "epochs": epochs}
-            if rows.saved(about):
-                continue
-            settings = settings_of(VARIANTS[name], seed, tuning)
-            run = run_folder(runs, "miniature", f"{name} seed {seed} epochs {epochs}")
-            translator = train(run, data, name, settings, epochs)
-            row = about | {"row": VARIANTS[name].row} | quality.describe(run, translator) | {"preset": "tiny"}
-            row |= scores(translator, data)
-            rows.add(row)
-            beam = f", with a beam {row['bleu_beam']:.2f}" if "bleu_beam" in row else ""
-            print(f"{name}, seed {seed}: BLEU {row['bleu']:.2f}{beam}, {row['minutes']:.1f} minutes", flush=True)
+    names = only or tuple(VARIANTS)
+    wanted = {(seed, name): settings_of(VARIANTS[name], seed, tuning) for seed in seeds for name in names}
+    for (seed, name), settings in wanted.items():
+        about = {"variant": name, "seed": seed, "data": portable(data), "epochs": epochs}
+        rate = {"factor": settings.factor, "warmup": settings.warmup}
+        if any(rate.items() <= row["settings"].items() for row in rows.saved(about)):
+            continue
+        run = run_folder(runs, "miniature", f"{name} seed {seed} epochs {epochs}")
+        translator = train(run, data, name, settings, epochs)
+        row = about | {"row": VARIANTS[name].row} | quality.describe(run, translator) | {"preset": "tiny"}
+        row |= scores(translator, data)
+        rows.add(row)
+        beam = f", with a beam {row['bleu_beam']:.2f}" if "bleu_beam" in row else ""
+        print(f"{name}, seed {seed}: BLEU {row['bleu']:.2f}{beam}, {row['minutes']:.1f} minutes", flush=True)

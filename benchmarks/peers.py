@@ -211,19 +211,22 @@ def marian_itself(tokenizer: Tokenizer, pairs: list[Pair], settings: Settings, f
         --transformer-postprocess-top n --transformer-dropout {settings.dropout} --label-smoothing {settings.smoothing}
         --optimizer-params 0.9 0.98 1e-9 --learn-rate 1e-4 --clip-norm {settings.clip} --sync-sgd
         --cpu-threads {torch.get_num_threads()} --mini-batch 10000 --maxi-batch 1000
-        --mini-batch-words {settings.tokens_per_batch // torch.get_num_threads()} --workspace 1000 --disp-freq 1u
+        --mini-batch-words {settings.tokens_per_batch} --workspace 1000 --disp-freq 1u
     """
     return [str(Path(sys.executable).with_name("pymarian")), "train", *options.split()]
 
 
-def marian_speed(command: list[str], folder: Path, updates: int) -> float:
-    """Target tokens per second that Marian reports for some updates, after two that do not count."""
+def marian_speed(command: list[str], folder: Path, updates: int) -> tuple[float, float]:
+    """Target tokens per second, and per update, that Marian reports for some updates, after two that do not count."""
     for old in folder.glob("model.npz*"):
         old.unlink()
     command = [*command, "--after-batches", str(updates + 2)]
-    log = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stderr
-    found = re.findall(r"Cost \S+ \* ([\d,]+) @ .* : Time ([\d.]+)s", log)[2:]
-    return sum(int(tokens.replace(",", "")) for tokens, _ in found) / sum(float(seconds) for _, seconds in found)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    found = re.findall(r"Cost \S+ \* ([\d,]+) @ .* : Time ([\d.]+)s", done.stderr)[2:]
+    if done.returncode or not found:
+        raise RuntimeError(f"Marian did not train: {done.stderr[-500:]}")
+    tokens = sum(int(tokens.replace(",", "")) for tokens, _ in found)
+    return tokens / sum(float(seconds) for _, seconds in found), tokens / len(found)
 
 
 def epochs(pairs: list[Pair], budget: int) -> Iterator[list[Pair]]:
@@ -245,26 +248,34 @@ def timed(update: Update, batches: Iterable[list[Pair]], limit: float = math.inf
 
 
 def measure(
-    updates: dict[str, Update], programs: dict[str, Callable[[int], float]], batches: Iterator[list[Pair]], rounds: int,
-    seconds: float,
+    updates: dict[str, Update], programs: dict[str, Callable[[int], tuple[float, float]]], batches: Iterator[list[Pair]],
+    rounds: int, seconds: float,
 ) -> dict[str, dict]:  # fmt: skip
     """Warm up every side with two updates, then let them take turns; the first one decides how many batches a round has.
 
-    The programs are given that number, find their own batches, and say how many target tokens they learnt from per second.
+    The programs are given that number, find their own batches, and say how many target tokens they learnt from, per second
+    and per update.
     """
     for update in updates.values():
         timed(update, itertools.islice(batches, 2))
+    for program in programs.values():
+        program(1)
     speeds = {name: [] for name in (*updates, *programs)}  # target tokens per second, in each round
+    sizes = {name: [] for name in ("this", *programs)}  # target tokens per update
     for _ in range(rounds):
         used = None
         for name, update in updates.items():
             used, taken = timed(update, batches, seconds) if used is None else timed(update, used)
-            speeds[name].append(sum(len(pair.tgt) - 1 for batch in used for pair in batch) / taken)
+            tokens = sum(len(pair.tgt) - 1 for batch in used for pair in batch)
+            speeds[name].append(tokens / taken)
+        sizes["this"].append(tokens / len(used))
         for name, program in programs.items():
-            speeds[name].append(program(len(used)))
+            for figures, figure in zip((speeds[name], sizes[name]), program(len(used)), strict=True):
+                figures.append(figure)
     figures = {name: {f.__name__: round(f(x), 1) for f in (statistics.median, min, max)} for name, x in speeds.items()}
     ratios = {name: round(figures["this"]["median"] / x["median"], 2) for name, x in figures.items() if name != "this"}
-    return {"tokens_per_second": figures, "ratio_to_peers": ratios}
+    per_update = {name: round(statistics.mean(x)) for name, x in sizes.items()}
+    return {"tokens_per_second": figures, "ratio_to_peers": ratios, "tokens_per_update": per_update}
 
 
 def benchmark(
@@ -275,8 +286,8 @@ def benchmark(
 
     A target token is a token to predict, so padding does not count. All sides train models of the preset's sizes, with Adam,
     on the same batches of ids, in this process and with its number of threads. The peers are PyTorch's own `nn.Transformer`,
-    Hugging Face's port of Marian, JoeyNMT, and Marian itself, a program in C++ that fills batches of the same budget on its
-    own and reports its speed. Each is used as its library intends, with all embeddings tied, and with dropout at the same
+    Hugging Face's port of Marian, JoeyNMT, and Marian itself: a program in C++, which counts the tokens of a batch in a way of
+    its own, so that the row has the target tokens of an update for both, and which reports its speed. Each is used as its library intends, with all embeddings tied, and with dropout at the same
     places as far as the library allows. One whose package (requirements-bench.txt) is missing is left out.
 
     After all have warmed up, they take turns, round by round, so that a machine that becomes slower or busier affects all. A
@@ -299,6 +310,8 @@ def benchmark(
             if importlib.util.find_spec("pymarian"):
                 command = marian_itself(tokenizer, pairs, settings, Path(folder))
                 programs["Marian itself"] = functools.partial(marian_speed, command, Path(folder))
+            else:
+                print("NOTICE: Marian itself is left out: No module named 'pymarian'", file=sys.stderr)
             row |= measure(sides(settings, len(tokenizer)), programs, batches, rounds, seconds)
         for name, figures in row["tokens_per_second"].items():
             numbers = ", ".join(f"{kind} {figure:,.0f}" for kind, figure in figures.items())

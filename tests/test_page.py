@@ -297,6 +297,7 @@ def test_a_part_is_taken_away_from_the_model_on_the_page(open_page):
     panel = tab.locator(".learn")
     panel.scroll_into_view_if_needed()
     panel.locator("#learn-task").select_option("copy")
+    panel.locator("[data-key=positions]").uncheck()
     panel.locator("[data-key=shift]").uncheck()
     panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
     panel.locator("#learn-run").click()
@@ -305,6 +306,10 @@ def test_a_part_is_taken_away_from_the_model_on_the_page(open_page):
     said = panel.locator("#learn-exact").inner_text()
     assert ": 0 % right" in said and "read the very letter" in said
     assert panel.evaluate("box => box.scrollHeight <= box.clientHeight")  # its height is fixed, and nothing is cut off
+    assert "\n\n" not in said
+    panel.locator("#learn-own").fill("abcdefghijab")
+    panel.locator("#learn-map tr").first.locator("th").nth(12).wait_for()  # twelve letters, and the end
+    assert panel.evaluate("box => box.scrollHeight <= box.clientHeight")
 
 
 def test_small_figures_are_touched_with_the_keyboard(open_page):
@@ -510,6 +515,10 @@ def test_a_sentence_of_ones_own_is_kept_where_the_page_wakes_later(open_page):
     tab.reload()
     tab.locator(".sentence-panel[data-panel=vectors]").scroll_into_view_if_needed()
     tab.locator(".sentence-panel[data-panel=vectors]", has_text="Katze").wait_for()
+    tab.evaluate("sessionStorage.annotatedSentence = 'ein Hund '.repeat(300)")  # which is too long to be followed
+    tab.reload()
+    tab.locator(".sentence-panel[data-panel=vectors]").scroll_into_view_if_needed()
+    tab.locator(".sentence-panel[data-panel=vectors]", has_text="Frauen").wait_for()
 
 
 def test_a_panel_answers_the_keyboard_and_the_bar_folds(open_page):

@@ -27,14 +27,15 @@
       losses.push([at, learn.update(model, task.batch(8), { lr: lr(at), shift: settings.shift }), lr(at)]);
       running &&= at < updates[settings.task];
     }
-    let scored = 0;
+    let scored = 0, timer;
     function go() {
+      clearTimeout(timer);
       if (!running) return;
       for (const end = performance.now() + 250; running && performance.now() < end;) step();
       const now = performance.now(), due = !running || now - scored > 700;
       if (due) scored = now;
       report(due);
-      setTimeout(go, 40); // meanwhile the page draws: both at once would stutter where processors are few
+      timer = setTimeout(go, 40); // meanwhile the page draws: both at once would stutter where processors are few
     }
     onmessage = ({ data }) => {
       if (data.begin) {
@@ -146,7 +147,7 @@
     $("state").textContent = say(last ? "update {step} of {total}, loss {loss}" : "update {step} of {total}", { step: data.step.toLocaleString("en"), total: total.toLocaleString("en"), loss: last?.[1].toFixed(3) });
     if (data.exact !== null) {
       score = say("{share} % right", { share: (100 * data.exact).toFixed(0) });
-      const why = data.exact < 0.1 && last?.[1] < 0.1 ? boxes.filter((box) => !box.checked).map((box) => WHY[box.dataset.key] ?? "") : [];
+      const why = data.exact < 0.1 && last?.[1] < 0.1 ? boxes.filter((box) => !box.checked).flatMap((box) => WHY[box.dataset.key] ?? []) : [];
       $("exact").textContent = [say("Of those it has never learnt from: {score}", { score }) + earlier, ...why].join("\n");
     }
     [latest, fresh] = [data, true];
@@ -154,9 +155,9 @@
       PARTS.forEach((part) => part(data));
       pin();
     } else if (!drawing) drawNext(0);
-    if (finished && panel.scrollHeight > panel.clientHeight) pin(panel.offsetHeight); // what is said of the end may be longer
   }
-  const PARTS = [draw, examples, map];
+  const grow = () => panel.scrollHeight > panel.clientHeight && pin(panel.offsetHeight); // for a longer word, or a text
+  const PARTS = [draw, examples, (data) => { map(data); grow(); }];
   let latest, fresh = false, drawing = false;
   function drawNext(part) { // one part in a frame, so that none takes long
     drawing = true;

@@ -10,21 +10,24 @@
   let sentence = null;
 
   /** Have the whole page follow a sentence; the live figure that it comes from has it already. */
-  async function follow(text, from = null) {
+  async function follow(text, from = null, keep = true) {
     text = text.trim();
     if (!text || text === sentence) return;
     const { translator } = await liveContent(), count = translator.source(text).length, most = Transformer.LONGEST;
     field.setCustomValidity(count > most ? say("it has {count} tokens, and here at most {most} are read", { count, most }) : "");
     if (count > most) return void field.reportValidity();
     sentence = field.value = text;
-    try { sessionStorage.sentence = text; } catch { /* not kept */ }
+    try { if (keep) sessionStorage.annotatedSentence = text; } catch { /* not kept */ }
     for (const figure of figures) if (figure !== from) figure.ask(text);
     SentencePanels.follow(translator, text);
   }
-  let kept; // the reader's, until the tab is closed
-  try { kept = sessionStorage.sentence; } catch { /* a page that may not remember */ }
-  const begin = async () => { if (sentence === null) await follow(kept ?? (await liveContent()).sentence); }; // with the page's own, if there is no reader's
-  window.yourSentence = { follow, begin, join: (figure) => { figures.push(figure); if (sentence ?? kept) figure.ask(sentence ?? kept); } };
+  let kept = ""; // the reader's, until the tab is closed
+  try { kept = sessionStorage.annotatedSentence?.trim() ?? ""; } catch { /* a page that may not remember */ }
+  const begin = async () => { // with the page's own, if there is no reader's that can be followed
+    if (sentence === null && kept) await follow(kept);
+    if (sentence === null) await follow((await liveContent()).sentence, null, false);
+  };
+  window.yourSentence = { follow, begin, join: (figure) => { figures.push(figure); if (sentence || kept) figure.ask(sentence || kept); } };
 
   const first = document.querySelector(".explorer");
   if (!first) return;

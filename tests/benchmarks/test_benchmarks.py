@@ -92,7 +92,7 @@ def test_marian_is_given_the_same_tokens_and_its_report_is_read(tmp_path):
         "-c",
         f"import sys; assert sys.argv[-1] == '4'; print({chr(10).join(lines)!r}, file=sys.stderr)",
     ]
-    assert peers.marian_speed(program, tmp_path, 2) == 6000 / 2
+    assert peers.marian_speed(program, tmp_path, 2) == (6000 / 2, 6000 / 2)
 
 
 def benchmark(name: str, out: Path, *arguments: str | Path) -> dict:
