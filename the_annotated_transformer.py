@@ -3480,16 +3480,12 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 # > or `ANNOTATED_STEPS`. The output that comes with the document is of half an hour; after three minutes, expect much
 # > worse translations. If the same run has been finished before, its result is read from a folder instead.
 # >
-# > <details class="note"><summary>To continue a run</summary>
+# > <details class="note"><summary>To continue a run, or repeat it</summary>
 # >
 # > The folder holds only the weights. That's enough for translating, but not for continuing the training as if
 # > nothing had happened: Adam would have to estimate the sizes of the gradients from scratch, and the learning rate
 # > would start near zero and climb to its peak again. A checkpoint to *continue* from must also hold the
 # > optimiser's state, the number of updates and the position in the data, as the program's checkpoints do.
-# >
-# > </details>
-# >
-# > <details class="note"><summary>The same run twice?</summary>
 # >
 # > Two runs agree to the last bit if they have the same seed, data and code, the same versions of the libraries,
 # > the same kind of processor and the same number of threads. If only the versions, the processor or the number of
