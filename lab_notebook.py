@@ -707,12 +707,13 @@ def example_profile() -> Any:
 #
 # > The programs in the chart trained models of the same sizes with the same number of threads, and were timed
 # > alternately. PyTorch's own `nn.Transformer`, Hugging Face's implementation of Marian, and JoeyNMT had the same
-# > batches as our program, and drop out at the same places, those of Section 5.4. "2022" is our re-creation of the
-# > previous edition's method, with sentences in random order padded to 72; it was timed in an earlier run. All use
-# > Adam. The bars are in sentence pairs per second, because the earlier edition's tokens are words and ours are
-# > pieces. For the three others this is computed from tokens per second, which may be off by up to a tenth. For
-# > `base` there are only the two editions, with batches of 4,096 tokens and 10,000 merges; the other presets have
-# > 5,000 and 6,000.
+# > batches as our program, and drop out at the same places, those of Section 5.4. ("Marian" is Hugging Face's.
+# > "Marian itself" is the program in C++, whose training is made for GPUs; it fills batches of its own, here with
+# > 4,875 target tokens where ours have 4,224.) "2022" is our re-creation of the previous edition's method, with
+# > sentences in random order padded to 72; it was timed in an earlier run. All use Adam. The bars are in sentence
+# > pairs per second, because the earlier edition's tokens are words and ours are pieces. For the others this is
+# > computed from tokens per second, which may be off by up to a tenth. For `base` there are only the two editions,
+# > with batches of 4,096 tokens and 10,000 merges; the other presets have 5,000 and 6,000.
 
 
 # %%

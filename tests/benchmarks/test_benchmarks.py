@@ -287,6 +287,7 @@ def test_the_readme_quotes_saved_rows():
     speeds = {who: speed["median"] for who, speed in peers["tokens_per_second"].items()}
     for who, words in (("nn.Transformer", "as many tokens"), ("Marian", "Hugging Face"), ("JoeyNMT", "JoeyNMT")):
         assert f"{speeds['this'] / speeds[who]:.1f} times {words}" in " ".join(compared.split())
+    assert f"a factor of {speeds['this'] / speeds['Marian itself']:.1f}" in compared
     tested = [row for row in rows("bootstrap") if row["split"] == "test_2016_flickr"]
     known |= {f"{(row['b']['interval'][1] - row['b']['interval'][0]) / 2:.1f}" for row in tested}
     for line in ours:
