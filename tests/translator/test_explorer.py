@@ -419,7 +419,7 @@ def test_the_address_keeps_the_choices(browser, page_of_shipped):
     again.wait_for_selector("#figure #heat-title:not(:empty)", state="attached")
     assert again.locator("#heat-title").inner_text() == "Encoder self-attention, layer 2, mean of heads"
     again.evaluate("location.hash = 'kind=decoder&sentence=Eine Katze schläft.'")  # as if pasted into the open page
-    again.wait_for_function("document.title.includes('Katze')")
+    again.locator("#figure", has_text="Katze").wait_for()
     again.locator("#heat-title", has_text="Decoder self-attention").wait_for()
 
 
