@@ -239,8 +239,8 @@ def example_bootstrap() -> Any:
 #
 # > Before you compare variants of a model, the model itself should be as good as its budget allows. So we chose the
 # > rate and the warmup of `tiny` for a run of four passes, without dropout (in so short a run it does harm, as the
-# > [next section](#The-paper's-Table-3-in-miniature) shows), once for each optimiser and each place of the norm: three
-# > rates with one warmup, then another warmup with the best of them. The validation loss decided. `factor` is that of
+# > [next section](#The-paper's-Table-3-in-miniature) shows), with Muon, once for each place of the norm: three rates
+# > with one warmup, then another warmup with the best of them. The validation loss decided. `factor` is that of
 # > Equation 3; one seed each (`python -m benchmarks tuning`).
 
 
@@ -267,7 +267,7 @@ def example_tuning() -> Any:
 # > 35, about three BLEU less than pre-norm at its best (one seed each). Warmup and dropout are different too, so we
 # > can't say which of the three made it fail before. Adam's rates haven't been tried yet.
 # >
-# > Then each variant is trained with its optimiser's and norm's rate, with three seeds (`python -m benchmarks
+# > Then each variant is trained with the rate of its optimiser and norm, with three seeds (`python -m benchmarks
 # > miniature`). For one seed, all variants but `words` have the same vocabulary and the same order of batches, so we
 # > subtract the base's score seed by seed. From three differences with mean $\bar d$ and standard deviation $s$, the
 # > 95 % interval is $\bar d \pm 4.30\, s / \sqrt 3$ (Student's *t* with two degrees of freedom). `*` marks intervals
@@ -708,12 +708,12 @@ def example_profile() -> Any:
 # > The programs in the chart trained models of the same sizes with the same number of threads, and were timed
 # > alternately. PyTorch's own `nn.Transformer`, Hugging Face's implementation of Marian, and JoeyNMT had the same
 # > batches as our program, and drop out at the same places, those of Section 5.4. ("Marian" is Hugging Face's.
-# > "Marian itself" is the program in C++, whose training is made for GPUs; it fills batches of its own, here with
-# > 4,875 target tokens where ours have 4,224.) "2022" is our re-creation of the previous edition's method, with
-# > sentences in random order padded to 72; it was timed in an earlier run. All use Adam. The bars are in sentence
-# > pairs per second, because the earlier edition's tokens are words and ours are pieces. For the others this is
-# > computed from tokens per second, which may be off by up to a tenth. For `base` there are only the two editions,
-# > with batches of 4,096 tokens and 10,000 merges; the other presets have 5,000 and 6,000.
+# > "Marian itself" is the program in C++; it fills batches of its own, here with 4,875 target tokens where ours have
+# > 4,224.) "2022" is our re-creation of the previous edition's method, with sentences in random order padded to 72;
+# > it was timed in an earlier run. All use Adam. The bars are in sentence pairs per second, because the earlier
+# > edition's tokens are words and ours are pieces. For the others this is computed from tokens per second, which may
+# > be off by up to a tenth. For `base` there are only the two editions, with batches of 4,096 tokens and 10,000
+# > merges; the other presets have 5,000 and 6,000.
 
 
 # %%

@@ -143,8 +143,8 @@ def benchmark(
     """Train variants of the preset `tiny` that each differ in one thing, without dropout and with a rate that was tuned.
 
     The rates are those of the rows of `tuning`, one for each optimiser and norm. For one seed, vocabulary and order of the
-    batches are the same for all variants but `words`. Seeds are trained one after the other, each with all variants. The command can be
-    stopped and given again: an interrupted run continues, and a row that is saved is not trained again.
+    batches are the same for all variants but `words`. Seeds are trained one after the other, each with all variants. The
+    command can be stopped and given again: an interrupted run continues, and a row that is saved is not trained again.
 
     Args:
         epochs: passes through the data
