@@ -293,7 +293,7 @@ def example_answer_1_2() -> Any:
 
 
 # %% [markdown]
-# ## 1.3 Token beside position, not added
+# ## 1.3 Concatenating token and position
 #
 # > ★★, 20 minutes, after [Positions](the_annotated_transformer.ipynb#Positions-(Section-3.5)). Put token and position
 # > side by side in one vector, 448 entries for the token and 64 for the position, instead of adding them. Write the
@@ -662,7 +662,7 @@ def check_2_2(attempt: float) -> None:
     assert not math.isclose(attempt, highest[1] / highest[0], rel_tol=0.02), "The other way round."
     assert not math.isclose(attempt, 150, rel_tol=0.02), "The rate falls with the root of the step."
     assert math.isclose(attempt, highest[0] / highest[1], rel_tol=0.02), (
-        f"{attempt} is not it (2 % either way are allowed)."
+        f"{attempt} is not it (2% either way are allowed)."
     )
 
 
@@ -1048,7 +1048,7 @@ check_3_3(share_of_the_penalty)
 # > <details><summary>Answer 3.3</summary>
 # >
 # > All of it, 1. The shortened text is the beginning of the reference itself, so every $n$-gram in it is right and
-# > the four shares are 100 %. Only the length is penalised. (The last word takes the full stop with it, so most
+# > the four shares are 100%. Only the length is penalised. (The last word takes the full stop with it, so most
 # > sentences lose two.) If the last word is replaced by a wrong one, it's the other way round: the length is right,
 # > and the shares fall.
 # >
@@ -1077,7 +1077,7 @@ def example_answer_3_3() -> Any:
 
 
 # %% [markdown]
-# # Exercises for Part 4: What the paper also used
+# # Exercises for Part 4: What else the paper used
 #
 # ## 4.1 Keys and values that stay behind
 #

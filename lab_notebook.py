@@ -102,7 +102,7 @@ def example_quality() -> Any:
 # %% [markdown]
 # > **How certain are these scores?** A test set of a thousand sentences is a small sample. If you draw a thousand
 # > sentences from it again and again, with replacement, the BLEU of the shipped German-English model varies by about
-# > one and a half points in either direction in 95 % of the draws (a *bootstrap*; Koehn, 2004). Two models differ if
+# > one and a half points in either direction in 95% of the draws (a *bootstrap*; Koehn, 2004). Two models differ if
 # > the interval of their *difference* excludes 0. That interval is narrower, because both translate the same
 # > sentences.
 # >
@@ -195,7 +195,7 @@ def example_test_sets() -> Any:
 # > Rush, 2016; `python -m benchmarks closest`). The back-translations came from two models. The cards in `models/`
 # > have all the commands.
 # >
-# > How much did each round gain? The next table gives BLEU on test_2016_flickr before and after each, with the 95 %
+# > How much did each round gain? The next table gives BLEU on test_2016_flickr before and after each, with the 95%
 # > interval of the difference (paired bootstrap, `python -m benchmarks bootstrap`). Where the interval excludes 0,
 # > the gain is more than luck with the sentences. It says nothing about other seeds: with seeds 1 and 2 the second
 # > German-English round gains 0.63 and 0.58 instead of 0.87. The second English-German round failed that test: its
@@ -210,7 +210,7 @@ def example_test_sets() -> Any:
 # > too. The runs are short, with one seed each: each round of the shipped models had two to four times as many
 # > updates, and both together had six to seven times as many. They also differ in how often each pair is repeated:
 # > eight passes over the old pairs, two over three times as many. So these runs don't show that back-translations are
-# > useless, only that 900 updates bring no visible gain (95 %: −0.8 to 0.8). Six comparisons were made; corrected for
+# > useless, only that 900 updates bring no visible gain (95%: −0.8 to 0.8). Six comparisons were made; corrected for
 # > that, the gain of the model's own translations alone isn't significant. We didn't test what keeping the closest of
 # > four translations contributes.
 # >
@@ -230,7 +230,7 @@ def example_bootstrap() -> Any:
         if row["split"] == "test_2016_flickr" or a["model"] == "made-pairs":
             found = {"split": row["split"], "before": a["model"], "after": b["model"]}
             found |= {"search": a["search"].split(",")[0], "BLEU": f"{a['bleu']:.2f} → {b['bleu']:.2f}"}
-            rows.append(found | {"difference": f"{row['difference']:+.2f}", "95 %": f"{low:+.2f} to {high:+.2f}"})
+            rows.append(found | {"difference": f"{row['difference']:+.2f}", "95%": f"{low:+.2f} to {high:+.2f}"})
     return table(rows) if rows else None
 
 
@@ -270,8 +270,8 @@ def example_tuning() -> Any:
 # > Then each variant is trained with the rate of its optimiser and norm, with three seeds (`python -m benchmarks
 # > miniature`). For one seed, all variants but `words` have the same vocabulary and the same order of batches, so we
 # > subtract the base's score seed by seed. From three differences with mean $\bar d$ and standard deviation $s$, the
-# > 95 % interval is $\bar d \pm 4.30\, s / \sqrt 3$ (Student's *t* with two degrees of freedom). `*` marks intervals
-# > without 0; `**` those that exclude it even if the chance of 5 % is divided by the number of variants (Bonferroni).
+# > 95% interval is $\bar d \pm 4.30\, s / \sqrt 3$ (Student's *t* with two degrees of freedom). `*` marks intervals
+# > without 0; `**` those that exclude it even if the chance of 5% is divided by the number of variants (Bonferroni).
 # > `BLEU` is with five beams and the document's length penalty. Because that penalty was chosen for another model,
 # > the last column has the score with the best of five penalties, chosen for each run on the same sentences.
 
@@ -303,7 +303,7 @@ def difference(seeds: dict[int, dict], base: dict[int, dict], key: str, chance: 
 # %%
 @example
 def example_miniature() -> Any:
-    """Means over three seeds on the validation set, and differences from the base with 95 % intervals; what * and ** say is above."""
+    """Means over three seeds on the validation set, and differences from the base with 95% intervals; what * and ** say is above."""
     variants = miniature()
     if len(variants) < 2:
         return None
@@ -340,7 +340,7 @@ def example_miniature() -> Any:
 # > **When is a difference more than chance?** `tiny` itself was trained with three seeds, each variant with one.
 # > Three seeds give a mean and a standard deviation $s$. One more run of the same model differs from that mean by
 # > about $s \sqrt{1 + 1/3}$, so we divide the difference by that. (This assumes that a variant varies from seed to
-# > seed as much as `tiny`, which we didn't measure.) With two degrees of freedom, 95 % of such quotients lie within
+# > seed as much as `tiny`, which we didn't measure.) With two degrees of freedom, 95% of such quotients lie within
 # > 4.30 (Student's *t*). The grey band reaches that far to either side of the mean: a point inside it may differ from
 # > `tiny` by chance.
 
@@ -384,7 +384,7 @@ def example_table_3() -> Chart | None:
 
 # %% [markdown]
 # > But the chart asks the question again and again: of twenty variants without any effect, one on average would lie
-# > outside by chance. So for all of them together the threshold must be set for 5 % *in all*, of which each gets its
+# > outside by chance. So for all of them together the threshold must be set for 5% *in all*, of which each gets its
 # > share (Bonferroni's correction). With three seeds it's so high that no difference in BLEU passes, not even six
 # > points. In perplexity, which varies less from seed to seed, some do. More seeds would lower the threshold a lot.
 
@@ -424,7 +424,7 @@ def example_quotients() -> Any:
 # > though twice the width has the better perplexity. In perplexity, learned positions are better than sinusoids (E).
 # > Dropout does great harm here, and more so at higher rates (D). For dropout the reason is probably the length of
 # > the runs: after four passes the model hardly overfits. We didn't test that with longer runs. For the width that
-# > isn't the reason: judging by its perplexity, the model of twice the width has learnt *more* after the same number
+# > isn't the reason: judging by its perplexity, the model of twice the width has learned *more* after the same number
 # > of updates. Six layers have a somewhat higher perplexity, beyond the limit for a single row, so for them the short
 # > run may be part of it. With greedy decoding neither is beyond chance. The beam's length penalty was chosen for
 # > another model, and the greedy translations of these two are already a little longer than the references, so the
@@ -504,11 +504,11 @@ def example_post_norm() -> Any:
 # > rate after it, which is two and a half times as high in the second. We didn't test which of the two matters.
 # > (Their vocabularies also differ by a few tokens.) Pre-norm with Muon gets by with 200 updates of warmup.
 # >
-# > After the same number of updates, this recipe is a little more than two BLEU behind the program's (95 %: 1.4 to
+# > After the same number of updates, this recipe is a little more than two BLEU behind the program's (95%: 1.4 to
 # > 3.4 with five beams), but its loss was still falling, and its beam has the penalty that was chosen for the other
 # > recipe. Norm, optimiser, clipping and average change together, so the difference can't be put down to any one of
 # > them. Note the *averaged* model, the mean of the last five checkpoints, 100 updates apart: it gains 2.3 BLEU over
-# > the last checkpoint alone with greedy decoding (95 %: 1.5 to 3.2) and 2.9 with five beams (2.0 to 3.6). With Adam
+# > the last checkpoint alone with greedy decoding (95%: 1.5 to 3.2) and 2.9 with five beams (2.0 to 3.6). With Adam
 # > at such a rate, the weights probably jump about. The perplexity of the mean wasn't measured. (One seed each. The
 # > program's recipe keeps a moving average throughout.)
 
@@ -619,8 +619,8 @@ def example_parameters() -> Any:
 # ## Where the speed comes from
 #
 # > [Part 5](the_annotated_transformer.ipynb#What-makes-it-fast) of the document explains three ideas that make
-# > training fast: batches of like lengths, dropout with fewer random numbers, and the loss in chunks. Three more make
-# > decoding fast. One is the [key/value cache](the_annotated_transformer.ipynb#Keys-and-values-that-are-kept) of Part
+# > training fast: batches of similar lengths, dropout with fewer random numbers, and the loss in chunks. Three more make
+# > decoding fast. One is the [key/value cache](the_annotated_transformer.ipynb#Keeping-keys-and-values) of Part
 # > 2. Here are the other two, and then what each of the six is worth.
 # >
 # > **Finished sentences leave.** In Part 2, a sentence that has ended stays in the batch until the last one ends. If
@@ -642,7 +642,7 @@ def example_leaving() -> None:
 
 # %% [markdown]
 # > **A batch for each process.** A decoding step is a chain of small operations, and Python starts them one by one:
-# > at the size of `tiny`, 44 % of the time goes to Python and other work between the computations
+# > at the size of `tiny`, 44% of the time goes to Python and other work between the computations
 # > (`step_profile.jsonl`). If several threads share one such operation, they probably spend much of their time
 # > waiting for each other. So on Linux the program copies itself, once for each thread that PyTorch has, and every
 # > copy decodes batches of its own with a single thread. Such a copy, a *fork*, is made quickly, because the copies
@@ -670,7 +670,7 @@ def example_gains() -> Chart | None:
 
 
 # %% [markdown]
-# > **In training,** *batches of like lengths* gain most. (In the bar for random order, batches are still filled up to
+# > **In training,** *batches of similar lengths* gain most. (In the bar for random order, batches are still filled up to
 # > a token budget. The edition of 2022 pads every sentence to 72 tokens.) The *loss in chunks* comes second, probably
 # > because less has to be moved through memory; we didn't measure that separately. Then comes the cheaper *dropout*.
 # > *Fused attention* (in place of *attention written out*) and *fused Adam*, one kernel for the update of all weights
@@ -679,7 +679,7 @@ def example_gains() -> Chart | None:
 # > without fused attention.
 # >
 # > **In decoding,** the *key/value cache* gains most in this chart. If finished sentences leave the batch (*sentences
-# > that leave*), and if the sentences of a batch end at about the same time (*batches of like lengths*), no steps are
+# > that leave*), and if the sentences of a batch end at about the same time (*batches of similar lengths*), no steps are
 # > spent on sentences that are already finished. A batch for each process, in place of *all threads on one batch*,
 # > gains as well. How much all this gains here holds for one processor and one version of PyTorch, so measure it on
 # > yours: `python -m benchmarks gains`. Ideas that gained nothing were removed; `LOG.md` says what they were.

@@ -17,8 +17,8 @@
 # > *Attention Is All You Need* ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)) built a translation system
 # > out of attention alone and called it the Transformer. Nearly every system that reads or writes language today is
 # > one of its relatives. In this document a German sentence travels through a trained Transformer and comes out in
-# > English. You write each part of the model as the sentence reaches it, check it, and see what it does to the words.
-# > Then you train a model like it yourself and look inside.
+# > English. Each part of the model is built and checked as the sentence reaches it, and you see what that part does
+# > to the words. Then you train a model like it yourself and look inside.
 
 # %% [markdown]
 # ![A German sentence, its English translation token by token with probabilities, the five most probable next tokens at the fourth step, and the beam as a tree](images/live_figure.png)
@@ -26,12 +26,12 @@
 # | how to read | what | time |
 # |---|---|---|
 # | **the road**, on a first visit | Part 1 up to [the translation](#A-vector-becomes-a-word-(Section-3.4)); in Part 2 [the shift](#Batches-and-the-shift-(Section-5.1)), [the loss](#Regularisation-(Section-5.4)), [one update](#One-update), [greedy decoding](#Greedy-decoding) and [the copy task](#A-first-task:-copying); in Part 3 [the training run](#Training); the maps at the beginning of [Part 6](#Part-6:-Looking-inside) | about ninety minutes |
-# | **everything**, to build such systems | Parts 1 to 7; after Part 3 in any order | a day or two |
+# | **everything**, if you want to build systems like this yourself | Parts 1 to 7; you can read those after Part 3 in any order | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
 # *On the web page, the figure above is live: it runs the trained model in your browser, with no internet connection.
 # Type a German sentence, or pick one, and watch the translation grow token by token. (The numbers below the tree are
-# the log-probabilities so far; [Part 4](#Part-4:-What-the-paper-also-used) explains them.) In the notebook it is a
+# the log-probabilities so far; [Part 4](#Part-4:-What-else-the-paper-used) explains them.) In the notebook it is a
 # still picture, and the command `explain` writes the figure out as a web page for any sentence and any model.*
 
 # %% [markdown]
@@ -44,11 +44,11 @@
 # > that only draw, print or check something are folded, with a caption below their output; so are those that you can
 # > skip on a first reading.
 # >
-# > You need Python and some linear algebra, and it helps if you've trained a neural network before. Everything runs
-# > on a laptop without a GPU. This is the third edition; the first two, from 2018 (Alexander Rush) and 2022 (Austin
-# > Huang and others), are called "the earlier editions" below. The same text is also available as a Jupyter notebook
-# > and as a Python module that you can import. A program built on it, in the folder `translator/`, has everything
-# > needed for real use.
+# > You need Python and some linear algebra, and it helps if you've trained a neural network before. All the code in
+# > this document runs on a laptop without a GPU. This is the third edition; the first two, from 2018 (Alexander Rush)
+# > and 2022 (Austin Huang and others), are called "the earlier editions" below. The same text is also available as a
+# > Jupyter notebook and as a Python module that you can import. A program built on it, in the folder `translator/`,
+# > has everything needed for real use.
 # >
 # > <details><summary>What you'll have at the end of each part</summary>
 # >
@@ -57,10 +57,10 @@
 # > | 1 A sentence through the model | a translation made by the code that you've just read, and a check for nearly every block of the model |
 # > | 2 Training | batches, loss, optimiser, the training loop; a model that learns to copy in about a minute |
 # > | 3 A real translation system | a translator trained on Multi30k, its BLEU score, and training with two processes |
-# > | 4 What the paper also used | beam search, checked against exhaustive search, and averaged checkpoints |
+# > | 4 What else the paper used | beam search, checked against exhaustive search, and averaged checkpoints |
 # > | 5 Results and speed | the paper's tables beside ours; where the speed comes from, idea by idea |
 # > | 6 Looking inside | what the attention heads of a translator do, and how often they find the right word |
-# > | 7 Since 2017 | rotary positions, RMSNorm, gated feed-forward, grouped queries, models that others trained, fused attention, bfloat16, Muon, a decoder-only model, sampling |
+# > | 7 Since 2017 | rotary positions, RMSNorm, gated feed-forward, grouped queries, models trained by others, fused attention, bfloat16, Muon, a decoder-only model, sampling |
 # > | Appendix | the departures from the paper, questions, references, glossary, the command line |
 # >
 # > </details>
@@ -117,7 +117,7 @@ from tqdm import tqdm
 
 
 # %%
-# @title The mark @example
+# @title The decorator @example
 NUMBERS = itertools.count(1)  # of captions
 
 
@@ -171,8 +171,8 @@ def example_machine() -> None:
 # > | `memory` | the encoder's output, which every decoder layer reads | | |
 # > | `Q`, `K`, `V` | queries, keys and values | | |
 # >
-# > *Base* is the smaller of the paper's two models; the larger one is called *big*. *Our model* is the one whose
-# > numbers we look at.
+# > *Base* is the smaller of the paper's two models; the larger one is called *big*. *Our model* is the small one that
+# > comes with this document; its numbers are the ones that you'll see.
 # >
 # > A *mask* says which positions may be looked at. Masks are boolean, and **true means "may be looked at"**; zeros
 # > and ones of any numeric type work as well. Four special tokens have fixed ids.
@@ -307,9 +307,9 @@ def saved_rows(name: str) -> list[dict]:
 # The paper introduces a network that maps one sequence to another, such as a sentence to its translation, and that is
 # built from attention alone. On two translation tasks it does better than any model before it. Most of it can be
 # computed in parallel, and it takes much less time to train. On WMT 2014 English-German it reached a score of 28.4
-# BLEU (a measure of how closely a translation agrees with a person's; [Part 3](#BLEU) computes it), more than 2 above
-# the best earlier results; on English-French it reached 41.8, the best of any single model, after three and a half
-# days on eight GPUs. It also learned to parse English, from both large and small amounts of training data.
+# BLEU (a measure of how closely a translation agrees with a person's; [Part 3](#BLEU) computes it), more than 2
+# points above the best earlier results; on English-French it reached 41.8, the best of any single model, after three
+# and a half days on eight GPUs. It also learned to parse English, from both large and small amounts of training data.
 #
 # <details><summary>What came before it, according to the paper</summary>
 #
@@ -333,9 +333,9 @@ def saved_rows(name: str) -> list[dict]:
 # textual entailment and general sentence representations. End-to-end memory networks used attention recurrently, in
 # place of recurrence along the sequence, and did well on simple-language question answering and language modelling.
 # As far as the authors know, the Transformer is the first model for mapping sequences to sequences that computes its
-# representations by self-attention alone, without recurrence along the sequence and without convolution. Trained for
-# twelve hours on eight P100 GPUs, it reached a new state of the art in translation. The authors' code is part of
-# [tensor2tensor](https://github.com/tensorflow/tensor2tensor).
+# representations by self-attention alone, without recurrence along the sequence and without convolution. As little as
+# twelve hours of training on eight P100 GPUs brought it to a new state of the art in translation. The authors' code
+# is part of [tensor2tensor](https://github.com/tensorflow/tensor2tensor).
 #
 # </details>
 #
@@ -359,7 +359,7 @@ def saved_rows(name: str) -> list[dict]:
 # > At each box, we report what the paper says about it, write it as a function or a class, and look at the numbers
 # > that it turns this sentence into. The numbers are those of a trained model that comes with this document. It's far
 # > smaller than the paper's: two million weights, learned from 29,000 captions of photographs. [Part
-# > 3](#Part-3:-A-real-translation-system) trains one like it. The model's file is a dictionary of matrices. The
+# > 3](#Part-3:-A-real-translation-system) trains one like it. The model's file holds a dictionary of matrices. The
 # > folded cell reads this file; the method `fill` copies matrices into a module, and `SIZES` holds the model's sizes,
 # > as given in its model card. Everything that happens to the numbers is in the code that you're about to read.
 
@@ -422,12 +422,13 @@ def example_file() -> None:
 #
 # > A model can't read letters, so the sentence is first cut into *tokens*: words, pieces of words and punctuation
 # > marks. A *vocabulary* numbers all the tokens that the model knows, and the number of a token is its *id*. Our
-# > model's vocabulary has 6,106 entries, German and English together. It was made by byte-pair encoding, which
-# > [Part 3](#Words-and-word-pieces-(Section-5.1)) explains: frequent words are tokens in their own right, while
-# > rare words are cut into pieces. `▁` marks the beginning of a word. The first four ids are special: 0 is `<pad>`,
-# > which fills up short rows, 1 is `<s>`, the beginning of a sentence, 2 is `</s>`, its end, and 3 is `<unk>`,
-# > anything unknown. In the code they're `PAD`, `BOS`, `EOS` and `UNK`. (Where the code notes shapes, `S` is the number of tokens of a source, `T` that of a target or of any sequence, and `B` the
-# > number of sentences that are computed side by side, here 1.)
+# > model's vocabulary has 6,106 entries, German and English together. It was made by byte-pair encoding, which [Part
+# > 3](#Words-and-word-pieces-(Section-5.1)) explains: frequent words are tokens in their own right, while rare words
+# > are cut into pieces. `▁` marks the beginning of a word. The first four ids are special: 0 is `<pad>`, which fills
+# > up shorter sentences when several are processed together, 1 is `<s>`, the beginning of a sentence, 2 is `</s>`,
+# > its end, and 3 is `<unk>`, anything unknown. In the code they're `PAD`, `BOS`, `EOS` and `UNK`. (Where the code
+# > gives shapes, `S` is the number of tokens of a source, `T` that of a target or of any sequence, and `B` the number
+# > of sentences that are processed side by side, here 1.)
 
 
 # %%
@@ -454,7 +455,7 @@ def example_ids() -> Any:
 #
 # Learned *embeddings* turn tokens into vectors of width $d_{\text{model}}$: a table has one row for each token of the
 # vocabulary, and to embed a token is to look up its row. The rows are multiplied by $\sqrt{d_{\text{model}}}$. The
-# same matrix serves for the source, for the target and, [at the end](#A-vector-becomes-a-word-(Section-3.4)), for
+# same matrix is used for the source, for the target and, [at the end](#A-vector-becomes-a-word-(Section-3.4)), for
 # choosing the next token (after Press and Wolf, 2016).
 
 
@@ -496,10 +497,10 @@ def example_embeddings() -> Chart:
 
 
 # %% [markdown]
-# > Each row of the picture is a word. Nobody has told the model what the columns mean, and a single column rarely
+# > Each row of the picture is a token. Nobody has told the model what the columns mean, and a single column rarely
 # > means anything. What counts is which way the whole row points: words that are used in similar ways point in
-# > similar directions. The articles `ein` and `eine` point in nearly the same direction, and their vectors are
-# > short. The vectors of the full stop and the end mark are long. We don't know why.
+# > similar directions. The articles `ein` and `eine` point in nearly the same direction, and their vectors are short.
+# > The vectors of the full stop and the end mark are long. We don't know why.
 # >
 # > The cosine of the angle between two rows says how similar their directions are. Here are a few tokens, each with
 # > the tokens whose rows are nearest to its own.
@@ -525,10 +526,10 @@ def example_neighbours() -> Any:
 # > sums $d_{\text{model}}$ terms. For the scores to start at a size of about 1, the entries of the row must have a
 # > standard deviation of $d_{\text{model}}^{-1/2}$. In an embedding, such small entries would be drowned out by the
 # > positional encoding of the next section, whose entries have a root mean square of 0.71. Multiplying by
-# > $\sqrt{d_{\text{model}}}$ brings the embedding to size 1. So the factor makes sense only in combination with the
-# > way the weights are [initialised](#The-model-assembled). The earlier editions of this document, those of 2018 and
-# > 2022, used Glorot's initialisation here, which makes the size of an embedding depend on the size of the
-# > vocabulary.
+# > $\sqrt{d_{\text{model}}}$ brings the entries of the embedding to a size of about 1. So the factor makes sense only
+# > in combination with the way the weights are [initialised](#The-model-assembled). The earlier editions of this
+# > document, those of 2018 and 2022, used Glorot's initialisation here, which makes the size of an embedding depend
+# > on the size of the vocabulary.
 # >
 # > </details>
 #
@@ -554,8 +555,9 @@ def example_neighbours() -> Any:
 # the same results (Table 3, row E). The sinusoids were kept because they might let the model handle sentences longer
 # than those in training.
 #
-# > Each pair of dimensions is the hand of a clock. To go $k$ positions on is to turn the hand by an angle that depends
-# > on $k$ alone, wherever the hand was. (The code computes the powers of 10000 as exponentials of a logarithm.)
+# > Each pair of dimensions is the hand of a clock. Moving on by $k$ positions means turning the hand by an angle that
+# > depends on $k$ alone, wherever the hand was. (The code computes the powers of 10000 as exponentials of a
+# > logarithm.)
 
 
 # %%
@@ -617,9 +619,9 @@ class EmbeddingsWithPositions(nn.Module):
 
 
 # %% [markdown]
-# > The module keeps a table of encodings and makes a longer one when needed, so no sentence is too long. (The
-# > argument `start` is for later, when the decoder reads one token at a time.) Now look at the first two tokens of
-# > our sentence.
+# > `PositionalEncoding` keeps a table of encodings and makes a longer one when needed, so no sentence is too long.
+# > (The argument `start` is for later, when the decoder reads one token at a time.) Now look at the first two tokens
+# > of our sentence.
 
 
 # %%
@@ -651,7 +653,7 @@ def example_positions_added() -> None:
 # > 0.54), while the slow ones, at the end of the row, have hardly moved: they still add 0 and 1.
 
 # %% [markdown]
-# > <details><summary>Why sine and cosine, why 10000, and why is it added?</summary>
+# > <details><summary>Why sine and cosine, why 10000, and why add them?</summary>
 # >
 # > **Why sine *and* cosine?** Together they're a point on a circle, like the hand of a clock. To move on by $k$
 # > positions is to turn the hand by an angle that depends on $k$ alone. So there's one rotation matrix for each
@@ -663,11 +665,11 @@ def example_positions_added() -> None:
 # > \omega p \sin \omega q + \cos \omega p \cos \omega q = \cos \omega (p - q)$. The chart below shows this for
 # > position 100 and its neighbours.
 # >
-# > **Why 10000?** The fastest pair of dimensions, with wavelength $2\pi$, already gives every position a value of
-# > its own. But a value that jumps about says little: neighbours look as different as strangers. The slow pairs
-# > change smoothly and say roughly where in the sentence a position is. For that, the longest wavelength should be
-# > far longer than any sentence. (It comes close to $10000 \cdot 2\pi$ without reaching it, since $2i$ ends at
-# > $d_{\text{model}} - 2$. The code computes the power of 10000 as the exponential of a logarithm.)
+# > **Why 10000?** The fastest pair of dimensions, with wavelength $2\pi$, already gives every position a value of its
+# > own. But a value that jumps about says little: neighbours look as different as strangers. The slow pairs change
+# > smoothly and say roughly where in the sentence a position is. For that, the longest wavelength should be far
+# > longer than any sentence. (It comes close to $10000 \cdot 2\pi$ without reaching it, since $2i$ ends at
+# > $d_{\text{model}} - 2$.)
 # >
 # > **Why add rather than concatenate?** Concatenation would reserve part of the width for positions. With addition,
 # > the choice is left to training: the embeddings can stay near zero in those dimensions where the encoding says
@@ -675,7 +677,7 @@ def example_positions_added() -> None:
 # >
 # > **Do the sinusoids extend to longer sentences?** The vectors do. Whether a trained model knows what to do with
 # > them is another question. The paper doesn't test this; with one small model, [Part 2
-# > does](#Keys-and-values-that-are-kept).
+# > does](#Keeping-keys-and-values).
 # >
 # > </details>
 
@@ -721,7 +723,8 @@ class LearnedPositions(nn.Module):
 # %% [markdown]
 # ## Attention (Section 3.2)
 #
-# ![Where we are: the attentions: one in an encoder layer, two in a decoder layer](images/here/attention.svg)
+# ![Where we are: the attention sublayers, one in an encoder layer and two in a decoder
+# layer](images/here/attention.svg)
 #
 # ### One query, three keys
 #
@@ -752,7 +755,7 @@ class LearnedPositions(nn.Module):
 # > The softmax of scores $s$ is $\mathrm{softmax}(s)_j = e^{s_j} / \sum_i e^{s_i}$: all weights are positive and add
 # > up to 1, and a score that is 3 higher gets twenty times the weight. Dividing by $\sqrt{d_k}$ keeps the scores from
 # > growing with the width; the end of this section says why that matters. A mask, if there is one, is applied before
-# > the softmax. A key that may not be looked at (padding, or a word still to come) gets the score $-\infty$, and
+# > the softmax. A key that must not be looked at (padding, or a word still to come) gets the score $-\infty$, and
 # > therefore a weight of exactly 0. The function returns the weights as well, so that we can draw them.
 
 
@@ -782,7 +785,7 @@ def attention(
 # %%
 @example
 def example_attention() -> None:
-    """One query over three keys, with and without a mask; PyTorch's own form agrees."""
+    """One query over three keys, with and without a mask; PyTorch's own function gives the same result."""
     Q = torch.tensor([[4.0, 0.0]])  # (T=1, d_k=2)
     K = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # (S=3, d_k=2)
     V = torch.tensor([[10.0, 0.0], [0.0, 10.0], [0.0, 20.0]])  # (S=3, d_v=2)
@@ -796,7 +799,7 @@ def example_attention() -> None:
 
 # %% [markdown]
 # > And here's the same calculation with the numbers from our sentence: the query of `auf` and three of the keys, in
-# > one of the model's four *heads* (attention functions that work side by side, each 32 wide; the next section
+# > one of the first layer's four *heads* (attention functions that work side by side, each 32 wide; the next section
 # > explains them). First come the dot products, then the scores, then the weights.
 
 
@@ -830,9 +833,9 @@ def example_by_hand() -> None:
 
 
 # %% [markdown]
-# > Of these three, `auf` looks mainly at `Bank` and hardly looks at the others: 97 % of its weight goes to `Bank`.
+# > Of these three, `auf` looks mainly at `Bank` and hardly looks at the others: 97% of its weight goes to `Bank`.
 # > Now the whole sentence at once: 15 queries and 15 keys, so 225 scores. Each row of the map stands for a token
-# > that asks, and its weights add up to 1. With all 15 keys sharing the weight, 78 % is left for `Bank`.
+# > that asks, and its weights add up to 1. With all 15 keys sharing the weight, 78% is left for `Bank`.
 
 
 # %%
@@ -910,8 +913,8 @@ def example_scaling() -> Chart:
 # concatenate the results and project once more. Different heads can then look at different positions, and at
 # different aspects of them. With a single head, averaging gets in the way of that.
 #
-# > In these formulas $Q$, $K$ and $V$ are the vectors *before* they're projected; in self-attention, all three are the
-# > sentence itself. (In Equation (1), and in `one_head` above, they'd been projected already.)
+# > In the formulas below, $Q$, $K$ and $V$ are the vectors *before* they're projected; in self-attention, all three
+# > are the sentence itself. (In Equation (1), and in `one_head` above, they have already been projected.)
 #
 # $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_h)\,W^O$$
 # $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_i^K,\; VW_i^V)$$
@@ -932,17 +935,16 @@ def example_scaling() -> Chart:
 # > **Why $W^O$?** Concatenation gives each head its own slice of the output. $W^O$ mixes the slices, so that every
 # > head can write to every entry of the result.
 # >
-# > In the paper's base model, which has $d_{\text{model}} = 512$, with queries from `T` positions, `W_q` takes $(B, T, 512)$ to $(B, T, 512)$, and cutting makes
-# > that $(B, 8, T, 64)$. The same goes for the keys and values. Equation (1) in each head gives $(B, 8, T, 64)$.
-# > Placed side by side, the heads make $(B, T, 512)$ again, and `W_o` mixes them. (In our model, our sentence is
-# > $(1, 15, 128)$, cut into $(1, 4, 15, 32)$.)
+# > In the paper's base model, $d_{\text{model}}$ is 512. For queries from `T` positions, `W_q` takes $(B, T, 512)$ to
+# > $(B, T, 512)$, and cutting that into heads gives $(B, 8, T, 64)$. The same goes for the keys and values. Equation
+# > (1) in each head gives $(B, 8, T, 64)$. Placed side by side, the heads make $(B, T, 512)$ again, and `W_o` mixes
+# > them. (In our model, our sentence is $(1, 15, 128)$, cut into $(1, 4, 15, 32)$.)
 # >
-# > In one line, the class computes `W_o(join(attention(cut(W_q(query)), cut(W_k(key)), cut(W_v(value)))))`. Read it
-# > from `forward` downwards: project the keys and values, project the query, apply Equation (1) in every head, put
-# > the heads side by side and mix them. These steps are methods of their own so that other code can call or replace
-# > just one of them: `keys_values` and `attend` when the decoder writes word by word ([Part
-# > 2](#Keys-and-values-that-are-kept)), `combine` and `weigh` for later forms of attention ([Part
-# > 7](#Part-7:-Since-2017)).
+# > In one line, the class computes `W_o(join(attention(cut(W_q(query)), cut(W_k(key)), cut(W_v(value)))))`. Read the
+# > class from `forward` downwards: project the keys and values, project the query, apply Equation (1) in every head,
+# > put the heads side by side and mix them. These steps are methods of their own so that other code can call or
+# > replace just one of them: `keys_values` and `attend` when the decoder writes word by word ([Part
+# > 2](#Keeping-keys-and-values)), `combine` and `weigh` for later forms of attention ([Part 7](#Part-7:-Since-2017)).
 
 
 # %%
@@ -1057,26 +1059,26 @@ def example_heads() -> None:
 # To make the additions possible, all sublayers and the embeddings have outputs of the same width, $d_{\text{model}} =
 # 512$.
 #
-# > That's the order of the paper, today called *post-norm*: first the sum, then the norm. The authors' own code soon
-# > moved to *pre-norm*, $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, and most models since have done the same, ours
+# > That's the paper's order, today called *post-norm*: first the sum, then the norm. The authors' own code soon moved
+# > to *pre-norm*, $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, and most models since have done the same, ours
 # > included.
 # >
 # > **Why add?** Imagine that each position has a wire running from its embedding to the top of the stack. It carries
 # > a vector of width `d_model`, often called the *residual stream*. Each sublayer reads the stream, computes
 # > something, and adds it. So `auf` doesn't turn into the value of `Bank`: it stays `auf`, and now it also knows its
 # > noun. Whatever an early layer writes is there for later layers to read, and in training the gradient has only a
-# > short way to travel from the loss back to each layer. A sublayer that hasn't learnt anything yet does little harm,
+# > short way to travel from the loss back to each layer. A sublayer that hasn't learned anything yet does little harm,
 # > because its output is merely added. (The figure below shows both orders. In post-norm, on the left, a norm
 # > interrupts the wire after every addition.)
 #
 # ![The residual stream of one position: a vertical line from embedding plus position at the bottom to the output at the top; self-attention reads the streams of all positions and adds its result, the feed-forward network reads and adds to its own stream; on the left post-norm, where a normalisation stands on the line after each addition, on the right pre-norm, where it stands at the entrance of each sublayer](images/residual_stream.svg)
 #
-# > **Why normalise?** Each sublayer adds to the stream, so without a norm its vectors could grow to any size. But a
-# > sublayer works well only for the sizes that it was trained on: with vectors ten times as long, dot products become
-# > a hundred times as large, and a softmax puts all its weight on one key. And in training, a single large vector
-# > would produce a large gradient, so the learning rate would have to be small enough for the worst case. Layer
-# > normalisation takes one vector at a time. It shifts and scales its $d$ entries to mean 0 and variance 1, and then
-# > applies a learned gain $\gamma$ and bias $\beta$ to each entry ($\odot$ multiplies entry by entry):
+# > **Why normalise?** Each sublayer adds to the stream, so its vectors can grow to any size. But a sublayer works
+# > well only for the sizes that it was trained on: with vectors ten times as long, dot products become a hundred
+# > times as large, and a softmax puts all its weight on one key. And in training, a single large vector would produce
+# > a large gradient, so the learning rate would have to be small enough for the worst case. Layer normalisation takes
+# > one vector at a time. It shifts and scales its $d$ entries to mean 0 and variance 1, and then applies a learned
+# > gain $\gamma$ and bias $\beta$ to each entry ($\odot$ multiplies entry by entry):
 # >
 # > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta, \qquad \mu = \frac{1}{d}\sum_i x_i$$
 # > $$\sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
@@ -1103,7 +1105,7 @@ def example_layer_norm() -> None:
 # > In the variance, the sum is divided by $d$, not by $d - 1$, and the small constant $\epsilon$ is inside the
 # > root. PyTorch does the same in both cases.
 # >
-# > <details class="note"><summary>In the earlier editions, and in batches</summary>
+# > <details class="note"><summary>The earlier editions, and batch normalisation</summary>
 # >
 # > The earlier editions divided by $d - 1$ and added $\epsilon$ outside the root. *Batch* normalisation takes the
 # > mean and variance over the whole batch, so the result for one sentence would depend on the other sentences in its
@@ -1114,10 +1116,10 @@ def example_layer_norm() -> None:
 # **Dropout** (Srivastava et al., 2014; Section 5.4) is applied to the output of each sublayer, before it is added to
 # the sublayer's input.
 #
-# > In training, dropout sets each entry to zero with probability $P_{\text{drop}}$, and multiplies the others by $1
-# > / (1 - P_{\text{drop}})$, so that the expected value of each entry stays the same. It is applied to the branch
-# > rather than to the stream: anything zeroed on the stream would be lost to all later layers. (The one exception
-# > is the sum of embedding and position, at the bottom.) When the model translates, dropout does nothing.
+# > In training, dropout sets each entry to zero with probability $P_{\text{drop}}$, and multiplies the others by $1 /
+# > (1 - P_{\text{drop}})$, so that the expected value of each entry stays the same. It is applied to what the
+# > sublayer adds rather than to the stream: anything zeroed on the stream would be lost to all later layers. (The one
+# > exception is the sum of embedding and position, at the bottom.) When the model translates, dropout does nothing.
 # >
 # > The class below can put the norm in either place.
 
@@ -1156,7 +1158,7 @@ def our_attended() -> Tensor:
 # %%
 @example
 def example_residual() -> None:
-    """The vector of `auf`: on the stream, normalised, what attention adds, and the sum."""
+    """The vector of `auf` on the stream, the same vector normalised, what attention adds to it, and the sum."""
     x, norm = our_vectors(), our_connection(0, 0).norm
     vectors = {"stream": x, "(x - μ) / σ": F.layer_norm(x, (128,)), "× γ + β": norm(x)}
     vectors |= {"attention": our_attended() - x, "stream + attention": our_attended()}
@@ -1170,9 +1172,9 @@ def example_residual() -> None:
 
 
 # %% [markdown]
-# > The norm brings the vector to size 1, and then the learned gains make it nearly seven times smaller. Why would
-# > training want that? Perhaps because small inputs keep the softmax soft; we don't know. What attention adds is
-# > about half the size of the stream, so after the sum `auf` is still mostly `auf`.
+# > The norm brings the vector to a root mean square of 1, and then the learned gains make it nearly seven times
+# > smaller. Why would training want that? Perhaps because small inputs keep the softmax soft; we don't know. What
+# > attention adds is about half the size of the stream, so after the sum `auf` is still mostly `auf`.
 #
 # ## Position-wise feed-forward networks (Section 3.3)
 #
@@ -1184,7 +1186,7 @@ def example_residual() -> None:
 # $$\mathrm{FFN}(x) = \max(0,\; xW_1 + b_1)\,W_2 + b_2 \tag{2}$$
 #
 # The input and the output have width $d_{\text{model}} = 512$, and the inner layer has width $d_{\text{ff}} = 2048$.
-# The weights differ from layer to layer. You can also think of it as two convolutions with kernel size 1.
+# The weights differ from layer to layer. You can also think of the network as two convolutions with kernel size 1.
 #
 # > Attention moves information between positions, but once it has computed its weights, all that it does is take
 # > averages. The feed-forward network is where each position *computes* with what it has gathered. You can read it
@@ -1293,7 +1295,7 @@ class Encoder(nn.Module):
 
 
 # %% [markdown]
-# > Our model has four layers. Look at two of its heads, one in the second layer and one in the third.
+# > Our encoder has four layers. Look at two of its heads, one in the second layer and one in the third.
 
 
 # %%
@@ -1331,15 +1333,15 @@ def example_encoder_maps() -> Chart:
 
 # %% [markdown]
 # > On the left, words look ahead to the word they depend on: `auf` and `einer` to `Bank`, `während` and `ein` to
-# > `Mann`. `Mann`, `eine` and `Zeitung` each give nearly half of their weight to the verb at the end, `liest`. On
-# > the right there's a shifted diagonal: half of the tokens look mostly at the one before them, which only the
-# > positions make possible. Later layers read what these two have written.
+# > `Mann`. `Mann`, `eine` and `Zeitung` each give nearly half of their weight to the verb at the end, `liest`. On the
+# > right there's a shifted diagonal: half of the tokens look mostly at the one before them, something that only the
+# > positional encodings make possible. Later layers read what these two have written.
 
 
 # %%
 @example
 def example_streams() -> Any:
-    """The size of the stream after each layer, and how similar the vector of each token still is to its first form."""
+    """The size of the stream after each layer, and how similar the vectors of four tokens still are to their starting points."""
     rows = []
     for i, x in enumerate(our_maps()[0]):
         similar = F.cosine_similarity(x, our_vectors(), dim=-1)[0]
@@ -1353,11 +1355,11 @@ def example_streams() -> Any:
 
 
 # %% [markdown]
-# > With pre-norm, nothing ever normalises the stream itself, so it grows from layer to layer. That is why a
-# > pre-norm stack ends with one more LayerNorm. The other columns are cosines with the first vector of the same
-# > token. Each layer turns the vectors a little further, but even at the top a word still points roughly the way it
-# > did at the start. What comes out at the top is called the *memory*: one vector for each German token, a vector
-# > that knows its surroundings. It's all the decoder will get to see.
+# > With pre-norm, nothing ever normalises the stream itself, so it grows from layer to layer. That is why a pre-norm
+# > stack ends with one more LayerNorm. The other columns give the cosine with the same token's vector at the start.
+# > Each layer turns the vectors a little further, but even at the top a word still points roughly the way it did at
+# > the start. What comes out at the top is called the *memory*: one vector for each German token, a vector that knows
+# > its surroundings. It's all that the decoder will ever see of the German.
 
 
 # %%
@@ -1370,7 +1372,7 @@ def our_memory() -> Tensor:
 # %%
 @example
 def example_memory() -> None:
-    """The memory is what the layers gave one by one, normalised once more; and the first layer is what we did by hand."""
+    """Called one by one, the layers and a final norm give the memory; and the first layer does what we did by hand."""
     by_hand = our_connection(0, 1)(our_attended(), our_feed_forward(0))
     torch.testing.assert_close(our_maps()[0][1], by_hand)
     torch.testing.assert_close(our_memory(), our_encoder().norm(our_maps()[0][-1]))
@@ -1580,7 +1582,7 @@ def target_ids() -> Tensor:
 # %%
 @example
 def example_cross() -> Chart:
-    """Which German words each position of the translation looks at, in a head of the last decoder layer."""
+    """Which German words each position of the translation looks at, in one head of the last decoder layer."""
     ids, x = target_ids(), EmbeddingsWithPositions(our_embeddings(), PositionalEncoding(128, 0.0))(target_ids())
     *before, last = our_decoder().layers
     for layer in before:
@@ -1667,25 +1669,26 @@ def write_by_hand(longest: int = 30) -> Tensor:
 # %%
 @example
 def example_translation() -> None:
-    """From the German sentence to an English one, by the code above and the numbers in the file."""
+    """The German sentence, translated into English by the code above and the numbers in the file."""
     ids = write_by_hand()[0]
     print(SENTENCE)
     print("".join(token_names(ids[ids > UNK])).replace("▁", " ").strip())
 
 
 # %% [markdown]
-# > There it is: a translation that no line of code knows anything about. All the German and all the English are in
-# > two million numbers. How those numbers come about is the subject of [Part 2](#Part-2:-Training).
+# > There it is: a translation, although no line of the code knows a word of either language. All the German and all
+# > the English are in two million numbers. How those numbers come about is the subject of [Part
+# > 2](#Part-2:-Training).
 # >
-# > How sure was it? The table shows each step: what the decoder reads, and its five favourites. Even where it's
-# > sure, the first of them gets only 90 to 95 %. In training, the model was asked to give the right token about 90
-# > % ([label smoothing](#Regularisation-(Section-5.4))).
+# > How sure was the model? The table shows each step: what the decoder reads, and its five favourites. Even where
+# > it's sure, the first of them gets only 90 to 95%. In training, the model was asked to give the right token about
+# > 90% ([label smoothing](#Regularisation-(Section-5.4))).
 
 
 # %%
 @example
 def example_top_five() -> Any:
-    """The token that is read, and the five most probable next ones; computed at once, the first are those found one by one."""
+    """The token that is read, and the five most probable next tokens. Computed all at once, the favourites are the tokens that we found one by one."""
     ids = write_by_hand()
     p, found = our_generator()(our_decoded(ids[:, :-1]))[0].exp().topk(5)  # (T, 5)
     rows = [{"reads": token} for token in token_names(ids[0, :-1])]
@@ -1703,11 +1706,11 @@ def example_top_five() -> Any:
 # > go, with the mask, and the folded cell checks that the numbers agree. That's why training can treat all positions
 # > of a sentence at once.
 # >
-# > **The way so far.** Tokens became ids, ids became vectors, and each vector was told its position. In each of four
-# > encoder layers, attention let every position read the others, and a small network worked on what it had read; both
-# > only added to the stream. The result was the memory. The decoder did the same with what had been written, looked
-# > at the memory as well, and turned its last vector into probabilities. The most probable token was appended, and so
-# > on until `</s>`.
+# > **The journey so far.** Tokens became ids, ids became vectors, and each vector was told its position. In each of
+# > four encoder layers, attention let every position read the others, and a small network worked on what it had read;
+# > both only added to the stream. The result was the memory. The decoder did the same with what had been written,
+# > looked at the memory as well, and turned its last vector into probabilities. The most probable token was appended,
+# > and so on until `</s>`.
 #
 # ## The model assembled
 #
@@ -1747,7 +1750,7 @@ class Transformer(nn.Module):
 # > model. The keyword arguments `norm`, `positions` and `tie` select variants. `tie` says which of the three
 # > embedding matrices are shared: `"all"` as in the paper (the two languages then need a shared vocabulary),
 # > `"target"` for the two on the target side, or `"none"`. (`functools.partial(f, a)` is a function that calls `f`
-# > with `a` as its first argument, so each call of `attn()` below makes a separate attention.)
+# > with `a` as its first argument, so each call of `attn()` below makes a separate attention module.)
 # >
 # > <details class="note"><summary>The other arguments</summary>
 # >
@@ -1832,7 +1835,7 @@ def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> Non
 # %%
 @example
 def example_assembled() -> None:
-    """The assembled model gives the same memory, logits and translation as we got step by step."""
+    """The assembled model gives the same memory, logits and translation that we got step by step."""
     vocab, d_model = our_file().vocabulary.get_vocab_size(), SIZES["d_model"]
     place = EmbeddingsWithPositions(our_embeddings(), PositionalEncoding(d_model, 0.0))
     model = Transformer(our_encoder(), our_decoder(), place, place, our_generator())
@@ -1858,7 +1861,7 @@ def example_assembled() -> None:
 # %%
 @example
 def example_causal() -> None:
-    """The prediction at position t depends on targets up to t alone, and padding changes nothing."""
+    """The prediction at position t depends only on targets up to t, and padding changes nothing."""
     torch.manual_seed(0)
     model = make_model(50, 50, N=2, d_model=32, d_ff=64, h=4).eval()
     src, tgt = torch.randint(4, 50, (1, 6)), torch.randint(4, 49, (1, 5))
@@ -1906,11 +1909,11 @@ def example_tied() -> None:
 
 # %% [markdown]
 # > **Pre- or post-norm: what happens to the gradient?** In a fresh post-norm model the last layers receive far more
-# > gradient than the first ones; with pre-norm all layers receive about the same (Xiong et al., 2020). The left
-# > chart shows this for twelve decoder layers; the gradient is that of the second matrix of the feed-forward
-# > network. With post-norm, large steps can do damage, which may be one reason why a warmup, a slow start of the
-# > learning rate, helps (Section 5.3). The right chart shows the size of the residual stream: post-norm resets it
-# > after every layer, while pre-norm lets it grow. That's what pre-norm costs: the larger the stream, the less the
+# > gradient than the first ones; with pre-norm all layers receive about the same (Xiong et al., 2020). The left chart
+# > shows this for twelve decoder layers; the gradient is that of the second matrix of the feed-forward network. With
+# > post-norm, large steps can do damage, which may be one reason why a warmup, during which the learning rate rises
+# > from a small value, helps (Section 5.3). The right chart shows the size of the residual stream: post-norm resets
+# > it after every layer, while pre-norm lets it grow. That's what pre-norm costs: the larger the stream, the less the
 # > next layer can change it.
 
 
@@ -1948,9 +1951,9 @@ def example_pre_post() -> Chart:
 #
 # Table 3 of the paper gives the number of parameters of several variants, in millions: 65 for base, 213 for big.
 #
-# > Where are they? An attention layer has four matrices with $d^2$ entries each, and a feed-forward network has two
-# > with $4d^2$. An encoder layer has one of each; a decoder layer has a second attention. The embeddings are one
-# > matrix, used three times. (The small remainder is norms and biases.)
+# > Where are they? An attention sublayer has four matrices with $d^2$ entries each ($d$ is $d_{\text{model}}$), and a
+# > feed-forward network has two with $4d^2$. An encoder layer has one of each; a decoder layer has a second
+# > attention. The embeddings are one matrix, used three times. (The small remainder is norms and biases.)
 
 
 # %%
@@ -1975,8 +1978,8 @@ def example_base() -> Any:
 
 # %% [markdown]
 # > That makes 63 million. The paper's 65 suggests a vocabulary that is about 4,000 tokens larger than the 37,000 of
-# > its Section 5.1; the [lab notebook](lab_notebook.ipynb#The-vocabulary-behind-Table-3) does the sum for every
-# > row. (The big model's count, taken by itself, suggests fewer than 37,000 tokens.)
+# > its Section 5.1; the [lab notebook](lab_notebook.ipynb#The-vocabulary-behind-Table-3) does the sum for every row
+# > of Table 3. (The big model's count, taken by itself, suggests fewer than 37,000 tokens.)
 
 # %% [markdown]
 # ## Why self-attention (Section 4, Table 1)
@@ -2033,10 +2036,10 @@ def example_complexity() -> None:
 
 
 # %% [markdown]
-# > So much for counting. The chart below *measures* one layer of each kind at width 512, in milliseconds for a
-# > single sequence (`python -m benchmarks layers`; the saved row in `benchmarks/results/` names the machine it ran
-# > on). Both axes are logarithmic: a slope of 1 means that the time grows with the length, and a slope of 2 that it
-# > grows with its square.
+# > So much for counting. The chart below shows *measured* times for one layer of each kind at width 512, in
+# > milliseconds for a single sequence (`python -m benchmarks layers`; the saved row in `benchmarks/results/` names
+# > the machine that was used). Both axes are logarithmic: a slope of 1 means that the time grows with the length, and
+# > a slope of 2 that it grows with its square.
 
 
 # %%
@@ -2048,13 +2051,13 @@ def example_layer_times() -> Chart | None:
 
 
 # %% [markdown]
-# > For short sequences, attention's products alone cost least, but their line is the steepest, because they grow
-# > with the square of the length. The fused form never writes the weights out, and is several times faster for long
-# > sequences. The whole layer, with its projections and the fused form, takes less time than the recurrent one up
-# > to about a thousand tokens, although it multiplies more, probably because it computes all positions at once. (A
-# > single sequence is the worst case for recurrence. In a batch of many, each of its steps handles all of them at
-# > once, which makes better use of the processor.) Convolutions with a kernel of width 3 are faster still, but each
-# > position sees only its two neighbours.
+# > For short sequences, attention's products alone cost least, but their line is the steepest, because they grow with
+# > the square of the length. The fused form (one PyTorch call for the whole of Equation (1); see Part 7) never writes
+# > the weights out, and is several times faster for long sequences. The whole layer, with its projections and the
+# > fused form, takes less time than the recurrent one up to about a thousand tokens, although it multiplies more,
+# > probably because it computes all positions at once. (A single sequence is the worst case for recurrence. In a
+# > batch of many, each of its steps handles all of them at once, which makes better use of the processor.)
+# > Convolutions with a kernel of width 3 are faster still, but each position sees only its two neighbours.
 
 # %% [markdown]
 # ## Summary of Part 1
@@ -2069,7 +2072,7 @@ def example_layer_times() -> Chart | None:
 # > - [1.1 The encoder without its positions](exercises.ipynb#1.1-The-encoder-without-its-positions) ★, 10 minutes
 # > - [1.2 Counting an encoder layer's
 # >   multiplications](exercises.ipynb#1.2-Counting-an-encoder-layer's-multiplications) ★★, 15 minutes
-# > - [1.3 Token beside position, not added](exercises.ipynb#1.3-Token-beside-position,-not-added) ★★, 20 minutes
+# > - [1.3 Concatenating token and position](exercises.ipynb#1.3-Concatenating-token-and-position) ★★, 20 minutes
 # > - [1.4 The mask after the softmax](exercises.ipynb#1.4-The-mask-after-the-softmax) ★, 15 minutes
 # > - [1.5 Attention from memory](exercises.ipynb#1.5-Attention-from-memory) ★★, 15 minutes
 
@@ -2078,7 +2081,7 @@ def example_layer_times() -> Chart | None:
 #
 # > From here on, a model is one object of the class [`Transformer`](#The-model-assembled), which puts the parts of
 # > Part 1 together. `encode` makes the memory from a source, `decode` makes a vector for each position of a target,
-# > and `generator` turns these vectors into log-probabilities. `make_model` makes a fresh one.
+# > and `generator` turns these vectors into log-probabilities. `make_model` makes a fresh model.
 #
 # ## Batches and the shift (Section 5.1)
 #
@@ -2134,7 +2137,7 @@ class Batch:
 # %%
 @example
 def example_shift() -> Any:
-    """A padded row, position by position: read, may attend to, predict, counts in the loss."""
+    """A padded row, position by position: what it reads, what it may attend to, what it must predict, and whether it counts in the loss."""
     names = {PAD: "<pad>", BOS: "<s>", EOS: "</s>", 10: "a", 11: "dog", 12: "runs", 13: "two", 14: "cats"}
     batch, rows = Batch(torch.tensor([[5, EOS], [6, EOS]]), pad_rows([[BOS, 10, 11, 12, EOS], [BOS, 13, 14, EOS]])), []
     for t in range(4):
@@ -2160,7 +2163,7 @@ def make_batch(pairs: list[Pair]) -> Batch:
 
 
 # %% [markdown]
-# ### Batches of like lengths
+# ### Batches of similar lengths
 #
 # Sentence pairs of about the same length were batched together. Each batch had about 25,000 source tokens and 25,000
 # target tokens.
@@ -2178,14 +2181,15 @@ def make_batch(pairs: list[Pair]) -> Batch:
 # > random samples. That is why at least the *order* of the batches must be random. (If they came sorted, the model
 # > would see only short sentences for a while, and then only long ones.)
 # >
-# > The number of tokens in an update matters for the learning rate, too: a gradient over more tokens is less noisy, so the step can be larger, but there
-# > are fewer steps per epoch. If you change `tokens_per_batch`, expect to tune the rate again.
+# > The number of tokens in an update (one step of the optimiser) matters for the learning rate, too: a gradient over
+# > more tokens is less noisy, so the step can be larger, but there are fewer steps per epoch. If you change
+# > `tokens_per_batch` (see [Configuration](#Configuration)), expect to tune the learning rate again.
 
 
 # %%
-# @title Pairs of like lengths in one batch
+# @title Pairs of similar lengths in one batch
 def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pair]]:
-    """Pairs of like lengths in batches of at most `budget` padded tokens a side, in random order (Section 5.1)."""
+    """Pairs of similar lengths in batches of at most `budget` padded tokens a side, in random order (Section 5.1)."""
     draw, batches, longest = random.Random(seed), [[]], 0
     for pair in sorted(pairs, key=lambda pair: (len(pair.tgt), len(pair.src), draw.random())):
         size = max(len(pair.src), len(pair.tgt))
@@ -2245,13 +2249,14 @@ def example_padding() -> None:
 # > The hats stand for a correction that matters in the first steps, when the averages, which start at zero, are still
 # > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$.
 # >
-# > **Why warm up?** After only a handful of batches, Adam has a poor estimate of how large the gradients usually
-# > are, and some steps go wrong. Small first steps give it time to settle. In a fresh post-norm model, the last
-# > layers also get much larger gradients than the first ones ([Part 1](#The-model-assembled)). But the highest rate
-# > of the schedule is $(d_{\text{model}} \cdot \mathit{warmup})^{-0.5}$, so a shorter warmup also means a higher
-# > peak. In [exercise 2.2](exercises.ipynb#2.2-Training-without-a-warmup), on a toy task, training without a warmup
-# > works once the whole curve is lowered until its peak is no higher than with a warmup. It's still debated how
-# > much a warmup helps if the peak is moderate anyway (Liyuan Liu et al., 2020, blame the poor estimate).
+# > **Why warm up?** After only a handful of batches, Adam has a poor estimate of how large the gradients usually are,
+# > and some steps go wrong. Small first steps give it time to settle. In a fresh post-norm model, the last layers
+# > also get much larger gradients than the first ones ([Part 1](#The-model-assembled)). What the warmup itself does
+# > is hard to isolate, because the highest rate of the schedule is $(d_{\text{model}} \cdot \mathit{warmup})^{-0.5}$,
+# > so a shorter warmup also means a higher peak. In [exercise 2.2](exercises.ipynb#2.2-Training-without-a-warmup), on
+# > a toy task, training without a warmup works once the whole curve is lowered until its peak is no higher than with
+# > a warmup. It's still debated how much a warmup helps if the peak is moderate anyway (Liyuan Liu et al., 2020,
+# > blame the poor estimate).
 # >
 # > **Why $\beta_2 = 0.98$ and not the usual 0.999?** It makes the estimate an average over about the last $1/(1 -
 # > \beta_2) = 50$ updates instead of the last 1000. So it can follow gradients whose size changes quickly. The paper
@@ -2292,8 +2297,8 @@ def example_rate() -> Chart:
 # **Dropout**, with $P_{\text{drop}} = 0.1$ for the base model, is applied to the output of each sublayer, before it
 # is added and normalised, and to the sums of embeddings and positional encodings in both stacks.
 #
-# > `SublayerConnection` and `PositionalEncoding` do exactly this. Two more uses of dropout, which Section 5.4
-# > doesn't name, are [`inner_dropout`](#The-model-assembled).
+# > `SublayerConnection` and `PositionalEncoding` do exactly this. Two more uses of dropout, which Section 5.4 doesn't
+# > name, are controlled by [`inner_dropout`](#The-model-assembled).
 # >
 # > <details class="note"><summary>Three types?</summary>
 # >
@@ -2304,8 +2309,9 @@ def example_rate() -> Chart:
 #
 # > The plain loss of a token is the *cross-entropy* $-\log p(y)$: the model is asked to give probability 1 to the
 # > right token $y$. (With natural logarithms its unit is the *nat*.) The exponential of its mean is the *perplexity*:
-# > a model with perplexity 5 is as unsure as if it had to guess among five tokens. Smoothing asks for a little less
-# > than certainty: about 0.9 for the right token, and the other 0.1 shared out among all the others.
+# > a model with perplexity 5 is as unsure as if it had to guess among five tokens. Label smoothing, the other kind of
+# > regularisation, asks for a little less than certainty: about 0.9 for the right token, and the other 0.1 shared out
+# > among all the others.
 #
 # Training uses **label smoothing** (Szegedy et al., 2016) with $\epsilon_{ls} = 0.1$. This makes the perplexity
 # worse, since the model learns to be less sure, but it improves accuracy and BLEU. Table 3 has the figures: without
@@ -2317,10 +2323,10 @@ def example_rate() -> Chart:
 # >
 # > $$q(k) = (1 - \epsilon_{ls})\,[k = y] + \epsilon_{ls}\,u(k), \qquad \mathrm{loss} = -\sum_k q(k) \log p(k)$$
 # >
-# > Here $[k = y]$ is 1 if $k = y$, and 0 otherwise. The paper doesn't say what $u$ is. Here it's uniform over all
-# > tokens except padding, which is never right. PyTorch's `cross_entropy(label_smoothing=…)` gives padding a share
-# > as well; if you take the padding column away, it's the same loss. The check below compares the two functions
-# > that follow with PyTorch's.
+# > Here $[k = y]$ is 1 if $k = y$, and 0 otherwise. The paper doesn't say what $u$ is. Ours is uniform over all
+# > tokens except padding, which is never right. PyTorch's `cross_entropy(label_smoothing=…)` gives padding a share as
+# > well; if you take the padding column away, it's the same loss. The check below compares the two functions that
+# > follow with PyTorch's.
 # >
 # > <details class="note"><summary>In the authors' code</summary>
 # >
@@ -2383,8 +2389,9 @@ def example_smoothing() -> Chart:
 # > isn't a perplexity.
 # >
 # > **Why does smoothing help BLEU?** BLEU looks at the words that were chosen, not at how sure the model was. A model
-# > that isn't pushed towards certainty overfits less, and keeps its second choices alive for the search. That's the
-# > usual explanation; the gain itself is simply an observation.
+# > that isn't pushed towards certainty overfits less, and keeps its second choices alive for beam search ([Part
+# > 4](#Part-4:-What-else-the-paper-used)). That's the usual explanation; only the gain itself has actually been
+# > observed.
 
 
 # %%
@@ -2406,7 +2413,7 @@ def example_overconfidence() -> Chart:
 
 
 # %% [markdown]
-# > The training loss of a batch is this loss, summed over the model's predictions at all target positions.
+# > The training loss of a batch is the smoothed loss, summed over the model's predictions at all target positions.
 
 
 # %%
@@ -2545,7 +2552,8 @@ class Config:
 #
 # > An update takes four steps: compute the loss of a batch; call `backward`, which computes the gradient of the loss
 # > for every weight; ask the schedule for the learning rate ([`rate`, Equation (3)](#Optimiser-(Section-5.3))); and
-# > let Adam, the optimiser, move each weight against its gradient, by about that much however large the gradient is.
+# > let Adam, the optimiser, move each weight against its gradient, by roughly the learning rate, however large the
+# > gradient is.
 # >
 # > The schedule raises the rate over the first `warmup` updates, while Adam learns how large the gradients usually
 # > are, and lowers it afterwards; `factor` scales it. The trainer puts the model, Adam and the schedule together.
@@ -2657,8 +2665,8 @@ def fit(
 # > the next step reads it as well. All the sentences in a batch advance together. Taking the most probable token at
 # > each step is called *greedy*.
 # >
-# > Dropout must be off during decoding. Leaving it on is a classic mistake. The next cell has a way of switching it
-# > off for as long as needed:
+# > Dropout must be off during decoding. Leaving it on is a classic mistake. The next cell provides a way of switching
+# > it off for as long as needed:
 
 
 # %%
@@ -2676,8 +2684,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 # %% [markdown]
-# > The naive form runs the decoder over the whole prefix at every step, although only the last of its outputs is new.
-# > It always goes on until `max_len`, whatever the tokens are.
+# > The naive version runs the decoder over the whole prefix at every step, although only the last of its outputs is
+# > new. It always goes on until `max_len`, whatever the tokens are.
 
 
 # %%
@@ -2729,14 +2737,14 @@ def unseen_copies(updates: int) -> list[Pair]:
 
 # %% [markdown]
 # > Does it work? The model learns from random sequences, and is then asked to copy others that it has never seen. The
-# > chart shows its loss, which is smoothed and so can't fall below the entropy of $q$, the cross-entropy of $q$ with
-# > itself. (Now and then the loss jumps up, but it soon comes down again.)
+# > chart shows its loss, which is smoothed and so can't fall below the entropy of $q$. (Now and then the loss jumps
+# > up, but it soon comes down again.)
 
 
 # %%
 @example
 def example_copy() -> Chart:
-    """The loss on random sequences, with the lowest it can be; then unseen ones, nearly all copied without a mistake."""
+    """The loss on random sequences, and the lowest value it can take. The lines above the chart: unseen sequences, nearly all copied without a mistake."""
     model, rows = train_copy()
     unseen = make_batch(unseen_copies(len(rows)))
     copies = greedy_decode_naive(model, unseen.src, unseen.src_mask, unseen.tgt_y.size(1) + 1, BOS)
@@ -2752,7 +2760,7 @@ def example_copy() -> Chart:
 
 
 # %% [markdown]
-# ## Keys and values that are kept
+# ## Keeping keys and values
 #
 # > Because of the causal mask, nothing that earlier positions computed changes when a token is added. So it's
 # > enough to feed in the *last* token, and to keep the keys and values of all earlier ones. This is the **key/value
@@ -2783,12 +2791,12 @@ def example_cache() -> Chart:
 # %% [markdown]
 # > In the code, `CachedDecoder.step` calls the same `sublayers` as `DecoderLayer.forward`, but passes in two
 # > attention functions that look at the cached keys and values. So any change you make to `sublayers`, or to an
-# > attention, takes effect in decoding as well.
+# > attention module, takes effect in decoding as well.
 
 
 # %%
 class CachedDecoder:
-    """The decoder, one token of each sentence at a time, with the keys and values of all that was before."""
+    """The decoder, one token of each sentence at a time, with the keys and values of everything before it."""
 
     def __init__(self, model: Transformer, src: Tensor, src_mask: Tensor):
         memory, layers = model.encode(src, src_mask), model.decoder.layers
@@ -2863,10 +2871,10 @@ def example_cached() -> None:
 
 
 # %% [markdown]
-# > **Do sinusoids extend to longer sequences?** The paper hoped so. Our model has never seen more than ten tokens.
-# > Below is the share of sequences that it copies exactly, by length. There is a vector for every position, but if
-# > a sequence is more than one token longer than those it was trained on, this model almost never copies it right.
-# > We haven't tested whether the positions alone are to blame.
+# > **Do sinusoids extend to longer sequences?** The paper hoped so. The copy model has never seen more than ten
+# > tokens. Below is the share of sequences that it copies exactly, by length. There is a vector for every position,
+# > but if a sequence is more than one token longer than those it was trained on, this model almost never copies it
+# > correctly. We haven't tested whether the positions alone are to blame.
 
 
 # %%
@@ -2881,7 +2889,7 @@ def copied(model: Transformer, length: int) -> float:
 # %%
 @example
 def example_longer() -> Chart:
-    """Exact copies by length: reliable up to the longest trained length, useless soon after."""
+    """Exact copies by length: reliable up to the longest length seen in training, useless soon after."""
     rows = [{"length": n, "copied": copied(train_copy()[0], n), "trained on": "3 to 10 tokens"} for n in range(3, 17)]
     print({row["length"]: row["copied"] for row in rows})
     assert rows[7]["copied"] > 0.9 > 0.5 > rows[-1]["copied"]
@@ -2891,10 +2899,11 @@ def example_longer() -> Chart:
 # %% [markdown]
 # ## A second task: German numbers
 #
-# > In copying, no paths have to cross. In the next task they do: read a German number letter by letter, and write its
-# > digits. In German the units come before the tens (`einundzwanzig` is "one and twenty"), so the second digit has to
-# > be found to the left of the first. The letters are tokens, and the model has one layer and six thousand weights.
-# > It sees all numbers up to 99 and four fifths of those from 100 to 999; the others are held out.
+# > In copying, the order stays the same. In the next task it changes: the model reads a German number letter by
+# > letter, and writes its digits. In German the units come before the tens (`einundzwanzig` is "one and twenty"), so
+# > the second digit has to be found to the left of the first. The letters are tokens, and the model has one layer and
+# > six thousand weights. It sees all numbers up to 99 and four fifths of those from 100 to 999; the others are held
+# > out.
 # >
 # > *On the web page, a panel below this paragraph trains such a model in your browser. Take away the shift, the mask
 # > or the positions, and see what they were for.*
@@ -2959,14 +2968,14 @@ def example_numbers() -> None:
 
 
 # %% [markdown]
-# > To copy, a model has to learn where to look. This one has also learnt what words mean: nobody told it that
+# > To copy, a model has to learn where to look. This one has also learned what words mean: nobody told it that
 # > `vierzig` is a 4 in the second place from the right. Where does it look when it writes a digit?
 
 
 # %%
 @example
 def example_number_map(n: int = 345) -> Chart:
-    """Cross-attention while `dreihundertfünfundvierzig` becomes 345, the mean of both heads."""
+    """Cross-attention while `dreihundertfünfundvierzig` becomes 345 (mean of the two heads)."""
     model, pair = train_numbers()[0], number_pair(n)
     batch, layer = make_batch([pair]), model.decoder.layers[0]
     memory = model.encode(batch.src, batch.src_mask)
@@ -3013,9 +3022,8 @@ def example_number_map(n: int = 345) -> Chart:
 # > small, but it's real language, with capital letters, punctuation, long words, and verbs that German puts at the
 # > end of the clause.
 # >
-# > The next cell fetches Multi30k from its public repository (once; 1.3 MB).
-# > [pooch](https://www.fatiando.org/pooch) keeps the files in your cache and checks each against its known
-# > checksum.
+# > The function in the next cell downloads Multi30k from its public repository (1.3 MB, once only).
+# > [pooch](https://www.fatiando.org/pooch) keeps the files in your cache and checks each against its known checksum.
 
 # %%
 # @title Fetching Multi30k, once
@@ -3041,13 +3049,13 @@ def multi30k(split: str, repository: str = "https://raw.githubusercontent.com/mu
 
 
 # %% [markdown]
-# > Without an internet connection, there's still something to learn from: sentences assembled from a few words. To
-# > use data of your own instead, put `train.de`, `train.en`, `val.de` and `val.en`, with one sentence per line, in
-# > a folder, and set the environment variable `ANNOTATED_DATA` to its path.
+# > Without an internet connection, the model can still learn from something simpler: sentences assembled from a few
+# > words. To use data of your own instead, put `train.de`, `train.en`, `val.de` and `val.en`, with one sentence per
+# > line, in a folder, and set the environment variable `ANNOTATED_DATA` to its path.
 
 
 # %%
-# @title What is read without Multi30k
+# @title The data used without Multi30k
 WHO = {
     "Ein Mann": "A man",
     "Eine Frau": "A woman",
@@ -3091,7 +3099,7 @@ def read_folder(folder: Path, split: str) -> list[tuple[str, str]]:
 
 
 # %%
-# @title Which of them is read
+# @title Choosing the data
 def read_split(source: str, split: str) -> list[tuple[str, str]]:
     """The pairs of a split of `multi30k`, of `phrases` or of a folder."""
     known = {"multi30k": multi30k, "phrases": phrases}
@@ -3125,7 +3133,7 @@ def load_split(split: str) -> list[tuple[str, str]]:
 # %%
 @example
 def example_data() -> None:
-    """What there is to learn from: the number of pairs, their lengths in words, and one of them."""
+    """The training and validation data: the number of pairs, their average lengths in words, and one example."""
     for split in ("train", "val"):
         words = [sum(len(text.split()) for text in side) / len(side) for side in zip(*load_split(split), strict=True)]
         print(f"{len(load_split(split)):,} pairs, {words[0]:.1f} German and {words[1]:.1f} English words on average")
@@ -3179,7 +3187,7 @@ def merge(word: tuple[str, ...], left: str, right: str) -> tuple[str, ...]:
 
 
 # %%
-# @title Words by the rules of spaCy
+# @title Splitting into words by spaCy's rules
 @functools.cache
 def spacy_rules(language: str) -> Any:
     """spaCy's tokeniser for a language, such as "de"; ValueError for one that spaCy does not know."""
@@ -3225,14 +3233,14 @@ class Tokenizer:
 
 
 # %% [markdown]
-# > Now the two ways to learn a vocabulary. Both learn only from the training split. If a vocabulary had been learnt
+# > Now the two ways to learn a vocabulary. Both learn only from the training split. If a vocabulary had been learned
 # > from the validation or test text as well, fewer words of that text would be unknown, and more would be single
 # > tokens. The scores would then promise more than the model can deliver on new text. And the vector of a token
 # > that occurs in no training sentence learns nothing about what the token means.
 # >
 # > **How many merges?** With few merges, sentences become long sequences: there are more steps to compute, and
 # > attention must first assemble the words. With many, most words are single tokens, but the rare ones occur too
-# > seldom to be learnt, and the embedding matrix grows. Our 6,000 suit 29,000 short pairs; the paper's 37,000 suit
+# > seldom to be learned, and the embedding matrix grows. Our 6,000 suit 29,000 short pairs; the paper's 37,000 suit
 # > 4.5 million.
 
 
@@ -3269,13 +3277,13 @@ def learn_bpe(pairs: Iterable[tuple[str, str]], merges: int) -> Tokenizer:
 
 
 # %% [markdown]
-# > Here are the first merges on 3,000 pairs, and then a sentence cut into tokens in both ways and put together again.
+# > Here are the first merges on 3,000 pairs, and then a sentence cut into tokens in both ways and put back together.
 
 
 # %%
 @example
 def example_merges() -> Any:
-    """The first merges on 3,000 pairs, step by step; the library learns the same."""
+    """The first merges on 3,000 pairs, step by step; the library learns the same ones."""
     pairs = load_split("train")[:3000]
     library = learn_bpe(pairs, 6).vocabulary
     cut = library.pre_tokenizer.pre_tokenize_str
@@ -3288,7 +3296,7 @@ def example_merges() -> Any:
 # %%
 @example
 def example_tokens() -> None:
-    """One sentence as words and as pieces; both ways back give the sentence."""
+    """One sentence as words and as pieces; decoding either gives the sentence back."""
     pairs, sentence = load_split("train")[:3000], load_split("train")[0][0]
     for name, tokenizer in (("words", learn_words(pairs, ("de", "en"), 1)), ("pieces", learn_bpe(pairs, 300))):
         ids = tokenizer.encode(sentence, "de")
@@ -3328,7 +3336,7 @@ def save_translator(translator: Translator, folder: str | Path) -> None:
 
 
 # %%
-# @title Reading it again
+# @title Loading it again
 def load_translator(folder: str | Path) -> Translator:
     """Read what `save_translator` or the program wrote; raises ValueError for weights that do not fit this document."""
     from safetensors.torch import load_file
@@ -3380,7 +3388,7 @@ def translate_lines(
 # %% [markdown]
 # > Here are three sentences of our own, which aren't in Multi30k. In the second, the subordinate clause ends with
 # > its verb (`liest`). In the third, the verb is split in two (`hebt … auf`). This is what a model makes of them
-# > before it has learnt anything at all:
+# > before it has learned anything at all:
 
 # %%
 OUR_SENTENCES = [
@@ -3393,7 +3401,7 @@ OUR_SENTENCES = [
 # %%
 @example
 def example_untrained() -> None:
-    """The first tokens that an untrained model gives: gibberish."""
+    """The first tokens that an untrained model produces: gibberish."""
     torch.manual_seed(0)
     tokenizer = learn_bpe(load_split("train"), 6000)
     model = make_model(len(tokenizer), len(tokenizer), 2, 128, 256, 4, norm="pre")
@@ -3405,10 +3413,10 @@ def example_untrained() -> None:
 # %% [markdown]
 # ## Training
 #
-# > Now the model learns from [Multi30k](#Data-(Section-5.1)): 29,000 captions of photographs in German and English,
-# > which `load_split` reads. `learn_bpe` makes the [vocabulary](#Words-and-word-pieces-(Section-5.1)), a
-# > `Tokenizer` cuts text with it, and a `Translator` is a model with its tokeniser. While it learns, the model
-# > translates three sentences of ours, `OUR_SENTENCES`, again and again; the second is the one from Part 1.
+# > Now the model learns from [Multi30k](#Data-(Section-5.1)), 29,000 photo captions in German and English, which
+# > `load_split` reads. `learn_bpe` makes the [vocabulary](#Words-and-word-pieces-(Section-5.1)), a `Tokenizer` cuts
+# > text with it, and a `Translator` is a model with its tokeniser. While it learns, the model translates three
+# > sentences of ours, `OUR_SENTENCES`, again and again; the second is the one from Part 1.
 # >
 # > The folded cell turns sentence pairs into ids and computes the validation loss, the mean cross-entropy per
 # > target token, without smoothing and without dropout; its exponential is the perplexity.
@@ -3432,11 +3440,11 @@ def validation_loss(model: Transformer, pairs: list[Pair]) -> float:
 
 # %% [markdown]
 # > With only 29,000 pairs and a laptop, we train a model far smaller than the base model. By default the run lasts
-# > only three minutes, so we use small batches, a short warmup and pre-norm, which tolerates a high learning rate. The
-# > settings below were found by trial and error, not derived. There's no dropout, because a short run makes only a
-# > few passes through the data (about 270 updates each), and in [short runs of the
-# > program](lab_notebook.ipynb#The-ingredients-of-the-recipe), dropout hurt. The long run that is printed below
-# > overfits without it, as you'll see.
+# > only three minutes, so we use small batches, a short warmup and pre-norm, which tolerates a high learning rate.
+# > The settings below were found by trial and error, not derived. There's no dropout, because a short run makes only
+# > a few passes through the data (about 270 updates each), and in [short runs of the
+# > program](lab_notebook.ipynb#The-ingredients-of-the-recipe), dropout hurt. The longer run whose output is printed
+# > below overfits without it, as you'll see.
 
 # %%
 LIVE = Config(
@@ -3475,10 +3483,11 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 
 
 # %% [markdown]
-# > Now for real. By default, the next cell trains for three minutes. That's enough to see translations take shape;
-# > usable ones take about a quarter of an hour. To train for longer, set the environment variable `ANNOTATED_MINUTES`
-# > or `ANNOTATED_STEPS`. The output that comes with the document is of half an hour; after three minutes, expect much
-# > worse translations. If the same run has been finished before, its result is read from a folder instead.
+# > Now for the real thing. By default, the next cell trains for three minutes. That's enough to see translations take
+# > shape; usable ones take about a quarter of an hour. To train for longer, set the environment variable
+# > `ANNOTATED_MINUTES` or `ANNOTATED_STEPS`. The output shown here comes from a half-hour run; after three minutes,
+# > expect much worse translations. If the same run has already been completed, its result is loaded from a folder
+# > instead.
 # >
 # > <details class="note"><summary>To continue a run, or repeat it</summary>
 # >
@@ -3496,7 +3505,7 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 
 
 # %%
-# @title A finished run is kept, and read the next time
+# @title A finished run is saved and reloaded
 @functools.cache
 def live_run() -> LiveRun:
     """The training run of this document, made now or read from its folder; another architecture is another run."""
@@ -3534,7 +3543,7 @@ def example_training() -> None:
 # %%
 @example
 def example_curves() -> Chart:
-    """Losses over minutes; a model that finds all tokens equally likely has the logarithm of their number."""
+    """Losses over time. A model that finds all tokens equally likely has a loss equal to the logarithm of their number."""
     (_, tokenizer, _), rows, _ = live_run()
     tens = [rows[i : i + 10] for i in range(0, len(rows), 10)]
     lines = {"training, smoothed targets": [(t[-1]["minutes"], sum(r["loss"] for r in t) / len(t)) for t in tens]}
@@ -3548,8 +3557,8 @@ def example_curves() -> Chart:
 
 
 # %% [markdown]
-# > What do such losses look like in words? The table shows how the model translated the second sentence at several
-# > points in its training.
+# > What do such losses look like in words? The table shows how the model translated the second of our sentences at
+# > several points in its training.
 
 
 # %%
@@ -3579,14 +3588,13 @@ def example_translate() -> None:
 # > such a loop. More training usually helps. But even at the end, the first sentence has lost its dog.
 
 # %% [markdown]
-# > Two models come with this document, one for each direction. They have the same sizes as the one above (but for two
-# > tokens of the vocabulary), and pre-norm too, but they were trained for hours by the program, with a different
-# > recipe. The `README.md` in each
-# > model's folder, its *card*, says how, and the [lab notebook](lab_notebook.ipynb#More-pairs-from-the-same-pairs)
-# > says why.
+# > Two models come with this document, one for each direction. They are the same size as the one above (apart from
+# > two extra tokens in the vocabulary) and also use pre-norm, but the program trained them for hours, with a
+# > different recipe. The `README.md` in each model's folder, its *card*, says how, and the [lab
+# > notebook](lab_notebook.ipynb#More-pairs-from-the-same-pairs) says why.
 
 # %%
-# @title The model that comes along
+# @title The model that comes with this document
 
 
 @functools.cache
@@ -3604,9 +3612,9 @@ def our_model() -> Translator:
 
 
 # %% [markdown]
-# > The German-English model translates the same three sentences like this. How good the program's models are on a
-# > thousand sentences is said in [Part 5](#Our-translators), and how good the one above is, in [BLEU](#BLEU), a few
-# > pages on.
+# > The German-English model translates the same three sentences like this. [Part 5](#Our-translators) says how well
+# > the program's models do on a thousand sentences; [BLEU](#BLEU), a few pages on, says how well the model trained
+# > above does.
 
 
 # %%
@@ -3628,7 +3636,7 @@ def example_our_model() -> None:
 # %%
 @example
 def example_token_loss() -> Chart:
-    """The loss of each token of one reference, for a trained model and for a fresh one, in nats."""
+    """The loss, in nats, at each token of a reference translation, for a trained model and a fresh one."""
     model, tokenizer, _ = our_model()
     torch.manual_seed(0)
     fresh = make_model(len(tokenizer), len(tokenizer), 2, 128, 256, 4, tie="all").to(best_device()).eval()
@@ -3684,15 +3692,15 @@ def example_bleu_by_hand() -> Any:
 
 
 # %% [markdown]
-# > The score depends on how the text is cut into words, so two BLEU scores can be compared only if both were
-# > computed in the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself,
-# > on ordinary text with capital letters, and prints a signature that says how. Two other variants make it possible
-# > to compare with published scores: BLEU of lower-cased text, and BLEU of text that was first split by the
-# > tokeniser of the Moses toolkit and then lower-cased. *chrF* compares n-grams of characters instead, and is
-# > kinder to long German words. Three things to keep in mind: BLEU belongs to a whole corpus, and the mean of its
-# > sentences' scores is a different number. A good translation scores badly if its words aren't those of the
-# > reference. And for translations into Chinese or Japanese, which don't put spaces between words, sacreBLEU has to
-# > be told how to cut the text (for Chinese, `tok:zh`).
+# > The score depends on how the text is cut into words, so two BLEU scores can be compared only if both were computed
+# > in the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself, on
+# > ordinary text with capital letters, and prints a signature that says how. Two variants of the score make it
+# > possible to compare with published results: BLEU of lower-cased text, and BLEU of text that was first split by the
+# > tokeniser of the Moses toolkit and then lower-cased. *chrF* compares n-grams of characters instead, and is kinder
+# > to long German words. Keep three things in mind. BLEU is defined for a whole corpus, and the mean of the scores of
+# > its sentences is a different number. A good translation scores badly if its words aren't those of the reference.
+# > And for translations into Chinese or Japanese, which don't put spaces between words, sacreBLEU has to be told how
+# > to cut the text (for Chinese, `tok:zh`).
 # >
 # > <details class="note"><summary><code>smooth:exp</code></summary>
 # >
@@ -3702,7 +3710,7 @@ def example_bleu_by_hand() -> Any:
 # > </details>
 # >
 # > **How was the paper's BLEU computed?** Probably on tokenised text with German compounds split at their hyphens,
-# > which makes more words match ([lab notebook](lab_notebook.ipynb#Scores-of-others)). So its 28.4 isn't a
+# > which makes more words match (see the [lab notebook](lab_notebook.ipynb#Scores-of-others)). So its 28.4 isn't a
 # > sacreBLEU score.
 
 
@@ -3718,7 +3726,7 @@ def bleu(translations: list[str], references: list[str]) -> tuple[float, str]:
 # %%
 @example
 def example_bleu() -> None:
-    """BLEU of the model trained above on validation sentences; the references themselves score 100."""
+    """BLEU, on the validation sentences, of the model trained above; the references themselves score 100."""
     sources, references = (list(side) for side in zip(*load_split("val"), strict=True))
     found, signature = bleu(translate_lines(live_run().translator, sources), references)
     print(f"BLEU {found:.1f} ({signature})")
@@ -3729,7 +3737,7 @@ def example_bleu() -> None:
 # > What is a good score here? Two projects that learn from the same 29,000 pairs, a tutorial
 # > ([pytorch-seq2seq](https://github.com/bentrevett/pytorch-seq2seq)) and a course project
 # > ([nmt-multi30k-pytorch](https://github.com/silvery107/nmt-multi30k-pytorch)), report BLEU scores of 36.5 and at
-# > best 37.4 from German to English, each computed in its own way. [Part 5](#How-long-must-one-train?) shows how the
+# > best 37.4 from German to English, each computed in its own way. [Part 5](#How-long-must-you-train?) shows how the
 # > score of the program's model grows with time.
 #
 # ## Several processes (Section 5.2)
@@ -3744,8 +3752,8 @@ def example_bleu() -> None:
 # >
 # ![Two processes, rank 0 and rank 1, each with a copy of the model and half of the rows of a batch; each computes a gradient, all-reduce gives both the sum, and both make the same update](images/data_parallel.svg)
 #
-# > As with accumulation, each process divides by the number of tokens in the *whole* update. Accumulation splits an
-# > update over time; data parallelism splits it over processes. The sum is the same.
+# > As with accumulation, each process divides by the number of tokens in the *whole* update. Accumulation spreads an
+# > update over time; data parallelism spreads it across processes. The sum is the same.
 
 
 # %%
@@ -3805,9 +3813,9 @@ def example_processes() -> None:
 # %% [markdown]
 # ## Summary of Part 3
 #
-# > Real text needs a vocabulary that can spell words it has never seen, and a score with which others can compare
-# > their own. A translator is a model with its vocabulary. Several processes share each batch and compute the same
-# > gradient as one process would.
+# > Real text needs a vocabulary that can spell words it has never seen, and a score that others can compare with
+# > their own. A translator is a model with its vocabulary. Several processes can share each batch, and together they
+# > compute the same gradient as a single one.
 # >
 # > The program adds what longer training needs: runs that survive interruptions, corpora larger than memory, other
 # > sources of data, and a log.
@@ -3819,7 +3827,7 @@ def example_processes() -> None:
 # > - [3.3 References without their last word](exercises.ipynb#3.3-References-without-their-last-word) ★, 10 minutes
 
 # %% [markdown]
-# # Part 4: What the paper also used
+# # Part 4: What else the paper used
 #
 # ## Beam search (Section 6.1)
 #
@@ -4019,20 +4027,20 @@ def example_beam() -> Any:
 
 # %% [markdown]
 # > **Which penalty?** The chart shows BLEU on the validation set, from German to English, for several beam widths
-# > and penalties. With the paper's 0.6, our model's translations come out 4 % shorter than the references. Of the
+# > and penalties. With the paper's 0.6, our model's translations come out 4% shorter than the references. Of the
 # > values we tried, $\alpha = 1.8$ gives the highest BLEU with five beams, but all values from 0.6 to 2.4 come
 # > within half a point of it, a difference that may be down to chance (for the shipped model, 0.6 is 0.2 behind,
-# > with a 95 % interval from 0.6 behind to 0.3 ahead), and chrF prefers 2.4. By default the program searches with
+# > with a 95% interval from 0.6 behind to 0.3 ahead), and chrF prefers 2.4. By default the program searches with
 # > five beams and $\alpha = 1.8$. Another model or language may need another value.
 # >
 # > **Why are beams so small?** A wider beam finds translations that the model considers more probable, but they
 # > aren't necessarily better. The most probable output of all is often too short; for many sentences it's even empty
-# > (Stahlberg and Byrne, 2019). The model has learnt which token follows a good beginning, not how to rank whole
+# > (Stahlberg and Byrne, 2019). The model has learned which token follows a good beginning, not how to rank whole
 # > translations. So some of what a narrow beam misses is better missed.
 # >
 # > <details class="note"><summary>What the rows say, and what they don't</summary>
 # >
-# > The numbers were measured with the German-English model in `models/`, as it was before it learnt from two rounds
+# > The numbers were measured with the German-English model in `models/`, as it was before it learned from two rounds
 # > of extra pairs. The paper's model was larger and had far more data. We haven't tested which of the two makes 0.6
 # > the right value there.
 # >
@@ -4132,10 +4140,10 @@ def example_search_and_average() -> Any:
 # On WMT 2014's newstest2014, the big model reached 28.4 BLEU from English to German. That is more than 2 BLEU above
 # everything before it, ensembles included. Even the base model was better than all of them, at a fraction of their
 # training cost. From English to French the big model reached 41.8 in the table (the text says 41.0), better than
-# every earlier single model, at less than a quarter of the cost of the best of them; for this language pair it used
-# dropout 0.1, not 0.3 as for English to German. The cost is an estimate: the training time, times the number of
-# GPUs, times the operations per second that such a GPU sustains (2.8, 3.7, 6.0 and 9.5 TFLOPS in single precision
-# for the K80, K40, M40 and P100).
+# every earlier single model, at less than a quarter of the cost of the best of them; for this language pair it used a
+# dropout rate of 0.1, not 0.3 as for English to German. The cost is an estimate: the training time, times the number
+# of GPUs, times the operations per second that a GPU of that type sustains (2.8, 3.7, 6.0 and 9.5 TFLOPS in single
+# precision for the K80, K40, M40 and P100).
 
 
 # %%
@@ -4150,7 +4158,7 @@ def example_table_2() -> Any:
 
 @example
 def example_cost() -> Chart | None:
-    """BLEU from English to German against the cost of training: further left and higher up is better."""
+    """BLEU from English to German against the cost of training: the further left and the higher up, the better."""
     import altair as alt
 
     rows = [row for row in saved_rows("paper") if row["table"] == 2 and "operations en-de" in row]
@@ -4167,17 +4175,18 @@ def example_cost() -> Chart | None:
 # %% [markdown]
 # ## Our translators
 #
-# > The program's models have the same dimensions as Part 1's, and 2.1 million parameters. There are two for each
-# > direction: one learnt from Multi30k's 29,000 pairs alone, and one went on to learn from more pairs, written by
-# > models of both directions ([how](lab_notebook.ipynb#More-pairs-from-the-same-pairs)). Those that went on are in
-# > `models/`. The chart shows their BLEU on test_2016_flickr, with five beams; `moses` in the table is the
-# > lower-cased score that most papers on Multi30k report.
+# > The program's models have the same dimensions as the model in Part 1, and 2.1 million parameters. There are two
+# > kinds for each direction, some trained with three seeds: one learned from Multi30k's 29,000 pairs alone; the other
+# > then went on to learn from further pairs, written by models for both directions
+# > ([how](lab_notebook.ipynb#More-pairs-from-the-same-pairs)). Those that went on are in `models/`. The chart shows
+# > their BLEU on test_2016_flickr, with five beams; `moses` in the table is the lower-cased score that most papers on
+# > Multi30k report.
 
 
 # %%
 @example
 def example_translators() -> Any:
-    """Our four translators on a thousand unseen sentences; those that went on with more pairs score higher."""
+    """Our four kinds of translator on a thousand unseen sentences (means over the seeds); those that went on to learn from more pairs score higher."""
     found: dict[tuple[str, str], list[dict]] = {}
     for row in saved_rows("quality"):
         if (row["split"], row["preset"], row["data"]) == ("test_2016_flickr", "tiny", "multi30k") and "5" in row[
@@ -4206,13 +4215,13 @@ def example_translators() -> Any:
 # %% [markdown]
 # > **What can these be compared with?** Only with scores for the same sentences, computed in the same way. So not
 # > with the paper's, which are for other sentences and computed differently (see [BLEU](#BLEU)). A published
-# > Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02 from English
-# > to German (Wu et al., 2021). Ours, trained on the pairs alone, is 1.3 *behind*. A thousand sentences are a small
-# > sample: if other sentences had been drawn, these scores could be about one and a half points higher or lower.
+# > Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02 from English to
+# > German (Wu et al., 2021). Ours, trained on the pairs alone, scores 1.3 *less*. A thousand sentences are a small
+# > sample: with a different sample, these scores could have been about one and a half points higher or lower.
 # > Everything else, including intervals, the other three test sets and what we don't know, is in the [lab
 # > notebook](lab_notebook.ipynb#The-translators).
 #
-# ### How long must one train?
+# ### How long must you train?
 #
 # > The chart shows BLEU on the validation set, with greedy decoding, as the program's `tiny` model learns on two
 # > cores of an AMD EPYC: about 28 after 5 minutes, 39 after half an hour, and 40 after three quarters. The chart ends
@@ -4224,7 +4233,7 @@ def example_translators() -> Any:
 # %%
 @example
 def example_time_to_quality() -> Chart | None:
-    """BLEU over minutes of training, on two processor cores."""
+    """BLEU against training time in minutes, on two processor cores."""
     rows = [{"minutes": r["minutes"], "BLEU": r["bleu"], "run": r["run"]} for r in saved_rows("time_to_quality")]
     return curves(rows, "minutes", "BLEU", "run") if rows else None
 
@@ -4269,14 +4278,15 @@ def example_paper_table_3() -> Any:
 #
 # ## English constituency parsing (Section 6.3, Table 4)
 #
-# Does the Transformer work for other tasks? The authors trained one with four layers and $d_{\text{model}} = 1024$
-# to write the parse tree of an English sentence. The output is much longer than the input and must be well formed,
-# and recurrent models had not done well with little data. One training run used the Wall Street Journal part of the
-# Penn Treebank, about 40,000 sentences, with a vocabulary of 16,000 tokens. The other, semi-supervised, added two
-# corpora of about 17 million sentences parsed by machines ("high-confidence" and BerkeleyParser), with a vocabulary
-# of 32,000. The authors ran only a few experiments, on the development set (Section 22 of the treebank), to choose
-# dropout (on attention as well), learning rate and beam size. The output could be up to 300 tokens longer than the
-# input, with a beam of 21 and $\alpha = 0.3$. The table gives the F1 scores on Section 23 of the treebank:
+# Does the Transformer work for other tasks? The authors trained one with four layers and $d_{\text{model}} = 1024$ to
+# write the parse tree of an English sentence. The output is much longer than the input and must be well formed, and
+# recurrent models had not done well with little data. One training run used the Wall Street Journal part of the Penn
+# Treebank, about 40,000 sentences, with a vocabulary of 16,000 tokens. The other, semi-supervised, added two corpora
+# of about 17 million automatically parsed sentences ("high-confidence" and BerkeleyParser), with a vocabulary of
+# 32,000. The authors ran only a few experiments, on the development set (Section 22 of the treebank), to choose the
+# dropout rate (on attention as well), the learning rate and the beam size. The output could be up to 300 tokens
+# longer than the input, with a beam of 21 and $\alpha = 0.3$. The table gives the F1 scores on Section 23 of the
+# treebank:
 
 
 # %%
@@ -4293,7 +4303,7 @@ def example_table_4() -> Any:
 # Unlike recurrent sequence models, it beat the BerkeleyParser (Petrov et al., 2006) when trained on the 40,000
 # sentences alone.
 #
-# > In the table, a multi-task model (Luong et al., 2015) scores higher than the Transformer too. *F1* combines two
+# > In the table, a multi-task model (Luong et al., 2015) also scores higher than the Transformer. *F1* combines two
 # > shares: how many of the brackets found are right, and how many of the right brackets were found.
 #
 # ## Conclusion (Section 7)
@@ -4305,17 +4315,17 @@ def example_table_4() -> Any:
 #
 # ## What makes it fast
 #
-# > So far this document has shown the plain form of everything. The program that trained the models above computes
-# > the same things in faster ways. Three ideas bring the biggest gains in training, and each has a folded cell,
-# > with a check that it doesn't change the results. How big these gains are, which ideas brought none, what makes
-# > decoding fast, and how fast other programs are is all in the [lab
+# > So far, this document has shown everything in its plainest form. The program that trained the models above
+# > computes the same things in faster ways. Three ideas bring the biggest gains in training, and each has a folded
+# > cell and a check that the outcome is still right. How big these gains are, which ideas brought none, what makes
+# > decoding fast, and how fast other programs are: all this is in the [lab
 # > notebook](lab_notebook.ipynb#Where-the-speed-comes-from).
 # >
 # > **1. Batches of similar lengths.** What isn't computed costs nothing. Part 2 groups by length with Python's
-# > `sorted`, which is slow for millions of pairs. NumPy sorts a single array of numbers quickly, so the three
-# > sorting keys are packed into one number: the target's length in steps of two, the source's length, and a random
-# > part. Sources get longer within one group of targets and shorter in the next, winding like a snake, so that no
-# > batch combines the longest sources with the shortest.
+# > `sorted`, which is slow for millions of pairs. NumPy sorts a single array of numbers quickly, so the three sorting
+# > keys are packed into one number: the target's length in steps of two, the source's length, and a random part.
+# > Within one group of targets the sources get longer, in the next they get shorter, so the order winds like a snake,
+# > and no batch combines the longest sources with the shortest.
 
 
 # %%
@@ -4348,7 +4358,7 @@ def sorted_batches(lengths: Any, budget: int, seed: int | None = None) -> list[n
 # %%
 @example
 def example_sorted_batches() -> None:
-    """Every pair once, and no batch beyond the budget; lengths are in characters here, so there is more padding than with tokens."""
+    """Every pair appears once, and no batch exceeds the budget. Lengths are in characters here, so there is more padding than with tokens."""
     lengths = [(len(german), len(english)) for german, english in load_split("val")]  # in characters
     batches = sorted_batches(lengths, 5000, seed=0)
     assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
@@ -4360,11 +4370,11 @@ def example_sorted_batches() -> None:
 
 # %% [markdown]
 # > **2. The loss, without the matrix of all scores.** With 5,000 tokens and a vocabulary of 6,000, the logits take up
-# > 120 megabytes. The log-softmax takes up as much again, and so do their gradients. But the gradient is the $p - q$
-# > of [Part 2](#Regularisation-(Section-5.4)). So the loss and the gradient can be computed together, a few hundred
-# > tokens at a time, and each chunk of logits is thrown away before the next is made. The first function handles one
-# > chunk. The second cuts the rows into chunks, calls the generator for each, and carries the chunk's gradient back
-# > through it.
+# > 120 megabytes. The log-softmax takes up as much again, and so does the gradient of each. But the gradient is the
+# > $p - q$ of [Part 2](#Regularisation-(Section-5.4)). So the loss and the gradient can be computed together, a few
+# > hundred tokens at a time, and each chunk of logits is thrown away before the next is made. The first function
+# > handles one chunk. The second cuts the rows into chunks, calls the generator for each, and carries the chunk's
+# > gradient back through it.
 
 
 # %%
@@ -4426,7 +4436,7 @@ def chunked_loss(generator: Generator, x: Tensor, target: Tensor, eps: float = 0
 # %%
 @example
 def example_chunked_loss() -> None:
-    """Chunks of 3 tokens give the loss and the gradients of the whole."""
+    """Chunks of 3 tokens give the same loss and gradients as the whole."""
     torch.manual_seed(0)
     generator, x, target = Generator(16, 30), torch.randn(8, 16, requires_grad=True), torch.randint(1, 30, (8,))
     whole, chunked = smoothed_loss(generator.logits(x), target), chunked_loss(generator, x, target, chunk=3)
@@ -4438,8 +4448,8 @@ def example_chunked_loss() -> None:
 
 # %% [markdown]
 # > **3. Dropout with fewer random numbers.** On a CPU, PyTorch draws one random number for each entry. But a 64-bit
-# > random number has room for four decisions of 16 bits each, so a quarter as many will do. The rate is then exact to
-# > 1/65536.
+# > random number has room for four decisions of 16 bits each, so a quarter as many will do. The rate is then accurate
+# > to within 1/65536.
 
 
 # %%
@@ -4471,7 +4481,7 @@ def with_fast_dropout(model: Transformer) -> Transformer:
 # %%
 @example
 def example_fast_dropout() -> None:
-    """The same share of entries vanishes, the mean stays, and neighbours are independent."""
+    """The right share of entries is dropped, the mean is preserved, and neighbours are independent."""
     torch.manual_seed(0)
     y = FastDropout(0.25)(torch.ones(1_000_000))
     dropped, both = (y == 0).float().mean(), ((y[:-1] == 0) & (y[1:] == 0)).float().mean()
@@ -4485,9 +4495,9 @@ def example_fast_dropout() -> None:
 # ## Summary of Part 5
 #
 # > A score means something only next to another score for the same sentences, computed in the same way, and only if
-# > the difference is larger than chance. What an ingredient contributes may depend on how long you train and on how
-# > much data there is; our runs are short. Most of the speed comes from what is left out: padding, memory for all
-# > logits at once, random numbers that aren't drawn.
+# > the difference is larger than chance alone would explain. What an ingredient contributes may depend on how long
+# > you train and on how much data there is; our runs are short. Most of the speed comes from leaving things out:
+# > padding, the memory for all logits at once, and needless random numbers.
 # >
 # > **Exercises** that check your answers:
 # >
@@ -4497,15 +4507,15 @@ def example_fast_dropout() -> None:
 # %% [markdown]
 # # Part 6: Looking inside
 #
-# > A map shows where information *may* flow, not what the model makes of it. The maps here are of the shipped
-# > model. They're taken in evaluation mode, because dropout would blank out random weights, and you'd get a
-# > different picture every time. Their labels are the tokens that were actually read. Rows are queries, columns are
-# > keys. In the two kinds of map from the decoder (self-attention and cross-attention), row $t$ reads one target
-# > token and predicts the *next* one, so its label names both.
+# > An attention map shows where information *may* flow, not what the model makes of it. The maps here are of the
+# > German-English model that comes with this document. They're taken in evaluation mode, because dropout would blank
+# > out random weights, and you'd get a different picture every time. Their labels are the tokens that were actually
+# > read. Rows are queries, columns are keys. In the two kinds of map from the decoder (self-attention and
+# > cross-attention), row $t$ reads one target token and predicts the *next* one, so its label names both.
 
 
 # %%
-# @title Keeping the weights of attention
+# @title Recording the attention weights
 @contextmanager
 def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
     """Inside, the weights (B, h, T, S) of each attention layer are kept in the dictionary; ValueError for another `weigh`."""
@@ -4529,7 +4539,7 @@ def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
 
 
 # %%
-# @title What the maps of a sentence hold
+# @title What a sentence's maps contain
 class AttentionMaps(NamedTuple):
     """The weights of one translation: `maps` has encoder (N, h, S, S), decoder (N, h, T, T) and cross (N, h, T, S)."""
 
@@ -4579,7 +4589,7 @@ def attention_maps(translator: Translator, sentence: str, search: Callable = gre
 # %%
 @example
 def example_maps() -> Chart:
-    """The three kinds of attention in the layer before the last, averaged over the heads, labels checked against shapes."""
+    """The three kinds of attention in the last layer but one, averaged over the heads. The cell also checks that the labels match the maps."""
     sentence = attention_maps(our_model(), OUR_SENTENCES[1])
     source, target, steps = sentence.source, sentence.target, sentence.steps()
     labels = {"encoder": (source, source), "decoder": (steps, target), "cross": (steps, source)}
@@ -4594,15 +4604,14 @@ def example_maps() -> Chart:
 
 # %% [markdown]
 # > Here is every head of the cross-attention, layer by layer. Look for diagonals: most heads follow the sentence from
-# > left to right, some of them sharply, others a word behind or ahead. The last two rows, which predict the full stop
-# > and `</s>`, rest on the end of the source, as they should. Other rows that rest there may have nothing to look
-# > for.
+# > left to right, some exactly, others a word behind or ahead. The last two rows, which predict the full stop and
+# > `</s>`, rest on the end of the source, as they should. Other rows that rest there may have nothing to look for.
 
 
 # %%
 @example
 def example_cross_heads() -> Chart:
-    """Cross-attention of each head (columns) in each layer (rows of charts)."""
+    """Cross-attention of each head (columns of charts) in each layer (rows of charts)."""
     sentence = attention_maps(our_model(), OUR_SENTENCES[1])
     weights, (rows, columns) = sentence.maps["cross"], (sentence.steps(), sentence.source)
     N, h = weights.shape[:2]
@@ -4619,11 +4628,11 @@ def example_cross_heads() -> Chart:
 # ## What the heads of the encoder do (Figures 3 to 5)
 #
 # The paper shows attention maps of a trained model (announced in Section 4 and printed as Figures 3 to 5; all are
-# from layer 5 of the encoder's 6). In the first, many heads connect two distant parts of a phrase: "making" and
-# "more difficult", which completes it. Only the weights of "making" are shown, in a different colour for each head.
-# In the second, two heads (5 and 6) seem to resolve what the word "its" refers to; the weights of this word are
+# from layer 5 of the encoder's six layers). In the first, many heads connect two distant parts of a phrase: "making"
+# and "more difficult", which completes it. Only the weights of "making" are shown, in a different colour for each
+# head. In the second, two heads (5 and 6) seem to resolve what the word "its" refers to; the weights of this word are
 # very sharp. The third has two examples, from two different heads, of what many heads do: they seem to follow the
-# structure of the sentence. The authors conclude that the heads have learnt different tasks.
+# structure of the sentence. The authors conclude that the heads have learned different tasks.
 #
 # > Here are pictures like the paper's for a long sentence of our own with a pronoun: every head of the last layer
 # > but one. For each head, the cell prints what share of the weight falls on the position itself, on its neighbours
@@ -4638,7 +4647,7 @@ LONG_SENTENCE = "Ein alter Mann mit einem grauen Bart sitzt auf einer Bank im Pa
 # %%
 @example
 def example_encoder_heads() -> Chart:
-    """The heads of the last encoder layer but one; where their weight goes, and where a pronoun looks."""
+    """The heads of the last encoder layer but one: where their weight goes, and where a pronoun looks."""
     sentence = attention_maps(our_model(), LONG_SENTENCE)
     weights, words = sentence.maps["encoder"][-2], sentence.source  # (h, S, S)
     last = weights[..., -2:].sum(-1).mean(-1)  # full stop and </s>
@@ -4656,20 +4665,19 @@ def example_encoder_heads() -> Chart:
 #
 # > It's often said that cross-attention shows which source word a target word was translated from. For most
 # > sentences, the true alignment isn't known, so this can't be checked. But the program comes with a grammar that
-# > generates captions together with their true word alignment. We trained two models on its captions, with
-# > different seeds, and compared the weights of each head with the true alignment (`python -m benchmarks
-# > alignment`). A *link* joins a target token to a source token. Each head gives one link per target token, to the
-# > source token with the largest weight (or none, if that is `</s>`). The *alignment error rate* is 0 if these
-# > links and the true ones are the same, and 1 if they have none in common (Och and Ney, 2003). For comparison, the
-# > cell prints the rates for links drawn at `random`, for the `diagonal`, and for the `best` that's possible with
-# > one link per token (not 0, because some tokens have two). In the charts, a darker square means a higher rate, so
-# > lighter is better.
+# > generates captions together with their true word alignment. We trained two models on its captions, with different
+# > seeds, and compared the weights of each head with the true alignment (`python -m benchmarks alignment`). A *link*
+# > joins a target token to a source token. Each head gives one link per target token, to the source token with the
+# > largest weight (or no link, if that token is `</s>`). The *alignment error rate* is 0 if these links and the true
+# > ones are the same, and 1 if they have none in common (Och and Ney, 2003). For comparison, the cell prints the
+# > rates for links drawn at `random`, for the `diagonal`, and for the `best` that's possible with one link per token
+# > (not 0, because some tokens have two). In the charts, a darker square means a higher rate, so lighter is better.
 
 
 # %%
 @example
 def example_alignment() -> Chart | None:
-    """The alignment error rate of each head of the cross-attention, by the row that reads a token and the one that predicts it."""
+    """The alignment error rate of each head of the cross-attention, counted by the row that reads a token (left) and by the row that predicts it (right)."""
     rows, charts = saved_rows("alignment"), []
     for convention in ("reads", "predicts") if rows else ():
         heads = [found for found in rows[0]["heads"] if found["convention"] == convention and found["layer"] != "mean"]
@@ -4688,11 +4696,11 @@ def example_alignment() -> Chart | None:
 # %% [markdown]
 # > **What the rows say.** In the upper layers, the row that *predicts* a token looks at that token's source, most
 # > clearly in layers 3 and 4. The row that *reads* a token has already moved on to the next one; with that way of
-# > counting, every head does worse than simply following the diagonal. That's why the labels of our maps name both
-# > tokens. Counted by the predicting row, the average over all heads finds most of the links, but by no means all,
-# > even though the model translates these captions almost without a mistake. So looking at the wrong word doesn't
-# > prevent a correct translation. Perhaps the encoder has already mixed each word with its neighbours; we haven't
-# > tested that.
+# > counting, every head does worse than simply following the diagonal. That's why the row labels of our maps from the
+# > decoder name both tokens. Counted by the predicting row, the heads' averaged weights find most of the links, but
+# > by no means all, even though the model translates these captions almost without a mistake. So looking at the wrong
+# > word doesn't prevent a correct translation. Perhaps the encoder has already mixed each word with its neighbours;
+# > we haven't tested that.
 
 # %% [markdown]
 # ## Watching and intervening
@@ -4702,9 +4710,9 @@ def example_alignment() -> Chart | None:
 # >
 # > **The logit lens** ([nostalgebraist,
 # > 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens)). Every decoder layer
-# > writes into the same stream, and only the top of the stream is turned into a word. If we stop after a lower
-# > layer, and put the stream as it is there through the final norm and the output matrix, we see which word that
-# > layer would say.
+# > writes into the same stream, and only the top of the stream is turned into a word. If we stop after a lower layer,
+# > and put the stream, as it stands at that point, through the final norm and the output matrix, we see which word
+# > that layer would say.
 
 
 # %%
@@ -4738,16 +4746,17 @@ def example_lens() -> Any:
 
 
 # %% [markdown]
-# > The embedding alone repeats the token that has just been read; that's what you'd expect of a table that's used for
-# > both reading and writing. After two layers most of the words are there, but they don't make a sentence yet. The
-# > third layer has nearly all of it in order, but says *one man is a newspaper*, and the fourth puts that right.
+# > With the embedding by itself, the lens repeats the token that has just been read, as you'd expect of a matrix
+# > that's used for both reading and writing; layer 1 still does nearly the same. After two layers most of the words
+# > are there, but they don't make a sentence yet. The third layer has nearly all of it in order, but says *one man is
+# > a newspaper*, and the fourth puts that right.
 # >
 # > **Patching.** Take two sentences that differ in one word, "Ein Mann liest eine Zeitung." (is reading) and "Ein
-# > Mann hält eine Zeitung." (is holding). Suppose that the decoder is translating the first and has read *A man
-# > is*: *reading* should come next. Now replace the output of some of the attention sublayers at this position with
-# > their output for the second sentence, and leave everything else as it is. If the model now says *holding*, it
-# > was these sublayers that supplied the verb. As a control, the last row replaces the self-attention of all
-# > layers, which hasn't seen the German verb directly.
+# > Mann hält eine Zeitung." (is holding). Suppose that the decoder is translating the first and has read *A man is*:
+# > *reading* should come next. Now replace the output of some of the attention sublayers at this position with their
+# > output for the second sentence, and leave everything else as it is. If the model now says *holding*, it was these
+# > sublayers that supplied the verb. As a control, in the last row of the table below, the output of the
+# > self-attention of all layers is replaced, which hasn't seen the German verb directly.
 
 
 # %%
@@ -4773,7 +4782,7 @@ def patched(translator: Translator, texts: tuple[str, str], prefix: str, attenti
 # %%
 @example
 def example_patching() -> Any:
-    """The probability of `reading` and of `holding`, after the output of some attentions came from the other sentence."""
+    """The probabilities of `reading` and `holding` when the output of some attention sublayers is taken from the other sentence."""
     layers, words, rows = our_model().model.decoder.layers, ["reading", "holding"], []
     choices = {"nothing": []}
     choices |= {f"cross-attention of layer {i}": [layer.src_attn] for i, layer in enumerate(layers, 1)}
@@ -4804,7 +4813,7 @@ def example_patching() -> Any:
 # %%
 @example
 def example_patching_many() -> Any:
-    """How often the model says *man* and how often *boy*, after some outputs came from the sentence with `Junge`."""
+    """How often the model says *man*, and how often *boy*, when some outputs are taken from the sentence with `Junge`."""
     captions = [german for german, _ in load_split("val") if german.startswith("Ein Mann ")][:100]
     layers, rows = our_model().model.decoder.layers, []
     cross = [layer.src_attn for layer in layers]
@@ -4827,23 +4836,22 @@ def example_patching_many() -> Any:
 
 
 # %% [markdown]
-# > It holds for nearly all of them. With the last two layers together the word changes; with the last one alone it
-# > never does, and the control changes nothing. So the work is shared, and a map of one head tells you less than it
-# > seems to. Removing heads tells the same story. Removed one at a time, most heads of the cross-attention are
-# > hardly missed; removing the less important half at once costs far more than the sum of the single losses
-# > ([exercise
-# > 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
+# > It holds for nearly all of them. When the last two layers are patched together, the word changes; when only the
+# > last is, it never does, and the control changes nothing. So the work is shared, and a map of one head tells you
+# > less than it seems to. Removing heads tells the same story. Removed one at a time, most heads of the
+# > cross-attention are hardly missed; removing the less important half all at once costs far more than removing them
+# > one by one would suggest ([exercise 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
 
 # %% [markdown]
-# > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and label
-# > them with care. In our two models of made-up captions, the cross-attention finds most of the true links between
-# > words. For real captions we don't have the true links, so we can't say how many it finds. Self-attention is harder
-# > to read.
+# > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and
+# > label them with care. In our two models trained on generated captions, the cross-attention finds most of the true
+# > links between words. For real captions we don't have the true links, so we can't say how many it finds.
+# > Self-attention is harder to read.
 # >
-# > **For a sentence of your own,** use the figure at the end of this part. On the web page, it runs the model,
-# > shows all layers and heads, and lets you set heads to zero and watch the translation change. From the command
-# > line, you can write the same figure to a page: `python the_annotated_transformer.py explain "Ein Hund läuft."
-# > --out attention.html`
+# > **For a sentence of your own,** use the figure at the end of this part. On the web page, it runs the model, shows
+# > all layers and heads, and lets you set heads to zero and watch the translation change. From the command line, you
+# > can save the same figure as a web page: `python the_annotated_transformer.py explain "Ein Hund läuft." --out
+# > attention.html`
 # >
 # > **Exercises** that check your answers:
 # >
@@ -4913,7 +4921,7 @@ class RotaryAttention(MultiHeadedAttention):
 # %%
 @example
 def example_rotary() -> Chart:
-    """Turning is multiplying by a complex number; scores depend on the distance alone, and lengths stay."""
+    """Rotation is multiplication by a complex number; scores depend only on the distance, and lengths don't change."""
     torch.manual_seed(0)
     q, k, distances = torch.randn(1, 64), torch.randn(1, 64), range(64)
     frequency = 10_000 ** (-torch.arange(0, 64, 2) / 64)
@@ -4948,7 +4956,7 @@ def rms_norm(x: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:
 # %%
 @example
 def example_rms_norm() -> None:
-    """Ours equals PyTorch's; for vectors with mean zero it is LayerNorm."""
+    """Our function gives the same as PyTorch's; for vectors with mean zero, it's the same as LayerNorm without a bias."""
     torch.manual_seed(0)
     x, gain, theirs = torch.tensor([[1.0, 0.0, 0.0, 0.0], [2.0, 4.0, 6.0, 8.0]]), torch.rand(4), nn.RMSNorm(4, eps=1e-5)
     theirs.weight.data = gain
@@ -4970,10 +4978,10 @@ def example_rms_norm() -> None:
 # > It has three matrices instead of two, so its inner width is cut to two thirds to keep the number of parameters the
 # > same.
 # >
-# > **Why might gating help?** In the plain network, a single number decides both whether a neuron fires and how
-# > much it adds. A gate separates the two: one projection says whether, the other how much and with which sign. And
-# > a gated unit multiplies two projections, whereas a single ReLU neuron can't form a product of two linear
-# > functions. Shazeer (2020) found gating better in experiments, and offers no explanation.
+# > **Why might gating help?** In the plain network, a single number decides both whether a neuron fires and how much
+# > it adds. A gate separates the two: one projection says whether, the other how much and with which sign. And a
+# > gated unit multiplies two projections, whereas a single ReLU neuron can't form a product of two linear functions.
+# > Shazeer (2020) found gating better in experiments, but offered no explanation.
 
 
 # %%
@@ -4994,7 +5002,7 @@ class GatedFeedForward(nn.Module):
 # %%
 @example
 def example_gated() -> None:
-    """The formula, with PyTorch's own gate; as many parameters as in the plain network, to within one in two hundred."""
+    """The layer agrees with PyTorch's own gate, and has as many parameters as the plain network, to within half a per cent."""
     torch.manual_seed(0)
     layer, x = GatedFeedForward(128, 256), torch.randn(2, 5, 128)
     W, V, W_2 = (matrix.weight.T for matrix in (layer.W, layer.V, layer.W_2))
@@ -5042,7 +5050,7 @@ class GroupedQueryAttention(MultiHeadedAttention):
 # %%
 @example
 def example_grouped() -> None:
-    """The same as multi-head attention whose heads have equal keys and values in each group, with a smaller cache."""
+    """Grouped attention gives the same as multi-head attention in which the heads of each group have equal keys and values, but with a smaller cache."""
     torch.manual_seed(0)
     x, plain = torch.randn(2, 5, 32), MultiHeadedAttention(8, 32)
     for h_kv in (8, 4, 2, 1):
@@ -5059,11 +5067,12 @@ def example_grouped() -> None:
 # %% [markdown]
 # ## All of them in one model
 #
-# > `modern` replaces parts of a model with the ones above, one kind or several, and draws fresh weights.
+# > The function `modern` replaces one or more kinds of parts in a model with those above, and draws fresh weights. It
+# > needs two small classes first.
 
 
 # %%
-# @title Nothing but dropout below the stack
+# @title No positions below the stack, only dropout
 class NoPositions(nn.Module):
     """Dropout alone, below a stack whose attention knows the positions."""
 
@@ -5113,7 +5122,7 @@ def modern(model: Transformer, *what: str, h_kv: int = 2) -> Transformer:
 # %%
 @example
 def example_modern() -> Any:
-    """Parameters and cache of each variant of LIVE; decoding step by step, each computes what it computes for all positions at once."""
+    """Parameters and cache size of each variant of LIVE. Decoding step by step, each computes the same as for all positions at once."""
     torch.manual_seed(0)
     kinds = [(), ("rotary",), ("rms_norm",), ("gated",), ("grouped",), ("rotary", "rms_norm", "gated", "grouped")]
     src, tgt, rows = torch.randint(4, 50, (2, 6)), torch.randint(4, 50, (2, 5)), []
@@ -5133,13 +5142,13 @@ def example_modern() -> Any:
 
 
 # %% [markdown]
-# ## A model that others trained
+# ## A model trained by others
 #
 # > A group at the University of Helsinki has published more than a thousand translation models under the name
 # > *OPUS-MT* (Tiedemann and Thottingal, 2020). They were trained with Marian (Junczys-Dowmunt et al., 2018), a
-# > translation program in C++, and are Transformers of the paper's kind: post-norm, embeddings multiplied by
-# > $\sqrt{d_{\text{model}}}$, and one matrix for both embeddings and the output. To open one, you have to know
-# > what's different and which array goes where. The differences are small:
+# > translation program written in C++, and are Transformers of the paper's kind: post-norm, embeddings multiplied by
+# > $\sqrt{d_{\text{model}}}$, and one matrix for both embeddings and the output. To open one, you have to know what's
+# > different and which array goes where. The differences are small:
 # >
 # > - The four projections of attention have biases.
 # > - The feed-forward network uses *swish*, $x \cdot \sigma(x)$, in place of the ReLU.
@@ -5148,7 +5157,7 @@ def example_modern() -> Any:
 # > - The output layer has a bias, one number for each token.
 # > - The decoder starts from the padding token, whose vector is zero, instead of from `<s>`. (We keep `<s>` and give
 # >   it that row of zeros: if our decoder really started with padding, its mask would hide the only key.)
-# > - The encoder and the decoder may have different depths. The $\epsilon$ of LayerNorm is stored nowhere: it is
+# > - The encoder and the decoder may have different depths. The $\epsilon$ of LayerNorm isn't stored anywhere: it's
 # >   $10^{-5}$ on the hub and $10^{-6}$ in Marian.
 # >
 # > Each of the first three differences gets a class of its own.
@@ -5250,14 +5259,14 @@ def marian(
 # > entries there: `activation_function` must be `swish` (also called `silu`) or `relu`, `scale_embedding` must be
 # > true, `normalize_before` must not be true, and `share_encoder_decoder_embeddings` must not be false.
 # >
-# > Text is cut by *SentencePiece* (Kudo and Richardson, 2018). It has a model for each of the two languages,
-# > `source.spm` and `target.spm`, which lists pieces with their log-probabilities; the library `sentencepiece`
-# > opens these files. Each space becomes the character `▁`, and one more is put before the first word. Then, of all
-# > the ways to cut the sentence into pieces, the most probable one is taken. `vocab.json` says which row each piece
-# > has, in either language (SentencePiece's own numbers don't count here), and a piece without a row is `<unk>`. At
-# > the end of the source comes `</s>`. In a model for several target languages, a code such as `>>fra<<` in front
-# > of the source, a token that's never cut, says which one is wanted. A translation's pieces become text as in
-# > [Part 3](#Words-and-word-pieces-(Section-5.1)): join them, and replace each `▁` with a space.
+# > Text is cut by *SentencePiece* (Kudo and Richardson, 2018). There's a file for each of the two languages,
+# > `source.spm` and `target.spm`; each lists pieces with their log-probabilities, and the library `sentencepiece`
+# > reads it. Each space becomes the character `▁`, and one more is put before the first word. Then, of all the ways
+# > to cut the sentence into pieces, the most probable one is taken. `vocab.json` says which row each piece has, in
+# > either language (SentencePiece's own numbers don't count here), and a piece without a row is `<unk>`. At the end
+# > of the source comes `</s>`. If a model has several target languages, a code in front of the source, such as
+# > `>>fra<<`, says which one is wanted; this token is never cut. A translation's pieces become text as in [Part
+# > 3](#Words-and-word-pieces-(Section-5.1)): join them, and replace each `▁` with a space.
 
 
 # %%
@@ -5278,17 +5287,17 @@ def their_name(name: str) -> str:
 
 
 # %% [markdown]
-# > No such model comes with this document, so the next cell stores the random weights of a small one under the
-# > hub's names, and loads them into another of our models. It also checks what the subclasses promise: with biases
-# > of zero, and with the waves put in order, they compute what the paper's parts compute. With an internet
-# > connection, the program opens the real ones: `python the_annotated_transformer.py import
-# > Helsinki-NLP/opus-mt-de-en --out runs/opus`, and then `translate --model runs/opus`.
+# > No such model comes with this document, so the next cell stores the random weights of a small one under the hub's
+# > names, and loads them into another of our models. It also checks what the subclasses promise: with biases of zero,
+# > and with the waves put in order, they compute what the paper's parts compute. With an internet connection, the
+# > program can load real ones: `python the_annotated_transformer.py import Helsinki-NLP/opus-mt-de-en --out
+# > runs/opus`, and then `translate --model runs/opus`.
 
 
 # %%
 @example
 def example_marian() -> None:
-    """Random arrays under the hub's names, taken in by name; Marian's parts against the paper's, and step by step."""
+    """Random arrays under the hub's names, loaded by name. Marian's parts are checked against the paper's, and decoding step by step against all positions at once."""
     torch.manual_seed(0)
     there, here = (marian(make_model(40, 40, 3, 16, 32, 4, 0.0, tie="all"), (3, 2)).eval() for _ in range(2))
     arrays = {their_name(name): p for name, p in there.named_parameters() if ".layers." in name}
@@ -5362,7 +5371,7 @@ def tiled_attention(
 
 
 # %%
-# @title How large a tensor is ever made
+# @title The size of the largest tensor
 class LargestTensor(torch.overrides.TorchFunctionMode):
     """Inside, `numbers` is the size of the largest tensor that an operation gave."""
 
@@ -5379,7 +5388,7 @@ class LargestTensor(torch.overrides.TorchFunctionMode):
 # %%
 @example
 def example_tiles() -> Chart:
-    """Equal to Equation (1) with and without masks; what is held grows with the length, and not with its square."""
+    """The result equals Equation (1), with and without masks; the largest tensor grows with the length, not with its square."""
     torch.manual_seed(0)
     Q, K, V, rows = *torch.randn(3, 2, 4, 50, 16), []
     some, past = torch.rand(2, 1, 1, 50) < 0.3, subsequent_mask(50)
@@ -5419,7 +5428,7 @@ class FusedAttention(MultiHeadedAttention):
 # %%
 @example
 def example_fused() -> None:
-    """With the same weights it gives the same vectors."""
+    """With the same weights, the fused kernel gives the same vectors."""
     torch.manual_seed(0)
     plain, fused, x, mask = (
         MultiHeadedAttention(4, 32),
@@ -5432,7 +5441,7 @@ def example_fused() -> None:
 
 
 # %% [markdown]
-# ## Numbers of 16 bits
+# ## 16-bit numbers
 #
 # > GPUs, and some processors, multiply 16-bit numbers several times faster than 32-bit ones. *bfloat16* keeps the 8
 # > exponent bits of float32, and with them its range, but gives up precision: its significand has 8 bits, which is
@@ -5440,15 +5449,15 @@ def example_fused() -> None:
 # > That's why a −10⁹ in a mask fails in float16, and why training in bfloat16 needs no special care for the size of
 # > gradients. Sums of many numbers, such as the loss or the statistics of a norm, should stay in float32, because a
 # > small number added to a large one would vanish. PyTorch's `autocast` runs the matrix products in bfloat16. On a
-# > GPU, it runs softmax, norms and losses in float32; on a CPU, only the losses. In our model, that does no harm:
-# > the norms read float32 because the residual stream is float32, and `smoothed_loss`, which is made of a softmax,
-# > converts the logits itself.
+# > GPU, it runs softmax, norms and losses in float32; on a CPU, only the losses. In our model, that does no harm: the
+# > norms read float32 because the residual stream is float32, and `smoothed_loss`, which contains a softmax, converts
+# > the logits itself.
 
 
 # %%
 @example
 def example_bfloat16() -> Any:
-    """What three kinds of numbers keep: a bfloat16 has 8 bits of significand, and a sum of ones in it ends at 256."""
+    """What three number formats keep: bfloat16 has a significand of 8 bits, and adding ones in it stops at 256."""
 
     def eight_bits(x: float) -> float:
         m, e = math.frexp(x)  # x = m 2^e with m from 1/2 to 1
@@ -5468,7 +5477,7 @@ def example_bfloat16() -> Any:
 # %%
 @example
 def example_autocast() -> None:
-    """Products in bfloat16, weights and loss in float32: the logits are off by less than two in a hundred."""
+    """Products in bfloat16, weights and loss in float32: the logits are off by less than two per cent."""
     torch.manual_seed(0)
     model = make_model(50, 50, N=2, d_model=64, d_ff=128, h=4, norm="pre").eval()
     batch, read = make_batch(copy_pairs(16, 50, seed=0)), set()
@@ -5490,15 +5499,16 @@ def example_autocast() -> None:
 #
 # > To Adam, the entries of a matrix are just so many independent numbers. *Muon* (Jordan et al., 2024) treats the
 # > matrix as a matrix. It takes the moving average $M$ of the gradient and its singular value decomposition, $M = U
-# > \Sigma W^\top$: $U$ and $W$ hold directions, and $\Sigma$ says how strongly each is stretched. Then it moves by
-# > $U W^\top$: in the same directions, but equally far along each. Muon's authors had observed that the updates of
-# > other optimisers are dominated by a few directions. The program uses Muon for the matrices of the layers, and
-# > Adam for all other parameters. Two details of its version are left out here: $M$ is the moving average one step
-# > ahead (Nesterov's momentum), and the result is scaled by $0.3\sqrt{\max(\text{rows}, \text{columns})}$, which
-# > makes its entries about as large as those of an Adam update (Jingyuan Liu et al., 2025, with 0.2). The
-# > decomposition itself is never computed. Instead, five steps of a polynomial, with matrix products alone, push
-# > every singular value that isn't tiny into a band around 1, from about 0.7 to 1.2. The authors tuned its three
-# > coefficients so that small singular values grow quickly. $X$ begins as $M / \lVert M \rVert$, and each step is:
+# > \Sigma W^\top$: $U$ and $W$ hold directions, and $\Sigma$ says how strongly each is stretched. Then it changes the
+# > matrix by a step along $-U W^\top$: in the same directions, but equally far in each. Muon's authors had observed
+# > that the updates of other optimisers are dominated by a few directions. The program uses Muon for the matrices of
+# > the layers, and Adam for all other parameters. Two details of the program's version are left out here: there, $M$
+# > is the moving average one step ahead (Nesterov's momentum), and the result is scaled by
+# > $0.3\sqrt{\max(\text{rows}, \text{columns})}$, which makes its entries about as large as those of an Adam update
+# > (Jingyuan Liu et al., 2025, who use 0.2). The decomposition itself is never computed. Instead, five steps of a
+# > polynomial, with matrix products alone, push every singular value that isn't tiny into a band around 1, from about
+# > 0.7 to 1.2. Muon's authors tuned the polynomial's three coefficients so that small singular values grow quickly.
+# > $X$ begins as $M / \lVert M \rVert$, and each step is:
 # >
 # > $$X \leftarrow aX + b\,(XX^\top)X + c\,(XX^\top)^2X$$
 
@@ -5516,7 +5526,7 @@ def orthogonalise(M: Tensor, steps: int = 5) -> Tensor:
 # %%
 @example
 def example_muon() -> Chart:
-    """Each step maps the singular values by the polynomial and leaves the vectors; five bring nearly all close to 1."""
+    """Each step applies the polynomial to the singular values and leaves the vectors unchanged; after five steps, nearly all the values are close to 1."""
     torch.manual_seed(0)
     M = torch.randn(64, 128, dtype=torch.double) * torch.logspace(0, -2, 128, dtype=torch.double)
     U, s, V = torch.linalg.svd(M / M.norm(), full_matrices=False)
@@ -5624,8 +5634,9 @@ def decoder_only_greedy(model: DecoderOnly, src: Tensor, src_mask: Tensor, max_l
 
 
 # %% [markdown]
-# > To match `LIVE` in parameters, how many layers must a single stack have? And does it learn? We try it on the
-# > copy task of Part 2. As in Part 4, we average the last checkpoints, ten of them here.
+# > A single stack needs ten layers to have about as many parameters as `LIVE`. But does such a model learn? We try a
+# > small one, of two layers, on the copy task of Part 2. As in Part 4, we average the last checkpoints, ten of them
+# > here.
 
 
 # %%
@@ -5701,7 +5712,7 @@ def sample_decode(
 # %%
 @example
 def example_sampling() -> None:
-    """The nucleus of a small distribution; without temperature it is greedy; three translations of one sentence."""
+    """Three translations of one sentence, drawn at random. The cell also checks the nucleus of a small distribution, and that a temperature near zero gives greedy decoding."""
     logits = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]]).log()
     for top_p, kept in ((0.45, 1), (0.55, 2), (0.79, 2), (0.81, 3), (1.0, 4)):
         p = nucleus(logits, top_p=top_p)
@@ -5717,17 +5728,17 @@ def example_sampling() -> None:
 # %% [markdown]
 # ## From here to GPT
 #
-# > A decoder alone needs no source. Give it nothing but the start token, and train it to predict the next token of
-# > ordinary text: the result is a *language model*, and GPT is one (Radford et al., 2018). Ours learns from the
-# > English side of the captions alone, for two and a half minutes. Nothing here is new: the model is the one above,
-# > with a source that consists of `</s>` alone; loss, trainer and batches are those of Part
-# > 2.
+# > A decoder alone needs no source. Give it nothing but the start token (ours also gets an empty source, `</s>`), and
+# > train it to predict the next token of ordinary text: the result is a *language model*, and GPT is one (Radford et
+# > al., 2018). Ours learns from the English side of the captions alone, for two and a half minutes. Nothing here is
+# > new: the model is the one above, with a source that consists of `</s>` alone; the loss, the trainer and the
+# > batches are those of Part 2.
 
 
 # %%
 @functools.cache
 def train_writer() -> tuple[DecoderOnly, Tokenizer]:
-    """A decoder of four layers that has learnt to write English captions, for 2.5 minutes or $ANNOTATED_STEPS updates."""
+    """A decoder of four layers that has learned to write English captions, for 2.5 minutes or $ANNOTATED_STEPS updates."""
     tokenizer = live_run().translator.tokenizer
     pairs = [Pair([EOS], [BOS, *tokenizer.encode(english, "en"), EOS]) for _, english in load_split("train")]
     torch.manual_seed(0)
@@ -5853,18 +5864,18 @@ def example_writer() -> Any:
 # > | Does every decoder layer read the last encoder layer? | [The model assembled](#The-model-assembled) |
 # > | Why $-\infty$? Why mask keys and not queries? What if a whole row is masked? | [Masks](#Masks) |
 # > | Why multiply embeddings by $\sqrt{d_{\text{model}}}$? How can three places share one matrix? | [Embeddings](#Embeddings) |
-# > | Why sine and cosine, why 10000, why add? Do they extrapolate? | [Positions](#Positions-(Section-3.5)), [longer copies](#Keys-and-values-that-are-kept) |
+# > | Why sine and cosine, why 10000, why add? Do they extrapolate? | [Positions](#Positions-(Section-3.5)), [longer copies](#Keeping-keys-and-values) |
 # > | Why Glorot? | [The model assembled](#The-model-assembled) |
 # > | Logits, log-probabilities or probabilities: which are used where? | [A vector becomes a word](#A-vector-becomes-a-word-(Section-3.4)) |
 # > | Why a shift of one? Why isn't it cheating to see the target? | [Batches and the shift](#Batches-and-the-shift-(Section-5.1)) |
-# > | Why does parallel training compute the same as decoding step by step? What does a cache save? | [Keys and values that are kept](#Keys-and-values-that-are-kept) |
-# > | Why measure batches in tokens? What is risky about grouping by length? | [Batches of like lengths](#Batches-of-like-lengths) |
+# > | Why does parallel training compute the same as decoding step by step? What does a cache save? | [Keeping keys and values](#Keeping-keys-and-values) |
+# > | Why measure batches in tokens? What is risky about grouping by length? | [Batches of similar lengths](#Batches-of-similar-lengths) |
 # > | Why warm up, why $\mathit{step}^{-0.5}$, why $\beta_2 = 0.98$? | [Optimiser](#Optimiser-(Section-5.3)) |
 # > | Why does smoothing hurt perplexity and help BLEU? What is the smallest loss? | [Regularisation](#Regularisation-(Section-5.4)) |
 # > | Why divide by the number of tokens, and how does that go with accumulation? | [Micro-batches](#Micro-batches) |
 # > | Why does greedy decoding repeat itself? | [Training](#Training) |
 # > | How does a translation know when to stop? | [Batches and the shift](#Batches-and-the-shift-(Section-5.1)): it predicts `</s>`; a limit on the length is in [Translating](#Translating) |
-# > | How long may a text be, and what becomes expensive? | [Positions](#Positions-(Section-3.5)), [why self-attention](#Why-self-attention-(Section-4,-Table-1)), [longer copies](#Keys-and-values-that-are-kept) |
+# > | How long may a text be, and what becomes expensive? | [Positions](#Positions-(Section-3.5)), [why self-attention](#Why-self-attention-(Section-4,-Table-1)), [longer copies](#Keeping-keys-and-values) |
 # > | Why may a vocabulary not see the test text? | [Words and word pieces](#Words-and-word-pieces-(Section-5.1)) |
 # > | Can training go on from the weights alone? | [Training](#Training) |
 # > | What is BLEU, and how was the paper's computed? | [BLEU](#BLEU) |
@@ -5874,7 +5885,7 @@ def example_writer() -> Any:
 # > | Why is fused attention fast, although it saves no multiplications? | [Fused attention](#Fused-attention,-tile-by-tile) |
 # > | What changed since 2017? What do decoder-only models do differently? | [Part 7](#Part-7:-Since-2017) |
 # > | How do I change the attention, or another part, and train again? | [Changing it](#Changing-it) |
-# > | How do I open a model from the Hugging Face hub? | [A model that others trained](#A-model-that-others-trained) |
+# > | How do I open a model from the Hugging Face hub? | [A model trained by others](#A-model-trained-by-others) |
 # > | How do I train on text of my own? | [The program](#The-program) |
 #
 # ## References

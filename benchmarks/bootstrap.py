@@ -26,7 +26,7 @@ def check_split(data: str, split: str) -> None:
 
 
 def interval(scores: np.ndarray) -> list[float]:
-    """The lowest and highest of the middle 95 % of the resampled scores, cut off as sacreBLEU does."""
+    """The lowest and highest of the middle 95% of the resampled scores, cut off as sacreBLEU does."""
     ordered, cut = np.sort(scores), len(scores) // 40
     return [round(float(ordered[i]), 2) for i in (cut, len(scores) - 1 - cut)]
 
@@ -61,7 +61,7 @@ def benchmark(
 
     Two models translate a split, or one model (named twice) does so with two searches. Again and again, sacreBLEU then draws
     as many sentences as the split has, with replacement, and scores both translations of them. The row holds the BLEU of each
-    with its 95 % interval, and the difference B - A with its own (both translate the same sentences, so it is narrower than
+    with its 95% interval, and the difference B - A with its own (both translate the same sentences, so it is narrower than
     the other two suggest). It also holds sacreBLEU's two-sided p: how often the choice of sentences alone would make a
     difference at least this large (null if all scores are equal). None of this accounts for the seed of the training.
 
@@ -90,6 +90,6 @@ def benchmark(
     row |= compare(references, *(search.translate(sources) for search in searches), samples)
     for side, model, search in zip("ab", (model_a, model_b), searches, strict=True):
         row[side] = {"model": model.name, "search": search.name} | row[side]
-        print(f"{model.name}, {search.name}: BLEU {row[side]['bleu']:.2f}, 95 % {row[side]['interval']}")
-    print(f"difference {row['difference']:+.2f}, 95 % {row['difference_interval']}, p = {row['p']}")
+        print(f"{model.name}, {search.name}: BLEU {row[side]['bleu']:.2f}, 95% {row[side]['interval']}")
+    print(f"difference {row['difference']:+.2f}, 95% {row['difference_interval']}, p = {row['p']}")
     rows.add(row)

@@ -253,7 +253,7 @@ def measure(
 ) -> dict[str, dict]:  # fmt: skip
     """Warm up every side with two updates, then let them take turns; the first one decides how many batches a round has.
 
-    The programs are given that number, find their own batches, and say how many target tokens they learnt from, per second
+    The programs are given that number, find their own batches, and say how many target tokens they learned from, per second
     and per update.
     """
     for update in updates.values():

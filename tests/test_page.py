@@ -304,7 +304,7 @@ def test_a_part_is_taken_away_from_the_model_on_the_page(open_page):
     tab.wait_for_function("document.querySelector('#learn-run').disabled", timeout=120_000)
     assert "loss 0.0" in panel.locator("#learn-state").inner_text()
     said = panel.locator("#learn-exact").inner_text()
-    assert ": 0 % right" in said and "read the very letter" in said
+    assert ": 0% right" in said and "read the very letter" in said
     assert panel.evaluate("box => box.scrollHeight <= box.clientHeight")  # its height is fixed, and nothing is cut off
     assert "\n\n" not in said
     panel.locator("#learn-own").fill("abcdefghijab")

@@ -432,7 +432,7 @@ def write_npz(translator: Translator, out: Path) -> None:
     if not kinds <= {tat.SwishFeedForward, tat.PositionwiseFeedForward, tat.BiasedAttention}:
         raise Refused("Marian has no such layers as this model")
     if model.tgt_embed.embeddings.table.weight[BOS].any():
-        raise Refused("the start token has learnt a vector in training, and Marian begins with zeros")
+        raise Refused("the start token has learned a vector in training, and Marian begins with zeros")
     pre, swish = layers[0].sublayer[0].pre, isinstance(layers[0].feed_forward, tat.SwishFeedForward)
     order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD]  # Marian begins with </s> and <unk>
     apart = ["encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"]  # as many of them as there are matrices

@@ -12,7 +12,7 @@ const Exercises = (() => {
     2.2: { ask: "number", check: (x) => {
       if (near(x, Math.sqrt(1 / 150))) return say("The other way round.");
       if (near(x, 150)) return say("The rate falls with the root of the step.");
-      return near(x, Math.sqrt(150)) ? "" : say("{x} is not it (2 % either way are allowed).", { x });
+      return near(x, Math.sqrt(150)) ? "" : say("{x} is not it (2% either way are allowed).", { x });
     } },
     2.3: { ask: "number", check: (x) => (x === 2 ? say("Then the translation would at least end.")
       : x === 1 ? "" : say("Not {x}: think of the first token that the decoder reads.", { x })) },

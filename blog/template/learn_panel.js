@@ -27,15 +27,15 @@
       losses.push([at, learn.update(model, task.batch(8), { lr: lr(at), shift: settings.shift }), lr(at)]);
       running &&= at < updates[settings.task];
     }
-    let scored = 0, timer;
+    let scored = 0, waiting = false; // for the page to draw: both at once would stutter where processors are few
     function go() {
-      clearTimeout(timer);
+      waiting = false;
       if (!running) return;
       for (const end = performance.now() + 250; running && performance.now() < end;) step();
       const now = performance.now(), due = !running || now - scored > 700;
       if (due) scored = now;
+      waiting = true;
       report(due);
-      timer = setTimeout(go, 40); // meanwhile the page draws: both at once would stutter where processors are few
     }
     onmessage = ({ data }) => {
       if (data.begin) {
@@ -43,6 +43,7 @@
         task = tasks.make(settings.task, settings.seed);
         model = learn.make_model({ vocab: task.letters.length, d_model, d_ff: 2 * d_model, ...settings });
       }
+      if (data.drawn) return waiting && go();
       if ("own" in data) own = data.own;
       if (data.step && model.step < updates[settings.task]) step();
       if ("run" in data) {
@@ -98,8 +99,8 @@
   }
 
   const WHY = { // a loss of nothing, and nothing right
-    causal: say("In training it saw the letter that it was to predict, because nothing hid it, and learnt to repeat that. Now it isn't there."),
-    shift: say("In training it read the very letter that it was to predict, and learnt to repeat that. Now it repeats what it wrote."),
+    causal: say("In training it saw the letter that it was to predict, because nothing hid it, and learned to repeat that. Now it isn't there."),
+    shift: say("In training it read the very letter that it was to predict, and learned to repeat that. Now it repeats what it wrote."),
   };
   const text = (names) => names.filter((name) => name !== "</s>").join(""), shown = (name) => name?.replace("</s>", "⏎") ?? "";
   const lines = [1, 1.2, 2.2].map((width, i) => { // rate, loss of the run before, loss
@@ -146,9 +147,9 @@
     $("run").disabled = $("step").disabled = finished;
     $("state").textContent = say(last ? "update {step} of {total}, loss {loss}" : "update {step} of {total}", { step: data.step.toLocaleString("en"), total: total.toLocaleString("en"), loss: last?.[1].toFixed(3) });
     if (data.exact !== null) {
-      score = say("{share} % right", { share: (100 * data.exact).toFixed(0) });
+      score = say("{share}% right", { share: (100 * data.exact).toFixed(0) });
       const why = data.exact < 0.1 && last?.[1] < 0.1 ? boxes.filter((box) => !box.checked).flatMap((box) => WHY[box.dataset.key] ?? []) : [];
-      $("exact").textContent = [say("Of those it has never learnt from: {score}", { score }) + earlier, ...why].join("\n");
+      $("exact").textContent = [say("Of those it has never learned from: {score}", { score }) + earlier, ...why].join("\n");
     }
     [latest, fresh] = [data, true];
     if (data.step === 0) {
@@ -163,7 +164,12 @@
     drawing = true;
     if (part === 0) fresh = false;
     PARTS[part](latest);
-    requestAnimationFrame(() => (part + 1 < PARTS.length ? drawNext(part + 1) : fresh ? drawNext(0) : (drawing = false)));
+    requestAnimationFrame(() => {
+      if (part + 1 < PARTS.length) return drawNext(part + 1);
+      if (fresh) return drawNext(0);
+      drawing = false;
+      send({ drawn: true });
+    });
   }
   function examples(data) {
     fill($("examples"), data.examples.map(({ source, target, found }) => {

@@ -14,7 +14,7 @@ const Tasks = ({ BOS, EOS, generator }) => {
 
   const SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"];
 
-  /** A task: its letters, pairs from texts, batches, and pairs that are never learnt from. */
+  /** A task: its letters, pairs from texts, batches, and pairs that are never learned from. */
   function make(name, seed) {
     const random = generator(seed), below = (n) => Math.floor(random() * n), pick = (rows) => rows[below(rows.length)];
     const numbers = name === "numbers";

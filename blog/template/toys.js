@@ -99,7 +99,7 @@
 
   // --- keys and values that are kept ---
 
-  toy("keys-and-values-that-are-kept", [{ name: say("step"), min: 1, max: 6, value: 3 }], (step) => {
+  toy("keeping-keys-and-values", [{ name: say("step"), min: 1, max: 6, value: 3 }], (step) => {
     const grid = (x, title, cached) => [words(x + 78, 12, title), ...Array.from({ length: 6 }, (_, j) => {
       const made = j < step && (!cached || j === step - 1), fill = made ? "light-dark(#e08a2b, #ffa657)" : j < step ? "light-dark(#7fb0e6, #3b74ad)" : "none";
       return [shape("rect", { x: x + 26 * j, y: 20, width: 22, height: 22, fill, stroke: "var(--rule)" }), words(x + 26 * j + 11, 56, String(j + 1))];

@@ -13,7 +13,7 @@
   };
   let plain; // how the model's tokenizer shows a token
   const code = (text) => el("code", {}, text);
-  const percent = (p) => (100 * p).toFixed(1) + " %";
+  const percent = (p) => (100 * p).toFixed(1) + "%";
   const size = (vector) => Math.sqrt(vector.reduce((sum, value) => sum + value * value, 0) / vector.length).toFixed(2);
   const numbers = (vector) => code([...vector.slice(0, 6)].map((value) => value.toFixed(2)).join("  ") + "  …");
   const bars = (rows) => el("div", { class: "walk-bars" }, ...rows.flatMap(([name, p, strong]) =>

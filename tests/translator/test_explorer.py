@@ -255,12 +255,12 @@ def test_a_sentence_is_translated_and_stepped_through(tab, shipped):
 
 
 def test_a_drawn_translation_shows_what_it_was_drawn_from(tab):
-    """A nucleus of one token has that token at 100 %; the shaded tokens say whose they are."""
+    """A nucleus of one token has that token at 100%; the shaded tokens say whose they are."""
     tab.locator("input[value=sample]").check()
     tab.locator("#top-p").fill("0.1")
     tab.locator("#again").click()
     shares = tab.locator("#target small").all_text_contents()
-    assert len(shares) > 3 and set(shares) == {"100 %"}
+    assert len(shares) > 3 and set(shares) == {"100%"}
     tab.locator("#target button").nth(1).hover()
     word = tab.locator("#target bdi").nth(1).inner_text()
     assert f"the step that writes “{word}” looks" in tab.text("#shades")

@@ -382,7 +382,7 @@ def test_what_marian_would_translate_otherwise_is_refused(npz, tmp_path):
     translator = read_marian(str(npz / "model.npz"), "de", "en")[0]
     with torch.no_grad():
         translator.model.tgt_embed.embeddings.table.weight[tat.BOS] += 0.1
-    with pytest.raises(Refused, match="start token has learnt"):
+    with pytest.raises(Refused, match="start token has learned"):
         write_npz(translator, tmp_path / "back")
     (npz / "vocab.yml").unlink()
     with pytest.raises(Refused, match="two vocabularies"):

@@ -185,9 +185,9 @@ function exploreAttention(host, content, options = {}) {
   }
 
   const startClass = (item) => (item.start ? "start" : "");
-  const percent = (p) => (100 * p).toFixed(1) + " %";
+  const percent = (p) => (100 * p).toFixed(1) + "%";
 
-  // The square root makes 2 % visible beside 90 %; all maps have the same scale, so they can be compared.
+  // The square root makes 2% visible beside 90%; all maps have the same scale, so they can be compared.
   const opacity = (weight) => Math.sqrt(Math.max(0, Math.min(1, weight)));
   const shade = (weight) => "--a:" + opacity(weight).toFixed(3);
 
@@ -229,7 +229,7 @@ function exploreAttention(host, content, options = {}) {
         el("bdi", {}, text), ...(about ? [el("small", {}, about)] : [])));
     $("source").replaceChildren(...result.source.map((_, i) => token(result.source, spell(result.source, [i]), i)));
     $("target").replaceChildren(...result.predicted.map((_, i) =>
-      token(result.predicted, spell(result.predicted, [i]), i, Math.round(100 * result.steps[i].chosen) + " %")));
+      token(result.predicted, spell(result.predicted, [i]), i, Math.round(100 * result.steps[i].chosen) + "%")));
     $("dot").hidden = ![result.source, result.predicted].some((tokens) => tokens.some((_, i) => !startsWord(tokens, i)));
     $("translation").replaceChildren(el("strong", { dir: "auto" }, result.translation));
   }
@@ -416,7 +416,7 @@ function exploreAttention(host, content, options = {}) {
 
   function drawLegend() {
     const swatches = [0, .01, .05, .2, .5, 1].map((weight) =>
-      el("span", {}, el("i", { class: "swatch", style: shade(weight) }), 100 * weight + " %"));
+      el("span", {}, el("i", { class: "swatch", style: shade(weight) }), 100 * weight + "%"));
     if (state.kind === "decoder") swatches.push(el("span", {}, el("i", { class: "hatched" }), say("masked")));
     if (trueLinks().length) swatches.push(el("span", {}, el("i", { style: "border: 2px solid var(--mark)" }), say("true alignment")));
     $("legend").replaceChildren(...swatches);
@@ -454,7 +454,7 @@ function exploreAttention(host, content, options = {}) {
   }
 
   function describeLines(active) {
-    if (active === null) return [say("All weights of at least 1 %. Point at a query, or use Tab and the arrow keys, to see only its lines.")];
+    if (active === null) return [say("All weights of at least 1%. Point at a query, or use Tab and the arrow keys, to see only its lines.")];
     const strongest = view.weights[active].map((weight, k) => [weight, k]).sort((a, b) => b[0] - a[0]).slice(0, 3);
     return [say("Query: "), ...describeQuery(view.queries[active]), say(" · most to: "),
             ...strongest.flatMap(([weight, k], n) => [n ? ", " : "", quoted(view.keys[k].text), " " + percent(weight)])];

@@ -67,7 +67,7 @@ const SentencePanels = (() => {
     return node;
   }
   const code = (text) => el("code", {}, text);
-  const percent = (p) => (100 * p).toFixed(1) + " %";
+  const percent = (p) => (100 * p).toFixed(1) + "%";
   const size = (vector) => Math.sqrt(vector.reduce((sum, value) => sum + value * value, 0) / vector.length);
   const numbers = (vector) => code([...vector.slice(0, 6)].map((value) => value.toFixed(2)).join("  ") + "  …");
   const row = (name, value) => el("p", { class: "panel-row" }, el("span", {}, name), value);

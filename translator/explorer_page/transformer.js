@@ -376,7 +376,7 @@ const Transformer = (() => {
       return words.flatMap((word) => word.split(punctuation).filter(Boolean)).flatMap((word) => this.merge(word));
     }
 
-    merge(word) { // merges the pair that was learnt first, until none is left
+    merge(word) { // merges the pair that was learned first, until none is left
       const pieces = [...word];
       for (;;) {
         let first = Infinity, place = -1;
