@@ -421,6 +421,8 @@ def test_the_address_keeps_the_choices(browser, page_of_shipped):
     again.evaluate("location.hash = 'kind=decoder&sentence=Eine Katze schläft.'")  # as if pasted into the open page
     again.locator("#figure", has_text="Katze").wait_for()
     again.locator("#heat-title", has_text="Decoder self-attention").wait_for()
+    again.evaluate("location.hash = 'kind=cross&theme=dark'")
+    again.locator(":root[data-theme=dark] #heat-title", has_text="Cross-attention").wait_for()
 
 
 def test_the_explorer_is_accessible(tab):
