@@ -25,7 +25,7 @@
 #
 # | how to read | what | time |
 # |---|---|---|
-# | **the road**, on a first visit | Part 1 up to [the translation](#A-vector-becomes-a-word-(Section-3.4)); in Part 2 [the shift](#Batches-and-the-shift-(Section-5.1)), [the loss](#Regularisation-(Section-5.4)), [one update](#One-update), [greedy decoding](#Greedy-decoding) and [the copy task](#A-first-task:-copying); in Part 3 [the training run](#Training); the maps at the beginning of [Part 6](#Part-6:-Looking-inside) | about ninety minutes |
+# | **the road**, on a first visit | the first box of [Part 0](#Part-0:-Prelims); Part 1 up to [the translation](#A-vector-becomes-a-word-(Section-3.4)), that section included; in [Part 2](#Part-2:-Training) [the shift](#Batches-and-the-shift-(Section-5.1)), [the loss](#Regularisation-(Section-5.4)), [one update](#One-update), [greedy decoding](#Greedy-decoding) and [the copy task](#A-first-task:-copying); in Part 3 [the training run](#Training); the maps at the beginning of [Part 6](#Part-6:-Looking-inside) | about ninety minutes |
 # | **everything**, if you want to build systems like this yourself | Parts 1 to 7; you can read those after Part 3 in any order | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
@@ -356,12 +356,15 @@ def saved_rows(name: str) -> list[dict]:
 # >
 # > "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
 # >
+# > Word for word, that's *two women sit on a bench, while a man a newspaper reads*.
+# >
 # > At each box, we report what the paper says about it, write it as a function or a class, and look at the numbers
 # > that it turns this sentence into. The numbers are those of a trained model that comes with this document. It's far
 # > smaller than the paper's: two million weights, learned from 29,000 captions of photographs. [Part
 # > 3](#Part-3:-A-real-translation-system) trains one like it. The model's file holds a dictionary of matrices. The
-# > folded cell reads this file; the method `fill` copies matrices into a module, and `SIZES` holds the model's sizes,
-# > as given in its model card. Everything that happens to the numbers is in the code that you're about to read.
+# > folded cell reads this file; the method `fill` copies matrices into a module, and `SIZES` holds the model's sizes:
+# > four layers in each half, vectors of width 128, four heads, and 256 neurons in each feed-forward network.
+# > Everything that happens to the numbers is in the code that you're about to read.
 
 # %%
 # @title The file of the trained model
@@ -427,8 +430,8 @@ def example_file() -> None:
 # > are cut into pieces. `▁` marks the beginning of a word. The first four ids are special: 0 is `<pad>`, which fills
 # > up shorter sentences when several are processed together, 1 is `<s>`, the beginning of a sentence, 2 is `</s>`,
 # > its end, and 3 is `<unk>`, anything unknown. In the code they're `PAD`, `BOS`, `EOS` and `UNK`. (Where the code
-# > gives shapes, `S` is the number of tokens of a source, `T` that of a target or of any sequence, and `B` the number
-# > of sentences that are processed side by side, here 1.)
+# > gives shapes, `S` is the number of tokens of a source, or of keys; `T` that of a target or of any sequence, or of
+# > queries; and `B` the number of sentences that are processed side by side, here 1.)
 
 
 # %%
@@ -726,7 +729,7 @@ class LearnedPositions(nn.Module):
 # ![Where we are: the attention sublayers, one in an encoder layer and two in a decoder
 # layer](images/here/attention.svg)
 #
-# ### One query, three keys
+# ### Queries, keys and values
 #
 # > Think of a search in a library. The *query* is what you ask for. A *key* is what is written on a book's spine, and
 # > the *value* is what is inside. You don't get one book: you get a blend of all of them, in which a book counts for
@@ -898,9 +901,10 @@ def example_scaling() -> Chart:
 
 
 # %% [markdown]
-# > The chart on the right adds up the slopes $\partial p_j / \partial s_j = p_j (1 - p_j)$, which say how much each
-# > weight changes with its own score. A slope is small where $p_j$ is near 0 or near 1. Without the division, their
-# > sum falls towards 0 as $d_k$ grows. With it, the sum hardly depends on $d_k$.
+# > The chart on the right adds up the slopes $\partial p_j / \partial s_j = p_j (1 - p_j)$ (with $p$ for the weights
+# > and $s$ for the scores), which say how much each weight changes with its own score. A slope is small where $p_j$
+# > is near 0 or near 1. Without the division, their sum falls towards 0 as $d_k$ grows. With it, the sum hardly
+# > depends on $d_k$.
 #
 # ### Multi-head attention (Section 3.2.2)
 #
@@ -935,16 +939,17 @@ def example_scaling() -> Chart:
 # > **Why $W^O$?** Concatenation gives each head its own slice of the output. $W^O$ mixes the slices, so that every
 # > head can write to every entry of the result.
 # >
-# > In the paper's base model, $d_{\text{model}}$ is 512. For queries from `T` positions, `W_q` takes $(B, T, 512)$ to
-# > $(B, T, 512)$, and cutting that into heads gives $(B, 8, T, 64)$. The same goes for the keys and values. Equation
-# > (1) in each head gives $(B, 8, T, 64)$. Placed side by side, the heads make $(B, T, 512)$ again, and `W_o` mixes
-# > them. (In our model, our sentence is $(1, 15, 128)$, cut into $(1, 4, 15, 32)$.)
+# > In the paper's *base* model, the smaller of its two, $d_{\text{model}}$ is 512. For queries from `T` positions,
+# > `W_q` takes $(B, T, 512)$ to $(B, T, 512)$, and cutting that into heads gives $(B, 8, T, 64)$. The same goes for
+# > the keys and values. Equation (1) in each head gives $(B, 8, T, 64)$. Placed side by side, the heads make $(B, T,
+# > 512)$ again, and `W_o` mixes them. (In our model, our sentence is $(1, 15, 128)$, cut into $(1, 4, 15, 32)$.)
 # >
-# > In one line, the class computes `W_o(join(attention(cut(W_q(query)), cut(W_k(key)), cut(W_v(value)))))`. Read the
-# > class from `forward` downwards: project the keys and values, project the query, apply Equation (1) in every head,
-# > put the heads side by side and mix them. These steps are methods of their own so that other code can call or
-# > replace just one of them: `keys_values` and `attend` when the decoder writes word by word ([Part
-# > 2](#Keeping-keys-and-values)), `combine` and `weigh` for later forms of attention ([Part 7](#Part-7:-Since-2017)).
+# > In one line, the class computes `W_o(join(attention(cut(W_q(query)), cut(W_k(key)), cut(W_v(value)))))`. On a
+# > first visit, that line is enough. In the class, read from `forward` downwards: project the keys and values,
+# > project the query, apply Equation (1) in every head, put the heads side by side and mix them. These steps are
+# > methods of their own so that other code can call or replace just one of them: `keys_values` and `attend` when the
+# > decoder writes word by word ([Part 2](#Keeping-keys-and-values)), `combine` and `weigh` for later forms of
+# > attention ([Part 7](#Part-7:-Since-2017)).
 
 
 # %%
@@ -1118,8 +1123,9 @@ def example_layer_norm() -> None:
 #
 # > In training, dropout sets each entry to zero with probability $P_{\text{drop}}$, and multiplies the others by $1 /
 # > (1 - P_{\text{drop}})$, so that the expected value of each entry stays the same. It is applied to what the
-# > sublayer adds rather than to the stream: anything zeroed on the stream would be lost to all later layers. (The one
-# > exception is the sum of embedding and position, at the bottom.) When the model translates, dropout does nothing.
+# > sublayer adds rather than to the stream: anything zeroed on the stream would be lost to all later layers. (There's
+# > one exception: at the bottom, dropout acts on the stream itself, on the sum of embedding and position.) When the
+# > model translates, dropout does nothing.
 # >
 # > The class below can put the norm in either place.
 
@@ -1173,8 +1179,8 @@ def example_residual() -> None:
 
 # %% [markdown]
 # > The norm brings the vector to a root mean square of 1, and then the learned gains make it nearly seven times
-# > smaller. Why would training want that? Perhaps because small inputs keep the softmax soft; we don't know. What
-# > attention adds is about half the size of the stream, so after the sum `auf` is still mostly `auf`.
+# > smaller. Why would training want that? We don't know. What attention adds is about half the size of the stream, so
+# > after the sum `auf` is still mostly `auf`.
 #
 # ## Position-wise feed-forward networks (Section 3.3)
 #
@@ -1393,11 +1399,13 @@ def example_memory() -> None:
 #
 # ![The target `<s> two cats </s>`, used twice: its first three tokens are what the decoder reads, its last three what it must predict; lines lead from each token that is read to the predictions that may use it](images/target_shift.svg)
 #
-# > To predict `two cats </s>`, the decoder reads `<s> two cats`, which is the target *shifted* by one position. Number
-# > the positions of this row 0, 1, 2. Position 1 reads `two`, may look at positions 0 and 1, and predicts `cats`.
+# > The picture has a shorter example. To predict `two cats </s>`, the decoder reads `<s> two cats`, which is the
+# > target *shifted* by one position. Number the positions of this row 0, 1, 2. Position 1 reads `two`, may look at
+# > positions 0 and 1, and predicts `cats`.
 #
-# The decoder's self-attention is masked: position $i$ may attend to positions up to $i$, and to none after it. Since the
-# targets are also shifted by one position, the prediction of token $i$ can depend only on the tokens before $i$.
+# The decoder's self-attention is masked: position $i$ may attend to positions up to $i$, and to none after it. Since
+# the target is also shifted by one position, position $i$ predicts token $i + 1$, and has seen only the tokens up to
+# $i$.
 #
 # ### Masks
 #
@@ -1711,6 +1719,9 @@ def example_top_five() -> Any:
 # > both only added to the stream. The result was the memory. The decoder did the same with what had been written,
 # > looked at the memory as well, and turned its last vector into probabilities. The most probable token was appended,
 # > and so on until `</s>`.
+# >
+# > *The road goes on with [the shift](#Batches-and-the-shift-(Section-5.1)) in Part 2. The rest of this part assembles
+# > the model, counts its weights, and asks what attention costs.*
 #
 # ## The model assembled
 #
@@ -2090,8 +2101,9 @@ def example_layer_times() -> Chart | None:
 #
 # > During training the whole target is known, so the decoder reads all of it at once. Each target sentence is used
 # > twice. Without its last token, it's what the decoder *reads*; without its first, it's what the decoder must
-# > *predict*. Every target begins with `<s>` and ends with `</s>`; every source ends with `</s>`. So position $t$
-# > reads token $t$, sees those before it, and must predict token $t + 1$.
+# > *predict*. Every target begins with `<s>` and ends with `</s>`; every source ends with `</s>`. (A source needs no
+# > `<s>`, which only gives the decoder something to read before the first word.) So position $t$ reads token $t$,
+# > sees those before it, and must predict token $t + 1$.
 #
 # > The [picture in Part 1](#The-decoder-writes-(Sections-3.1-and-3.2.3)) shows both uses of `two cats`.
 #
@@ -2163,6 +2175,8 @@ def make_batch(pairs: list[Pair]) -> Batch:
 
 
 # %% [markdown]
+# > *The road goes on with [the loss](#Regularisation-(Section-5.4)).*
+#
 # ### Batches of similar lengths
 #
 # Sentence pairs of about the same length were batched together. Each batch had about 25,000 source tokens and 25,000
@@ -2310,8 +2324,8 @@ def example_rate() -> Chart:
 # > The plain loss of a token is the *cross-entropy* $-\log p(y)$: the model is asked to give probability 1 to the
 # > right token $y$. (With natural logarithms its unit is the *nat*.) The exponential of its mean is the *perplexity*:
 # > a model with perplexity 5 is as unsure as if it had to guess among five tokens. Label smoothing, the other kind of
-# > regularisation, asks for a little less than certainty: about 0.9 for the right token, and the other 0.1 shared out
-# > among all the others.
+# > regularisation, asks for a little less than certainty: it takes a tenth away from the right token and shares it
+# > out among all tokens, so the right one is left with about 0.9.
 #
 # Training uses **label smoothing** (Szegedy et al., 2016) with $\epsilon_{ls} = 0.1$. This makes the perplexity
 # worse, since the model learns to be less sure, but it improves accuracy and BLEU. Table 3 has the figures: without
@@ -2319,7 +2333,8 @@ def example_rate() -> Chart:
 # they are 5.47 and 25.7.
 #
 # > (*BLEU* scores translations between 0 and 100; [Part 3](#BLEU) explains it.) With smoothing the model is asked to
-# > match a distribution $q$ that spreads $\epsilon_{ls}$ over the whole vocabulary:
+# > match a distribution $q$ (which has nothing to do with queries) that spreads $\epsilon_{ls}$ over the whole
+# > vocabulary:
 # >
 # > $$q(k) = (1 - \epsilon_{ls})\,[k = y] + \epsilon_{ls}\,u(k), \qquad \mathrm{loss} = -\sum_k q(k) \log p(k)$$
 # >
@@ -2382,11 +2397,11 @@ def example_smoothing() -> Chart:
 
 # %% [markdown]
 # > **What is the smallest loss that can be reached?** It is reached at $p = q$, and there it equals the entropy of
-# > $q$, which isn't zero. (The loss is that entropy plus the Kullback-Leibler divergence $D_{\text{KL}}(q \,\|\,
-# > p)$, and only the second can be lowered.) A model that is surer than $q$ pays a price for it. The chart shows
-# > the loss of a model that gives the right token some probability, its *confidence*, and spreads the rest evenly
-# > over the other tokens. The validation loss uses $\epsilon_{ls} = 0$, because the exponential of a smoothed loss
-# > isn't a perplexity.
+# > $q$, which isn't zero. (The loss is that entropy plus the Kullback-Leibler divergence $D_{\text{KL}}(q \,\|\, p)$,
+# > which measures how far $p$ is from $q$, and only the second can be lowered.) A model that is surer than $q$ pays a
+# > price for it. The chart shows the loss of a model that gives the right token some probability, its *confidence*,
+# > and spreads the rest evenly over the other tokens. The validation loss, that of sentences held out from training,
+# > uses $\epsilon_{ls} = 0$, because the exponential of a smoothed loss isn't a perplexity.
 # >
 # > **Why does smoothing help BLEU?** BLEU looks at the words that were chosen, not at how sure the model was. A model
 # > that isn't pushed towards certainty overfits less, and keeps its second choices alive for beam search ([Part
@@ -2513,6 +2528,8 @@ def example_backward() -> None:
 
 
 # %% [markdown]
+# > *The road goes on with [one update](#One-update).*
+#
 # ## Configuration
 #
 # > The sizes and settings that we vary are in one frozen dataclass. Its defaults are those of the base model
@@ -2552,8 +2569,8 @@ class Config:
 #
 # > An update takes four steps: compute the loss of a batch; call `backward`, which computes the gradient of the loss
 # > for every weight; ask the schedule for the learning rate ([`rate`, Equation (3)](#Optimiser-(Section-5.3))); and
-# > let Adam, the optimiser, move each weight against its gradient, by roughly the learning rate, however large the
-# > gradient is.
+# > let Adam, the optimiser, move each weight against its gradient, by roughly the learning rate. How large the
+# > gradient is hardly matters, because Adam divides it by its usual size.
 # >
 # > The schedule raises the rate over the first `warmup` updates, while Adam learns how large the gradients usually
 # > are, and lowers it afterwards; `factor` scales it. The trainer puts the model, Adam and the schedule together.
@@ -2600,6 +2617,8 @@ class Trainer:
 
 
 # %% [markdown]
+# > *The road goes on with [greedy decoding](#Greedy-decoding).*
+#
 # ### Micro-batches
 #
 # > The gradient of an update is the *sum* over its target tokens, divided by *their number*. If an update doesn't
@@ -2684,8 +2703,9 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 # %% [markdown]
-# > The naive version runs the decoder over the whole prefix at every step, although only the last of its outputs is
-# > new. It always goes on until `max_len`, whatever the tokens are.
+# > [Later](#Keeping-keys-and-values) we'll do this faster. The naive version runs the decoder over everything written
+# > so far at every step, although only the last of its outputs is new. It always goes on until `max_len`, whatever
+# > the tokens are.
 
 
 # %%
@@ -2738,7 +2758,7 @@ def unseen_copies(updates: int) -> list[Pair]:
 # %% [markdown]
 # > Does it work? The model learns from random sequences, and is then asked to copy others that it has never seen. The
 # > chart shows its loss, which is smoothed and so can't fall below the entropy of $q$. (Now and then the loss jumps
-# > up, but it soon comes down again.)
+# > up, but it soon comes down again. What a copy has after its end mark, 2, isn't counted.)
 
 
 # %%
@@ -2760,6 +2780,8 @@ def example_copy() -> Chart:
 
 
 # %% [markdown]
+# > *The road goes on with [the training run](#Training) in Part 3.*
+#
 # ## Keeping keys and values
 #
 # > Because of the causal mask, nothing that earlier positions computed changes when a token is added. So it's
@@ -3443,8 +3465,8 @@ def validation_loss(model: Transformer, pairs: list[Pair]) -> float:
 # > only three minutes, so we use small batches, a short warmup and pre-norm, which tolerates a high learning rate.
 # > The settings below were found by trial and error, not derived. There's no dropout, because a short run makes only
 # > a few passes through the data (about 270 updates each), and in [short runs of the
-# > program](lab_notebook.ipynb#The-ingredients-of-the-recipe), dropout hurt. The longer run whose output is printed
-# > below overfits without it, as you'll see.
+# > program](lab_notebook.ipynb#The-paper's-Table-3-in-miniature), dropout hurt. The longer run whose output is
+# > printed below overfits without it, as you'll see.
 
 # %%
 LIVE = Config(
@@ -3530,14 +3552,15 @@ def example_training() -> None:
 
 # %% [markdown]
 # > The chart shows the losses of that run. Each point of the training loss is the mean of ten updates. Its targets
-# > are smoothed and those of the validation loss aren't, so you can compare the directions of the two curves, but
-# > not their heights. A fresh model knows nothing, so the training curve starts near the logarithm of the number of
-# > tokens in the vocabulary, which is the loss of a model that finds all of them equally likely. (The very first
-# > loss is somewhat higher, because the scores of a fresh model differ at random. Since the embedding is also the
-# > output matrix, such a model often prefers the token that it has just read.) If training goes on for half an
-# > hour, the validation loss is lowest after about fifteen minutes; then it rises again, while the training loss
-# > keeps falling. That's *overfitting*: the model learns the training sentences by heart. Dropout, which this run
-# > lacks, is there to counteract it. (The translations and scores below are from the end of the run.)
+# > are smoothed and those of the validation loss aren't, so you can compare the directions of the two curves, but not
+# > their heights. A fresh model knows nothing, so the training curve starts near the logarithm of the number of
+# > tokens in the vocabulary, which is the loss of a model that finds all of them equally likely. (The very first loss
+# > is somewhat higher, because the scores of a fresh model differ at random. Since the embedding is also the output
+# > matrix, such a model often prefers the token that it has just read.) If training goes on for half an hour, the
+# > validation loss is lowest after about fifteen minutes; then it rises again, while the training loss keeps falling.
+# > That's *overfitting*: the model learns the training sentences by heart. Dropout, which this run lacks, is there to
+# > counteract it. (Usually you'd keep the weights of the best moment, as the program does. To keep the code short,
+# > the translations and scores below are from the end of the run.)
 
 
 # %%
@@ -3625,6 +3648,8 @@ def example_our_model() -> None:
 
 
 # %% [markdown]
+# > *The road goes on with the maps in [Part 6](#Part-6:-Looking-inside).*
+#
 # ## What surprises the model
 #
 # > How surprised is a model by what a person wrote? The loss tells us, token by token. The chart compares the
@@ -4095,8 +4120,8 @@ def average_weights(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 # >
 # > <details class="note"><summary>A moving average instead</summary>
 # >
-# > The program keeps a *moving average* of the weights while it trains, over about the last tenth of the run. The
-# > [lab notebook](lab_notebook.ipynb#The-ingredients-of-the-recipe) shows its effect.
+# > The program keeps a *moving average* of the weights while it trains, over about the last tenth of the run, and
+# > translates with it.
 # >
 # > </details>
 
@@ -4508,9 +4533,9 @@ def example_fast_dropout() -> None:
 # # Part 6: Looking inside
 #
 # > An attention map shows where information *may* flow, not what the model makes of it. The maps here are of the
-# > German-English model that comes with this document. They're taken in evaluation mode, because dropout would blank
-# > out random weights, and you'd get a different picture every time. Their labels are the tokens that were actually
-# > read. Rows are queries, columns are keys. In the two kinds of map from the decoder (self-attention and
+# > German-English model that comes with this document. They're taken in evaluation mode, because dropout would change
+# > the vectors at random, and you'd get a different picture every time. Their labels are the tokens that were
+# > actually read. Rows are queries, columns are keys. In the two kinds of map from the decoder (self-attention and
 # > cross-attention), row $t$ reads one target token and predicts the *next* one, so its label names both.
 
 
@@ -4622,7 +4647,8 @@ def example_cross_heads() -> Chart:
 
 # %% [markdown]
 # > **The road ends here.** You've followed a sentence through the model, seen how it learns, and looked inside. The
-# > rest of this part asks what the maps mean. Parts 4 and 5 have the paper's search and results, Part 7 what came
+# > rest of this part asks what the maps mean, and whether [attention finds the right
+# > word](#Does-attention-find-the-right-word?). Parts 4 and 5 have the paper's search and results, Part 7 what came
 # > after it, and the [exercises](exercises.ipynb) let you find out what you've understood.
 #
 # ## What the heads of the encoder do (Figures 3 to 5)
