@@ -107,12 +107,12 @@ def test_what_is_counted_as_right_has_been_written_freely(causal, updates):
     assert found["some"] == found["free"] and (0 < found["some"] < 1 if causal else found["loss"] < 1)
 
 
-def test_without_the_shift_the_loss_falls_and_nothing_is_learnt():
+def test_without_the_shift_the_loss_falls_and_nothing_is_learned():
     found = node(TRAINING, task="copy", seed=0, updates=200, shift=False)
     assert found["loss"] < 0.1 and found["exact"] < 0.05 and set(found["written"]) == {1}  # `<s>` for ever
 
 
-def test_what_is_held_out_is_never_learnt_from():
+def test_what_is_held_out_is_never_learned_from():
     found = node(
         """const found = {};
         for (const name of ["numbers", "copy"]) {

@@ -289,6 +289,12 @@ def test_a_model_learns_on_the_page(open_page):
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
     panel.locator("#learn-again").click()
     panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
+    panel.locator("#learn-run").click()
+    tab.evaluate("""async () => {
+        const frame = () => new Promise(requestAnimationFrame), at = scrollY;
+        for (const y of [0, at]) { scrollTo(0, y); await frame(); await frame(); }
+    }""")
+    tab.wait_for_function("document.querySelector('#learn-run').disabled", timeout=120_000)
 
 
 def test_a_part_is_taken_away_from_the_model_on_the_page(open_page):

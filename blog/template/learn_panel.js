@@ -9,7 +9,7 @@
   /** What the worker does; its text goes to it together with that of Learn and Tasks. */
   function work(updates, factor, warmup, d_model, shown) {
     const learn = Learn(), tasks = Tasks(learn);
-    let task, model, settings, losses, run, running = false, own = "";
+    let task, model, settings, losses, run, running = false, turn = 0, own = "";
 
     const lr = (step) => learn.rate(step, d_model, factor, settings.warmup ? warmup : 1) * Math.min(1, 2 * (1 - step / updates[settings.task])) || 0;
     const answer = (pair) => {
@@ -18,7 +18,7 @@
     };
     function report(scored) {
       const pair = own && task.of(own);
-      postMessage({ run, step: model.step, total: updates[settings.task], losses, running, letters: task.letters, own: pair ? answer(pair) : null,
+      postMessage({ run, turn, step: model.step, total: updates[settings.task], losses, running, letters: task.letters, own: pair ? answer(pair) : null,
         examples: task.held_out.slice(0, shown).map(answer), exact: scored ? learn.exact(model, task.held_out) : null });
       losses = [];
     }
@@ -27,14 +27,13 @@
       losses.push([at, learn.update(model, task.batch(8), { lr: lr(at), shift: settings.shift }), lr(at)]);
       running &&= at < updates[settings.task];
     }
-    let scored = 0, waiting = false; // for the page to draw: both at once would stutter where processors are few
-    function go() {
-      waiting = false;
+    let scored = 0;
+    function go() { // a turn; the next one waits for the page to draw: both at once would stutter where processors are few
       if (!running) return;
+      turn += 1;
       for (const end = performance.now() + 250; running && performance.now() < end;) step();
       const now = performance.now(), due = !running || now - scored > 700;
       if (due) scored = now;
-      waiting = true;
       report(due);
     }
     onmessage = ({ data }) => {
@@ -43,7 +42,7 @@
         task = tasks.make(settings.task, settings.seed);
         model = learn.make_model({ vocab: task.letters.length, d_model, d_ff: 2 * d_model, ...settings });
       }
-      if (data.drawn) return waiting && go();
+      if ("drawn" in data) return data.drawn === turn && go();
       if ("own" in data) own = data.own;
       if (data.step && model.step < updates[settings.task]) step();
       if ("run" in data) {
@@ -93,7 +92,7 @@
       worker.onmessage = ({ data }) => show(data);
     }
     if (curve.length > 20) [before, earlier] = [curve, say("; the run before: {score}", { score })]; // what a part is for is seen beside it
-    [curve, wanted, every] = [[], false, 1];
+    [curve, wanted, running, every] = [[], false, false, 1];
     const settings = { task: $("task").value, seed, ...Object.fromEntries(boxes.map((box) => [box.dataset.key, box.checked])) };
     send({ begin: settings, number: (number += 1), own: $("own").value.trim() });
   }
@@ -168,7 +167,7 @@
       if (part + 1 < PARTS.length) return drawNext(part + 1);
       if (fresh) return drawNext(0);
       drawing = false;
-      send({ drawn: true });
+      send({ drawn: latest.turn });
     });
   }
   function examples(data) {
@@ -201,8 +200,9 @@
     begin();
   });
   $("own").addEventListener("input", () => send({ own: $("own").value.trim() }));
-  new IntersectionObserver(([entry]) => { // nothing is computed out of sight
-    if (entry.isIntersecting && !worker) begin();
-    else if (wanted) send({ run: entry.isIntersecting });
+  new IntersectionObserver((entries) => { // nothing is computed out of sight
+    const inSight = entries.at(-1).isIntersecting;
+    if (inSight && !worker) begin();
+    else if (wanted) send({ run: inSight });
   }).observe(panel);
 })();

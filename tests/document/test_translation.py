@@ -99,7 +99,7 @@ def test_a_folder_gives_the_document_what_it_gives_the_program(tmp_path, packed)
 
 @pytest.fixture(scope="module", params=["words", "pieces"])
 def tokenizer(request):
-    """Both kinds of vocabulary, learnt from captions."""
+    """Both kinds of vocabulary, learned from captions."""
     pairs = load_pairs("captions", "train")[:3000]
     return tat.learn_words(pairs, LANGUAGES) if request.param == "words" else tat.learn_bpe(pairs, 400)
 

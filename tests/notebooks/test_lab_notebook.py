@@ -35,11 +35,6 @@ def test_every_section_is_in_the_list():
     assert re.findall(r"^# ## (.*)", TEXT, re.M)[:-1] == re.findall(r"^# > \| \[([^\]]+)\]", TEXT, re.M)
 
 
-def test_the_table_of_what_came_since_2017_has_its_rows():
-    shown = lab_notebook.example_since_2017()
-    assert {"tiny", "rotary", "rms_norm", "gated"} <= set(shown.index) and shown.loc["rotary", "seeds"] >= 3
-
-
 def test_the_threshold_leaves_so_much_of_students_distribution_outside():
     """The density with two degrees of freedom, added up."""
     for chance in (0.2, 0.05, 0.002):

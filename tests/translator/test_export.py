@@ -20,7 +20,7 @@ SETTINGS = ["--steps", "60", "--N", "2", "--d-model", "32", "--d-ff", "48", "--h
 
 @pytest.fixture(scope="module", params=[("pre", "sinusoidal"), ("post", "learned")])
 def run(request, tmp_path_factory) -> Path:
-    """A run of a small model that has learnt a little."""
+    """A run of a small model that has learned a little."""
     (norm, positions), run = request.param, tmp_path_factory.mktemp("runs") / "run"
     arguments = ["train", "--data", "captions", "--run", str(run), "--norm", norm, "--positions", positions]
     arguments += ["--factor", "2"]

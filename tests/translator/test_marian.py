@@ -367,7 +367,7 @@ def test_a_bad_vocabulary_is_refused_and_runs_nothing(text, npz, tmp_path, monke
 
 
 def test_what_marian_would_translate_otherwise_is_refused(npz, tmp_path):
-    """Two vocabularies, one language twice, lists too deep to read; and a start token that has learnt something may not go back."""
+    """Two vocabularies, one language twice, lists too deep to read; and a start token that has learned something may not go back."""
     for languages, name, text, said in (
         (("de", "en"), "vocab.trg.yml", "</s>: 0\n", "two vocabularies"), (("en", "en"), None, "", "both languages are 'en'"),
         (("de", "en"), "vocab.yml", "a: " + "[" * 5000, "not a vocabulary of Marian"),
