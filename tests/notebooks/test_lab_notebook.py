@@ -55,6 +55,30 @@ def test_a_difference_is_taken_seed_by_seed(monkeypatch):
     assert mean == pytest.approx(2) and reach == pytest.approx(4.3027 / 3**0.5, abs=1e-3)
 
 
+def test_what_is_said_of_the_miniature_is_in_its_rows():
+    """Of both documents; catches a sentence that its rows no longer carry."""
+    found, best = lab_notebook.miniature(), {}
+    base = found.pop("base")
+    mean = lambda name, key: lab_notebook.difference(found[name], base, key, 0.05)[0]  # noqa: E731
+    document = Path(lab_notebook.__file__).with_name("the_annotated_transformer.py").read_text(encoding="utf-8")
+    lab, document = (re.sub(r"\s*\n# > ", " ", text) for text in (TEXT, document))
+    greedy, beam, penalty = (f"{mean('rotary', key):.1f}" for key in ("bleu", "bleu_beam", "bleu_alpha_best"))
+    assert (
+        f"greedy decoding gains {greedy} BLEU. With five beams it's {beam}," in lab
+        and f"for each run it's {penalty}." in lab
+    )
+    assert f"it gains {greedy} with greedy decoding and {beam} with five beams" in document
+    assert f"rotary positions gain {greedy} BLEU with greedy decoding and {beam} with five beams" in document
+    for key in ("bleu", "bleu_beam"):
+        assert round(mean("positions = none", key)) == -6 and mean("dropout = 0.25", key) < -4
+        assert round(mean("adam pre", key)) == -2
+    for row in lab_notebook.saved_rows("tuning"):
+        best[row["recipe"]] = min(best.get(row["recipe"], row), row, key=lambda row: row["val_loss"])
+    assert f"with {best['muon pre']['bleu']:.1f} BLEU" in lab and f"it reaches {best['muon post']['bleu']:.1f}." in lab
+    assert f"Adam with pre-norm reaches {best['adam pre']['bleu']:.1f} (" in lab
+    assert best["muon post"]["factor"] == best["muon pre"]["factor"] / 2 and best["adam pre"]["warmup"] == 400
+
+
 def test_parameter_counts_of_table_3():
     """Catches a missing or extra matrix: one vocabulary must explain the paper's totals of all base-size variants."""
     fits = set(range(30_000, 45_000))
