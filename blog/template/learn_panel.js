@@ -12,14 +12,14 @@
     let task, model, settings, losses, run, running = false, turn = 0, own = "";
 
     const lr = (step) => learn.rate(step, d_model, factor, settings.warmup ? warmup : 1) * Math.min(1, 2 * (1 - step / updates[settings.task])) || 0;
-    const answer = (pair) => {
+    const answer = (pair, map) => {
       const { ids, weights } = learn.greedy_decode(model, pair.src, pair.tgt.length), names = ids.map((i) => task.letters[i]);
-      return { source: pair.source, target: pair.target, found: names, weights };
+      return { source: pair.source, target: pair.target, found: names, ...(map && { weights }) }; // what is sent becomes garbage
     };
     function report(scored) {
       const pair = own && task.of(own);
-      postMessage({ run, turn, step: model.step, total: updates[settings.task], losses, running, letters: task.letters, own: pair ? answer(pair) : null,
-        examples: task.held_out.slice(0, shown).map(answer), exact: scored ? learn.exact(model, task.held_out) : null });
+      postMessage({ run, turn, step: model.step, total: updates[settings.task], losses, running, letters: task.letters, own: pair ? answer(pair, true) : null,
+        examples: task.held_out.slice(0, shown).map((pair) => answer(pair)), exact: scored ? learn.exact(model, task.held_out) : null });
       losses = [];
     }
     function step() {
@@ -107,10 +107,12 @@
     for (const [key, value] of Object.entries({ fill: "none", stroke: `var(--${i ? "link" : "muted"})`, "stroke-width": width, "stroke-dasharray": i === 1 ? "2 3" : "none" })) line.setAttribute(key, value);
     return $("curve").appendChild(line);
   });
-  function draw() {
+  function draw({ step }) {
     const highest = Math.log(letters.length || 20) * 1.3, top = Math.max(...curve.map((row) => row[2]), 1e-9);
-    [[curve, 2, top], [before, 1, highest], [curve, 1, highest]].forEach(([rows, at, scale], i) => lines[i].setAttribute("points",
-      rows.map((row) => `${(4 + (312 * row[0]) / total).toFixed(1)},${(124 - 118 * Math.min(1, row[at] / scale)).toFixed(1)}`).join(" ")));
+    [[curve, 2, top], [before, 1, highest], [curve, 1, highest]].forEach(([rows, at, scale], i) => {
+      if (rows === before && step > 0) return; // it stays as it is
+      lines[i].setAttribute("points", rows.map((row) => `${(4 + (312 * row[0]) / total).toFixed(1)},${(124 - 118 * Math.min(1, row[at] / scale)).toFixed(1)}`).join(" "));
+    });
   }
   /** Show rows of cells; a cell that is there is kept, and touched only where it changes, so that the browser has little to do. */
   function fill(table, rows) {
