@@ -378,9 +378,9 @@ def example_differences() -> Chart | None:
 # > **Adam is about two BLEU behind Muon,** with the rate and the warmup that were tuned for it in the same way.
 # >
 # > **What this doesn't show.** The rate was tuned for the base, not for each variant, which favours the base. Four
-# > passes say nothing about long runs. And the benchmark knows two dozen other variants, of the paper's rows A to E and
-# > of what came since 2017, that haven't been trained on this base. (`LOG.md` has the scores of an earlier comparison,
-# > with one seed each, on a base that wasn't tuned. We draw no conclusions from it.)
+# > passes say nothing about long runs. And the benchmark knows two dozen other variants, of the paper's rows A to E
+# > and of what came since 2017, that haven't been trained with three seeds yet. (`LOG.md` has the scores of an
+# > earlier comparison, with one seed each, on a base that wasn't tuned. We draw no conclusions from it.)
 
 # %% [markdown]
 # ## Post-norm and Adam in a longer run
