@@ -250,7 +250,7 @@ def example_bootstrap() -> Any:
 # %%
 @example
 def example_tuning() -> Any:
-    """What was tried as rate and as warmup, and what they give on the validation set; ✓ marks the lowest loss."""
+    """The rates and lengths of the warmup that were tried, with their scores on the validation set; ✓ marks the lowest loss."""
     groups: dict[str, list[dict]] = {}
     for row in saved_rows("tuning"):
         groups.setdefault(row["recipe"], []).append(row)
@@ -313,7 +313,7 @@ def difference(seeds: dict[int, dict], base: dict[int, dict], key: str, chance: 
 # %%
 @example
 def example_miniature() -> Any:
-    """Means over three seeds on the validation set, and differences from the base with 95% intervals; what * and ** say is above."""
+    """Means over three seeds on the validation set, and differences from the base with 95% intervals; * and ** are explained above."""
     variants = miniature()
     if len(variants) < 2:
         return None
@@ -340,11 +340,8 @@ def intervals(rows: list[dict], measure: str) -> Chart:
     import altair as alt
 
     data, y = alt.Data(values=rows), alt.Y("variant:N", sort=None, title=None)
-    ends, numbers = (
-        alt.X("low:Q", title=measure),
-        [alt.Tooltip(f"{name}:Q", format=".2f") for name in ("mean", "low", "high")],
-    )
-    reach = alt.Chart(data).mark_rule().encode(ends, y, x2="high:Q")
+    numbers = [alt.Tooltip(f"{name}:Q", format=".2f") for name in ("mean", "low", "high")]
+    reach = alt.Chart(data).mark_rule().encode(alt.X("low:Q", title=measure), y, x2="high:Q")
     means = alt.Chart(data).mark_point(filled=True, size=60, opacity=1).encode(x="mean:Q", y=y, tooltip=numbers)
     zero = alt.Chart(alt.Data(values=[{"none": 0}])).mark_rule(strokeDash=[3, 3]).encode(x="none:Q")
     return (zero + reach + means).properties(width=200)
@@ -352,7 +349,7 @@ def intervals(rows: list[dict], measure: str) -> Chart:
 
 @example
 def example_differences() -> Chart | None:
-    """Differences from the base, with 95% intervals over three seeds; to the right is better, but for the perplexity."""
+    """Differences from the base, with 95% intervals over three seeds; further right is better, except for the perplexity."""
     variants = miniature()
     base, charts = variants.pop("base", {}), []
     for measure in ("perplexity", "greedy", "BLEU") if variants else ():
@@ -361,7 +358,7 @@ def example_differences() -> Chart | None:
             if comparable(name, seeds, key):
                 mean, reach = difference(seeds, base, key, 0.05)
                 rows.append({"variant": name, "mean": mean, "low": mean - reach, "high": mean + reach})
-        charts.append(intervals(rows, f"{measure}, less that of the base"))
+        charts.append(intervals(rows, f"{measure}: difference from the base"))
     return grid([charts]) if charts else None
 
 

@@ -12,9 +12,9 @@
     let task, model, settings, losses, run, running = false, turn = 0, own = "";
 
     const lr = (step) => learn.rate(step, d_model, factor, settings.warmup ? warmup : 1) * Math.min(1, 2 * (1 - step / updates[settings.task])) || 0;
-    const answer = (pair, map) => {
+    const answer = (pair, withMap) => {
       const { ids, weights } = learn.greedy_decode(model, pair.src, pair.tgt.length), names = ids.map((i) => task.letters[i]);
-      return { source: pair.source, target: pair.target, found: names, ...(map && { weights }) }; // what is sent becomes garbage
+      return { source: pair.source, target: pair.target, found: names, ...(withMap && { weights }) }; // only one map is shown
     };
     function report(scored) {
       const pair = own && task.of(own);
