@@ -106,9 +106,12 @@ def settings_of(variant: Variant, seed: int, tuning: Rows) -> Settings:
     return replace(settings, **tuned(settings.optimizer, settings.norm, tuning))
 
 
-def train(folder: Path, data: str, name: str, settings: Settings, epochs: int) -> tat.Translator:
+def train(
+    folder: Path, data: str, name: str, settings: Settings, limits: Limits, languages: tuple[str, str] = ("de", "en")
+) -> tat.Translator:
     """Train one variant as the program trains its own model, or take a finished run; returns its averaged weights."""
-    about = {"preset": f"tiny, {name}", "data": data, "src": "de", "tgt": "en", "held_out": None, "start_from": None}
+    about = {"preset": f"tiny, {name}", "data": data, "held_out": None, "start_from": None}
+    about |= dict(zip(("src", "tgt"), languages, strict=True))
     run = Run(folder, settings, about)
     with run.alone():
         run.prepare(None)
@@ -116,8 +119,8 @@ def train(folder: Path, data: str, name: str, settings: Settings, epochs: int) -
         model = tat.with_fast_dropout(VARIANTS[name].make(settings, len(run.tokenizer)))
         trainer = ParallelTrainer(model, settings, choose_device())
         run.restore(trainer)
-        fit(run, trainer, Limits(epochs=epochs))
-    return tat.Translator(trainer.averaged.eval(), run.tokenizer)
+        fit(run, trainer, limits)
+    return tat.Translator(trainer.averaged.eval(), run.tokenizer, languages)
 
 
 def scores(translator: tat.Translator, data: str) -> dict[str, Any]:
@@ -159,7 +162,7 @@ def benchmark(
         if any(rate.items() <= row["settings"].items() for row in rows.saved(about)):
             continue
         run = run_folder(runs, "miniature", f"{name} seed {seed} epochs {epochs}")
-        translator = train(run, data, name, settings, epochs)
+        translator = train(run, data, name, settings, Limits(epochs=epochs))
         row = about | {"row": VARIANTS[name].row} | quality.describe(run, translator) | {"preset": "tiny"}
         row |= scores(translator, data)
         rows.add(row)

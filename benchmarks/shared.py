@@ -18,6 +18,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from translator.files import Refused
+from translator.processes import choose_device
 from translator.settings import Count, Settings, make_settings, options
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,7 +87,10 @@ def machine() -> dict[str, Any]:
         if line.startswith("model name"):
             cpu = line.partition(":")[2].strip()
             break
-    return {"cpu": cpu, "cores": os.cpu_count(), "torch": torch.__version__, "threads": torch.get_num_threads()}
+    found = {"cpu": cpu, "cores": os.cpu_count(), "torch": torch.__version__, "threads": torch.get_num_threads()}
+    if choose_device().type == "cuda":
+        found["accelerator"] = torch.cuda.get_device_name(choose_device())
+    return found
 
 
 def portable(argument: str) -> str:

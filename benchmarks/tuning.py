@@ -16,8 +16,8 @@ from translator.settings import Count
 GRIDS = {  # optimiser and norm: factors of the learning rate, updates of warmup
     "muon pre": ((0.375, 0.75, 1.5), (100, 300)),
     "muon post": ((0.1875, 0.375, 0.75), (100, 300)),
-    "adam pre": ((0.5, 1.0, 2.0), (200, 400)),
-    "adam post": ((0.25, 0.5, 1.0), (200, 400)),
+    "adam pre": ((0.5, 1.0, 2.0), (200, 400, 800)),
+    "adam post": ((0.25, 0.5, 1.0), (200, 400, 800)),
 }
 
 

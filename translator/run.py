@@ -38,7 +38,7 @@ from translator.files import Refused, read_json, read_tensors, write_tensors, wr
 from translator.processes import gathered, load_weights, over_processes, processes, wait_for_all, weights_of
 from translator.settings import GONE, Count, Settings, build_model, saved_settings
 from translator.sources import FullPairs, left_out
-from translator.trainer import matrix_speed, memory_in_use, operations
+from translator.trainer import accelerator_use, matrix_speed, operations
 
 LEARNED = 512  # positions that a model may learn
 KEPT = 20  # checkpoints of a run; the paper averaged up to 20
@@ -335,7 +335,7 @@ class Run:
                 if self.first:
                     print(f"note: {wrong}; going on from the checkpoint before it", file=sys.stderr)
         self.began, self.saved_at = time.monotonic() - self.progress.seconds, self.progress.seconds
-        self.log = Log(self.folder, self.first, self.progress, over_processes(matrix_speed(trainer.device))[0])
+        self.log = Log(self.folder, self.first, self.progress, trainer.device)
 
     def learned(self, batch: list[Pair], loss: float, trainer: Any) -> None:
         """Count and log an update that the trainer has made of a batch."""
@@ -346,7 +346,7 @@ class Run:
         if progress.batch == self.in_epoch:
             progress.epoch, progress.batch = progress.epoch + 1, 0
         progress.seconds = time.monotonic() - self.began
-        self.log.update(loss, trainer.lr, operations(trainer.model, batch), memory_in_use(trainer.device))
+        self.log.update(loss, trainer.lr, operations(trainer.model, batch))
 
     def save(self, trainer: Any) -> None:
         """Write the weights at this update, the current model, and the state to continue from; all processes take part.
@@ -417,14 +417,14 @@ class Log:
     """The log of a run, `log.jsonl`, and its progress bar, kept by the first process; the others write nothing.
 
     A row has the mean loss since the row before it, the speed, and `mfu`, the share of the machine's own speed in products of
-    matrices that the model's operations reached; rows come every ten updates and at checkpoints. A continued run drops the
-    rows after its checkpoint, because that part happens again.
+    matrices that the model's operations reached, and of an accelerator its memory; rows come every ten updates and at
+    checkpoints. A continued run drops the rows after its checkpoint, because that part happens again.
     """
 
-    def __init__(self, folder: Path, active: bool, progress: Progress, speed: float, every: int = 10):
+    def __init__(self, folder: Path, active: bool, progress: Progress, device: torch.device, every: int = 10):
         self.path, self.active, self.progress, self.every = folder / "log.jsonl", active, progress, every
-        self.losses, self.since = [], (progress.tokens, progress.seconds)
-        self.speed, self.operations, self.memory = speed, 0.0, {}  # of all processes in products of matrices
+        self.device, self.losses, self.since = device, [], (progress.tokens, progress.seconds)
+        (self.speed,), self.operations = over_processes(matrix_speed(device)), 0.0  # in products of matrices
         form = "training {percentage:3.0f}%|{bar:20}| {elapsed}{postfix}"
         self.bar = tqdm(total=100, disable=not active, file=sys.stdout, bar_format=form)
         if active:
@@ -439,9 +439,9 @@ class Log:
             with files.writing(self.path), self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
 
-    def update(self, loss: float, lr: float, operations: float, memory: dict[str, float]) -> None:
+    def update(self, loss: float, lr: float, operations: float) -> None:
         """Record one update; one that was skipped, because its gradient was not finite, has no loss."""
-        self.operations, self.memory = self.operations + operations, memory
+        self.operations += operations
         if math.isfinite(loss):
             self.losses.append(loss)
         if self.progress.step % self.every == 0:
@@ -455,6 +455,6 @@ class Log:
         seconds = max(done.seconds - self.since[1], 1e-9)
         speed, mfu = (done.tokens - self.since[0]) / seconds, self.operations / seconds / self.speed
         self.losses, self.since, self.operations = [], (done.tokens, done.seconds), 0.0
-        more = ({"skipped": done.skipped} if done.skipped else {}) | self.memory
+        more = ({"skipped": done.skipped} if done.skipped else {}) | accelerator_use(self.device)
         self.write(loss=round(mean, 4), lr=lr, tokens_per_second=round(speed), mfu=round(mfu, 4), **more)
         self.bar.set_postfix_str(f"update {done.step}, loss {mean:.3f}, {speed:,.0f} target tokens/s")

@@ -8,7 +8,7 @@ both.
 import copy
 import math
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import torch
@@ -48,13 +48,16 @@ class Objective(nn.Module):
         return chunked_loss(self.model.generator, x[real], batch.tgt_y[real], 0.0 if plain else self.eps)
 
 
-def matrix_speed(device: torch.device, n: int = 1024) -> float:
-    """Floating-point operations per second that this device reaches in a product of two n by n matrices; the best of five."""
-    a, b = torch.ones(2, n, n, device=device)  # any numbers do; random ones would change what is drawn later
+def matrix_speed(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
+    """Floating-point operations per second that this device reaches in a product of two large matrices; the best of five."""
+    n = 1024 if device.type == "cpu" else 8192  # an accelerator is not busy with less
+    a = torch.linspace(-1, 1, n * n, dtype=dtype, device=device).view(
+        n, n
+    )  # random numbers would change what is drawn later
     seconds = []
     for _ in range(5):
         start = time.perf_counter()
-        (a @ b)[0, 0].item()  # to ask for a number is to wait for it
+        (a @ a)[0, 0].item()  # to ask for a number is to wait for it
         seconds.append(time.perf_counter() - start)
     return 2 * n**3 / min(seconds)
 
@@ -73,12 +76,18 @@ def operations(model: Transformer, pairs: list[Pair]) -> float:
     return 6.0 * (encoder * source + (decoder + output) * target)
 
 
-def memory_in_use(device: torch.device) -> dict[str, float]:
-    """Gigabytes of an accelerator's memory in use, and the most so far; nothing for a CPU."""
+def accelerator_use(device: torch.device) -> dict[str, float]:
+    """Gigabytes of an accelerator's memory in use, the most so far, and the percentage of time it works; nothing for a CPU.
+
+    PyTorch tells the last of NVIDIA's alone, and only with the package nvidia-ml-py; without it, it is left out.
+    """
     if device.type == "cpu":
         return {}
     now, most = torch.accelerator.memory_allocated(device), torch.accelerator.max_memory_allocated(device)
-    return {"memory": round(now / 2**30, 2), "most_memory": round(most / 2**30, 2)}
+    found = {"memory": round(now / 2**30, 2), "most_memory": round(most / 2**30, 2)}
+    with suppress(Exception):  # the package's own errors have no common base that is there without it
+        found["utilisation"] = torch.cuda.utilization(device)
+    return found
 
 
 def backward(objective: nn.Module, pairs: list[Pair], accumulate: int, device: torch.device) -> float:

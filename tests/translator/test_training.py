@@ -215,7 +215,7 @@ def test_operations_are_those_that_pytorch_counts(small_model, monkeypatch):
     """Six for each weight and token, and what attention's own products add; the log has them as a share of the machine's speed."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    from translator.trainer import memory_in_use, operations
+    from translator.trainer import accelerator_use, operations
 
     model = small_model(src_vocab=13, tgt_vocab=13)
     pairs = [tat.Pair([5] * 9 + [tat.EOS], [tat.BOS] + [6] * 9 + [tat.EOS])] * 4  # ten tokens on each side, no padding
@@ -227,7 +227,9 @@ def test_operations_are_those_that_pytorch_counts(small_model, monkeypatch):
     assert operations(model, pairs) + products == counter.get_total_flops()
     monkeypatch.setattr(torch.accelerator, "memory_allocated", lambda device: 2**30)
     monkeypatch.setattr(torch.accelerator, "max_memory_allocated", lambda device: 3 * 2**29)
-    assert memory_in_use(torch.device("cpu")) == {} and memory_in_use(torch.device("cuda")) == {
-        "memory": 1.0,
-        "most_memory": 1.5,
-    }
+    monkeypatch.setattr(torch.cuda, "utilization", lambda device: 97)
+    used = {"memory": 1.0, "most_memory": 1.5}
+    assert accelerator_use(torch.device("cpu")) == {}
+    assert accelerator_use(torch.device("cuda")) == used | {"utilisation": 97}
+    monkeypatch.delattr(torch.cuda, "utilization")
+    assert accelerator_use(torch.device("cuda")) == used

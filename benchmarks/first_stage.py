@@ -1,0 +1,50 @@
+"""The shipped models' recipe on the pairs alone, to its end, with the paper's parts and with others."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+import the_annotated_transformer as tat
+from benchmarks import quality
+from benchmarks.miniature import VARIANTS, run_folder, train
+from benchmarks.shared import RESULTS, Data, Rows, Runs, Seeds, portable
+from translator.run import Limits
+from translator.settings import make_settings
+
+STEPS = {"de-en": 4200, "en-de": 4700}  # updates of the shipped models' first stage
+SPLITS = "val", "test_2016_flickr"
+
+
+def benchmark(
+    *, data: Data = "multi30k", runs: Runs = Path("runs"), seeds: Seeds = (0, 1, 2),
+    only: Annotated[tuple[Literal[*VARIANTS], ...], Parameter(help="variants, as `miniature` names them")] = ("base", "rotary"),
+    directions: Annotated[tuple[Literal[*STEPS], ...], Parameter(help="by default both")] = tuple(STEPS), rows: Rows = RESULTS,
+) -> None:  # fmt: skip
+    """Train variants of the preset `tiny` as the shipped models were trained on the pairs alone, and score them.
+
+    4,200 updates from German to English and 4,700 from English to German, with the preset's dropout and rate. A row holds
+    the scores on `val` and on `test_2016_flickr`, greedy and with the document's beam. The command can be stopped and given
+    again: an interrupted run continues, and a row that is saved is not trained again.
+    """
+    for seed in seeds:
+        for name in only:
+            for direction in directions:
+                about = {"variant": name, "direction": direction, "seed": seed, "data": portable(data)}
+                if rows.saved(about):
+                    continue
+                settings = make_settings("tiny", False, VARIANTS[name].changes | {"seed": seed})
+                run, languages = (
+                    run_folder(runs, "first_stage", f"{name} {direction} seed {seed}"),
+                    direction.split("-"),
+                )
+                translator = train(run, data, name, settings, Limits(steps=STEPS[direction]), tuple(languages))
+                row = about | quality.describe(run, translator) | {"preset": "tiny"}
+                for split in SPLITS:
+                    row[split] = {
+                        ("greedy" if beam == 1 else "beam"): quality.scores(translator, data, split, beam)
+                        for beam in (1, tat.BEAM)
+                    }
+                rows.add(row)
+                found = ", ".join(f"{split} {row[split]['beam']['bleu']:.2f}" for split in SPLITS)
+                print(f"{name}, {direction}, seed {seed}: {found}, {row['minutes']:.1f} minutes", flush=True)
