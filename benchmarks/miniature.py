@@ -68,7 +68,7 @@ VARIANTS = {
     **{f"smoothing = {eps}": Variant("D", {"smoothing": eps}) for eps in (0.0, 0.2)},
     "positions = learned": Variant("E", {"positions": "learned"}),
     "positions = none": Variant("E", make=no_positions),
-    "rotary": Variant("since 2017", make=changed("rotary")),
+    "rotary": Variant("since 2017", {"positions": "rotary"}),
     "rms_norm": Variant("since 2017", make=changed("rms_norm")),
     "gated": Variant("since 2017", make=changed("gated")),
     "grouped": Variant("since 2017", make=changed("grouped")),

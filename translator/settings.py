@@ -11,7 +11,7 @@ import torch
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from the_annotated_transformer import Config, Transformer, make_model, marian, with_fast_dropout
+from the_annotated_transformer import Config, Transformer, make_model, marian, modern, with_fast_dropout
 
 
 def whole(kind: type, tokens: Any) -> int:
@@ -42,8 +42,8 @@ class Settings(Config):
     """attention heads of a layer"""
     d_k: Whole = 0
     """width of a head's queries and keys; 0: d_model / h"""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """what tells the order of the tokens (3.5)"""
+    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
+    """what tells the order of the tokens (3.5; rotary: Part 7)"""
     norm: Literal["post", "pre"] = "post"
     """post: after the addition, as in the paper; pre: before the sublayer"""
     tie: Literal["none", "target", "all"] = "all"
@@ -128,9 +128,11 @@ def build_model(settings: Settings, vocab: int, parts: dict[str, Any] | None = N
 
     parts: for a model that Marian trained, in what it differs from the paper's, as arguments of the document's `marian`.
     """
+    rotary = settings.positions == "rotary"
     model = make_model(
         vocab, vocab, settings.N, settings.d_model, settings.d_ff, settings.h, settings.dropout,
         norm=settings.norm, tie=settings.tie, inner_dropout=settings.inner_dropout,
-        d_k=settings.d_k or None, positions=settings.positions,
+        d_k=settings.d_k or None, positions="sinusoidal" if rotary else settings.positions,
     )  # fmt: skip
-    return with_fast_dropout(marian(model, **parts) if parts else model)
+    model = modern(model, "rotary") if rotary else marian(model, **parts) if parts else model
+    return with_fast_dropout(model)
