@@ -3,14 +3,16 @@
 import json
 
 import pytest
+import torch
 
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
-from benchmarks import miniature, tuning
+from benchmarks import accelerator, first_stage, miniature, tuning
 from benchmarks.shared import Rows
 from translator.__main__ import train
 from translator.files import Refused
 from translator.run import Limits, read_log
+from translator.settings import make_settings
 from translator.sources import load_pairs
 
 SMALLEST = {"N": 4, "d_model": 16, "d_ff": 24, "h": 4, "bpe": 100}
@@ -93,3 +95,48 @@ def test_the_rate_is_tuned_first_and_then_the_warmup(options, monkeypatch):
     assert miniature.tuned("adam", "post", saved) == {"factor": best["factor"], "warmup": best["warmup"]}
     with pytest.raises(Refused, match="no row for muon pre"):
         miniature.tuned("muon", "pre", saved)
+
+
+def test_the_first_stage_is_the_shipped_recipe_with_other_positions(options, monkeypatch):
+    """Catches a direction that is not taken, a variant without its change, scores of the wrong split, and a row made twice."""
+    monkeypatch.setattr(first_stage, "STEPS", {"de-en": 2, "en-de": 3})
+    monkeypatch.setattr(first_stage, "SPLITS", ("val",))
+    monkeypatch.setattr(first_stage, "make_settings", lambda *about: make_settings(*about[:2], SMALLEST | about[2]))
+    for _ in range(2):
+        assert door.main(["first_stage", *options, "--seeds", "1"]) == 0
+    rows = {(row["variant"], row["direction"]): row for row in rows_of(options)}
+    assert len(rows_of(options)) == len(rows) == 4
+    for (name, direction), row in rows.items():
+        assert row["settings"]["positions"] == {"base": "sinusoidal", "rotary": "rotary"}[name]
+        assert (row["step"], row["seed"], row["settings"]["dropout"]) == (first_stage.STEPS[direction], 1, 0.25)
+        assert row["val"]["greedy"]["search"] == "greedy" and row["val"]["beam"]["search"].startswith(
+            f"beam {tat.BEAM}"
+        )
+    assert len({row["val_loss"] for row in rows.values()}) == 4
+
+
+def test_an_accelerator_trains_in_each_way(monkeypatch, capsys):
+    """A processor stands in for one; catches a way that is not taken, and learning that a way changes."""
+    assert door.main(["accelerator"]) == 2 and "no accelerator" in capsys.readouterr().err
+    found, compiled, products, linear = {}, [], [], torch.nn.functional.linear
+    for name, stand_in in (("synchronize", None), ("reset_peak_memory_stats", None), ("max_memory_allocated", 2**30)):
+        monkeypatch.setattr(torch.accelerator, name, lambda device, stand_in=stand_in: stand_in)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module: compiled.append(type(module).__name__))
+    monkeypatch.setattr(
+        torch.nn.functional,
+        "scaled_dot_product_attention",
+        lambda *args, **options: products.append("fused") or tat.attention(*args[:3], options["attn_mask"])[0],
+    )
+    monkeypatch.setattr(
+        torch.nn.functional, "linear", lambda *args: products.append(linear(*args).dtype) or linear(*args)
+    )
+    settings = make_settings("base", False, SMALLEST | {"tokens_per_batch": 64, "warmup": 2})
+    for way in accelerator.WAYS:
+        products.clear(), compiled.clear()
+        found[way] = accelerator.measure(settings, way, 50, 2, torch.device("cpu"))
+        assert ("fused" in products) == ("fused" in way) and len(compiled) == (8 if "compiled" in way else 0)
+        assert (torch.bfloat16 in products) == ("bfloat16" in way)
+        assert found[way]["losses"] == pytest.approx(found["float32"]["losses"], rel=0.02)
+        assert found[way]["losses"][1] < found[way]["losses"][0]
+        speed = found[way]["tokens_per_second"] * found[way]["update_seconds"]
+        assert speed == pytest.approx(64, rel=0.1) and found[way]["most_memory"] == 1
