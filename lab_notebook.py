@@ -244,7 +244,7 @@ def example_bootstrap() -> Any:
 # > **A base that suits its budget.** Before you compare variants of a model, the model itself should be as good as its
 # > budget allows. So the base has no dropout (in so short a run it does harm, as you'll see), and its rate and warmup
 # > were chosen by the validation loss, once for each optimiser and place of the norm: three rates with one warmup, then
-# > other warmups with the best of them. `factor` is that of Equation 3; one seed each (`python -m benchmarks
+# > other lengths of the warmup with the best of them. `factor` is that of Equation 3; one seed each (`python -m benchmarks
 # > tuning`).
 
 
@@ -634,11 +634,11 @@ def example_accelerator() -> Any:
 
 
 # %% [markdown]
-# > **The larger the model, the more 16 bits gain:** `big` learns 5.4 times as many tokens a second as in float32, compiled;
-# > `base` 3.2 times; `small` at best a fifth more. An update of `small` starts thousands of small operations from Python,
-# > and the H100 waits for them. That's also why fused attention gains nothing for sentences of 32 tokens, and why four
-# > fifths of what the H100 could do in bfloat16 isn't used. The program itself trains in float32, which is right for the
-# > small models it's made for.
+# > **The larger the model, the more 16 bits gain:** compiled, `big` learns 5.4 times as many tokens a second as in
+# > float32; `base` 3.2 times; `small` at best a fifth more. An update of `small` is made of thousands of small operations
+# > that Python starts one by one, so the H100 probably waits most of the time. Fused attention gains nothing worth
+# > mentioning for sentences of 32 tokens. Even `big` uses only a quarter of the speed in bfloat16; we didn't look for the
+# > rest. The program itself trains in float32, which is enough for the small models it's made for.
 #
 # ### Beside others
 #

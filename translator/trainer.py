@@ -79,7 +79,7 @@ def operations(model: Transformer, pairs: list[Pair]) -> float:
 def accelerator_use(device: torch.device) -> dict[str, float]:
     """Gigabytes of an accelerator's memory in use, the most so far, and the percentage of time it works; nothing for a CPU.
 
-    PyTorch tells the last of NVIDIA's alone, and only with the package nvidia-ml-py; without it, it is left out.
+    PyTorch tells the last of NVIDIA's alone, and only with the package `nvidia-ml-py`; without it, it is left out.
     """
     if device.type == "cpu":
         return {}
