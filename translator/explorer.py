@@ -17,6 +17,8 @@ from the_annotated_transformer import (
     EOS,
     LearnedPositions,
     MultiHeadedAttention,
+    NoPositions,
+    RotaryAttention,
     Transformer,
     Translator,
     attention_maps,
@@ -30,6 +32,7 @@ from translator.search import Search
 
 PARTS = Path(__file__).with_name("explorer_page")
 LARGEST = 7_500_000  # bytes of a model in a page, in base64
+ADDED = {LearnedPositions: "learned", NoPositions: "none"}  # to embeddings, and what transformer.js calls it
 ABOUT = json.loads((PARTS / "models.json").read_text("utf-8"))  # by model: sentences to start with, and what it knows
 
 
@@ -55,8 +58,9 @@ def uniform(model: Transformer) -> None:
     heads = {module.h for module in model.modules() if isinstance(module, MultiHeadedAttention)}
     norms = {(sublayer.pre, sublayer.norm.eps) for layer in layers for sublayer in layer.sublayer}
     kinds = {type(embed.positions) for embed in (model.src_embed, model.tgt_embed)}
+    attentions = {type(layer.self_attn) for layer in layers}
     if (
-        max(map(len, (heads, norms, kinds))) > 1
+        max(map(len, (heads, norms, kinds, attentions))) > 1
         or {eps for _, eps in norms} != {1e-5}
         or len(stacks[0]) != len(stacks[1])
     ):
@@ -89,7 +93,10 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
         "d_model": model.src_embed.embeddings.table.embedding_dim,
         "h": first.self_attn.h,
         "norm": "pre" if first.sublayer[0].pre else "post",
-        "positions": "learned" if isinstance(model.src_embed.positions, LearnedPositions) else "sinusoidal",
+        "positions": next(
+            (name for kind, name in ADDED.items() if isinstance(model.src_embed.positions, kind)), "sinusoidal"
+        ),
+        "rotary": isinstance(first.self_attn, RotaryAttention),
     }
     return {
         "name": name,

@@ -17,11 +17,14 @@ from torch import Tensor, nn
 import the_annotated_transformer as tat
 from the_annotated_transformer import (
     LearnedPositions,
+    NoPositions,
+    RotaryAttention,
     SplitPositions,
     SwishFeedForward,
     Transformer,
     Translator,
     positional_encoding,
+    rotated,
 )
 from translator.files import Refused
 from translator.search import compare
@@ -34,11 +37,16 @@ KIND = "is not the paper's, and cannot be exported"
 def papers_layer(
     layer: nn.Module, x: Tensor, mask: Tensor, memory: Tensor | None = None, memory_mask: Tensor | None = None
 ) -> Tensor:
-    """What the paper's encoder layer, or its decoder layer if there is a memory, gives with the weights of this one."""
+    """What the paper's encoder layer, or its decoder layer if there is a memory, gives with the weights of this one.
+
+    Its self-attention may be rotary.
+    """
 
     def attend(attn: nn.Module, query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
         inputs = ((query, attn.W_q), (key, attn.W_k), (key, attn.W_v))
         Q, K, V = (F.linear(y, W.weight).unflatten(-1, (attn.h, -1)).transpose(1, 2) for y, W in inputs)
+        if isinstance(attn, RotaryAttention):
+            Q, K = rotated(Q), rotated(K)
         found = F.scaled_dot_product_attention(Q, K, V, attn_mask=mask)
         return F.linear(found.transpose(1, 2).flatten(2), attn.W_o.weight)
 
@@ -64,11 +72,21 @@ def papers_norm(norm: nn.Module, x: Tensor) -> Tensor:
 
 
 def papers_embedding(embed: nn.Module, ids: Tensor) -> Tensor:
-    """Scaled embeddings plus learned or sinusoidal positions with the weights of these (Sections 3.4 and 3.5)."""
+    """Scaled embeddings plus learned or sinusoidal positions, or none, with the weights of these (Sections 3.4 and 3.5)."""
+    table = embed.embeddings.table.weight
+    return table[ids] * math.sqrt(table.size(1)) + added_positions(embed, ids.size(1))[: ids.size(1)]
+
+
+def added_positions(embed: nn.Module, count: int) -> Tensor:
+    """What one side adds to its embeddings at each of `count` positions, or at as many as it has learned."""
     table, positions = embed.embeddings.table.weight, embed.positions
-    learned = isinstance(positions, LearnedPositions)
-    added = positions.table.weight if learned else positional_encoding(ids.size(1), table.size(1)).to(table)
-    return table[ids] * math.sqrt(table.size(1)) + added[: ids.size(1)]
+    if isinstance(positions, LearnedPositions):
+        return positions.table.weight
+    if isinstance(positions, SplitPositions):
+        return positions(torch.zeros(1, count, table.size(1), device=table.device))[0]
+    if isinstance(positions, NoPositions):
+        return table.new_zeros(count, table.size(1))
+    return positional_encoding(count, table.size(1)).to(table)
 
 
 @torch.inference_mode()
@@ -129,20 +147,17 @@ def fill_norm(spec: Any, norm: nn.LayerNorm) -> None:
 
 def fill_embeddings(spec: Any, embeddings: Any, embed: nn.Module) -> None:
     """The embedding matrix of one side, and the positions that are added to it."""
-    table, positions = embed.embeddings.table.weight, embed.positions
-    embeddings.weight = numbers(table)
-    if isinstance(positions, LearnedPositions):
-        encodings = positions.table.weight
-    elif isinstance(positions, SplitPositions):
-        encodings = positions(torch.zeros(1, LONGEST, table.size(1), device=table.device))[0]
-    else:
-        encodings = positional_encoding(LONGEST, table.size(1))
-    spec.position_encodings.encodings = numbers(encodings)
+    embeddings.weight = numbers(embed.embeddings.table.weight)
+    spec.position_encodings.encodings = numbers(added_positions(embed, LONGEST))
 
 
 def fill_layer(spec: Any, layer: nn.Module) -> None:
     """The sublayers of an encoder or decoder layer, each with its norm."""
+    from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
+
     own, ffn = layer.self_attn, layer.feed_forward
+    if isinstance(own, RotaryAttention):
+        spec.self_attention = MultiHeadAttentionSpec(self_attention=True, rotary_dim=0)  # 0: all of a head
     fill_linear(spec.self_attention.linear[0], own.W_q, own.W_k, own.W_v)
     fill_linear(spec.self_attention.linear[1], own.W_o)
     specs = [spec.self_attention, spec.ffn]

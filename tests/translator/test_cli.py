@@ -593,6 +593,10 @@ def test_explain_records_what_a_model_of_whole_words_does(run, tmp_path):
             "Unknown option: --start-form. Did you mean --start-from?",
         ),
         ("train --data captions --run {tmp}/r --d-model 30 --h 4", "d_model must be a multiple of h"),
+        (
+            "train --data captions --run {tmp}/r --positions rotary --d-model 36 --h 4",
+            "the width of a head has to be even",
+        ),
         ("train --data captions --run {tmp}/r --d-model many", "'many' is not a whole number"),
         ("train --data captions --run {tmp}/r --dropout 1.5", 'Invalid value "1.5" for --dropout. Must be < 1.'),
         (
@@ -601,7 +605,7 @@ def test_explain_records_what_a_model_of_whole_words_does(run, tmp_path):
         ),
         (
             "train --data captions --run {tmp}/r --positions none",
-            'for --positions. Choose from: "sinusoidal", "learned".',
+            'for --positions. Choose from: "sinusoidal", "learned", "rotary".',
         ),
         ("train --data captions --run {tmp}/r --minutes -1", 'Invalid value "-1.0" for --minutes. Must be > 0.'),
         ("train --data captions --run {tmp}/r --minutes soon", "--minutes"),

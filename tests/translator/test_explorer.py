@@ -171,7 +171,14 @@ def test_the_logits_are_those_of_pytorch(tab, shipped):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"norm": "post"}, {"positions": "learned"}, {"tie": "none"}, {"tie": "target"}, {"d_k": 5}],
+    [
+        {"norm": "post"},
+        {"positions": "learned"},
+        {"positions": "rotary"},
+        {"tie": "none"},
+        {"tie": "target"},
+        {"d_k": 5},
+    ],
     ids=lambda changes: "-".join(map(str, *changes.items())),
 )
 def test_every_kind_of_model_that_the_program_trains_runs(tab, shipped, changes):

@@ -18,7 +18,7 @@ from translator.sources import load_pairs
 SETTINGS = ["--steps", "60", "--N", "2", "--d-model", "32", "--d-ff", "48", "--h", "2", "--bpe", "300"]
 
 
-@pytest.fixture(scope="module", params=[("pre", "sinusoidal"), ("post", "learned")])
+@pytest.fixture(scope="module", params=[("pre", "sinusoidal"), ("post", "learned"), ("pre", "rotary")])
 def run(request, tmp_path_factory) -> Path:
     """A run of a small model that has learned a little."""
     (norm, positions), run = request.param, tmp_path_factory.mktemp("runs") / "run"

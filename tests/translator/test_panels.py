@@ -9,6 +9,7 @@ from torch import Tensor
 
 import the_annotated_transformer as tat
 from blog import page
+from tests.translator.test_explorer import small_translator
 from translator import explorer
 from translator.search import fast_beam
 
@@ -29,12 +30,17 @@ Transformer.Translator.load(asked.content).then((translator) => {
 """
 
 
-@pytest.fixture(scope="module")
-def facts(shipped) -> dict:
-    """What panels.js finds for the sentence."""
-    asked = {"folder": str(explorer.PARTS), "content": explorer.model_content(shipped, "x"), "sentence": SENTENCE}
+def facts_of(translator: tat.Translator) -> dict:
+    """What panels.js finds for the sentence with this model."""
+    asked = {"folder": str(explorer.PARTS), "content": explorer.model_content(translator, "x"), "sentence": SENTENCE}
     options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True}
     return json.loads(page.run_node("-e", RUN, input=json.dumps(asked), **options).stdout)
+
+
+@pytest.fixture(scope="module")
+def facts(shipped) -> dict:
+    """What panels.js finds for the sentence with the shipped model."""
+    return facts_of(shipped)
 
 
 def equal(found: list, expected: Tensor) -> None:
@@ -73,6 +79,26 @@ def test_the_encoders_numbers_are_pytorchs(facts, shipped):
             equal(found[name], expected)
         x = after
     equal(facts["memory"], model.encode(src, None)[0])
+
+
+@torch.inference_mode()
+def test_a_model_with_rotary_positions_turns_queries_and_keys(shipped):
+    """Catches scores of vectors that weren't turned, in the encoder or step by step, and positions that are added all the same."""
+    translator = small_translator(shipped, positions="rotary", N=3, h=4)
+    model, facts = translator.model, facts_of(translator)
+    src, ids = torch.tensor([facts["src"]]), torch.tensor([facts["whole"]])
+    assert not torch.tensor(facts["positions"]).any()
+    for found, layer in zip(facts["layers"], model.encoder.layers, strict=True):
+        attn, normed = layer.self_attn, torch.tensor([found["normed"]])
+        Q, K = (tat.rotated(W(normed).unflatten(-1, (attn.h, -1)).transpose(1, 2)) for W in (attn.W_q, attn.W_k))
+        scores = (Q @ K.mT)[0] / Q.size(-1) ** 0.5
+        equal(found["scores"], scores)
+        equal(found["weights"], scores.softmax(-1))
+        equal(found["attended"], attn(normed, normed, normed)[0])
+    memory = model.encode(src, None)
+    equal(facts["memory"], memory[0])
+    last = model.generator.logits(model.decode(memory, None, ids[:, :-1], tat.subsequent_mask(ids.size(1) - 1)))[0, -1]
+    assert last.argmax() == ids[0, -1]
 
 
 @torch.inference_mode()

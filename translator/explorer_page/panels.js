@@ -20,7 +20,7 @@ const SentencePanels = (() => {
     const layers = model.encoder.layers.map(({ self_attn, feed_forward, sublayer }) => {
       const found = { before: x };
       x = found.between = sublayer[0].forward(x, (y) => {
-        const all = self_attn.keysValues(y), queries = linear(y, self_attn.W_q), width = queries[0].length / h;
+        const all = self_attn.keysValues(y), queries = self_attn.queries(y), width = queries[0].length / h;
         const score = (q, k, head) => q.slice(head * width, (head + 1) * width).reduce((sum, value, i) => sum + value * k[head * width + i], 0) / Math.sqrt(width);
         found.scores = Array.from({ length: h }, (_, head) => queries.map((q) => all.keys.map((k) => score(q, k, head))));
         found.weights = found.scores.map((rows) => rows.map(softmax));
@@ -126,7 +126,7 @@ const SentencePanels = (() => {
       row(say("tokens"), code(f.source.join(" | "))), row(say("ids"), code(f.src.join("  "))),
       row(say("row {id}", { id: f.src[token] }), numbers(f.rows[token])), row(say("times {factor}", { factor: `√${f.rows[0].length}` }), numbers(f.embedded[token])),
       row(say("root mean square"), code(`${size(f.rows[token]).toFixed(2)} → ${size(f.embedded[token]).toFixed(2)}`))]],
-    positions: [say("The position is added"), ["token"], (f, { token }) => [
+    positions: [say("The position is added"), ["token"], (f, { token }) => f.translator.model.config.rotary ? [el("p", {}, say("This model adds no positions: each attention of a layer to itself turns its queries and keys (Part 7)."))] : [
       row(say("embedding"), numbers(f.embedded[token])), row(symbol("PE", say("position {position}", { position: token })), numbers(f.positions[token])), row(say("sum"), numbers(f.input[token]))]],
     scores: [say("Scores of one head"), ["layer", "head"], (f, { layer, head }) => {
       const scores = f.layers[layer].scores[head], all = scores.flat(), [low, high] = [Math.min(...all), Math.max(...all)];

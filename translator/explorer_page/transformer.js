@@ -104,19 +104,33 @@ const Transformer = (() => {
   }
 
   class MultiHeadedAttention {
-    constructor(weights, name, h) {
+    constructor(weights, name, h, rotary = false) {
       for (const W of ["W_q", "W_k", "W_v", "W_o"]) this[W] = { weight: weights(`${name}.${W}.weight`) };
-      Object.assign(this, { h, off: new Set() }); // `off` has the heads that are set to zero, counted from 0
+      Object.assign(this, { h, rotary, off: new Set() }); // `off` has the heads that are set to zero, counted from 0
     }
 
-    keysValues(memory) {
-      return { keys: linear(memory, this.W_k), values: linear(memory, this.W_v) };
+    // Queries or keys, of which all have the place `at` or else each its own: turned by their places if these are rotary (Part 7).
+    turned(x, at) {
+      if (!this.rotary) return x;
+      const width = x[0].length / this.h;
+      return x.map((vector, t) => vector.map((value, i) => {
+        const angle = (at ?? t) * 10000 ** -((i % width - i % 2) / width);
+        return i % 2 ? vector[i - 1] * Math.sin(angle) + value * Math.cos(angle) : value * Math.cos(angle) - vector[i + 1] * Math.sin(angle);
+      }));
+    }
+
+    queries(x, at) {
+      return this.turned(linear(x, this.W_q), at);
+    }
+
+    keysValues(memory, at) {
+      return { keys: this.turned(linear(memory, this.W_k), at), values: linear(memory, this.W_v) };
     }
 
     // Position t of x sees the keys and values visible[t]. weights[t][head] are its weights.
-    attend(x, visible) {
+    attend(x, visible, at) {
       const [keyWidth, valueWidth] = [this.W_k, this.W_v].map(({ weight }) => weight.shape[0] / this.h);
-      const weights = [], joined = linear(x, this.W_q).map((query, t) => {
+      const weights = [], joined = this.queries(x, at).map((query, t) => {
         const together = new Float32Array(this.h * valueWidth), { keys, values } = visible[t];
         weights.push(Array.from({ length: this.h }, (_, head) => {
           const [a, b] = [head * keyWidth, head * valueWidth];
@@ -156,9 +170,9 @@ const Transformer = (() => {
   }
 
   class Layer { // of the encoder, or of the decoder, which has one attention more
-    constructor(weights, name, { h, norm }, decoder) {
+    constructor(weights, name, { h, norm, rotary }, decoder) {
       const count = decoder ? 3 : 2;
-      this.self_attn = new MultiHeadedAttention(weights, name + ".self_attn", h);
+      this.self_attn = new MultiHeadedAttention(weights, name + ".self_attn", h, rotary);
       if (decoder) this.src_attn = new MultiHeadedAttention(weights, name + ".src_attn", h);
       this.feed_forward = new PositionwiseFeedForward(weights, name + ".feed_forward");
       this.sublayer = Array.from({ length: count }, (_, i) =>
@@ -174,7 +188,7 @@ const Transformer = (() => {
   }
 
   class Model {
-    // config: N, h, norm, positions, d_model; tensors: as readTensors gives them. Shared matrices are there once.
+    // config: N, h, norm, positions, rotary, d_model; tensors: as readTensors gives them. Shared matrices are there once.
     constructor(config, tensors) {
       const unread = new Set(Object.keys(tensors));
       const weights = (name) => {
@@ -201,10 +215,11 @@ const Transformer = (() => {
     // The embeddings of ids, scaled, with the positions from `start` on.
     embed({ table, positions }, ids, start = 0) {
       const { d_model } = this.config, scale = Math.sqrt(d_model);
+      const none = this.config.positions === "none" && new Float32Array(d_model);
       return ids.map((id, t) => {
         if (positions && start + t >= positions.shape[0])
           throw new Error(`only ${positions.shape[0]} positions are learned`);
-        const at = positions ? positions.data.subarray((start + t) * d_model) : positionalEncoding(start + t, d_model);
+        const at = positions ? positions.data.subarray((start + t) * d_model) : none || positionalEncoding(start + t, d_model);
         return table.data.slice(id * d_model, (id + 1) * d_model).map((value, i) => value * scale + at[i]);
       });
     }
@@ -248,13 +263,13 @@ const Transformer = (() => {
       let x = ids.map((id) => model.embed(model.tgt_embed, [id], this.length)[0]);
       model.decoder.layers.forEach(({ self_attn, src_attn, feed_forward, sublayer }, n) => {
         x = sublayer[0].forward(x, (y) => {
-          const { keys, values } = self_attn.keysValues(y);
+          const { keys, values } = self_attn.keysValues(y, this.length);
           const visible = this.past.map((layers, row) => {
             layers[n].keys.push(keys[row]);
             layers[n].values.push(values[row]);
             return layers[n];
           });
-          const found = self_attn.attend(y, visible);
+          const found = self_attn.attend(y, visible, this.length);
           decoder.push(found.weights);
           return found.output;
         });
