@@ -277,6 +277,8 @@ def test_the_readme_quotes_saved_rows():
     known = {f"{row[kind]:.2f}" for row in scored for kind in ("bleu", "bleu_moses") if kind in row}
     known |= {f"{row['parameters'] / 1e6:.1f}" for row in scored}
     known |= {f"{row['bleu']:.2f}" for row in rows("test_sets") if row["search"] != "greedy"}
+    pairs_alone = [row["test_2016_flickr"]["beam"] for row in rows("first_stage")]
+    known |= {f"{found[kind]:.2f}" for found in pairs_alone for kind in ("bleu", "bleu_moses")}
     seeds = [
         row["bleu"] for row in scored if row["direction"] == "de-en" and row["step"] == 3400 and "beam" in row["search"]
     ]
