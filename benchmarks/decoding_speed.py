@@ -1,6 +1,7 @@
-"""Translation beside CTranslate2."""
+"""Translation beside CTranslate2, and beside Marian."""
 
 import functools
+import importlib.util
 import statistics
 import tempfile
 from pathlib import Path
@@ -9,8 +10,9 @@ import torch
 
 from benchmarks.decoding_ctranslate2 import ALPHA, BATCH, BEAM, Work, ctranslate2_speed, speed
 from benchmarks.shared import RESULTS, Data, Model, Rounds, Rows, Sentences, in_new_process, portable
-from translator.export import write_ctranslate2
+from translator.export import is_marian, write_ctranslate2
 from translator.files import read_json
+from translator.marian import write_npz
 from translator.model_folder import model_folder, read_translator
 from translator.search import Search
 from translator.sources import load_pairs
@@ -33,10 +35,39 @@ def ctranslate2(kind: str, work: Work) -> dict[str, float]:
     return {task: max(way[task] for way in ways) for task in ways[0]}
 
 
+def marian(work: Work) -> dict[str, float]:
+    """Marian's own, with a batch for each thread; it reads and writes the tokens of the model."""
+    from pymarian import Translator
+
+    tokenizer, (language, _) = read_translator(work.model, CPU)[1:]
+    files = {"models": str(work.marian / "model.npz"), "vocabs": [str(work.marian / "vocab.yml")] * 2}
+    batches = {"mini_batch": BATCH, "maxi_batch": len(work.lines), "maxi_batch_sort": "src", "workspace": 500}
+    programs = {
+        beam: Translator(
+            **files,
+            **batches,
+            beam_size=beam,
+            normalize=ALPHA,
+            cpu_threads=work.threads,
+            max_length_factor=3,
+            quiet=True,
+        )
+        for beam in (1, BEAM)
+    }
+
+    def translate(beam: int) -> int:
+        lines = [" ".join(tokenizer.tokens(tokenizer.encode(line, language))) for line in work.lines]
+        found = programs[beam].translate(lines)
+        return len([line.replace(" ", "").replace("▁", " ").strip() for line in found])
+
+    return speed(translate)
+
+
 SIDES = {
     "this": functools.partial(in_new_process, this_program),
     "CTranslate2": functools.partial(ctranslate2, "float32"),
     "CTranslate2 int8": functools.partial(ctranslate2, "int8"),
+    "Marian itself": functools.partial(in_new_process, marian),
 }
 
 
@@ -44,7 +75,9 @@ def benchmark(
     *, model: Model = None, data: Data = "multi30k", split: str = "test_2016_flickr", sentences: Sentences = None,
     rounds: Rounds = 5, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Sentences per second of translation: this program beside CTranslate2, with the same weights.
+    """Sentences per second of translation: this program beside CTranslate2, and beside Marian if it trained the model.
+
+    All have the same weights: those that `export` writes.
 
     There are two tasks:
 
@@ -52,8 +85,9 @@ def benchmark(
       source.
     - `beam`: the same sentences with beams of five and the length penalty 0.6 (CTranslate2's has another form).
 
-    Both have the same number of threads. This program gives each thread a batch. CTranslate2 is measured in that way and with
-    all threads on one batch; the faster way counts. It has the weights that `export` writes, as they are and in int8.
+    All have the same number of threads. This program and Marian give each thread a batch. CTranslate2 is measured in that way
+    and with all threads on one batch; the faster way counts. It runs the weights as they are and in int8. Marian needs a model
+    that `import` made of its own file, and the package pymarian.
 
     Every side runs in a process of its own, so that no library's threads disturb another's, and translates once before, to
     warm up. The sides take turns round by round. (Rows up to commit ad32212 have more: the 2022 edition's loop, Hugging Face
@@ -65,18 +99,26 @@ def benchmark(
     folder = model_folder(model)
     lines = [source for source, _ in load_pairs(data, split)][:sentences]
     with tempfile.TemporaryDirectory() as parent:
-        work = Work(lines, folder, Path(parent, "model"), torch.get_num_threads())
-        write_ctranslate2(read_translator(folder, CPU), folder, work.export)
-        found = [{who: measure(work) for who, measure in SIDES.items()} for _ in range(rounds)]
+        work, sides = (
+            Work(lines, folder, Path(parent, "model"), Path(parent, "marian"), torch.get_num_threads()),
+            {**SIDES},
+        )
+        translator = read_translator(folder, CPU)
+        write_ctranslate2(translator, folder, work.export)
+        if is_marian(translator.model) and importlib.util.find_spec("pymarian"):
+            write_npz(translator, work.marian)
+        else:
+            del sides["Marian itself"]
+        found = [{who: measure(work) for who, measure in sides.items()} for _ in range(rounds)]
     speeds = {
-        task: {who: round(statistics.median(speeds[who][task] for speeds in found), 1) for who in SIDES}
+        task: {who: round(statistics.median(speeds[who][task] for speeds in found), 1) for who in sides}
         for task in ("split", "beam")
     }
     row = {"data": portable(data), "split": split, "rounds": rounds}
     row |= {"preset": read_json(folder / "config.json").get("preset"), "batch": BATCH, "beam": BEAM}
     row |= {"sentences_per_second": speeds, "ratio": {}}
     for task, sides in speeds.items():
-        row["ratio"][task] = {who: round(sides["this"] / sides[who], 2) for who in list(SIDES)[1:]}
+        row["ratio"][task] = {who: round(sides["this"] / sides[who], 2) for who in list(sides)[1:]}
         for who, figure in sides.items():
             print(f"{task:<8}{who:<18}{figure:>9,.1f} sentences/s  {row['ratio'][task].get(who, '')}")
     rows.add(row)

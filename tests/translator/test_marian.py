@@ -18,6 +18,7 @@ import torch
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer
 
 import the_annotated_transformer as tat
+from benchmarks import __main__ as benchmarks
 from tests.helpers import SOAK
 from translator.__main__ import main
 from translator.files import Refused
@@ -547,6 +548,17 @@ def test_a_model_that_marian_trained_translates_alike(captions, tmp_path):
     assert len(ended) > 80 and [ours[i] for i in ended] == [found["there"][i] for i in ended] == [
         found["back"][i] for i in ended
     ]
+
+
+@pytest.mark.skipif(not SOAK, reason="make soak has the package pymarian")
+def test_marian_itself_is_timed_beside_us(npz, tmp_path):
+    """With the weights of its own file; catches a side that is left out though it could take part."""
+    assert main(["import", str(npz / "model.npz"), "--src", "de", "--tgt", "en", "--out", str(tmp_path / "ours")]) == 0
+    command = ["decoding_speed", "--data", "captions", "--sentences", "2", "--split", "test", "--rounds", "1"]
+    assert benchmarks.main([*command, "--model", str(tmp_path / "ours"), "--out", str(tmp_path / "rows.jsonl")]) == 0
+    row = json.loads((tmp_path / "rows.jsonl").read_text("utf-8"))
+    for speeds in row["sentences_per_second"].values():
+        assert [*speeds] == ["this", "CTranslate2", "CTranslate2 int8", "Marian itself"] and min(speeds.values()) > 0
 
 
 @pytest.mark.skipif(not SOAK, reason="make soak trains a model of the hub's kind")
