@@ -114,8 +114,8 @@ def example_quality() -> Any:
 # >   that isn't captions is far harder.
 # > - Two results come from three seeds each. With five beams, the English-German runs on people's pairs lie within
 # >   0.3 BLEU of each other (seeds 1 and 2 with a vocabulary that's two tokens smaller). So do the German-English
-# >   runs with 3,400 updates, but only their second round was repeated, and three runs from scratch may differ more.
-# >   Every other row comes from one seed.
+# >   runs with 3,400 updates, but only their second round was repeated. Three runs from scratch, on pairs alone, lie
+# >   [within 0.5](#Rotary-positions-in-a-long-run). Every other row comes from one seed.
 # > - The recipe isn't the paper's: pre-norm, the optimiser [Muon](the_annotated_transformer.ipynb#Muon), a moving
 # >   average of the weights, and two rounds of pairs written by models. The [last
 # >   section](#Departures-of-the-program) lists everything.
@@ -157,7 +157,7 @@ def example_test_sets() -> Any:
 # > vocabulary is larger (10,000 merges where ours has 6,000). From English to German it scores 41.02 (lower-cased,
 # > Moses) after at most 8,000 updates on the 29,000 pairs, with the last ten checkpoints averaged and a beam of 5.
 # > Trained on the pairs alone, ours scores 39.75, computed in the same way (the mean of three seeds), so it's 1.3
-# > *behind*.
+# > *behind*; with [rotary positions](#Rotary-positions-in-a-long-run), which theirs doesn't have, 0.6.
 # >
 # > Their recipe differs from ours in nearly every respect: post-norm, Adam, dropout 0.3, up to 65 million tokens
 # > where ours saw 20, a length penalty of 1. Our beam and penalty were chosen for the other direction. We haven't
@@ -244,7 +244,7 @@ def example_bootstrap() -> Any:
 # > **A base that suits its budget.** Before you compare variants of a model, the model itself should be as good as its
 # > budget allows. So the base has no dropout (in so short a run it does harm, as you'll see), and its rate and warmup
 # > were chosen by the validation loss, once for each optimiser and place of the norm: three rates with one warmup, then
-# > other lengths of the warmup with the best of them. `factor` is that of Equation 3; one seed each (`python -m benchmarks
+# > one or two other lengths of the warmup with the best of them. `factor` is that of Equation 3; one seed each (`python -m benchmarks
 # > tuning`).
 
 
@@ -267,19 +267,20 @@ def example_tuning() -> Any:
 
 # %% [markdown]
 # > Muon with pre-norm comes out best, with 37.3 BLEU. With post-norm, its best rate is half as high, and it reaches 34.5.
-# > Adam reaches 35.0 with pre-norm, and 29.2 with post-norm, as in the paper (all greedy, one seed each). For both, a
-# > warmup of 400 updates was better than 200 and 800; at the highest rates they hardly learned.
+# > Adam reaches 35.0 with pre-norm, and 29.2 with post-norm, the paper's combination (all greedy, one seed each; Adam's
+# > last six runs on an NVIDIA H100). Of the three lengths of the warmup that were tried at Adam's best rate, 400
+# > updates were best for both. For Muon, the shorter of two was better, so its grid ends at the edge.
 # >
 # > **Variants with three seeds.** Then each variant is trained with the rate of its optimiser and norm, with three
-# > seeds (`python -m benchmarks miniature`). For one seed, all variants have the same vocabulary and the same order of
+# > seeds (`python -m benchmarks miniature`). For one seed, all variants but `words` have the same vocabulary and the same order of
 # > batches, so we subtract the base's score seed by seed. From three differences with mean $\bar d$ and standard
 # > deviation $s$, the 95% interval is $\bar d \pm 4.30\, s / \sqrt 3$ (Student's *t* with two degrees of freedom).
 # > `*` marks intervals without 0. But the table asks the question again and again, and of twenty variants without any
 # > effect, one on average would get a star by chance. `**` marks the intervals that exclude 0 even if the chance of 5%
-# > is divided by the number of variants (Bonferroni's correction). `BLEU` is with five beams and the document's length
+# > is divided by the number of rows compared (Bonferroni's correction). `BLEU` is with five beams and the document's length
 # > penalty. Because that penalty was chosen for another model, the last column has the score with the best of five
-# > penalties, chosen for each run on the same sentences. Most runs were made on an NVIDIA H100. The rows that end in
-# > *(CPU)* come from two processor cores, and their base from the same cores.
+# > penalties, chosen for each run on the same sentences. Most runs were made on an NVIDIA H100, several at once (`LOG.md` says
+# > how). The rows that end in *(CPU)* come from two processor cores, and so does their base.
 
 
 # %%
@@ -297,6 +298,8 @@ def miniature() -> dict[str, dict[int, dict]]:
     """The rows by seed of each variant that has three seeds on one kind of machine."""
     found: dict[str, dict[int, dict]] = {}
     for row in saved_rows("miniature"):
+        if (row.get("data", "multi30k"), row.get("epochs", 4)) != ("multi30k", 4):
+            continue
         kind = "" if "accelerator" in row["machine"] else CPU
         found.setdefault(row["variant"] + kind, {})[row["seed"]] = row
     return {name: seeds for name, seeds in sorted(found.items(), key=place) if len(seeds) == 3}
@@ -329,7 +332,7 @@ def difference(seeds: dict[int, dict], base: dict[int, dict], key: str, chance: 
 def example_miniature() -> Any:
     """Means over three seeds on the validation set, and differences from the base with 95% intervals; * and ** are explained above."""
     variants, rows = miniature(), []
-    count = len({name.removesuffix(CPU) for name in variants} - {"base"})
+    count = sum(name.removesuffix(CPU) != "base" for name in variants)
     for name, seeds in variants.items():
         rows.append({"variant": name, "parameters": f"{next(iter(seeds.values()))['parameters'] / 1e6:.2f} M"})
         for measure, key in MEASURES.items():
@@ -372,33 +375,38 @@ def example_differences() -> Chart | None:
 
 
 # %% [markdown]
-# > **Heads** (row A of the paper's table). One head of width 128 is *better* here than four of 32: by 1.2 BLEU with five
-# > beams. In the paper, one head is 0.9 worse than eight, whose queries are twice as wide as ours. Perhaps four heads of
-# > 32 are too narrow at this size; other numbers of heads haven't been tried with three seeds.
+# > Below, a score without a further word is BLEU with five beams, the column that the paper's table corresponds to.
 # >
-# > **Narrow keys** of width 8 cost 1.2 BLEU (B). **Half of the layers** cost 0.8 with greedy decoding (C); with five
-# > beams the interval is too wide to tell.
+# > **Heads** (row A of that table). One head of width 128 is ahead of four of 32, by 1.2 ± 1.0; with greedy decoding
+# > and in perplexity the intervals include 0, and the one run of it on a CPU was a little behind its base. In the
+# > paper, one head is 0.6 behind four. At our size we can't say more than that one head is no worse.
 # >
-# > **Dropout** costs 1.2 BLEU at 0.1, the paper's value, and more than four at 0.25 (D). That's probably because the
-# > model hardly overfits in four passes; the program's own recipe, of 38 passes, has 0.25. **Without label smoothing**
-# > the perplexity is lower, as in the paper, where BLEU falls by 0.5; ours falls by 0.4 to 0.6, which only the last
-# > column can tell from chance.
+# > **Narrow keys** (B) of width 8 cost 1.2 ± 0.9, and the perplexity rises in every run. **Half of the layers** (C) cost
+# > 0.6 ± 1.9, which can't be told from chance, but 0.8 ± 0.2 with greedy decoding.
 # >
-# > **Positions** (E). Without any, the model loses five to six BLEU, in every seed. Its encoder then sees a bag of words;
-# > its decoder can still tell positions apart, by what the mask hides. Learned positions are 1.3 BLEU worse than
-# > sinusoids; in the paper they're nearly as good. Perhaps four passes are too few to learn them. *Rotary* positions gain 2.6
-# > BLEU with greedy decoding and 1.4 with five beams.
+# > **Dropout** (D) costs 1.2 ± 1.0 at 0.1, the paper's value, and 4.6 ± 1.0 at 0.25. That's probably because the model
+# > hardly overfits in four passes; the program's own recipe, of 38 passes, has 0.25. **Without label smoothing** the
+# > perplexity is lower, as in the paper. There, BLEU falls by 0.5; here by 0.4 ± 0.8.
+# >
+# > **Positions** (E). Without any, the model loses 5.5 ± 1.6. Its encoder then sees a bag of words; its decoder can
+# > still tell positions apart, by what the mask hides. Learned positions are 1.3 ± 1.0 worse than sinusoids; in the
+# > paper they're nearly as good. Perhaps four passes are too few to learn them. *Rotary* positions gain 1.4 ± 0.9, and
+# > 2.6 ± 1.2 with greedy decoding.
 # >
 # > **Since 2017.** `modern` is rotary positions, RMSNorm, a gated feed-forward and grouped queries together, with a tenth
-# > fewer parameters. It gains 1.0 with greedy decoding, less than rotary positions alone. Which of the other three
-# > costs something wasn't tested.
+# > fewer parameters: +0.2 ± 1.4, and 1.0 ± 0.6 with greedy decoding. Its perplexity is lower than the base's, and higher
+# > than with rotary positions alone. The other three parts haven't been trained one by one.
 # >
-# > **Words** in place of pieces, with a matrix of embeddings more than twice as large, cost 2.0 BLEU with greedy
-# > decoding. **Adam** is about two BLEU behind Muon, with the rate and the warmup that were tuned for it in the same
-# > way.
+# > **Words** in place of pieces cost 2.4 ± 1.5, although their matrix is more than twice as large. (Their four passes
+# > are 936 updates instead of 1,068.) **Adam** is 1.9 ± 0.4 behind Muon.
+# >
+# > **Two machines.** Three variants were trained on both, and their differences agree within the intervals: rotary
+# > positions gain 1.8 ± 1.8 on the CPU. But one seed doesn't end at the same place on both: with five beams, the scores
+# > of such twins lie 0.5 BLEU apart on average, and up to 1.3. So what's the same for one seed, vocabulary and order,
+# > explains only part of the scatter.
 # >
 # > **What this doesn't show.** The rate was tuned for the base, not for each variant, which favours the base. Four
-# > passes say nothing about long runs; the next section has one. And the benchmark knows a dozen other variants that
+# > passes say nothing about long runs; the next section has one. And the benchmark knows seventeen other variants that
 # > haven't been trained with three seeds yet. (`LOG.md` has the scores of an earlier comparison, with one seed each, on a
 # > base that wasn't tuned. We draw no conclusions from it.)
 
@@ -407,8 +415,9 @@ def example_differences() -> Chart | None:
 #
 # > What a short run gains, a long one may lose again. So we trained the program's recipe on the 29,000 pairs to its
 # > end: 38 passes from German to English, 42 from English to German, with dropout 0.25 and three seeds each, once as it
-# > is and once with `--positions rotary` (`python -m benchmarks first_stage`). The twelve runs shared one NVIDIA H100 with
-# > each other and with runs of the miniature, and took four to six minutes each.
+# > is and once with rotary positions (`python -m benchmarks first_stage`). The twelve runs shared one NVIDIA H100, with
+# > PyTorch 2.11, and took four to six minutes each. (They were made before the option `--positions rotary` existed, so
+# > the settings in their rows don't name it. It makes the same model.)
 
 
 # %%
@@ -427,7 +436,7 @@ def example_rotary() -> Any:
     for (direction, variant), seeds in groups.items():
         rows.append({"direction": direction, "positions": {"base": "sinusoids"}.get(variant, variant)})
         rows[-1] |= {key: f"{np.mean([row[key] for row in seeds.values()]):.2f}" for key in seeds[0]}
-        if variant != "base":
+        if variant != "base" and len(seeds) > 1 and groups.get((direction, "base"), {}).keys() >= seeds.keys():
             found = {key: difference(seeds, groups[direction, "base"], key, 0.05) for key in seeds[0]}
             rows.append({"direction": direction, "positions": "difference"})
             rows[-1] |= {key: f"{mean:+.2f} ± {reach:.2f}" for key, (mean, reach) in found.items()}
@@ -435,10 +444,12 @@ def example_rotary() -> Any:
 
 
 # %% [markdown]
-# > **The gain is smaller than in four passes, and it's still there.** The perplexity is lower in every run. On
-# > test_2016_flickr, five beams give 43.3 BLEU in place of 42.3 from German to English, about one more in each seed, and
-# > 40.1 in place of 39.5 from English to German, with an interval that includes 0. On the validation set it's the other
-# > way round: 1.2 more from English to German, and from German to English 0.5 more, but one seed of three lost.
+# > **The gain lasts.** The perplexity is lower in every run, and all eight differences of BLEU are positive, five of them
+# > with an interval without 0. On test_2016_flickr, five beams give 43.3 BLEU in place of 42.3 from German to English
+# > (1.0 ± 0.4 more), and 40.1 in place of 39.5 from English to German (0.6 ± 0.9). Greedy decoding gains about one
+# > BLEU on both sets in both directions. Five beams on the validation set gain 0.5 ± 2.5 and 1.2 ± 0.9. Their penalty
+# > was chosen for a model with sinusoids. Beside the other runs on the same GPU, a run with rotary positions took a
+# > sixth longer.
 # >
 # > The pairs alone with rotary positions score nearly what the shipped German-English model does, which went on to learn
 # > from two rounds of pairs written by models (43.6). That model keeps the paper's sinusoids, since the document
@@ -615,30 +626,32 @@ def example_profile() -> Any:
 # %% [markdown]
 # ### On an accelerator
 #
-# > On an NVIDIA H100, PyTorch 2.11, updates of random sentences of 32 tokens (`python -m benchmarks accelerator`).
-# > *TF32* rounds the factors of a product to ten bits of fraction; *bfloat16* also stores what the layers compute in
-# > 16 bits; weights, gradients and the optimiser's state stay in 32. *Compiled* layers are translated into fewer, larger
-# > kernels by `torch.compile`. MFU is the share of the speed that a product of two large matrices reaches in the same
-# > numbers: 52 TFLOP/s in float32, about 440 in TF32, 870 in bfloat16.
+# > Here an NVIDIA H100, with PyTorch 2.11, trains on random sentences of 32 tokens (`python -m benchmarks accelerator`).
+# > *TF32* rounds the factors of each product to ten bits of fraction. *bfloat16* does the products in 16 bits; softmax,
+# > norms and losses stay in 32, as do weights, gradients and the optimiser's averages. *Fused* is PyTorch's own
+# > attention. *Compiled* layers are translated into fewer, larger kernels by `torch.compile`. MFU is the share of the
+# > speed that a product of two large matrices reaches in the same numbers: 52 TFLOP/s in float32, about 440 in TF32 and
+# > 870 in bfloat16.
 
 
 # %%
 @example
 def example_accelerator() -> Any:
-    """Target tokens a second, the share of the accelerator's own speed, and its memory in use, for three sizes."""
+    """Target tokens a second, and MFU, for three sizes."""
     rows: dict[str, dict] = {}
     for row in saved_rows("accelerator"):
-        found = f"{row['tokens_per_second']:,} ({row['mfu']:.0%}, {row['most_memory']:.1f} GiB)"
+        found = f"{row['tokens_per_second']:,} ({row['mfu']:.0%})"
         rows.setdefault(row["way"], {"numbers": row["way"]})[row["preset"]] = found
     return table(list(rows.values())).fillna("") if rows else None
 
 
 # %% [markdown]
-# > **The larger the model, the more 16 bits gain:** compiled, `big` learns 5.4 times as many tokens a second as in
-# > float32; `base` 3.2 times; `small` at best a fifth more. An update of `small` is made of thousands of small operations
-# > that Python starts one by one, so the H100 probably waits most of the time. Fused attention gains nothing worth
-# > mentioning for sentences of 32 tokens. Even `big` uses only a quarter of the speed in bfloat16; we didn't look for the
-# > rest. The program itself trains in float32, which is enough for the small models it's made for.
+# > **The larger the model, the more short numbers gain.** TF32 makes `base` 2.2 and `big` 3.3 times as fast as float32;
+# > bfloat16 2.5 and 4.4 times; bfloat16 with compiled layers 3.2 and 5.3 times. `small` gains little. Its update is made
+# > of thousands of small operations that Python starts one by one, which probably takes most of the time. Fused
+# > attention has no clear effect on such short sentences: 1.4 times as fast for `small` without compilation, 0.8 times
+# > for `base` with it, next to nothing for `big`. (One process each, the median of eight updates.) Even `big` uses only a
+# > quarter of the H100's speed in bfloat16; we didn't look for the rest. The program itself trains in float32.
 #
 # ### Beside others
 #

@@ -4293,11 +4293,10 @@ def example_paper_table_3() -> Any:
 # > Does the same hold at our size? We trained variants of the `tiny` model for four passes through Multi30k, each with
 # > three seeds, beside a base whose learning rate had been tuned for so short a run
 # > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Some of it holds, on the validation set with five
-# > beams, and some doesn't. One head (A) is 1.2 BLEU *better* than four. Narrow keys (B) cost 1.2. Dropout (D) hurts:
-# > 0.1 costs 1.2 and 0.25 more than four, probably because four passes are too few for overfitting to begin. Learned
-# > positions (E) are 1.3 worse than sinusoids, and without any, the model loses more than five. With [rotary
-# > positions](#Rotary-positions) it gains 2.6 with greedy decoding and 1.4 with five beams. A table like this one is about one
-# > size, one corpus and one budget.
+# > beams, and some doesn't. One head (A) is no worse than four. Narrow keys (B) cost 1.2 BLEU. Dropout (D) hurts: 0.1
+# > costs 1.2 and 0.25 more than four, probably because four passes are too few for overfitting to begin. Learned
+# > positions (E) are 1.3 worse than sinusoids, and without any, the model loses more than five; with [rotary
+# > positions](#Rotary-positions) it gains 1.4. A table like this one is about one size, one corpus and one budget.
 #
 # ## English constituency parsing (Section 6.3, Table 4)
 #
@@ -4890,10 +4889,9 @@ def example_patching_many() -> Any:
 #
 # > The Transformer of 2017 is still at the heart of today's language models, but many of its components have changed.
 # > This part presents the changes that have lasted, each with a small piece of code and a check, and most with an
-# > equation. At our size, rotary positions gain 2.6 BLEU with greedy decoding and 1.4 with five beams in [short
-# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) (means over three seeds). In [long
-# > ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run) they gain 1.0 on the test set from German to English, and 0.6
-# > from English to German, which may be chance. Most of these changes are meant for larger models.
+# > equation. At our size, rotary positions gain 1.4 BLEU with five beams in [short
+# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) (means over three seeds), and about one with greedy decoding
+# > in [long ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run). Most of these changes are meant for larger models.
 # >
 # > None of this is in the paper, so the whole part is commentary.
 #

@@ -1,5 +1,6 @@
 """Training on an accelerator: 16-bit numbers, fused attention and compiled layers."""
 
+import gc
 import statistics
 import time
 from contextlib import nullcontext
@@ -34,15 +35,14 @@ def random_pairs(settings: Settings, vocab: int) -> list[tat.Pair]:
 def measure(settings: Settings, way: str, vocab: int, updates: int, device: torch.device) -> dict[str, Any]:
     """The updates of one model, trained in one of the WAYS: target tokens per second, seconds, MFU, memory."""
     torch.manual_seed(0)
+    gc.collect()  # of the model before, whose memory would count as well
     torch.set_float32_matmul_precision("highest" if way == "float32" else "high")
     model, pairs = tat.with_fast_dropout(build_model(settings, vocab)), random_pairs(settings, vocab)
     trainer = ParallelTrainer(model, settings, device)
-    if half := way.startswith(
-        "bfloat16"
-    ):  # the loss with its forward pass; weights, gradients and updates stay float32
+    half = way.startswith("bfloat16")
+    if half:  # the forward pass and the loss; weights, gradients and updates stay float32
         trainer.objective.forward = torch.autocast(device.type, torch.bfloat16)(trainer.objective.forward)
     speed = matrix_speed(device, torch.bfloat16 if half else torch.float32)
-    torch.accelerator.reset_peak_memory_stats(device)
     losses: list[float] = []
     with fused_attention(model) if "fused" in way else nullcontext():
         if "compiled" in way:
@@ -80,13 +80,16 @@ def benchmark(
         ways: some of the ways; by default all
         vocab: tokens of the vocabulary, which both languages share
     """
-    device = choose_device()
+    device, before = choose_device(), torch.get_float32_matmul_precision()
     if device.type == "cpu":
         raise Refused("this machine has no accelerator")
     for preset in presets:
         for way in ways:
             found = measure(PRESETS[preset], way, vocab, updates, device)
-            rows.add({"preset": preset, "way": way, "tokens_per_update": PRESETS[preset].tokens_per_batch} | found)
+            rows.add(
+                {"preset": preset, "way": way, "tokens_per_update": PRESETS[preset].tokens_per_batch} | found, device
+            )
             print(
                 f"{preset}, {way}: {found['tokens_per_second']:,} target tokens/s, MFU {found['mfu']:.0%}", flush=True
             )
+    torch.set_float32_matmul_precision(before)

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import torch
 
+import the_annotated_transformer as tat
 from benchmarks.decoding_ctranslate2 import ALPHA, BATCH, BEAM, Work, ctranslate2_speed, speed
-from benchmarks.shared import RESULTS, Data, Model, Rounds, Rows, Sentences, in_new_process, portable
-from translator.export import is_marian, write_ctranslate2
-from translator.files import read_json
+from benchmarks.shared import CPU, RESULTS, Data, Model, Rounds, Rows, Sentences, in_new_process, portable
+from translator.export import write_ctranslate2
+from translator.files import Refused, read_json
 from translator.marian import write_npz
 from translator.model_folder import model_folder, read_translator
 from translator.search import Search
 from translator.sources import load_pairs
-
-CPU = torch.device("cpu")
 
 
 def this_program(work: Work) -> dict[str, float]:
@@ -63,6 +62,17 @@ def marian(work: Work) -> dict[str, float]:
     return speed(translate)
 
 
+def for_marian(translator: tat.Translator, out: Path) -> bool:
+    """Write a model that Marian can run, if it's one of Marian's own and Marian is installed; returns whether it was."""
+    if not importlib.util.find_spec("pymarian"):
+        return False
+    try:
+        write_npz(translator, out)
+    except Refused:
+        return False
+    return True
+
+
 SIDES = {
     "this": functools.partial(in_new_process, this_program),
     "CTranslate2": functools.partial(ctranslate2, "float32"),
@@ -99,15 +109,10 @@ def benchmark(
     folder = model_folder(model)
     lines = [source for source, _ in load_pairs(data, split)][:sentences]
     with tempfile.TemporaryDirectory() as parent:
-        work, sides = (
-            Work(lines, folder, Path(parent, "model"), Path(parent, "marian"), torch.get_num_threads()),
-            {**SIDES},
-        )
-        translator = read_translator(folder, CPU)
+        work = Work(lines, folder, Path(parent, "model"), Path(parent, "marian"), torch.get_num_threads())
+        translator, sides = read_translator(folder, CPU), dict(SIDES)
         write_ctranslate2(translator, folder, work.export)
-        if is_marian(translator.model) and importlib.util.find_spec("pymarian"):
-            write_npz(translator, work.marian)
-        else:
+        if not for_marian(translator, work.marian):
             del sides["Marian itself"]
         found = [{who: measure(work) for who, measure in sides.items()} for _ in range(rounds)]
     speeds = {
@@ -117,8 +122,8 @@ def benchmark(
     row = {"data": portable(data), "split": split, "rounds": rounds}
     row |= {"preset": read_json(folder / "config.json").get("preset"), "batch": BATCH, "beam": BEAM}
     row |= {"sentences_per_second": speeds, "ratio": {}}
-    for task, sides in speeds.items():
-        row["ratio"][task] = {who: round(sides["this"] / sides[who], 2) for who in list(sides)[1:]}
-        for who, figure in sides.items():
+    for task, figures in speeds.items():
+        row["ratio"][task] = {who: round(figures["this"] / figures[who], 2) for who in list(figures)[1:]}
+        for who, figure in figures.items():
             print(f"{task:<8}{who:<18}{figure:>9,.1f} sentences/s  {row['ratio'][task].get(who, '')}")
     rows.add(row)

@@ -9,16 +9,21 @@ import the_annotated_transformer as tat
 from benchmarks import quality
 from benchmarks.miniature import VARIANTS, run_folder, train
 from benchmarks.shared import RESULTS, Data, Rows, Runs, Seeds, portable
+from translator.processes import choose_device
 from translator.run import Limits
 from translator.settings import make_settings
+from translator.sources import load_pairs
 
 STEPS = {"de-en": 4200, "en-de": 4700}  # updates of the shipped models' first stage
 SPLITS = "val", "test_2016_flickr"
+NAMES = tuple(
+    name for name, variant in VARIANTS.items() if variant.row in ("base", "since 2017") and "only" not in name
+)
 
 
 def benchmark(
     *, data: Data = "multi30k", runs: Runs = Path("runs"), seeds: Seeds = (0, 1, 2),
-    only: Annotated[tuple[Literal[*VARIANTS], ...], Parameter(help="variants, as `miniature` names them")] = ("base", "rotary"),
+    only: Annotated[tuple[Literal[*NAMES], ...], Parameter(help="variants, as `miniature` names them")] = ("base", "rotary"),
     directions: Annotated[tuple[Literal[*STEPS], ...], Parameter(help="by default both")] = tuple(STEPS), rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
     """Train variants of the preset `tiny` as the shipped models were trained on the pairs alone, and score them.
@@ -27,24 +32,24 @@ def benchmark(
     the scores on `val` and on `test_2016_flickr`, greedy and with the document's beam. The command can be stopped and given
     again: an interrupted run continues, and a row that is saved is not trained again.
     """
+    for split in SPLITS:
+        load_pairs(data, split)  # to find out now if it isn't there
     for seed in seeds:
         for name in only:
             for direction in directions:
                 about = {"variant": name, "direction": direction, "seed": seed, "data": portable(data)}
-                if rows.saved(about):
+                if rows.saved(about, choose_device()):
                     continue
                 settings = make_settings("tiny", False, VARIANTS[name].changes | {"seed": seed})
-                run, languages = (
-                    run_folder(runs, "first_stage", f"{name} {direction} seed {seed}"),
-                    direction.split("-"),
-                )
-                translator = train(run, data, name, settings, Limits(steps=STEPS[direction]), tuple(languages))
+                run = run_folder(runs, "first_stage", f"{name} {direction} seed {seed}")
+                limits, languages = Limits(steps=STEPS[direction]), tuple(direction.split("-"))
+                translator = train(run, data, name, settings, limits, languages)
                 row = about | quality.describe(run, translator) | {"preset": "tiny"}
                 for split in SPLITS:
                     row[split] = {
                         ("greedy" if beam == 1 else "beam"): quality.scores(translator, data, split, beam)
                         for beam in (1, tat.BEAM)
                     }
-                rows.add(row)
+                rows.add(row, choose_device())
                 found = ", ".join(f"{split} {row[split]['beam']['bleu']:.2f}" for split in SPLITS)
                 print(f"{name}, {direction}, seed {seed}: {found}, {row['minutes']:.1f} minutes", flush=True)

@@ -159,12 +159,12 @@ def benchmark(
     for (seed, name), settings in wanted.items():
         about = {"variant": name, "seed": seed, "data": portable(data), "epochs": epochs}
         rate = {"factor": settings.factor, "warmup": settings.warmup}
-        if any(rate.items() <= row["settings"].items() for row in rows.saved(about)):
+        if any(rate.items() <= row["settings"].items() for row in rows.saved(about, choose_device())):
             continue
         run = run_folder(runs, "miniature", f"{name} seed {seed} epochs {epochs}")
         translator = train(run, data, name, settings, Limits(epochs=epochs))
         row = about | {"row": VARIANTS[name].row} | quality.describe(run, translator) | {"preset": "tiny"}
         row |= scores(translator, data)
-        rows.add(row)
+        rows.add(row, choose_device())
         beam = f", with a beam {row['bleu_beam']:.2f}" if "bleu_beam" in row else ""
         print(f"{name}, seed {seed}: BLEU {row['bleu']:.2f}{beam}, {row['minutes']:.1f} minutes", flush=True)

@@ -18,9 +18,9 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from translator.files import Refused
-from translator.processes import choose_device
 from translator.settings import Count, Settings, make_settings, options
 
+CPU = torch.device("cpu")
 ROOT = Path(__file__).resolve().parents[1]
 Preset = Literal["tiny", "small", "base", "big"]
 Counts = Annotated[tuple[int, ...], Parameter(validator=Number(gte=1))]
@@ -52,15 +52,18 @@ class Rows:
         origin |= {"date": datetime.date.today().isoformat(), "machine": machine()}
         return replace(self, out=out, origin=origin)
 
-    def add(self, row: dict[str, Any]) -> None:
-        """Append a row."""
+    def add(self, row: dict[str, Any], device: torch.device = CPU) -> None:
+        """Append a row; `device` did the work."""
+        origin = self.origin | {"machine": self.origin["machine"] | accelerator(device)}
         with self.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(self.origin | row) + "\n")
+            file.write(json.dumps(origin | row) + "\n")
 
-    def saved(self, about: dict[str, Any]) -> list[dict[str, Any]]:
-        """The rows of the file that are about the same."""
+    def saved(self, about: dict[str, Any], device: torch.device | None = None) -> list[dict[str, Any]]:
+        """The rows of the file that are about the same; with `device`, those of the same accelerator, or of any CPU."""
         lines = self.out.read_text(encoding="utf-8").splitlines() if self.out.exists() else []
-        return [row for row in map(json.loads, lines) if about.items() <= row.items()]
+        rows = [row for row in map(json.loads, lines) if about.items() <= row.items()]
+        name = accelerator(device or CPU).get("accelerator")
+        return [row for row in rows if device is None or row["machine"].get("accelerator") == name]
 
 
 RESULTS = Rows()
@@ -87,10 +90,14 @@ def machine() -> dict[str, Any]:
         if line.startswith("model name"):
             cpu = line.partition(":")[2].strip()
             break
-    found = {"cpu": cpu, "cores": os.cpu_count(), "torch": torch.__version__, "threads": torch.get_num_threads()}
-    if choose_device().type == "cuda":
-        found["accelerator"] = torch.cuda.get_device_name(choose_device())
-    return found
+    return {"cpu": cpu, "cores": os.cpu_count(), "torch": torch.__version__, "threads": torch.get_num_threads()}
+
+
+def accelerator(device: torch.device) -> dict[str, str]:
+    """The name of the accelerator that did the work; nothing for a CPU."""
+    if device.type == "cpu":
+        return {}
+    return {"accelerator": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type}
 
 
 def portable(argument: str) -> str:

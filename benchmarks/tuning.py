@@ -10,6 +10,7 @@ from benchmarks.miniature import COMMON, EPOCHS, run_folder
 from benchmarks.shared import RESULTS, Data, Rows, Runs, portable
 from translator.__main__ import train
 from translator.model_folder import read_translator
+from translator.processes import choose_device
 from translator.run import Limits
 from translator.settings import Count
 
@@ -26,7 +27,7 @@ def benchmark(
     only: Annotated[tuple[Literal[*GRIDS], ...], Parameter(help="some of them; by default all")] = (),
     rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Train the preset `tiny` without dropout for a few passes: each rate of a grid, then another warmup with the best.
+    """Train the preset `tiny` without dropout for a few passes: each rate of a grid, then other warmups with the best.
 
     The rows hold the validation loss, which decides, and the greedy scores on the validation set. A row that is saved is not
     trained again.
@@ -57,6 +58,6 @@ def trained(recipe: str, factor: float, warmup: int, data: str, epochs: int, run
     train(data=data, run=run, preset="tiny", limits=limits, changes=changes)
     translator = read_translator(run)
     row = about | quality.describe(run, translator) | quality.scores(translator, data)
-    rows.add(row)
+    rows.add(row, choose_device())
     print(f"{recipe}, factor {factor}, warmup {warmup}: loss {row['val_loss']:.3f}, BLEU {row['bleu']:.2f}", flush=True)
     return row

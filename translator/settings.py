@@ -129,12 +129,12 @@ def build_model(settings: Settings, vocab: int, parts: dict[str, Any] | None = N
     parts: for a model that Marian trained, in what it differs from the paper's, as arguments of the document's `marian`.
     """
     rotary = settings.positions == "rotary"
-    if rotary and (settings.d_k or settings.d_model // settings.h) % 2:
-        raise ValueError("rotary positions turn pairs of numbers, so the width of a head has to be even")
     model = make_model(
         vocab, vocab, settings.N, settings.d_model, settings.d_ff, settings.h, settings.dropout,
         norm=settings.norm, tie=settings.tie, inner_dropout=settings.inner_dropout,
         d_k=settings.d_k or None, positions="sinusoidal" if rotary else settings.positions,
     )  # fmt: skip
+    if rotary and (settings.d_k or settings.d_model // settings.h) % 2:
+        raise ValueError("rotary positions turn pairs of numbers, so the width of a head has to be even")
     model = modern(model, "rotary") if rotary else marian(model, **parts) if parts else model
     return with_fast_dropout(model)

@@ -59,6 +59,8 @@ def matrix_speed(device: torch.device, dtype: torch.dtype = torch.float32) -> fl
         start = time.perf_counter()
         (a @ a)[0, 0].item()  # to ask for a number is to wait for it
         seconds.append(time.perf_counter() - start)
+    if device.type != "cpu":
+        torch.accelerator.reset_peak_memory_stats(device)  # what follows is the model's
     return 2 * n**3 / min(seconds)
 
 
@@ -79,13 +81,13 @@ def operations(model: Transformer, pairs: list[Pair]) -> float:
 def accelerator_use(device: torch.device) -> dict[str, float]:
     """Gigabytes of an accelerator's memory in use, the most so far, and the percentage of time it works; nothing for a CPU.
 
-    PyTorch tells the last of NVIDIA's alone, and only with the package `nvidia-ml-py`; without it, it is left out.
+    For the last, PyTorch needs a package of the maker, such as `nvidia-ml-py`; without it, it is left out.
     """
     if device.type == "cpu":
         return {}
     now, most = torch.accelerator.memory_allocated(device), torch.accelerator.max_memory_allocated(device)
     found = {"memory": round(now / 2**30, 2), "most_memory": round(most / 2**30, 2)}
-    with suppress(Exception):  # the package's own errors have no common base that is there without it
+    with suppress(Exception):  # what such a package may raise is not known here
         found["utilisation"] = torch.cuda.utilization(device)
     return found
 

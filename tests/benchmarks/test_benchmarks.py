@@ -277,8 +277,13 @@ def test_the_readme_quotes_saved_rows():
     known = {f"{row[kind]:.2f}" for row in scored for kind in ("bleu", "bleu_moses") if kind in row}
     known |= {f"{row['parameters'] / 1e6:.1f}" for row in scored}
     known |= {f"{row['bleu']:.2f}" for row in rows("test_sets") if row["search"] != "greedy"}
-    pairs_alone = [row["test_2016_flickr"]["beam"] for row in rows("first_stage")]
-    known |= {f"{found[kind]:.2f}" for found in pairs_alone for kind in ("bleu", "bleu_moses")}
+    for direction, kind in (("de-en", "bleu"), ("en-de", "bleu_moses")):
+        for name, words in (("base", "on the 29,000 pairs alone"), ("rotary", "the same with `--positions rotary`")):
+            alike = [row for row in rows("first_stage") if (row["direction"], row["variant"]) == (direction, name)]
+            figures = [f"{row['test_2016_flickr']['beam'][kind]:.2f}" for row in alike]
+            line = next(line for line in ours if words in line and figures[0] in line)
+            assert f"| {', '.join(figures)} |" in line
+            known |= set(figures)
     seeds = [
         row["bleu"] for row in scored if row["direction"] == "de-en" and row["step"] == 3400 and "beam" in row["search"]
     ]

@@ -97,10 +97,10 @@ def test_the_rate_is_tuned_first_and_then_the_warmup(options, monkeypatch):
         miniature.tuned("muon", "pre", saved)
 
 
-def test_the_first_stage_is_the_shipped_recipe_with_other_positions(options, monkeypatch):
+def test_the_first_stage_is_the_shipped_recipe_with_other_positions(options, tmp_path, monkeypatch):
     """Catches a direction that is not taken, a variant without its change, scores of the wrong split, and a row made twice."""
     monkeypatch.setattr(first_stage, "STEPS", {"de-en": 2, "en-de": 3})
-    monkeypatch.setattr(first_stage, "SPLITS", ("val",))
+    monkeypatch.setattr(first_stage, "SPLITS", ("val", "train"))
     monkeypatch.setattr(first_stage, "make_settings", lambda *about: make_settings(*about[:2], SMALLEST | about[2]))
     for _ in range(2):
         assert door.main(["first_stage", *options, "--seeds", "1"]) == 0
@@ -109,17 +109,19 @@ def test_the_first_stage_is_the_shipped_recipe_with_other_positions(options, mon
     for (name, direction), row in rows.items():
         assert row["settings"]["positions"] == {"base": "sinusoidal", "rotary": "rotary"}[name]
         assert (row["step"], row["seed"], row["settings"]["dropout"]) == (first_stage.STEPS[direction], 1, 0.25)
-        assert row["val"]["greedy"]["search"] == "greedy" and row["val"]["beam"]["search"].startswith(
-            f"beam {tat.BEAM}"
-        )
+        for split in ("val", "train"):
+            assert row[split]["greedy"]["search"] == "greedy" and row[split]["greedy"]["split"] == split
+            assert row[split]["beam"]["search"].startswith(f"beam {tat.BEAM}") and row[split]["beam"]["split"] == split
     assert len({row["val_loss"] for row in rows.values()}) == 4
+    monkeypatch.setattr(first_stage, "SPLITS", ("val", "test_2016_flickr"))
+    assert door.main(["first_stage", *options, "--seeds", "2"]) == 2 and not [*tmp_path.rglob("*seed-2*")]
 
 
 def test_an_accelerator_trains_in_each_way(monkeypatch, capsys):
     """A processor stands in for one; catches a way that is not taken, and learning that a way changes."""
     assert door.main(["accelerator"]) == 2 and "no accelerator" in capsys.readouterr().err
     found, compiled, products, linear = {}, [], [], torch.nn.functional.linear
-    for name, stand_in in (("synchronize", None), ("reset_peak_memory_stats", None), ("max_memory_allocated", 2**30)):
+    for name, stand_in in (("synchronize", None), ("max_memory_allocated", 2**30)):
         monkeypatch.setattr(torch.accelerator, name, lambda device, stand_in=stand_in: stand_in)
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module: compiled.append(type(module).__name__))
     monkeypatch.setattr(
@@ -136,7 +138,9 @@ def test_an_accelerator_trains_in_each_way(monkeypatch, capsys):
         found[way] = accelerator.measure(settings, way, 50, 2, torch.device("cpu"))
         assert ("fused" in products) == ("fused" in way) and len(compiled) == (8 if "compiled" in way else 0)
         assert (torch.bfloat16 in products) == ("bfloat16" in way)
+        assert torch.get_float32_matmul_precision() == ("highest" if way == "float32" else "high")
         assert found[way]["losses"] == pytest.approx(found["float32"]["losses"], rel=0.02)
         assert found[way]["losses"][1] < found[way]["losses"][0]
         speed = found[way]["tokens_per_second"] * found[way]["update_seconds"]
         assert speed == pytest.approx(64, rel=0.1) and found[way]["most_memory"] == 1
+    torch.set_float32_matmul_precision("highest")  # as it was

@@ -126,7 +126,7 @@ const SentencePanels = (() => {
       row(say("tokens"), code(f.source.join(" | "))), row(say("ids"), code(f.src.join("  "))),
       row(say("row {id}", { id: f.src[token] }), numbers(f.rows[token])), row(say("times {factor}", { factor: `√${f.rows[0].length}` }), numbers(f.embedded[token])),
       row(say("root mean square"), code(`${size(f.rows[token]).toFixed(2)} → ${size(f.embedded[token]).toFixed(2)}`))]],
-    positions: [say("The position is added"), ["token"], (f, { token }) => f.translator.model.config.rotary ? [el("p", {}, say("This model adds no positions: each attention of a layer to itself turns its queries and keys (Part 7)."))] : [
+    positions: [say("The position is added"), ["token"], (f, { token }) => f.translator.model.config.rotary ? [el("p", {}, say("This model adds no positions: each self-attention rotates its queries and keys (Part 7)."))] : [
       row(say("embedding"), numbers(f.embedded[token])), row(symbol("PE", say("position {position}", { position: token })), numbers(f.positions[token])), row(say("sum"), numbers(f.input[token]))]],
     scores: [say("Scores of one head"), ["layer", "head"], (f, { layer, head }) => {
       const scores = f.layers[layer].scores[head], all = scores.flat(), [low, high] = [Math.min(...all), Math.max(...all)];
