@@ -97,7 +97,7 @@ def benchmark(
 
     All have the same number of threads. This program and Marian give each thread a batch. CTranslate2 is measured in that way
     and with all threads on one batch; the faster way counts. It runs the weights as they are and in int8. Marian needs a model
-    that `import` made of its own file, and the package pymarian.
+    that `import` made of its own file, and the package `pymarian`.
 
     Every side runs in a process of its own, so that no library's threads disturb another's, and translates once before, to
     warm up. The sides take turns round by round. (Rows up to commit ad32212 have more: the 2022 edition's loop, Hugging Face

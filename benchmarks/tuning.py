@@ -27,7 +27,7 @@ def benchmark(
     only: Annotated[tuple[Literal[*GRIDS], ...], Parameter(help="some of them; by default all")] = (),
     rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Train the preset `tiny` without dropout for a few passes: each rate of a grid, then other warmups with the best.
+    """Train the preset `tiny` without dropout for a few passes: each rate of a grid, then other lengths of the warmup with the best.
 
     The rows hold the validation loss, which decides, and the greedy scores on the validation set. A row that is saved is not
     trained again.
