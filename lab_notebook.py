@@ -78,8 +78,9 @@ from the_annotated_transformer import (
 # >   2,500 and 4,200 updates; three English-German runs with different seeds; and one run of `small`.
 # > - The model with `lower-cased` pairs learned from the same text in lower case, and its `bleu` ignores case.
 # > - The others went on with [more pairs](#More-pairs-from-the-same-pairs), written by models. Their `minutes` and
-# >   `updates` are those of the last round alone. The rows with 3,400 updates and seed 0 are the shipped models.
-# >   Seeds 1 and 2 repeat the second round of the German-English one.
+# >   `updates` are those of the last round alone. The rows with 3,400 updates and seed 0 are the shipped models,
+# >   one of them with [rotary positions](#Rotary-positions-in-a-long-run). Seeds 1 and 2 repeat the second round of
+# >   the German-English one with sinusoids.
 
 
 # %%
@@ -451,9 +452,10 @@ def example_rotary() -> Any:
 # > was chosen for a model with sinusoids. Beside the other runs on the same GPU, a run with rotary positions took a
 # > sixth longer.
 # >
-# > The pairs alone with rotary positions score nearly what the shipped German-English model does, which went on to learn
-# > from two rounds of pairs written by models (43.6). That model keeps the paper's sinusoids, since the document
-# > shows its numbers one by one.
+# > The pairs alone with rotary positions score nearly what `multi30k-de-en` does, which went on to learn from two rounds
+# > of pairs written by models (43.6). One German-English model with rotary positions went on, too, for one such round:
+# > `multi30k-de-en-rotary`, with 44.9 on test_2016_flickr (one seed; its card says how). The document keeps the model
+# > with the paper's sinusoids, because it shows its numbers one by one.
 
 # %% [markdown]
 # ## Post-norm and Adam in a longer run

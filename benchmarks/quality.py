@@ -23,7 +23,8 @@ def training(run: Path) -> dict[str, Any]:
 def describe(model: Path, translator: tat.Translator, run: Path | None = None) -> dict[str, Any]:
     """Preset, direction, size and settings of a model, and the training of its run (None: it is the run itself)."""
     about = read_json(model / "config.json")
-    found = {"preset": about["preset"], "direction": "-".join(translator.languages)}
+    rotary = ", rotary" * (about["settings"].get("positions") == "rotary")
+    found = {"preset": about["preset"] + rotary, "direction": "-".join(translator.languages)}
     found["parameters"] = sum(p.numel() for p in translator.model.parameters())
     return found | {"seed": about["settings"]["seed"], "settings": about["settings"]} | training(run or model)
 
