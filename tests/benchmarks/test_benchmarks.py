@@ -289,7 +289,9 @@ def test_the_readme_quotes_saved_rows():
         for row in scored
         if (row["direction"], row["step"], row["preset"]) == ("de-en", 3400, "tiny") and "beam" in row["search"]
     ]
-    best = next(row["bleu"] for row in scored if row.get("model") == "multi30k-de-en-rotary" and "beam" in row["search"])
+    best = next(
+        row["bleu"] for row in scored if row.get("model") == "multi30k-de-en-rotary" and "beam" in row["search"]
+    )
     assert f"`--model models/multi30k-de-en-rotary`, has {best:.1f} (one seed)" in readme
     assert len(seeds) == 3 and f"{sum(seeds) / 3:.1f} BLEU on Multi30k, German to English (mean of" in readme
     training = [row for row in rows("training_speed") if row["preset"] == "tiny"]
