@@ -41,18 +41,8 @@ def marian(work: Work) -> dict[str, float]:
     tokenizer, (language, _) = read_translator(work.model, CPU)[1:]
     files = {"models": str(work.marian / "model.npz"), "vocabs": [str(work.marian / "vocab.yml")] * 2}
     batches = {"mini_batch": BATCH, "maxi_batch": len(work.lines), "maxi_batch_sort": "src", "workspace": 500}
-    programs = {
-        beam: Translator(
-            **files,
-            **batches,
-            beam_size=beam,
-            normalize=ALPHA,
-            cpu_threads=work.threads,
-            max_length_factor=3,
-            quiet=True,
-        )
-        for beam in (1, BEAM)
-    }
+    options = files | batches | {"normalize": ALPHA, "cpu_threads": work.threads, "max_length_factor": 3, "quiet": True}
+    programs = {beam: Translator(**options, beam_size=beam) for beam in (1, BEAM)}
 
     def translate(beam: int) -> int:
         lines = [" ".join(tokenizer.tokens(tokenizer.encode(line, language))) for line in work.lines]

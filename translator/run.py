@@ -424,7 +424,7 @@ class Log:
     def __init__(self, folder: Path, active: bool, progress: Progress, device: torch.device, every: int = 10):
         self.path, self.active, self.progress, self.every = folder / "log.jsonl", active, progress, every
         self.device, self.losses, self.since = device, [], (progress.tokens, progress.seconds)
-        (self.speed,), self.operations = over_processes(matrix_speed(device)), 0.0  # in products of matrices
+        (self.speed,), self.operations = over_processes(matrix_speed(device)), 0.0  # of all processes, in products
         form = "training {percentage:3.0f}%|{bar:20}| {elapsed}{postfix}"
         self.bar = tqdm(total=100, disable=not active, file=sys.stdout, bar_format=form)
         if active:

@@ -51,9 +51,8 @@ class Objective(nn.Module):
 def matrix_speed(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
     """Floating-point operations per second that this device reaches in a product of two large matrices; the best of five."""
     n = 1024 if device.type == "cpu" else 8192  # an accelerator is not busy with less
-    a = torch.linspace(-1, 1, n * n, dtype=dtype, device=device).view(
-        n, n
-    )  # random numbers would change what is drawn later
+    # random numbers would change what is drawn later
+    a = torch.linspace(-1, 1, n * n, dtype=dtype, device=device).view(n, n)
     seconds = []
     for _ in range(5):
         start = time.perf_counter()
