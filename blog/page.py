@@ -58,6 +58,7 @@ SCRIPTS = [
     ),
 ]  # a folder and a file
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
+PLAIN = "n", "p", "w"  # in code, names, punctuation and space, by the classes that Pygments gives them
 SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."  # what the live figure shows first
 TRANSLATED = ["the_annotated_transformer", "exercises"]  # the lab notebook is English in every language
 WORDS: dict[str, str] = {}  # the page's own texts in its language
@@ -228,11 +229,21 @@ def code_style() -> str:
     rules = []
     for token, name in STANDARD_TYPES.items():
         ours, theirs = light[token], dark[token]
-        if name and (ours["color"] or theirs["color"]):
+        if name and name not in PLAIN and (ours["color"] or theirs["color"]):
             colours = [f"#{style['color']}" if style["color"] else "currentcolor" for style in (ours, theirs)]
             weight = "font-weight:600" * ours["bold"] + "font-style:italic" * ours["italic"]
             rules.append(f".highlight .{name}{{color:light-dark({','.join(colours)});{weight}}}")
     return "\n".join(rules)
+
+
+class Highlighter(Highlight2HTML):
+    """Marks code for `code_style`, and leaves plain text alone: most of the page's elements would be names and brackets."""
+
+    def __call__(self, *args: Any, **options: Any) -> str:
+        tree = parse(super().__call__(*args, **options))
+        for span in tree.select(", ".join(f"span.{name}" for name in PLAIN)):
+            span.unwrap()
+        return str(tree)
 
 
 def minutes(heading: Tag, ends: list[str]) -> float:
@@ -440,7 +451,7 @@ def make_page(
         table.wrap(tree.new_tag("div", attrs={"class": "table"}))
     Links(tree).add()
     draw_formulas(tree)
-    styles = [(TEMPLATE / "blog.css").read_text("utf-8"), code_style(), katex_style(tree)]
+    base, learn, blog = ((TEMPLATE / f"{name}.css").read_text("utf-8") for name in ("base", "learn", "blog"))
     charts = any(CHART in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
     page = {
         "title": words(headings[0].descendants),
@@ -450,7 +461,9 @@ def make_page(
         "words": json.dumps(WORDS, ensure_ascii=False).replace("<", "\\u003c") if WORDS else "",
         "parts": contents(headings),
         **links,
-        "style": "\n".join(styles),
+        "base": base,
+        "learn": learn,  # the style of a frame
+        "style": "\n".join([blog, code_style(), katex_style(tree)]),
         "script": "\n".join((path / name).read_text("utf-8") for path, name in SCRIPTS),
         "vega": f"(() => {{{vl_convert.javascript_bundle()}}})();" if charts else "",
         "chart": CHART,
@@ -513,7 +526,7 @@ def export(notebook: nbformat.NotebookNode, page: dict[str, Any]) -> str:
     )
     exporter.register_filter("packed", lambda text: base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode())
     exporter.environment.globals["_"] = lambda text: html.escape(say(text))
-    exporter.register_filter("highlight_code", Highlight2HTML(pygments_lexer="ipython3"))
+    exporter.register_filter("highlight_code", Highlighter(pygments_lexer="ipython3"))
     return exporter.from_notebook_node(notebook, {"page": page})[0]
 
 

@@ -198,9 +198,12 @@ def test_the_page_is_accessible(open_page):
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: npm ci --prefix blog")
     tab = open_page(color_scheme="light")
-    tab.evaluate(AXE.read_text("utf-8"))
+    learning(tab)
+    for frame in tab.frames:
+        frame.evaluate(AXE.read_text("utf-8"))
     for rules in ("", ", {runOnly: ['color-contrast']}"):  # in the dark; all other rules do not depend on the theme
-        found = tab.evaluate(f"axe.run(document{rules}).then((result) => result.violations)")
+        run = f"axe.run(document{rules}).then((result) => result.violations)"
+        found = [violation for frame in tab.frames for violation in frame.evaluate(run)]
         grave = [v for v in found if v["impact"] in ("serious", "critical")]
         assert not [(v["id"], len(v["nodes"]), v["nodes"][0]["html"][:150]) for v in grave]
         tab.locator("#theme").click()
@@ -265,19 +268,30 @@ def test_a_finger_opens_the_card_first(open_page):
     assert tab.url.endswith("#ref-press-2016")
 
 
+def learning(tab):
+    """The document in which a model learns, with the task of copying; it is in a frame of the page."""
+    tab.locator(".learn").scroll_into_view_if_needed()
+    panel = tab.frame_locator(".learn")
+    panel.locator("#learn-task").select_option("copy")
+    panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
+    return panel
+
+
+def wait_until_whole(tab) -> None:
+    """Until the frame is as high as its document."""
+    tab.frames[1].wait_for_function("document.documentElement.scrollHeight <= innerHeight")
+
+
 def test_a_model_learns_on_the_page(open_page):
     """With the keyboard: train, pause, go on, to the end; then letters of one's own; another seed begins anew."""
     tab = open_page(390)
-    panel = tab.locator(".learn")
-    panel.scroll_into_view_if_needed()
-    panel.locator("#learn-task").select_option("copy")
-    panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
+    panel = learning(tab)
     panel.locator("#learn-step").press("Enter")
     panel.locator("#learn-state", has_text="update 1 of 500, loss").wait_for()
     panel.locator("#learn-run").press("Enter")
     panel.locator("#learn-run", has_text="Pause").press("Enter")
     panel.locator("#learn-run", has_text="Train").press("Enter")
-    tab.wait_for_function("document.querySelector('#learn-run').disabled", timeout=120_000)
+    panel.locator("#learn-run:disabled").wait_for(timeout=120_000)
     assert panel.locator("#learn-state").inner_text().startswith("update 500 of 500")
     assert int(re.search(r"\d+", panel.locator("#learn-exact").inner_text())[0]) >= 95
     panel.locator("#learn-own").fill("facade")
@@ -294,28 +308,26 @@ def test_a_model_learns_on_the_page(open_page):
         const frame = () => new Promise(requestAnimationFrame), at = scrollY;
         for (const y of [0, at]) { scrollTo(0, y); await frame(); await frame(); }
     }""")
-    tab.wait_for_function("document.querySelector('#learn-run').disabled", timeout=120_000)
+    panel.locator("#learn-run:disabled").wait_for(timeout=120_000)
 
 
 def test_a_part_is_taken_away_from_the_model_on_the_page(open_page):
     """Without the shift the loss falls at once, and nothing is copied."""
-    tab = open_page()
-    panel = tab.locator(".learn")
-    panel.scroll_into_view_if_needed()
-    panel.locator("#learn-task").select_option("copy")
+    tab = open_page(390)
+    panel = learning(tab)
     panel.locator("[data-key=positions]").uncheck()
     panel.locator("[data-key=shift]").uncheck()
     panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
     panel.locator("#learn-run").click()
-    tab.wait_for_function("document.querySelector('#learn-run').disabled", timeout=120_000)
+    panel.locator("#learn-run:disabled").wait_for(timeout=120_000)
     assert "loss 0.0" in panel.locator("#learn-state").inner_text()
     said = panel.locator("#learn-exact").inner_text()
     assert ": 0% right" in said and "read the very letter" in said
-    assert panel.evaluate("box => box.scrollHeight <= box.clientHeight")  # its height is fixed, and nothing is cut off
+    wait_until_whole(tab)
     assert "\n\n" not in said
     panel.locator("#learn-own").fill("abcdefghijab")
     panel.locator("#learn-map tr").first.locator("th").nth(12).wait_for()  # twelve letters, and the end
-    assert panel.evaluate("box => box.scrollHeight <= box.clientHeight")
+    wait_until_whole(tab)
 
 
 def test_small_figures_are_touched_with_the_keyboard(open_page):

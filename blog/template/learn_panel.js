@@ -1,4 +1,5 @@
-// The panel in which a model learns before the reader's eyes: a worker trains, the page draws what it reports.
+// The panel in which a model learns before the reader's eyes: a worker trains, and a document in a frame draws what it reports.
+// In that of the page, each new letter would have the browser look over 30,000 elements.
 (() => {
   const section = document.getElementById("a-second-task-german-numbers")?.closest("section");
   if (!section || typeof Worker === "undefined") return;
@@ -54,157 +55,148 @@
     };
   }
 
-  const source = `const Learn = ${Learn}; const Tasks = ${Tasks}; (${work})(${JSON.stringify(UPDATES)}, ${FACTOR}, ${WARMUP}, ${D_MODEL}, ${SHOWN})`;
+  /** What the document in the frame does; `source` is the text of the worker. */
+  function panel(source) {
+    document.body.innerHTML = `
+      <div class="learn-row">
+        <label>${say("Task")} <select id="learn-task"><option value="numbers">${say("German numbers")}</option><option value="copy">${say("copying")}</option><option value="reverse">${say("reversing")}</option></select></label>
+        <button type="button" id="learn-run">${say("▶ Train")}</button> <button type="button" id="learn-step">${say("Step")}</button>
+        <button type="button" id="learn-again">${say("Restart")}</button> <button type="button" id="learn-other">${say("Other seed")}</button>
+        <span id="learn-state" role="status"></span>
+      </div>
+      <div class="learn-row" role="group" aria-label="${say("What a fresh model has")}">
+        <span>${say("A fresh model with")}</span>
+        ${[["warmup", say("warmup")], ["positions", say("positions")], ["causal", say("causal mask")], ["shift", say("the shift")]].map(([key, name]) => `<label><input type="checkbox" data-key="${key}" checked> ${name}</label>`).join(" ")}
+      </div>
+      <div class="learn-parts">
+        <div><svg id="learn-curve" viewBox="0 0 320 130" role="img" aria-label="${say("Loss and learning rate over the updates")}"><path d="M4 4V124H316" fill="none" stroke="var(--rule)"/></svg>
+          <p class="learn-note">${say("thick: loss, in nats per letter; dotted: that of the run before; thin: learning rate; all over the updates")}</p></div>
+        <div><p class="learn-note" id="learn-exact"></p><table id="learn-examples"></table></div>
+      </div>
+      <div class="learn-row"><label><span id="learn-ask">${say("Your number, 0 to 999")}</span> <input id="learn-own" size="12" value="345" autocomplete="off"></label> <output id="learn-answer"></output></div>
+      <div class="learn-scroll" tabindex="0" role="group" aria-label="${say("Cross-attention")}"><table id="learn-map"></table></div>
+      <p class="learn-note">${say("An encoder-decoder of 6,000 weights learns in your browser, from nothing. Take a part away, which begins anew, and see what it was for.")}</p>`;
+    const $ = (id) => document.getElementById(`learn-${id}`), boxes = [...document.querySelectorAll("[data-key]")];
+    let worker, seed = 0, curve = [], before = [], score = "", earlier = "", total = 1, number = 0, running = false, wanted = false, letters = [], every = 1, tallest = 0;
 
-  // --- the panel ---
-
-  const panel = document.createElement("figure");
-  panel.className = "learn";
-  panel.innerHTML = `
-    <div class="learn-row">
-      <label>${say("Task")} <select id="learn-task"><option value="numbers">${say("German numbers")}</option><option value="copy">${say("copying")}</option><option value="reverse">${say("reversing")}</option></select></label>
-      <button type="button" id="learn-run">${say("▶ Train")}</button> <button type="button" id="learn-step">${say("Step")}</button>
-      <button type="button" id="learn-again">${say("Restart")}</button> <button type="button" id="learn-other">${say("Other seed")}</button>
-      <span id="learn-state" role="status"></span>
-    </div>
-    <div class="learn-row" role="group" aria-label="${say("What a fresh model has")}">
-      <span>${say("A fresh model with")}</span>
-      ${[["warmup", say("warmup")], ["positions", say("positions")], ["causal", say("causal mask")], ["shift", say("the shift")]].map(([key, name]) => `<label><input type="checkbox" data-key="${key}" checked> ${name}</label>`).join(" ")}
-    </div>
-    <div class="learn-parts">
-      <div><svg id="learn-curve" viewBox="0 0 320 130" role="img" aria-label="${say("Loss and learning rate over the updates")}"><path d="M4 4V124H316" fill="none" stroke="var(--rule)"/></svg>
-        <p class="learn-note">${say("thick: loss, in nats per letter; dotted: that of the run before; thin: learning rate; all over the updates")}</p></div>
-      <div><p class="learn-note" id="learn-exact"></p><table id="learn-examples"></table></div>
-    </div>
-    <div class="learn-row"><label><span id="learn-ask">${say("Your number, 0 to 999")}</span> <input id="learn-own" size="12" value="345" autocomplete="off"></label> <output id="learn-answer"></output></div>
-    <div class="learn-scroll" tabindex="0" role="group" aria-label="${say("Cross-attention")}"><table id="learn-map"></table></div>
-    <figcaption>${say("An encoder-decoder of 6,000 weights learns in your browser, from nothing. Take a part away, which begins anew, and see what it was for.")}</figcaption>`;
-  section.after(panel);
-  const $ = (id) => panel.querySelector(`#learn-${id}`), boxes = [...panel.querySelectorAll("[data-key]")];
-  let worker, seed = 0, curve = [], before = [], score = "", earlier = "", total = 1, number = 0, running = false, wanted = false, letters = [], every = 1;
-
-  const send = (message) => worker?.postMessage(message);
-  function begin() {
-    if (!worker) {
-      const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-      worker = new Worker(address);
-      URL.revokeObjectURL(address);
-      worker.onmessage = ({ data }) => show(data);
+    const send = (message) => worker?.postMessage(message);
+    function begin() {
+      if (!worker) {
+        const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+        worker = new Worker(address);
+        URL.revokeObjectURL(address);
+        worker.onmessage = ({ data }) => show(data);
+      }
+      if (curve.length > 20) [before, earlier] = [curve, say("; the run before: {score}", { score })]; // what a part is for is seen beside it
+      [curve, wanted, running, every, tallest] = [[], false, false, 1, 0];
+      const settings = { task: $("task").value, seed, ...Object.fromEntries(boxes.map((box) => [box.dataset.key, box.checked])) };
+      send({ begin: settings, number: (number += 1), own: $("own").value.trim() });
     }
-    if (curve.length > 20) [before, earlier] = [curve, say("; the run before: {score}", { score })]; // what a part is for is seen beside it
-    [curve, wanted, running, every] = [[], false, false, 1];
-    const settings = { task: $("task").value, seed, ...Object.fromEntries(boxes.map((box) => [box.dataset.key, box.checked])) };
-    send({ begin: settings, number: (number += 1), own: $("own").value.trim() });
-  }
 
-  const WHY = { // a loss of nothing, and nothing right
-    causal: say("In training it saw the letter that it was to predict, because nothing hid it, and learned to repeat that. Now it isn't there."),
-    shift: say("In training it read the very letter that it was to predict, and learned to repeat that. Now it repeats what it wrote."),
-  };
-  const text = (names) => names.filter((name) => name !== "</s>").join(""), shown = (name) => name?.replace("</s>", "⏎") ?? "";
-  const lines = [1, 1.2, 2.2].map((width, i) => { // rate, loss of the run before, loss
-    const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
-    for (const [key, value] of Object.entries({ fill: "none", stroke: `var(--${i ? "link" : "muted"})`, "stroke-width": width, "stroke-dasharray": i === 1 ? "2 3" : "none" })) line.setAttribute(key, value);
-    return $("curve").appendChild(line);
-  });
-  function draw({ step }) {
-    const highest = Math.log(letters.length || 20) * 1.3, top = Math.max(...curve.map((row) => row[2]), 1e-9);
-    [[curve, 2, top], [before, 1, highest], [curve, 1, highest]].forEach(([rows, at, scale], i) => {
-      if (rows === before && step > 0) return; // it stays as it is
-      lines[i].setAttribute("points", rows.map((row) => `${(4 + (312 * row[0]) / total).toFixed(1)},${(124 - 118 * Math.min(1, row[at] / scale)).toFixed(1)}`).join(" "));
+    const WHY = { // a loss of nothing, and nothing right
+      causal: say("In training it saw the letter that it was to predict, because nothing hid it, and learned to repeat that. Now it isn't there."),
+      shift: say("In training it read the very letter that it was to predict, and learned to repeat that. Now it repeats what it wrote."),
+    };
+    const text = (names) => names.filter((name) => name !== "</s>").join(""), shown = (name) => name?.replace("</s>", "⏎") ?? "";
+    const lines = [1, 1.2, 2.2].map((width, i) => { // rate, loss of the run before, loss
+      const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
+      for (const [key, value] of Object.entries({ fill: "none", stroke: `var(--${i ? "link" : "muted"})`, "stroke-width": width, "stroke-dasharray": i === 1 ? "2 3" : "none" })) line.setAttribute(key, value);
+      return $("curve").appendChild(line);
     });
-  }
-  /** Show rows of cells; a cell that is there is kept, and touched only where it changes, so that the browser has little to do. */
-  function fill(table, rows) {
-    while (table.rows.length > rows.length) table.deleteRow(-1);
-    rows.forEach((cells, i) => {
-      const row = table.rows[i] ?? table.insertRow();
-      while (row.cells.length > cells.length) row.deleteCell(-1);
-      cells.forEach(({ scope, words = "", kind = "", weight }, j) => {
-        const cell = row.cells[j] ?? row.appendChild(document.createElement(scope ? "th" : "td"));
-        if (scope) cell.scope = scope;
-        if (cell.textContent !== words) cell.textContent = words;
-        if (cell.className !== kind) cell.className = kind;
-        if (weight !== undefined) cell.style.setProperty("--w", weight.toFixed(2));
+    function draw({ step }) {
+      const highest = Math.log(letters.length || 20) * 1.3, top = Math.max(...curve.map((row) => row[2]), 1e-9);
+      [[curve, 2, top], [before, 1, highest], [curve, 1, highest]].forEach(([rows, at, scale], i) => {
+        if (rows === before && step > 0) return; // it stays as it is
+        lines[i].setAttribute("points", rows.map((row) => `${(4 + (312 * row[0]) / total).toFixed(1)},${(124 - 118 * Math.min(1, row[at] / scale)).toFixed(1)}`).join(" "));
       });
-    });
-  }
-  function map({ own }) { // the mean of the heads
-    if (!own) return fill($("map"), []);
-    const columns = [...own.source, "</s>"], head = columns.map((letter) => ({ scope: "col", words: shown(letter) }));
-    fill($("map"), [[{}, ...head], ...own.weights.map((heads, t) => [{ scope: "row", words: shown(own.found[t]) },
-      ...columns.map((_, s) => ({ weight: heads.reduce((sum, head) => sum + head[s], 0) / heads.length }))])]);
-  }
-  function show(data) {
-    if (data.run !== number) return; // of the run before, which was under way
-    curve.push(...data.losses.filter(([step]) => step % every === 0 || step === 1));
-    if (curve.length > 400) {
-      every *= 2;
-      curve = curve.filter(([step]) => step % every === 0);
     }
-    ({ total, running, letters } = data);
-    const finished = data.step >= total, last = data.losses.at(-1) ?? curve.at(-1);
-    $("run").textContent = running ? say("❚❚ Pause") : say("▶ Train");
-    $("run").disabled = $("step").disabled = finished;
-    $("state").textContent = say(last ? "update {step} of {total}, loss {loss}" : "update {step} of {total}", { step: data.step.toLocaleString("en"), total: total.toLocaleString("en"), loss: last?.[1].toFixed(3) });
-    if (data.exact !== null) {
-      score = say("{share}% right", { share: (100 * data.exact).toFixed(0) });
-      const why = data.exact < 0.1 && last?.[1] < 0.1 ? boxes.filter((box) => !box.checked).flatMap((box) => WHY[box.dataset.key] ?? []) : [];
-      $("exact").textContent = [say("Of those it has never learned from: {score}", { score }) + earlier, ...why].join("\n");
+    /** Show rows of cells. */
+    function fill(table, rows) {
+      table.replaceChildren();
+      for (const cells of rows) {
+        const row = table.insertRow();
+        for (const { scope, words = "", kind = "", weight } of cells) {
+          const cell = row.appendChild(document.createElement(scope ? "th" : "td"));
+          Object.assign(cell, { textContent: words, className: kind }, scope && { scope });
+          if (weight !== undefined) cell.style.setProperty("--w", weight.toFixed(2));
+        }
+      }
     }
-    [latest, fresh] = [data, true];
-    if (data.step === 0) {
-      PARTS.forEach((part) => part(data));
-      pin();
-    } else if (!drawing) drawNext(0);
-  }
-  const grow = () => panel.scrollHeight > panel.clientHeight && pin(panel.offsetHeight); // for a longer word, or a text
-  const PARTS = [draw, examples, (data) => { map(data); grow(); }];
-  let latest, fresh = false, drawing = false;
-  function drawNext(part) { // one part in a frame, so that none takes long
-    drawing = true;
-    if (part === 0) fresh = false;
-    PARTS[part](latest);
-    requestAnimationFrame(() => {
-      if (part + 1 < PARTS.length) return drawNext(part + 1);
-      if (fresh) return drawNext(0);
-      drawing = false;
-      send({ drawn: latest.turn });
+    function map({ own }) { // the mean of the heads
+      if (!own) return fill($("map"), []);
+      const columns = [...own.source, "</s>"], head = columns.map((letter) => ({ scope: "col", words: shown(letter) }));
+      fill($("map"), [[{}, ...head], ...own.weights.map((heads, t) => [{ scope: "row", words: shown(own.found[t]) },
+        ...columns.map((_, s) => ({ weight: heads.reduce((sum, head) => sum + head[s], 0) / heads.length }))])]);
+    }
+    function show(data) {
+      if (data.run !== number) return; // of the run before, which was under way
+      curve.push(...data.losses.filter(([step]) => step % every === 0 || step === 1));
+      if (curve.length > 400) {
+        every *= 2;
+        curve = curve.filter(([step]) => step % every === 0);
+      }
+      ({ total, running, letters } = data);
+      const finished = data.step >= total, last = data.losses.at(-1) ?? curve.at(-1);
+      $("run").textContent = running ? say("❚❚ Pause") : say("▶ Train");
+      $("run").disabled = $("step").disabled = finished;
+      $("state").textContent = say(last ? "update {step} of {total}, loss {loss}" : "update {step} of {total}", { step: data.step.toLocaleString("en"), total: total.toLocaleString("en"), loss: last?.[1].toFixed(3) });
+      if (data.exact !== null) {
+        score = say("{share}% right", { share: (100 * data.exact).toFixed(0) });
+        const why = data.exact < 0.1 && last?.[1] < 0.1 ? boxes.filter((box) => !box.checked).flatMap((box) => WHY[box.dataset.key] ?? []) : [];
+        $("exact").textContent = [say("Of those it has never learned from: {score}", { score }) + earlier, ...why].join("\n");
+      }
+      draw(data);
+      examples(data);
+      map(data);
+      requestAnimationFrame(() => requestAnimationFrame(() => send({ drawn: data.turn })));
+    }
+    function examples(data) {
+      fill($("examples"), data.examples.map(({ source, target, found }) => {
+        const right = text(found) === target && found.at(-1) === "</s>";
+        return [{ words: source }, { kind: right ? "right" : "wrong", words: `${text(found) || "–"} ${right ? "✓" : "✗"}` }];
+      }));
+      $("answer").textContent = data.own ? `${data.own.source} → ${text(data.own.found) || "–"}`
+        : $("task").value === "numbers" ? say("Write a number from 0 to 999.") : say("Write 1 to 12 letters, each from a to j.");
+    }
+
+    // --- what the reader does ---
+
+    $("run").addEventListener("click", () => send({ run: (wanted = !running) }));
+    $("step").addEventListener("click", () => send({ run: (wanted = false), step: true }));
+    $("again").addEventListener("click", begin);
+    $("other").addEventListener("click", () => { seed += 1; begin(); });
+    for (const box of boxes) box.addEventListener("change", begin);
+    $("task").addEventListener("change", () => {
+      const numbers = $("task").value === "numbers";
+      [curve, before, earlier] = [[], [], ""];
+      $("ask").textContent = numbers ? say("Your number, 0 to 999") : say("Your letters, a to j (it learns from words of 3 to 8)");
+      $("own").value = numbers ? "345" : "abcdefg";
+      begin();
     });
+    $("own").addEventListener("input", () => send({ own: $("own").value.trim() }));
+    new IntersectionObserver((entries) => { // nothing is computed out of sight
+      const inSight = entries.at(-1).isIntersecting;
+      if (inSight && !worker) begin();
+      else if (wanted) send({ run: inSight });
+    }).observe(document.body);
+    addEventListener("resize", () => { tallest = 0; });
+    new ResizeObserver(() => { // the frame grows with a longer word or a text, and doesn't shrink while a model learns
+      const height = document.body.offsetHeight;
+      if (height !== tallest && (height > tallest || !running)) parent.postMessage({ height: (tallest = height) }, "*");
+    }).observe(document.body);
+    addEventListener("message", ({ data }) => { document.documentElement.dataset.theme = data.theme; });
   }
-  function examples(data) {
-    fill($("examples"), data.examples.map(({ source, target, found }) => {
-      const right = text(found) === target && found.at(-1) === "</s>";
-      return [{ words: source }, { kind: right ? "right" : "wrong", words: `${text(found) || "–"} ${right ? "✓" : "✗"}` }];
-    }));
-    $("answer").textContent = data.own ? `${data.own.source} → ${text(data.own.found) || "–"}`
-      : $("task").value === "numbers" ? say("Write a number from 0 to 999.") : say("Write 1 to 12 letters, each from a to j.");
-  }
-  function pin(least = 0) { // a box of fixed size is laid out anew by itself, without the rest of this long page
-    panel.style.contain = "strict";
-    panel.style.height = `${least}px`;
-    panel.style.height = `${Math.max(least, panel.scrollHeight + 14)}px`;
-  }
-  addEventListener("resize", () => pin());
 
-  // --- what the reader does ---
+  // --- the frame ---
 
-  $("run").addEventListener("click", () => send({ run: (wanted = !running) }));
-  $("step").addEventListener("click", () => send({ run: (wanted = false), step: true }));
-  $("again").addEventListener("click", begin);
-  $("other").addEventListener("click", () => { seed += 1; begin(); });
-  for (const box of boxes) box.addEventListener("change", begin);
-  $("task").addEventListener("change", () => {
-    const numbers = $("task").value === "numbers";
-    [curve, before, earlier] = [[], [], ""];
-    $("ask").textContent = numbers ? say("Your number, 0 to 999") : say("Your letters, a to j (it learns from words of 3 to 8)");
-    $("own").value = numbers ? "345" : "abcdefg";
-    begin();
-  });
-  $("own").addEventListener("input", () => send({ own: $("own").value.trim() }));
-  new IntersectionObserver((entries) => { // nothing is computed out of sight
-    const inSight = entries.at(-1).isIntersecting;
-    if (inSight && !worker) begin();
-    else if (wanted) send({ run: inSight });
-  }).observe(panel);
+  const source = `const Learn = ${Learn}; const Tasks = ${Tasks}; (${work})(${JSON.stringify(UPDATES)}, ${FACTOR}, ${WARMUP}, ${D_MODEL}, ${SHOWN})`;
+  const inScript = (value) => JSON.stringify(value).replace(/</g, "\\u003c"), style = ["base", "learn"].map((id) => document.getElementById(`style-${id}`).textContent).join("");
+  const root = document.documentElement, theme = () => root.dataset.theme ?? "";
+  const frame = document.createElement("iframe");
+  Object.assign(frame, { className: "learn", title: say("A model that learns"), loading: "lazy", sandbox: "allow-scripts" });
+  frame.srcdoc = `<!DOCTYPE html><html lang="${root.lang}" data-theme="${theme()}"><title>${say("A model that learns")}</title><style>${style}</style><body>
+    <script>globalThis.WORDS = ${inScript(globalThis.WORDS ?? {})}; globalThis.say = ${say}; (${panel})(${inScript(source)});<\/script></body></html>`;
+  section.after(frame);
+  addEventListener("message", ({ source, data }) => { if (source === frame.contentWindow && data.height) frame.style.height = `${data.height + 2}px`; });
+  new MutationObserver(() => frame.contentWindow?.postMessage({ theme: theme() }, "*")).observe(root, { attributeFilter: ["data-theme"] });
 })();
