@@ -24,14 +24,7 @@ import the_annotated_transformer as tat
 from translator.captions import CAPTION_SPLITS
 
 ROOT = Path(__file__).resolve().parents[1]
-LONG = [
-    "test_document.py",
-    "test_distributed.py",
-    "test_page.py",
-    "test_benchmarks.py",
-    "test_explorer.py",
-    "test_fuzz.py",
-]
+LONG = [f"test_{name}.py" for name in ("document", "distributed", "page", "benchmarks", "explorer", "fuzz")]
 CAPTION_SPLITS |= {"train": slice(1000, 3000), "val": slice(0, 100), "test": slice(500, 600)}  # a tenth is enough here
 CACHED = (tat.choose_data, tat.load_split, tat.live_run, tat.our_model)  # what keeps its first result
 atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
@@ -71,19 +64,25 @@ def committed_page(tmp_path_factory) -> Callable[..., Path]:
         out.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(out.with_suffix(".lock")):
             if not out.exists():
-                command = [
-                    sys.executable,
-                    ROOT / "blog" / "page.py",
-                    ROOT / f"{name}.ipynb",
-                    out,
-                    "--language",
-                    language,
-                ]
-                done = subprocess.run(command, capture_output=True, text=True)
+                command = [sys.executable, "blog/page.py", f"{name}.ipynb", out, "--language", language]
+                done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
                 assert done.returncode == 0, done.stdout + done.stderr
         return out
 
     return find
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    """Chromium; without it, a test that needs it is skipped."""
+    if not (chromium := shutil.which("chromium")):
+        pytest.skip("chromium is not installed")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield launched
+        launched.close()
 
 
 @pytest.fixture

@@ -2,17 +2,29 @@
 
 import os
 import random
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
 import the_annotated_transformer as tat
+from translator.sources import load_pairs
 
 SOAK = bool(os.environ.get("ANNOTATED_SOAK"))  # `make soak` tries more of what may go wrong
 executed = pytest.mark.skipif(
     os.environ.get("ANNOTATED_TESTS") == "all", reason="executing the whole document includes it"
 )
+
+
+def offline_tab(browser, width: int = 1300, height: int = 900, **options) -> tuple:
+    """A tab without a network, and the list in which its errors and requests will be."""
+    context = browser.new_context(viewport={"width": width, "height": height}, offline=True, **options)
+    tab, problems, own = context.new_page(), [], ("data:", "blob:", "file:")
+    tab.on("console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None)
+    tab.on("pageerror", lambda e: problems.append(str(e)))
+    tab.on("request", lambda r: None if r.url.startswith(own) else problems.append(r.url))
+    return tab, problems
 
 
 def dense_loss(logits: Tensor, target: Tensor, eps: float, pad: int = tat.PAD) -> Tensor:
@@ -40,6 +52,15 @@ def uneven_pairs(n: int = 7) -> list[tat.Pair]:
         return [draw.randint(4, 12) for _ in range(draw.randint(1, longest))]
 
     return [tat.Pair([*ids(6), tat.EOS], [tat.BOS, *ids(12), tat.EOS]) for _ in range(n)]
+
+
+def caption_files(folder: Path, **sizes: int) -> Path:
+    """The folder, with files of so many captions of each split."""
+    for split, size in sizes.items():
+        for i, language in enumerate(("de", "en")):
+            text = "\n".join(pair[i] for pair in load_pairs("captions", split)[:size])
+            (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
+    return folder
 
 
 def greedy_by_hand(model: tat.Transformer, src: list[int], max_len: int) -> list[int]:
