@@ -15,7 +15,7 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
-from tests.helpers import SOAK
+from tests.helpers import SOAK, offline_tab
 from translator import __main__ as commands
 from translator.run import Limits
 from translator.settings import Settings
@@ -24,20 +24,14 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMES = ["the_annotated_transformer", "lab_notebook", "exercises"]
 EXECUTED = NAMES if SOAK else NAMES[:2]  # every answer of the exercises runs in test_exercises.py
 SCRIPT, NOTEBOOK = ROOT / f"{NAMES[0]}.py", ROOT / f"{NAMES[0]}.ipynb"
-CHROMIUM = shutil.which("chromium")
 
 
-def python(*arguments: str | Path, **options) -> subprocess.CompletedProcess[str]:
-    """Run a program of this repository."""
-    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, **options)
-
-
-def tracked_files() -> list[Path]:
-    """The files that git tracks."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
-        "\n"
-    )
-    return [ROOT / name for name in listed if name and (ROOT / name).is_file()]
+def run(program: str, *arguments: str | Path, status: int = 0, **options) -> str:
+    """What a program in blog/ prints; it must end with this status."""
+    command = [sys.executable, ROOT / "blog" / program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    assert done.returncode == status, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +45,7 @@ def executed(tmp_path_factory) -> Path:
     commands.captions(out=folder / "captions")
     settings = os.environ | {"ANNOTATED_DATA": str(folder / "captions"), "ANNOTATED_STEPS": "30"}
     for name in EXECUTED:
-        done = python(ROOT / "blog" / "notebook.py", "run", "--script", folder / f"{name}.py", env=settings)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        run("notebook.py", "run", "--script", folder / f"{name}.py", env=settings)
     return folder
 
 
@@ -62,8 +55,7 @@ def pages(executed, committed_page) -> dict[str, Path]:
     found = {name: committed_page(name) for name in NAMES if name not in EXECUTED}
     for name in EXECUTED:
         found[name] = executed / f"{name}.html"
-        done = python(ROOT / "blog" / "page.py", executed / f"{name}.ipynb", found[name])
-        assert done.returncode == 0, done.stdout + done.stderr
+        run("page.py", executed / f"{name}.ipynb", found[name])
     return found
 
 
@@ -73,34 +65,23 @@ def trees(pages) -> dict[str, BeautifulSoup]:
     return {name: BeautifulSoup(path.read_text("utf-8"), "lxml") for name, path in pages.items()}
 
 
-@pytest.fixture
-def page(pages) -> Path:
-    """The document's page."""
-    return pages[NAMES[0]]
-
-
 def test_the_twins_hold_the_same_cells():
-    done = python(ROOT / "blog" / "notebook.py", "check")
-    assert done.returncode == 0, done.stdout
+    run("notebook.py", "check")
 
 
 def test_a_difference_between_the_twins_is_found(tmp_path):
     for path in (SCRIPT, NOTEBOOK):
         shutil.copy(path, tmp_path)
-    script = tmp_path / SCRIPT.name
-    script.write_text(
-        script.read_text(encoding="utf-8").replace("PAD, BOS, EOS, UNK = 0, 1, 2, 3", "PAD, BOS, EOS, UNK = 0, 2, 1, 3")
-    )
-    done = python(ROOT / "blog" / "notebook.py", "check", "--script", script)
-    assert done.returncode == 1 and "+PAD, BOS, EOS, UNK = 0, 2, 1, 3" in done.stdout
+    script, right, wrong = tmp_path / SCRIPT.name, "PAD, BOS, EOS, UNK = 0, 1, 2, 3", "PAD, BOS, EOS, UNK = 0, 2, 1, 3"
+    script.write_text(script.read_text(encoding="utf-8").replace(right, wrong))
+    assert f"+{wrong}" in run("notebook.py", "check", "--script", script, status=1)
 
 
 def test_a_notice_of_a_cell_reaches_the_terminal(tmp_path):
     script = tmp_path / "short.py"
     script.write_text("# %%\nprint('NOTICE: no network')\nprint('all the rest')\n")
-    done = python(ROOT / "blog" / "notebook.py", "run", "--script", script)
-    assert done.returncode == 0 and "\nNOTICE: no network\n" in done.stdout, done.stdout + done.stderr
-    assert "\nall the rest" not in done.stdout
+    printed = run("notebook.py", "run", "--script", script)
+    assert "\nNOTICE: no network\n" in printed and "\nall the rest" not in printed
 
 
 def test_a_folded_cell_is_folded_and_its_twins_agree(tmp_path):
@@ -108,56 +89,41 @@ def test_a_folded_cell_is_folded_and_its_twins_agree(tmp_path):
     script = tmp_path / "short.py"
     script.write_text("# %% [markdown]\n# # A title\n# Text.\n\n# %%\n# @title Sums <b>\na = 1 + 1\n\n# %%\nprint(a)\n")
     for command in ("run", "check"):
-        done = python(ROOT / "blog" / "notebook.py", command, "--script", script)
-        assert done.returncode == 0, done.stdout + done.stderr
+        run("notebook.py", command, "--script", script)
     notebook = nbformat.read(script.with_suffix(".ipynb"), 4)
     notebook.cells[2].metadata["tags"] = ["hide-input"]  # by hand, without a title
     nbformat.write(notebook, script.with_suffix(".ipynb"))
-    done = python(ROOT / "blog" / "page.py", script.with_suffix(".ipynb"), tmp_path / "page.html")
+    run("page.py", script.with_suffix(".ipynb"), tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<summary>Sums &lt;b&gt;</summary>" in text and "<summary>Show the code</summary>" in text
     code = re.sub(r"<[^>]+>", "", text)
     assert "a = 1 + 1" in code and "print(a)" in code and "@title" not in code
 
 
-@pytest.mark.parametrize("name", EXECUTED)
-def test_every_cell_executes(executed, name):
-    """Without an error or output on standard error; every example that should draw a chart does."""
-    notebook = nbformat.read(executed / f"{name}.ipynb", 4)
+def executed_cells(path: Path) -> list[nbformat.NotebookNode]:
+    """The code cells of a notebook, each of which was executed once, in order."""
+    notebook = nbformat.read(path, 4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-    for cell in code:
+    return code
+
+
+@pytest.mark.parametrize("name", EXECUTED)
+def test_every_cell_executes(executed, name):
+    """Without an error or output on standard error; every example that should draw a chart does."""
+    for cell in executed_cells(executed / f"{name}.ipynb"):
         for output in cell.outputs:
             assert output.output_type != "error" and output.get("name") != "stderr", (cell.source[:200], output)
-    for cell in code:
         if re.search(r"^@example\ndef \w+\(\) -> Chart", cell.source, re.M):
             assert any("image/png" in output.get("data", {}) for output in cell.outputs), cell.source[:200]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_committed_notebook_is_executed_and_names_no_machine(name):
-    notebook = nbformat.read(ROOT / f"{name}.ipynb", 4)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-    text = json.dumps([cell.get("outputs") for cell in code], ensure_ascii=False)
+    text = json.dumps([cell.outputs for cell in executed_cells(ROOT / f"{name}.ipynb")], ensure_ascii=False)
     assert not re.findall(r"(?:/root|/home|/work|/tmp)/\w+", text)
     assert "NOTICE" not in text, "the committed notebook was not executed on Multi30k"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_cell_is_dead_code(name):
-    """No `if False`, no commented-out call, and at most two open code cells in a row without prose."""
-    notebook = nbformat.read(ROOT / f"{name}.ipynb", 4)
-    in_a_row = 0
-    for cell in notebook.cells:
-        is_open = cell.cell_type == "code" and not {"hide-input", "hide-cell"} & {*cell.metadata.get("tags", [])}
-        in_a_row = in_a_row + is_open if cell.cell_type == "code" else 0
-        last_lines = cell.source.startswith("if __name__")
-        assert in_a_row <= 2 or last_lines, cell.source[:200]
-        assert "if False" not in cell.source and not re.search(r"^\s*# \w+\(.*\)$", cell.source, re.M), cell.source[
-            :200
-        ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -167,18 +133,15 @@ def test_what_a_first_reader_may_skip_is_folded(trees, name):
     for cell in nbformat.read(ROOT / f"{name}.ipynb", 4).cells:
         marked = cell.source.startswith(("# @title ", "@example\n")) and cell.cell_type == "code"
         answer = cell.source.startswith("# @title Answer ")
-        tag, tags = "hide-cell" if answer else "hide-input", {*cell.metadata.get("tags", [])}
-        assert tags & {"hide-input", "hide-cell"} == ({tag} if marked else set()) and marked == (
-            "cellView" in cell.metadata
-        )
-        assert cell.metadata.get("jupyter", {}).get("source_hidden", False) == marked
-        assert cell.metadata.get("jupyter", {}).get("outputs_hidden", False) == answer
+        tags, hidden = {*cell.metadata.get("tags", [])}, cell.metadata.get("jupyter", {})
+        assert tags & {"hide-input", "hide-cell"} == ({"hide-cell" if answer else "hide-input"} if marked else set())
+        assert marked == ("cellView" in cell.metadata) == hidden.get("source_hidden", False)
+        assert answer == hidden.get("outputs_hidden", False)
         if marked and "active-ipynb" not in tags:
             first = cell.source.partition("\n")[0]
             titles.append(first.removeprefix("# @title ") if first != "@example" else "Show the code")
     folded = trees[name].select("details.code")
-    assert [fold.summary.get_text() for fold in folded] == titles
-    assert {"Imports"} <= set(titles)
+    assert [fold.summary.get_text() for fold in folded] == titles and "Imports" in titles
     for fold in folded:  # what an answer shows is folded with its code, what an example shows is not
         answer = fold.summary.get_text().startswith("Answer ")
         assert bool(fold.select(".jp-OutputArea")) == answer
@@ -195,49 +158,32 @@ def test_links_between_the_pages_lead_somewhere(trees, name):
         assert not link.fragment or link.fragment in ids[link.path.removesuffix(".html")], link
 
 
-def test_every_image_that_is_shown_is_there():
-    shown = re.findall(r"\]\((images/[^)]+)\)", SCRIPT.read_text(encoding="utf-8"))
-    assert len(set(shown)) >= 5 and all((ROOT / name).is_file() for name in shown)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_is_self_contained(pages, name):
     text = pages[name].read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>") and "@@math" not in text and "katex-error" not in text
-    content = re.sub(r"<script.*?</script>", "", text, flags=re.S)
-    addresses = re.findall(r"""(?:src|srcset)="(?!data:)[^"]+""", content)
-    assert not addresses
+    assert not re.findall(r"""(?:src|srcset)="(?!data:)[^"]+""", re.sub(r"(?s)<script.*?</script>", "", text))
     ids = re.findall(r'<h[1-6] id="([^"]+)"', text)
     assert len(ids) == len(set(ids)) > 10
-    for target in re.findall(r'href="#([^"]+)"', text):
-        assert f'id="{target}"' in text
+    assert not [target for target in re.findall(r'href="#([^"]+)"', text) if f'id="{target}"' not in text]
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), *([(1300, "light")] if SOAK else [])])
-def test_the_page_draws_in_a_browser(page, width, scheme):
-    """Offline: no error, no request, no horizontal scrolling; charts are drawn when seen and redrawn with the theme."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
-        tab, problems, requests = context.new_page(), [], []
-        tab.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
-        tab.on("pageerror", lambda e: problems.append(str(e)))
-        tab.on("request", lambda r: None if r.url.startswith(("data:", "blob:", "file:")) else requests.append(r.url))
-        tab.goto(page.as_uri())
-        charts = tab.locator("figure.chart").count()
-        for i in range(charts):
-            tab.locator("figure.chart").nth(i).scroll_into_view_if_needed()
-            tab.locator("figure.chart").nth(i).locator("svg.marks, canvas").first.wait_for(timeout=20_000)
-        assert charts >= 10
-        assert tab.evaluate("document.documentElement.scrollWidth") <= width
-        before = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-        tab.locator("#theme").click()
-        assert tab.evaluate("getComputedStyle(document.body).backgroundColor") != before
-        assert (problems, requests) == ([], [])
-        browser.close()
+def test_the_page_draws_in_a_browser(browser, pages, width, scheme):
+    """Offline: no error, no request, no horizontal scrolling; charts are drawn when seen, and the theme changes."""
+    tab, problems = offline_tab(browser, width, color_scheme=scheme)
+    tab.goto(pages[NAMES[0]].as_uri())
+    charts = tab.locator("figure.chart").all()
+    assert len(charts) >= 10
+    for chart in charts:
+        chart.scroll_into_view_if_needed()
+        chart.locator("svg.marks, canvas").first.wait_for(timeout=20_000)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    before = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    tab.locator("#theme").click()
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    assert not problems
+    tab.context.close()
 
 
 def test_the_readme_has_the_commands_that_ci_runs():
@@ -246,18 +192,16 @@ def test_the_readme_has_the_commands_that_ci_runs():
     assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("exec make test")
     targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
     assert set(re.findall(r"(?:^|`)make ([a-z]+)", readme, re.M)) <= targets
-    named = set(re.findall(r"the_annotated_transformer\.py ([a-z]+)", readme))
-    assert named == {"train", "translate", "evaluate", "explain", "average"}
+    calls = re.findall(r"the_annotated_transformer\.py ([a-z]+)([^\n]*)", readme)
+    assert {command for command, _ in calls} == {"train", "translate", "evaluate", "explain", "average"}
     settings = {field.name for kind in (Settings, Limits) for field in dataclasses.fields(kind)}
-    for command, options in re.findall(r"the_annotated_transformer\.py ([a-z]+)([^\n]*)", readme):
-        known = set(inspect.signature(getattr(commands, command)).parameters) | (
-            settings if command == "train" else set()
-        )
+    for command, options in calls:
+        known = {*inspect.signature(getattr(commands, command)).parameters, *(settings if command == "train" else ())}
         assert {name.replace("-", "_") for name in re.findall(r"--([a-z-]+)", options)} <= known
 
 
 def test_nothing_names_the_machine_it_was_made_on():
-    for path in tracked_files():
-        if path.suffix in (".py", ".md", ".json", ".jsonl", ".txt", ".toml", ".html", ".css", ".js", ".j2", ".svg"):
-            found = re.findall(r"(?:/root/|/home/\w|/work/\w)", path.read_text(encoding="utf-8"))
-            assert not found or path.name == Path(__file__).name, (path.name, found)
+    """In no text file that git tracks."""
+    command = ["git", "-C", ROOT, "grep", "-IlE", r"/root/|/home/\w|/work/\w"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert found.stdout.split() == [Path(__file__).relative_to(ROOT).as_posix()], found
