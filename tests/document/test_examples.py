@@ -9,13 +9,7 @@ import the_annotated_transformer as tat
 from tests.helpers import executed
 
 SCRIPT = Path(tat.__file__).read_text(encoding="utf-8")
-TRAINING = {
-    "example_copy",
-    "example_cached",
-    "example_longer",
-    "example_numbers",
-    "example_number_map",
-}  # a thousand updates
+TRAINING = {f"example_{name}" for name in ("copy", "cached", "longer", "numbers", "number_map")}  # a thousand updates
 SLOW = TRAINING | {"example_decoder_only"}  # test_document.py executes them as well
 BASICS = SCRIPT[SCRIPT.index("\n# # Part 1:") : SCRIPT.index("\n# # Part 3:")]
 EXAMPLES = [name for name in vars(tat) if re.match("example_(?!answer)", name)]
@@ -33,6 +27,5 @@ def test_an_example_runs_alone_and_what_it_shows_can_be_shown(name, few_phrases,
     shown = getattr(tat, name)()
     if hasattr(shown, "to_dict") and hasattr(shown, "mark_rect"):
         shown.to_dict()
-    assert (
-        shown is not None or capsys.readouterr().out or "assert" in SCRIPT.split(f"def {name}(")[1].split("\n\n\n")[0]
-    )
+    checks = "assert" in SCRIPT.split(f"def {name}(")[1].split("\n\n\n")[0]
+    assert shown is not None or capsys.readouterr().out or checks
