@@ -3,7 +3,6 @@
 import itertools
 import json
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,37 +11,14 @@ from sacrebleu import significance
 from sacrebleu.metrics import BLEU
 
 import the_annotated_transformer as tat
-from benchmarks import __main__ as door
 from benchmarks import alignment, bootstrap, layers
+from tests.helpers import caption_files
 from translator.__main__ import main
 from translator.captions import Caption, captions, token_links, words_of_pieces
 from translator.model_folder import read_translator
 
-ROOT = Path(__file__).resolve().parents[2]
-SMALLEST = {"N": 2, "d_model": 16, "d_ff": 16, "h": 2, "bpe": 100}
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
-    """A run of one update on captions; its small model has few merges, so words split into pieces."""
-    run = tmp_path_factory.mktemp("runs") / "run"
-    sizes = [part for name, value in SMALLEST.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    assert main(["train", "--data", "captions", "--run", str(run), "--steps", "1", *sizes]) == 0
-    return run
-
 
 # --- layers.py ---
-@pytest.mark.parametrize(("batch", "n"), [(1, 5), (3, 16)])
-def test_the_formulas_are_what_pytorch_counts(batch, n):
-    """Catches a wrong formula, and a kernel that the counter does not know."""
-    made = layers.make_layers(16)
-    assert len(made) == 8
-    for name, layer in made.items():
-        inputs = layer.inputs(batch, n)
-        assert layer.call(*inputs).shape == inputs[-1].shape, name  # n vectors of width d to n others
-        assert layers.counted(layer, inputs) == batch * layer.multiplications(n), name
-
-
 def test_recurrence_is_that_of_its_formula():
     """h' = tanh(Wx + Uh), step by step."""
     layer = layers.make_layers(16)["recurrent"]
@@ -72,15 +48,19 @@ def test_a_time_is_that_of_one_call_and_holds_the_backward_pass_only_if_asked():
     assert 4 <= forward < 16 and 24 <= both < 60
 
 
-def test_the_benchmark_of_layers_measures_each_at_every_length(tmp_path):
-    out, sizes = tmp_path / "rows.jsonl", ["--lengths", "4", "8", "--width", "16", "--batch", "2", "--rounds", "1"]
-    for extra in ([], ["--backward"]):
-        assert door.main(["layers", *sizes, *extra, "--out", str(out)]) == 0
-    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    assert [row["pass"] for row in rows] == ["forward", "forward and backward"] and str(tmp_path) not in str(rows)
+def test_the_benchmark_of_layers_measures_each_at_every_length(rows_of):
+    """Catches a wrong formula, a kernel that the counter does not know, and a layer that gives other than n vectors."""
+    made = layers.make_layers(16)
+    assert len(made) == 8
+    for name, layer in made.items():
+        inputs = layer.inputs(3, 5)
+        assert layer.call(*inputs).shape == inputs[-1].shape, name
+    for backward in ("", "--backward"):
+        rows = rows_of(f"layers --lengths 4 8 --width 16 --batch 2 --rounds 1 {backward}")
+    assert [row["pass"] for row in rows] == ["forward", "forward and backward"]
     for row in rows:
         found = {(x["layer"], x["n"]): x for x in row["measurements"]}
-        assert found.keys() == set(itertools.product(layers.make_layers(16), (4, 8)))
+        assert found.keys() == set(itertools.product(made, (4, 8)))
         assert all(x["milliseconds"] > 0 and x["multiplications"] == x["counted"] for x in found.values())
         assert found["recurrent", 8]["multiplications"] == 2 * 2 * 8 * 16 * 16  # sentences, matrices, n, d, d
 
@@ -111,29 +91,21 @@ def test_the_baselines_by_hand():
 def test_chance_is_what_random_links_score():
     """The expected counts agree with many draws."""
     true, sizes = [{(0, 0), (2, 0), (1, 2)}, {(0, 1)}], [(3, 4), (1, 2)]
-    found = []
-    for _ in range(3000):
-        for S, T in sizes:
-            found.append(alignment.largest_links(torch.rand(T, S + 1)))
+    found = [alignment.largest_links(torch.rand(T, S + 1)) for _ in range(3000) for S, T in sizes]
     expected = alignment.baselines(sizes, true)["random"]
     assert alignment.score(found, true * 3000) == pytest.approx(expected, abs=0.02)
 
 
 def test_the_end_of_the_source_is_no_link():
-    assert alignment.largest_links(torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.2, 0.7], [0.6, 0.0, 0.4]])) == {
-        (1, 0),
-        (0, 2),
-    }
+    weights = torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.2, 0.7], [0.6, 0.0, 0.4]])
+    assert alignment.largest_links(weights) == {(1, 0), (0, 2)}
 
 
 def test_pieces_inherit_the_links_of_their_words():
-    caption = Caption(
-        "Am Strand liest er.", "On the beach, he reads.", [(0, 0), (0, 1), (1, 2), (3, 4), (2, 5), (4, 6)]
-    )
-    source, target = (
-        ["▁A", "m", "▁Strand", "▁", "lie", "st", "▁er", "."],
-        ["▁On", "▁the", "▁beach", ",", "▁he", "▁reads", "."],
-    )
+    words = [(0, 0), (0, 1), (1, 2), (3, 4), (2, 5), (4, 6)]
+    caption = Caption("Am Strand liest er.", "On the beach, he reads.", words)
+    source = ["▁A", "m", "▁Strand", "▁", "lie", "st", "▁er", "."]
+    target = ["▁On", "▁the", "▁beach", ",", "▁he", "▁reads", "."]
     assert words_of_pieces(source, caption.de) == [0, 0, 1, 2, 2, 2, 3, 4]
     links = {(0, 0), (1, 0), (0, 1), (1, 1), (2, 2), (6, 4), (3, 5), (4, 5), (5, 5), (7, 6)}  # the comma has none
     assert token_links(caption, source, target) == links
@@ -195,18 +167,13 @@ def test_a_convention_is_one_row_from_the_other(trained, monkeypatch):
     assert found["links"] == sum(map(len, links.values()))
 
 
-def test_the_benchmark_of_alignment_trains_a_seed_once(tmp_path):
-    settings = [part for name, value in SMALLEST.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    paths = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "rows.jsonl")]
-    for seeds in (["3"], ["3", "4"]):
-        command = ["alignment", *settings, *paths, "--steps", "1", "--sentences", "4", "--seeds", *seeds]
-        assert door.main(command) == 0
-    assert door.main([*command, "--seed", "5"]) == 2
-    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+def test_the_benchmark_of_alignment_trains_a_seed_once(rows_of, tmp_path):
+    sizes = "--N 2 --d-model 16 --d-ff 16 --h 2 --bpe 100 --steps 1 --sentences 4"
+    for seeds, status in (("3", 0), ("3 4", 0), ("3 4 --seed 5", 2)):
+        rows = rows_of(f"alignment {sizes} --runs {tmp_path}/runs --seeds {seeds}", status=status)
     assert [row["seed"] for row in rows] == [3, 4] and [row["settings"]["seed"] for row in rows] == [3, 4]
     assert rows[0]["split"] == "val" and rows[0]["step"] == 1 and rows[0]["sentences"] == 4
     assert rows[0]["heads"] != rows[1]["heads"] and rows[0]["baselines"] == rows[1]["baselines"]
-    assert str(tmp_path) not in str(rows)
 
 
 # --- bootstrap.py ---
@@ -222,12 +189,11 @@ def test_the_bootstrap_is_that_of_its_definition():
     references, a, b = some_translations()
     found = bootstrap.compare(references, a, b, samples=80)
     draws = np.random.default_rng(12345).choice(40, size=(80, 40))
-    scores = np.array(
-        [
-            [BLEU().corpus_score([side[i] for i in draw], [[references[i] for i in draw]]).score for side in (a, b)]
-            for draw in draws
-        ]
-    )
+
+    def score(side: list[str], draw: list[int]) -> float:
+        return BLEU().corpus_score([side[i] for i in draw], [[references[i] for i in draw]]).score
+
+    scores = np.array([[score(side, draw) for side in (a, b)] for draw in draws])
     for side, column in (("a", scores[:, 0]), ("b", scores[:, 1])):
         assert found[side]["interval"] == pytest.approx([np.sort(column)[2], np.sort(column)[-3]], abs=0.006)
     difference = np.sort(scores[:, 1] - scores[:, 0])
@@ -249,39 +215,21 @@ def test_the_same_translations_do_not_differ():
     assert found["difference"] == 0 and found["difference_interval"] == [0, 0] and found["p"] is None
 
 
-@pytest.mark.parametrize(
-    ("data", "split"),
-    [
-        ("multi30k", "test_2017_flickr"),
-        ("multi30k", "test_2018_flickr"),
-        ("multi30k", "train"),
-        (".", "test_2017_mscoco"),
-    ],
-)
-def test_other_test_sets_of_multi30k_are_refused(data, split, tmp_path, capsys):
-    """Before anything is read, because these models do not exist."""
-    out = tmp_path / "rows.jsonl"
-    models = [str(tmp_path / "a"), str(tmp_path / "b")]
-    assert door.main(["bootstrap", *models, "--data", data, "--split", split, "--out", str(out)]) == 2
-    assert "only val and test_2016_flickr" in capsys.readouterr().err and not out.exists()
+@pytest.mark.parametrize("split", ["test_2017_flickr", "test_2018_flickr", "train", "test_2017_mscoco"])
+def test_other_test_sets_of_multi30k_are_refused(split, rows_of, capsys):
+    """Before anything is read, because these models do not exist; also in a folder."""
+    data = "." if split == "test_2017_mscoco" else "multi30k"
+    assert not rows_of(f"bootstrap model other --data {data} --split {split}", status=2)
+    assert "only val and test_2016_flickr" in capsys.readouterr().err
 
 
-def test_two_searches_of_one_model_are_compared(trained, tmp_path, capsys):
-    for language, i in (("de", 0), ("en", 1)):
-        text = "\n".join(caption[i] for caption in captions(30))
-        (tmp_path / f"some.{language}").write_text(text, encoding="utf-8")
-    out = tmp_path / "rows.jsonl"
-    arguments = ["bootstrap", str(trained), str(trained), "--data", str(tmp_path), "--split", "some", "--out", str(out)]
-    assert door.main([*arguments, "--beam", "1", "2", "--alpha", "0.5", "--samples", "40"]) == 0
-    row = json.loads(out.read_text(encoding="utf-8"))
+def test_two_searches_of_one_model_are_compared(rows_of, trained, tmp_path, capsys):
+    options = f"--data {caption_files(tmp_path, val=30)} --split val --alpha 0.5"
+    (row,) = rows_of(f"bootstrap {trained} {trained} {options} --beam 1 2 --samples 40")
     assert [row[side]["search"] for side in "ab"] == ["greedy", "beam 2, alpha 0.5"] and row["samples"] == 40
-    assert row["sentences"] == 30 and row["direction"] == "de-en" and str(tmp_path) not in str(row)
-    for side, beam in (("a", "1"), ("b", "2")):
+    assert row["sentences"] == 30 and row["direction"] == "de-en"
+    for side, beam in (("a", 1), ("b", 2)):
         capsys.readouterr()
-        search = ["--beam", beam, "--alpha", "0.5"]
-        assert (
-            main(["evaluate", "--model", str(trained), "--data", str(tmp_path), "--split", "some", *search, "--json"])
-            == 0
-        )
+        assert main(f"evaluate --model {trained} {options} --beam {beam} --json".split()) == 0
         assert row[side]["bleu"] == json.loads(capsys.readouterr().out)["bleu"]
-    assert door.main([*arguments, "--beam", "1", "2", "3"]) == 2
+    rows_of(f"bootstrap {trained} {trained} {options} --beam 1 2 3", status=2)

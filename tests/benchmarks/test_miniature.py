@@ -9,43 +9,33 @@ import the_annotated_transformer as tat
 from benchmarks import __main__ as door
 from benchmarks import accelerator, first_stage, miniature, tuning
 from benchmarks.shared import Rows
+from tests.helpers import caption_files
 from translator.__main__ import train
 from translator.files import Refused
 from translator.run import Limits, read_log
 from translator.settings import make_settings
-from translator.sources import load_pairs
 
 SMALLEST = {"N": 4, "d_model": 16, "d_ff": 24, "h": 4, "bpe": 100}
 
 
 @pytest.fixture
-def options(tmp_path):
-    """A small corpus, and a folder for runs and rows."""
-    for split, size in (("train", 40), ("val", 6)):
-        for i, language in enumerate(("de", "en")):
-            text = "\n".join(pair[i] for pair in load_pairs("captions", split)[:size])
-            (tmp_path / f"{split}.{language}").write_text(text, encoding="utf-8")
-    paths = {"--data": tmp_path, "--runs": tmp_path / "runs", "--out": tmp_path / "rows.jsonl"}
-    return [str(part) for option in paths.items() for part in option]
+def folders(tmp_path) -> str:
+    """The options for a small corpus, and for where runs are kept."""
+    return f"--data {caption_files(tmp_path, train=40, val=6)} --runs {tmp_path}/runs"
 
 
-def rows_of(options):
-    return [json.loads(line) for line in open(options[-1], encoding="utf-8")]
-
-
-def test_variants_are_trained_once_and_like_the_preset(options, tmp_path, monkeypatch):
+def test_variants_are_trained_once_and_like_the_preset(rows_of, folders, tmp_path, monkeypatch):
     """Catches a variant without its change or with another, a base that is not the program's, and rows written twice."""
     monkeypatch.setattr(miniature, "COMMON", SMALLEST)
     monkeypatch.setattr(miniature, "ALPHAS", (0.6,))
     monkeypatch.setattr(miniature, "tuned", lambda *recipe: {"factor": 2.0, "warmup": 3})
-    names = [
-        name for name, (row, changes, _) in miniature.VARIANTS.items() if row == "since 2017" or not {*changes} - {"N"}
-    ]
-    command = ["miniature", *options, "--epochs", "2", "--seeds", "1"]
+    variants = miniature.VARIANTS.items()
+    names = [name for name, (row, changes, _) in variants if row == "since 2017" or not {*changes} - {"N"}]
+    command = f"miniature {folders} --epochs 2 --seeds 1 --only"
     for _ in range(2):
-        assert door.main([*command, "--only", *names]) == 0
-    assert len(rows_of(options)) == len(names) == 11
-    rows = {row["variant"]: row for row in rows_of(options)}
+        found = rows_of(command, *names)
+    assert len(found) == len(names) == 11
+    rows = {row["variant"]: row for row in found}
     changes = SMALLEST | {"seed": 1, "factor": 2.0, "warmup": 3}
     train(data=str(tmp_path), run=tmp_path / "run", limits=Limits(epochs=2), changes=changes)
     expected = read_log(tmp_path / "run")[-1]["val_loss"]
@@ -61,51 +51,47 @@ def test_variants_are_trained_once_and_like_the_preset(options, tmp_path, monkey
     for name, row in rows.items():
         if not name.startswith("decoder_only"):
             assert row["beam"] == f"beam {tat.BEAM}, alpha {tat.ALPHA}" and row["bleu_alpha_best"] >= row["bleu_beam"]
-    assert str(tmp_path) not in json.dumps(list(rows.values()))
     assert rows["modern"]["preset"] == "tiny" and rows["modern"]["row"] == "since 2017"
-    assert door.main([*command, "--only", "rotary", "gate"]) == 2
+    assert len(rows_of(f"{command} rotary gate", status=2)) == 11
 
 
 def test_a_layer_of_one_stack_computes_as_much():
     """The encoder-decoder multiplies each token of either side by ten d^2 numbers a layer, the one stack by eight."""
-    settings = miniature.settings_of(
-        miniature.VARIANTS["base"], 0, Rows(miniature.ROOT / "benchmarks/results/tuning.jsonl")
-    )
+    tuned = Rows(miniature.ROOT / "benchmarks/results/tuning.jsonl")
+    settings = miniature.settings_of(miniature.VARIANTS["base"], 0, tuned)
     two, one = (miniature.VARIANTS[name].make(settings, 50) for name in ("base", "decoder_only"))
     matrices = lambda layers: sum(p.numel() for layer in layers for p in layer.parameters() if p.dim() == 2)  # noqa: E731
     both = matrices(two.encoder.layers) + matrices(two.decoder.layers)
     assert both / 2 == matrices(one.decoder.layers)  # of a source's token and a target's token together: twice that
 
 
-def test_the_rate_is_tuned_first_and_then_the_warmup(options, monkeypatch):
+def test_the_rate_is_tuned_first_and_then_the_warmup(rows_of, folders, tmp_path, monkeypatch):
     """Catches a warmup that is tried with another rate than the best, and a recipe trained again though its row is saved."""
     monkeypatch.setattr(tuning, "COMMON", SMALLEST)
     monkeypatch.setattr(tuning, "GRIDS", {"adam post": ((0.01, 2.0), (4, 2))})
     for _ in range(2):
-        assert door.main(["tuning", *options, "--epochs", "1", "--only", "adam post"]) == 0
-    rows = rows_of(options)
+        rows = rows_of(f"tuning {folders} --epochs 1 --only", "adam post")
     assert [(row["factor"], row["warmup"]) for row in rows] == [(0.01, 4), (2.0, 4), (2.0, 2)]
     assert {(row["settings"]["norm"], row["settings"]["optimizer"]) for row in rows} == {("post", "adam")}
     best = min(rows, key=lambda row: row["val_loss"])
     there = {"data": "multi30k", "epochs": miniature.EPOCHS}
     other = rows[0] | {"val_loss": 0.0}  # a lower loss on these few captions does not count
-    with open(options[-1], "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in [other, *(row | there for row in rows)])
-    saved = Rows(miniature.Path(options[-1]))
+    saved = Rows(tmp_path / "saved.jsonl")
+    saved.out.write_text("".join(json.dumps(row) + "\n" for row in [other, *(row | there for row in rows)]))
     assert miniature.tuned("adam", "post", saved) == {"factor": best["factor"], "warmup": best["warmup"]}
     with pytest.raises(Refused, match="no row for muon pre"):
         miniature.tuned("muon", "pre", saved)
 
 
-def test_the_first_stage_is_the_shipped_recipe_with_other_positions(options, tmp_path, monkeypatch):
+def test_the_first_stage_is_the_shipped_recipe_with_other_positions(rows_of, folders, tmp_path, monkeypatch):
     """Catches a direction that is not taken, a variant without its change, scores of the wrong split, and a row made twice."""
     monkeypatch.setattr(first_stage, "STEPS", {"de-en": 2, "en-de": 3})
     monkeypatch.setattr(first_stage, "SPLITS", ("val", "train"))
     monkeypatch.setattr(first_stage, "make_settings", lambda *about: make_settings(*about[:2], SMALLEST | about[2]))
     for _ in range(2):
-        assert door.main(["first_stage", *options, "--seeds", "1"]) == 0
-    rows = {(row["variant"], row["direction"]): row for row in rows_of(options)}
-    assert len(rows_of(options)) == len(rows) == 4
+        found = rows_of(f"first_stage {folders} --seeds 1")
+    rows = {(row["variant"], row["direction"]): row for row in found}
+    assert len(found) == len(rows) == 4
     for (name, direction), row in rows.items():
         assert row["settings"]["positions"] == {"base": "sinusoidal", "rotary": "rotary"}[name]
         assert (row["step"], row["seed"], row["settings"]["dropout"]) == (first_stage.STEPS[direction], 1, 0.25)
@@ -114,7 +100,8 @@ def test_the_first_stage_is_the_shipped_recipe_with_other_positions(options, tmp
             assert row[split]["beam"]["search"].startswith(f"beam {tat.BEAM}") and row[split]["beam"]["split"] == split
     assert len({row["val_loss"] for row in rows.values()}) == 4
     monkeypatch.setattr(first_stage, "SPLITS", ("val", "test_2016_flickr"))
-    assert door.main(["first_stage", *options, "--seeds", "2"]) == 2 and not [*tmp_path.rglob("*seed-2*")]
+    rows_of(f"first_stage {folders} --seeds 2", status=2)
+    assert not [*tmp_path.rglob("*seed-2*")]
 
 
 def test_an_accelerator_trains_in_each_way(monkeypatch, capsys):
@@ -124,14 +111,17 @@ def test_an_accelerator_trains_in_each_way(monkeypatch, capsys):
     for name, stand_in in (("synchronize", None), ("max_memory_allocated", 2**30)):
         monkeypatch.setattr(torch.accelerator, name, lambda device, stand_in=stand_in: stand_in)
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module: compiled.append(type(module).__name__))
-    monkeypatch.setattr(
-        torch.nn.functional,
-        "scaled_dot_product_attention",
-        lambda *args, **options: products.append("fused") or tat.attention(*args[:3], options["attn_mask"])[0],
-    )
-    monkeypatch.setattr(
-        torch.nn.functional, "linear", lambda *args: products.append(linear(*args).dtype) or linear(*args)
-    )
+
+    def fused(Q, K, V, attn_mask, **_):
+        products.append("fused")
+        return tat.attention(Q, K, V, attn_mask)[0]
+
+    def product(*given):
+        products.append(linear(*given).dtype)
+        return linear(*given)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", fused)
+    monkeypatch.setattr(torch.nn.functional, "linear", product)
     settings = make_settings("base", False, SMALLEST | {"tokens_per_batch": 64, "warmup": 2})
     for way in accelerator.WAYS:
         products.clear(), compiled.clear()
