@@ -27,11 +27,6 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def pins(name: str) -> list[str]:
-    """The packages of a requirements file."""
-    return [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith("#")]
-
-
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory) -> Path:
     """A copy of the files that git tracks or would track, with a build that still holds a deleted module."""
@@ -71,35 +66,23 @@ def environment(wheel) -> Path:
 def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
     """Catches missing package data, an installed test, and a module left over from an older build."""
     program = {path.relative_to(clone).as_posix() for path in (clone / "translator").rglob("*.py")}
-    program |= {"translator/captions.txt", "translator/ctranslate2_folder/README.md"}
-    model = {
-        f"translator/models/multi30k-de-en/{name}"
-        for name in ("README.md", "SHA256SUMS", "config.json", "model.safetensors", "tokenizer.json")
+    data = {
+        "translator": "captions.txt ctranslate2_folder/README.md",
+        "translator/models/multi30k-de-en": "README.md SHA256SUMS config.json model.safetensors tokenizer.json",
+        "translator/explorer_page": "figure.html figure.js models.json page.html panels.css panels.js say.js transformer.js",
     }
-    page = {
-        f"translator/explorer_page/{name}"
-        for name in (
-            "figure.html",
-            "figure.js",
-            "models.json",
-            "page.html",
-            "panels.css",
-            "panels.js",
-            "say.js",
-            "transformer.js",
-        )
-    }
+    data = {f"{folder}/{name}" for folder, names in data.items() for name in names.split()}
     assert len(program) > 10 and (clone / "build/page.html").is_file()
     with ZipFile(wheel) as file:
         about = next(name for name in file.namelist() if name.endswith("/METADATA")).rpartition("/")[0]
         inside = {name for name in file.namelist() if not name.startswith(f"{about}/")}
-        assert inside == {"the_annotated_transformer.py"} | page | program | model
+        assert inside == {"the_annotated_transformer.py"} | program | data
         points = file.read(f"{about}/entry_points.txt").decode()
         assert points.split("\n", 1)[1].strip() == "annotated-transformer = translator.__main__:entry"
         assert file.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
         headers = HeaderParser().parsestr(file.read(f"{about}/METADATA").decode())
     needs = [Requirement(need) for need in headers.get_all("Requires-Dist") if ";" not in need]
-    pinned = dict(pin.split("==") for pin in pins("requirements.txt"))
+    pinned = dict(re.findall(r"(?m)^([\w-]+)==(.+)$", (ROOT / "requirements.txt").read_text()))
     assert [need.name for need in needs] == [*pinned]
     assert all(need.specifier.contains(pinned[need.name]) for need in needs)  # ranges that admit what is tested
 

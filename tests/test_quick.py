@@ -9,30 +9,13 @@ from translator.files import read_tensors
 
 pytestmark = pytest.mark.quick
 
-SMALL = [
-    "--data",
-    "captions",
-    "--N",
-    "1",
-    "--d-model",
-    "16",
-    "--d-ff",
-    "16",
-    "--h",
-    "2",
-    "--bpe",
-    "100",
-    "--tokens-per-batch",
-    "600",
-    "--warmup",
-    "10",
-]
+SMALL = "--data captions --N 1 --d-model 16 --d-ff 16 --h 2 --bpe 100 --tokens-per-batch 600 --warmup 10"
 
 
 def test_a_training_goes_on_where_it_stopped_and_its_model_translates(tmp_path: Path, capsys):
     for folder, stops in (("whole", (6,)), ("parts", (3, 6))):
         for steps in stops:
-            assert main(["train", *SMALL, "--run", str(tmp_path / folder), "--steps", str(steps)]) == 0
+            assert main(["train", *SMALL.split(), "--run", str(tmp_path / folder), "--steps", str(steps)]) == 0
     ours, theirs = (read_tensors(tmp_path / name / "checkpoints/state.safetensors")[0] for name in ("parts", "whole"))
     assert ours.keys() == theirs.keys() and all((ours[name] == theirs[name]).all() for name in ours)
     capsys.readouterr()
