@@ -56,6 +56,11 @@ def test_a_source_of_ones_own_that_is_damaged_stops_the_document(monkeypatch, tm
         tat.choose_data.__wrapped__()
 
 
+def with_tanh(ffn: tat.PositionwiseFeedForward, x: torch.Tensor) -> torch.Tensor:
+    """Another network of the same shapes."""
+    return ffn.W_2(ffn.W_1(x).tanh())
+
+
 def test_another_architecture_is_another_live_run(monkeypatch, tmp_path, capsys):
     """Catches weights of an earlier architecture, even one with the same shapes, and a run without a measurement."""
     monkeypatch.chdir(tmp_path)
@@ -63,8 +68,7 @@ def test_another_architecture_is_another_live_run(monkeypatch, tmp_path, capsys)
     pairs = load_pairs("captions", "train")[:300]
     monkeypatch.setattr(tat, "load_split", lambda split: pairs)
     monkeypatch.setattr(tat, "choose_data", lambda: "captions")
-    config = dataclasses.replace(tat.LIVE, N=1, d_model=16, d_ff=16, h=1, bpe=50)
-    monkeypatch.setattr(tat, "LIVE", config)
+    monkeypatch.setattr(tat, "LIVE", dataclasses.replace(tat.LIVE, N=1, d_model=16, d_ff=16, h=1, bpe=50))
     first = tat.live_run.__wrapped__()
     assert len(first.rows) == 2 and "validation" in first.rows[-1] and len(first.checkpoints) == 1
     for name, p in first.translator.model.named_parameters():
@@ -72,7 +76,7 @@ def test_another_architecture_is_another_live_run(monkeypatch, tmp_path, capsys)
     assert len(list(tmp_path.glob("runs/live-*"))) == 1
     again = tat.live_run.__wrapped__()
     assert again.rows == first.rows and len(list(tmp_path.glob("runs/live-*"))) == 1
-    monkeypatch.setattr(tat.PositionwiseFeedForward, "forward", lambda self, x: self.W_2(self.W_1(x).tanh()))
+    monkeypatch.setattr(tat.PositionwiseFeedForward, "forward", with_tanh)
     tat.live_run.__wrapped__()
     assert len(list(tmp_path.glob("runs/live-*"))) == 2
 
@@ -90,11 +94,8 @@ def test_a_folder_gives_the_document_what_it_gives_the_program(tmp_path, packed)
     for name, text in {"train.de": "Ä\n\n b \n", "train.en": "x\ny\nz\n"}.items():
         path = tmp_path / (f"{name}.gz" if packed else name)
         path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
-    assert (
-        tat.read_split(str(tmp_path), "train")
-        == load_pairs(str(tmp_path), "train")
-        == [("Ä", "x"), ("", "y"), ("b", "z")]
-    )
+    pairs = [("Ä", "x"), ("", "y"), ("b", "z")]
+    assert tat.read_split(str(tmp_path), "train") == load_pairs(str(tmp_path), "train") == pairs
 
 
 @pytest.fixture(scope="module", params=["words", "pieces"])
@@ -147,18 +148,14 @@ def test_the_document_goes_on_without_the_shipped_model(monkeypatch, capsys, tmp
     """Catches a notebook that stops if it is alone or if its architecture was edited."""
     own = small_translator()
     monkeypatch.setattr(tat, "live_run", lambda: tat.LiveRun(own, [], []))
-    with monkeypatch.context() as patch:
-        patch.setattr(tat, "HERE", tmp_path)
-        assert tat.our_model.__wrapped__() is own
-        assert "NOTICE: models/multi30k-de-en/config.json is not beside" in capsys.readouterr().out
-    with monkeypatch.context() as patch:
-        patch.setattr(tat.nn, "LayerNorm", tat.nn.RMSNorm)  # like a reader who changes the norm
-        assert tat.our_model.__wrapped__() is own
-        assert "not weights of this document's model" in capsys.readouterr().out
-    with monkeypatch.context() as patch:
-        patch.setattr(tat.PositionwiseFeedForward, "forward", lambda self, x: self.W_2(self.W_1(x).tanh()))
-        assert tat.our_model.__wrapped__() is own
-        assert "does not fit this architecture" in capsys.readouterr().out
+    for place, name, value, notice in (
+        (tat, "HERE", tmp_path, "NOTICE: models/multi30k-de-en/config.json is not beside"),
+        (tat.nn, "LayerNorm", tat.nn.RMSNorm, "not weights of this document's model"),  # a reader changes the norm
+        (tat.PositionwiseFeedForward, "forward", with_tanh, "does not fit this architecture"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, value)
+            assert tat.our_model.__wrapped__() is own and notice in capsys.readouterr().out
     assert tat.our_model.__wrapped__() is not own
 
 
@@ -215,9 +212,8 @@ def test_what_is_missing_is_fetched(monkeypatch, tmp_path):
     monkeypatch.setattr(tat, "REPOSITORY", (tmp_path / "public").as_uri())
     monkeypatch.setattr(tat, "HERE", tmp_path / "colab")
     assert tat.our_model.__wrapped__().languages == ("de", "en")
-    assert sorted(path.name for path in (tmp_path / "colab" / tat.SHIPPED_MODEL).iterdir()) == [
-        "config.json", "model.safetensors", "tokenizer.json",
-    ]  # fmt: skip
+    fetched = {path.name for path in (tmp_path / "colab" / tat.SHIPPED_MODEL).iterdir()}
+    assert fetched == {"config.json", "model.safetensors", "tokenizer.json"}
     with pytest.raises(FileNotFoundError, match="models/nothing is not beside this document"):
         tat.beside("models/nothing")
     assert not list((tmp_path / "colab/models").glob("*nothing*"))

@@ -11,11 +11,8 @@ import the_annotated_transformer as tat
 
 SCRIPT = Path(tat.__file__).read_text(encoding="utf-8")
 PART_1 = SCRIPT[SCRIPT.index("\n# # Part 1:") : SCRIPT.index("\n# # Part 2:")]
-WALK = [
-    name
-    for name in re.findall(r"def (example_\w+)\(", PART_1)
-    if "our_" in PART_1.split(f"def {name}(")[1].split("\n\n\n")[0]
-]
+EXAMPLES = re.findall(r"(?s)def (example_\w+)\((.*?)\n\n\n", PART_1)
+WALK = [name for name, code in EXAMPLES if "our_" in code]
 CACHED = [value for name, value in vars(tat).items() if hasattr(value, "cache_clear") and f"def {name}(" in PART_1]
 
 
@@ -88,9 +85,7 @@ def test_neurons_answer_to_what_the_text_says(tokens):
     inner = tat.our_feed_forward(0).W_1(tat.our_connection(0, 1).norm(tat.our_attended())).relu()[0, :, 215]
     assert [tokens[i] for i in inner.nonzero().flatten()] == ["▁sitzen", "▁liest"]
     vocabulary = tat.our_file().vocabulary
-    alone = torch.stack(
-        [torch.arange(vocabulary.get_vocab_size()), torch.full((vocabulary.get_vocab_size(),), tat.EOS)], 1
-    )
+    alone = torch.tensor([[token, tat.EOS] for token in range(vocabulary.get_vocab_size())])
     x = tat.EmbeddingsWithPositions(tat.our_embeddings(), tat.PositionalEncoding(128, 0.0))(alone)
     answers = []
     for layer in tat.our_encoder().layers[:3]:
@@ -116,16 +111,8 @@ def test_the_translation_is_that_of_the_assembled_model():
 # --- Numbers ---
 def test_german_numbers():
     """Units before tens; every number has a name of its own."""
-    names = {
-        0: "null",
-        1: "eins",
-        16: "sechzehn",
-        21: "einundzwanzig",
-        30: "dreißig",
-        100: "einhundert",
-        201: "zweihunderteins",
-    }
-    names |= {777: "siebenhundertsiebenundsiebzig", 917: "neunhundertsiebzehn"}
+    names = {0: "null", 1: "eins", 16: "sechzehn", 21: "einundzwanzig", 30: "dreißig", 100: "einhundert"}
+    names |= {201: "zweihunderteins", 777: "siebenhundertsiebenundsiebzig", 917: "neunhundertsiebzehn"}
     assert {n: tat.german_number(n) for n in names} == names
     assert len({tat.german_number(n) for n in range(1000)}) == 1000
 
