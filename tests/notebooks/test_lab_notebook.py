@@ -12,6 +12,8 @@ from tests.helpers import counted
 
 EXAMPLES = [name for name in vars(lab_notebook) if name.startswith("example_")]
 TEXT = Path(lab_notebook.__file__).read_text(encoding="utf-8")
+OTHER = Path(lab_notebook.__file__).with_name("the_annotated_transformer.py").read_text(encoding="utf-8")
+LAB, DOCUMENT = (re.sub(r"\s*\n# > ", " ", text) for text in (TEXT, OTHER))  # without the breaks of lines
 ROWLESS = {"example_parameters", "example_leaving"}  # what they show is computed
 
 
@@ -49,9 +51,8 @@ def test_a_difference_is_taken_seed_by_seed(monkeypatch):
     rows = [{"variant": "base", "seed": seed, "bleu": 10.0 * seed} for seed in (0, 1, 2)]
     rows += [{"variant": "other", "seed": seed, "bleu": 10.0 * seed + more} for seed, more in ((2, 3), (0, 1), (1, 2))]
     rows += [{"variant": "half", "seed": 0, "bleu": 99.0}]
-    rows = [row | {"machine": {}, "bleu": row["bleu"] + 50} for row in rows] + [
-        row | {"machine": {"accelerator": "one"}} for row in rows
-    ]
+    elsewhere = [row | {"machine": {}, "bleu": row["bleu"] + 50} for row in rows]
+    rows = elsewhere + [row | {"machine": {"accelerator": "one"}} for row in rows]
     monkeypatch.setattr(lab_notebook, "saved_rows", lambda name: rows)
     found = lab_notebook.miniature()
     assert list(found) == ["base", "other", "base (CPU)", "other (CPU)"]
@@ -63,15 +64,15 @@ def test_a_difference_is_taken_seed_by_seed(monkeypatch):
 def test_what_is_said_of_the_miniature_is_in_its_rows():
     """Of both documents; catches a sentence that its rows no longer carry."""
     found, best = lab_notebook.miniature(), {}
-    document = Path(lab_notebook.__file__).with_name("the_annotated_transformer.py").read_text(encoding="utf-8")
-    lab, document = (re.sub(r"\s*\n# > ", " ", text) for text in (TEXT, document))
+
+    def gain(name, key="bleu_beam"):
+        return lab_notebook.difference(found[name], lab_notebook.base_of(found, name), key, 0.05)
 
     def mean(name, key="bleu_beam"):
-        return lab_notebook.difference(found[name], lab_notebook.base_of(found, name), key, 0.05)[0]
+        return gain(name, key)[0]
 
     def interval(name, key="bleu_beam"):
-        middle, reach = lab_notebook.difference(found[name], lab_notebook.base_of(found, name), key, 0.05)
-        return f"{abs(middle):.1f} ± {reach:.1f}"
+        return f"{abs(mean(name, key)):.1f} ± {gain(name, key)[1]:.1f}"
 
     for sentence in (
         f"ahead of four of 32, by {interval('h = 1')};", f"of width 8 cost {interval('d_k = 8')},",
@@ -84,82 +85,63 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
         f"in place of pieces cost {interval('words (CPU)')},", f"is {interval('adam pre (CPU)')} behind Muon",
         f"positions gain {interval('rotary (CPU)')} on the CPU",
     ):  # fmt: skip
-        assert sentence in lab, sentence
+        assert sentence in LAB, sentence
     assert mean("rotary", "val_perplexity") < mean("modern", "val_perplexity") < 0 < mean("h = 1")
     narrow, base = found["d_k = 8"], found["base"]
     assert all(narrow[seed]["val_perplexity"] > base[seed]["val_perplexity"] for seed in base)
-    assert f"keys (B) cost {-mean('d_k = 8'):.1f} BLEU" in document
-    assert f"0.1 costs {-mean('dropout = 0.1'):.1f} and 0.25 more than four" in document and mean("dropout = 0.25") < -4
-    assert f"(E) are {-mean('positions = learned'):.1f} worse" in document and -6 < mean("positions = none") < -5
-    assert f"it gains {mean('rotary'):.1f}." in document
-    assert f"rotary positions gain {mean('rotary'):.1f} BLEU with five beams" in document
+    assert f"keys (B) cost {-mean('d_k = 8'):.1f} BLEU" in DOCUMENT
+    assert f"0.1 costs {-mean('dropout = 0.1'):.1f} and 0.25 more than four" in DOCUMENT and mean("dropout = 0.25") < -4
+    assert f"(E) are {-mean('positions = learned'):.1f} worse" in DOCUMENT and -6 < mean("positions = none") < -5
+    assert f"it gains {mean('rotary'):.1f}." in DOCUMENT
+    assert f"rotary positions gain {mean('rotary'):.1f} BLEU with five beams" in DOCUMENT
     others = len(miniature.VARIANTS) - len({name.removesuffix(lab_notebook.CPU) for name in found})
-    assert others == 17 and "knows seventeen other variants" in lab
+    assert others == 17 and "knows seventeen other variants" in LAB
     apart = [
         abs(row["bleu_beam"] - found[name + lab_notebook.CPU][seed]["bleu_beam"])
         for name in found if name + lab_notebook.CPU in found for seed, row in found[name].items()
     ]  # fmt: skip
-    assert "lie 0.5 BLEU apart on average, and up to 1.3" in lab and f"{sum(apart) / len(apart):.1f}" == "0.5"
+    assert "lie 0.5 BLEU apart on average, and up to 1.3" in LAB and f"{sum(apart) / len(apart):.1f}" == "0.5"
     assert f"{max(apart):.1f}" == "1.3"
     for row in lab_notebook.saved_rows("tuning"):
         best[row["recipe"]] = min(best.get(row["recipe"], row), row, key=lambda row: row["val_loss"])
-    assert f"with {best['muon pre']['bleu']:.1f} BLEU" in lab and f"it reaches {best['muon post']['bleu']:.1f}." in lab
-    assert (
-        f"Adam reaches {best['adam pre']['bleu']:.1f} with pre-norm, and {best['adam post']['bleu']:.1f} with post-norm"
-        in lab
-    )
-    assert best["muon post"]["factor"] == best["muon pre"]["factor"] / 2 and {
-        best[f"adam {norm}"]["warmup"] for norm in ("pre", "post")
-    } == {400}
+    bleu = {recipe: f"{row['bleu']:.1f}" for recipe, row in best.items()}
+    assert f"with {bleu['muon pre']} BLEU" in LAB and f"it reaches {bleu['muon post']}." in LAB
+    assert f"Adam reaches {bleu['adam pre']} with pre-norm, and {bleu['adam post']} with post-norm" in LAB
+    assert best["muon post"]["factor"] == best["muon pre"]["factor"] / 2
+    assert best["adam pre"]["warmup"] == best["adam post"]["warmup"] == 400
 
 
 def test_what_is_said_of_rotary_positions_is_in_its_rows():
     """Of both documents, and the lab notebook's table; catches a sentence that its rows no longer carry."""
-    document = Path(lab_notebook.__file__).with_name("the_annotated_transformer.py").read_text(encoding="utf-8")
-    lab, document = (re.sub(r"\s*\n# > ", " ", text) for text in (TEXT, document))
-    scores = {}
+    scores, told, gains, test = {}, {}, {}, ("test_2016_flickr", "beam")
     for row in lab_notebook.saved_rows("first_stage"):
-        for split in ("val", "test_2016_flickr"):
-            scores.setdefault((row["direction"], row["variant"], split), []).append(row[split]["beam"]["bleu"])
-    assert {len(found) for found in scores.values()} == {3}
-    means = {key: f"{sum(found) / 3:.1f}" for key, found in scores.items()}
-    places = [(direction, variant) for direction in ("de-en", "en-de") for variant in ("rotary", "base")]
-    there, there_base, back, back_base = (means[*place, "test_2016_flickr"] for place in places)
-    assert (
-        f"give {there} BLEU in place of {there_base} from German" in lab
-        and f"{back} in place of {back_base} from" in lab
-    )
-    by_seed = {}
-    for row in lab_notebook.saved_rows("first_stage"):
-        found = {
-            (split, kind): row[split][kind]["bleu"]
-            for split in ("val", "test_2016_flickr")
-            for kind in ("greedy", "beam")
-        }
-        by_seed.setdefault((row["direction"], row["variant"]), {})[row["seed"]] = found | {"ppl": row["val_perplexity"]}
-    gain = {
-        (direction, key): lab_notebook.difference(by_seed[direction, "rotary"], by_seed[direction, "base"], key, 0.05)
-        for direction in ("de-en", "en-de") for key in by_seed["de-en", "base"][0] if key != "ppl"
-    }  # fmt: skip
-    assert len(gain) == 8 and all(mean > 0 for mean, _ in gain.values())
-    assert sum(mean > reach for mean, reach in gain.values()) == 5
-    assert all(round(mean) == 1 for (_, (_, kind)), (mean, _) in gain.items() if kind == "greedy")
-    told = {key: f"{mean:.1f} ± {reach:.1f}" for key, (mean, reach) in gain.items()}
-    test, val = (
-        [told[direction, (split, "beam")] for direction in ("de-en", "en-de")] for split in ("test_2016_flickr", "val")
-    )
-    assert f"({test[0]} more)" in lab and f"({test[1]})" in lab and f"gain {val[0]} and {val[1]}." in lab
+        found = {(split, kind): row[split][kind]["bleu"] for split in ("val", test[0]) for kind in ("greedy", "beam")}
+        seeds = scores.setdefault((row["direction"], row["variant"]), {})
+        seeds[row["seed"]] = found | {"ppl": row["val_perplexity"]}
     for direction in ("de-en", "en-de"):
-        rotary, base = by_seed[direction, "rotary"], by_seed[direction, "base"]
+        rotary, base = scores[direction, "rotary"], scores[direction, "base"]
+        assert rotary.keys() == base.keys() and len(base) == 3
         assert all(rotary[seed]["ppl"] < base[seed]["ppl"] for seed in base)
-    assert "and about one with greedy decoding in [long ones]" in document
+        for key in found:
+            mean, reach = gains[direction, key] = lab_notebook.difference(rotary, base, key, 0.05)
+            told[direction, key] = f"{mean:.1f} ± {reach:.1f}"
+        told[direction] = [f"{sum(row[test] for row in seeds.values()) / 3:.1f}" for seeds in (rotary, base)]
+    (there, there_base), (back, back_base) = told["de-en"], told["en-de"]
+    assert f"give {there} BLEU in place of {there_base} from German" in LAB
+    assert f"{back} in place of {back_base} from" in LAB
+    assert len(gains) == 8 and all(mean > 0 for mean, _ in gains.values())
+    assert sum(mean > reach for mean, reach in gains.values()) == 5
+    assert all(round(mean) == 1 for (_, (_, kind)), (mean, _) in gains.items() if kind == "greedy")
+    assert f"({told['de-en', test]} more)" in LAB and f"({told['en-de', test]})" in LAB
+    assert f"gain {told['de-en', ('val', 'beam')]} and {told['en-de', ('val', 'beam')]}." in LAB
+    assert "and about one with greedy decoding in [long ones]" in DOCUMENT
     shown = lab_notebook.example_rotary()
     assert len(shown.data if hasattr(shown, "data") else shown) == 6
 
 
 def test_what_is_said_of_the_accelerator_is_in_its_rows():
     """Catches a sentence that its rows no longer carry."""
-    lab, speed, reached = re.sub(r"\s*\n# > ", " ", TEXT), {}, {}
+    speed, reached = {}, {}
     for row in lab_notebook.saved_rows("accelerator"):
         speed[row["preset"], row["way"]] = row["tokens_per_second"]
         reached.setdefault(row["way"].split(",")[0], []).append(row["matrix_tflops"])
@@ -168,11 +150,11 @@ def test_what_is_said_of_the_accelerator_is_in_its_rows():
             assert row["mfu"] < 0.27  # "a quarter"
     gain = lambda preset, way, than="float32": f"{speed[preset, way] / speed[preset, than]:.1f}"  # noqa: E731
     short, compiled = "bfloat16", "bfloat16, compiled"
-    assert f"TF32 makes `base` {gain('base', 'TF32')} and `big` {gain('big', 'TF32')} times as fast" in lab
-    assert f"bfloat16 {gain('base', short)} and {gain('big', short)} times; bfloat16 with compiled layers" in lab
-    assert f"compiled layers {gain('base', compiled)} and {gain('big', compiled)} times." in lab
-    assert f"effect on such short sentences: {gain('small', 'bfloat16, fused', short)} times as fast for `small`" in lab
-    assert f"{gain('base', 'bfloat16, fused, compiled', compiled)} times for `base` with it" in lab
+    assert f"TF32 makes `base` {gain('base', 'TF32')} and `big` {gain('big', 'TF32')} times as fast" in LAB
+    assert f"bfloat16 {gain('base', short)} and {gain('big', short)} times; bfloat16 with compiled layers" in LAB
+    assert f"compiled layers {gain('base', compiled)} and {gain('big', compiled)} times." in LAB
+    assert f"effect on such short sentences: {gain('small', 'bfloat16, fused', short)} times as fast for `small`" in LAB
+    assert f"{gain('base', 'bfloat16, fused, compiled', compiled)} times for `base` with it" in LAB
     assert {gain("big", "bfloat16, fused", short), gain("big", "bfloat16, fused, compiled", compiled)} == {"1.0"}
     for numbers, said in (("float32", 52), ("TF32", 440), ("bfloat16", 870)):
         assert all(abs(tflops / said - 1) < 0.05 for tflops in reached[numbers])
