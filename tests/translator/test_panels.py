@@ -59,23 +59,15 @@ def test_the_encoders_numbers_are_pytorchs(facts, shipped):
     for found, layer in zip(facts["layers"], model.encoder.layers, strict=True):
         first, second, attn = *layer.sublayer, layer.self_attn
         normed = first.norm(x)
-        q, k, v = (
-            y.view(y.size(1), attn.h, -1).transpose(0, 1)
-            for y in (attn.W_q(normed), attn.W_k(normed), attn.W_v(normed))
-        )
+        q, k, v = (W(normed)[0].unflatten(-1, (attn.h, -1)).transpose(0, 1) for W in (attn.W_q, attn.W_k, attn.W_v))
         scores = q @ k.mT / q.size(-1) ** 0.5
         attended = attn.W_o((scores.softmax(-1) @ v).transpose(0, 1).flatten(1))
         between = x[0] + attended
         inner = layer.feed_forward.W_1(second.norm(between)).relu()
         after = layer(x, None)
-        steps = {
-            "before": x[0],
-            "normed": normed[0],
-            "scores": scores,
-            "weights": scores.softmax(-1),
-            "attended": attended,
-        }
-        for name, expected in (steps | {"between": between, "inner": inner, "after": after[0]}).items():
+        steps = {"before": x[0], "normed": normed[0], "scores": scores, "weights": scores.softmax(-1)}
+        steps |= {"attended": attended, "between": between, "inner": inner, "after": after[0]}
+        for name, expected in steps.items():
             equal(found[name], expected)
         x = after
     equal(facts["memory"], model.encode(src, None)[0])
@@ -127,8 +119,5 @@ def test_the_decoders_numbers_are_pytorchs(facts, shipped):
 
 
 def test_a_head_that_was_removed_is_there_again(facts):
-    assert (
-        facts["without"] != facts["translation"]
-        and facts["again"][1] == facts["without"]
-        and facts["whole"] == facts["ids"]
-    )
+    assert facts["without"] != facts["translation"]
+    assert facts["again"][1] == facts["without"] and facts["whole"] == facts["ids"]
