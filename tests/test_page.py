@@ -1,7 +1,6 @@
 """The web page, made from the committed notebook, in a real browser without a network: live figure, walk, links, themes."""
 
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,19 +11,12 @@ import torch
 from bs4 import BeautifulSoup
 
 import the_annotated_transformer as tat
+from tests.helpers import offline_tab
 
 ROOT = Path(__file__).resolve().parents[1]
-CHROMIUM = shutil.which("chromium")
 AXE = ROOT / "blog" / "node_modules" / "axe-core" / "axe.min.js"
-NOT_LINKED = {  # works that the text names without a year, in code, or in a link of its own
-    "ref-gehring-2017",
-    "ref-kaiser-2016",
-    "ref-kalchbrenner-2017",
-    "ref-sukhbaatar-2015",
-    "ref-liu-2018",
-    "ref-vaswani-2017",
-}
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+# works that the text names without a year, in code, or in a link of its own
+NOT_LINKED = {"gehring-2017", "kaiser-2016", "kalchbrenner-2017", "sukhbaatar-2015", "liu-2018", "vaswani-2017"}
 
 
 @pytest.fixture(scope="module")
@@ -39,40 +31,29 @@ def soup(page) -> BeautifulSoup:
     return BeautifulSoup(page.read_text("utf-8"), "lxml")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    """Chromium."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
 @pytest.fixture
 def open_page(page, browser) -> Iterator:
     """Opens the page in a window of some width; in the end there must have been no error and no request."""
-    opened, problems = [], []
+    opened = []
 
     def visit(width: int = 1440, **options):
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, offline=True, reduced_motion="reduce", **options
-        )
-        opened.append(context)
-        tab, own = context.new_page(), ("data:", "blob:", "file:")
-        tab.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
-        tab.on("pageerror", lambda e: problems.append(str(e)))
-        tab.on("request", lambda r: None if r.url.startswith(own) else problems.append(r.url))
+        tab, problems = offline_tab(browser, width, reduced_motion="reduce", **options)
+        opened.append((tab.context, problems))
         tab.goto(page.as_uri())
-        tab.locator(".explorer").first.scroll_into_view_if_needed()
+        reach(tab, ".explorer")
         tab.wait_for_selector(".explorer.ready #step-readout:not(:empty)")
         return tab
 
     yield visit
-    for context in opened:
+    for context, problems in opened:
         context.close()
-    assert not problems
+        assert not problems
+
+
+def reach(tab, selector: str):
+    """The first element that matches, scrolled into view."""
+    tab.locator(selector).first.scroll_into_view_if_needed()
+    return tab.locator(selector).first
 
 
 def test_it_is_no_larger_than_it_may_be(page):
@@ -87,8 +68,7 @@ def test_the_live_figure_translates(open_page):
     first.locator("text=Translate").click()
     assert "dog" in first.locator("#translation").inner_text()
     assert not first.locator("#heat").is_visible()
-    second = tab.locator(".explorer").nth(1)
-    second.scroll_into_view_if_needed()
+    second = reach(tab, ".explorer[data-number='2']")
     second.locator("#heat").wait_for()
     second.locator("#zero-label").wait_for(state="hidden")  # until a head is chosen
     second.locator("#head").select_option("1")
@@ -99,7 +79,7 @@ def test_nothing_is_wider_than_the_screen(open_page):
     tab = open_page(390)
     top = tab.evaluate("document.querySelector('.explorer').getBoundingClientRect().top + scrollY")
     assert top < 560  # the live figure is on a phone's first screen
-    tab.locator(".explorer").nth(1).scroll_into_view_if_needed()
+    reach(tab, ".explorer[data-number='2']")
     tab.wait_for_function("document.querySelectorAll('.explorer.ready').length === 2")
     for width in (390, 820, 1440):
         tab.set_viewport_size({"width": width, "height": 900})
@@ -115,6 +95,12 @@ def chart_of(tab, name: str):
     figure.scroll_into_view_if_needed()
     figure.locator(".live svg").wait_for()
     return figure.locator(".live svg")
+
+
+def fills(tab, name: str) -> set[str]:
+    """The plain colours of the rectangles in that chart; its legend has a gradient."""
+    script = "svg => [...svg.querySelectorAll('.mark-rect path')].map(p => getComputedStyle(p).fill)"
+    return {fill for fill in chart_of(tab, name).evaluate(script) if fill.startswith("rgb")}
 
 
 def test_the_contents_close_and_give_the_focus_back(open_page):
@@ -137,13 +123,15 @@ def test_panels_go_below_each_other_on_a_phone(open_page):
     assert narrow.bounding_box()["height"] > 1.5 * wide.bounding_box()["height"]
 
 
-def test_where_there_is_no_weight_a_map_has_the_colour_of_the_page(open_page):
+def test_maps_have_the_colours_of_the_page(open_page):
+    """Its background where there is no weight; the text calls what is computed orange and what is kept blue, also in the dark."""
     tab = open_page(color_scheme="light")
     for nothing in ("rgb(255, 255, 255)", "rgb(13, 17, 23)"):
-        chart = chart_of(tab, "example_masks")
-        fills = chart.evaluate("svg => [...svg.querySelectorAll('.mark-rect path')].map(p => getComputedStyle(p).fill)")
-        assert nothing in fills
-        assert len({fill for fill in fills if fill.startswith("rgb")}) == 2  # the legend has a gradient
+        found = fills(tab, "example_masks")
+        assert nothing in found and len(found) == 2
+        signed = [list(map(int, re.findall(r"\d+", fill))) for fill in fills(tab, "example_cache")]
+        assert any(red > green > blue for red, green, blue in signed)
+        assert any(blue > green > red for red, green, blue in signed)
         tab.locator("#theme").click()
 
 
@@ -181,16 +169,6 @@ def test_the_walk_follows_the_sentence_of_the_figure(open_page):
     tab.locator("#walk").click()
     assert "Hunde" in tab.locator(".walk-text").inner_text()
     assert tab.locator(".walk-picture svg").bounding_box()["height"] < 250  # on a phone, only the part in question
-
-
-def test_each_box_of_figure_1_leads_to_its_section(open_page):
-    tab = open_page()
-    links = tab.locator(".picture .arch-fig a")
-    assert links.count() == 20
-    for i in range(links.count()):
-        assert tab.locator(links.nth(i).get_attribute("href")).count() == 1
-    links.nth(3).hover()
-    tab.locator("#card strong", has_text="Multi-head attention").wait_for()
 
 
 def test_the_page_is_accessible(open_page):
@@ -242,7 +220,7 @@ def test_search_finds_words_in_the_text(open_page):
 
 
 def test_cards_show_what_a_link_leads_to(open_page):
-    """A citation its reference, a term its meaning, an equation itself; by pointer and by keyboard."""
+    """A citation its reference, an equation itself, all others what they are; by pointer and by keyboard."""
     tab = open_page()
     cite = tab.locator("a.cite", has_text="Press and Wolf").first
     cite.hover()
@@ -257,6 +235,13 @@ def test_cards_show_what_a_link_leads_to(open_page):
     assert not tab.locator("#card").is_visible()
     tab.locator("a.term", has_text="residual stream").first.hover()
     tab.locator("#card", has_text="the vector of a position").wait_for()
+    tab.locator("a.symbol[href='#symbol-d_model']").first.hover()
+    tab.locator("#card", has_text="width of every vector").wait_for()
+    assert "base model: 512" in tab.locator("#card").inner_text()
+    boxes = tab.locator(".picture .arch-fig a").all()
+    assert len(boxes) == 20 and all(tab.locator(box.get_attribute("href")).count() == 1 for box in boxes)
+    boxes[3].hover()
+    tab.locator("#card strong", has_text="Multi-head attention").wait_for()
 
 
 def test_a_finger_opens_the_card_first(open_page):
@@ -270,7 +255,7 @@ def test_a_finger_opens_the_card_first(open_page):
 
 def learning(tab):
     """The document in which a model learns, with the task of copying; it is in a frame of the page."""
-    tab.locator(".learn").scroll_into_view_if_needed()
+    reach(tab, ".learn")
     panel = tab.frame_locator(".learn")
     panel.locator("#learn-task").select_option("copy")
     panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
@@ -296,10 +281,8 @@ def test_a_model_learns_on_the_page(open_page):
     assert int(re.search(r"\d+", panel.locator("#learn-exact").inner_text())[0]) >= 95
     panel.locator("#learn-own").fill("facade")
     panel.locator("#learn-answer", has_text="facade → facade").wait_for()
-    assert (
-        panel.locator("#learn-map tr").count() == 1 + 7
-        and panel.locator("#learn-map tr").nth(1).locator("td").count() == 7
-    )
+    assert panel.locator("#learn-map tr").count() == 1 + 7
+    assert panel.locator("#learn-map tr").nth(1).locator("td").count() == 7
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
     panel.locator("#learn-again").click()
     panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
@@ -362,13 +345,7 @@ def test_small_figures_are_touched_with_the_keyboard(open_page):
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_symbols_lead_to_the_legend(open_page, soup):
-    """A symbol of a formula shows its meaning and its size in the base model."""
-    tab = open_page()
-    symbol = tab.locator("a.symbol[href='#symbol-d_model']").first
-    symbol.hover()
-    tab.locator("#card", has_text="width of every vector").wait_for()
-    assert "base model: 512" in tab.locator("#card").inner_text()
+def test_symbols_lead_to_the_legend(soup):
     links = [link["href"] for link in soup.select("a.symbol, .katex-html a")]
     assert {f"#symbol-{name}" for name in ("d_model", "d_k", "d_ff", "h", "N", "Q")} == set(links)
     assert all(soup.find(id=link[1:]).name == "tr" for link in links)
@@ -377,18 +354,14 @@ def test_symbols_lead_to_the_legend(open_page, soup):
 def test_notes_stand_beside_their_paragraph_or_fold_behind_it(open_page):
     """Beside and open where there is room; on a phone a line that opens in place, also after the window has changed."""
     tab = open_page()
-    notes = tab.locator("details.note")
-    assert notes.count() >= 8
-    for i in range(notes.count()):
-        note = notes.nth(i)
-        place, after = (
-            one.evaluate("e => e.getBoundingClientRect().toJSON()")
-            for one in (note, note.locator("xpath=following-sibling::p[1]"))
-        )
-        assert place["left"] > after["right"] and abs(place["top"] - after["top"]) < 12
+    notes = tab.locator("details.note").all()
+    assert len(notes) >= 8
+    for note in notes:
+        place, after = note.bounding_box(), note.locator("xpath=following-sibling::p[1]").bounding_box()
+        assert place["x"] > after["x"] + after["width"] and abs(place["y"] - after["y"]) < 12
         assert note.locator("p").first.is_visible()
     tab.set_viewport_size({"width": 390, "height": 800})
-    note = notes.nth(0)
+    note = notes[0]
     note.locator("p").first.wait_for(state="hidden")
     assert "PyTorch does the same in both cases" in note.locator("xpath=preceding-sibling::p[1]").inner_text()
     note.locator("summary").click()
@@ -413,50 +386,36 @@ def test_notes_are_printed(open_page, tmp_path):
         assert "outside the root" in " ".join(words.split())
 
 
-def test_signed_charts_keep_their_colours_in_the_dark(open_page):
-    """The text calls what is computed orange and what is kept blue."""
-    fills = chart_of(open_page(color_scheme="dark"), "example_cache").evaluate(
-        "svg => [...svg.querySelectorAll('.mark-rect path')].map(p => getComputedStyle(p).fill)"
-    )
-    colours = {tuple(map(int, re.findall(r"\d+", fill))) for fill in fills if fill.startswith("rgb")}
-    assert any(red > green > blue for red, green, blue in colours) and any(
-        blue > green > red for red, green, blue in colours
-    )
-
-
 def test_every_citation_has_a_reference_and_every_reference_is_cited(soup):
     """Catches a work that is named with its year but not listed, and one that is listed in vain."""
     listed = {li["id"] for li in soup.select("li[id^=ref-]")}
     cited = {link["href"][1:] for link in soup.select("a.cite")}
     assert len(listed) >= 40 and cited <= listed
-    assert listed - cited == NOT_LINKED
+    assert listed - cited == {f"ref-{name}" for name in NOT_LINKED}
     prose = " ".join(" ".join(part.stripped_strings) for part in soup.select("section.prose"))
     for name in re.findall(r"\b([A-Z][\w-]+) et al\.,? \(?(\d{4}b?)", " ".join(prose.split())):
         assert f"ref-{name[0].lower()}-{name[1]}" in listed, name
 
 
+def printed(page: Path | str, out: Path) -> subprocess.CompletedProcess[str]:
+    """What printing a page gives."""
+    return subprocess.run([sys.executable, ROOT / "blog" / "pdf.py", page, out], capture_output=True, text=True)
+
+
+@pytest.mark.usefixtures("browser")
 def test_the_paper_has_pages_outline_tags_and_fonts(page, tmp_path):
     """Printed by Chromium: at most 15 MB, every font inside, bookmarks for the parts and the sections."""
     from pypdf import PdfReader
 
     out = tmp_path / "paper.pdf"
-    done = subprocess.run([sys.executable, ROOT / "blog" / "pdf.py", page, out], capture_output=True, text=True)
+    done = printed(page, out)
     assert done.returncode == 0, done.stdout + done.stderr
     assert out.stat().st_size <= 15e6
     paper = PdfReader(out)
     assert 100 <= len(paper.pages) <= 220 and paper.trailer["/Root"]["/MarkInfo"]["/Marked"]
-    titles = [
-        entry.title
-        for part in paper.outline
-        for entry in (part if isinstance(part, list) else [part])
-        if hasattr(entry, "title")
-    ]
-    assert {
-        "The Annotated Transformer",
-        "Part 1: A sentence through the model",
-        "Part 7: Since 2017",
-        "Appendix",
-    } <= set(titles)
+    entries = [entry for part in paper.outline for entry in (part if isinstance(part, list) else [part])]
+    titles = {entry.title for entry in entries if hasattr(entry, "title")}
+    assert {"The Annotated Transformer", "Part 1: A sentence through the model", "Appendix"} <= titles
     assert len(titles) > 60
     for sheet in paper.pages:
         for font in (sheet["/Resources"].get("/Font") or {}).values():
@@ -470,9 +429,7 @@ def test_the_paper_has_pages_outline_tags_and_fonts(page, tmp_path):
 
 
 def test_without_a_page_there_is_no_paper(tmp_path):
-    done = subprocess.run(
-        [sys.executable, ROOT / "blog" / "pdf.py", "none.html", tmp_path / "x.pdf"], capture_output=True, text=True
-    )
+    done = printed("none.html", tmp_path / "x.pdf")
     assert done.returncode == 1 and "there is no page none.html" in done.stderr and not (tmp_path / "x.pdf").exists()
 
 
@@ -480,9 +437,7 @@ def test_no_link_stands_inside_another_or_inside_code(soup):
     """The links that the page adds to citations, terms and equations leave links, code, headings and pictures alone."""
     assert len(soup.select("a.cite")) > 30 and len(soup.select("a.term")) > 15
     assert not soup.select("a a, code a, svg svg a, :is(h1, h2, h3) :is(.cite, .term, .equation-link)")
-    assert not [
-        image for image in soup.select("img, [role]") if "<a" in image.get("alt", "") + image.get("aria-label", "")
-    ]
+    assert not soup.select(":is(img, [role]):is([alt*='<a'], [aria-label*='<a'])")
 
 
 def test_every_panel_follows_the_readers_sentence(open_page):
@@ -494,15 +449,14 @@ def test_every_panel_follows_the_readers_sentence(open_page):
     def texts() -> dict[str, str]:
         found = {}
         for name in names:
-            panel = tab.locator(f".sentence-panel[data-panel={name}]")
-            panel.scroll_into_view_if_needed()
+            panel = reach(tab, f".sentence-panel[data-panel={name}]")
             panel.locator(".panel-body > *").first.wait_for()
             found[name] = panel.inner_text()
         return found
 
     before = texts()
     assert "Frauen" in before["vectors"] and "sitting" in before["logits"]
-    tab.locator(".sentence-panel[data-panel=vectors]").scroll_into_view_if_needed()
+    reach(tab, ".sentence-panel[data-panel=vectors]")
     tab.locator("#your-sentence input").fill("Eine Katze schläft.")
     tab.locator("#your-sentence input").press("Enter")
     tab.wait_for_function("document.querySelector('.explorer > div').explored.sentence() === 'Eine Katze schläft.'")
@@ -522,41 +476,38 @@ def test_every_panel_follows_the_readers_sentence(open_page):
 def test_a_sentence_of_ones_own_is_kept_where_the_page_wakes_later(open_page):
     """The first figure has it; panels and the second figure, which come near afterwards, follow it, too, also after a reload."""
     tab = open_page()
+    vectors = ".sentence-panel[data-panel=vectors]"
     tab.locator(".explorer[data-number='1'] #text").fill("Eine Katze schläft.")
     tab.locator(".explorer[data-number='1'] #text").press("Enter")
-    for place in (".sentence-panel[data-panel=vectors]", ".explorer[data-number='2']"):
-        tab.locator(place).scroll_into_view_if_needed()
+    for place in (vectors, ".explorer[data-number='2']"):
+        reach(tab, place)
     tab.locator(".explorer[data-number='2'].ready").wait_for()
-    assert "Katze" in tab.locator(".sentence-panel[data-panel=vectors]").inner_text()
+    assert "Katze" in tab.locator(vectors).inner_text()
     own = "[...document.querySelectorAll('.explorer > div')].map((figure) => figure.explored.sentence())"
     assert tab.evaluate(own) == ["Eine Katze schläft."] * 2
-    tab.reload()
-    tab.locator(".sentence-panel[data-panel=vectors]").scroll_into_view_if_needed()
-    tab.locator(".sentence-panel[data-panel=vectors]", has_text="Katze").wait_for()
-    tab.evaluate("sessionStorage.annotatedSentence = 'ein Hund '.repeat(300)")  # which is too long to be followed
-    tab.reload()
-    tab.locator(".sentence-panel[data-panel=vectors]").scroll_into_view_if_needed()
-    tab.locator(".sentence-panel[data-panel=vectors]", has_text="Frauen").wait_for()
+    for shown in ("Katze", "Frauen"):
+        tab.reload()
+        reach(tab, vectors)
+        tab.locator(vectors, has_text=shown).wait_for()
+        tab.evaluate("sessionStorage.annotatedSentence = 'ein Hund '.repeat(300)")  # which is too long to be followed
 
 
 def test_a_panel_answers_the_keyboard_and_the_bar_folds(open_page):
     tab = open_page(390)
-    panel = tab.locator(".sentence-panel[data-panel=heads]")
-    panel.scroll_into_view_if_needed()
+    panel = reach(tab, ".sentence-panel[data-panel=heads]")
     panel.locator("tbody td").first.wait_for()
     before = panel.locator("tbody").inner_text()
     panel.locator("select").nth(1).focus()
     tab.keyboard.press("ArrowDown")
     assert panel.locator("tbody").inner_text() != before
-    beside = tab.locator(".sentence-panel[data-panel=scores]")  # in the same place: the same layer and head
-    beside.scroll_into_view_if_needed()
+    beside = reach(tab, ".sentence-panel[data-panel=scores]")  # in the same place: the same layer and head
     assert [box.input_value() for box in beside.locator("select").all()] == ["0", "2"]
     fold = tab.locator("#your-sentence button").last
     fold.click()
     assert not tab.locator("#your-sentence input").is_visible() and fold.get_attribute("aria-expanded") == "false"
     fold.click()
     assert tab.locator("#your-sentence input").is_visible()
-    tab.locator(".sentence-panel[data-panel=positions] .panel-body").scroll_into_view_if_needed()
+    reach(tab, ".sentence-panel[data-panel=positions] .panel-body")
     tab.locator(".sentence-panel[data-panel=positions] [data-symbol=PE]").hover()
     assert {"P", "E"} == set(tab.locator(".panel-lit").all_inner_texts())
 
@@ -585,22 +536,21 @@ def test_the_bar_says_what_is_left_to_read(open_page):
 
 def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
     """A number is answered in place; what is done and what is open is still so after the page is read again."""
-    context = browser.new_context(offline=True, viewport={"width": 390, "height": 800})
-    tab, problems = context.new_page(), []
-    tab.on("pageerror", lambda e: problems.append(str(e)))
+    tab, problems = offline_tab(browser, 390)
     tab.goto(committed_page("exercises").as_uri())
     assert tab.locator(".progress").inner_text().startswith("0 of 23 done") and tab.locator(".own-answer").count() == 11
-    form = tab.locator("section", has_text="5.1 P100-days").locator(".own-answer")
+    section = tab.locator("section", has_text="5.1 P100-days")
+    form = section.locator(".own-answer")
     for answer, said in (("3.5", "all eight"), ("x", "A number, please."), ("28", "Right.")):
         form.locator("input").fill(answer)
         form.locator("button").click()
         assert said in form.locator("output").inner_text()
-    tab.locator("section", has_text="5.1 P100-days").locator("summary").first.click()
+    section.locator("summary").first.click()
     tab.wait_for_function(
         "localStorage.exercises.includes('true') && Object.keys(JSON.parse(localStorage.exercises).open).length"
     )
     tab.reload()
     assert tab.locator(".progress").inner_text().startswith("1 of 23 done")
-    assert tab.locator("section", has_text="5.1 P100-days").locator("details").first.get_attribute("open") is not None
+    assert section.locator("details").first.get_attribute("open") is not None
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390 and not problems
-    context.close()
+    tab.context.close()
