@@ -14,12 +14,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-CHROMIUM = shutil.which("chromium")
 NAME = "the_annotated_transformer.ipynb"
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-    pytest.mark.skipif(importlib.util.find_spec("jupyterlab") is None, reason="JupyterLab is not installed: make soak"),
-]
+LAB = importlib.util.find_spec("jupyterlab")
+pytestmark = pytest.mark.skipif(LAB is None, reason="JupyterLab is not installed: make soak")
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +35,9 @@ def server(copy) -> Iterator[str]:
     options = ["--no-browser", "--allow-root", "--ServerApp.port=0", "--LabApp.expose_app_in_browser=True"]
     options += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
     log = folder / "log"
+    command = [sys.executable, "-m", "jupyterlab", *options]
     with log.open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *options], cwd=copy, env=environment, stdout=file, stderr=file
-        )
+        process = subprocess.Popen(command, cwd=copy, env=environment, stdout=file, stderr=file)
     try:
         for _ in range(120):
             if found := re.search(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)", log.read_text()):
@@ -57,36 +53,27 @@ def server(copy) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def tab(server) -> Iterator:
+def tab(browser, server) -> Iterator:
     """The notebook, open in Chromium; every request to another machine is stopped and fails the test in the end."""
-    from playwright.sync_api import sync_playwright
+    page, elsewhere = browser.new_page(viewport={"width": 1400, "height": 900}), []
 
-    elsewhere = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1400, "height": 900})
+    def stop(route) -> None:
+        elsewhere.append(route.request.url)
+        route.abort()
 
-        def stop(route) -> None:
-            elsewhere.append(route.request.url)
-            route.abort()
-
-        page.route(lambda url: not re.match(r"(http|ws)://127\.0\.0\.1:|data:|blob:", url), stop)
-        page.goto(server)
-        page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=120_000)
-        page.wait_for_function(
-            "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'",
-            timeout=120_000,
-        )
-        yield page
-        browser.close()
+    page.route(lambda url: not re.match(r"(http|ws)://127\.0\.0\.1:|data:|blob:", url), stop)
+    page.goto(server)
+    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=120_000)
+    idle = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+    page.wait_for_function(idle, timeout=120_000)
+    yield page
     assert not elsewhere
 
 
 def test_it_opens_with_its_helpers_folded(tab):
     """Cells with a title on their first line are folded, all others are not."""
-    cells = tab.evaluate(
-        "jupyterapp.shell.currentWidget.content.widgets.map(c => [c.model.type, c.model.sharedModel.source, !!c.inputHidden])"
-    )
+    widgets = "jupyterapp.shell.currentWidget.content.widgets"
+    cells = tab.evaluate(f"{widgets}.map(c => [c.model.type, c.model.sharedModel.source, !!c.inputHidden])")
     code = [(source.startswith("# @title "), hidden) for kind, source, hidden in cells if kind == "code"]
     assert len(code) > 150 and all(titled == hidden for titled, hidden in code)
     assert tab.locator("h1", has_text="The Annotated Transformer").first.is_visible()
@@ -94,23 +81,18 @@ def test_it_opens_with_its_helpers_folded(tab):
 
 def test_parts_0_and_1_run_and_their_charts_are_drawn(tab):
     """All cells above Part 2 are executed anew; none fails, and a chart made now is drawn by JupyterLab itself."""
-    end = tab.evaluate(
+    found = tab.evaluate(
         """async () => {
             const panel = jupyterapp.shell.currentWidget, notebook = panel.content;
             const end = notebook.widgets.findIndex((cell) => cell.model.sharedModel.source.startsWith("# Part 2"));
             for (const cell of notebook.widgets.slice(0, end)) cell.model.type === "code" && cell.model.clearExecution();
             notebook.activeCellIndex = end;
             await jupyterapp.commands.execute("notebook:run-all-above");
-            return end;
+            const code = notebook.widgets.slice(0, end).filter((cell) => cell.model.type === "code");
+            return JSON.stringify(code.map((cell) => cell.model.toJSON()));
         }"""
     )
-    cells = json.loads(
-        tab.evaluate(
-            "end => JSON.stringify(jupyterapp.shell.currentWidget.content.widgets.slice(0, end)"
-            ".filter(c => c.model.type === 'code').map(c => c.model.toJSON()))",
-            end,
-        )
-    )
+    cells = json.loads(found)
     assert len(cells) > 40 and all(cell["execution_count"] for cell in cells)
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert not [output["evalue"] for output in outputs if output["output_type"] == "error"]

@@ -42,12 +42,9 @@ const trie = decodeTrie(gunzipSync(readFileSync(process.argv[1])));
 const known = (word) => trie.hasWord(word, true) || trie.hasWord(word.replace("'", "’"), true);
 process.stdout.write(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).filter(known)));
 """
-CODE = [
+NOT_PROSE = [
     r"(?ms)^[> ]*(?P<fence>```+|~~~+).*?^[> ]*(?P=fence)[ ]*$",
     r"(?s)<!--.*?-->|<(?P<tag>style|script|svg)\b.*?</(?P=tag)>",
-]
-NOT_PROSE = [
-    *CODE,
     r"(?s)## References\n.*?(?=\n#+ |\Z)",  # names, and titles in their authors' spelling
     r"(?s)(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)\w*",
     r"(?s)\$\$.*?\$\$|\\begin\{(?P<name>\w+\*?)\}.*?\\end\{(?P=name)\}",
@@ -65,9 +62,8 @@ NAMES = [
 ]
 WORD = r"[^\W\d_⁰-₟¹²³]+(?:['’][^\W\d_]+)*"
 QUOTED = r'"[^"]*"|“[^”]*”|„[^“”]*[“”]|»[^«]*«'
-ADDRESS = (
-    r"https://(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}(?:[/?#](?:[\w\-.~:/?#@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*)?"
-)
+HOST, PLACE = r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}", r"(?:[\w\-.~:/?#@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*"
+ADDRESS = f"https://{HOST}(?:[/?#]{PLACE})?"
 
 
 def blank(text: str, patterns: Iterable[str]) -> str:
@@ -99,7 +95,6 @@ def docstrings(source: str) -> Iterator[tuple[int, str]]:
             yield node.body[0].lineno, text
 
 
-@functools.cache
 def all_text() -> list[tuple[str, int, str]]:
     """All our prose: each text's file, the number of its first line, and the text with everything else blanked out."""
     texts = [(path, 1, path.read_text("utf-8")) for path in MARKDOWN]
@@ -133,11 +128,6 @@ def look_up(words: set[str]) -> set[str]:
         (pytest.fail if os.environ.get("ANNOTATED_TESTS") == "all" else pytest.skip)(missing)
 
 
-def listed() -> list[str]:
-    """The lines of words.txt: names and terms that the dictionary does not know."""
-    return WORDS.read_text("utf-8").splitlines()
-
-
 @functools.cache
 def names_in_code() -> set[str]:
     """Names in our code with capitals inside, such as LayerNorm and EOS."""
@@ -148,7 +138,8 @@ def names_in_code() -> set[str]:
 def misspelt(texts: list[tuple[str, int, str]]) -> list[str]:
     """The unknown words of the texts, each with its place."""
     words = {word for _, _, text in texts for word in words_of(text)}
-    known = look_up({form for word in words for form in forms(word)}) | {*listed()} | names_in_code()
+    known = look_up({form for word in words for form in forms(word)}) | names_in_code()
+    known |= {*WORDS.read_text("utf-8").splitlines()}  # names and terms that the dictionary does not know
     unknown = {word for word in words if known.isdisjoint(forms(word))}
 
     def foreign(found: re.Match[str]) -> str:
@@ -166,17 +157,13 @@ def misspelt(texts: list[tuple[str, int, str]]) -> list[str]:
 
 
 def test_every_word_is_spelt_as_in_britain():
+    advice = "Mend the spelling; put code into backticks; a name or a term of the field goes into tests/words.txt."
     found = misspelt(all_text())
-    assert not found, (
-        "\n".join(["not in the dictionary:", *found, ""])
-        + "Mend the spelling; put code into backticks; a name or a term of the field goes into tests/words.txt."
-    )
+    assert not found, "\n".join(["not in the dictionary:", *found, advice])
 
 
 def test_spelling_sees_what_it_should():
-    text = (
-        'The `color` of alt.Color is "ein Hund läuft", $color$\nand its color optimized: the modelling isn’t colourful.'
-    )
+    text = 'The `color` of alt.Color is "ein Hund läuft", $color$\nand its color optimized: the model isn’t colourful.'
     assert misspelt([("a", 1, blank(text, NOT_PROSE + NAMES))]) == ["a:2: color", "a:2: optimized"]
     assert [text for _, text in comments("# a\n# b\nx = 1  # c\n")] == ["a\nb", "c"]
 
