@@ -159,8 +159,8 @@ ASKED = {
 
 
 ASK = """
-const [[say, exercises], ...asked] = JSON.parse(require("fs").readFileSync(0, "utf8"));
-require(say);
+const [[texts, exercises], ...asked] = JSON.parse(require("fs").readFileSync(0, "utf8"));
+require(texts);
 const { ANSWERS } = require(exercises), choices = Object.entries(ANSWERS).map(([number, { ask }]) => [number, ask]);
 const said = asked.map(([number, answer]) => ANSWERS[number].check(answer) ?? null);
 console.log(JSON.stringify([Object.fromEntries(choices), said]));
