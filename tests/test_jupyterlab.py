@@ -71,11 +71,12 @@ def tab(browser, server) -> Iterator:
 
 
 def test_it_opens_with_its_helpers_folded(tab):
-    """Cells with a title on their first line are folded, all others are not."""
+    """Cells that begin with a title, and examples, are folded; all others are not."""
     widgets = "jupyterapp.shell.currentWidget.content.widgets"
     cells = tab.evaluate(f"{widgets}.map(c => [c.model.type, c.model.sharedModel.source, !!c.inputHidden])")
-    code = [(source.startswith("# @title "), hidden) for kind, source, hidden in cells if kind == "code"]
-    assert len(code) > 150 and all(titled == hidden for titled, hidden in code)
+    marks = "# @title ", "@example\n"
+    code = [(source.startswith(marks), hidden) for kind, source, hidden in cells if kind == "code"]
+    assert len(code) > 150 and all(marked == hidden for marked, hidden in code)
     assert tab.locator("h1", has_text="The Annotated Transformer").first.is_visible()
 
 
