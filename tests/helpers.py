@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 import the_annotated_transformer as tat
+from translator.__main__ import main
 from translator.sources import load_pairs
 
 SOAK = bool(os.environ.get("ANNOTATED_SOAK"))  # `make soak` tries more of what may go wrong
@@ -94,3 +96,26 @@ def counted(N: int = 6, d_model: int = 512, d_ff: int = 2048, h: int = 8, d_k: i
     attention = 2 * d_model * h * (d_k or d_model // h) + 2 * d_model * d_model
     ffn, norm = 2 * d_model * d_ff + d_ff + d_model, 2 * d_model
     return N * (attention + ffn + 2 * norm) + N * (2 * attention + ffn + 3 * norm)
+
+
+def refused(capsys, command: str | list[str]) -> str:
+    """The one line that a failing command prints; its exit status is 2, and it prints nothing else."""
+    capsys.readouterr()
+    assert main(command.split() if isinstance(command, str) else command) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1, error
+    return error
+
+
+def same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
+    """Whether two sets of named tensors agree in every bit."""
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def write_captions(folder: Path, count: int, change: Callable[[str], str] = str) -> Path:
+    """So many captions of train and val as a folder of text; returns the folder."""
+    folder.mkdir()
+    for split in ("train", "val"):
+        for language, side in zip(("de", "en"), zip(*load_pairs("captions", split)[:count], strict=True), strict=True):
+            (folder / f"{split}.{language}").write_text("".join(change(line) + "\n" for line in side), "utf-8")
+    return folder
