@@ -4,7 +4,6 @@ import errno
 import io
 import os
 import random
-import re
 import shutil
 import signal
 import threading
@@ -17,7 +16,7 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
-from tests.helpers import SOAK
+from tests.helpers import SOAK, refused, same, write_captions
 from translator import run as runs
 from translator.__main__ import main
 from translator.files import read_tensors
@@ -31,10 +30,15 @@ STEPS, EVERY = 12, 3
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
 
 
-def train(run: Path, *arguments: str, steps: int = STEPS) -> int:
-    """`train` on captions for a moment, with a checkpoint every three updates."""
-    every = [] if "--checkpoint-every" in arguments else ["--checkpoint-every", str(EVERY)]
-    return main([*f"train --data captions --run {run} {SIZES} --steps {steps}".split(), *every, *arguments])
+def training(run: Path, options: str = "", steps: int = STEPS) -> str:
+    """The words of `train` on captions for a moment, with a checkpoint every three updates."""
+    every = "" if "--checkpoint-every" in options else f"--checkpoint-every {EVERY}"
+    return f"train --data captions --run {run} {SIZES} --steps {steps} {every} {options}"
+
+
+def train(run: Path, options: str = "", steps: int = STEPS) -> int:
+    """The exit status of such a training."""
+    return main(training(run, options, steps).split())
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +62,14 @@ def rows(run: Path) -> list[dict]:
     return [{key: value for key, value in row.items() if key not in timed} for row in read_log(run)]
 
 
+def updates(run: Path) -> int:
+    """The updates of the state that a run goes on from."""
+    return read_tensors(run / "checkpoints" / "state.safetensors")[1]["progress"]["step"]
+
+
 def assert_same(run: Path, other: Path) -> None:
     """Two runs ended with the same bits, and the same log but for times; nothing half-written is left."""
-    ours, theirs = results(run), results(other)
-    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert same(results(run), results(other))
     assert rows(run) == rows(other)
     assert not [path for path in run.rglob(".*") if path.name != ".lock"]
 
@@ -84,15 +92,14 @@ def test_a_signal_lets_the_update_end_and_saves_it(finished, tmp_path, monkeypat
     assert train(tmp_path / "run") == 128 + number
     assert f"stopped by {name} after update {step}, which is saved" in capsys.readouterr().err
     assert signal.getsignal(number) == before
-    assert read_tensors(tmp_path / "run" / "checkpoints" / "state.safetensors")[1]["progress"]["step"] == step
+    assert updates(tmp_path / "run") == step
     monkeypatch.undo()
     assert train(tmp_path / "run") == 0
     validations = [[row for row in rows(run) if "val_loss" in row] for run in (tmp_path / "run", finished)]
     assert validations[0] == validations[1]
     if step % EVERY:
         (tmp_path / "run" / "checkpoints" / f"{step:06d}.safetensors").unlink()  # the undisturbed run has none
-    ours, theirs = results(tmp_path / "run"), results(finished)
-    assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
+    assert same(results(tmp_path / "run"), results(finished))
 
 
 def test_a_second_ctrl_c_ends_a_training_at_once():
@@ -188,7 +195,7 @@ def test_a_run_that_is_killed_at_its_first_checkpoint_twice_begins_again(finishe
                 write(path, *arguments, **notes)
 
             runs.write_tensors = die
-            train(tmp_path / "run", "--checkpoint-every", every)
+            train(tmp_path / "run", f"--checkpoint-every {every}")
 
         assert killed(work) == -signal.SIGKILL
     assert train(tmp_path / "run") == 0
@@ -218,8 +225,7 @@ def test_a_full_disk_ends_a_run_and_leaves_its_last_checkpoint(finished, tmp_pat
     assert error.startswith("error: /")
     if largest is None:
         assert error.startswith(f"error: {log}: cannot be written (")
-    state = read_tensors(tmp_path / "run" / "checkpoints" / "state.safetensors")
-    assert state[1]["progress"]["step"] == 6
+    assert updates(tmp_path / "run") == 6
     assert train(tmp_path / "run") == 0
     assert_same(tmp_path / "run", finished)
 
@@ -237,8 +243,7 @@ def test_a_folder_that_became_read_only_ends_a_run_with_a_line(finished, tmp_pat
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(ParallelTrainer, "update", locked)
-    assert train(tmp_path / "run") == 2
-    assert re.search(r"\Aerror: \S+: cannot be written \(Read-only file system\)\n\Z", capsys.readouterr().err)
+    assert ": cannot be written (Read-only file system)" in refused(capsys, training(tmp_path / "run"))
     monkeypatch.undo()
     assert train(tmp_path / "run") == 0
     assert_same(tmp_path / "run", finished)
@@ -279,8 +284,7 @@ def test_damage_to_a_run_is_noticed_or_harmless(finished, tmp_path, capsys, reco
         capsys.readouterr()
         status, error = train(run, steps=STEPS + 1), capsys.readouterr().err
         if status == 0:
-            weights = read_tensors(run / "model.safetensors")[0]
-            assert all(torch.equal(weights[key], expected[key]) for key in expected), (name, place, bit)
+            assert same(read_tensors(run / "model.safetensors")[0], expected), (name, place, bit)
             found["mended" if error.startswith("note: ") else "harmless"] += 1
         else:
             *notes, last = error.splitlines()
@@ -305,8 +309,7 @@ def test_damage_to_a_model_is_noticed_or_harmless(finished, tmp_path, capsys, re
         except (ValueError, FileNotFoundError):
             refused += 1
         else:
-            pairs = zip(weights_of(loaded.model).values(), weights_of(sound.model).values(), strict=True)
-            assert all(torch.equal(ours, theirs) for ours, theirs in pairs), (name, place, bit)
+            assert same(weights_of(loaded.model), weights_of(sound.model)), (name, place, bit)
             assert loaded.tokenizer.vocabulary.to_str() == sound.tokenizer.vocabulary.to_str(), (name, place, bit)
         shutil.rmtree(folder)
     record_property("outcomes", f"{refused} of {i + 1} refused")
@@ -315,14 +318,12 @@ def test_damage_to_a_model_is_noticed_or_harmless(finished, tmp_path, capsys, re
 
 def test_the_state_before_a_damaged_one_is_used(finished, tmp_path, capsys):
     """And the run ends with the same weights; catches a flipped bit in a number, which the format does not notice."""
-    run, states = (
-        tmp_path / "run",
-        [tmp_path / "run" / "checkpoints" / f"{name}.safetensors" for name in ("state", "before")],
-    )
+    run, early = tmp_path / "run", tmp_path / "early" / "checkpoints" / "state.safetensors"
     shutil.copytree(finished, run)
     assert train(tmp_path / "early", steps=EVERY) == 0
-    shutil.copy(tmp_path / "early" / "checkpoints" / "state.safetensors", states[1])
-    damage(states[0], states[0].stat().st_size - 9, 2)
+    shutil.copy(early, run / "checkpoints" / "before.safetensors")
+    state = run / "checkpoints" / "state.safetensors"
+    damage(state, state.stat().st_size - 9, 2)
     assert train(run) == 0
     captured = capsys.readouterr()
     assert "state.safetensors" in captured.err and "going on from the checkpoint before it" in captured.err
@@ -331,21 +332,17 @@ def test_the_state_before_a_damaged_one_is_used(finished, tmp_path, capsys):
 
 
 def test_damaged_tokens_are_made_again_unless_the_text_has_changed(tmp_path, capsys):
-    data, run = tmp_path / "data", tmp_path / "run"
-    data.mkdir()
-    for split, count in (("train", 40), ("val", 20)):
-        for language, word in (("de", "Hund"), ("en", "dog")):
-            (data / f"{split}.{language}").write_text("".join(f"{word} {i}\n" for i in range(count)))
-    arguments = f"train --data {data} --run {run} {SIZES} --steps".split()
-    assert main([*arguments, "1"]) == 0
-    whole = (run / "tokens" / "train.ids").read_bytes()
-    damage(run / "tokens" / "train.ids", 11, 3)
-    assert main([*arguments, "2"]) == 0
+    data, run = write_captions(tmp_path / "data", 40), tmp_path / "run"
+    command, ids = f"train --data {data} --run {run} {SIZES} --steps", run / "tokens" / "train.ids"
+    assert main(f"{command} 1".split()) == 0
+    whole = ids.read_bytes()
+    damage(ids, 11, 3)
+    assert main(f"{command} 2".split()) == 0
     assert "train.ids: damaged; the text is read again" in capsys.readouterr().err
-    assert (run / "tokens" / "train.ids").read_bytes() == whole
-    damage(run / "tokens" / "train.ids", 11, 3)
-    (data / "train.de").write_text("".join(f"Katze {i}\n" for i in range(40)))
-    assert main([*arguments, "3"]) == 2
+    assert ids.read_bytes() == whole
+    damage(ids, 11, 3)
+    (data / "train.de").write_text("Katze\n" * 40)
+    assert main(f"{command} 3".split()) == 2
     assert f"the text of {data} has changed; give another --run" in capsys.readouterr().err
 
 
@@ -370,31 +367,25 @@ def test_a_second_training_in_a_folder_is_refused(tmp_path, monkeypatch, capsys)
 # --- Gradients that are not finite ---
 def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(tmp_path, monkeypatch, capsys):
     """It changes neither weights nor averages; a run that is interrupted after it ends with the same bits."""
-    forward = tat.PositionwiseFeedForward.forward
-    updates = {"at": 0}
-    update = ParallelTrainer.update
+    forward, update, at = tat.PositionwiseFeedForward.forward, ParallelTrainer.update, [0]
 
     def counted(self, pairs):
-        updates["at"] = self.step + 1
+        at[0] = self.step + 1
         before = {name: p.detach().clone() for name, p in weights_of(self.model).items()}
         loss = update(self, pairs)
-        if updates["at"] == 2:
-            assert loss != loss and all(torch.equal(before[name], p) for name, p in weights_of(self.model).items())
+        assert at[0] != 2 or (loss != loss and same(before, weights_of(self.model)))
         return loss
 
     def infinite(self, x):
-        out = forward(self, x)
-        return out * torch.inf if updates["at"] == 2 and self.training else out
+        return forward(self, x) * (torch.inf if at[0] == 2 and self.training else 1)
 
     monkeypatch.setattr(ParallelTrainer, "update", counted)
     monkeypatch.setattr(tat.PositionwiseFeedForward, "forward", infinite)
-    for steps in (4, 8):
-        assert train(tmp_path / "parts", steps=steps) == 0
-    assert train(tmp_path / "whole", steps=8) == 0
-    assert capsys.readouterr().out.count("1 of them changed nothing") == 3
+    for name, steps in (("parts", 4), ("parts", 8), ("whole", 8)):
+        assert train(tmp_path / name, steps=steps) == 0
+        assert "1 of them changed nothing" in capsys.readouterr().out
     ours, theirs = (read_tensors(tmp_path / name / "checkpoints/state.safetensors") for name in ("parts", "whole"))
-    assert ours[1]["progress"]["skipped"] == 1
-    assert all(torch.equal(ours[0][key], theirs[0][key]) for key in theirs[0])
+    assert ours[1]["progress"]["skipped"] == 1 and same(ours[0], theirs[0])
     assert [row for row in read_log(tmp_path / "whole") if "loss" in row][-1]["skipped"] == 1
 
 
@@ -403,13 +394,11 @@ def test_memory_that_runs_out_names_the_batch_and_what_to_lower(tmp_path, monkey
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
 
     monkeypatch.setattr(ParallelTrainer, "gradient", full)
-    assert train(tmp_path / "run") == 2
-    error = capsys.readouterr().err
-    assert "out of memory at update 1, with" in error and "--tokens-per-batch" in error and error.count("\n") == 1
+    error = refused(capsys, training(tmp_path / "run"))
+    assert "out of memory at update 1, with" in error and "--tokens-per-batch" in error
     monkeypatch.undo()
     monkeypatch.setattr("translator.trainer.mean_loss", full)
-    assert train(tmp_path / "run") == 2
-    assert "out of memory in the validation after update 3; try" in capsys.readouterr().err
+    assert "out of memory in the validation after update 3; try" in refused(capsys, training(tmp_path / "run"))
 
 
 # --- When there is a checkpoint, and which model is kept ---
@@ -422,10 +411,11 @@ def test_checkpoints_come_by_updates_and_by_minutes():
 
 
 def test_minutes_between_checkpoints_are_an_option(tmp_path, capsys):
-    assert train(tmp_path / "run", "--checkpoint-minutes", "0.00001", steps=2) == 0
+    assert train(tmp_path / "run", "--checkpoint-minutes 0.00001", steps=2) == 0
     assert [row["step"] for row in read_log(tmp_path / "run") if "val_loss" in row] == [1, 2]
-    assert train(tmp_path / "other", "--checkpoint-minutes", "0") == 2
-    assert "--checkpoint-minutes. Must be > 0" in capsys.readouterr().err
+    assert "--checkpoint-minutes. Must be > 0" in refused(
+        capsys, training(tmp_path / "other", "--checkpoint-minutes 0")
+    )
 
 
 def test_the_best_model_is_kept_and_patience_ends_a_run(tmp_path, monkeypatch, capsys):
@@ -433,7 +423,7 @@ def test_the_best_model_is_kept_and_patience_ends_a_run(tmp_path, monkeypatch, c
     losses = iter([3.0, 2.0, 2.5, 2.2, 2.1, 1.0])
     monkeypatch.setattr("translator.trainer.ParallelTrainer.validate", lambda *_: next(losses))
     run = tmp_path / "run"
-    assert train(run, "--patience", "3", steps=100) == 0
+    assert train(run, "--patience 3", steps=100) == 0
     out = capsys.readouterr().out
     assert "15 updates" in out and f"the lowest was 2.00; that model is {run / 'best'}" in out
     best, newest = (read_tensors(path / "model.safetensors") for path in (run / "best", run))
@@ -441,7 +431,7 @@ def test_the_best_model_is_kept_and_patience_ends_a_run(tmp_path, monkeypatch, c
     assert not all(torch.equal(best[0][name], newest[0][name]) for name in best[0])
     assert {path.name for path in (run / "best").iterdir()} == {*MODEL_FILES, "SHA256SUMS"}
     assert read_translator(run / "best").languages == ("de", "en")
-    assert train(run, "--patience", "3", steps=100) == 0  # it had ended; there is no seventh loss
+    assert train(run, "--patience 3", steps=100) == 0  # it had ended; there is no seventh loss
     assert Limits(patience=3).spent(Progress(since_best=3)) and not Limits(patience=3).spent(Progress(since_best=2))
 
 
