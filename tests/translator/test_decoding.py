@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -37,6 +38,24 @@ class Scripted(tat.Generator):
             self.script = self.script[symbols != self.end]
         scores = nn.functional.one_hot(symbols, 11).double()
         return scores.view(*x.shape[:-1], 11)
+
+
+class Same(tat.Generator):
+    """A generator that gives every row the same scores, and counts the rows of each step: -30 but for some tokens."""
+
+    def __init__(self, scores: dict[int, float]):
+        super().__init__(16, 11)
+        self.scores, self.rows = torch.full((1, 1, 11), -30.0).double(), []
+        for token, score in scores.items():
+            self.scores[..., token] = score
+
+    def __deepcopy__(self, memo: dict) -> "Same":
+        return self
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The same scores for each row."""
+        self.rows.append(len(x))
+        return self.scores.expand(len(x), 1, -1)
 
 
 both = pytest.mark.parametrize("greedy", [tat.greedy_decode, fast_greedy], ids=["document", "program"])
@@ -85,9 +104,8 @@ def test_greedy_equals_the_naive_loop_up_to_the_end(varied, greedy):
 def test_greedy_stops_when_all_have_ended(small_model, sentences, greedy):
     """Catches a loop that runs to max_len, stops with the first sentence, or writes after an end."""
     model, calls = small_model(), []
-    model.generator = Scripted(
-        [[5, 2, 9, 9, 9, 9], [2, 9, 9, 9, 9, 9], [7, 6, 5, 2, 9, 9]], leaving=greedy is fast_greedy
-    )
+    script = [[5, 2, 9, 9, 9, 9], [2, 9, 9, 9, 9, 9], [7, 6, 5, 2, 9, 9]]
+    model.generator = Scripted(script, leaving=greedy is fast_greedy)
     model.decoder.layers[0].feed_forward.register_forward_hook(lambda *_: calls.append(1))
     found = greedy(model, sentences.src, sentences.src_mask, max_len=7)
     assert found.tolist() == [[1, 5, 2, 0, 0], [1, 2, 0, 0, 0], [1, 7, 6, 5, 2]]
@@ -119,12 +137,16 @@ def test_greedy_keeps_to_max_len(small_model, sentences, end_symbol, greedy):
 
 @pytest.mark.parametrize("training", [True, False])
 @both
-def test_greedy_evaluates_and_restores_the_mode(small_model, sentences, training, greedy):
-    """Catches dropout while decoding, and a model left in another mode than before."""
-    model, modes = small_model(dropout=0.5).train(training), []
-    model.decoder.layers[0].feed_forward.register_forward_hook(lambda module, *_: modes.append(module.training))
+def test_greedy_evaluates_without_gradients_and_restores_the_mode(small_model, sentences, training, greedy):
+    """Also after an error. Catches dropout while decoding, or none in the training after it; a graph that grows with each step."""
+    model, seen = small_model(dropout=0.5).train(training), set()
+    for layer in (model.decoder.layers[0].feed_forward, model.decoder.norm):
+        layer.register_forward_hook(lambda module, inputs, output: seen.add((module.training, output.requires_grad)))
     greedy(model, sentences.src, sentences.src_mask, max_len=5)
-    assert modes and not any(modes)
+    tat.greedy_decode_naive(model, sentences.src, sentences.src_mask, 5, tat.BOS)
+    assert seen == {(False, False)}
+    with pytest.raises(IndexError):
+        greedy(model, torch.tensor([[99]]), torch.ones(1, 1, 1), max_len=5)
     assert {module.training for module in model.modules()} == {training}
 
 
@@ -137,25 +159,6 @@ def test_each_module_comes_back_in_its_own_mode(small_model):
     assert model.decoder.training and not model.encoder.training
 
 
-@both
-def test_mode_is_restored_after_an_error(small_model, greedy):
-    """Catches a failed translation during training that switches dropout off for the rest of it."""
-    model = small_model().train()
-    with pytest.raises(IndexError):
-        greedy(model, torch.tensor([[99]]), torch.ones(1, 1, 1), max_len=5)
-    assert model.training
-
-
-@both
-def test_greedy_builds_no_gradients(small_model, sentences, greedy):
-    """Catches a graph that grows with every step."""
-    model, graphs = small_model(), []
-    model.decoder.norm.register_forward_hook(lambda module, inputs, output: graphs.append(output.requires_grad))
-    greedy(model, sentences.src, sentences.src_mask, max_len=5)
-    tat.greedy_decode_naive(model, sentences.src, sentences.src_mask, 5, tat.BOS)
-    assert graphs and not any(graphs)
-
-
 @pytest.mark.parametrize("changes", [{"norm": "pre"}, {"norm": "post"}, {"positions": "learned", "d_k": 3}])
 def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, changes):
     """Catches wrong positions and lost or misplaced keys, at every position of every sentence, even beyond 256."""
@@ -163,9 +166,7 @@ def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, chan
     tgt = torch.randint(4, 11, (3, 300))
     parallel = model(batch.src, tgt, batch.src_mask, tat.subsequent_mask(300))
     decoder = StepwiseDecoder(model, batch.src, batch.src_mask)
-    steps = [decoder.step(tgt[:, t]) for t in range(300)]
-    found = torch.stack(steps, dim=1)
-    assert_close(found, parallel)
+    assert_close(torch.stack([decoder.step(tokens) for tokens in tgt.unbind(1)], dim=1), parallel)
 
 
 def test_the_likeliest_symbols_of_many_rows():
@@ -279,18 +280,12 @@ def test_the_widest_beam_finds_the_best_of_all_sequences(alpha, search):
             assert row == best + [tat.PAD] * (len(row) - len(best))
 
 
-def test_beam_search_stops_when_nothing_can_win(small_model, sentences, monkeypatch):
+def test_beam_search_stops_when_nothing_can_win(small_model, sentences):
     """Catches a search that always runs to its limit."""
-    model, steps = small_model(), []
-    sure = torch.full((1, 11), -30.0).index_fill_(1, torch.tensor([tat.EOS]), 30.0).double()
-
-    def logits(x: Tensor) -> Tensor:
-        steps.append(1)
-        return sure.expand(len(x), 1, -1)
-
-    monkeypatch.setattr(model.generator, "logits", logits)
+    model = small_model()
+    model.generator = Same({tat.EOS: 30.0})
     found = fast_beam(model, sentences.src, sentences.src_mask, max_len=40, beam=3)
-    assert found.tolist() == [[tat.BOS, tat.EOS]] * 3 and len(steps) == 1
+    assert found.tolist() == [[tat.BOS, tat.EOS]] * 3 and len(model.generator.rows) == 1
 
 
 @both_beams
@@ -305,19 +300,13 @@ def test_beam_search_where_numbers_are_halves(small_model, sentences, search):
     assert torch.equal(found, search(model, sentences.src, sentences.src_mask, max_len=12, beam=3))
 
 
-def test_a_finished_place_costs_nothing(small_model, sentences, monkeypatch):
+def test_a_finished_place_costs_nothing(small_model, sentences):
     """Catches rows in the decoder for places of the beam that hold no beginning."""
-    model, rows = small_model(), []
-    half = torch.full((1, 11), -30.0).double().index_fill_(1, torch.tensor([tat.EOS, 5]), 0.0)
-    half[0, 5] = 0.1
-
-    def logits(x: Tensor) -> Tensor:
-        rows.append(len(x))
-        return half.expand(len(x), 1, -1)
-
-    monkeypatch.setattr(model.generator, "logits", logits)
+    model = small_model()
+    model.generator = Same({tat.EOS: 0.0, 5: 0.1})
     fast_beam(model, sentences.src, sentences.src_mask, max_len=40, beam=4, alpha=2.0)
-    assert rows[:4] == [3, 9, 6, 3]  # one beginning per sentence; then four each, of which one ends; and so on
+    # one beginning per sentence; then four each, of which one ends; and so on
+    assert model.generator.rows[:4] == [3, 9, 6, 3]
 
 
 def test_beam_search_refuses_impossible_settings(small_model, sentences):
@@ -329,38 +318,38 @@ def test_beam_search_refuses_impossible_settings(small_model, sentences):
 
 
 # --- Workers ---
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """PyTorch has two threads, so that there are two workers."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("platform", ["linux", "elsewhere"])
-def test_work_in_parallel_comes_back_in_order_and_leaves_the_threads_as_they_were(monkeypatch, platform):
+def test_work_in_parallel_comes_back_in_order_and_leaves_the_threads_as_they_were(monkeypatch, two_threads, platform):
     """Catches results that change places, an error that is lost, workers that share their threads, and a number that stays."""
     monkeypatch.setattr("sys.platform", platform)
-    cpu, before = torch.device("cpu"), torch.get_num_threads()
+    cpu = torch.device("cpu")
 
     def work(i: int) -> tuple[int, int]:
         time.sleep(0.05 * (i == 0))
         return i * i, torch.get_num_threads()
 
-    torch.set_num_threads(2)
-    try:
-        assert in_parallel(work, [0, 1, 2, 3, 4], cpu) == [(i * i, 1) for i in range(5)]
-        assert torch.get_num_threads() == 2
-        with pytest.raises(ZeroDivisionError):
-            in_parallel(lambda i: 1 / i, [1, 0], cpu)
-        assert torch.get_num_threads() == 2
-        assert in_parallel(work, [3], cpu) == [(9, 2)] and in_parallel(work, [], cpu) == []
-        if platform == "linux":
-            with pytest.raises(Refused, match="a process was killed"):
-                in_parallel(lambda i: os.kill(os.getpid(), signal.SIGKILL), [0, 1], cpu)
-    finally:
-        torch.set_num_threads(before)
+    assert in_parallel(work, [0, 1, 2, 3, 4], cpu) == [(i * i, 1) for i in range(5)]
+    assert torch.get_num_threads() == 2
+    with pytest.raises(ZeroDivisionError):
+        in_parallel(lambda i: 1 / i, [1, 0], cpu)
+    assert torch.get_num_threads() == 2
+    assert in_parallel(work, [3], cpu) == [(9, 2)] and in_parallel(work, [], cpu) == []
+    if platform == "linux":
+        with pytest.raises(Refused, match="a process was killed"):
+            in_parallel(lambda i: os.kill(os.getpid(), signal.SIGKILL), [0, 1], cpu)
 
 
-def test_translations_by_several_workers_are_those_of_one(monkeypatch):
+def test_translations_by_several_workers_are_those_of_one(two_threads):
     lines = [f"Ein Hund läuft mit {n} Katzen." for n in range(9)] + [""]
     search = Search(read_translator(model_folder()), 2)
     one_by_one, search.batch_size = search.translate(lines), 2
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        assert search.translate(lines) == one_by_one
-    finally:
-        torch.set_num_threads(before)
+    assert search.translate(lines) == one_by_one
