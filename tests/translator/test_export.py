@@ -9,22 +9,21 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
+from tests.helpers import refused, same
 from translator.__main__ import main
 from translator.model_folder import read_translator, write_model
 from translator.processes import weights_of
 from translator.search import fast_greedy
 from translator.sources import load_pairs
 
-SETTINGS = ["--steps", "60", "--N", "2", "--d-model", "32", "--d-ff", "48", "--h", "2", "--bpe", "300"]
+SIZES = "--N 2 --d-model 32 --d-ff 48 --h 2 --bpe 300 --tokens-per-batch 600 --warmup 30 --factor 2"
 
 
-@pytest.fixture(scope="module", params=[("pre", "sinusoidal"), ("post", "learned"), ("pre", "rotary")])
+@pytest.fixture(scope="module", params=["--norm pre", "--norm post --positions learned", "--positions rotary"])
 def run(request, tmp_path_factory) -> Path:
     """A run of a small model that has learned a little."""
-    (norm, positions), run = request.param, tmp_path_factory.mktemp("runs") / "run"
-    arguments = ["train", "--data", "captions", "--run", str(run), "--norm", norm, "--positions", positions]
-    arguments += ["--factor", "2"]
-    assert main([*arguments, *SETTINGS, "--warmup", "30"]) == 0
+    run = tmp_path_factory.mktemp("runs") / "run"
+    assert main(f"train --data captions --run {run} {SIZES} --steps 60 {request.param}".split()) == 0
     return run
 
 
@@ -63,37 +62,33 @@ def test_half_a_model_is_half_as_large_and_loads_as_before(run, tmp_path):
     sizes = [(folder / "model.safetensors").stat().st_size for folder in (out, run)]
     assert sizes[0] < 0.7 * sizes[1]  # the header does not shrink
     whole, half = (weights_of(read_translator(folder).model) for folder in (run, out))
-    for name, tensor in half.items():
-        assert tensor.dtype == torch.float32 and torch.equal(tensor, whole[name].half().float())
+    assert {tensor.dtype for tensor in half.values()} == {torch.float32}
+    assert same(half, {name: tensor.half().float() for name, tensor in whole.items()})
 
 
 def test_weights_too_large_for_16_bits_are_refused(run, tmp_path, capsys):
     """Catches infinities that are written silently, and half a folder."""
     translator = read_translator(run)
     write_model(tmp_path / "large", run, {n: p.detach() * 1e6 for n, p in weights_of(translator.model).items()})
-    assert main(["export", "--model", str(tmp_path / "large"), "--out", str(tmp_path / "x"), "--to", "half"]) == 2
-    assert "some weights are not finite" in capsys.readouterr().err and not (tmp_path / "x").exists()
+    error = refused(capsys, f"export --model {tmp_path / 'large'} --out {tmp_path / 'x'} --to half")
+    assert "some weights are not finite" in error and not (tmp_path / "x").exists()
 
 
 def test_what_cannot_be_exported_is_said_in_one_line(run, tmp_path, capsys):
-    for arguments, message in (
-        (["--out", str(run)], "exists already"),
-        (["--out", str(tmp_path / "x"), "--quantization", "int3"], "int3"),
-        (["--out", str(tmp_path / "x"), "--to", "fax"], "fax"),
-        (["--out", str(run), "--to", "half"], "exists already"),
-        (["--out", str(tmp_path / "x"), "--to", "half", "--quantization", "int8"], "always float16"),
-        (["--out", str(tmp_path / "x"), "--to", "marian"], "other waves"),
+    for options, said in (
+        (f"--out {run}", "exists already"),
+        (f"--out {run} --to half", "exists already"),
+        (f"--out {tmp_path / 'x'} --quantization int3", "int3"),
+        (f"--out {tmp_path / 'x'} --to fax", "fax"),
+        (f"--out {tmp_path / 'x'} --to half --quantization int8", "always float16"),
+        (f"--out {tmp_path / 'x'} --to marian", "other waves"),
     ):
-        assert main(["export", "--model", str(run), *arguments]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("error: ") and error.count("\n") == 1 and message in error, error
+        assert said in refused(capsys, f"export --model {run} {options}")
     assert not (tmp_path / "x").exists()
 
 
 def test_keys_of_a_width_of_their_own_are_refused(tmp_path, capsys):
     """Catches a wrong model that is written silently."""
-    arguments = ["train", "--data", "captions", "--run", str(tmp_path / "run"), "--d-k", "8", *SETTINGS[2:]]
-    assert main([*arguments, "--steps", "1"]) == 0
-    capsys.readouterr()
-    assert main(["export", "--model", str(tmp_path / "run"), "--out", str(tmp_path / "x")]) == 2
-    assert "d_k of its own" in capsys.readouterr().err and not (tmp_path / "x").exists()
+    assert main(f"train --data captions --run {tmp_path / 'run'} --d-k 8 {SIZES} --steps 1".split()) == 0
+    assert "d_k of its own" in refused(capsys, f"export --model {tmp_path / 'run'} --out {tmp_path / 'x'}")
+    assert not (tmp_path / "x").exists()
