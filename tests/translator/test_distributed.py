@@ -22,7 +22,7 @@ import torch.multiprocessing as multiprocessing
 from torch import nn
 
 import the_annotated_transformer as tat
-from tests.helpers import SOAK
+from tests.helpers import SOAK, refused
 from translator.__main__ import captions, main
 from translator.files import read_tensors
 from translator.model_folder import read_translator
@@ -35,34 +35,28 @@ ROOT = Path(__file__).resolve().parents[2]
 UPDATES, STEPS = (20, 60) if SOAK else (4, 30)
 DATA = Path(os.environ.setdefault("FEW_CAPTIONS", tempfile.mkdtemp(prefix="captions-")))  # for the processes, too
 SIZES = {"N": 1, "d_model": 16, "d_ff": 32, "h": 2, "dropout": 0.0}
-
-
+SHORT = f"train --data {DATA} --N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --dropout 0 --tokens-per-batch 600"
 CAPTURED = {"capture_output": True, "text": True, "timeout": 300}
 
 
-def launch(count: int, *arguments: str, before: list[str] | None = None) -> list[str]:
-    """The words that run the command line in several processes on this machine; `before` are options of torchrun."""
+def launch(count: int, command: str, *before: str) -> list[str]:
+    """The words that run a command line in several processes on this machine; `before` are options of torchrun."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-    return [*torchrun, *(before or []), "--", str(ROOT / "the_annotated_transformer.py"), *arguments]
+    return [*torchrun, *before, "--", str(ROOT / "the_annotated_transformer.py"), *command.split()]
 
 
-def torchrun(count: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command line in several processes, to its end."""
-    return subprocess.run(launch(count, *arguments), **CAPTURED)
-
-
-def train(count: int, *arguments: str) -> None:
+def train(count: int, command: str) -> None:
     """A training in several processes that are told what torchrun tells them, or in this one, that ends well."""
     if count == 1:
-        assert main([*arguments]) == 0
+        assert main(command.split()) == 0
     else:
-        together(train_as_told, count, free_port(), arguments)
+        together(train_as_told, count, free_port(), command)
 
 
-def train_as_told(rank: int, world: int, port: int, arguments: tuple[str, ...]) -> None:
+def train_as_told(rank: int, world: int, port: int, command: str) -> None:
     """One of `world` processes of a training."""
     join(rank, world, port)
-    assert main([*arguments]) == 0
+    assert main(command.split()) == 0
 
 
 multiprocessing.set_forkserver_preload(["the_annotated_transformer", "translator.__main__"])
@@ -82,6 +76,23 @@ def few_captions() -> Iterator[None]:
     captions(out=DATA)
     yield
     shutil.rmtree(DATA, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def alone(few_captions, tmp_path_factory) -> Path:
+    """A run of 30 updates by one process."""
+    run = tmp_path_factory.mktemp("alone") / "run"
+    train(1, f"{SHORT} --steps 30 --checkpoint-every 10 --run {run}")
+    return run
+
+
+def assert_alike(run: Path, other: Path) -> None:
+    """Two runs have the same losses, and models that differ by rounding only."""
+    losses = [[row.get("loss", row.get("val_loss")) for row in read_log(folder)] for folder in (run, other)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-3)
+    ours, theirs = (read_tensors(folder / "model.safetensors")[0] for folder in (run, other))
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor, atol=1e-4, rtol=1e-3)
 
 
 @pytest.fixture(autouse=True)
@@ -106,17 +117,11 @@ class Case(NamedTuple):
     ema: float = 0.0
 
 
+YES_OR_NO = (False, True)
 CASES = [
-    *(
-        Case(exact, sharded, accumulate)
-        for exact in (False, True)
-        for sharded in (False, True)
-        for accumulate in (1, 2)
-    ),
-    Case(True, rows=1),  # fewer pairs than processes
-    Case(True, True, rows=1),
-    Case(True, optimizer="muon", ema=0.99),
-    Case(True, True, optimizer="muon", ema=0.99),
+    *(Case(exact, sharded, pieces) for exact in YES_OR_NO for sharded in YES_OR_NO for pieces in (1, 2)),
+    *(Case(True, sharded, rows=1) for sharded in YES_OR_NO),  # fewer pairs than processes
+    *(Case(True, sharded, optimizer="muon", ema=0.99) for sharded in YES_OR_NO),
 ]
 
 
@@ -137,34 +142,35 @@ def flat(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
 def outcome(case: Case) -> Outcome:
     """The outcome of a case in this process, and those that train with it."""
     torch.manual_seed(0)
-    settings = Settings(
-        **SIZES, accumulate=case.accumulate, optimizer=case.optimizer, ema=case.ema, tokens_per_batch=12, warmup=10
-    )
-    model = tat.make_model(21, 21, **SIZES)
-    trainer = ParallelTrainer(
-        model.double() if case.exact else model, settings, sharded=case.sharded and dist.is_initialized()
-    )
+    more = {"accumulate": case.accumulate, "optimizer": case.optimizer, "ema": case.ema}
+    settings = Settings(**SIZES, **more, tokens_per_batch=12, warmup=10)
+    model, sharded = tat.make_model(21, 21, **SIZES), case.sharded and dist.is_initialized()
+    trainer = ParallelTrainer(model.double() if case.exact else model, settings, sharded=sharded)
     validation, loss = trainer.validate(pairs()), over_processes(trainer.gradient(pairs(case.rows)))[0]
     gradient = flat(p.grad for p in trainer.model.parameters())
     weights = [*trainer.model.parameters(), *trainer.averaged.parameters()]
     before = flat(weights)
     for _ in range(UPDATES):
         trainer.update(pairs(case.rows))
-    if case.sharded and dist.is_initialized():
+    if sharded:
         states = [state for optimizer in trainer.optimizers for state in optimizer.state.values()]
         moments = [tensor for state in states for kind, tensor in state.items() if kind != "step"]
         for tensor in (*weights, *moments):  # each process has its part, and no more
-            assert (
-                is_sharded(tensor)
-                and tensor.to_local().numel() <= -(-len(tensor) // dist.get_world_size()) * tensor[0].numel()
-            )
+            rows = -(-len(tensor) // dist.get_world_size())
+            assert is_sharded(tensor) and tensor.to_local().numel() <= rows * tensor[0].numel()
     return Outcome(gradient, loss, validation, flat(weights) - before)
 
 
 def work(rank: int, world: int, folder: str) -> None:
-    """One of `world` processes; it writes the outcome of each case."""
+    """One of `world` processes; it writes the outcome of each case.
+
+    Then some of their sources are beyond the first table of positions, so that the processes have tables of different lengths.
+    """
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
     torch.save([tuple(outcome(case)) for case in CASES], f"{folder}/{rank}.pt")
+    trainer = ParallelTrainer(tat.make_model(20, 20, **SIZES), Settings(**SIZES))
+    for _ in range(2):
+        trainer.update([tat.Pair([5] * length + [tat.EOS], [tat.BOS, 5, tat.EOS]) for length in (600, 200, 100, 50)])
     dist.destroy_process_group()
 
 
@@ -188,36 +194,18 @@ def test_several_processes_compute_what_one_does(tmp_path, world):
             assert not case.exact or distance(theirs.moves, ours.moves) < 1e-9, (case, "weights")
 
 
-def train_on_long_pairs(rank: int, world: int, folder: str) -> None:
-    """Two updates with sources of different lengths in the processes, one beyond the first table of positions."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
-    trainer = ParallelTrainer(tat.make_model(20, 20, **SIZES), Settings(**SIZES))
-    for _ in range(2):
-        trainer.update([tat.Pair([5] * length + [tat.EOS], [tat.BOS, 5, tat.EOS]) for length in (600, 200)])
-    dist.destroy_process_group()
-
-
-def test_processes_may_hold_tables_of_positions_of_different_lengths(tmp_path):
-    together(train_on_long_pairs, 2, str(tmp_path))
-
-
-def test_torchrun_trains_what_one_process_trains(tmp_path):
-    """One process and two give the same losses; one of the two writes."""
-    losses = {}
-    for processes in (1, 2):
-        run = tmp_path / str(processes)
-        done = torchrun(processes, *SHORT.split(), "--steps", "20", "--run", str(run))
-        assert done.returncode == 0, done.stderr[-2000:]
-        losses[processes] = [row.get("loss", row.get("val_loss")) for row in read_log(run)]
-        assert (run / "model.safetensors").is_file()
-    assert len(losses[1]) == len(losses[2]) == 3
-    assert max(abs(a - b) for a, b in zip(losses[1], losses[2], strict=True)) < 1e-3
+def test_torchrun_trains_what_one_process_trains(alone, tmp_path):
+    """One of the two processes writes."""
+    command = f"{SHORT} --steps 30 --checkpoint-every 10 --run {tmp_path / 'run'}"
+    done = subprocess.run(launch(2, command), **CAPTURED)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert_alike(tmp_path / "run", alone)
 
 
 def train_in_a_group_that_exists(rank: int, world: int, folder: str) -> None:
     """What Ray Train and others do: the group is theirs, and stays when the training ends."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
-    assert main([*SHORT.split(), "--steps", "2", "--run", f"{folder}/run"]) == 0
+    assert main(f"{SHORT} --steps 2 --run {folder}/run".split()) == 0
     assert dist.is_initialized()
     dist.destroy_process_group()
 
@@ -227,59 +215,40 @@ def test_a_group_that_exists_already_is_used(tmp_path):
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
-SHORT = f"train --data {DATA} --N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --dropout 0 --tokens-per-batch 600"
-
-
-def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
-    """Two processes, then one; the losses are those of one process throughout."""
-    runs = [tmp_path / name for name in ("alone", "changing")]
-    assert main([*SHORT.split(), "--steps", "20", "--checkpoint-every", "10", "--run", str(runs[0])]) == 0
-    for count, steps in ((2, 10), (1, 20)):
-        train(count, *SHORT.split(), "--steps", str(steps), "--checkpoint-every", "10", "--run", str(runs[1]))
-    assert_alike(*runs)
-
-
-def assert_alike(run: Path, other: Path) -> None:
-    """Two runs have the same losses, and models that differ by rounding only."""
-    losses = [[row.get("loss", row.get("val_loss")) for row in read_log(folder)] for folder in (run, other)]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-3)
-    ours, theirs = (read_tensors(folder / "model.safetensors")[0] for folder in (run, other))
-    for name, tensor in theirs.items():
-        torch.testing.assert_close(ours[name], tensor, atol=1e-4, rtol=1e-3)
-
-
-def test_a_sharded_run_goes_on_with_another_number_of_processes(tmp_path):
-    """Three processes that share the model, then one, then two; Muon and the moving average included."""
-    runs = [tmp_path / name for name in ("alone", "changing")]
-    always = [*SHORT.split(), "--checkpoint-every", "10"]
-    assert main([*always, "--steps", "30", "--run", str(runs[0])]) == 0
-    for count, steps, sharded in ((3, 10, ["--shard"]), (1, 20, []), (2, 30, ["--shard"])):
-        train(count, *always, *sharded, "--steps", str(steps), "--run", str(runs[1]))
-    assert_alike(*runs)
-    names = [sorted(read_tensors(run / "checkpoints" / "state.safetensors")[0]) for run in runs]
+@pytest.mark.parametrize(
+    "parts",
+    [[(2, 10, ""), (1, 30, "")], [(3, 10, "--shard"), (1, 20, ""), (2, 30, "--shard")]],
+    ids=["whole", "sharded"],
+)
+def test_a_run_goes_on_with_another_number_of_processes(alone, tmp_path, parts):
+    """With two processes, then one; or with three that share the model, one, and two. Muon and the moving average included."""
+    run = tmp_path / "run"
+    for count, steps, shard in parts:
+        train(count, f"{SHORT} {shard} --checkpoint-every 10 --steps {steps} --run {run}")
+    assert_alike(run, alone)
+    names = [sorted(read_tensors(folder / "checkpoints" / "state.safetensors")[0]) for folder in (run, alone)]
     assert names[0] == names[1] and any("momentum" in name for name in names[0])
-    assert read_translator(runs[1] / "best").languages == ("de", "en")
+    assert read_translator(run / "best").languages == ("de", "en")
 
 
 def test_one_process_has_nobody_to_share_with(tmp_path, capsys):
-    assert main([*SHORT.split(), "--shard", "--run", str(tmp_path / "run")]) == 2
-    assert "--shard divides the model among processes; start several with torchrun" in capsys.readouterr().err
+    error = refused(capsys, f"{SHORT} --shard --run {tmp_path / 'run'}")
+    assert "--shard divides the model among processes; start several with torchrun" in error
     assert not (tmp_path / "run").exists()
 
 
-def test_two_nodes_train_what_one_process_trains(tmp_path):
+def test_two_nodes_train_what_one_process_trains(alone, tmp_path):
     """Two torchrun agents that find each other, each with its own processes, as on two machines."""
-    runs, port = [tmp_path / name for name in ("alone", "nodes")], free_port()
-    assert main([*SHORT.split(), "--steps", "20", "--run", str(runs[0])]) == 0
     readme = (ROOT / "translator" / "README.md").read_text(encoding="utf-8")
-    nodes = re.search(r"`(--nnodes 2 [^`]*) HOST:\d+`", readme)[1].split() + [f"127.0.0.1:{port}"]
-    command = launch(2 if SOAK else 1, *SHORT.split(), "--steps", "20", "--run", str(runs[1]), before=nodes)
+    nodes = re.search(r"`(--nnodes 2 [^`]*) HOST:\d+`", readme)[1].split() + [f"127.0.0.1:{free_port()}"]
+    training = f"{SHORT} --steps 30 --checkpoint-every 10 --run {tmp_path / 'run'}"
+    command = launch(2 if SOAK else 1, training, *nodes)
     command.remove("--standalone")
     with started(command) as first, started(command) as second:
         for agent in (first, second):
             out, error = agent.communicate(timeout=300)
             assert agent.returncode == 0, error[-2000:]
-    assert_alike(*runs)
+    assert_alike(tmp_path / "run", alone)
 
 
 def wait_for(path: Path, seconds: float = 120) -> None:
@@ -314,15 +283,15 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="th
 def test_all_processes_stop_together(tmp_path, attempt):
     """A signal for one of them: both end after the same update, which is saved, and the run can go on."""
     run = tmp_path / "run"
-    options = [*SHORT.split(), "--checkpoint-every", "5", "--run", str(run)]
-    with started(launch(2, *options, "--steps", "100000")) as agent:
+    command = f"{SHORT} --checkpoint-every 5 --run {run} --steps"
+    with started(launch(2, f"{command} 100000")) as agent:
         wait_for(run / "checkpoints" / "000010.safetensors")
         os.kill(ranks_of(agent.pid)[1], signal.SIGTERM)
         error = agent.communicate(timeout=120)[1]
     step = int(re.search(r"stopped by SIGTERM after update (\d+), which is saved", error)[1])
     state = run / "checkpoints" / "state.safetensors"
     assert read_tensors(state)[1]["progress"]["step"] == step > 10
-    train(2, *options, "--steps", str(step + 2))
+    train(2, f"{command} {step + 2}")
     assert read_tensors(state)[1]["progress"]["step"] == step + 2
 
 
@@ -332,10 +301,9 @@ def test_a_process_that_dies_is_brought_back(tmp_path, monkeypatch, attempt):
     """With --max-restarts, the run ends like one that nothing has disturbed."""
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     runs = [tmp_path / name for name in ("whole", "broken")]
-    options = [*SHORT.split(), "--checkpoint-every", "5", "--steps", str(STEPS)]
-    train(2, *options, "--run", str(runs[0]))
-    command = launch(2, *options, "--run", str(runs[1]), before=["--max-restarts=1", "--monitor-interval=2"])
-    with started(command) as agent:
+    command = f"{SHORT} --checkpoint-every 5 --steps {STEPS} --run"
+    train(2, f"{command} {runs[0]}")
+    with started(launch(2, f"{command} {runs[1]}", "--max-restarts=1", "--monitor-interval=2")) as agent:
         wait_for(runs[1] / "checkpoints" / "000010.safetensors")
         os.kill(ranks_of(agent.pid)[1], signal.SIGKILL)
         out, error = agent.communicate(timeout=240)
@@ -396,18 +364,14 @@ def test_a_process_that_dies_ends_the_others_with_a_line():
 
 def test_restarts_without_a_new_store_are_refused(tmp_path, monkeypatch):
     """Because the restarted processes might wait for the dead ones for ever; a process alone has nobody to wait for."""
-    options = [*SHORT.split(), "--steps", "1", "--run", str(tmp_path / "run")]
-    done = subprocess.run(launch(2, *options, before=["--max-restarts=1"]), **CAPTURED)
+    command = f"{SHORT} --steps 1 --run {tmp_path / 'run'}"
+    done = subprocess.run(launch(2, command, "--max-restarts=1"), **CAPTURED)
     assert done.returncode != 0 and "needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in done.stderr
-    for name, value in {
-        "WORLD_SIZE": "1",
-        "TORCHELASTIC_MAX_RESTARTS": "1",
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-    }.items():
-        monkeypatch.setenv(name, value)
-    assert main(options) == 0
+    for name, value in (("WORLD_SIZE", 1), ("TORCHELASTIC_MAX_RESTARTS", 1), ("TORCHELASTIC_USE_AGENT_STORE", True)):
+        monkeypatch.setenv(name, str(value))
+    assert main(command.split()) == 0
 
 
 def test_bad_input_under_torchrun_ends_all_processes(tmp_path):
-    done = torchrun(2, "train", "--data", str(tmp_path / "nowhere"), "--run", str(tmp_path / "run"))
+    done = subprocess.run(launch(2, f"train --data {tmp_path / 'nowhere'} --run {tmp_path / 'run'}"), **CAPTURED)
     assert done.returncode != 0 and "nowhere: no such folder with" in done.stderr
