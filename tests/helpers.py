@@ -4,10 +4,11 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import the_annotated_transformer as tat
 from translator.__main__ import main
@@ -37,6 +38,16 @@ def dense_loss(logits: Tensor, target: Tensor, eps: float, pad: int = tat.PAD) -
             q = [(1 - eps) * (k == y) + eps / (V - 1) * (k != pad) for k in range(V)]
             total = total - (torch.tensor(q, dtype=logits.dtype) * scores.log_softmax(-1)).sum()
     return total
+
+
+def assert_gradient_of_the_loss(trainer: Any, model: nn.Module, pairs: list[tat.Pair], **near: float) -> None:
+    """A trainer, of a copy of `model` or of the model itself, has the mean loss over all tokens, and its gradient."""
+    batch = tat.make_batch(pairs)
+    logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    expected = dense_loss(logits, batch.tgt_y, eps=0.1) / sum(len(pair.tgt) - 1 for pair in pairs)
+    gradient = torch.autograd.grad(expected, list(model.parameters()))
+    assert trainer.gradient(pairs) == pytest.approx(expected.item(), rel=1e-5)
+    torch.testing.assert_close([p.grad for p in trainer.model.parameters()], list(gradient), **near)
 
 
 def realistic_lengths(n: int) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import the_annotated_transformer as tat
-from tests.helpers import beam_by_hand, dense_loss, greedy_by_hand, uneven_pairs
+from tests.helpers import assert_gradient_of_the_loss, beam_by_hand, greedy_by_hand, refused, uneven_pairs
 from translator import export
 from translator.files import Refused
 from translator.search import Search, check_stepwise, fast_beam, fast_greedy
@@ -20,13 +20,17 @@ SIZES = {"N": 2, "d_model": 16, "d_ff": 24, "h": 4, "dropout": 0.0}
 
 
 # --- Models that differ from the paper's ---
+def window(Q: Tensor, K: Tensor, width: int) -> Tensor:
+    """A mask of so many positions, the query's own and those before it; queries are the last of the keys."""
+    before = K.size(2) - Q.size(2)
+    return torch.ones(Q.size(2), K.size(2), dtype=torch.bool, device=Q.device).tril(before).triu(before - width + 1)
+
+
 class WindowedAttention(tat.MultiHeadedAttention):
-    """Self-attention to the last three positions alone (the restricted one of Table 1); queries are the last of the keys."""
+    """Self-attention to the last three positions alone (the restricted one of Table 1)."""
 
     def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        before = K.size(2) - Q.size(2)
-        near = torch.ones(Q.size(2), K.size(2), dtype=torch.bool, device=Q.device).tril(before).triu(before - 2)
-        return super().combine(Q, K, V, near)  # padding is at the end of a target, where no real position looks
+        return super().combine(Q, K, V, window(Q, K, 3))  # padding is at the end, where no real position looks
 
 
 class ScaledAttention(tat.FusedAttention):
@@ -108,14 +112,7 @@ def test_a_variant_learns_by_the_gradient_of_its_own_loss(name):
     """Catches a loss, an optimiser or an average that knows the paper's layers alone."""
     model, pairs = variant(name).float(), uneven_pairs()
     trainer = ParallelTrainer(copy.deepcopy(model), Settings(**SIZES, optimizer="muon", ema=0.9, warmup=10))
-    batch = tat.make_batch(pairs)
-    logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-    expected = dense_loss(logits, batch.tgt_y, eps=0.1) / sum(len(pair.tgt) - 1 for pair in pairs)
-    assert trainer.gradient(pairs) == pytest.approx(expected.item(), rel=1e-4)
-    found = [p.grad for p in trainer.model.parameters()]
-    torch.testing.assert_close(
-        found, list(torch.autograd.grad(expected, list(model.parameters()))), atol=1e-4, rtol=1e-3
-    )
+    assert_gradient_of_the_loss(trainer, model, pairs, atol=1e-4, rtol=1e-3)
     losses = [trainer.update(pairs) for _ in range(30)]
     assert losses[-1] < losses[0] - 0.3 and trainer.skipped == 0
 
@@ -190,13 +187,7 @@ def test_a_window_as_wide_as_a_long_sentence_is_refused_by_exports():
     """Decoded as it is; but what an export or the page computes has no window."""
     translator = fresh()
     attn = translator.model.decoder.layers[0].self_attn
-
-    def near(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        before = K.size(2) - Q.size(2)
-        within = torch.ones(Q.size(2), K.size(2), dtype=torch.bool).tril(before).triu(before - 150)
-        return tat.MultiHeadedAttention.combine(attn, Q, K, V, within)
-
-    attn.combine = near
+    attn.combine = lambda Q, K, V, mask: tat.MultiHeadedAttention.combine(attn, Q, K, V, window(Q, K, 151))
     check_stepwise(translator.model)
     assert_refused(translator, "decoder.layers.0 (DecoderLayer)", PAPER)
 
@@ -282,23 +273,13 @@ def test_other_changed_parts_are_decoded_or_named(part, monkeypatch):
 def test_training_calls_the_generator_as_it_is(monkeypatch):
     """Catches a loss that multiplies by the output matrix itself, whatever the generator does."""
     monkeypatch.setattr(tat.Generator, "logits", lambda self, x: 5 * torch.tanh(self.proj(x) / 5))
-    model, pairs = tat.make_model(13, 13, **SIZES), uneven_pairs()
-    batch, tokens = tat.make_batch(pairs), sum(len(pair.tgt) - 1 for pair in pairs)
-    expected = dense_loss(model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask), batch.tgt_y, eps=0.1) / tokens
+    model = tat.make_model(13, 13, **SIZES)
     trainer = ParallelTrainer(copy.deepcopy(model), Settings(**SIZES))
-    assert trainer.gradient(pairs) == pytest.approx(expected.item(), rel=1e-5)
-    found = [p.grad for p in trainer.model.parameters()]
-    torch.testing.assert_close(
-        found, list(torch.autograd.grad(expected, list(model.parameters()))), atol=1e-5, rtol=1e-3
-    )
+    assert_gradient_of_the_loss(trainer, model, uneven_pairs(), atol=1e-5, rtol=1e-3)
 
 
 def test_the_command_says_it_in_one_line(monkeypatch, capsys):
-    from translator.__main__ import main
-
     forward = tat.DecoderLayer.forward
     monkeypatch.setattr(tat.DecoderLayer, "forward", lambda self, *inputs: 2 * forward(self, *inputs))
     model = Path(__file__).resolve().parents[2] / tat.SHIPPED_MODEL
-    assert main(["translate", "Hund", "--model", str(model)]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: decoder.layers.0 (DecoderLayer)") and error.count("\n") == 1
+    assert refused(capsys, f"translate Hund --model {model}").startswith("error: decoder.layers.0 (DecoderLayer)")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import the_annotated_transformer as tat
-from tests.helpers import dense_loss, uneven_pairs
+from tests.helpers import assert_gradient_of_the_loss, uneven_pairs
 from translator.run import Limits, Progress
 from translator.settings import Settings, build_model
 from translator.trainer import Muon, Objective, ParallelTrainer, make_optimizers
@@ -60,12 +60,7 @@ def weights(model: nn.Module) -> list[Tensor]:
 def test_gradient_is_that_of_the_mean_loss_over_tokens(tie, kind):
     """Catches an objective that differs from a naive loss of the logits, and a wrong divisor."""
     trainer, pairs = small_trainer(tat.make_model(13, 13, **SIZES, tie=tie), kind), uneven_pairs()
-    loss = trainer.gradient(pairs)
-    found, model, batch = gradients(trainer.model), trainer.model, tat.make_batch(pairs)
-    logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-    expected = dense_loss(logits, batch.tgt_y, eps=0.1) / sum(len(pair.tgt) - 1 for pair in pairs)
-    assert loss == pytest.approx(expected.item(), rel=1e-5)
-    assert_close(found, list(torch.autograd.grad(expected, list(model.parameters()))), atol=1e-6, rtol=1e-4)
+    assert_gradient_of_the_loss(trainer, trainer.model, pairs, atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize("pieces", [2, 3, 7, 10])
