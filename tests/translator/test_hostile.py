@@ -5,11 +5,13 @@ import json
 import os
 import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import the_annotated_transformer as tat
+from tests.helpers import refused
 from translator import explorer
 from translator.__main__ import main
 from translator.model_folder import build_for, model_folder, read_translator
@@ -29,22 +31,25 @@ def model(tmp_path) -> Path:
 
 def refuse(capsys, model: Path, message: str) -> None:
     """`translate` ends with status 2 and one line."""
-    assert main(["translate", "Ein Hund.", "--model", str(model)]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.startswith("error: ") and error.count("\n") == 1, error
+    assert message in refused(capsys, ["translate", "Ein Hund.", "--model", str(model)])
+
+
+def change(path: Path, function: Callable[[dict], object]) -> None:
+    """Change the object in a JSON file."""
+    about = json.loads(path.read_text())
+    function(about)
+    path.write_text(json.dumps(about))
 
 
 TOO_LARGE = [{"N": 10**9}, {"d_model": 10**12}, {"d_ff": 10**12}, {"d_k": 10**9}, {"d_ff": 300_000}]
 WRONG = [{"h": 10**9}, {"N": "4"}, {"N": -1}, {"d_model": 0}, {"d_model": [128]}, {"h": None}, {"d_ff": 1e300}]
 
 
-@pytest.mark.parametrize("change", [*TOO_LARGE, *WRONG], ids=str)
-def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(model, capsys, change):
+@pytest.mark.parametrize("sizes", [*TOO_LARGE, *WRONG], ids=str)
+def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(model, capsys, sizes):
     """In a moment; catches an hour of building layers, and a machine without memory."""
-    about = json.loads((model / "config.json").read_text())
-    about["settings"] |= change
-    (model / "config.json").write_text(json.dumps(about))
-    refuse(capsys, model, "its sizes need" if change in TOO_LARGE else str(model))
+    change(model / "config.json", lambda about: about["settings"].update(sizes))
+    refuse(capsys, model, "its sizes need" if sizes in TOO_LARGE else str(model))
 
 
 @pytest.mark.parametrize(
@@ -58,9 +63,8 @@ def test_sizes_that_the_weights_have_are_accepted(changes):
 
 
 def test_a_pattern_of_catastrophic_cost_is_refused(model, capsys):
-    tokenizer = json.loads((model / "tokenizer.json").read_text())
-    tokenizer["normalizer"]["normalizers"].append({"type": "Replace", "pattern": {"Regex": "(n+)+$"}, "content": ""})
-    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    pattern = {"type": "Replace", "pattern": {"Regex": "(n+)+$"}, "content": ""}
+    change(model / "tokenizer.json", lambda tokenizer: tokenizer["normalizer"]["normalizers"].append(pattern))
     refuse(capsys, model, "it has patterns of its own")
 
 
@@ -80,13 +84,8 @@ def test_a_language_without_rules_is_refused_where_words_need_them(model, capsys
 
 def test_sizes_that_cannot_be_are_refused_in_a_folder_of_any_name(model, capsys, monkeypatch):
     """Catches an error that is taken for one that names the folder already, because its name is a letter of the text."""
-    (model.parent / "s").mkdir()
-    for path in model.iterdir():
-        shutil.copy(path, model.parent / "s")
-    about = json.loads((model / "config.json").read_text())
-    (model.parent / "s" / "config.json").write_text(
-        json.dumps(about | {"settings": about["settings"] | {"N": 900_000}})
-    )
+    model.rename(model.parent / "s")
+    change(model.parent / "s" / "config.json", lambda about: about["settings"].update(N=900_000))
     monkeypatch.chdir(model.parent)
     refuse(capsys, Path("s"), "its sizes need")
 
@@ -150,8 +149,6 @@ def test_nul_bytes_and_control_characters_are_text_like_any_other(tmp_path, caps
 def test_names_in_a_model_do_not_become_html(model, tmp_path):
     """Its languages, its data and its folder's name stand in the page of `explain`, but as text."""
     attack = "</script><img src=x onerror=alert(1)>"
-    about = json.loads((model / "config.json").read_text())
-    about |= {"src": attack, "tgt": attack, "data": attack}
-    (model / "config.json").write_text(json.dumps(about))
+    change(model / "config.json", lambda about: about.update(src=attack, tgt=attack, data=attack))
     page, _ = explorer.page(read_translator(model), attack, attack, attack)
     assert "onerror=alert" in page and "<img src=x" not in page
