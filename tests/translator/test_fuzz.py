@@ -9,6 +9,7 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def examples(few: int, many: int) -> settings:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    """A run of two updates on a few pairs."""
+    """A run of two updates on a few pairs, which are in the folder `data` beside it."""
     folder = tmp_path_factory.mktemp("fuzz")
     (folder / "data").mkdir()
     for split, count in (("train", 30), ("val", 5)):
@@ -45,6 +46,23 @@ def run(tmp_path_factory) -> Path:
             (folder / "data" / f"{split}.{language}").write_text("".join(f"{word} {i}\n" for i in range(count)))
     assert outcome(f"train --data {folder / 'data'} --run {folder / 'run'} {SIZES} --steps 2".split())[0] == 0
     return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A place for the folder of an example."""
+    return tmp_path_factory.mktemp("example") / "folder"
+
+
+def fresh(folder: Path, run: Path | None = None) -> Path:
+    """A folder without what the last example left: empty, or a run without its checksums."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if run:
+        shutil.copytree(run, folder)
+        (folder / "SHA256SUMS").unlink()
+    else:
+        folder.mkdir()
+    return folder
 
 
 def outcome(arguments: list[str]) -> tuple[int, str]:
@@ -75,10 +93,8 @@ text = (
 
 @examples(200, 10_000)
 @given(sides=st.tuples(text, text), packed=st.booleans())
-def test_any_bytes_are_pairs_or_a_named_error(tmp_path_factory, sides, packed):
-    folder = tmp_path_factory.getbasetemp() / "text"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+def test_any_bytes_are_pairs_or_a_named_error(folder, sides, packed):
+    fresh(folder)
     for language, content in zip(("de", "en"), sides, strict=True):
         (folder / f"train.{language}{'.gz' if packed else ''}").write_bytes(content)
     try:
@@ -121,13 +137,9 @@ def changed(value: Any, place: tuple, new: Any, delete: bool) -> Any:
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
 @examples(150, 3_000)
 @given(data=st.data())
-def test_a_changed_description_of_a_model_is_read_or_refused(run, tmp_path_factory, name, data):
+def test_a_changed_description_of_a_model_is_read_or_refused(run, folder, name, data):
     """Any part of a file replaced or taken away; what is read is a whole translator."""
-    folder = tmp_path_factory.getbasetemp() / "described"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(run, folder)
-    (folder / "SHA256SUMS").unlink()
-    whole = json.loads((folder / name).read_text(encoding="utf-8"))
+    whole = json.loads((fresh(folder, run) / name).read_text(encoding="utf-8"))
     place = data.draw(st.sampled_from(places(whole)))
     now = changed(whole, place, data.draw(values), data.draw(st.booleans()))
     (folder / name).write_text(json.dumps(now), encoding="utf-8", errors="surrogatepass")
@@ -136,13 +148,10 @@ def test_a_changed_description_of_a_model_is_read_or_refused(run, tmp_path_facto
 
 @examples(60, 1_200)
 @given(data=st.data())
-def test_changed_bytes_of_weights_and_states_are_noticed_or_harmless(run, tmp_path_factory, data):
+def test_changed_bytes_of_weights_and_states_are_noticed_or_harmless(run, folder, data):
     """Also without the checksums of the folder."""
-    folder = tmp_path_factory.getbasetemp() / "bytes"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(run, folder)
-    (folder / "SHA256SUMS").unlink()
-    path = folder / data.draw(st.sampled_from(["model.safetensors", "checkpoints/state.safetensors", "log.jsonl"]))
+    name = data.draw(st.sampled_from(["model.safetensors", "checkpoints/state.safetensors", "log.jsonl"]))
+    path = fresh(folder, run) / name
     before = read_tensors(path)[0] if path.suffix == ".safetensors" else None
     content, draw = bytearray(path.read_bytes()), random.Random(data.draw(st.integers(0, 2**32)))
     for _ in range(draw.randint(1, 4)):
@@ -157,35 +166,20 @@ def test_changed_bytes_of_weights_and_states_are_noticed_or_harmless(run, tmp_pa
         else:
             assert all(after[key].equal(before[key]) for key in before) and after.keys() == before.keys()
     read_log(folder)
-    data_folder = run.parent / "data"
-    refused_well(f"train --data {data_folder} --run {folder} {SIZES} --steps 3".split())
+    refused_well(f"train --data {run.parent / 'data'} --run {folder} {SIZES} --steps 3".split())
 
 
 # --- The command line ---
-words = st.sampled_from(
-    [
-        "train",
-        "translate",
-        "evaluate",
-        "average",
-        "explain",
-        "export",
-        "--help",
-        "--version",
-        "--",
-        "-1",
-        "nan",
-        "1e999",
-    ]
-    + ["--run", "--model", "--data", "--split", "--out", "--beam", "--alpha", "--last", "--json", "--input"]
-    + ["--output", "--device", "--to", "--quantization", "--src", "--tgt", "--start-from", "--patience", "--shard"]
-    + ["captions", "multi30k", "hf:", "val", "cpu", "meta", "never", "0", "1", "2", ".", "", "=", "--=", "--beam=x"]
-)
+WORDS = """train translate evaluate average explain export captions multi30k hf: val cpu meta never
+    --run --model --data --split --out --beam --alpha --last --json --input --output --device --to --quantization --src --tgt
+    --start-from --patience --shard --help --version -- -1 0 1 2 nan 1e999 . = --= --beam=x"""
+STRANGE = "-1 0 1 2 3 0.5 1e-9 nan inf -inf x pre none all"  # values of settings
+words = st.sampled_from([*WORDS.split(), ""])
 
 
 @examples(150, 20_000)
 @given(arguments=st.lists(words | st.text(max_size=5), max_size=6))
-def test_any_arguments_are_a_command_or_a_line(tmp_path_factory, monkeypatch_module, arguments):
+def test_any_arguments_are_a_command_or_a_line(empty_folder, arguments):
     """None of these trains for long: `train` always gets one update of a small model as well."""
     if "train" in arguments[:1]:
         arguments = [*arguments, *SIZES.split(), "--steps", "1"]
@@ -193,7 +187,7 @@ def test_any_arguments_are_a_command_or_a_line(tmp_path_factory, monkeypatch_mod
 
 
 @pytest.fixture(scope="module")
-def monkeypatch_module(tmp_path_factory):
+def empty_folder(tmp_path_factory) -> Iterator[None]:
     """An empty folder to work in, an empty standard input, and no network."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("here"))
@@ -202,32 +196,25 @@ def monkeypatch_module(tmp_path_factory):
         patch.setattr("time.sleep", lambda seconds: None)
         with open("empty", "w+b") as empty:
             patch.setattr("sys.stdin", io.TextIOWrapper(empty))
-            yield patch
+            yield
 
 
 @examples(100, 2_000)
 @given(data=st.data())
-def test_any_settings_are_trained_with_or_refused(run, tmp_path_factory, data):
+def test_any_settings_are_trained_with_or_refused(run, folder, data):
     """Up to two settings with strange values, in a run of one update."""
-    folder = tmp_path_factory.getbasetemp() / "settings"
-    shutil.rmtree(folder, ignore_errors=True)
     names = st.sampled_from([name.replace("_", "-") for name in PRESETS["tiny"].__dict__])
-    strange = st.sampled_from(
-        ["-1", "0", "1", "2", "3", "0.5", "1e-9", "nan", "inf", "-inf", "", "x", "pre", "none", "all"]
-    )
-    options = data.draw(st.dictionaries(names, strange, max_size=2))
-    arguments = f"train --data {run.parent / 'data'} --run {folder} --steps 1".split()
+    options = data.draw(st.dictionaries(names, st.sampled_from([*STRANGE.split(), ""]), max_size=2))
+    arguments = f"train --data {run.parent / 'data'} --run {fresh(folder) / 'run'} --steps 1".split()
     small = {"N": "1", "d-model": "8", "d-ff": "8", "h": "1", "bpe": "50", "tokens-per-batch": "300"} | options
     refused_well([*arguments, *(part for name, value in small.items() for part in (f"--{name}", value))])
 
 
 @examples(30, 600)
 @given(lines=st.lists(st.text(max_size=40) | st.text("Hund .,", max_size=40), min_size=1, max_size=5))
-def test_any_text_is_translated_line_by_line(run, tmp_path_factory, lines):
+def test_any_text_is_translated_line_by_line(run, folder, lines):
     """As many lines come out as went in."""
-    folder = tmp_path_factory.getbasetemp() / "lines"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    fresh(folder)
     lines = [line.replace("\n", " ").encode("utf-8", "replace") for line in lines]
     (folder / "in").write_bytes(b"".join(line + b"\n" for line in lines))
     arguments = f"translate --model {model_folder()} --beam 1 --input {folder / 'in'} --output {folder / 'out'}"
