@@ -67,12 +67,12 @@ def uneven_pairs(n: int = 7) -> list[tat.Pair]:
     return [tat.Pair([*ids(6), tat.EOS], [tat.BOS, *ids(12), tat.EOS]) for _ in range(n)]
 
 
-def caption_files(folder: Path, **sizes: int) -> Path:
+def caption_files(folder: Path, change: Callable[[str], str] = str, **sizes: int) -> Path:
     """The folder, with files of so many captions of each split."""
+    folder.mkdir(exist_ok=True)
     for split, size in sizes.items():
-        for i, language in enumerate(("de", "en")):
-            text = "\n".join(pair[i] for pair in load_pairs("captions", split)[:size])
-            (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
+        for language, side in zip(("de", "en"), zip(*load_pairs("captions", split)[:size], strict=True), strict=True):
+            (folder / f"{split}.{language}").write_text("".join(change(line) + "\n" for line in side), "utf-8")
     return folder
 
 
@@ -121,12 +121,3 @@ def refused(capsys, command: str | list[str]) -> str:
 def same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
     """Whether two sets of named tensors agree in every bit."""
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-def write_captions(folder: Path, count: int, change: Callable[[str], str] = str) -> Path:
-    """So many captions of train and val as a folder of text; returns the folder."""
-    folder.mkdir()
-    for split in ("train", "val"):
-        for language, side in zip(("de", "en"), zip(*load_pairs("captions", split)[:count], strict=True), strict=True):
-            (folder / f"{split}.{language}").write_text("".join(change(line) + "\n" for line in side), "utf-8")
-    return folder

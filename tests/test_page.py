@@ -273,11 +273,13 @@ def test_a_model_learns_on_the_page(open_page):
     panel = learning(tab)
     panel.locator("#learn-step").press("Enter")
     panel.locator("#learn-state", has_text="update 1 of 500, loss").wait_for()
+    tab.evaluate("window.heights = 0; addEventListener('message', () => { heights += 1; })")
     panel.locator("#learn-run").press("Enter")
     panel.locator("#learn-run", has_text="Pause").press("Enter")
     panel.locator("#learn-run", has_text="Train").press("Enter")
     panel.locator("#learn-run:disabled").wait_for(timeout=120_000)
     assert panel.locator("#learn-state").inner_text().startswith("update 500 of 500")
+    assert tab.evaluate("heights") == 0  # the long page is not laid out anew
     assert int(re.search(r"\d+", panel.locator("#learn-exact").inner_text())[0]) >= 95
     panel.locator("#learn-own").fill("facade")
     panel.locator("#learn-answer", has_text="facade → facade").wait_for()

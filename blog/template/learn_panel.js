@@ -88,7 +88,7 @@
         worker.onmessage = ({ data }) => show(data);
       }
       if (curve.length > 20) [before, earlier] = [curve, say("; the run before: {score}", { score })]; // what a part is for is seen beside it
-      [curve, wanted, running, every, tallest] = [[], false, false, 1, 0];
+      [curve, wanted, running, every] = [[], false, false, 1];
       const settings = { task: $("task").value, seed, ...Object.fromEntries(boxes.map((box) => [box.dataset.key, box.checked])) };
       send({ begin: settings, number: (number += 1), own: $("own").value.trim() });
     }
@@ -125,8 +125,10 @@
     function map({ own }) { // the mean of the heads
       if (!own) return fill($("map"), []);
       const columns = [...own.source, "</s>"], head = columns.map((letter) => ({ scope: "col", words: shown(letter) }));
-      fill($("map"), [[{}, ...head], ...own.weights.map((heads, t) => [{ scope: "row", words: shown(own.found[t]) },
-        ...columns.map((_, s) => ({ weight: heads.reduce((sum, head) => sum + head[s], 0) / heads.length }))])]);
+      const rows = own.weights.map((heads, t) => [{ scope: "row", words: shown(own.found[t]) },
+        ...columns.map((_, s) => ({ weight: heads.reduce((sum, head) => sum + head[s], 0) / heads.length }))]);
+      while (rows.length < own.target.length + 1) rows.push([{}]); // as high as it will be
+      fill($("map"), [[{}, ...head], ...rows]);
     }
     function show(data) {
       if (data.run !== number) return; // of the run before, which was under way
@@ -168,7 +170,7 @@
     for (const box of boxes) box.addEventListener("change", begin);
     $("task").addEventListener("change", () => {
       const numbers = $("task").value === "numbers";
-      [curve, before, earlier] = [[], [], ""];
+      [curve, before, earlier, tallest] = [[], [], "", 0];
       $("ask").textContent = numbers ? say("Your number, 0 to 999") : say("Your letters, a to j (it learns from words of 3 to 8)");
       $("own").value = numbers ? "345" : "abcdefg";
       begin();
@@ -179,10 +181,11 @@
       if (inSight && !worker) begin();
       else if (wanted) send({ run: inSight });
     }).observe(document.body);
-    addEventListener("resize", () => { tallest = 0; });
-    new ResizeObserver(() => { // the frame grows with a longer word or a text, and doesn't shrink while a model learns
-      const height = document.body.offsetHeight;
-      if (height !== tallest && (height > tallest || !running)) parent.postMessage({ height: (tallest = height) }, "*");
+    let width = 0;
+    new ResizeObserver(() => { // at one width the frame only grows, so that the page, which is long, is seldom laid out anew
+      const box = document.body;
+      if (box.offsetWidth !== width) [width, tallest] = [box.offsetWidth, 0];
+      if (box.offsetHeight > tallest) parent.postMessage({ height: (tallest = box.offsetHeight) }, "*");
     }).observe(document.body);
     addEventListener("message", ({ data }) => { document.documentElement.dataset.theme = data.theme; });
   }

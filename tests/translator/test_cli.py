@@ -18,7 +18,7 @@ import torch
 from docstring_parser import parse_from_object
 
 import the_annotated_transformer as tat
-from tests.helpers import refused, same, write_captions
+from tests.helpers import caption_files, refused, same
 from translator.__main__ import main
 from translator.corpus import TokenStore, encode_pairs
 from translator.files import read_tensors, write_atomically, write_tensors
@@ -76,7 +76,7 @@ def copy(run, tmp_path) -> Path:
 def words(tmp_path_factory) -> Path:
     """A run with whole words, from English to German, of two passes over text that ends with an empty line."""
     folder = tmp_path_factory.mktemp("words")
-    data = write_captions(folder / "data", 200)
+    data = caption_files(folder / "data", train=200, val=200)
     for path in data.iterdir():
         path.write_text(path.read_text() + "\n")
     options = f"--data {data} --run {folder / 'run'} --epochs 2 --src en --tgt de"
@@ -205,7 +205,7 @@ def test_a_model_that_cannot_translate_says_so_before_it_is_trained(tmp_path, mo
 
 def test_a_run_goes_on_without_its_data(tmp_path, capsys):
     """The run keeps its tokens, so moving or changing the corpus does not affect it. So short a run is called short."""
-    data = write_captions(tmp_path / "data", 100)
+    data = caption_files(tmp_path / "data", train=100, val=100)
     command = f"train --data {data} --run {tmp_path / 'r'} --tokens-per-batch 400 {TINY} --steps"
     assert main([*command.split(), "2"]) == 0
     data.rename(tmp_path / "elsewhere")
@@ -549,7 +549,7 @@ def test_checkpoints_of_two_runs_are_not_averaged(run, tmp_path):
 
 def test_a_run_may_start_from_a_model(run, tmp_path):
     """With a rate of 0 it stays the same model: weights, vocabulary and moving average."""
-    data, new = write_captions(tmp_path / "data", 40, str.upper), tmp_path / "new"
+    data, new = caption_files(tmp_path / "data", str.upper, train=40, val=40), tmp_path / "new"
     small = SMALL.replace("--factor 1", "--factor 0")
     for steps in (2, 4):
         assert main(f"train --data {data} --run {new} {small} --start-from {run} --steps {steps}".split()) == 0

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 import the_annotated_transformer as tat
 from tests.helpers import refused
 from translator import explorer
 from translator.__main__ import main
+from translator.files import Refused, read_tensors, write_tensors
 from translator.model_folder import build_for, model_folder, read_translator
 from translator.processes import weights_of
 from translator.settings import Settings, build_model
@@ -152,3 +154,14 @@ def test_names_in_a_model_do_not_become_html(model, tmp_path):
     change(model / "config.json", lambda about: about.update(src=attack, tgt=attack, data=attack))
     page, _ = explorer.page(read_translator(model), attack, attack, attack)
     assert "onerror=alert" in page and "<img src=x" not in page
+
+
+def test_one_wrong_bit_of_a_weight_is_noticed(tmp_path):
+    """Also where no folder's checksums are looked at: a state that training goes on from."""
+    path = tmp_path / "state.safetensors"
+    write_tensors(path, {"weight": torch.ones(3)})
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(Refused, match="its checksum is another"):
+        read_tensors(path)

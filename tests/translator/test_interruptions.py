@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
-from tests.helpers import SOAK, refused, same, write_captions
+from tests.helpers import SOAK, caption_files, refused, same
 from translator import run as runs
 from translator.__main__ import main
 from translator.files import read_tensors
@@ -332,7 +332,7 @@ def test_the_state_before_a_damaged_one_is_used(finished, tmp_path, capsys):
 
 
 def test_damaged_tokens_are_made_again_unless_the_text_has_changed(tmp_path, capsys):
-    data, run = write_captions(tmp_path / "data", 40), tmp_path / "run"
+    data, run = caption_files(tmp_path / "data", train=40, val=40), tmp_path / "run"
     command, ids = f"train --data {data} --run {run} {SIZES} --steps", run / "tokens" / "train.ids"
     assert main(f"{command} 1".split()) == 0
     whole = ids.read_bytes()
