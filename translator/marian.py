@@ -10,6 +10,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -185,17 +186,21 @@ def read_npz(file: Path) -> Arrays:
     settings = Settings(N=max(depths), d_model=d_model, d_ff=d_ff, h=h, norm=NORMS[places], tie=tie)
     parts = {"depths": depths, "swish": activation == "swish", "closed": True, "eps": 1e-6}
     bias = "decoder_ff_logit_out_b"
-    return Arrays(file, settings, parts, arrays, marian_name, (src, tgt, output, bias if bias in arrays else None))
+    name = partial(marian_name, pre=settings.norm == "pre")
+    return Arrays(file, settings, parts, arrays, name, (src, tgt, output, bias if bias in arrays else None))
 
 
-def marian_name(name: str) -> str:
-    """The name in Marian's file of a parameter of one of our layers, or of the norm at the end of a stack."""
+def marian_name(name: str, pre: bool) -> str:
+    """The name in Marian's file of a parameter of one of our layers, or of the norm at the end of a stack.
+
+    pre: whether the norms of the layers come before the sublayers, where their names have an ending.
+    """
     if top := re.fullmatch(r"(encoder|decoder)\.norm\.(weight|bias)", name):
         return f"{top[1]}_top_ln_{'scale' if top[2] == 'weight' else 'bias'}"
     stack, layer, rest = re.fullmatch(r"(encoder|decoder)\.layers\.(\d+)\.(.+)", name).groups()
     if norm := re.fullmatch(r"sublayer\.(\d)\.norm\.(weight|bias)", rest):
         sublayers = ["self_Wo", "ffn_ffn"] if stack == "encoder" else ["self_Wo", "context_Wo", "ffn_ffn"]
-        what = f"{sublayers[int(norm[1])]}_ln_{'scale' if norm[2] == 'weight' else 'bias'}"
+        what = f"{sublayers[int(norm[1])]}_ln_{'scale' if norm[2] == 'weight' else 'bias'}{'_pre' * pre}"
     else:
         owner, matrix, kind = re.fullmatch(r"(\w+)\.W_(\w)\.(weight|bias)", rest).groups()
         what = f"{WHERE[owner]}_{'W' if kind == 'weight' else 'b'}{matrix}"
@@ -214,6 +219,7 @@ def ordered(ids: dict[str, int]) -> tuple[list[str], list[int]]:
 def filled(found: Arrays, rows: list[int]) -> nn.Module:
     """The model with these arrays, whose tokens are these rows; raises Refused naming the file and an array that does not fit."""
     path, _, parts, arrays, name, matrices = found
+    own_file = path.suffix == ".npz"  # Marian's, where matrices stand on their side
     try:
         model = build_for(arrays, found.settings, len(rows), parts)
     except ValueError as error:
@@ -238,14 +244,14 @@ def filled(found: Arrays, rows: list[int]) -> nn.Module:
                     f"{path}: {their} has shape {tuple(array.shape)}, which does not fit the vocabulary or the width"
                 )
             array = torch.cat([array, torch.zeros_like(array[:1])])[rows]  # row -1 is one of zeros
-        elif name is marian_name:
+        elif own_file:
             array = array.flatten() if parameter.dim() == 1 else array.T
         if array.shape != parameter.shape:
             raise Refused(f"{path}: {their} has shape {tuple(array.shape)}, but {tuple(parameter.shape)} is needed")
         weights[own] = array
     if unread:
         raise Refused(f"{path}: its array {min(unread)} belongs to no part that is known here")
-    never = [PAD, BOS, UNK] if name is marian_name else [PAD, BOS]  # Marian itself writes no <unk> unless told to
+    never = [PAD, BOS, UNK] if own_file else [PAD, BOS]  # Marian itself writes no <unk> unless told to
     weights["generator.proj.bias"][never] = NEVER
     model.load_state_dict(weights)
     return model.eval()
@@ -442,7 +448,7 @@ def write_npz(translator: Translator, out: Path) -> None:
     arrays["decoder_ff_logit_out_b"] = model.generator.proj.bias[order].unsqueeze(0)
     for name, parameter in model.named_parameters():
         if ".layers." in name or re.match(r"(en|de)coder\.norm", name):
-            arrays[marian_name(name)] = parameter.unsqueeze(0) if parameter.dim() == 1 else parameter.T
+            arrays[marian_name(name, pre)] = parameter.unsqueeze(0) if parameter.dim() == 1 else parameter.T
     tied = model.settings["tie"]
     options = {
         "type": "transformer", "dim-emb": model.settings["d_model"], "dim-vocabs": f"[{len(order)}, {len(order)}]",

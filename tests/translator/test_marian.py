@@ -248,6 +248,10 @@ def test_other_norms_and_shared_matrices_go_there_and_back(norm, tie, npz, tmp_p
         (tmp_path / "other" / f"{name}.spm").write_bytes((npz / f"{name}.spm").read_bytes())
     back, settings, _ = read_marian(str(tmp_path / "other" / "model.npz"), "de", "en")
     assert (settings.norm, settings.tie) == (norm, tie)
+    end = "_pre" if norm == "pre" else ""  # as in the files that Marian itself writes
+    assert {f"encoder_l1_self_Wo_ln_scale{end}", f"decoder_l1_ffn_ffn_ln_bias{end}"} <= {
+        *np.load(tmp_path / "other" / "model.npz")
+    }
     assert same(dict(model.named_parameters()), dict(back.model.named_parameters()))
     src, tgt = torch.randint(4, size, (2, 7)), torch.randint(4, size, (2, 5))
     given = src, tgt, tat.source_mask(src), tat.subsequent_mask(5)
