@@ -1,5 +1,5 @@
 // The panel in which a model learns before the reader's eyes: a worker trains, and a document in a frame draws what it reports.
-// In that of the page, each new letter would have the browser look over 30,000 elements.
+// In that of the page, each new letter would have the browser look over tens of thousands of elements.
 (() => {
   const section = document.getElementById("a-second-task-german-numbers")?.closest("section");
   if (!section || typeof Worker === "undefined") return;
@@ -73,8 +73,9 @@
           <p class="learn-note">${say("thick: loss, in nats per letter; dotted: that of the run before; thin: learning rate; all over the updates")}</p></div>
         <div><p class="learn-note" id="learn-exact"></p><table id="learn-examples"></table></div>
       </div>
-      <div class="learn-row"><label><span id="learn-ask">${say("Your number, 0 to 999")}</span> <input id="learn-own" size="12" value="345" autocomplete="off"></label> <output id="learn-answer"></output></div>
+      <div class="learn-row"><label><span id="learn-ask">${say("Your number, 0 to 999")}</span> <input id="learn-own" size="12" value="345" autocomplete="off" autocapitalize="off"></label> <output id="learn-answer"></output></div>
       <div class="learn-scroll" tabindex="0" role="group" aria-label="${say("Cross-attention")}"><table id="learn-map"></table></div>
+      <p class="learn-note">${say("cross-attention: a row for each letter that is written, a column for each that is read; ⏎ is the end")}</p>
       <p class="learn-note">${say("An encoder-decoder of 6,000 weights learns in your browser, from nothing. Take a part away, which begins anew, and see what it was for.")}</p>`;
     const $ = (id) => document.getElementById(`learn-${id}`), boxes = [...document.querySelectorAll("[data-key]")];
     let worker, seed = 0, curve = [], before = [], score = "", earlier = "", total = 1, number = 0, running = false, wanted = false, letters = [], every = 1, tallest = 0;
@@ -90,14 +91,14 @@
       if (curve.length > 20) [before, earlier] = [curve, say("; the run before: {score}", { score })]; // what a part is for is seen beside it
       [curve, wanted, running, every] = [[], false, false, 1];
       const settings = { task: $("task").value, seed, ...Object.fromEntries(boxes.map((box) => [box.dataset.key, box.checked])) };
-      send({ begin: settings, number: (number += 1), own: $("own").value.trim() });
+      send({ begin: settings, number: (number += 1), own: $("own").value.trim().toLowerCase() });
     }
 
     const WHY = { // a loss of nothing, and nothing right
       causal: say("In training it saw the letter that it was to predict, because nothing hid it, and learned to repeat that. Now it isn't there."),
       shift: say("In training it read the very letter that it was to predict, and learned to repeat that. Now it repeats what it wrote."),
     };
-    const text = (names) => names.filter((name) => name !== "</s>").join(""), shown = (name) => name?.replace("</s>", "⏎") ?? "";
+    const text = (names) => names.filter((name) => name !== "</s>").join("").replaceAll("<s>", "·"), shown = (name) => name?.replace("</s>", "⏎") ?? "";
     const lines = [1, 1.2, 2.2].map((width, i) => { // rate, loss of the run before, loss
       const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
       for (const [key, value] of Object.entries({ fill: "none", stroke: `var(--${i ? "link" : "muted"})`, "stroke-width": width, "stroke-dasharray": i === 1 ? "2 3" : "none" })) line.setAttribute(key, value);
@@ -140,11 +141,13 @@
       ({ total, running, letters } = data);
       const finished = data.step >= total, last = data.losses.at(-1) ?? curve.at(-1);
       $("run").textContent = running ? say("❚❚ Pause") : say("▶ Train");
+      if (finished && document.activeElement === $("run")) $("again").focus(); // a button that is disabled loses it
       $("run").disabled = $("step").disabled = finished;
+      $("state").ariaLive = running ? "off" : "polite";
       $("state").textContent = say(last ? "update {step} of {total}, loss {loss}" : "update {step} of {total}", { step: data.step.toLocaleString("en"), total: total.toLocaleString("en"), loss: last?.[1].toFixed(3) });
       if (data.exact !== null) {
         score = say("{share}% right", { share: (100 * data.exact).toFixed(0) });
-        const why = data.exact < 0.1 && last?.[1] < 0.1 ? boxes.filter((box) => !box.checked).flatMap((box) => WHY[box.dataset.key] ?? []) : [];
+        const why = data.exact < 0.1 && last?.[1] < 0.1 ? boxes.filter((box) => !box.checked).flatMap((box) => WHY[box.dataset.key] ?? []).slice(-1) : [];
         $("exact").textContent = [say("Of those it has never learned from: {score}", { score }) + earlier, ...why].join("\n");
       }
       draw(data);
@@ -175,7 +178,7 @@
       $("own").value = numbers ? "345" : "abcdefg";
       begin();
     });
-    $("own").addEventListener("input", () => send({ own: $("own").value.trim() }));
+    $("own").addEventListener("input", () => send({ own: $("own").value.trim().toLowerCase() }));
     new IntersectionObserver((entries) => { // nothing is computed out of sight
       const inSight = entries.at(-1).isIntersecting;
       if (inSight && !worker) begin();
@@ -187,7 +190,7 @@
       if (box.offsetWidth !== width) [width, tallest] = [box.offsetWidth, 0];
       if (box.offsetHeight > tallest) parent.postMessage({ height: (tallest = box.offsetHeight) }, "*");
     }).observe(document.body);
-    addEventListener("message", ({ data }) => { document.documentElement.dataset.theme = data.theme; });
+    addEventListener("message", ({ source, data }) => { if (source === parent && typeof data?.theme === "string") document.documentElement.dataset.theme = data.theme; });
   }
 
   // --- the frame ---
@@ -196,10 +199,12 @@
   const inScript = (value) => JSON.stringify(value).replace(/</g, "\\u003c"), style = ["base", "learn"].map((id) => document.getElementById(`style-${id}`).textContent).join("");
   const root = document.documentElement, theme = () => root.dataset.theme ?? "";
   const frame = document.createElement("iframe");
-  Object.assign(frame, { className: "learn", title: say("A model that learns"), loading: "lazy", sandbox: "allow-scripts" });
+  Object.assign(frame, { className: "learn", title: say("A model that learns"), sandbox: "allow-scripts" });
   frame.srcdoc = `<!DOCTYPE html><html lang="${root.lang}" data-theme="${theme()}"><title>${say("A model that learns")}</title><style>${style}</style><body>
     <script>globalThis.WORDS = ${inScript(globalThis.WORDS ?? {})}; globalThis.say = ${say}; (${panel})(${inScript(source)});<\/script></body></html>`;
   section.after(frame);
-  addEventListener("message", ({ source, data }) => { if (source === frame.contentWindow && data.height) frame.style.height = `${data.height + 2}px`; });
-  new MutationObserver(() => frame.contentWindow?.postMessage({ theme: theme() }, "*")).observe(root, { attributeFilter: ["data-theme"] });
+  addEventListener("message", ({ source, data }) => { if (source === frame.contentWindow && data?.height > 0) frame.style.height = `${data.height + 2}px`; });
+  const tell = () => frame.contentWindow.postMessage({ theme: theme() }, "*");
+  frame.addEventListener("load", tell); // for a switch that came too early
+  new MutationObserver(tell).observe(root, { attributeFilter: ["data-theme"] });
 })();

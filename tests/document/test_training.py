@@ -104,3 +104,9 @@ def test_copy_pairs_are_copies():
     pairs = tat.copy_pairs(600, 14, seed=10**6)
     assert all(pair.tgt == [tat.BOS, *pair.src] and pair.src[-1] == tat.EOS for pair in pairs)
     assert {symbol for pair in pairs for symbol in pair.src[:-1]} == set(range(len(tat.SPECIALS), 14))
+
+
+def test_copying_is_being_learned():
+    """A short training; how well it ends is in `example_copy`. Catches a loop that does not learn, or leaves the model in training."""
+    model, losses = tat.train_copy(updates=60)
+    assert losses[-1]["loss"] < 0.8 * losses[0]["loss"] and not model.training

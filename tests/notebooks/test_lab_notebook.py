@@ -114,7 +114,9 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
 def test_what_is_said_of_rotary_positions_is_in_its_rows():
     """Of both documents, and the lab notebook's table; catches a sentence that its rows no longer carry."""
     scores, told, gains, test = {}, {}, {}, ("test_2016_flickr", "beam")
-    for row in lab_notebook.saved_rows("first_stage"):
+    rows = lab_notebook.saved_rows("first_stage")
+    assert len(rows) == 12  # one for each direction, kind of positions and seed
+    for row in rows:
         found = {(split, kind): row[split][kind]["bleu"] for split in ("val", test[0]) for kind in ("greedy", "beam")}
         seeds = scores.setdefault((row["direction"], row["variant"]), {})
         seeds[row["seed"]] = found | {"ppl": row["val_perplexity"]}

@@ -282,4 +282,6 @@ def test_the_command_says_it_in_one_line(monkeypatch, capsys):
     forward = tat.DecoderLayer.forward
     monkeypatch.setattr(tat.DecoderLayer, "forward", lambda self, *inputs: 2 * forward(self, *inputs))
     model = Path(__file__).resolve().parents[2] / tat.SHIPPED_MODEL
-    assert refused(capsys, f"translate Hund --model {model}").startswith("error: decoder.layers.0 (DecoderLayer)")
+    assert refused(capsys, ["translate", "Hund", "--model", str(model)]).startswith(
+        "error: decoder.layers.0 (DecoderLayer)"
+    )

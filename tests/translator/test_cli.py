@@ -2,6 +2,7 @@
 
 import dataclasses
 import gzip
+import io
 import json
 import math
 import os
@@ -28,7 +29,7 @@ from translator.run import held_out_pairs, read_log
 from translator.scoring import score
 from translator.search import Search
 from translator.settings import PRESETS, Settings
-from translator.sources import load_pairs
+from translator.sources import decoded_lines, load_pairs
 from translator.trainer import Objective, ParallelTrainer, mean_loss
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -375,6 +376,25 @@ def test_lost_tokens_are_made_again(tmp_path):
 
 
 # --- Translating ---
+class Pipe(io.RawIOBase):
+    """A pipe in which these parts arrive one after the other; the next is asked for only when the last was read."""
+
+    def __init__(self, *parts: bytes):
+        self.parts, self.asked = [*parts], 0
+
+    def read1(self, size: int) -> bytes:
+        self.asked += 1
+        return self.parts.pop(0) if self.parts else b""
+
+
+def test_lines_are_answered_as_they_come():
+    """Catches a program that waits for a full batch while its user waits for an answer, and a line that comes in parts."""
+    pipe = Pipe(b"a\n", b"b\nc\nd", b"e\n", b"f")
+    chunks = decoded_lines(pipe, "pipe")
+    assert next(chunks) == ["a"] and pipe.asked == 1
+    assert list(chunks) == [["b", "c"], ["de"], [], ["f"]]
+
+
 def test_translate_answers_each_line_as_it_comes(run):
     """Through pipes, as another program would use it; a line may come in parts, and hold anything.
 

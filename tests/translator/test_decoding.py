@@ -142,9 +142,10 @@ def test_greedy_evaluates_without_gradients_and_restores_the_mode(small_model, s
     model, seen = small_model(dropout=0.5).train(training), set()
     for layer in (model.decoder.layers[0].feed_forward, model.decoder.norm):
         layer.register_forward_hook(lambda module, inputs, output: seen.add((module.training, output.requires_grad)))
-    greedy(model, sentences.src, sentences.src_mask, max_len=5)
-    tat.greedy_decode_naive(model, sentences.src, sentences.src_mask, 5, tat.BOS)
-    assert seen == {(False, False)}
+    for search in (greedy, tat.greedy_decode_naive):
+        seen.clear()
+        search(model, sentences.src, sentences.src_mask, 5, tat.BOS)
+        assert seen == {(False, False)}
     with pytest.raises(IndexError):
         greedy(model, torch.tensor([[99]]), torch.ones(1, 1, 1), max_len=5)
     assert {module.training for module in model.modules()} == {training}
