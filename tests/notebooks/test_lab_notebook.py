@@ -137,6 +137,14 @@ def test_what_is_said_of_rotary_positions_is_in_its_rows():
     assert f"({told['de-en', test]} more)" in LAB and f"({told['en-de', test]})" in LAB
     assert f"gain {told['de-en', ('val', 'beam')]} and {told['en-de', ('val', 'beam')]}." in LAB
     assert "and about one with greedy decoding in [long ones]" in DOCUMENT
+    bleu = {
+        (row["model"], row["split"]): f"{row['bleu']:.1f}"
+        for row in lab_notebook.saved_rows("quality")
+        if row["search"] == "beam 5, alpha 1.8" and row.get("model") in ("rotary-en-de", "multi30k-en-de")
+    }
+    ours, theirs = ([bleu[name, split] for split in ("val", test[0])] for name in ("rotary-en-de", "multi30k-en-de"))
+    assert f"it has {ours[0]} on the validation set, where `multi30k-en-de` has {theirs[0]}, but" in LAB
+    assert f"on test_2016_flickr both have {ours[1]} (" in LAB and ours[1] == theirs[1]
     shown = lab_notebook.example_rotary()
     assert len(shown.data if hasattr(shown, "data") else shown) == 6
 
