@@ -204,7 +204,7 @@
     <script>globalThis.WORDS = ${inScript(globalThis.WORDS ?? {})}; globalThis.say = ${say}; (${panel})(${inScript(source)});<\/script></body></html>`;
   section.after(frame);
   addEventListener("message", ({ source, data }) => { if (source === frame.contentWindow && data?.height > 0) frame.style.height = `${data.height + 2}px`; });
-  const tell = () => frame.contentWindow.postMessage({ theme: theme() }, "*");
+  const tell = () => frame.contentWindow?.postMessage({ theme: theme() }, "*");
   frame.addEventListener("load", tell); // for a switch that came too early
   new MutationObserver(tell).observe(root, { attributeFilter: ["data-theme"] });
 })();
