@@ -110,7 +110,7 @@ def benchmark(
         for task in ("split", "beam")
     }
     row = {"data": portable(data), "split": split, "rounds": rounds}
-    row |= {"preset": read_json(folder / "config.json").get("preset"), "batch": BATCH, "beam": BEAM}
+    row |= {"preset": read_json(folder / "config.json").get("preset", "Marian's"), "batch": BATCH, "beam": BEAM}
     row |= {"sentences_per_second": speeds, "ratio": {}}
     for task, figures in speeds.items():
         row["ratio"][task] = {who: round(figures["this"] / figures[who], 2) for who in list(figures)[1:]}
