@@ -66,6 +66,7 @@ LIVE = "images/live_figure.png"  # where this picture stands, the page has the f
 OWN_IDS = {  # those of the template
     "search", "search-close", "query", "results", "found", "card", "walk", "walk-title", "vega", "explorer-figure",
     "explorer-content", "top", "contents", "left", "theme", "toc", "content", "your-sentence",
+    "style-base", "style-learn",
 }  # fmt: skip
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 CLOSED = {*HEADINGS, "a", "code", "svg"}  # no link may be put there
