@@ -1,9 +1,10 @@
 """The web page, made from the committed notebook, in a real browser without a network: live figure, walk, links, themes."""
 
+import functools
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,23 +32,51 @@ def soup(page) -> BeautifulSoup:
     return BeautifulSoup(page.read_text("utf-8"), "lxml")
 
 
+def visit(page, browser, width: int, **options) -> tuple:
+    """A tab in which the page has woken, and the list of its errors and requests."""
+    tab, problems = offline_tab(browser, width, reduced_motion="reduce", **options)
+    tab.goto(page.as_uri())
+    reach(tab, ".explorer")
+    tab.wait_for_selector(".explorer.ready #step-readout:not(:empty)")
+    return tab, problems
+
+
 @pytest.fixture
 def open_page(page, browser) -> Iterator:
     """Opens the page in a window of some width; in the end there must have been no error and no request."""
     opened = []
 
-    def visit(width: int = 1440, **options):
-        tab, problems = offline_tab(browser, width, reduced_motion="reduce", **options)
-        opened.append((tab.context, problems))
-        tab.goto(page.as_uri())
-        reach(tab, ".explorer")
-        tab.wait_for_selector(".explorer.ready #step-readout:not(:empty)")
+    def opens(width: int = 1440, **options):
+        opened.append(visit(page, browser, width, **options))
+        return opened[-1][0]
+
+    yield opens
+    for tab, _ in opened:
+        tab.context.close()
+    assert not [problem for _, problems in opened for problem in problems]
+
+
+@pytest.fixture(scope="module")
+def kept(page, browser) -> Callable:
+    """Opens a window of some width once; its tab is used by one test after the other."""
+    return functools.cache(functools.partial(visit, page, browser))
+
+
+@pytest.fixture
+def shared_page(kept) -> Iterator:
+    """As `open_page`, but the tab is that of earlier tests, none of which has changed the sentence."""
+    used = []
+
+    def opens(width: int = 1440):
+        used.append(kept(width))
+        tab = used[-1][0]
+        tab.keyboard.press("Escape")  # the walk, if it is open
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.evaluate("scrollTo(0, 0)")
         return tab
 
-    yield visit
-    for context, _ in opened:
-        context.close()
-    assert not [problem for _, problems in opened for problem in problems]
+    yield opens
+    assert not [problem for _, problems in used for problem in problems]
 
 
 def reach(tab, selector: str):
@@ -75,8 +104,8 @@ def test_the_live_figure_translates(open_page):
     assert second.locator("#zero").is_visible()
 
 
-def test_nothing_is_wider_than_the_screen(open_page):
-    tab = open_page(390)
+def test_nothing_is_wider_than_the_screen(shared_page):
+    tab = shared_page(390)
     top = tab.evaluate("document.querySelector('.explorer').getBoundingClientRect().top + scrollY")
     assert top < 560  # the live figure is on a phone's first screen
     reach(tab, ".explorer[data-number='2']")
@@ -103,8 +132,8 @@ def fills(tab, name: str) -> set[str]:
     return {fill for fill in chart_of(tab, name).evaluate(script) if fill.startswith("rgb")}
 
 
-def test_the_contents_close_and_give_the_focus_back(open_page):
-    tab = open_page(390)
+def test_the_contents_close_and_give_the_focus_back(shared_page):
+    tab = shared_page(390)
     for close in (lambda: tab.keyboard.press("Escape"), lambda: tab.mouse.click(380, 800)):
         tab.locator("#contents").click()
         tab.locator("#toc a").nth(2).focus()
@@ -116,9 +145,9 @@ def test_the_contents_close_and_give_the_focus_back(open_page):
     assert tab.evaluate("document.activeElement.id") == "contents"
 
 
-def test_panels_go_below_each_other_on_a_phone(open_page):
+def test_panels_go_below_each_other_on_a_phone(shared_page):
     """So that every panel keeps its labels; side by side they would be wider than the screen."""
-    narrow, wide = chart_of(open_page(390), "example_masks"), chart_of(open_page(), "example_masks")
+    narrow, wide = chart_of(shared_page(390), "example_masks"), chart_of(shared_page(), "example_masks")
     assert narrow.bounding_box()["width"] <= 390 < wide.bounding_box()["width"]
     assert narrow.bounding_box()["height"] > 1.5 * wide.bounding_box()["height"]
 
@@ -134,9 +163,9 @@ def test_maps_have_the_colours_of_the_page(open_page):
         assert any(blue > green > red for red, green, blue in signed)
 
 
-def test_the_walk_has_ten_stops_with_numbers_of_the_model(open_page):
+def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):
     """Keyboard and buttons; every stop marks a part of the figure and leads to a section that exists."""
-    tab = open_page()
+    tab = shared_page()
     tab.locator("#walk").click()
     titles, marks = [], set()
     for _ in range(10):
@@ -186,9 +215,9 @@ def test_the_page_is_accessible(open_page):
         tab.locator("#theme").click()
 
 
-def test_search_finds_words_in_the_text(open_page):
+def test_search_finds_words_in_the_text(shared_page):
     """By button or by the key "/"; a result leads to its section."""
-    tab = open_page(390)
+    tab = shared_page(390)
     tab.keyboard.press("/")
     tab.keyboard.type("teacher forcing")
     assert "Batches and the shift" in tab.locator("#results a").first.inner_text()
@@ -218,9 +247,9 @@ def test_search_finds_words_in_the_text(open_page):
     assert not tab.locator("#query").is_visible()  # not on top of the walk
 
 
-def test_cards_show_what_a_link_leads_to(open_page):
+def test_cards_show_what_a_link_leads_to(shared_page):
     """A citation its reference, an equation itself, all others what they are; by pointer and by keyboard."""
-    tab = open_page()
+    tab = shared_page()
     cite = tab.locator("a.cite", has_text="Press and Wolf").first
     cite.hover()
     tab.locator("#card", has_text="Using the output embedding").wait_for()
@@ -314,9 +343,9 @@ def test_a_part_is_taken_away_from_the_model_on_the_page(open_page):
     wait_until_whole(tab)
 
 
-def test_small_figures_are_touched_with_the_keyboard(open_page):
+def test_small_figures_are_touched_with_the_keyboard(shared_page):
     """What they compute is right: the dot product of two positions, the running sum, the number of keys computed."""
-    tab = open_page(390)
+    tab = shared_page(390)
     clocks, scaling, heads, smoothing, cache, tiles = (tab.locator(".toy").nth(i) for i in range(6))
     places = clocks.locator("input")
     for place in (0, 1):
@@ -352,9 +381,9 @@ def test_symbols_lead_to_the_legend(soup):
     assert all(soup.find(id=link[1:]).name == "tr" for link in links)
 
 
-def test_notes_stand_beside_their_paragraph_or_fold_behind_it(open_page):
+def test_notes_stand_beside_their_paragraph_or_fold_behind_it(shared_page):
     """Beside and open where there is room; on a phone a line that opens in place, also after the window has changed."""
-    tab = open_page()
+    tab = shared_page()
     notes = tab.locator("details.note").all()
     assert len(notes) >= 8
     for note in notes:
@@ -375,9 +404,9 @@ def test_notes_are_printed(open_page, tmp_path):
 
     tab = open_page(1440)
     tab.evaluate(
-        """() => { // the note is in Part 1; the rest of the page only takes time
-            const end = document.getElementById("part-2-training").closest("section");
-            while (end.nextElementSibling) end.nextElementSibling.remove();
+        """() => { // the rest of the page only takes time
+            for (const part of document.querySelectorAll("main section, main .jp-CodeCell"))
+                part.hidden ||= !part.textContent.includes("outside the root");
         }"""
     )
     for width, paper in ((1440, {"format": "A4"}), (900, {"format": "A3", "landscape": True})):
@@ -493,8 +522,8 @@ def test_a_sentence_of_ones_own_is_kept_where_the_page_wakes_later(open_page):
         tab.evaluate("sessionStorage.annotatedSentence = 'ein Hund '.repeat(300)")  # which is too long to be followed
 
 
-def test_a_panel_answers_the_keyboard_and_the_bar_folds(open_page):
-    tab = open_page(390)
+def test_a_panel_answers_the_keyboard_and_the_bar_folds(shared_page):
+    tab = shared_page(390)
     panel = reach(tab, ".sentence-panel[data-panel=heads]")
     panel.locator("tbody td").first.wait_for()
     before = panel.locator("tbody").inner_text()
@@ -513,9 +542,9 @@ def test_a_panel_answers_the_keyboard_and_the_bar_folds(open_page):
     assert {"P", "E"} == set(tab.locator(".panel-lit").all_inner_texts())
 
 
-def test_the_bar_says_what_is_left_to_read(open_page):
+def test_the_bar_says_what_is_left_to_read(shared_page):
     """Of the road or of everything; both fall on the way down."""
-    tab, left = open_page(), []
+    tab, left = shared_page(), []
 
     def minutes() -> float:
         number, unit = tab.locator("#left").inner_text().split()[1:3]  # after a sign

@@ -11,7 +11,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,17 +32,22 @@ from translator.settings import Settings
 from translator.trainer import ParallelTrainer
 
 ROOT = Path(__file__).resolve().parents[2]
-UPDATES, STEPS = (20, 60) if SOAK else (4, 30)
+UPDATES = 20 if SOAK else 4
 DATA = Path(os.environ.setdefault("FEW_CAPTIONS", tempfile.mkdtemp(prefix="captions-")))  # for the processes, too
 SIZES = {"N": 1, "d_model": 16, "d_ff": 32, "h": 2, "dropout": 0.0}
 SHORT = f"train --data {DATA} --N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --dropout 0 --tokens-per-batch 600"
 CAPTURED = {"capture_output": True, "text": True, "timeout": 300}
 
 
+def torchrun(count: int, *options: str) -> list[str]:
+    """The words before those of a program that several processes on this machine run."""
+    standalone = ["--standalone", f"--nproc-per-node={count}"]
+    return [sys.executable, "-m", "torch.distributed.run", *standalone, *options, "--"]
+
+
 def launch(count: int, command: str, *before: str) -> list[str]:
     """The words that run a command line in several processes on this machine; `before` are options of torchrun."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-    return [*torchrun, *before, "--", str(ROOT / "the_annotated_transformer.py"), *command.split()]
+    return [*torchrun(count, *before), str(ROOT / "the_annotated_transformer.py"), *command.split()]
 
 
 def train(count: int, command: str) -> None:
@@ -59,7 +64,7 @@ def train_as_told(rank: int, world: int, port: int, command: str) -> None:
     assert main(command.split()) == 0
 
 
-multiprocessing.set_forkserver_preload(["the_annotated_transformer", "translator.__main__"])
+multiprocessing.set_forkserver_preload(["the_annotated_transformer", "translator.__main__", "torch.distributed.fsdp"])
 
 
 def together(function: Callable[..., None], world: int, *arguments: Any) -> None:
@@ -194,14 +199,6 @@ def test_several_processes_compute_what_one_does(tmp_path, world):
             assert not case.exact or distance(theirs.moves, ours.moves) < 1e-9, (case, "weights")
 
 
-def test_torchrun_trains_what_one_process_trains(alone, tmp_path):
-    """One of the two processes writes."""
-    command = f"{SHORT} --steps 30 --checkpoint-every 10 --run {tmp_path / 'run'}"
-    done = subprocess.run(launch(2, command), **CAPTURED)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert_alike(tmp_path / "run", alone)
-
-
 def train_in_a_group_that_exists(rank: int, world: int, folder: str) -> None:
     """What Ray Train and others do: the group is theirs, and stays when the training ends."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
@@ -297,21 +294,18 @@ def test_all_processes_stop_together(tmp_path, attempt):
 
 @needs_proc
 @pytest.mark.parametrize("attempt", range(10 if SOAK else 1))
-def test_a_process_that_dies_is_brought_back(tmp_path, monkeypatch, attempt):
-    """With --max-restarts, the run ends like one that nothing has disturbed."""
+def test_a_process_that_dies_is_brought_back(alone, tmp_path, monkeypatch, attempt):
+    """With --max-restarts, a run of two processes under torchrun ends like that of one, which nothing has disturbed."""
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    runs = [tmp_path / name for name in ("whole", "broken")]
-    command = f"{SHORT} --checkpoint-every 5 --steps {STEPS} --run"
-    train(2, f"{command} {runs[0]}")
-    with started(launch(2, f"{command} {runs[1]}", "--max-restarts=1", "--monitor-interval=2")) as agent:
-        wait_for(runs[1] / "checkpoints" / "000010.safetensors")
+    run = tmp_path / "run"
+    command = f"{SHORT} --checkpoint-every 10 --steps 30 --run {run}"
+    with started(launch(2, command, "--max-restarts=1", "--monitor-interval=2")) as agent:
+        wait_for(run / "checkpoints" / "000010.safetensors")
         os.kill(ranks_of(agent.pid)[1], signal.SIGKILL)
         out, error = agent.communicate(timeout=240)
     assert agent.returncode == 0, error[-3000:]
-    assert f"{STEPS} updates" in out
-    ours, theirs = (read_tensors(run / "model.safetensors")[0] for run in runs)
-    for name, tensor in theirs.items():
-        torch.testing.assert_close(ours[name], tensor)
+    assert "30 updates" in out
+    assert_alike(run, alone)
 
 
 def join(rank: int, world: int, port: int) -> None:
@@ -362,16 +356,28 @@ def test_a_process_that_dies_ends_the_others_with_a_line():
     together(lose_the_other, 2, free_port())
 
 
-def test_restarts_without_a_new_store_are_refused(tmp_path, monkeypatch):
+def test_restarts_without_a_new_store_are_refused(tmp_path, monkeypatch, capsys):
     """Because the restarted processes might wait for the dead ones for ever; a process alone has nobody to wait for."""
-    command = f"{SHORT} --steps 1 --run {tmp_path / 'run'}"
-    done = subprocess.run(launch(2, command, "--max-restarts=1"), **CAPTURED)
-    assert done.returncode != 0 and "needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in done.stderr
-    for name, value in (("WORLD_SIZE", 1), ("TORCHELASTIC_MAX_RESTARTS", 1), ("TORCHELASTIC_USE_AGENT_STORE", True)):
-        monkeypatch.setenv(name, str(value))
-    assert main(command.split()) == 0
+    names = "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE"
+    tell = [sys.executable, "-c", f"import os; print(*map(os.environ.get, {names}))"]
+    done = subprocess.run([*torchrun(1, "--max-restarts=1", "--no-python"), *tell], **CAPTURED)
+    assert done.stdout == "1 True\n", done.stderr[-2000:]
+    for name, value in zip((*names, "WORLD_SIZE"), ("1", "True", "2"), strict=True):
+        monkeypatch.setenv(name, value)
+    assert "needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in refused(capsys, f"{SHORT} --run {tmp_path / 'run'}")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert main(f"{SHORT} --steps 1 --run {tmp_path / 'run'}".split()) == 0
 
 
-def test_bad_input_under_torchrun_ends_all_processes(tmp_path):
-    done = subprocess.run(launch(2, f"train --data {tmp_path / 'nowhere'} --run {tmp_path / 'run'}"), **CAPTURED)
-    assert done.returncode != 0 and "nowhere: no such folder with" in done.stderr
+def meet_bad_input(rank: int, world: int, port: int, folder: str) -> None:
+    """A training without data ends with one line, in whichever process."""
+    join(rank, world, port)
+    said = Path(folder, f"{rank}.txt")
+    with said.open("w") as error, redirect_stderr(error):
+        assert main(["train", "--data", f"{folder}/nowhere", "--run", f"{folder}/run"]) == 2
+    expected = "nowhere: no such folder with" if rank == 0 else "another process of this training has ended"
+    assert expected in said.read_text() and said.read_text().count("\n") == 1
+
+
+def test_bad_input_ends_all_processes(tmp_path):
+    together(meet_bad_input, 2, free_port(), str(tmp_path))
