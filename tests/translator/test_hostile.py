@@ -48,9 +48,11 @@ WRONG = [{"h": 10**9}, {"N": "4"}, {"N": -1}, {"d_model": 0}, {"d_model": [128]}
 
 
 @pytest.mark.parametrize("sizes", [*TOO_LARGE, *WRONG], ids=str)
-def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(model, capsys, sizes):
+def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(model, capsys, monkeypatch, sizes):
     """In a moment; catches an hour of building layers, and a machine without memory."""
     change(model / "config.json", lambda about: about["settings"].update(sizes))
+    if sizes in TOO_LARGE:
+        monkeypatch.setattr("translator.model_folder.build_model", lambda *_: pytest.fail("layers were made"))
     refuse(capsys, model, "its sizes need" if sizes in TOO_LARGE else str(model))
 
 
