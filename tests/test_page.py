@@ -314,14 +314,16 @@ def test_a_model_learns_on_the_page(open_page):
     assert panel.locator("#learn-map tr").count() == 1 + 7
     assert panel.locator("#learn-map tr").nth(1).locator("td").count() == 7
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
-    panel.locator("#learn-again").click()
-    panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
+    panel.locator("[data-key=positions]").uncheck()
+    panel.locator("#learn-other").click()
+    panel.locator("#learn-state", has_text="update 0 of 500, seed 1").wait_for()
     panel.locator("#learn-run").click()
     tab.evaluate("""async () => {
         const frame = () => new Promise(requestAnimationFrame), at = scrollY;
         for (const y of [0, at]) { scrollTo(0, y); await frame(); await frame(); }
     }""")
     panel.locator("#learn-run:disabled").wait_for(timeout=120_000)
+    assert "but not in which order" in panel.locator("#learn-exact").inner_text()
 
 
 def test_a_part_is_taken_away_from_the_model_on_the_page(open_page):

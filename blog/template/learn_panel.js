@@ -69,7 +69,7 @@
         ${[["warmup", say("warmup")], ["positions", say("positions")], ["causal", say("causal mask")], ["shift", say("the shift")]].map(([key, name]) => `<label><input type="checkbox" data-key="${key}" checked> ${name}</label>`).join(" ")}
       </div>
       <div class="learn-parts">
-        <div><svg id="learn-curve" viewBox="0 0 320 130" role="img" aria-label="${say("Loss and learning rate over the updates")}"><path d="M4 4V124H316" fill="none" stroke="var(--rule)"/></svg>
+        <div><svg id="learn-curve" viewBox="0 0 320 130" role="img" aria-label="${say("Loss and learning rate over the updates")}"><path d="M4 4V124H316M4 ${124 - 118 / 1.3}H316" fill="none" stroke="var(--rule)"/><g font-size="9" text-anchor="end" fill="var(--muted)"><text x="316" y="30" id="learn-guess"></text><text x="316" y="121" id="learn-total"></text></g></svg>
           <p class="learn-note">${say("thick: loss, in nats per letter; dotted: that of the run before; thin: learning rate; all over the updates")}</p></div>
         <div><p class="learn-note" id="learn-exact"></p><table id="learn-examples"></table></div>
       </div>
@@ -94,7 +94,9 @@
       send({ begin: settings, number: (number += 1), own: $("own").value.trim().toLowerCase() });
     }
 
-    const WHY = { // a loss of nothing, and nothing right
+    const WHY = { // warmup and positions: in the end; the others: with a loss of nothing, and nothing right
+      warmup: say("Without warmup the rate is highest at the first updates, when Adam has averaged only a few gradients."),
+      positions: say("Without positions the encoder knows which letters it reads, but not in which order."),
       causal: say("In training it saw the letter that it was to predict, because nothing hid it, and learned to repeat that. Now it isn't there."),
       shift: say("In training it read the very letter that it was to predict, and learned to repeat that. Now it repeats what it wrote."),
     };
@@ -105,6 +107,8 @@
       return $("curve").appendChild(line);
     });
     function draw({ step }) {
+      $("guess").textContent = say("{loss}: guessing among {count} tokens", { loss: Math.log(letters.length).toFixed(2), count: letters.length });
+      $("total").textContent = total.toLocaleString("en");
       const highest = Math.log(letters.length || 20) * 1.3, top = Math.max(...curve.map((row) => row[2]), 1e-9);
       [[curve, 2, top], [before, 1, highest], [curve, 1, highest]].forEach(([rows, at, scale], i) => {
         if (rows === before && step > 0) return; // it stays as it is
@@ -144,11 +148,12 @@
       if (finished && document.activeElement === $("run")) $("again").focus(); // a button that is disabled loses it
       $("run").disabled = $("step").disabled = finished;
       $("state").ariaLive = running ? "off" : "polite";
-      $("state").textContent = say(last ? "update {step} of {total}, loss {loss}" : "update {step} of {total}", { step: data.step.toLocaleString("en"), total: total.toLocaleString("en"), loss: last?.[1].toFixed(3) });
+      $("state").textContent = say(last ? "update {step} of {total}, loss {loss}, seed {seed}" : "update {step} of {total}, seed {seed}", { seed, step: data.step.toLocaleString("en"), total: total.toLocaleString("en"), loss: last?.[1].toFixed(3) });
       if (data.exact !== null) {
         score = say("{share}% right", { share: (100 * data.exact).toFixed(0) });
-        const why = data.exact < 0.1 && last?.[1] < 0.1 ? boxes.filter((box) => !box.checked).flatMap((box) => WHY[box.dataset.key] ?? []).slice(-1) : [];
-        $("exact").textContent = [say("Of those it has never learned from: {score}", { score }) + earlier, ...why].join("\n");
+        const without = boxes.filter((box) => !box.checked).map((box) => box.dataset.key), blind = data.exact < 0.1 && last?.[1] < 0.1;
+        const why = without.findLast((key) => (blind ? key === "causal" || key === "shift" : finished && (key === "warmup" || key === "positions")));
+        $("exact").textContent = [say("Of those it has never learned from: {score}", { score }) + earlier, ...(why ? [WHY[why]] : [])].join("\n");
       }
       draw(data);
       examples(data);
