@@ -78,9 +78,9 @@ from the_annotated_transformer import (
 # >   2,500 and 4,200 updates; three English-German runs with different seeds; and one run of `small`.
 # > - The model with `lower-cased` pairs learned from the same text in lower case, and its `bleu` ignores case.
 # > - The others went on with [more pairs](#More-pairs-from-the-same-pairs), written by models. Their `minutes` and
-# >   `updates` are those of the last round alone. The rows with 3,400 updates and seed 0 are the shipped models,
-# >   one of them with [rotary positions](#Rotary-positions-in-a-long-run). Seeds 1 and 2 repeat the second round of
-# >   the German-English one with sinusoids.
+# >   `updates` are those of the last round alone. The rows with 3,400 updates and seed 0 are the three shipped
+# >   models, and an English-German one with [rotary positions](#Rotary-positions-in-a-long-run) that isn't shipped.
+# >   Seeds 1 and 2 repeat the second round of the German-English one with sinusoids.
 
 
 # %%
@@ -95,7 +95,10 @@ def example_quality() -> Any:
         rows[-1] |= {name.removeprefix("bleu_"): f"{row[name]:.2f}" if name in row else "" for name in scores}
         rows[-1] |= {"minutes": f"{row['minutes']:.0f}", "updates": row["step"], "seed": row["seed"]}
         rows[-1]["pairs"] = "and models'" if "--start-from" in row["command"] else kind
-    print(len(tested), "rows were scored on this test set, greedy ones included")
+    stages = sum(len(row["test_2016_flickr"]) for row in saved_rows("first_stage"))
+    print(
+        f"scored on this test set, greedy ones included: {len(tested)} rows here, {stages} of rotary positions in a long run"
+    )
     return table(rows) if rows else None
 
 
@@ -113,22 +116,24 @@ def example_quality() -> Any:
 # > - German is the translated side of Multi30k. So from German to English, the model reads translations, and its
 # >   output is compared with the original English. Text that was originally written in German may be harder. Text
 # >   that isn't captions is far harder.
-# > - Two results come from three seeds each. With five beams, the English-German runs on people's pairs lie within
-# >   0.3 BLEU of each other (seeds 1 and 2 with a vocabulary that's two tokens smaller). So do the German-English
-# >   runs with 3,400 updates, but only their second round was repeated. Three runs from scratch, on pairs alone, lie
-# >   [within 0.5](#Rotary-positions-in-a-long-run). Every other row comes from one seed.
+# > - Two results in this table come from three seeds each. With five beams, the English-German runs on people's pairs
+# >   lie within 0.4 BLEU of each other (seeds 1 and 2 with a vocabulary that's two tokens smaller). So do the
+# >   German-English runs with sinusoids and 3,400 updates, but only their second round was repeated. Every other row comes from one
+# >   seed. Runs that differ in the seed alone, from scratch and on the pairs alone, lie [up to 0.9
+# >   apart](#Rotary-positions-in-a-long-run).
 # > - The recipe isn't the paper's: pre-norm, the optimiser [Muon](the_annotated_transformer.ipynb#Muon), a moving
 # >   average of the weights, and two rounds of pairs written by models. The [last
 # >   section](#Departures-of-the-program) lists everything.
 # > - Choices were made on the validation set, with these exceptions. Two decisions about the English-German model
 # >   were made after its test scores had been seen (its card and `LOG.md` say which), and the German-English model
-# >   learned from translations of the English-German model.
+# >   learned from translations of the English-German model. That the English-German model with rotary positions was
+# >   not shipped was decided with its test scores in view.
 # >
-# > Multi30k has three more test sets. The shipped models were scored on them once, apart from the work on the models,
-# > and these scores had no part in any choice. Our models score lower there. Perhaps that's because the photographs
-# > and translations of 2017 and 2018 were collected later, and because the photographs of `mscoco` come from another
-# > collection and were chosen for captions with ambiguous verbs (Elliott et al., 2017). A score on one set says
-# > little about another.
+# > Multi30k has three more test sets. The two shipped models with sinusoids were scored on them once, apart from the
+# > work on the models, and these scores had no part in any choice. Our models score lower there. Perhaps that's
+# > because the photographs and translations of 2017 and 2018 were collected later, and because the photographs of
+# > `mscoco` come from another collection and were chosen for captions with ambiguous verbs (Elliott et al., 2017). A
+# > score on one set says little about another.
 
 
 # %%
@@ -167,8 +172,8 @@ def example_test_sets() -> Any:
 # > lower-cased text. On the test set it scores 39.96 instead of 39.75, a difference no larger than that between seeds
 # > (on the validation set, it gains 0.9). So we can't see that lower-casing explains any of the gap. Wu et al. also
 # > report test_2017 and `mscoco`, on which we haven't scored the models trained on the pairs alone. Ours reached
-# > 41.08 on test_2016_flickr only with pairs that models wrote. Our own interval is about one and a half to two
-# > points wide in either direction; for theirs we have none.
+# > 41.08 on test_2016_flickr only with pairs that models wrote; on the other two sets, that model has 33.56 and
+# > 29.21. Our own interval is about one and a half to two points wide in either direction; for theirs we have none.
 
 # %% [markdown]
 # ## More pairs from the same pairs
@@ -187,8 +192,8 @@ def example_test_sets() -> Any:
 # >   *back-translation* (Sennrich et al., 2016b). The target is still a person's; only what is read varies.
 # >
 # > Together with the original pairs that makes three times as many (*data diversification*; Nguyen et al., 2020), and
-# > no other text was used. Both shipped models went on training with these for one to two hours, with less dropout
-# > and with the learning-rate schedule started afresh.
+# > no other text was used. Both shipped models with sinusoids went on training with these for one to two hours, with
+# > less dropout and with the learning-rate schedule started afresh.
 # >
 # > A second round followed, because there were now better translators. For each source sentence, models wrote four
 # > translations, and the candidate closest to the human reference was kept (*sequence-level interpolation*; Kim and
@@ -209,10 +214,10 @@ def example_test_sets() -> Any:
 # > seen. With five beams no difference exceeds chance, although in the rounds above there was a gain with five beams
 # > too. The runs are short, with one seed each: each round of the shipped models had two to four times as many
 # > updates, and both together had six to seven times as many. They also differ in how often each pair is repeated:
-# > eight passes over the old pairs, two over three times as many. So these runs don't show that back-translations are
-# > useless, only that 900 updates bring no visible gain (95%: −0.8 to 0.8). Six comparisons were made; corrected for
-# > that, the gain of the model's own translations alone isn't significant. We didn't test what keeping the closest of
-# > four translations contributes.
+# > eight passes over the old pairs, four over twice as many, not quite three over three times as many. So these runs
+# > don't show that back-translations are useless, only that 900 updates bring no visible gain (95%: −0.8 to 0.8). Six
+# > comparisons were made; corrected for that, the gain of the model's own translations alone isn't significant. We
+# > didn't test what keeping the closest of four translations contributes.
 # >
 # > From German to English the first round didn't lower the validation loss, and yet the translations got better. The
 # > loss asks how probable people's own words are. In the first round a third of the targets were written by a model,
@@ -242,11 +247,11 @@ def example_bootstrap() -> Any:
 # > sinusoids, pre-norm, Muon, and batches of 2,000 tokens. Each run makes four passes through the data, which are
 # > 1,068 updates.
 # >
-# > **A base that suits its budget.** Before you compare variants of a model, the model itself should be as good as its
-# > budget allows. So the base has no dropout (in so short a run it does harm, as you'll see), and its rate and warmup
-# > were chosen by the validation loss, once for each optimiser and place of the norm: three rates with one warmup, then
-# > one or two other lengths of the warmup with the best of them. `factor` is that of Equation 3; one seed each (`python -m benchmarks
-# > tuning`).
+# > **A base that suits its budget.** Before you compare variants of a model, the model itself should be as good as
+# > its budget allows. So the base has no dropout (in so short a run it does harm, as you'll see), and its rate and
+# > warmup were chosen by the validation loss, once for each optimiser and place of the norm: three rates with one
+# > warmup, then one or two other lengths of the warmup with the best of them. `factor` is that of Equation 3; one
+# > seed each (`python -m benchmarks tuning`).
 
 
 # %%
@@ -267,21 +272,22 @@ def example_tuning() -> Any:
 
 
 # %% [markdown]
-# > Muon with pre-norm comes out best, with 37.3 BLEU. With post-norm, its best rate is half as high, and it reaches 34.5.
-# > Adam reaches 35.0 with pre-norm, and 29.2 with post-norm, the paper's combination (all greedy, one seed each; Adam's
-# > last six runs on an NVIDIA H100). Of the three lengths of the warmup that were tried at Adam's best rate, 400
-# > updates were best for both. For Muon, the shorter of two was better, so its grid ends at the edge.
+# > Muon with pre-norm comes out best, with 37.3 BLEU. With post-norm, its best rate is half as high, and it reaches
+# > 34.5. Adam reaches 35.0 with pre-norm, and 29.2 with post-norm, the paper's combination (all greedy, one seed
+# > each; Adam's last six runs on an NVIDIA H100). Of the three lengths of the warmup that were tried at Adam's best
+# > rate, 400 updates were best for both. For Muon, the shorter of two was better, so its grid ends at the edge.
 # >
 # > **Variants with three seeds.** Then each variant is trained with the rate of its optimiser and norm, with three
-# > seeds (`python -m benchmarks miniature`). For one seed, all variants but `words` have the same vocabulary and the same order of
-# > batches, so we subtract the base's score seed by seed. From three differences with mean $\bar d$ and standard
-# > deviation $s$, the 95% interval is $\bar d \pm 4.30\, s / \sqrt 3$ (Student's *t* with two degrees of freedom).
-# > `*` marks intervals without 0. But the table asks the question again and again, and of twenty variants without any
-# > effect, one on average would get a star by chance. `**` marks the intervals that exclude 0 even if the chance of 5%
-# > is divided by the number of rows compared (Bonferroni's correction). `BLEU` is with five beams and the document's length
-# > penalty. Because that penalty was chosen for another model, the last column has the score with the best of five
-# > penalties, chosen for each run on the same sentences. Most runs were made on an NVIDIA H100, several at once (`LOG.md` says
-# > how). The rows that end in *(CPU)* come from two processor cores, and so does their base.
+# > seeds (`python -m benchmarks miniature`). For one seed, all variants but `words` have the same vocabulary and the
+# > same order of batches, so we subtract the base's score seed by seed. From three differences with mean $\bar d$ and
+# > standard deviation $s$, the 95% interval is $\bar d \pm 4.30\, s / \sqrt 3$ (Student's *t* with two degrees of
+# > freedom). `*` marks intervals without 0. But the table asks the question again and again, and of twenty variants
+# > without any effect, one on average would get a star by chance. `**` marks the intervals that exclude 0 even if the
+# > chance of 5% is divided by the number of rows compared (Bonferroni's correction). `BLEU` is with five beams and
+# > the document's length penalty. Because that penalty was chosen for another model, the last column has the score
+# > with the best of five penalties, chosen for each run on the same sentences. Most runs were made on an NVIDIA H100,
+# > several at once (`LOG.md` says how). The rows that end in *(CPU)* come from two processor cores, and so does their
+# > base.
 
 
 # %%
@@ -376,49 +382,52 @@ def example_differences() -> Chart | None:
 
 
 # %% [markdown]
-# > Below, a score without a further word is BLEU with five beams, the column that the paper's table corresponds to.
+# > Below, a score without a further word is BLEU with five beams, the column that corresponds to the paper's table.
 # >
 # > **Heads** (row A of that table). One head of width 128 is ahead of four of 32, by 1.2 ± 1.0; with greedy decoding
 # > and in perplexity the intervals include 0, and the one run of it on a CPU was a little behind its base. In the
 # > paper, one head is 0.6 behind four. At our size we can't say more than that one head is no worse.
 # >
-# > **Narrow keys** (B) of width 8 cost 1.2 ± 0.9, and the perplexity rises in every run. **Half of the layers** (C) cost
-# > 0.6 ± 1.9, which can't be told from chance, but 0.8 ± 0.2 with greedy decoding.
+# > **Narrow keys** (B) of width 8 cost 1.2 ± 0.9, and the perplexity rises in every run. **Half of the layers** (C)
+# > cost 0.6 ± 1.9, which can't be told from chance, but 0.8 ± 0.2 with greedy decoding.
 # >
-# > **Dropout** (D) costs 1.2 ± 1.0 at 0.1, the paper's value, and 4.6 ± 1.0 at 0.25. That's probably because the model
-# > hardly overfits in four passes; the program's own recipe, of 38 passes, has 0.25. **Without label smoothing** the
-# > perplexity is lower, as in the paper. There, BLEU falls by 0.5; here by 0.4 ± 0.8.
+# > **Dropout** (D) costs 1.2 ± 1.0 at 0.1, the paper's value, and 4.6 ± 1.0 at 0.25. That's probably because the
+# > model hardly overfits in four passes; the program's own recipe, of 38 passes, has 0.25. **Without label
+# > smoothing** the perplexity is lower, as in the paper. There, BLEU falls by 0.5; here by 0.4 ± 0.8.
 # >
 # > **Positions** (E). Without any, the model loses 5.5 ± 1.6. Its encoder then sees a bag of words; its decoder can
 # > still tell positions apart, by what the mask hides. Learned positions are 1.3 ± 1.0 worse than sinusoids; in the
-# > paper they're nearly as good. Perhaps four passes are too few to learn them. *Rotary* positions gain 1.4 ± 0.9, and
-# > 2.6 ± 1.2 with greedy decoding.
+# > paper they're nearly as good. Perhaps four passes are too few to learn them. *Rotary* positions gain 1.4 ± 0.9,
+# > and 2.6 ± 1.2 with greedy decoding; with each run's best penalty, 2.2 ± 1.0.
 # >
-# > **Since 2017.** `modern` is rotary positions, RMSNorm, a gated feed-forward and grouped queries together, with a tenth
-# > fewer parameters: +0.2 ± 1.4, and 1.0 ± 0.6 with greedy decoding. Its perplexity is lower than the base's, and higher
-# > than with rotary positions alone. The other three parts haven't been trained one by one.
+# > **Since 2017.** `modern` is rotary positions, RMSNorm, a gated feed-forward and grouped queries together, with a
+# > tenth fewer parameters: +0.2 ± 1.4, and 1.0 ± 0.6 with greedy decoding; with the best penalty, 0.9 ± 0.5. Its
+# > perplexity is lower than the base's, and higher than with rotary positions alone. The other three parts haven't
+# > been trained one by one.
 # >
-# > **Words** in place of pieces cost 2.4 ± 1.5, although their matrix is more than twice as large. (Their four passes
-# > are 936 updates instead of 1,068.) **Adam** is 1.9 ± 0.4 behind Muon.
+# > **Words** in place of pieces cost 2.4 ± 1.5, although their matrix is more than twice as large. Half of that is
+# > down to the document's penalty, which favours long translations, and these models write more words than people do:
+# > with each run's best penalty, words cost 1.2 ± 0.8. (Their four passes are 936 updates instead of 1,068.) **Adam**
+# > is 1.9 ± 0.4 behind Muon.
 # >
 # > **Two machines.** Three variants were trained on both, and their differences agree within the intervals: rotary
-# > positions gain 1.8 ± 1.8 on the CPU. But one seed doesn't end at the same place on both: with five beams, the scores
-# > of such twins lie 0.5 BLEU apart on average, and up to 1.3. So what's the same for one seed, vocabulary and order,
-# > explains only part of the scatter.
+# > positions gain 1.8 ± 1.8 on the CPU. But one seed doesn't end at the same place on both: with five beams, the
+# > scores of such twins lie 0.5 BLEU apart on average, and up to 1.3. So what one seed keeps the same, the vocabulary
+# > and the order, explains only part of the scatter.
 # >
 # > **What this doesn't show.** The rate was tuned for the base, not for each variant, which favours the base. Four
-# > passes say nothing about long runs; the next section has one. And the benchmark knows seventeen other variants that
-# > haven't been trained with three seeds yet. (`LOG.md` has the scores of an earlier comparison, with one seed each, on a
-# > base that wasn't tuned. We draw no conclusions from it.)
+# > passes say nothing about long runs; the next section has one. And the benchmark knows seventeen other variants
+# > that haven't been trained with three seeds yet. (`LOG.md` has the scores of an earlier comparison, with one seed
+# > each, on a base that wasn't tuned. We draw no conclusions from it.)
 
 # %% [markdown]
 # ## Rotary positions in a long run
 #
 # > What a short run gains, a long one may lose again. So we trained the program's recipe on the 29,000 pairs to its
-# > end: 38 passes from German to English, 42 from English to German, with dropout 0.25 and three seeds each, once as it
-# > is and once with rotary positions (`python -m benchmarks first_stage`). The twelve runs shared one NVIDIA H100, with
-# > PyTorch 2.11, and took four to six minutes each. (They were made before the option `--positions rotary` existed, so
-# > the settings in their rows don't name it. It makes the same model.)
+# > end: 38 passes from German to English, 42 from English to German, with dropout 0.25 and three seeds each, once as
+# > it is and once with rotary positions (`python -m benchmarks first_stage`). The twelve runs shared one NVIDIA H100,
+# > with PyTorch 2.11, and took four to six minutes each. (They were made before the option `--positions rotary`
+# > existed, so the settings in their rows don't name it. It makes the same model.)
 
 
 # %%
@@ -445,20 +454,21 @@ def example_rotary() -> Any:
 
 
 # %% [markdown]
-# > **The gain lasts.** The perplexity is lower in every run, and all eight differences of BLEU are positive, five of them
-# > with an interval without 0. On test_2016_flickr, five beams give 43.3 BLEU in place of 42.3 from German to English
-# > (1.0 ± 0.4 more), and 40.1 in place of 39.5 from English to German (0.6 ± 0.9). Greedy decoding gains about one
-# > BLEU on both sets in both directions. Five beams on the validation set gain 0.5 ± 2.5 and 1.2 ± 0.9. Their penalty
-# > was chosen for a model with sinusoids. Beside the other runs on the same GPU, a run with rotary positions took a
-# > sixth longer.
+# > **The gain lasts.** The perplexity is lower in every run, and all eight differences of BLEU are positive, five of
+# > them with an interval without 0. On test_2016_flickr, five beams give 43.3 BLEU in place of 42.3 from German to
+# > English (1.0 ± 0.4 more), and 40.1 in place of 39.5 from English to German (0.6 ± 0.9). Greedy decoding gains
+# > about one BLEU on both sets in both directions. Five beams on the validation set gain 0.5 ± 2.5 and 1.2 ± 0.9.
+# > Their penalty was chosen for a model with sinusoids. Beside the other runs on the same GPU, a run with rotary
+# > positions took a sixth longer.
 # >
-# > The pairs alone with rotary positions score nearly what `multi30k-de-en` does, which went on to learn from two rounds
-# > of pairs written by models (43.6). One German-English model with rotary positions went on, too, for one such round:
-# > `multi30k-de-en-rotary`, with 44.9 on test_2016_flickr (one seed; its card says how). The document keeps the model
-# > with the paper's sinusoids, because it shows its numbers one by one.
+# > The pairs alone with rotary positions score nearly what `multi30k-de-en` does, which went on to learn from two
+# > rounds of pairs written by models (43.6). One German-English model with rotary positions went on, too, for one
+# > such round: `multi30k-de-en-rotary`, with 44.9 on test_2016_flickr (one seed; its card says how). The document
+# > shows the numbers of one model step by step, and keeps the one with the paper's sinusoids for that.
 # >
-# > An English-German model with rotary positions went through the same round. With five beams it has 43.2 on the validation
-# > set, where `multi30k-en-de` has 42.9, but on test_2016_flickr both have 40.8 (one seed each). We made no model of it.
+# > An English-German model with rotary positions went through the same round. With five beams it has 43.2 on the
+# > validation set, where `multi30k-en-de` has 42.9, but on test_2016_flickr both have 40.8 (one seed each). We
+# > don't ship it.
 
 # %% [markdown]
 # ## Post-norm and Adam in a longer run
@@ -546,8 +556,8 @@ def example_parameters() -> Any:
 # ## Where the speed comes from
 #
 # > [Part 5](the_annotated_transformer.ipynb#What-makes-it-fast) of the document explains three ideas that make
-# > training fast: batches of similar lengths, dropout with fewer random numbers, and the loss in chunks. Three more make
-# > decoding fast. One is the [key/value cache](the_annotated_transformer.ipynb#Keeping-keys-and-values) of Part
+# > training fast: batches of similar lengths, dropout with fewer random numbers, and the loss in chunks. Three more
+# > make decoding fast. One is the [key/value cache](the_annotated_transformer.ipynb#Keeping-keys-and-values) of Part
 # > 2. Here are the other two, and then what each of the six is worth.
 # >
 # > **Finished sentences leave.** In Part 2, a sentence that has ended stays in the batch until the last one ends. If
@@ -597,24 +607,24 @@ def example_gains() -> Chart | None:
 
 
 # %% [markdown]
-# > **In training,** *batches of similar lengths* gain most. (In the bar for random order, batches are still filled up to
-# > a token budget. The edition of 2022 pads every sentence to 72 tokens.) The *loss in chunks* comes second, probably
-# > because less has to be moved through memory; we didn't measure that separately. Then comes the cheaper *dropout*.
-# > *Fused attention* (in place of *attention written out*) and *fused Adam*, one kernel for the update of all weights
-# > (in place of *Adam as a loop*), make hardly any difference here. They are made for long sequences, for which fused
-# > attention *is* several times faster (`layers.jsonl`). The program does without fused attention.
+# > **In training,** *batches of similar lengths* gain most. (In the bar for random order, batches are still filled up
+# > to a token budget. The edition of 2022 pads every sentence to 72 tokens.) The *loss in chunks* comes second,
+# > probably because less has to be moved through memory; we didn't measure that separately. Then comes the cheaper
+# > *dropout*. *Fused attention* (in place of *attention written out*) and *fused Adam*, one kernel for the update of
+# > all weights (in place of *Adam as a loop*), make hardly any difference here. They are made for long sequences, for
+# > which fused attention *is* several times faster (`layers.jsonl`). The program does without fused attention.
 # >
 # > **In decoding,** the *key/value cache* gains most in this chart. If finished sentences leave the batch (*sentences
-# > that leave*), and if the sentences of a batch end at about the same time (*batches of similar lengths*), no steps are
-# > spent on sentences that are already finished. A batch for each process, in place of *all threads on one batch*,
-# > gains as well. How much all this gains here holds for one processor and one version of PyTorch, so measure it on
-# > yours: `python -m benchmarks gains`. Ideas that gained nothing were removed; `LOG.md` says what they were.
+# > that leave*), and if the sentences of a batch end at about the same time (*batches of similar lengths*), no steps
+# > are spent on sentences that are already finished. A batch for each process, in place of *all threads on one
+# > batch*, gains as well. How much all this gains here holds for one processor and one version of PyTorch, so measure
+# > it on yours: `python -m benchmarks gains`. Ideas that gained nothing were removed; `LOG.md` says what they were.
 # >
 # > **How near is this to what the machine can do?** The next cell compares the speed of a training step (the
 # > operations of all its matrix products, divided by its whole time) with the speed of one large matrix
-# > multiplication. Its table then breaks the step's time down by kind of work. While it trains, the program logs nearly
-# > the same share as `mfu`, the *model FLOPs utilisation* (Chowdhery et al., 2022): it leaves out padding and the
-# > products of queries, keys and values.
+# > multiplication. Its table then breaks the step's time down by kind of work. While it trains, the program logs
+# > nearly the same share as `mfu`, the *model FLOPs utilisation* (Chowdhery et al., 2022): it leaves out padding and
+# > the products of queries, keys and values.
 
 
 # %%
@@ -631,12 +641,12 @@ def example_profile() -> Any:
 # %% [markdown]
 # ### On an accelerator
 #
-# > Here an NVIDIA H100, with PyTorch 2.11, trains on random sentences of 32 tokens (`python -m benchmarks accelerator`).
-# > *TF32* rounds the factors of each product to ten bits of fraction. *bfloat16* does the products in 16 bits; softmax,
-# > norms and losses stay in 32, as do weights, gradients and the optimiser's averages. *Fused* is PyTorch's own
-# > attention. *Compiled* layers are translated into fewer, larger kernels by `torch.compile`. MFU is the share of the
-# > speed that a product of two large matrices reaches in the same numbers: 52 TFLOP/s in float32, about 440 in TF32 and
-# > 870 in bfloat16.
+# > Here an NVIDIA H100, with PyTorch 2.11, trains on random sentences of 32 tokens (`python -m benchmarks
+# > accelerator`). *TF32* rounds the factors of each product to ten bits of fraction. *bfloat16* does the products in
+# > 16 bits; softmax, norms and losses stay in 32, as do weights, gradients and the optimiser's averages. *Fused* is
+# > PyTorch's own attention. *Compiled* layers are translated into fewer, larger kernels by `torch.compile`. MFU is
+# > the share of the speed that a product of two large matrices reaches in the same numbers: 52 TFLOP/s in float32,
+# > about 440 in TF32 and 870 in bfloat16.
 
 
 # %%
@@ -651,12 +661,13 @@ def example_accelerator() -> Any:
 
 
 # %% [markdown]
-# > **The larger the model, the more short numbers gain.** TF32 makes `base` 2.2 and `big` 3.3 times as fast as float32;
-# > bfloat16 2.5 and 4.4 times; bfloat16 with compiled layers 3.2 and 5.3 times. `small` gains little. Its update is made
-# > of thousands of small operations that Python starts one by one, which probably takes most of the time. Fused
-# > attention has no clear effect on such short sentences: 1.4 times as fast for `small` without compilation, 0.8 times
-# > for `base` with it, next to nothing for `big`. (One process each, the median of eight updates.) Even `big` uses only a
-# > quarter of the H100's speed in bfloat16; we didn't look for the rest. The program itself trains in float32.
+# > **The larger the model, the more short numbers gain.** TF32 makes `base` 2.2 and `big` 3.3 times as fast as
+# > float32; bfloat16 2.5 and 4.4 times; bfloat16 with compiled layers 3.2 and 5.3 times. `small` gains at most a
+# > fifth, and in three of the five ways it becomes slower. Its update is made of thousands of small operations that
+# > Python starts one by one, which probably takes most of the time. Fused attention has no clear effect on such short
+# > sentences: 1.4 times as fast for `small` without compilation, 0.8 times for `base` with it, next to nothing for
+# > `big`. (One process each, the median of eight updates.) Even `big` uses only a quarter of the H100's speed in
+# > bfloat16; we didn't look for the rest. The program itself trains in float32.
 #
 # ### Beside others
 #
@@ -674,7 +685,7 @@ def example_accelerator() -> Any:
 # %%
 @example
 def example_training_speed() -> Chart | None:
-    """Sentence pairs per second of training, as multiples of 2022's way; the peers train on this edition's batches."""
+    """Sentence pairs per second of training, as multiples of 2022's way; the peers in Python train on this edition's batches."""
     last, peers = ({row["preset"]: row for row in saved_rows(file)} for file in ("training_speed", "peers"))
     name, rows = "times the speed of 2022", []
     for preset, row in last.items():
@@ -688,7 +699,8 @@ def example_training_speed() -> Chart | None:
 
 # %% [markdown]
 # > The next table shows the speed of translation, in sentences per second, on two cores. `tiny` is the shipped
-# > German-English model, and an empty cell wasn't measured.
+# > German-English model. (Beside Marian itself there is one row in `decoding_speed.jsonl`, with a model that had
+# > learned for 500 updates; `LOG.md` says why we don't rely on it.)
 # >
 # > | task | what is measured |
 # > |---|---|
@@ -699,10 +711,11 @@ def example_training_speed() -> Chart | None:
 # > small operations of a step, and that takes much of the time at this size; a C++ program is probably spared most of
 # > that. How much of its lead comes from the products themselves, we didn't measure. With 8-bit integers (`int8`:
 # > weights rounded to 255 steps) it gains a tenth with greedy decoding here, and nothing with five beams; in earlier
-# > rows the larger preset `small` became 1.3 to 2.1 times as fast. Each figure is the median of three rounds in one
-# > run, with a length penalty of 0.6. In earlier rows of `tiny`, on this processor and on an Intel Xeon, without the
-# > compiled step that the program had for a while, CTranslate2 was 1.7 to 2.6 times as fast with greedy decoding and
-# > 1.3 to 1.8 times with five beams. To serve a model, move it there with the command `export`.
+# > rows `tiny` mostly became 1.1 to 1.7 times as fast with greedy decoding, and the larger preset `small` 1.3 to 2.1
+# > times. Each figure is the median of three rounds in one run, with a length penalty of 0.6, which CTranslate2
+# > computes by another formula. In earlier rows of `tiny`, on this processor and on an Intel Xeon CTranslate2 was 1.7
+# > to 2.6 times as fast with greedy decoding and 1.3 to 1.8 times with five beams. To serve a model, move it there
+# > with the command `export`.
 
 
 # %%
@@ -737,20 +750,19 @@ def example_decoding_speed() -> Any:
 # ## Departures of the program
 #
 # > [The table of the document](the_annotated_transformer.ipynb#Departures-from-the-paper) lists the places where its
-# > code departs from the paper. These are the program's own departures. What is said of their effects comes from the
-# > short runs above.
+# > code departs from the paper. These are the program's own departures.
 # >
 # > | what | why | effect |
 # > |---|---|---|
-# > | the program clips gradients at norm 1 | a safeguard; the paper has none | no larger than chance |
-# > | the program's `tiny` and `small` keep a moving average of the weights instead of averaging checkpoints | a model at any time | ahead by 0.7 to 1.5 BLEU, within chance; a lower perplexity |
+# > | the program clips gradients at norm 1 | a safeguard; the paper has none | not measured with three seeds |
+# > | the program's `tiny` and `small` keep a moving average of the weights instead of averaging checkpoints | a model at any time | not measured with three seeds |
 # > | `warmup`, `bpe` and `tokens_per_batch` differ from the paper's in `LIVE`, `tiny` and `small`, `factor` in `LIVE` and `tiny` | chosen by trial, for narrow models and 29,000 pairs | not measured one by one |
-# > | no dropout in `LIVE`, 0.25 and 0.3 in `tiny` and `small` | little data, long runs | harmful in short runs; no long run was made without it |
+# > | no dropout in `LIVE`, 0.25 and 0.3 in `tiny` and `small` | little data, long runs | harmful in short runs; without it, the half hour of the document overfits |
 # > | `translate` and `evaluate` search with beam 5 and length penalty 1.8, the paper with 4 and 0.6 | chosen on the validation set | [Part 4](the_annotated_transformer.ipynb#Beam-search-(Section-6.1)) |
 # > | the program's [fast forms](#Where-the-speed-comes-from) | speed | the same numbers; for dropout the same distribution, its rate rounded to 1/65536 |
 # > | in the program, every update draws its dropout from `seed` and its number | a resumed run equals an uninterrupted one | none |
 # > | R-Drop, BPE-dropout and dropout that begins late were tried, and are no longer in the program | ideas against overfitting, and for learning faster at first | not tried for long enough to tell |
-# > | `optimizer="muon"` in the program's `tiny` and `small`; this document trains with Adam | learns faster at first | in longer runs not measured with equal tokens |
+# > | `optimizer="muon"` in the program's `tiny` and `small`; this document trains with Adam | learns faster at first | 1.9 ± 0.4 BLEU after four passes; in longer runs not measured with equal tokens |
 # > | the shipped models also learned from pairs that models wrote | 29,000 pairs end in overfitting | [with intervals](#More-pairs-from-the-same-pairs) |
 # > | the shipped weights are rounded to 16 bits | size | not measured |
 
@@ -765,7 +777,6 @@ def example_decoding_speed() -> Any:
 # > - Philipp Koehn (2004). Statistical significance tests for machine translation evaluation. EMNLP.
 # > - Xiaobo Liang and others (2021). [R-Drop: regularized dropout for neural
 # >   networks](https://arxiv.org/abs/2106.14448).
-# > - Zhuang Liu and others (2023). [Dropout reduces underfitting](https://arxiv.org/abs/2303.01500).
 # > - Xuan-Phi Nguyen and others (2020). [Data diversification: a simple strategy for neural machine
 # >   translation](https://arxiv.org/abs/1911.01986).
 # > - Matt Post (2018). [A call for clarity in reporting BLEU scores](https://arxiv.org/abs/1804.08771).

@@ -30,9 +30,10 @@
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
 # *On the web page, the figure above is live: it runs the trained model in your browser, with no internet connection.
-# Type a German sentence, or pick one, and watch the translation grow token by token. (The numbers below the tree are
-# the log-probabilities so far; [Part 4](#Part-4:-What-else-the-paper-used) explains them.) In the notebook it is a
-# still picture, and the command `explain` writes the figure out as a web page for any sentence and any model.*
+# Type a German sentence, or pick one, and watch the translation grow token by token. (The numbers under the
+# tokens of the tree are the log-probabilities so far; [Part 4](#Part-4:-What-else-the-paper-used) explains them.) In
+# the notebook it is a still picture, and the command `explain` writes the figure out as a web page for any sentence
+# and any model.*
 
 # %% [markdown]
 # # Part 0: Prelims
@@ -55,7 +56,7 @@
 # > | part | what you'll have at its end |
 # > |---|---|
 # > | 1 A sentence through the model | a translation made by the code that you've just read, and a check for nearly every block of the model |
-# > | 2 Training | batches, loss, optimiser, the training loop; a model that learns to copy in about a minute |
+# > | 2 Training | batches, loss, optimiser, the training loop; a model that learns to copy in a minute or two |
 # > | 3 A real translation system | a translator trained on Multi30k, its BLEU score, and training with two processes |
 # > | 4 What else the paper used | beam search, checked against exhaustive search, and averaged checkpoints |
 # > | 5 Results and speed | the paper's tables beside ours; where the speed comes from, idea by idea |
@@ -360,10 +361,11 @@ def saved_rows(name: str) -> list[dict]:
 # >
 # > At each box, we report what the paper says about it, write it as a function or a class, and look at the numbers
 # > that it turns this sentence into. The numbers are those of a trained model that comes with this document. It's far
-# > smaller than the paper's: two million weights, learned from 29,000 captions of photographs. [Part
-# > 3](#Part-3:-A-real-translation-system) trains one like it. The model's file holds a dictionary of matrices. The
-# > folded cell reads this file; the method `fill` copies matrices into a module, and `SIZES` holds the model's sizes:
-# > four layers in each half, vectors of width 128, four heads, and 256 neurons in each feed-forward network.
+# > smaller than the paper's: two million weights, learned from 29,000 captions with their translations, and from
+# > translations that models made of them. [Part 3](#Part-3:-A-real-translation-system) trains one of its size. The
+# > model's file holds a dictionary of matrices. The folded cell reads this file; the method `fill` copies matrices
+# > into a module, and `SIZES` holds the model's sizes: four layers in each half, vectors of width 128, four heads,
+# > and 256 neurons in each feed-forward network.
 # > Everything that happens to the numbers is in the code that you're about to read.
 
 # %%
@@ -623,8 +625,9 @@ class EmbeddingsWithPositions(nn.Module):
 
 # %% [markdown]
 # > `PositionalEncoding` keeps a table of encodings and makes a longer one when needed, so no sentence is too long.
-# > (The argument `start` is for later, when the decoder reads one token at a time.) Now look at the first two tokens
-# > of our sentence.
+# > (The argument `start` is for later, when the decoder reads one token at a time.
+# > [Dropout](#Residuals-and-normalisation-(Section-3.1)) does nothing here.) Now look at the first two tokens of our
+# > sentence.
 
 
 # %%
@@ -658,9 +661,8 @@ def example_positions_added() -> None:
 # %% [markdown]
 # > <details><summary>Why sine and cosine, why 10000, and why add them?</summary>
 # >
-# > **Why sine *and* cosine?** Together they're a point on a circle, like the hand of a clock. To move on by $k$
-# > positions is to turn the hand by an angle that depends on $k$ alone. So there's one rotation matrix for each
-# > offset, and it serves all positions. For a pair of dimensions with frequency $\omega$:
+# > **Why sine *and* cosine?** Only together are they the hand of a clock, which can be turned: there's one rotation
+# > matrix for each offset, and it serves all positions. For a pair of dimensions with frequency $\omega$:
 # >
 # > $$\begin{pmatrix} \sin \omega(p + k) \\ \cos \omega(p + k) \end{pmatrix} = \begin{pmatrix} \cos \omega k & \sin \omega k \\ -\sin \omega k & \cos \omega k \end{pmatrix} \begin{pmatrix} \sin \omega p \\ \cos \omega p \end{pmatrix}$$
 # >
@@ -669,9 +671,9 @@ def example_positions_added() -> None:
 # > position 100 and its neighbours.
 # >
 # > **Why 10000?** The fastest pair of dimensions, with wavelength $2\pi$, already gives every position a value of its
-# > own. But a value that jumps about says little: neighbours look as different as strangers. The slow pairs change
-# > smoothly and say roughly where in the sentence a position is. For that, the longest wavelength should be far
-# > longer than any sentence. (It comes close to $10000 \cdot 2\pi$ without reaching it, since $2i$ ends at
+# > own. But a value that jumps about says little: positions six apart look more alike than neighbours. The slow pairs
+# > change smoothly and say roughly where in the sentence a position is. For that, the longest wavelength should be
+# > far longer than any sentence. (It comes close to $10000 \cdot 2\pi$ without reaching it, since $2i$ ends at
 # > $d_{\text{model}} - 2$.)
 # >
 # > **Why add rather than concatenate?** Concatenation would reserve part of the width for positions. With addition,
@@ -1030,8 +1032,8 @@ def example_four_heads() -> Chart:
 # > weights, so they can go different ways, but nothing forces them to: in trained models, many heads can be removed
 # > with little loss (Michel et al., 2019; Voita et al., 2019).
 # >
-# > The folded cell shows that one wide matrix is the same as $h$ small ones, and that the number of parameters doesn't
-# > depend on $h$.
+# > The folded cell shows that one wide matrix is the same as $h$ small ones, and that the number of parameters
+# > doesn't depend on $h$.
 
 
 # %%
@@ -1071,18 +1073,17 @@ def example_heads() -> None:
 # > a vector of width `d_model`, often called the *residual stream*. Each sublayer reads the stream, computes
 # > something, and adds it. So `auf` doesn't turn into the value of `Bank`: it stays `auf`, and now it also knows its
 # > noun. Whatever an early layer writes is there for later layers to read, and in training the gradient has only a
-# > short way to travel from the loss back to each layer. A sublayer that hasn't learned anything yet does little harm,
-# > because its output is merely added. (The figure below shows both orders. In post-norm, on the left, a norm
-# > interrupts the wire after every addition.)
+# > short way to travel from the loss back to each layer. A sublayer that hasn't learned anything yet does little
+# > harm, because its output is merely added. (The figure below shows both orders. All this describes pre-norm. In
+# > post-norm, on the left, a norm rescales the wire after every addition, and with it what was written there.)
 #
 # ![The residual stream of one position: a vertical line from embedding plus position at the bottom to the output at the top; self-attention reads the streams of all positions and adds its result, the feed-forward network reads and adds to its own stream; on the left post-norm, where a normalisation stands on the line after each addition, on the right pre-norm, where it stands at the entrance of each sublayer](images/residual_stream.svg)
 #
 # > **Why normalise?** Each sublayer adds to the stream, so its vectors can grow to any size. But a sublayer works
 # > well only for the sizes that it was trained on: with vectors ten times as long, dot products become a hundred
-# > times as large, and a softmax puts all its weight on one key. And in training, a single large vector would produce
-# > a large gradient, so the learning rate would have to be small enough for the worst case. Layer normalisation takes
-# > one vector at a time. It shifts and scales its $d$ entries to mean 0 and variance 1, and then applies a learned
-# > gain $\gamma$ and bias $\beta$ to each entry ($\odot$ multiplies entry by entry):
+# > times as large, and a softmax puts all its weight on one key. Layer normalisation takes one vector at a
+# > time. It shifts and scales its $d$ entries to mean 0 and variance 1, and then applies a learned gain $\gamma$ and
+# > bias $\beta$ to each entry ($\odot$ multiplies entry by entry):
 # >
 # > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta, \qquad \mu = \frac{1}{d}\sum_i x_i$$
 # > $$\sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
@@ -1217,8 +1218,8 @@ class PositionwiseFeedForward(nn.Module):
 
 
 # %% [markdown]
-# > What does a neuron respond to? The first layer of our model has 256 of them, and for any given token of the
-# > sentence only about one in fifteen is above zero: most rules are about something else. Here is number 215.
+# > What does a neuron respond to? The first layer of our model has 256 of them, and on average only about
+# > one in fifteen is above zero for a token of the sentence: most rules are about something else. Here is number 215.
 
 
 # %%
@@ -1262,7 +1263,7 @@ def example_neuron(number: int = 215) -> Chart:
 # > "Identical" means identical in shape: each layer has weights of its own. The residual connection expects its
 # > sublayer to be a function of one argument, so the layer makes such a function from its attention: `lambda x:
 # > self.self_attn(x, x, x, src_mask)`. Queries, keys and values all come from `x`; that is what *self*-attention
-# > means. (`sublayers` is separate from `forward` because decoding will pass in a different attention function.)
+# > means. (`sublayers` is separate from `forward` so that Part 7 can pass in a different attention function.)
 
 
 # %%
@@ -1330,14 +1331,14 @@ def our_maps() -> tuple[list[Tensor], list[Tensor]]:
 # %%
 @example
 def example_encoder_maps() -> Chart:
-    """A head that looks ahead to what a word depends on, and one that looks at the word before."""
+    """A head that looks ahead to the next noun or verb, and one that looks at the word before."""
     tokens, weights = token_names(our_ids()[0]), our_maps()[1]
     chosen = {"layer 2, head 4": weights[1][3], "layer 3, head 3": weights[2][2]}
     return grid([[heatmap(w, tokens, tokens, title) for title, w in chosen.items()]])
 
 
 # %% [markdown]
-# > On the left, words look ahead to the word they depend on: `auf` and `einer` to `Bank`, `während` and `ein` to
+# > On the left, words look ahead to a noun that follows: `auf` and `einer` to `Bank`, `während` and `ein` to
 # > `Mann`. `Mann`, `eine` and `Zeitung` each give nearly half of their weight to the verb at the end, `liest`. On the
 # > right there's a shifted diagonal: half of the tokens look mostly at the one before them, something that only the
 # > positional encodings make possible. Later layers read what these two have written.
@@ -1414,8 +1415,8 @@ def example_memory() -> None:
 #
 # - In *encoder self-attention*, queries, keys and values all come from the layer below. Every source position may
 #   attend to every source position.
-# - In *decoder self-attention* each position may attend to itself and to the positions before it, because the decoder
-#   must stay autoregressive: nothing may flow back from later positions. These are ruled out inside the attention
+# - In *decoder self-attention* (today also called causal) each position may attend to itself and to the positions
+#   before it, because the decoder must stay autoregressive: nothing may flow back from later positions. These are ruled out inside the attention
 #   function, by setting their scores to $-\infty$ before the softmax.
 # - In *encoder-decoder attention* (today usually called cross-attention), the queries come from the decoder, and the
 #   keys and values from the encoder's output. Every target position may attend to all of the source, as in earlier
@@ -1606,10 +1607,10 @@ def example_cross() -> Chart:
 
 
 # %% [markdown]
-# > English follows German almost word for word here, so much of the map is close to a diagonal. (The rows that
-# > predict *are* and *sitting* also look ahead to `liest`, which is a verb too, but the wrong one.) Now look at the
-# > last row. It reads `man` and has to find the next word: it skips `eine Zeitung` and looks at `liest`, the verb
-# > that German has put at the very end of the clause.
+# > English follows German almost word for word here, so much of the map is close to a diagonal. (The row that
+# > predicts *are* looks at `liest` as well as at `sitzen`, and the one that predicts *sitting* even more at `liest`,
+# > which is a verb too, but the wrong one.) Now look at the last row. It reads `man` and has to find the next word:
+# > it skips `eine Zeitung` and looks at `liest`, the verb that German has put at the very end of the clause.
 #
 # ## A vector becomes a word (Section 3.4)
 #
@@ -1618,9 +1619,9 @@ def example_cross() -> Chart:
 # A learned linear map and a softmax turn the decoder's vectors into probabilities for the next token. The linear map
 # uses the same matrix as the embeddings.
 #
-# > To score a token is to take the dot product of its row in the table with the decoder's vector: the token whose
-# > direction fits best wins. The scores are called *logits*. The loss is computed from them; to compare translations,
-# > you add up *log-probabilities*; plain probabilities are for people to look at.
+# > To score a token is to take the dot product of its row in the table with the decoder's vector. The largest wins: a
+# > row that points the right way, or a long one. The scores are called *logits*. The loss is computed from them; to
+# > compare translations, you add up *log-probabilities*; plain probabilities are for people to look at.
 
 
 # %%
@@ -1719,8 +1720,8 @@ def example_top_five() -> Any:
 # > looked at the memory as well, and turned its last vector into probabilities. The most probable token was appended,
 # > and so on until `</s>`.
 # >
-# > *The road goes on with [the shift](#Batches-and-the-shift-(Section-5.1)) in Part 2. The rest of this part assembles
-# > the model, counts its weights, and asks what attention costs.*
+# > *The road goes on with [the shift](#Batches-and-the-shift-(Section-5.1)) in Part 2. The rest of this part
+# > assembles the model, counts its weights, and asks what attention costs.*
 #
 # ## The model assembled
 #
@@ -1860,9 +1861,6 @@ def example_assembled() -> None:
 
 
 # %% [markdown]
-# > That completes the journey. The rest of this Part adds some checks, counts the weights, and says why the paper's
-# > authors preferred attention to what came before it.
-# >
 # > **Is the decoder really causal?** Change the target token that position 3 reads. Only the predictions at position
 # > 3 and at later positions may change. The second half of the check adds padding after both sentences; the
 # > predictions at all real positions must stay the same.
@@ -2072,10 +2070,8 @@ def example_layer_times() -> Chart | None:
 # %% [markdown]
 # ## Summary of Part 1
 #
-# > A sentence becomes ids, and the ids become vectors, to which positions are added. Attention lets the vectors
-# > look at each other, the feed-forward networks work on each one alone, and every result is added to the stream.
-# > While it writes, one token after the other, the decoder looks at what the encoder has made of the sentence.
-# > Attention is the only place where positions meet, and masks rule out keys.
+# > Attention is the only place where positions meet, and masks rule out keys. Everything else works on each position
+# > alone, and every result is added to the stream.
 # >
 # > **Exercises** that check your answers:
 # >
@@ -2089,11 +2085,11 @@ def example_layer_times() -> Chart | None:
 # %% [markdown]
 # # Part 2: Training
 #
+# ## Batches and the shift (Section 5.1)
+#
 # > From here on, a model is one object of the class [`Transformer`](#The-model-assembled), which puts the parts of
 # > Part 1 together. `encode` makes the memory from a source, `decode` makes a vector for each position of a target,
 # > and `generator` turns these vectors into log-probabilities. `make_model` makes a fresh model.
-#
-# ## Batches and the shift (Section 5.1)
 #
 # The decoder predicts each target token from those before it. Its input is the target, shifted right by one position
 # (Sections 3 and 3.1, Figure 1).
@@ -2102,12 +2098,11 @@ def example_layer_times() -> Chart | None:
 # > twice. Without its last token, it's what the decoder *reads*; without its first, it's what the decoder must
 # > *predict*. Every target begins with `<s>` and ends with `</s>`; every source ends with `</s>`. (A source needs no
 # > `<s>`, which only gives the decoder something to read before the first word.) So position $t$ reads token $t$,
-# > sees those before it, and must predict token $t + 1$.
-#
-# > The [picture in Part 1](#The-decoder-writes-(Sections-3.1-and-3.2.3)) shows both uses of `two cats`.
-#
-# > **Why a shift of exactly one?** Without the shift, the decoder could simply copy its input. With a shift of two, it
-# > would have to guess token $t + 2$ without having seen token $t + 1$.
+# > sees those before it, and must predict token $t + 1$. (The [picture in Part
+# > 1](#The-decoder-writes-(Sections-3.1-and-3.2.3)) shows both uses of `two cats`.)
+# >
+# > **Why a shift of exactly one?** Without the shift, the decoder could simply copy its input. With a shift of two,
+# > it would have to guess token $t + 2$ without having seen token $t + 1$.
 # >
 # > **Is it cheating to feed in the whole target?** No: at each position the causal mask hides what that position has
 # > to predict. Showing the model the true earlier tokens instead of its own guesses is called *teacher forcing*. It
@@ -2254,8 +2249,8 @@ def example_padding() -> None:
 # > **What Adam does.** For every weight it keeps two running averages: one of the gradient $g$, and one of its
 # > square. With $\beta_1 = 0.9$, the first looks back over about ten updates, which smooths out the noise of
 # > individual batches; with $\beta_2 = 0.98$, the second looks back over about fifty. The step is the learning rate
-# > times the first, divided by the square root of the second, so its length is roughly the learning rate, however
-# > large or small the gradients are:
+# > times the first, divided by the square root of the second, so a weight moves by at most about the learning
+# > rate, however large the gradients are:
 # >
 # > $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2, \qquad w \leftarrow w - \mathit{lrate} \cdot \hat m \,/\, (\sqrt{\hat v} + \epsilon)$$
 # >
@@ -2404,8 +2399,7 @@ def example_smoothing() -> Chart:
 # >
 # > **Why does smoothing help BLEU?** BLEU looks at the words that were chosen, not at how sure the model was. A model
 # > that isn't pushed towards certainty overfits less, and keeps its second choices alive for beam search ([Part
-# > 4](#Part-4:-What-else-the-paper-used)). That's the usual explanation; only the gain itself has actually been
-# > observed.
+# > 4](#Part-4:-What-else-the-paper-used)). That's the usual explanation; the paper shows only the gain.
 
 
 # %%
@@ -2438,7 +2432,7 @@ def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
 
 
 # %% [markdown]
-# > **Where learning begins: $p - q$.** Every training run starts with one question: how should the scores change so
+# > **Where learning begins: $p - q$.** Every update starts with one question: how should the scores change so
 # > that the loss falls? For logits $z$ the loss is $\log \sum_k e^{z_k} - \sum_k q_k z_k$, because the $q_k$ add up
 # > to 1. Its derivative is what the model gives minus what it should give:
 # >
@@ -2568,8 +2562,8 @@ class Config:
 #
 # > An update takes four steps: compute the loss of a batch; call `backward`, which computes the gradient of the loss
 # > for every weight; ask the schedule for the learning rate ([`rate`, Equation (3)](#Optimiser-(Section-5.3))); and
-# > let Adam, the optimiser, move each weight against its gradient, by roughly the learning rate. How large the
-# > gradient is hardly matters, because Adam divides it by its usual size.
+# > let Adam, the optimiser, move each weight against its gradient, by at most about the learning rate. How large
+# > the gradient is hardly matters, because Adam divides it by its usual size.
 # >
 # > The schedule raises the rate over the first `warmup` updates, while Adam learns how large the gradients usually
 # > are, and lowers it afterwards; `factor` scales it. The trainer puts the model, Adam and the schedule together.
@@ -2789,12 +2783,9 @@ def example_copy() -> Chart:
 # > of the source are computed only once. A step then computes one position (which still attends to all $t$ keys)
 # > instead of $t$, and it needs no causal mask, because all the keys in the cache lie in the past.
 # >
-# > That's also why training in parallel is equivalent to decoding step by step: position $t$ computes the same
-# > numbers in both cases, whether the later tokens are there or not.
-# >
-# > The chart shows one attention layer in the first six steps. Each square is a position for which a step has a key and
-# > a value. The naive form computes all the squares, step after step. With a cache, only the orange ones are computed,
-# > and the blue ones are read from the cache.
+# > The chart shows one attention layer in the first six steps. Each square is a position for which a step has a key
+# > and a value. The naive form computes all the squares, step after step. With a cache, only the orange ones are
+# > computed, and the blue ones are read from the cache.
 
 
 # %%
@@ -2811,8 +2802,9 @@ def example_cache() -> Chart:
 
 # %% [markdown]
 # > In the code, `CachedDecoder.step` calls the same `sublayers` as `DecoderLayer.forward`, but passes in two
-# > attention functions that look at the cached keys and values. So any change you make to `sublayers`, or to an
-# > attention module, takes effect in decoding as well.
+# > attention functions that look at the cached keys and values. So what you change in `sublayers`, or in
+# > `keys_values`, `attend`, `combine` or `weigh` of an attention module, takes effect in decoding as well. What you
+# > change in the `forward` of the layer or of its attention doesn't.
 
 
 # %%
@@ -2922,9 +2914,9 @@ def example_longer() -> Chart:
 #
 # > In copying, the order stays the same. In the next task it changes: the model reads a German number letter by
 # > letter, and writes its digits. In German the units come before the tens (`einundzwanzig` is "one and twenty"), so
-# > the second digit has to be found to the left of the first. The letters are tokens, and the model has one layer and
-# > six thousand weights. It sees all numbers up to 99 and four fifths of those from 100 to 999; the others are held
-# > out.
+# > the last digit has to be found to the left of the one before it. The letters are tokens, and the model has one
+# > layer in each half and six thousand weights. It sees all numbers up to 99 and four fifths of those from 100 to
+# > 999; the others are held out.
 # >
 # > *On the web page, a panel below this paragraph trains such a model in your browser. Take away the shift, the mask
 # > or the positions, and see what they were for.*
@@ -3009,9 +3001,8 @@ def example_number_map(n: int = 345) -> Chart:
 
 # %% [markdown]
 # > For the 3 it looks at the beginning of `dreihundert`. For the 4 it jumps ahead, to the `v` and the `r` of
-# > `vierzig`, and for the 5 it comes back to `fünf`. A German number is a verb-final sentence in miniature. (Such a
-# > map can be misleading: the encoder may already have moved what it knows about a letter to a neighbour, and then
-# > the decoder looks there.)
+# > `vierzig`, and for the 5 it comes back to `fünf`. (Such a map can be misleading: the encoder may already have
+# > moved what it knows about a letter to a neighbour, and then the decoder looks there.)
 
 # %% [markdown]
 # ## Summary of Part 2
@@ -3255,14 +3246,14 @@ class Tokenizer:
 
 # %% [markdown]
 # > Now the two ways to learn a vocabulary. Both learn only from the training split. If a vocabulary had been learned
-# > from the validation or test text as well, fewer words of that text would be unknown, and more would be single
-# > tokens. The scores would then promise more than the model can deliver on new text. And the vector of a token
-# > that occurs in no training sentence learns nothing about what the token means.
+# > from the validation or test text as well, fewer words of that text would be unknown than of new text, and the
+# > scores would say less about new text. And a token that occurs in no training sentence would have a vector that
+# > has learned nothing about what it means.
 # >
 # > **How many merges?** With few merges, sentences become long sequences: there are more steps to compute, and
 # > attention must first assemble the words. With many, most words are single tokens, but the rare ones occur too
-# > seldom to be learned, and the embedding matrix grows. Our 6,000 suit 29,000 short pairs; the paper's 37,000 suit
-# > 4.5 million.
+# > seldom to be learned, and the embedding matrix grows. We take 6,000 for 29,000 short pairs; for 4.5 million,
+# > the paper has a vocabulary of about 37,000 tokens.
 
 
 # %%
@@ -3610,7 +3601,8 @@ def example_translate() -> None:
 # > such a loop. More training usually helps. But even at the end, the first sentence has lost its dog.
 
 # %% [markdown]
-# > Two models come with this document, one for each direction. They are the same size as the one above (apart from
+# > Three models come with this document: one for each direction, and a third with [rotary
+# > positions](#Rotary-positions). They are the same size as the one above (apart from
 # > two extra tokens in the vocabulary) and also use pre-norm, but the program trained them for hours, with a
 # > different recipe. The `README.md` in each model's folder, its *card*, says how, and the [lab
 # > notebook](lab_notebook.ipynb#More-pairs-from-the-same-pairs) says why.
@@ -4050,17 +4042,17 @@ def example_beam() -> Any:
 
 
 # %% [markdown]
-# > **Which penalty?** The chart shows BLEU on the validation set, from German to English, for several beam widths
-# > and penalties. With the paper's 0.6, our model's translations come out 4% shorter than the references. Of the
-# > values we tried, $\alpha = 1.8$ gives the highest BLEU with five beams, but all values from 0.6 to 2.4 come
-# > within half a point of it, a difference that may be down to chance (for the shipped model, 0.6 is 0.2 behind,
-# > with a 95% interval from 0.6 behind to 0.3 ahead), and chrF prefers 2.4. By default the program searches with
-# > five beams and $\alpha = 1.8$. Another model or language may need another value.
+# > **Which penalty?** The chart shows BLEU on the validation set, from German to English, for several beam widths and
+# > penalties. With the paper's 0.6, our model's translations come out 4% shorter than the references. Of the values
+# > we tried, $\alpha = 1.8$ gives the highest BLEU with five beams, but all values from 0.6 to 2.4 come within half a
+# > point of it, a difference that may be down to chance (for the shipped model, 0.6 is 0.2 behind, with a 95%
+# > [bootstrap](#Glossary) interval from 0.6 behind to 0.3 ahead), and chrF prefers 2.4. By default the program
+# > searches with five beams and $\alpha = 1.8$. Another model or language may need another value.
 # >
 # > **Why are beams so small?** A wider beam finds translations that the model considers more probable, but they
 # > aren't necessarily better. The most probable output of all is often too short; for many sentences it's even empty
-# > (Stahlberg and Byrne, 2019). The model has learned which token follows a good beginning, not how to rank whole
-# > translations. So some of what a narrow beam misses is better missed.
+# > (Stahlberg and Byrne, 2019). One explanation is that the model has learned which token follows a good
+# > beginning, not how to rank whole translations. Then some of what a narrow beam misses is better missed.
 # >
 # > <details class="note"><summary>What the rows say, and what they don't</summary>
 # >
@@ -4093,12 +4085,12 @@ def example_length_penalty() -> Chart | None:
 # models it averages the last 20.
 #
 # > It's the *weights* that are averaged. The result is a single model, and costs no more to run than any other. Why
-# > does averaging help? At the end of a run, the weights jump around a common centre, because each batch pushes
-# > them its own way. The mean lies nearer to the centre than any single checkpoint. Averaging works for checkpoints
-# > of one run, or of runs that started from the same trained weights. Two runs from different random weights have
-# > their hidden units and heads in different orders, so the mean of their weights is useless. Such models can form
-# > an *ensemble*, which averages their predictions instead. That usually gains more, but every one of them has to
-# > be run.
+# > does averaging help? The usual explanation is that at the end of a run the weights jump around a common centre,
+# > because each batch pushes them its own way, and that the mean lies nearer to the centre than any checkpoint.
+# > Averaging works for checkpoints of one run, or of runs that started from the same trained weights. Two runs from
+# > different random weights have their hidden units and heads in different orders, so the mean of their weights is
+# > useless. Such models can form an *ensemble*, which averages their predictions instead. That usually gains more,
+# > but every one of them has to be run.
 
 
 # %%
@@ -4202,8 +4194,8 @@ def example_cost() -> Chart | None:
 # > The program's models have the same dimensions as the model in Part 1, and 2.1 million parameters. There are two
 # > kinds for each direction, some trained with three seeds: one learned from Multi30k's 29,000 pairs alone; the other
 # > then went on to learn from further pairs, written by models for both directions
-# > ([how](lab_notebook.ipynb#More-pairs-from-the-same-pairs)). One of those that went on, for each direction, is in
-# > `models/`. The chart shows BLEU on test_2016_flickr, with five beams; `moses` in the table is the lower-cased
+# > ([how](lab_notebook.ipynb#More-pairs-from-the-same-pairs)). Two of those that went on, one for each direction, are
+# > in `models/`. The chart shows BLEU on test_2016_flickr, with five beams; `moses` in the table is the lower-cased
 # > score that most papers on Multi30k report.
 
 
@@ -4247,11 +4239,11 @@ def example_translators() -> Any:
 #
 # ### How long must you train?
 #
-# > The chart shows BLEU on the validation set, with greedy decoding, as the program's `tiny` model learns on two
-# > cores of an AMD EPYC: about 28 after 5 minutes, 39 after half an hour, and 40 after three quarters. The chart ends
-# > there. (The run in Part 3 ends lower. It differs in several ways: it has no dropout, Adam in place of Muon,
-# > smaller batches and no moving average, and it overfits after a quarter of an hour. We didn't test how much each of
-# > these matters.)
+# > The chart shows BLEU on the validation set, with greedy decoding, as a model of that size (the program's preset
+# > `tiny`) learns on two cores of an AMD EPYC: about 28 after 5 minutes, 39 after half an hour, and 40 after three
+# > quarters. The chart ends there. (The run in Part 3 ends lower. It differs in several ways: it has no dropout, Adam
+# > in place of [Muon](#Muon), smaller batches and no moving average, and it overfits after a quarter of an hour. We
+# > didn't test how much each of these matters.)
 
 
 # %%
@@ -4290,8 +4282,8 @@ def example_paper_table_3() -> Any:
 
 
 # %% [markdown]
-# > Does the same hold at our size? We trained variants of the `tiny` model for four passes through Multi30k, each with
-# > three seeds, beside a base whose learning rate had been tuned for so short a run
+# > Does the same hold at our size? We trained variants of the `tiny` model for four passes through Multi30k, each
+# > with three seeds, beside a base whose learning rate had been tuned for so short a run
 # > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Some of it holds, on the validation set with five
 # > beams, and some doesn't. One head (A) is no worse than four. Narrow keys (B) cost 1.2 BLEU. Dropout (D) hurts: 0.1
 # > costs 1.2 and 0.25 more than four, probably because four passes are too few for overfitting to begin. Learned
@@ -4343,8 +4335,9 @@ def example_table_4() -> Any:
 # > decoding fast, and how fast other programs are: all this is in the [lab
 # > notebook](lab_notebook.ipynb#Where-the-speed-comes-from).
 # >
-# > **1. Batches of similar lengths.** What isn't computed costs nothing. Part 2 groups by length with Python's
-# > `sorted`, which is slow for millions of pairs. NumPy sorts a single array of numbers quickly, so the three sorting
+# > **1. Batches of similar lengths.** What isn't computed costs nothing. Part 2 already groups by length, and
+# > that's where the gain is, compared with random order. But it does so with Python's `sorted`, which is slow for
+# > millions of pairs. NumPy sorts a single array of numbers quickly, so the three sorting
 # > keys are packed into one number: the target's length in steps of two, the source's length, and a random part.
 # > Within one group of targets the sources get longer, in the next they get shorter, so the order winds like a snake,
 # > and no batch combines the longest sources with the shortest.
@@ -4626,8 +4619,9 @@ def example_maps() -> Chart:
 
 # %% [markdown]
 # > Here is every head of the cross-attention, layer by layer. Look for diagonals: most heads follow the sentence from
-# > left to right, some exactly, others a word behind or ahead. The last two rows, which predict the full stop and
-# > `</s>`, rest on the end of the source, as they should. Other rows that rest there may have nothing to look for.
+# > left to right, some exactly, others a word behind or ahead. In layers 3 and 4 the last two rows, which predict the
+# > full stop and `</s>`, nearly always rest on the end of the source, as they should. Other rows that rest there may
+# > have nothing to look for.
 
 
 # %%
@@ -4657,11 +4651,11 @@ def example_cross_heads() -> Chart:
 # very sharp. The third has two examples, from two different heads, of what many heads do: they seem to follow the
 # structure of the sentence. The authors conclude that the heads have learned different tasks.
 #
-# > Here are pictures like the paper's for a long sentence of our own with a pronoun: every head of the last layer
-# > but one. For each head, the cell prints what share of the weight falls on the position itself, on its neighbours
-# > to the left and right, and on the full stop and `</s>`, and then where the pronoun `seinem` (his) looks. Two of
-# > the four heads look mainly at the word to the left. Another gives most of the pronoun's weight to `Hund` (dog),
-# > the noun that it goes with, and about half of the rest to the man whose dog it is.
+# > Here are pictures like the paper's for a long sentence of our own with a pronoun: every head of the last layer but
+# > one. For each head, the cell prints what share of the weight falls on the position itself, on its neighbours to
+# > the left and right, and on the full stop and `</s>`, and then where the pronoun `seinem` (his) looks. Two of the
+# > four heads give nearly half of their weight to the word to the left. Another gives most of the pronoun's weight to
+# > `Hund` (dog), the noun that it goes with, and about half of the rest to the man whose dog it is.
 
 # %%
 LONG_SENTENCE = "Ein alter Mann mit einem grauen Bart sitzt auf einer Bank im Park und spielt mit seinem kleinen Hund."
@@ -4860,10 +4854,10 @@ def example_patching_many() -> Any:
 
 # %% [markdown]
 # > It holds for nearly all of them. When the last two layers are patched together, the word changes; when only the
-# > last is, it never does, and the control changes nothing. So the work is shared, and a map of one head tells you
-# > less than it seems to. Removing heads tells the same story. Removed one at a time, most heads of the
-# > cross-attention are hardly missed; removing the less important half all at once costs far more than removing them
-# > one by one would suggest ([exercise 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
+# > last is, it never does, and the control changes nothing. (We didn't patch the other layers alone.) So a map of one
+# > head tells you less than it seems to. Removing heads tells the same story. Removed one at a time, most heads of
+# > the cross-attention are hardly missed; removing the less important half all at once costs far more than removing
+# > them one by one would suggest ([exercise 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
 
 # %% [markdown]
 # > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and
@@ -4889,24 +4883,26 @@ def example_patching_many() -> Any:
 #
 # > The Transformer of 2017 is still at the heart of today's language models, but many of its components have changed.
 # > This part presents the changes that have lasted, each with a small piece of code and a check, and most with an
-# > equation. At our size, rotary positions gain 1.4 BLEU with five beams in [short
-# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) (means over three seeds), and about one with greedy decoding
-# > in [long ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run). Most of these changes are meant for larger models.
+# > equation. At our size and with greedy decoding, rotary positions gain 2.6 BLEU in [short
+# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) (means over three seeds), and about one in [long
+# > ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run). Most of these changes are meant for
+# > larger models.
 # >
 # > None of this is in the paper, so the whole part is commentary.
 #
 # ## Rotary positions
 #
-# > Sinusoids are added to the embeddings once, at the bottom. *Rotary positions* (RoPE; Su et al., 2021) add
-# > nothing. Instead, each attention layer rotates its queries and keys: their entries are taken in pairs, and each
-# > pair, seen as a point in the plane, turns by an angle that's proportional to the position $p$:
+# > Sinusoids are added to the embeddings once, at the bottom. *Rotary positions* (RoPE; Su et al., 2021) add nothing.
+# > Instead, each self-attention layer rotates its queries and keys: their entries are taken in pairs, and each pair,
+# > seen as a point in the plane, turns by an angle that's proportional to the position $p$:
 # >
 # > $$\begin{pmatrix} x'_{2i} \\ x'_{2i+1} \end{pmatrix} = \begin{pmatrix} \cos \omega_i p & -\sin \omega_i p \\ \sin \omega_i p & \cos \omega_i p \end{pmatrix} \begin{pmatrix} x_{2i} \\ x_{2i+1} \end{pmatrix}, \qquad \omega_i = 10000^{-2i/d_k}$$
 # >
 # > A dot product depends on the angle *between* its two vectors. If the query is turned by $p$ steps and the key by
 # > $s$, the score depends on the positions only through the distance $p - s$. That's the relative position, which
 # > the paper's authors hoped the model would learn from the sinusoids; here it's built into every layer. Values
-# > aren't turned, so positions affect where attention looks, but not what it passes on.
+# > aren't turned, so positions affect where attention looks, but not what it passes on. Nor does cross-attention turn
+# > anything: between the positions of two sentences there's no distance.
 # >
 # > <details class="note"><summary>The signs</summary>
 # >
@@ -5470,9 +5466,9 @@ def example_fused() -> None:
 # > That's why a −10⁹ in a mask fails in float16, and why training in bfloat16 needs no special care for the size of
 # > gradients. Sums of many numbers, such as the loss or the statistics of a norm, should stay in float32, because a
 # > small number added to a large one would vanish. PyTorch's `autocast` runs the matrix products in bfloat16. On a
-# > GPU, it runs softmax, norms and losses in float32; on a CPU, only the losses. In our model, that does no harm: the
-# > norms read float32 because the residual stream is float32, and `smoothed_loss`, which contains a softmax, converts
-# > the logits itself.
+# > GPU, it runs softmax, norms and losses in float32; on a CPU, only the losses, so there the softmax of attention
+# > runs in bfloat16. In our model, that does little harm (the cell below shows how much): the norms read float32
+# > because the residual stream is float32, and `smoothed_loss` converts the logits itself.
 
 
 # %%
@@ -5818,10 +5814,10 @@ def example_writer() -> Any:
 # >
 # > | model | what it changes | what it keeps |
 # > |---|---|---|
-# > | BERT (Devlin et al., 2019) | only the encoder: every position sees both sides, and the task is to fill in words that were masked out; it understands text, but can't write it | encoder layers, multi-head attention; positions are learned |
+# > | BERT (Devlin et al., 2019) | only the encoder: every position sees both sides, and the task is to fill in words that were masked out; it understands text, but can't write it; positions are learned | encoder layers, multi-head attention |
 # > | GPT (Radford et al., 2018), GPT-2, GPT-3 (Brown et al., 2020) | only the decoder, without cross-attention, as above; pre-norm since GPT-2; trained to predict the next token of vast amounts of text | causal self-attention, feed-forward, residual stream, tied embeddings |
-# > | T5 (Raffel et al., 2020) | every task becomes text in, text out; positions enter the scores, as a learned bias that depends on the distance | encoder, decoder and cross-attention, as in the paper |
-# > | vision Transformers (Dosovitskiy et al., 2021) | the tokens are squares of 16 × 16 pixels, embedded by one matrix | the encoder, with pre-norm |
+# > | T5 (Raffel et al., 2020) | every task becomes text in, text out; positions enter the scores, as a learned bias that depends on the distance; pre-norm, with norms that only scale | encoder, decoder and cross-attention |
+# > | vision Transformers (Dosovitskiy et al., 2021) | the tokens are squares of 16 × 16 pixels, embedded by one matrix; positions are learned; pre-norm | the encoder |
 # > | Llama (Touvron et al., 2023) and most open models since | rotary positions, RMSNorm, gated feed-forward and, later, grouped queries: the sections above | a decoder alone, layer by layer |
 # > | chat models (Ouyang et al., 2022) | the training: after language modelling come conversations written by people, then rewards based on people's judgements | the architecture |
 # >
@@ -5862,10 +5858,10 @@ def example_writer() -> Any:
 # > | `inner_dropout` (on attention weights and inside the feed-forward network) is off | Section 5.4 names neither, and the authors' first release had both at 0 | not measured |
 # > | smoothing spreads $\epsilon_{ls}$ over all tokens but padding, the right one included; the authors' code gives the right token exactly $1 - \epsilon_{ls}$ | the paper does not say | the right token gets $\epsilon_{ls} / (n - 1)$ more, with $n$ tokens in the vocabulary |
 # > | the size of a batch is the number of tokens on its longer side, padding included | it bounds memory and work | not measured |
-# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | the two vocabularies may differ; code written for the earlier editions | lab notebook, short runs |
+# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | the two vocabularies may differ; code written for the earlier editions | not measured |
 # > | text is brought to Unicode's form NFC, and BPE never joins punctuation with letters | one spelling for each word | not measured |
 # > | Multi30k in place of WMT 2014, and German to English besides English to German | a laptop | scores cannot be compared with the paper's |
-# > | learned positions are not scaled, and there are at most 512 | the paper does not say | lab notebook, short runs |
+# > | learned positions are not scaled, and there are at most 512 | the paper does not say | not measured |
 # > | finished translations keep their places; the length penalty counts `</s>` and has no coverage term | the paper does not say | not measured |
 
 # %% [markdown]
@@ -6005,7 +6001,7 @@ def example_writer() -> Any:
 # > | word | meaning |
 # > |---|---|
 # > | accumulation | adding up the gradients of several micro-batches before one update |
-# > | Adam | an optimiser whose steps are about as long as the learning rate, however large the gradients are ([Part 2](#Optimiser-(Section-5.3))) |
+# > | Adam | an optimiser that moves each weight by at most about the learning rate, however large the gradients are ([Part 2](#Optimiser-(Section-5.3))) |
 # > | all-reduce | an operation after which every process has the sum over all processes |
 # > | attention | a weighted sum of values; the weights say how well a query fits each key ([Part 1](#Attention-(Section-3.2))) |
 # > | autoregressive | producing one token at a time, each from those before it |
