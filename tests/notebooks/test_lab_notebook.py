@@ -149,6 +149,15 @@ def test_what_is_said_of_rotary_positions_is_in_its_rows():
     ours, theirs = ([bleu[name, split] for split in ("val", test[0])] for name in ("rotary-en-de", "multi30k-en-de"))
     assert f"it has {ours[0]} on the validation set, where `multi30k-en-de` has {theirs[0]}, but" in LAB
     assert f"on test_2016_flickr both have {ours[1]} (" in LAB and ours[1] == theirs[1]
+    told = [
+        f"{row['difference']:.1f} {{}}{low:.1f} to {high:.1f}".replace("-", "−")
+        for row in lab_notebook.saved_rows("bootstrap")
+        if "rotary-pairs" in (row["a"]["model"], row["b"]["model"])
+        for low, high in [row["difference_interval"]]
+    ]  # the new pairs against the control, greedy and with a beam; the control against its beginning
+    assert f"With five beams it gains {told[3].format('(95%: ')}), and the model with new pairs is" in LAB
+    assert f"is {told[1].format('ahead of it (')}); with greedy decoding, {told[2].format('(')}) and" in LAB
+    assert f"and {told[0].format('(')}). So in that round" in LAB
     shown = lab_notebook.example_rotary()
     assert len(shown.data if hasattr(shown, "data") else shown) == 6
 
