@@ -75,12 +75,10 @@ from the_annotated_transformer import (
 # > the same without case; `moses` is lower-cased after the Moses tokeniser.
 # >
 # > - Models with `people's` pairs learned from Multi30k's 29,000 alone: one German-English run, scored after 1,800,
-# >   2,500 and 4,200 updates; three English-German runs with different seeds; and one run of `small`.
+# >   2,500 and 4,200 updates; three English-German runs with different seeds; one run of `small`; and a control with rotary positions, which went on from a trained model for 3,400 updates.
 # > - The model with `lower-cased` pairs learned from the same text in lower case, and its `bleu` ignores case.
 # > - The others went on with [more pairs](#More-pairs-from-the-same-pairs), written by models. Their `minutes` and
-# >   `updates` are those of the last round alone. The rows with 3,400 updates and seed 0 are the three shipped
-# >   models, an English-German one with [rotary positions](#Rotary-positions-in-a-long-run) that isn't shipped, and a
-# >   control that went on with `people's` pairs.
+# >   `updates` are those of the last round alone. Those with 3,400 updates and seed 0 are the three shipped models, and an English-German one with [rotary positions](#Rotary-positions-in-a-long-run) that isn't shipped.
 # >   Seeds 1 and 2 repeat the second round of the German-English one with sinusoids.
 
 
@@ -122,8 +120,7 @@ def example_quality() -> Any:
 # > - Two results in this table come from three seeds each. With five beams, the English-German runs on people's pairs
 # >   lie within 0.4 BLEU of each other (seeds 1 and 2 with a vocabulary that's two tokens smaller). So do the
 # >   German-English runs with sinusoids and 3,400 updates, but only their second round was repeated. Every other row comes from one
-# >   seed. Runs that differ in the seed alone, from scratch and on the pairs alone, lie [up to 0.9
-# >   apart](#Rotary-positions-in-a-long-run).
+# >   seed. Runs that differ in the seed alone, from scratch and on the pairs alone, lie [up to 0.9 apart](#Rotary-positions-in-a-long-run) on this test set with five beams, and up to 1.2 on the validation set.
 # > - The recipe isn't the paper's: pre-norm, the optimiser [Muon](the_annotated_transformer.ipynb#Muon), a moving
 # >   average of the weights, and two rounds of pairs written by models. The [last
 # >   section](#Departures-of-the-program) lists everything.
@@ -142,7 +139,7 @@ def example_quality() -> Any:
 # %%
 @example
 def example_test_sets() -> Any:
-    """BLEU of the shipped models on all four test sets, with five beams."""
+    """BLEU of the two shipped models with sinusoids on all four test sets, with five beams."""
     rows: dict[str, dict] = {}
     for row in saved_rows("test_sets"):
         if row["search"] != "greedy":
@@ -209,12 +206,14 @@ def example_test_sets() -> Any:
 # > German-English round gains 0.63 and 0.58 instead of 0.87. The second English-German round failed that test: its
 # > gain with five beams, 0.4, is within chance, and with greedy decoding it lost 0.2.
 # >
-# > **Would a longer training have done?** The round of the model with [rotary
-# > positions](#Rotary-positions-in-a-long-run) has a control (`rotary-pairs`). It went on from the same model, with
-# > the same settings and for as many updates, but on the old pairs alone: 31 passes, where the model with new pairs
-# > made 8. With five beams it gains 0.4 (95%: −0.3 to 1.1), and the model with new pairs is 1.3 ahead of it (0.6 to
-# > 2.0); with greedy decoding, 0.7 (−0.1 to 1.3) and 1.2 (0.5 to 2.0). So in that round most of the gain comes from
-# > the pairs. (One seed. The rounds with sinusoids have no control of this kind.)
+# > **Would longer training have done as well?** The round of the model with [rotary
+# > positions](#Rotary-positions-in-a-long-run) has a control, `rotary-pairs`. (In the table it stands under *after*
+# > where it's compared with its beginning, and under *before* where the model with new pairs is compared with it.) It
+# > went on from the same model, with the same settings and for as many updates, but on the old pairs alone: 31
+# > passes, where the model with new pairs made 8. With five beams it gains 0.4 (95%: −0.3 to 1.1), and the model with
+# > new pairs is 1.3 ahead of it (0.6 to 2.0); with greedy decoding, 0.7 (−0.1 to 1.3) and 1.2 (0.5 to 2.0). So in
+# > that round most of the gain comes from the pairs. (One seed. The rounds with sinusoids have no control of this
+# > kind.)
 # >
 # > **Which kind of pairs does the work?** The last rows, on the validation set, try to tell them apart. Starting from
 # > the German-English model trained on the pairs alone, we made 900 more updates four times: on the old pairs again
@@ -238,7 +237,7 @@ def example_test_sets() -> Any:
 # %%
 @example
 def example_bootstrap() -> Any:
-    """BLEU of one stage and the next on the test set, then with other pairs on validation, with intervals of the difference."""
+    """BLEU of one stage and the next, or of a control and its model, on the test set, then with other pairs on validation, with intervals of the difference."""
     rows = []
     for row in sorted(saved_rows("bootstrap"), key=lambda row: row["split"]):
         a, b, (low, high) = row["a"], row["b"], row["difference_interval"]
@@ -721,11 +720,11 @@ def example_training_speed() -> Chart | None:
 # > small operations of a step, and that takes much of the time at this size; a C++ program is probably spared most of
 # > that. How much of its lead comes from the products themselves, we didn't measure. With 8-bit integers (`int8`:
 # > weights rounded to 255 steps) it gains a tenth with greedy decoding here, and nothing with five beams; in earlier
-# > rows `tiny` mostly became 1.1 to 1.7 times as fast with greedy decoding, and the larger preset `small` 1.3 to 2.1
+# > rows `tiny` mostly became 1.1 to 1.7 times as fast with greedy decoding, and the larger preset `small` 1.5 to 2.1
 # > times. Each figure is the median of three rounds in one run, with a length penalty of 0.6, which CTranslate2
-# > computes by another formula. In earlier rows of `tiny`, on this processor and on an Intel Xeon CTranslate2 was 1.7
-# > to 2.6 times as fast with greedy decoding and 1.3 to 1.8 times with five beams. To serve a model, move it there
-# > with the command `export`.
+# > computes by another formula. In earlier rows of `tiny`, on this processor and on an Intel Xeon, without the
+# > compiled step that the program had for a while, CTranslate2 was 1.7 to 2.6 times as fast with greedy decoding and
+# > 1.3 to 1.8 times with five beams. To serve a model, move it there with the command `export`.
 
 
 # %%

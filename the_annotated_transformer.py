@@ -1331,7 +1331,7 @@ def our_maps() -> tuple[list[Tensor], list[Tensor]]:
 # %%
 @example
 def example_encoder_maps() -> Chart:
-    """A head that looks ahead to the next noun or verb, and one that looks at the word before."""
+    """A head that looks ahead to a noun or verb that follows, and one that looks at the word before."""
     tokens, weights = token_names(our_ids()[0]), our_maps()[1]
     chosen = {"layer 2, head 4": weights[1][3], "layer 3, head 3": weights[2][2]}
     return grid([[heatmap(w, tokens, tokens, title) for title, w in chosen.items()]])
@@ -2777,11 +2777,12 @@ def example_copy() -> Chart:
 #
 # ## Keeping keys and values
 #
-# > Because of the causal mask, nothing that earlier positions computed changes when a token is added. So it's
-# > enough to feed in the *last* token, and to keep the keys and values of all earlier ones. This is the **key/value
-# > cache**. (The query of an earlier position isn't kept, because no other position needs it.) The keys and values
-# > of the source are computed only once. A step then computes one position (which still attends to all $t$ keys)
-# > instead of $t$, and it needs no causal mask, because all the keys in the cache lie in the past.
+# > Because of the causal mask, nothing that earlier positions computed changes when a token is added (which is also
+# > why training in parallel computes the same as decoding step by step). So it's enough to feed in the *last* token,
+# > and to keep the keys and values of all earlier ones. This is the **key/value cache**. (The query of an earlier
+# > position isn't kept, because no other position needs it.) The keys and values of the source are computed only
+# > once. A step then computes one position (which still attends to all $t$ keys) instead of $t$, and it needs no
+# > causal mask, because all the keys in the cache lie in the past.
 # >
 # > The chart shows one attention layer in the first six steps. Each square is a position for which a step has a key
 # > and a value. The naive form computes all the squares, step after step. With a cache, only the orange ones are
@@ -3602,9 +3603,9 @@ def example_translate() -> None:
 
 # %% [markdown]
 # > Three models come with this document: one for each direction, and a third with [rotary
-# > positions](#Rotary-positions). They are the same size as the one above (apart from
-# > two extra tokens in the vocabulary) and also use pre-norm, but the program trained them for hours, with a
-# > different recipe. The `README.md` in each model's folder, its *card*, says how, and the [lab
+# > positions](#Rotary-positions). They are the same size as the one above (two of them with two more tokens in the
+# > vocabulary) and also use pre-norm, but the program trained them with a different recipe, two of them for hours.
+# > The `README.md` in each model's folder, its *card*, says how, and the [lab
 # > notebook](lab_notebook.ipynb#More-pairs-from-the-same-pairs) says why.
 
 # %%
@@ -4194,9 +4195,9 @@ def example_cost() -> Chart | None:
 # > The program's models have the same dimensions as the model in Part 1, and 2.1 million parameters. There are two
 # > kinds for each direction, some trained with three seeds: one learned from Multi30k's 29,000 pairs alone; the other
 # > then went on to learn from further pairs, written by models for both directions
-# > ([how](lab_notebook.ipynb#More-pairs-from-the-same-pairs)). Two of those that went on, one for each direction, are
-# > in `models/`. The chart shows BLEU on test_2016_flickr, with five beams; `moses` in the table is the lower-cased
-# > score that most papers on Multi30k report.
+# > ([how](lab_notebook.ipynb#More-pairs-from-the-same-pairs)). Two of those shown here that went on, one for each
+# > direction, are in `models/`. The chart shows BLEU on test_2016_flickr, with five beams; `moses` in the table is
+# > the lower-cased score that most papers on Multi30k report.
 
 
 # %%
@@ -4854,10 +4855,10 @@ def example_patching_many() -> Any:
 
 # %% [markdown]
 # > It holds for nearly all of them. When the last two layers are patched together, the word changes; when only the
-# > last is, it never does, and the control changes nothing. (We didn't patch the other layers alone.) So a map of one
-# > head tells you less than it seems to. Removing heads tells the same story. Removed one at a time, most heads of
-# > the cross-attention are hardly missed; removing the less important half all at once costs far more than removing
-# > them one by one would suggest ([exercise 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
+# > last is, it never does, and the control changes nothing. (Here we didn't patch the other layers alone.) So a map
+# > of one head tells you less than it seems to. Removing heads tells the same story. Removed one at a time, most
+# > heads of the cross-attention are hardly missed; removing the less important half all at once costs far more than
+# > removing them one by one would suggest ([exercise 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
 
 # %% [markdown]
 # > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and
@@ -5467,8 +5468,8 @@ def example_fused() -> None:
 # > gradients. Sums of many numbers, such as the loss or the statistics of a norm, should stay in float32, because a
 # > small number added to a large one would vanish. PyTorch's `autocast` runs the matrix products in bfloat16. On a
 # > GPU, it runs softmax, norms and losses in float32; on a CPU, only the losses, so there the softmax of attention
-# > runs in bfloat16. In our model, that does little harm (the cell below shows how much): the norms read float32
-# > because the residual stream is float32, and `smoothed_loss` converts the logits itself.
+# > runs in bfloat16. In our model, that does little harm (the last cell of this section shows how much): the norms
+# > read float32 because the residual stream is float32, and `smoothed_loss` converts the logits itself.
 
 
 # %%
