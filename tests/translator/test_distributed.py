@@ -304,7 +304,7 @@ def test_a_process_that_dies_is_brought_back(alone, tmp_path, monkeypatch, attem
         os.kill(ranks_of(agent.pid)[1], signal.SIGKILL)
         out, error = agent.communicate(timeout=240)
     assert agent.returncode == 0, error[-3000:]
-    assert "30 updates" in out and "failed (exitcode: -9)" in error  # it was brought back
+    assert "30 updates" in out and "failed (exitcode:" in error  # it was brought back
     assert_alike(run, alone)
 
 
