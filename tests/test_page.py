@@ -486,7 +486,7 @@ def test_every_panel_follows_the_readers_sentence(open_page):
         found = {}
         for name in names:
             panel = reach(tab, f".sentence-panel[data-panel={name}]")
-            panel.locator(".panel-body > *").first.wait_for()
+            panel.locator(".panel-body[aria-busy=false] > *").first.wait_for()
             found[name] = panel.inner_text()
         return found
 
@@ -518,7 +518,7 @@ def test_a_sentence_of_ones_own_is_kept_where_the_page_wakes_later(open_page):
     for place in (vectors, ".explorer[data-number='2']"):
         reach(tab, place)
     tab.locator(".explorer[data-number='2'].ready").wait_for()
-    assert "Katze" in tab.locator(vectors).inner_text()
+    tab.locator(vectors, has_text="Katze").wait_for()
     own = "[...document.querySelectorAll('.explorer > div')].map((figure) => figure.explored.sentence())"
     assert tab.evaluate(own) == ["Eine Katze schläft."] * 2
     for shown in ("Katze", "Frauen"):

@@ -197,7 +197,8 @@ const SentencePanels = (() => {
     const [title, wanted, draw] = PANELS[name], body = el("div", { class: "panel-body" }), selects = {}, line = el("p", { class: "panel-choices" });
     host.append(el("figure", { class: "sentence-panel", "data-panel": name }, el("figcaption", {}, title), line, body));
     const common = (host.chosen ??= {});
-    let fresh = false, seen = false;
+    body.ariaBusy = "true"; // until it shows the sentence that is followed
+    let seen = false;
     for (const what of wanted) {
       selects[what] = what === "temperature" ? el("input", { type: "range", min: 1, max: 30, value: 10 }) : el("select"); // in tenths
       selects[what].setAttribute("aria-label", `${title}: ${CHOICES[what]}`);
@@ -218,13 +219,13 @@ const SentencePanels = (() => {
         chosen[what] = what === "kind" ? selects[what].value : Number(selects[what].value);
       }
       body.replaceChildren(...draw(f, chosen).map((part) => (typeof part === "string" ? el("p", {}, part) : part)));
-      fresh = true;
+      body.ariaBusy = "false";
     }
     new IntersectionObserver((entries) => { // what nobody sees is not computed
       seen = entries.at(-1).isIntersecting;
-      if (seen && !fresh) show();
+      if (seen && body.ariaBusy === "true") show();
     }, { rootMargin: "300px" }).observe(body);
-    shown.push({ host, draw: () => fresh || show(), again: () => { fresh = false; if (seen) show(); } });
+    shown.push({ host, draw: () => body.ariaBusy === "false" || show(), again: () => { body.ariaBusy = "true"; if (seen) show(); } });
   }
 
   function follow(translator, sentence) {
