@@ -630,18 +630,18 @@ def example_gains() -> Chart | None:
 # > it on yours: `python -m benchmarks gains`. Ideas that gained nothing were removed; `LOG.md` says what they were.
 # >
 # > **How near is this to what the machine can do?** The next cell compares the speed of a training step (the
-# > operations of all its matrix products, divided by its whole time) with the speed of one large matrix
-# > multiplication. Its table then breaks the step's time down by kind of work. While it trains, the program logs
-# > nearly the same share as `mfu`, the *model FLOPs utilisation* (Chowdhery et al., 2022): it leaves out padding and
-# > the products of queries, keys and values.
+# > operations that its weights need, divided by its whole time) with the speed of one large matrix multiplication.
+# > This share is called *model FLOPs utilisation*, MFU (Chowdhery et al., 2022), and the program logs it while it
+# > trains. Padding does not count, nor do the products of queries, keys and values. The table then breaks the step's
+# > time down by kind of work.
 
 
 # %%
 @example
 def example_profile() -> Any:
     """Where an update spends its time at three sizes; the larger the model, the more of it is multiplication."""
-    rows = {row["preset"]: row for row in saved_rows("step_profile")}  # the last row of each
-    print("of the machine's speed:", {size: f"{row['training_share_of_matmul']:.0%}" for size, row in rows.items()})
+    rows = {row["preset"]: row for row in saved_rows("step_profile") if "mfu" in row}  # the last row of each
+    print("MFU:", {size: f"{row['mfu']:.0%}" for size, row in rows.items()})
     shares = {size: row["training"] for size, row in rows.items()}
     kinds = dict.fromkeys(kind for found in shares.values() for kind in found)
     return table([{"kind": k} | {s: f"{f.get(k, 0):.0%}" for s, f in shares.items()} for k in kinds]) if rows else None

@@ -8,16 +8,14 @@ from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
-from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.gains import whole_loss
-from benchmarks.shared import RESULTS, Data, Preset, Rows, portable, with_adam
+from benchmarks.shared import CPU, RESULTS, Data, Preset, Rows, portable, with_adam
 from the_annotated_transformer import BOS, learn_bpe, make_batch, sorted_batches
 from translator.corpus import encode_pairs
 from translator.search import StepwiseDecoder
 from translator.settings import Count, build_model
 from translator.sources import load_pairs
-from translator.trainer import ParallelTrainer
+from translator.trainer import ParallelTrainer, matrix_speed, operations
 
 KINDS = {  # kind of work: how PyTorch's names of operations begin; the first match counts
     "matrix products": "mm addmm bmm baddbmm",
@@ -67,13 +65,6 @@ def seconds(step: Callable[[], object], times: int) -> float:
     return statistics.median(found)
 
 
-def matmul_rate(n: int = 2048) -> float:
-    """Floating-point operations per second of a product of two n by n matrices."""
-    a, b = torch.randn(2, n, n)
-    a @ b
-    return 2 * n**3 / seconds(lambda: a @ b, 5)
-
-
 def measure(preset: str, texts: list[tuple[str, str]], tokens: int, times: int) -> dict[str, Any]:
     """The row of one preset."""
     settings = with_adam(preset, {"tokens_per_batch": tokens})  # Muon has products of its own
@@ -88,17 +79,12 @@ def measure(preset: str, texts: list[tuple[str, str]], tokens: int, times: int) 
         trainer.update(pairs)
 
     update()
-    with whole_loss(), FlopCounterMode(display=False) as counter:  # in chunks the same products, but it fails there
-        update()
-    real = sum(len(p.src) + len(p.tgt) - 1 for p in pairs) / (batch.src.numel() + batch.tgt.numel())
-    rates = [matmul_rate()]
+    speeds = [matrix_speed(CPU)]
     training = seconds(update, times)
-    rates.append(matmul_rate())
-    needed = counter.get_total_flops() * real
-    row = {"preset": preset, "vocabulary": len(tokenizer), "tokens": batch.ntokens, "padding": round(1 - real, 4)}
-    row |= {"matmul_gflops": round(statistics.mean(rates) / 1e9, 1), "training_seconds": round(training, 3)}
-    row |= {"training_gflops": round(needed / training / 1e9, 1)}
-    row |= {"training_share_of_matmul": round(needed / training / statistics.mean(rates), 3)}
+    speeds.append(matrix_speed(CPU))
+    row = {"preset": preset, "vocabulary": len(tokenizer), "tokens": batch.ntokens}
+    row |= {"matrix_gflops": round(statistics.mean(speeds) / 1e9, 1), "training_seconds": round(training, 3)}
+    row |= {"mfu": round(operations(trainer.model, pairs) / training / statistics.mean(speeds), 3)}
     row |= {"training": shares(update)}
     with torch.inference_mode():
         trainer.model.eval()
@@ -118,13 +104,12 @@ def benchmark(
     *, presets: tuple[Preset, ...] = ("tiny", "small", "base"), data: Data = "captions", tokens: Count = 4096,
     times: Count = 5, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Where an update and a decoding step spend their time, and how close they come to the machine's own rate.
+    """Where an update and a decoding step spend their time, and how close an update comes to the machine's own speed.
 
-    The machine's rate is that of one large matrix multiplication, measured between the updates of the same run. An update's
-    rate is the number of floating-point operations in its matrix products divided by its seconds. PyTorch counts the
-    operations of the same update; the share that is padding is left out. (Rows up to commit ad32212 leave out the products
-    inside attention, too, which were a fused kernel's.) Shares come from PyTorch's profiler: the time of each kind of
-    operation in one profiled update; `Python and the rest` is what remains. The decoding step has a batch of 64.
+    That is MFU as `train` logs it; the machine's speed is measured before and after the updates of the same run. (Rows up to
+    commit eef756b have another share: of all products in an update, also those of attention.) Shares of time come from
+    PyTorch's profiler: the time of each kind of operation in one profiled update; `Python and the rest` is what remains. The
+    decoding step has a batch of 64.
 
     Args:
         presets: sizes of the model
@@ -134,7 +119,7 @@ def benchmark(
     texts = load_pairs(data, "train")
     for preset in presets:
         row = {"data": portable(data)} | measure(preset, texts, tokens, times)
-        print(f"{preset}: training step at {row['training_share_of_matmul']:.0%} of {row['matmul_gflops']} GFLOP/s")
+        print(f"{preset}: MFU {row['mfu']:.0%} of {row['matrix_gflops']} GFLOP/s")
         for what in ("training", "decoding"):
             print(f"  {what}: " + ", ".join(f"{kind} {share:.0%}" for kind, share in row[what].items()))
         rows.add(row)
