@@ -588,7 +588,7 @@ def example_leaving() -> None:
 
 # %% [markdown]
 # > **A batch for each process.** A decoding step is a chain of small operations, and Python starts them one by one:
-# > at the size of `tiny`, 44% of the time goes to Python and other work between the computations
+# > at the size of `tiny`, 38% of the time goes to Python and other work between the computations
 # > (`step_profile.jsonl`). If several threads share one such operation, they probably spend much of their time
 # > waiting for each other. So on Linux the program copies itself, once for each thread that PyTorch has, and every
 # > copy decodes batches of its own with a single thread. Such a copy, a *fork*, is made quickly, because the copies

@@ -183,6 +183,11 @@ def test_what_is_said_of_the_accelerator_is_in_its_rows():
         assert all(abs(tflops / said - 1) < 0.05 for tflops in reached[numbers])
 
 
+def test_what_is_said_of_pythons_share_is_in_its_row():
+    tiny = [row for row in lab_notebook.saved_rows("step_profile") if row["preset"] == "tiny"][-1]
+    assert f"{tiny['decoding']['Python and the rest']:.0%} of the time goes to Python" in LAB
+
+
 def test_parameter_counts_of_table_3():
     """Catches a missing or extra matrix: one vocabulary must explain the paper's totals of all base-size variants."""
     fits = set(range(30_000, 45_000))
