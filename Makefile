@@ -57,7 +57,7 @@ lab: $(READY) ## open the document in JupyterLab, which is installed into .venv 
 
 quick: $(READY) ## test within a minute: Parts 1 and 2 by oracles, their examples, a training, a translation, the style
 	@status=0; $(BIN)/python -m pytest -n 2 -m quick $(addprefix tests/,document/test_model.py document/test_training.py \
-		document/test_examples.py test_quick.py) || status=1; $(BIN)/ruff check . && $(BIN)/ruff format --check . || status=1; exit $$status
+		document/test_examples.py translator/test_cli.py translator/test_interruptions.py) || status=1; $(BIN)/ruff check . && $(BIN)/ruff format --check . || status=1; exit $$status
 
 test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and report all
 	@status=0; $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status

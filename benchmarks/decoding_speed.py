@@ -101,7 +101,7 @@ def benchmark(
     with tempfile.TemporaryDirectory() as parent:
         work = Work(lines, folder, Path(parent, "model"), Path(parent, "marian"), torch.get_num_threads())
         translator, sides = read_translator(folder, CPU), dict(SIDES)
-        write_ctranslate2(translator, folder, work.export)
+        write_ctranslate2(translator, work.export)
         if not for_marian(translator, work.marian):
             del sides["Marian itself"]
         found = [{who: measure(work) for who, measure in sides.items()} for _ in range(rounds)]

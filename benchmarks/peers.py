@@ -20,13 +20,14 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from cyclopts.types import NonNegativeFloat
 from torch import Tensor, nn
 
 import the_annotated_transformer as tat
 from benchmarks.shared import RESULTS, Changes, Data, Preset, Rounds, Rows, portable, with_adam
 from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, Batch, Pair, Tokenizer, make_batch
 from translator.corpus import encode_pairs
-from translator.settings import Settings, Size, build_model
+from translator.settings import Settings, build_model
 from translator.sources import FullPairs
 from translator.trainer import ParallelTrainer
 
@@ -279,7 +280,7 @@ def measure(
 
 
 def benchmark(
-    *, presets: tuple[Preset, ...] = ("tiny", "small"), data: Data = "captions", rounds: Rounds = 7, seconds: Size = 15.0,
+    *, presets: tuple[Preset, ...] = ("tiny", "small"), data: Data = "captions", rounds: Rounds = 7, seconds: NonNegativeFloat = 15.0,
     changes: Changes = None, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
     """Target tokens per second of training: the program beside other libraries, in one run.

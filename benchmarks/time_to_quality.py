@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
+from cyclopts.types import PositiveFloat
+
 from benchmarks import quality
 from benchmarks.shared import RESULTS, Changes, Data, Preset, Rows, portable
 from translator.__main__ import train
 from translator.files import Refused
 from translator.model_folder import read_translator
-from translator.run import Limits, More, read_log
+from translator.run import Limits, read_log
 
 
 def benchmark(
-    run: Path, *, data: Data = "multi30k", preset: Preset = "tiny", every: More = 5, until: More = 45,
+    run: Path, *, data: Data = "multi30k", preset: Preset = "tiny", every: PositiveFloat = 5, until: PositiveFloat = 45,
     changes: Changes = None, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
     """BLEU on the validation set against minutes of training: a run that stops every few minutes to be scored.

@@ -1,6 +1,7 @@
 """What the tests share: the repository root on the import path, a fixed seed, a small model, and sentences for it."""
 
 import atexit
+import functools
 import os
 import shutil
 import subprocess
@@ -11,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from bs4 import BeautifulSoup
 from filelock import FileLock
 from torch import nn
 
 os.environ.setdefault("ANNOTATED_DEVICE", "cpu")
 os.environ |= {"HF_HOME": tempfile.mkdtemp(prefix="hub-"), "HF_HUB_OFFLINE": "1"}  # `datasets` reads them when imported
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import exercises
 import lab_notebook
@@ -70,6 +71,12 @@ def committed_page(tmp_path_factory) -> Callable[..., Path]:
         return out
 
     return find
+
+
+@pytest.fixture(scope="module")
+def tree_of(committed_page) -> Callable[..., BeautifulSoup]:
+    """Gives such a page as a tree, which is read once."""
+    return functools.cache(lambda *about: BeautifulSoup(committed_page(*about).read_text("utf-8"), "lxml"))
 
 
 @pytest.fixture(scope="module")

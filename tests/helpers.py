@@ -2,7 +2,10 @@
 
 import os
 import random
+import socket
+import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,8 @@ import the_annotated_transformer as tat
 from translator.__main__ import main
 from translator.sources import load_pairs
 
+ROOT = Path(__file__).resolve().parents[1]
 SOAK = bool(os.environ.get("ANNOTATED_SOAK"))  # `make soak` tries more of what may go wrong
-executed = pytest.mark.skipif(
-    os.environ.get("ANNOTATED_TESTS") == "all", reason="executing the whole document includes it"
-)
 
 
 def offline_tab(browser, width: int = 1300, height: int = 900, **options) -> tuple:
@@ -121,3 +122,30 @@ def refused(capsys, command: str | list[str]) -> str:
 def same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
     """Whether two sets of named tensors agree in every bit."""
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def wait_for(what: str, found: Callable[[], object], seconds: float = 120) -> object:
+    """What `found` returns, once it is true."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if result := found():
+            return result
+        time.sleep(0.5)
+    raise TimeoutError(f"{what}: nothing after {seconds} s")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [made.getsockname()[1] for made in sockets]
+
+
+class Touch:
+    """What a pickle can hold: a call, here of one that leaves a file behind."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)

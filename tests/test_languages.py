@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import nbformat
 import polib
@@ -12,20 +11,9 @@ import pytest
 from bs4 import BeautifulSoup
 
 from blog import editions, page
-from tests.helpers import offline_tab
+from tests.helpers import ROOT, offline_tab
 
-ROOT = Path(__file__).resolve().parents[1]
 NAMES = page.TRANSLATED
-
-
-@pytest.fixture(scope="module")
-def pages(committed_page) -> dict[str, BeautifulSoup]:
-    """The pages of the committed notebooks, English ones and Chinese ones."""
-    return {
-        f"{language} {name}": BeautifulSoup(committed_page(name, language).read_text("utf-8"), "lxml")
-        for language in ("en", "zh")
-        for name in NAMES
-    }
 
 
 @pytest.mark.parametrize("language", editions.languages())
@@ -103,8 +91,8 @@ def test_pieces_put_together_again_are_the_text():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_translated_page_has_all_that_the_english_one_has(pages, name):
-    english, chinese = pages[f"en {name}"], pages[f"zh {name}"]
+def test_the_translated_page_has_all_that_the_english_one_has(tree_of, name):
+    english, chinese = tree_of(name), tree_of(name, "zh")
     assert chinese.html["lang"] == "zh" and english.html["lang"] == "en"
     ids = lambda tree: [tag["id"] for tag in tree("h1") + tree("h2") + tree("h3") if tag.get("id")]  # noqa: E731
     assert ids(chinese) == ids(english)
@@ -119,17 +107,17 @@ def test_the_translated_page_has_all_that_the_english_one_has(pages, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_links_of_a_translated_page_lead_somewhere(pages, name):
-    tree = pages[f"zh {name}"]
+def test_links_of_a_translated_page_lead_somewhere(tree_of, name):
+    tree = tree_of(name, "zh")
     ids = {tag["id"] for tag in tree(id=True)}
-    others = {f"{other}.html": {tag["id"] for tag in pages[f"zh {other}"](id=True)} for other in NAMES}
+    others = {f"{other}.html": {tag["id"] for tag in tree_of(other, "zh")(id=True)} for other in NAMES}
     for link in tree.select("a[href]"):
         target, _, anchor = link["href"].partition("#")
         if re.match(r"https?:", target) or target.startswith("../"):
             continue
         assert anchor in (others[target] if target else ids) or not anchor, link["href"]
     assert tree.select_one("a.language")["href"] == f"../{name}.html"
-    assert pages[f"en {name}"].select_one("a.language")["href"] == f"zh/{name}.html"
+    assert tree_of(name).select_one("a.language")["href"] == f"zh/{name}.html"
     assert not [link for link in tree.select("a[href]") if link["href"].startswith("lab_notebook")]  # one folder up
 
 

@@ -10,7 +10,6 @@ import torch
 
 import the_annotated_transformer as tat
 from blog import page
-from tests.helpers import SOAK
 
 RUN = """
 const asked = JSON.parse(require("fs").readFileSync(0, "utf8")), Real = asked.double ? Float64Array : Float32Array;
@@ -92,11 +91,8 @@ def test_gradients_and_updates_are_pytorchs(dtype, N, h, d_model, smoothing):
         adam.step()
 
 
-@pytest.mark.parametrize("seed", range(5) if SOAK else [0])
-@pytest.mark.parametrize("task", ["copy", *(["reverse", "numbers"] if SOAK else [])])
-def test_it_learns(task, seed):
-    updates = {"copy": 500, "reverse": 1200, "numbers": 2500}[task]
-    assert node(TRAINING, task=task, seed=seed, updates=updates, shift=True)["exact"] >= 0.95
+def test_it_learns():
+    assert node(TRAINING, task="copy", seed=0, updates=500, shift=True)["exact"] >= 0.95
 
 
 @pytest.mark.parametrize(("causal", "updates"), [(True, 250), (False, 200)])

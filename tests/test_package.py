@@ -78,7 +78,7 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
         inside = {name for name in file.namelist() if not name.startswith(f"{about}/")}
         assert inside == {"the_annotated_transformer.py"} | program | data
         points = file.read(f"{about}/entry_points.txt").decode()
-        assert points.split("\n", 1)[1].strip() == "annotated-transformer = translator.__main__:entry"
+        assert points.split("\n", 1)[1].strip() == "annotated-transformer = translator.__main__:main"
         assert file.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
         headers = HeaderParser().parsestr(file.read(f"{about}/METADATA").decode())
     needs = [Requirement(need) for need in headers.get_all("Requires-Dist") if ";" not in need]

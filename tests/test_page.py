@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from bs4 import BeautifulSoup
 
 import the_annotated_transformer as tat
-from tests.helpers import offline_tab
+from tests.helpers import ROOT, offline_tab
 
-ROOT = Path(__file__).resolve().parents[1]
 AXE = ROOT / "blog" / "node_modules" / "axe-core" / "axe.min.js"
 # works that the text names without a year, in code, or in a link of its own
 NOT_LINKED = {"gehring-2017", "kaiser-2016", "kalchbrenner-2017", "sukhbaatar-2015", "liu-2018", "vaswani-2017"}
@@ -24,12 +22,6 @@ NOT_LINKED = {"gehring-2017", "kaiser-2016", "kalchbrenner-2017", "sukhbaatar-20
 def page(committed_page) -> Path:
     """The page of the notebook as it is committed."""
     return committed_page("the_annotated_transformer")
-
-
-@pytest.fixture(scope="module")
-def soup(page) -> BeautifulSoup:
-    """The page as a tree."""
-    return BeautifulSoup(page.read_text("utf-8"), "lxml")
 
 
 def visit(page, browser, width: int, **options) -> tuple:
@@ -381,7 +373,8 @@ def test_small_figures_are_touched_with_the_keyboard(shared_page):
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_symbols_lead_to_the_legend(soup):
+def test_symbols_lead_to_the_legend(tree_of):
+    soup = tree_of("the_annotated_transformer")
     links = [link["href"] for link in soup.select("a.symbol, .katex-html a")]
     assert {f"#symbol-{name}" for name in ("d_model", "d_k", "d_ff", "h", "N", "Q")} == set(links)
     assert all(soup.find(id=link[1:]).name == "tr" for link in links)
@@ -422,8 +415,9 @@ def test_notes_are_printed(open_page, tmp_path):
         assert "outside the root" in " ".join(words.split())
 
 
-def test_every_citation_has_a_reference_and_every_reference_is_cited(soup):
+def test_every_citation_has_a_reference_and_every_reference_is_cited(tree_of):
     """Catches a work that is named with its year but not listed, and one that is listed in vain."""
+    soup = tree_of("the_annotated_transformer")
     listed = {li["id"] for li in soup.select("li[id^=ref-]")}
     cited = {link["href"][1:] for link in soup.select("a.cite")}
     assert len(listed) >= 40 and cited <= listed
@@ -469,8 +463,9 @@ def test_without_a_page_there_is_no_paper(tmp_path):
     assert done.returncode == 1 and "there is no page none.html" in done.stderr and not (tmp_path / "x.pdf").exists()
 
 
-def test_no_link_stands_inside_another_or_inside_code(soup):
+def test_no_link_stands_inside_another_or_inside_code(tree_of):
     """The links that the page adds to citations, terms and equations leave links, code, headings and pictures alone."""
+    soup = tree_of("the_annotated_transformer")
     assert len(soup.select("a.cite")) > 30 and len(soup.select("a.term")) > 15
     assert not soup.select("a a, code a, svg svg a, :is(h1, h2, h3) :is(.cite, .term, .equation-link)")
     assert not soup.select(":is(img, [role]):is([alt*='<a'], [aria-label*='<a'])")

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -24,9 +24,8 @@ import torch
 from safetensors.torch import load_file
 from torch.distributed.run import get_args_parser
 
-from tests.helpers import SOAK
+from tests.helpers import ROOT, SOAK, free_ports, wait_for
 
-ROOT = Path(__file__).resolve().parents[1]
 RECIPES = ROOT / "recipes"
 TRAIN = shlex.split("--data captions --N 1 --d-model 16 --d-ff 16 --h 2 --bpe 100 --tokens-per-batch 300 --warmup 20")
 STEPS = 12
@@ -53,16 +52,6 @@ NodeName={nodes[1]} NodeAddr=127.0.0.1 Port={ports[2]} Gres=gpu:1
 PartitionName=all Nodes=ALL Default=YES
 """
 soak = pytest.mark.skipif(not SOAK, reason="make soak runs the recipes")
-
-
-def wait_for(what: str, found: Callable[[], object], seconds: float = 120) -> object:
-    """What `found` returns, once it is true."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if result := found():
-            return result
-        time.sleep(0.5)
-    raise TimeoutError(f"{what}: nothing after {seconds} s")
 
 
 def same_weights(run: Path, steps: int) -> None:
@@ -108,13 +97,6 @@ def test_the_shell_can_read_the_script():
 
 
 # --- Slurm ---
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [made.getsockname()[1] for made in sockets]
-
-
 class Cluster:
     """Slurm on this machine: two nodes, each with one processor and, as it thinks, one GPU; all its files in one folder."""
 

@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from contextlib import ExitStack, nullcontext
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,19 +18,20 @@ import cyclopts
 import torch
 from cyclopts import Parameter
 
-from the_annotated_transformer import ALPHA, BEAM, Transformer
+from the_annotated_transformer import ALPHA, BEAM
 from translator import explorer
 from translator import export as converter
-from translator.files import Refused, read_json, write_text, writing
+from translator.files import Refused, read_json, refusing, write_text, writing
 from translator.marian import import_marian, write_npz
 from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
-from translator.processes import Stopped, process_group, processes, use_device
-from translator.run import KEPT, Limits, Run, Start, checkpoint_files, read_log
+from translator.processes import Stopped, choose_device, process_group, processes, use_device
+from translator.run import KEPT, Limits, Run, checkpoint_files, read_log
 from translator.scoring import SCORES, score
 from translator.search import Search, check_stepwise
-from translator.settings import Integer, make_settings, options
-from translator.sources import decoded_lines, left_out, load_pairs, open_bytes, open_output
-from translator.training import losses_on_held_out, train_run
+from translator.settings import Count, Integer, make_settings, options
+from translator.sources import decoded_lines, left_out, load_pairs, open_file
+from translator.trainer import ParallelTrainer
+from translator.training import fit, losses_on_held_out
 
 Flat = Parameter(name="*")  # the fields of such a parameter are options of their own
 OTHER_NAMES = {
@@ -64,10 +65,8 @@ def train(
     """
     use_device(device)
     run = run or Path("runs") / preset
-    try:
+    with refusing("these settings do not fit together", ValueError):
         settings = make_settings(preset, words, changes or {})
-    except ValueError as error:
-        raise Refused(str(error)) from error
     if src == tgt:
         raise Refused(f"--src and --tgt are both {src}")
     if Path(data).is_dir() and Path(data).resolve() == run.resolve():
@@ -79,45 +78,46 @@ def train(
             raise Refused("--shard divides the model among processes; start several with torchrun")
         training = Run(run, settings, about)
         with training.alone():
-            new = train_run(training, begin(training, start_from), limits or Limits(), shard)
-            report(training, new)
+            report(training, learn(training, start_from, limits or Limits(), shard))
 
 
-def begin(run: Run, start_from: Path | None) -> Transformer:
-    """Prepare the folder of a run and print what begins; returns the model, which nothing else here holds.
+def learn(run: Run, start_from: Path | None, limits: Limits, shard: bool) -> int:
+    """Train in the folder of a run, with the other processes if there are any; returns the number of new updates.
 
-    Before hours are spent, a changed model that will not translate is announced.
+    Before hours are spent, a changed model that will not translate is announced. Model and trainer live in this function
+    alone, because they must be freed before the process group closes; otherwise PyTorch can hang.
     """
-    start = None
-    if start_from and not run.has_state():
-        start = Start(start_from, read_translator(start_from, "cpu"))
+    start = None if run.has_state() else start_from
     run.prepare(start)
     torch.manual_seed(run.settings.seed)
     model = run.model(start)
-    if not run.first:
-        return model
-    pairs = f"{len(run.train):,} pairs to learn from, {len(run.val):,} held out"
-    print(f"{run.folder}: {' to '.join(run.languages)}, {pairs}")
-    try:
-        check_stepwise(model)
-    except Refused as error:
-        warn(f"this model can be trained, but not yet translate: {error}")
-    return model
+    if run.first:
+        pairs = f"{len(run.train):,} pairs to learn from, {len(run.val):,} held out"
+        print(f"{run.folder}: {' to '.join(run.languages)}, {pairs}")
+        try:
+            check_stepwise(model)
+        except Refused as error:
+            warn(f"this model can be trained, but not yet translate: {error}")
+    trainer = ParallelTrainer(model, run.settings, choose_device(), shard)
+    run.restore(trainer)
+    before = run.progress.step
+    fit(run, trainer, limits)
+    return run.progress.step - before
 
 
 def report(run: Run, new: int) -> None:
     """Print how a run of which `new` updates are new ended."""
     if not run.first:
         return
-    progress, losses = run.progress, [row for row in read_log(run.folder) if "val_loss" in row]
+    progress, warmup = run.progress, run.settings.warmup
+    losses = [row for row in read_log(run.folder) if "val_loss" in row]
     loss = f", validation loss {losses[-1]['val_loss']:.2f}" if losses else ""
     print(f"{run.folder}: {progress.step} updates, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes{loss}")
     if progress.skipped:
         print(f"{progress.skipped} of them changed nothing, because their gradient was not finite")
     if progress.since_best:
         print(f"the lowest was {progress.best:.2f}; that model is {run.folder / 'best'}")
-    if progress.step < run.settings.warmup:
-        warmup = run.settings.warmup
+    if progress.step < warmup:
         print(f"that is less than the warmup of {warmup} updates: the learning rate was still rising")
     if not new:
         print("it had finished before; a larger --minutes, --steps, --epochs or --patience makes it go on")
@@ -163,12 +163,12 @@ def translate(
         if sentence:
             chunks = [list(map(readable, sentence))]
         elif input:
-            chunks = decoded_lines(files.enter_context(open_bytes(input)), input)
+            chunks = decoded_lines(files.enter_context(open_file(input)), input)
         else:
             if sys.stdin.isatty():
                 warn("one sentence per line; Ctrl-D ends")
             chunks = decoded_lines(sys.stdin.buffer, "standard input")
-        out = files.enter_context(open_output(output)) if output else sys.stdout
+        out = files.enter_context(open_file(output, "wt", encoding="utf-8")) if output else sys.stdout
         for chunk in filter(None, chunks):
             translations = search.translate(chunk, warn, number)
             with writing(output) if output else nullcontext():
@@ -215,7 +215,7 @@ def evaluate(
     print(f"{'length / reference':<28}{result['length']:6.2f}")
 
 
-def average(run: Path, *, out: Path, last: Integer = 5) -> None:
+def average(run: Path, *, out: Path, last: Count = 5) -> None:
     """Average the last checkpoints of a run into a model (Section 6.1).
 
     Args:
@@ -223,8 +223,6 @@ def average(run: Path, *, out: Path, last: Integer = 5) -> None:
         out: the folder to write the model to; it must not exist
         last: number of checkpoints to average
     """
-    if last < 1:
-        raise Refused(f"--last must be at least 1, but it is {last}")
     read_json(run / "config.json")
     paths = checkpoint_files(run)
     if not paths:
@@ -284,7 +282,7 @@ def export(
         write_model(out, folder, {name: p.half() for name, p in translator.model.named_parameters()})
         print(f"{out}: float16")
         return
-    converter.write_ctranslate2(translator, folder, out, quantization)
+    converter.write_ctranslate2(translator, out, quantization)
     words = "its tokens are made with the tokenizer.json beside it, from words cut by spaCy's rules"
     how = words if translator.tokenizer.words else f"python {out / 'translate.py'} translates standard input"
     print(f"{out}: for {to}, {quantization or 'float32'}; {how}")
@@ -318,14 +316,6 @@ def captions(*, out: Path) -> None:
             (out / f"{split}.{language}").write_text("\n".join(side) + "\n", encoding="utf-8")
 
 
-def program_version() -> str:
-    """The version of the installed program, or a hint that it runs from its source."""
-    try:
-        return version("annotated-transformer")
-    except PackageNotFoundError:
-        return "from source, not installed"
-
-
 def explained(error: Exception, given: list[str]) -> str:
     """What an error says, in one line; `given` are the arguments of the command line."""
     text = " ".join(str(error).split())
@@ -337,14 +327,11 @@ def explained(error: Exception, given: list[str]) -> str:
     return f"{missing[1]} {'needs a value' if missing[1] in given else 'is missing'}" if missing else text
 
 
-def main(arguments: list[str] | None = None, name: str = "the_annotated_transformer.py") -> int:
-    """Run the command line; `name` is the program's name in the help. Returns the exit status."""
-    about = {
-        "help": "Train, use and look into a Transformer.",
-        "help_format": "plaintext",
-        "version": program_version(),
-    }
-    app = cyclopts.App(name=name, **about, suppress_keyboard_interrupt=False)
+def main(arguments: list[str] | None = None, name: str | None = None) -> int:
+    """Run the command line; `name` is the program's in the help, by default that of its script. Returns the exit status."""
+    installed = next(iter(distributions(name="annotated-transformer")), None)
+    about = {"version": installed.version if installed else "from source, not installed", "help_format": "plaintext"}
+    app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about, suppress_keyboard_interrupt=False)
     for command in (train, translate, evaluate, average, explain, export, captions):
         app.command(command)
     app.command(import_model, name="import")
@@ -366,11 +353,6 @@ def main(arguments: list[str] | None = None, name: str = "the_annotated_transfor
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-
-
-def entry() -> int:
-    """The command `annotated-transformer`."""
-    return main(name="annotated-transformer")
 
 
 if __name__ == "__main__":

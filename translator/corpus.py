@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from the_annotated_transformer import BOS, EOS, Pair, Tokenizer, words_of
-from translator.files import Refused, read_json, write_atomically
+from translator.files import Refused, read_json, refusing, write_atomically
 
 
 class SidedTokenizer(Tokenizer):
@@ -53,10 +53,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     description = read_json(path)
     if "target" not in description:
         return Tokenizer(read_rules(description, path))
-    sides = [description.get(side) for side in ("source", "target")]
-    if not all(isinstance(side, dict) for side in sides):
-        raise Refused(f"{path}: not a tokenizer of this program")
-    source, target = (read_rules(side, path) for side in sides)
+    source, target = (read_rules(description.get(side), path) for side in ("source", "target"))
     if source.get_vocab() != target.get_vocab():
         raise Refused(f"{path}: its two sides have different tokens")
     return SidedTokenizer(source, target, str(description.get("language")))
@@ -66,25 +63,21 @@ def read_rules(description: dict[str, Any], path: Path) -> Any:
     """A `tokenizers.Tokenizer` from its description; raises as `read_tokenizer` does."""
     from tokenizers import Tokenizer as Vocabulary
 
-    if '"Regex"' in json.dumps(description).replace(json.dumps({"Regex": r"\s+"}), ""):
-        raise Refused(f"{path}: not a tokenizer of this program; it has patterns of its own")
-    for name in ("truncation", "padding", "post_processor"):
-        if description.get(name) is not None:
-            raise Refused(f"{path}: not a tokenizer of this program; it has {name}")
-    try:
+    with refusing(f"{path}: not a tokenizer of this program", BaseException):  # the library's panics are no Exception
+        if '"Regex"' in json.dumps(description).replace(json.dumps({"Regex": r"\s+"}), ""):
+            raise ValueError("it has patterns of its own")
         model = description["model"]
         if model["type"] != "Unigram" and sorted(model["vocab"].values()) != list(range(len(model["vocab"]))):
             raise ValueError("its ids are not 0, 1, 2, ...")
+        for name in ("truncation", "padding", "post_processor"):
+            if description.get(name) is not None:
+                raise ValueError(f"it has {name}")
         for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
             if model.get(name) is not None:
                 raise ValueError(f"it has {name}")
         vocabulary = Vocabulary.from_str(json.dumps(description))
         encode_texts(Tokenizer(vocabulary), ["Hund und Katze, 1."], "de")
         return vocabulary
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # the library's own errors are bare Exception, and its panics are not even that
-        raise Refused(f"{path}: not a tokenizer ({error})") from error
 
 
 def encode_texts(tokenizer: Tokenizer, texts: Iterable[str], language: str) -> list[list[int]]:
@@ -109,10 +102,9 @@ class TokenStore:
 
     def starts(self) -> np.ndarray:
         """Where each source and target starts among the ids, and where the last one ends: (2n + 1)."""
-        try:
-            return np.asarray(np.memmap(self.path.with_suffix(".starts"), np.int64, "r"))
-        except ValueError as error:
-            raise Refused(f"{self.path.with_suffix('.starts')}: damaged ({error})") from error
+        path = self.path.with_suffix(".starts")
+        with refusing(f"{path}: damaged", ValueError):
+            return np.asarray(np.memmap(path, np.int64, "r"))
 
     def lengths(self) -> np.ndarray:
         """The number of tokens of each source and target: (n, 2)."""
@@ -128,9 +120,7 @@ class TokenStore:
         return [Pair(ids[src:tgt].tolist(), ids[tgt:end].tolist()) for src, tgt, end in spans]
 
 
-def write_store(
-    path: Path, texts: Iterable[tuple[str, str]], tokenizer: Tokenizer, languages: tuple[str, str]
-) -> TokenStore:
+def write_store(path: Path, texts: Iterable[tuple], tokenizer: Tokenizer, languages: tuple[str, str]) -> TokenStore:
     """Turn text into a store, ten thousand pairs at a time; a crash leaves a whole store or none."""
     store, texts, starts = TokenStore(path, len(tokenizer)), iter(texts), array("q", [0])
 

@@ -13,60 +13,38 @@ from typing import Any
 import torch
 
 import the_annotated_transformer as tat
-from the_annotated_transformer import (
-    EOS,
-    LearnedPositions,
-    MultiHeadedAttention,
-    NoPositions,
-    RotaryAttention,
-    Transformer,
-    Translator,
-    attention_maps,
-    evaluating,
-    source_mask,
-    target_mask,
-)
+from the_annotated_transformer import Transformer, Translator
 from translator.captions import caption_corpus, token_links
 from translator.export import check_papers
+from translator.files import Refused
 from translator.search import Search
 
 PARTS = Path(__file__).with_name("explorer_page")
+FILES = "figure.html", "panels.css", "say.js", "transformer.js", "panels.js", "figure.js"
 LARGEST = 7_500_000  # bytes of a model in a page, in base64
-ADDED = {LearnedPositions: "learned", NoPositions: "none"}  # to embeddings, and what transformer.js calls it
+ADDED = {tat.LearnedPositions: "learned", tat.NoPositions: "none"}  # to embeddings, and what transformer.js calls it
 ABOUT = json.loads((PARTS / "models.json").read_text("utf-8"))  # by model: sentences to start with, and what it knows
 
 
 def figure(about: dict[str, Any]) -> str:
     """The figure's template, its scripts and its content, for a page to contain once. Its own script calls the figure."""
-    scripts = "".join(
-        f"<script>\n{(PARTS / name).read_text('utf-8')}</script>\n"
-        for name in ("say.js", "transformer.js", "panels.js", "figure.js")
-    )
+    html, style, *scripts = ((PARTS / name).read_text("utf-8") for name in FILES)
     data = json.dumps(about, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")  # no "</script>" in it
-    return (
-        (PARTS / "figure.html").read_text("utf-8")
-        + f"<style>\n{(PARTS / 'panels.css').read_text('utf-8')}</style>\n"
-        + scripts
-        + f'<script type="application/json" id="explorer-content">{data}</script>\n'
-    )
+    code = "".join(f"<script>\n{script}</script>\n" for script in scripts)
+    data = f'<script type="application/json" id="explorer-content">{data}</script>'
+    return f"{html}<style>\n{style}</style>\n{code}{data}\n"
 
 
-def uniform(model: Transformer) -> None:
-    """Raise ValueError if layers differ in what transformer.js reads only once: heads, norms, depth; or if there is a bias."""
+def uniform(model: Transformer) -> bool:
+    """Whether all layers have alike what transformer.js reads only once: heads, norms, depth; and no bias at the end."""
     stacks = [model.encoder.layers, model.decoder.layers]
     layers = [layer for stack in stacks for layer in stack]
-    heads = {module.h for module in model.modules() if isinstance(module, MultiHeadedAttention)}
+    heads = {module.h for module in model.modules() if isinstance(module, tat.MultiHeadedAttention)}
     norms = {(sublayer.pre, sublayer.norm.eps) for layer in layers for sublayer in layer.sublayer}
     kinds = {type(embed.positions) for embed in (model.src_embed, model.tgt_embed)}
     attentions = {type(layer.self_attn) for layer in layers}
-    if (
-        max(map(len, (heads, norms, kinds, attentions))) > 1
-        or {eps for _, eps in norms} != {1e-5}
-        or len(stacks[0]) != len(stacks[1])
-    ):
-        raise ValueError("the layers of this model differ from each other")
-    if model.generator.proj.bias is not None:
-        raise ValueError("the output layer of this model has a bias")
+    alike = max(map(len, (heads, norms, kinds, attentions))) == 1 and len(stacks[0]) == len(stacks[1])
+    return alike and {eps for _, eps in norms} == {1e-5} and model.generator.proj.bias is None
 
 
 def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
@@ -77,26 +55,24 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
     model, tokenizer, _ = translator
     try:
         check_papers(model)
-        uniform(model)
-    except ValueError:
+    except Refused:
         return None
     halves = {name: weight.detach().cpu().half().contiguous() for name, weight in model.named_parameters()}
     finite = all(weight.isfinite().all() for weight in halves.values())
-    if tokenizer.words or not finite or sum(2 * weight.numel() for weight in halves.values()) * 4 / 3 > LARGEST:
+    size = sum(2 * weight.numel() for weight in halves.values()) * 4 / 3
+    if not uniform(model) or tokenizer.words or not finite or size > LARGEST:
         return None
     numbers = torch.cat([weight.flatten() for weight in halves.values()]).numpy()
     planes = numbers.view("uint8").reshape(-1, 2).T  # the lower bytes, then the upper ones, which compress better
-    first = model.encoder.layers[0]
+    first, positions = model.encoder.layers[0], model.src_embed.positions
     merges = json.loads(tokenizer.vocabulary.to_str())["model"]["merges"]
     config = {
         "N": len(model.encoder.layers),
         "d_model": model.src_embed.embeddings.table.embedding_dim,
         "h": first.self_attn.h,
         "norm": "pre" if first.sublayer[0].pre else "post",
-        "positions": next(
-            (name for kind, name in ADDED.items() if isinstance(model.src_embed.positions, kind)), "sinusoidal"
-        ),
-        "rotary": isinstance(first.self_attn, RotaryAttention),
+        "positions": next((name for kind, name in ADDED.items() if isinstance(positions, kind)), "sinusoidal"),
+        "rotary": isinstance(first.self_attn, tat.RotaryAttention),
     }
     return {
         "name": name,
@@ -113,29 +89,19 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
 def recorded(search: Search, sentence: str, top: int = 5) -> dict[str, Any]:
     """What `attentionMaps` of transformer.js gives: all weights of a sentence and its translation, and each step's tokens."""
     model, tokenizer, (language, _) = search.translator
-    found, known = attention_maps(search.translator, sentence, search.decode), tokenizer.vocabulary.token_to_id
-    src = torch.tensor([[*tokenizer.encode(sentence, language), EOS]], device=next(model.parameters()).device)
-    tgt, chosen = (
-        torch.tensor([[known(x) for x in side]], device=src.device) for side in (found.target, found.predicted)
-    )
-    with evaluating(model):
-        p = model(src, tgt, source_mask(src), target_mask(tgt))[0].softmax(-1)  # (T, vocab)
+    found, known = tat.attention_maps(search.translator, sentence, search.decode), tokenizer.vocabulary.token_to_id
+    src = torch.tensor([[*tokenizer.encode(sentence, language), tat.EOS]], device=next(model.parameters()).device)
+    tgt, chosen = (torch.tensor([[known(x) for x in side]], device=src.device) for side in found[1:3])
+    with tat.evaluating(model):
+        p = model(src, tgt, tat.source_mask(src), tat.target_mask(tgt))[0].softmax(-1)  # (T, vocab)
     steps = []
     for row, token in zip(p, chosen[0], strict=True):
         values, ids = row.topk(min(top, len(row)))
         listed = zip(tokenizer.tokens(ids.tolist()), values.tolist(), strict=True)
-        steps.append(
-            {"likeliest": [{"token": t, "p": round(q, 6)} for t, q in listed], "chosen": round(float(row[token]), 6)}
-        )
-    maps = {
-        kind: [[rounded(head) for head in layer] for layer in weights.tolist()] for kind, weights in found.maps.items()
-    }
+        listed = [{"token": name, "p": round(share, 6)} for name, share in listed]
+        steps.append({"likeliest": listed, "chosen": round(float(row[token]), 6)})
+    maps = {kind: w.double().round(decimals=4).tolist() for kind, w in found.maps.items()}  # which keeps a page small
     return found._asdict() | {"maps": maps, "steps": steps, "nodes": None, "best": None}
-
-
-def rounded(rows: list[list[float]]) -> list[list[float]]:
-    """Weights with four decimals, which keep a page small."""
-    return [[round(weight, 4) for weight in row] for row in rows]
 
 
 def known_alignment(translator: Translator, sentence: str) -> dict[str, Any] | None:
@@ -154,8 +120,6 @@ def content(translator: Translator, name: str, sentence: str, data: str = "") ->
 
     data: what the model was trained on; for captions of the grammar, the true alignment is shown as well.
     """
-    if not sentence.strip():
-        raise ValueError("the sentence is blank")
     about: dict[str, Any] = {"name": name, "sentence": sentence, "language": translator.languages[0]}
     if data == "captions" and not translator.tokenizer.words:
         about["alignment"] = known_alignment(translator, sentence)

@@ -15,18 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import the_annotated_transformer as tat
-from the_annotated_transformer import (
-    LearnedPositions,
-    NoPositions,
-    RotaryAttention,
-    SplitPositions,
-    SwishFeedForward,
-    Transformer,
-    Translator,
-    positional_encoding,
-    rotated,
-)
-from translator.files import Refused
+from the_annotated_transformer import Transformer, Translator
+from translator.files import Refused, new_folder, refusing
 from translator.search import compare
 
 LONGEST = 2048  # positions: CTranslate2 reads them from a table
@@ -34,10 +24,8 @@ PARTS = Path(__file__).with_name("ctranslate2_folder")  # what an export has bes
 KIND = "is not the paper's, and cannot be exported"
 
 
-def papers_layer(
-    layer: nn.Module, x: Tensor, mask: Tensor, memory: Tensor | None = None, memory_mask: Tensor | None = None
-) -> Tensor:
-    """What the paper's encoder layer, or its decoder layer if there is a memory, gives with the weights of this one.
+def papers_layer(layer: nn.Module, x: Tensor, mask: Tensor, *memory: Tensor) -> Tensor:
+    """What the paper's encoder layer, or its decoder layer if there is a memory and its mask, gives with these weights.
 
     Its self-attention may be rotary.
     """
@@ -45,8 +33,8 @@ def papers_layer(
     def attend(attn: nn.Module, query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
         inputs = ((query, attn.W_q), (key, attn.W_k), (key, attn.W_v))
         Q, K, V = (F.linear(y, W.weight).unflatten(-1, (attn.h, -1)).transpose(1, 2) for y, W in inputs)
-        if isinstance(attn, RotaryAttention):
-            Q, K = rotated(Q), rotated(K)
+        if isinstance(attn, tat.RotaryAttention):
+            Q, K = tat.rotated(Q), tat.rotated(K)
         found = F.scaled_dot_product_attention(Q, K, V, attn_mask=mask)
         return F.linear(found.transpose(1, 2).flatten(2), attn.W_o.weight)
 
@@ -55,14 +43,11 @@ def papers_layer(
         return F.linear(F.linear(y, W_1.weight, W_1.bias).relu(), W_2.weight, W_2.bias)
 
     sublayers = [lambda y: attend(layer.self_attn, y, y, mask), feed_forward]
-    if memory is not None:
-        sublayers.insert(1, lambda y: attend(layer.src_attn, y, memory, memory_mask))
+    if memory:
+        sublayers.insert(1, lambda y: attend(layer.src_attn, y, *memory))
     for connection, sublayer in zip(layer.sublayer, sublayers, strict=True):
-        x = (
-            x + sublayer(papers_norm(connection.norm, x))
-            if connection.pre
-            else papers_norm(connection.norm, x + sublayer(x))
-        )
+        norm = partial(papers_norm, connection.norm)
+        x = x + sublayer(norm(x)) if connection.pre else norm(x + sublayer(x))
     return x
 
 
@@ -80,13 +65,13 @@ def papers_embedding(embed: nn.Module, ids: Tensor) -> Tensor:
 def added_positions(embed: nn.Module, count: int) -> Tensor:
     """What one side adds to its embeddings at each of `count` positions, or at as many as it has learned."""
     table, positions = embed.embeddings.table.weight, embed.positions
-    if isinstance(positions, LearnedPositions):
+    if isinstance(positions, tat.LearnedPositions):
         return positions.table.weight
-    if isinstance(positions, SplitPositions):
+    if isinstance(positions, tat.SplitPositions):
         return positions(torch.zeros(1, count, table.size(1), device=table.device))[0]
-    if isinstance(positions, NoPositions):
+    if isinstance(positions, tat.NoPositions):
         return table.new_zeros(count, table.size(1))
-    return positional_encoding(count, table.size(1)).to(table)
+    return tat.positional_encoding(count, table.size(1)).to(table)
 
 
 @torch.inference_mode()
@@ -96,11 +81,8 @@ def check_papers(model: Transformer, S: int = 280, T: int = 256) -> None:
     real, future = torch.ones_like(ids, dtype=torch.bool).unsqueeze(0), tat.subsequent_mask(T).to(ids.device)
     real[..., -3:] = False  # three positions of the source are padding
     with tat.evaluating(model):
-        read = {name: (getattr(model, name), part) for name, part in (("src_embed", ids), ("tgt_embed", ids[:, :T]))}
-        memory, x = (
-            compare(name, embed, KIND, partial(embed, part), partial(papers_embedding, embed, part))
-            for name, (embed, part) in read.items()
-        )
+        read = [(name, getattr(model, name), part) for name, part in (("src_embed", ids), ("tgt_embed", ids[:, :T]))]
+        memory, x = (compare(n, e, KIND, partial(e, i), partial(papers_embedding, e, i)) for n, e, i in read)
         stacks = (("encoder", memory, (real,), (real,)), ("decoder", x, (memory, real, future), (future, memory, real)))
         for name, start, context, known in stacks:
             stack, y = getattr(model, name), start
@@ -112,16 +94,11 @@ def check_papers(model: Transformer, S: int = 280, T: int = 256) -> None:
         compare("generator", generator, KIND, lambda: generator.logits(x), linear)
 
 
-def is_marian(model: Transformer) -> bool:
-    """Whether a model has the parts of those that Marian trained (`marian` in the document's Part 7)."""
-    return "marian" in model.settings.get("modern", ())
-
-
 def check_marian(model: Transformer) -> None:
     """Raise Refused naming the first part of such a model that is neither Marian's nor the paper's."""
     known = {
-        "self_attn": {tat.BiasedAttention}, "src_attn": {tat.BiasedAttention}, "positions": {SplitPositions},
-        "feed_forward": {SwishFeedForward, tat.PositionwiseFeedForward}, "norm": {nn.LayerNorm, nn.Identity}, "proj": {nn.Linear},
+        "self_attn": {tat.BiasedAttention}, "src_attn": {tat.BiasedAttention}, "positions": {tat.SplitPositions},
+        "feed_forward": {tat.SwishFeedForward, tat.PositionwiseFeedForward}, "norm": {nn.LayerNorm, nn.Identity}, "proj": {nn.Linear},
     }  # fmt: skip
     for name, part in model.named_modules():
         if type(part) not in known.get(name.rpartition(".")[2], {type(part)}):
@@ -156,7 +133,7 @@ def fill_layer(spec: Any, layer: nn.Module) -> None:
     from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 
     own, ffn = layer.self_attn, layer.feed_forward
-    if isinstance(own, RotaryAttention):
+    if isinstance(own, tat.RotaryAttention):
         spec.self_attention = MultiHeadAttentionSpec(self_attention=True, rotary_dim=0)  # 0: all of a head
     fill_linear(spec.self_attention.linear[0], own.W_q, own.W_k, own.W_v)
     fill_linear(spec.self_attention.linear[1], own.W_o)
@@ -180,17 +157,15 @@ def specification(translator: Translator) -> Any:
     the paper's.
     """
     model, tokenizer = translator.model, translator.tokenizer
-    (check_marian if is_marian(model) else check_papers)(model)
+    (check_marian if "marian" in model.settings.get("modern", ()) else check_papers)(model)
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
 
-    first = model.encoder.layers[0]
+    first, depths = model.encoder.layers[0], (len(model.encoder.layers), len(model.decoder.layers))
     if first.self_attn.W_k.out_features != first.self_attn.W_v.out_features:
         raise Refused("CTranslate2 has keys and values of one width alone, but this model has d_k of its own")
     pre_norm = first.sublayer[0].pre
-    swish = isinstance(first.feed_forward, SwishFeedForward)
-    depths = (len(model.encoder.layers), len(model.decoder.layers))
-    activation = Activation.SWISH if swish else Activation.RELU
+    activation = Activation.SWISH if isinstance(first.feed_forward, tat.SwishFeedForward) else Activation.RELU
     spec = TransformerSpec.from_config(depths, first.self_attn.h, pre_norm=pre_norm, activation=activation)
     fill_embeddings(spec.encoder, spec.encoder.embeddings[0], model.src_embed)
     fill_embeddings(spec.decoder, spec.decoder.embeddings, model.tgt_embed)
@@ -208,36 +183,26 @@ def specification(translator: Translator) -> Any:
     return spec
 
 
-def write_ctranslate2(translator: Translator, folder: Path, out: Path, quantization: str | None = None) -> None:
-    """Write the folder `out`: CTranslate2's model.bin, config and vocabulary, and `folder`'s tokenizer.json beside them.
+def write_ctranslate2(translator: Translator, out: Path, quantization: str | None = None) -> None:
+    """Write the folder `out`: CTranslate2's model.bin, config and vocabulary, and tokenizer.json beside them.
 
     A model with byte-pair encoding also gets a card and translate.py, which translates text.
 
     quantization: int8, float16 or another type that CTranslate2 knows; None keeps float32.
     Raises Refused for an unknown type, FileExistsError if `out` exists.
     """
-    if out.exists():
-        raise FileExistsError(f"{out}: exists already")
-    try:
+    with refusing("export needs the package ctranslate2: pip install ctranslate2", ImportError):
         spec = specification(translator)
-    except ImportError as error:
-        raise Refused(f"export needs the package ctranslate2: pip install ctranslate2 ({error})") from error
     spec.validate()
-    try:
+    with refusing(f"--quantization {quantization}", ValueError):
         spec.optimize(quantization=quantization)
-    except ValueError as error:
-        raise Refused(f"--quantization {quantization}: {error}") from error
-    out.mkdir(parents=True)
-    spec.save(str(out))
-    translator.tokenizer.vocabulary.save(str(out / "tokenizer.json"))  # of the source, as the library reads it
-    if not translator.tokenizer.words:
-        shutil.copy(PARTS / "translate.py", out)
-        card = (PARTS / "README.md").read_text(encoding="utf-8")
-        words = {
-            "SOURCE": translator.languages[0],
-            "TARGET": translator.languages[1],
-            "QUANTIZATION": quantization or "float32",
-        }
-        for word, meaning in words.items():
-            card = card.replace(word, meaning)
-        (out / "README.md").write_text(card, encoding="utf-8")
+    with new_folder(out):
+        spec.save(str(out))
+        translator.tokenizer.vocabulary.save(str(out / "tokenizer.json"))  # of the source, as the library reads it
+        if not translator.tokenizer.words:
+            shutil.copy(PARTS / "translate.py", out)
+            card = (PARTS / "README.md").read_text(encoding="utf-8")
+            meanings = *translator.languages, quantization or "float32"
+            for word, meaning in zip(("SOURCE", "TARGET", "QUANTIZATION"), meanings, strict=True):
+                card = card.replace(word, meaning)
+            (out / "README.md").write_text(card, encoding="utf-8")

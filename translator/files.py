@@ -1,6 +1,5 @@
 """Files: written whole or not at all, with a checksum; an error in reading one names it."""
 
-import errno
 import hashlib
 import json
 import os
@@ -17,6 +16,17 @@ from torch import Tensor
 
 class Refused(ValueError):
     """What a user asked for cannot be had, for a reason that he can mend; the command line prints it as one line."""
+
+
+@contextmanager
+def refusing(what: str, *kinds: type[BaseException]) -> Iterator[None]:
+    """Turn errors of these kinds into Refused that says `what`, with the error's own words; one that is Refused passes as it is."""
+    try:
+        yield
+    except kinds as error:
+        if isinstance(error, (Refused, KeyboardInterrupt)):
+            raise
+        raise Refused(f"{what} ({' '.join(str(error).split())[:200]})") from error
 
 
 PARTIAL = ".partial"  # how the names of files end that are still being written
@@ -45,7 +55,12 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     finally:
         if name:
             Path(name).unlink(missing_ok=True)
-    sync_folder(path.parent)
+    with suppress(OSError):  # some systems cannot keep a folder's names on the disk, and do it by themselves
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 @contextmanager
@@ -60,16 +75,6 @@ def writing(path: Path) -> Iterator[None]:
         if error.errno is None or others:
             raise
         raise OSError(f"{path}: cannot be written ({error.strerror})") from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the disk keep the names in a folder, too; some systems cannot, and do it by themselves."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def remove_partial(folder: Path) -> None:
@@ -115,9 +120,8 @@ def changed_files(folder: Path, names: list[str]) -> list[str]:
     path = folder / SUMS
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    return [
-        name for name in names if name in sums and (folder / name).is_file() and digest_of(folder / name) != sums[name]
-    ]
+    there = [name for name in names if name in sums and (folder / name).is_file()]
+    return [name for name in there if digest_of(folder / name) != sums[name]]
 
 
 def check_sums(folder: Path, names: list[str]) -> None:
@@ -142,16 +146,11 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], **metadata: Any) -> No
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    def save(temporary: Path) -> None:
-        try:
-            save_file(tensors, temporary, notes)
-        except SafetensorError as error:  # no OSError, even if the disk is full
-            raise OSError(errno.EIO, str(error)) from error
-
     tensors = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     notes = {key: json.dumps(value) for key, value in metadata.items()}
     notes["sha256"] = json.dumps(digest_of_tensors(tensors, notes))
-    write_atomically(path, save)
+    with refusing(f"{path}: cannot be written", SafetensorError):  # no OSError, even if the disk is full
+        write_atomically(path, lambda temporary: save_file(tensors, temporary, notes))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -161,25 +160,21 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     from safetensors import SafetensorError, safe_open
 
-    try:
+    with refusing(f"{path}: not a safetensors file that a run wrote, or damaged", SafetensorError, ValueError):
         with safe_open(path, "pt") as file:
             tensors, notes = {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
         known = notes.pop("sha256", None)
         if known is not None and known != json.dumps(digest_of_tensors(tensors, notes)):
             raise ValueError("its checksum is another")
         return tensors, {key: json.loads(value) for key, value in notes.items()}
-    except (SafetensorError, ValueError) as error:
-        raise Refused(f"{path}: not a safetensors file that a run wrote, or damaged ({error})") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file; raises Refused if it holds anything else, FileNotFoundError if it is missing."""
     if not path.is_file():  # a pipe would keep its reader waiting
         raise FileNotFoundError(f"{path}: no such file; is {path.parent} the folder of a run or a model?")
-    try:
+    with refusing(f"{path}: not JSON", ValueError, RecursionError):
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"{path}: not JSON ({error})") from error
     if not isinstance(value, dict):
         raise Refused(f"{path}: not a JSON object")
     return value

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 import the_annotated_transformer as tat
 from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, Translator
 from translator.corpus import SidedTokenizer, tokenizer_text
-from translator.files import Refused, new_folder, read_json, write_sums, write_tensors, write_text
+from translator.export import check_marian
+from translator.files import Refused, new_folder, read_json, refusing, write_sums, write_tensors, write_text
 from translator.model_folder import MODEL_FILES, build_for
 from translator.settings import Settings
 
@@ -57,22 +58,16 @@ class Arrays(NamedTuple):
 def find_source(source: str) -> Path:
     """The folder or file of a model; one that is on the hub is fetched into its cache first.
 
-    Raises FileNotFoundError if it is neither here nor there, or if there is no network.
+    Raises FileNotFoundError or Refused if it is neither here nor there, or if there is no network.
     """
     if Path(source).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", source):
         if not Path(source).exists():
             raise FileNotFoundError(f"{source}: no such folder or file, and not a name on the hub, OWNER/NAME")
         return Path(source)
-    try:
+    with refusing("a model on the hub needs the package huggingface_hub: pip install huggingface_hub", ImportError):
         from huggingface_hub import snapshot_download
-
+    with refusing(f"{source}: not here, and not from the hub", Exception):  # the library raises errors of many kinds
         return Path(snapshot_download(source, allow_patterns=HUB_FILES))
-    except ImportError as error:
-        raise Refused("a model on the hub needs the package huggingface_hub: pip install huggingface_hub") from error
-    except Exception as error:  # the library raises errors of many kinds
-        raise FileNotFoundError(
-            f"{source}: not here, and not from the hub ({' '.join(str(error).split())[:200]})"
-        ) from error
 
 
 def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
@@ -89,97 +84,72 @@ def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
     activation = about.get("activation_function")
     if activation not in ("swish", "silu", "relu"):
         raise Refused(f"{path}: activation_function is {activation!r}, which is not known here")
-    try:
-        depths, heads, widths = (
-            [int(about[f"{side}_{what}"]) for side in ("encoder", "decoder")]
-            for what in ("layers", "attention_heads", "ffn_dim")
-        )
+    wrong = KeyError, TypeError, ValueError, OverflowError
+    with refusing(f"{path}: not the configuration of a model", *wrong):
+        names = "layers", "attention_heads", "ffn_dim"
+        depths, heads, widths = ([int(about[f"{side}_{name}"]) for side in ("encoder", "decoder")] for name in names)
         d_model, start, pad = (int(about[name]) for name in ("d_model", "decoder_start_token_id", "pad_token_id"))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise Refused(f"{path}: not the configuration of a model ({error})") from error
     if heads[0] != heads[1] or widths[0] != widths[1] or start != pad:
         raise Refused(f"{path}: encoder and decoder of different widths, or a start token that is not the padding")
     for name, token in (("pad_token_id", "<pad>"), ("eos_token_id", "</s>")):
         if token not in ids or about.get(name, ids[token]) != ids[token]:
             raise Refused(f"{path}: {name} is {about.get(name)}, but vocab.json has {token} at {ids.get(token)}")
-    file = next(
-        (folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()), None
-    )
-    if file is None:
+    files = [folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()]
+    if not files:
         raise FileNotFoundError(f"{folder}: neither model.safetensors nor pytorch_model.bin")
     settings = Settings(N=max(depths), d_model=d_model, d_ff=widths[0], h=heads[0], norm="post", tie="all")
     parts = {"depths": depths, "swish": activation != "relu", "closed": False, "eps": 1e-5}
-    shared = "model.shared.weight"
-    return Arrays(
-        file, settings, parts, read_arrays(file), tat.their_name, (shared, shared, shared, "final_logits_bias")
-    )
+    matrices = *["model.shared.weight"] * 3, "final_logits_bias"
+    return Arrays(files[0], settings, parts, read_arrays(files[0]), tat.their_name, matrices)
 
 
 def read_arrays(file: Path) -> dict[str, Tensor]:
     """The arrays of a safetensors file, of PyTorch's own format, or of Marian's archive; raises Refused if it is damaged."""
-    arrays = unchecked_arrays(file)
-    for name, array in arrays.items():
-        dense = array.layout == torch.strided and array.device.type == "cpu" and not array.is_quantized
-        if not dense or array.is_nested or array.dim() < 1 or array.untyped_storage().nbytes() < array.nbytes:
-            raise Refused(f"{file}: {name} is no array of plain numbers")
-        if array.is_floating_point() and not array.isfinite().all():
-            raise Refused(f"{file}: {name} has weights that are not finite")
-    return arrays
-
-
-def unchecked_arrays(file: Path) -> dict[str, Tensor]:
-    """What a file holds, if it is an array of some kind."""
     from safetensors.torch import load_file
 
-    try:
+    with refusing(f"{file}: damaged, or not a file of arrays", Exception):  # of many kinds, from three libraries
         if not file.is_file():
             raise ValueError("it is no regular file")
-        if file.suffix == ".safetensors":
-            return load_file(file)
         if zipfile.is_zipfile(file):  # else PyTorch's format of before 2020
             with zipfile.ZipFile(file) as archive:
                 if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
                     raise Refused(f"{file}: larger than {LARGEST >> 30} GB")
-        if file.suffix == ".npz":
-            with np.load(file, allow_pickle=False) as arrays:
-                return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-        with warnings.catch_warnings(action="ignore"):
-            found = torch.load(file, map_location="cpu", weights_only=True)  # runs nothing, and refuses most objects
-        if not isinstance(found, dict) or not all(isinstance(array, Tensor) for array in found.values()):
+        if file.suffix == ".safetensors":
+            arrays = load_file(file)
+        elif file.suffix == ".npz":
+            with np.load(file, allow_pickle=False) as found:
+                arrays = {name: torch.from_numpy(found[name]) for name in found.files}
+        else:
+            with warnings.catch_warnings(action="ignore"):
+                arrays = torch.load(file, map_location="cpu", weights_only=True)  # runs nothing
+        if not isinstance(arrays, dict) or not all(isinstance(array, Tensor) for array in arrays.values()):
             raise ValueError("there are other things than arrays in it")
-        return found
-    except Refused:
-        raise
-    except Exception as error:  # of many kinds, from three libraries
-        raise Refused(f"{file}: damaged, or not a file of arrays ({' '.join(str(error).split())[:160]})") from error
+        for name, array in arrays.items():
+            dense = array.layout == torch.strided and array.device.type == "cpu" and not array.is_quantized
+            if not dense or array.is_nested or array.dim() < 1 or array.untyped_storage().nbytes() < array.nbytes:
+                raise Refused(f"{file}: {name} is no array of plain numbers")
+            if array.is_floating_point() and not array.isfinite().all():
+                raise Refused(f"{file}: {name} has weights that are not finite")
+    return arrays
 
 
 def read_npz(file: Path) -> Arrays:
     """A model in Marian's own file; raises Refused naming what is not known here, or damaged."""
     arrays = read_arrays(file)
-    try:
+    with refusing(f"{file}: no configuration of Marian in it", KeyError, UnicodeDecodeError):
         text = arrays.pop("special:model.yml").numpy().tobytes().rstrip(b"\0").decode("utf-8")
-    except (KeyError, UnicodeDecodeError) as error:
-        raise Refused(f"{file}: no configuration of Marian in it ({error})") from error
     about = {name: value.strip("\"' ") for name, value in re.findall(r"(?m)^([\w-]+):[ ]*(.*)$", text)}
     for name, value in USUAL.items():
         if about.get(name, value) not in (value, ""):
             raise Refused(f"{file}: its option --{name} is {about[name]}, which is not known here")
     places = tuple(about.get(f"transformer-{name}", "") for name in ("preprocess", "postprocess", "postprocess-top"))
     activation = about.get("transformer-ffn-activation", "swish")
-    if (
-        places not in NORMS
-        or activation not in ("swish", "relu")
-        or about.get("transformer-postprocess-emb", "d") not in ("d", "")
-    ):
+    known = activation in ("swish", "relu") and about.get("transformer-postprocess-emb", "d") in ("d", "")
+    if places not in NORMS or not known:
         raise Refused(f"{file}: norms {places} or activation {activation}, which are not known here")
-    try:
-        d_model, d_ff, h, *depths = (
-            int(about[name])
-            for name in ("dim-emb", "transformer-dim-ffn", "transformer-heads", "enc-depth", "dec-depth")
-        )
-    except (KeyError, ValueError) as error:
-        raise Refused(f"{file}: its configuration has no {error}") from error
+    with refusing(f"{file}: its configuration is not whole", KeyError, ValueError):
+        names = "dim-emb", "transformer-dim-ffn", "transformer-heads", "enc-depth", "dec-depth"
+        d_model, d_ff, h, *depths = (int(about[name]) for name in names)
     src, tgt = (next((n for n in (f"{side}_Wemb", "Wemb") if n in arrays), "Wemb") for side in ("encoder", "decoder"))
     output = "decoder_ff_logit_out_Wt" if "decoder_ff_logit_out_Wt" in arrays else tgt
     tie = "all" if src == tgt == output else "target" if tgt == output else "none"
@@ -220,10 +190,8 @@ def filled(found: Arrays, rows: list[int]) -> nn.Module:
     """The model with these arrays, whose tokens are these rows; raises Refused naming the file and an array that does not fit."""
     path, _, parts, arrays, name, matrices = found
     own_file = path.suffix == ".npz"  # Marian's, where matrices stand on their side
-    try:
+    with refusing(f"{path}: not a whole model", ValueError):
         model = build_for(arrays, found.settings, len(rows), parts)
-    except ValueError as error:
-        raise Refused(f"{path}: {error}") from error
     tables = ("src_embed.embeddings.table.weight", "tgt_embed.embeddings.table.weight", "generator.proj.weight")
     theirs = dict(zip((*tables, "generator.proj.bias"), matrices, strict=True))
     unread = {n for n in arrays if not re.search("special:|embed_positions|embed_tokens|lm_head|^config|Wpos", n)}
@@ -237,18 +205,15 @@ def filled(found: Arrays, rows: list[int]) -> nn.Module:
             raise Refused(f"{path}: it has no array {their}")
         array = arrays[their].float()
         unread.discard(their)
-        if own in theirs:
-            array = array.flatten() if own.endswith("bias") else array
-            if len(array) != max(rows) + 1 or array[:1].shape[1:] != parameter.shape[1:]:
-                raise Refused(
-                    f"{path}: {their} has shape {tuple(array.shape)}, which does not fit the vocabulary or the width"
-                )
-            array = torch.cat([array, torch.zeros_like(array[:1])])[rows]  # row -1 is one of zeros
-        elif own_file:
-            array = array.flatten() if parameter.dim() == 1 else array.T
-        if array.shape != parameter.shape:
-            raise Refused(f"{path}: {their} has shape {tuple(array.shape)}, but {tuple(parameter.shape)} is needed")
-        weights[own] = array
+        if parameter.dim() == 1:
+            array = array.flatten()
+        elif own_file and own not in theirs:
+            array = array.T
+        needed = (max(rows) + 1, *parameter.shape[1:]) if own in theirs else tuple(parameter.shape)
+        if array.shape != needed:
+            raise Refused(f"{path}: {their} has shape {tuple(array.shape)}, but {needed} is needed")
+        added = torch.zeros_like(array[:1])  # row -1
+        weights[own] = torch.cat([array, added])[rows] if own in theirs else array
     if unread:
         raise Refused(f"{path}: its array {min(unread)} belongs to no part that is known here")
     never = [PAD, BOS, UNK] if own_file else [PAD, BOS]  # Marian itself writes no <unk> unless told to
@@ -264,14 +229,13 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
 
     def number() -> int:
         nonlocal at
-        value = shift = 0
-        while True:
+        value = 0
+        for shift in range(0, 70, 7):
             byte, at = data[at], at + 1
-            value, shift = value | (byte & 127) << shift, shift + 7
-            if shift > 70:
-                raise ValueError("a number is too long")
+            value |= (byte & 127) << shift
             if byte < 128:
                 return value
+        raise ValueError("a number is too long")
 
     while at < len(data):
         key = number()
@@ -287,7 +251,8 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
 
 def read_spm(path: Path) -> tuple[dict[str, float], bytes]:
     """The pieces of a SentencePiece model in its order, with scores (None for marks), and its table of normalised characters."""
-    try:
+    wrong = IndexError, KeyError, ValueError, TypeError, AttributeError
+    with refusing(f"{path}: damaged, or not a SentencePiece model", *wrong):
         if not path.is_file():
             raise ValueError("it is no regular file")
         parts = list(fields(path.read_bytes()))
@@ -297,15 +262,10 @@ def read_spm(path: Path) -> tuple[dict[str, float], bytes]:
         if not all(normalizer.get(option, 1) for option in (3, 4, 5)):
             raise Refused(f"{path}: it treats spaces in a way that is not known here")
         pieces = [dict(fields(value)) for field, value in parts if field == 1]
-        scores = {
-            p[1].decode(): float(np.frombuffer(p[2], "<f4")[0]) if p.get(3, 1) in (1, 4) else None for p in pieces
-        }
-    except Refused:
-        raise
-    except (IndexError, KeyError, ValueError, TypeError, AttributeError) as error:
-        raise Refused(f"{path}: damaged, or not a SentencePiece model ({error})") from error
-    if not scores:
-        raise Refused(f"{path}: damaged, or not a SentencePiece model (no pieces)")
+        score = lambda p: float(np.frombuffer(p[2], "<f4")[0]) if p.get(3, 1) in (1, 4) else None  # noqa: E731
+        scores = {p[1].decode(): score(p) for p in pieces}
+        if not scores:
+            raise ValueError("no pieces")
     return scores, normalizer.get(2, b"")
 
 
@@ -322,10 +282,8 @@ def unigram(path: Path, tokens: list[str]) -> Any:
     marks = {*SPECIALS, *(token for token in tokens if re.fullmatch(r">>.+<<", token))}
     scored = [(t, FAR if t in marks or scores.get(t) is None else scores[t]) for t in tokens]
     vocabulary = Vocabulary(Unigram(scored, UNK, False))
-    try:
+    with refusing(f"{path}: damaged", Exception):  # that is the library's kind
         steps = [normalizers.Precompiled(charsmap)] if charsmap else []
-    except Exception as error:  # that is the library's kind
-        raise Refused(f"{path}: damaged ({' '.join(str(error).split())[:160]})") from error
     vocabulary.normalizer = normalizers.Sequence([*steps, normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()])
     vocabulary.pre_tokenizer = pre_tokenizers.Metaspace()
     vocabulary.add_tokens([AddedToken(mark, normalized=False) for mark in sorted(marks - {*SPECIALS})])
@@ -336,20 +294,17 @@ def read_yaml(path: Path) -> Any:
     """What is in Marian's vocab.yml: tokens as they are written there, also one like `null`, and their numbers."""
     import yaml
 
-    try:
+    wrong = yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError
+    with refusing(f"{path}: not a vocabulary of Marian", *wrong):
         found = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # which makes texts of everything
         return {token: int(number) for token, number in found.items()}
-    except (yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError) as error:
-        raise Refused(f"{path}: not a vocabulary of Marian ({' '.join(str(error).split())[:160]})") from error
 
 
 def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path]:
     """The ids of the tokens by their numbers in the model, and the SentencePiece models of source and target."""
     pieces = sorted(folder.glob("*.spm"))
-    sides = [
-        next((p for p in pieces if side in p.stem), pieces[0] if len(pieces) == 1 else None)
-        for side in ("source", "target")
-    ]
+    only = pieces[0] if len(pieces) == 1 else None
+    sides = [next((path for path in pieces if side in path.stem), only) for side in ("source", "target")]
     if None in sides:
         raise FileNotFoundError(f"{folder}: neither source.spm and target.spm nor a single .spm")
     names = [folder / "vocab.json"] if hub else sorted(folder.glob("*vocab*.yml"))
@@ -376,11 +331,8 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
 def languages_of(folder: Path, source: str, src: str | None, tgt: str | None) -> tuple[str, str]:
     """The languages that were given, or those in tokenizer_config.json, or in a name that ends like `opus-mt-de-en`."""
     about = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
-    named = re.search(r"-([A-Za-z_]+)-([A-Za-z_]+)/?$", source)
-    found = (
-        src or about.get("source_lang") or (named and named[1]),
-        tgt or about.get("target_lang") or (named and named[2]),
-    )
+    named = re.search(r"-([A-Za-z_]+)-([A-Za-z_]+)/?$", source) or [None] * 3
+    found = src or about.get("source_lang") or named[1], tgt or about.get("target_lang") or named[2]
     if None in found:
         raise Refused(f"{source}: its languages are not known; give --src and --tgt")
     if strange := [language for language in found if not re.fullmatch(r"[\w+-]+", str(language))]:
@@ -391,9 +343,7 @@ def languages_of(folder: Path, source: str, src: str | None, tgt: str | None) ->
 
 
 # --- There and back ---
-def read_marian(
-    source: str, src: str | None = None, tgt: str | None = None
-) -> tuple[Translator, Settings, dict[str, Any]]:
+def read_marian(source: str, src: str | None = None, tgt: str | None = None) -> tuple[Translator, Settings, dict]:
     """A translator from a folder in the hub's layout, a name on the hub, or an .npz; its settings, and its `marian` parts."""
     path = find_source(source)
     folder, hub = (path, True) if path.is_dir() else (path.parent, False)
@@ -431,12 +381,8 @@ def write_npz(translator: Translator, out: Path) -> None:
     layers = [*model.encoder.layers, *model.decoder.layers]
     positions = model.src_embed.positions
     if not isinstance(positions, tat.SplitPositions) or positions.last != model.settings["d_model"] // 2 - 1:
-        raise Refused(
-            "Marian has other waves for the positions than this model; only what came from its files can go back"
-        )
-    kinds = {type(part) for layer in layers for part in (layer.feed_forward, layer.self_attn)}
-    if not kinds <= {tat.SwishFeedForward, tat.PositionwiseFeedForward, tat.BiasedAttention}:
-        raise Refused("Marian has no such layers as this model")
+        raise Refused("Marian has other waves for positions than this model; only what came from its files can go back")
+    check_marian(model)
     if model.tgt_embed.embeddings.table.weight[BOS].any():
         raise Refused("the start token has learned a vector in training, and Marian begins with zeros")
     pre, swish = layers[0].sublayer[0].pre, isinstance(layers[0].feed_forward, tat.SwishFeedForward)
@@ -464,7 +410,5 @@ def write_npz(translator: Translator, out: Path) -> None:
     numbers["special:model.yml"] = np.frombuffer(text.encode(), np.int8)
     with new_folder(out):
         np.savez(out / "model.npz", **numbers)
-        vocabulary = (
-            f"{json.dumps(token, ensure_ascii=False)}: {i}\n" for i, token in enumerate(tokenizer.tokens(order))
-        )
-        (out / "vocab.yml").write_text("".join(vocabulary), encoding="utf-8")
+        tokens = (json.dumps(token, ensure_ascii=False) for token in tokenizer.tokens(order))
+        (out / "vocab.yml").write_text("".join(f"{t}: {i}\n" for i, t in enumerate(tokens)), encoding="utf-8")

@@ -2,14 +2,14 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from the_annotated_transformer import SHIPPED_MODEL, Transformer, Translator
+from translator import files
 from translator.corpus import encode_texts, read_tokenizer
-from translator.files import Refused, check_sums, new_folder, read_json, read_tensors, write_sums, write_tensors
+from translator.files import Refused, new_folder, read_json, read_tensors, refusing, write_tensors
 from translator.processes import choose_device, load_weights
 from translator.settings import Settings, build_model, saved_settings
 
@@ -24,9 +24,10 @@ def read_translator(path: str | Path, device: torch.device | None = None) -> Tra
     path = Path(path)
     if path.is_file():
         raise Refused(f"{path}: a file, not the folder of a run or a model")
-    check_sums(path, MODEL_FILES)
+    files.check_sums(path, MODEL_FILES)
     about, file = read_json(path / "config.json"), path / "model.safetensors"
-    try:
+    wrong = KeyError, TypeError, ValueError, RuntimeError
+    with refusing(f"{path / 'config.json'}: not the configuration of a model", *wrong):
         vocab, languages = int(about["vocab"]), (str(about["src"]), str(about["tgt"]))
         settings = saved_settings(about["settings"])
         tokenizer = read_tokenizer(path / "tokenizer.json")
@@ -38,17 +39,11 @@ def read_translator(path: str | Path, device: torch.device | None = None) -> Tra
             raise FileNotFoundError(f"{file}: no such file; the run has not reached its first checkpoint")
         weights = read_tensors(file)[0]
         model = build_for(weights, settings, vocab, about.get("marian"))
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        if isinstance(error, Refused):
-            raise
-        raise Refused(f"{path / 'config.json'}: not the configuration of a model ({error})") from error
     load_weights(model, weights, file)
     return Translator(model.to(device or choose_device()).eval(), tokenizer, languages)
 
 
-def build_for(
-    weights: dict[str, Tensor], settings: Settings, vocab: int, parts: dict[str, Any] | None = None
-) -> Transformer:
+def build_for(weights: dict[str, Tensor], settings: Settings, vocab: int, parts: dict | None = None) -> Transformer:
     """A fresh model for weights that were read; ValueError, before memory is taken, for sizes that cannot be theirs."""
     there, d, heads = sum(tensor.numel() for tensor in weights.values()), settings.d_model, settings.h * settings.d_k
     needed = d * max(vocab, settings.N * settings.d_ff, settings.N * (heads or settings.d_model))
@@ -79,7 +74,7 @@ def write_model(out: Path, like: Path, weights: dict[str, Tensor]) -> None:
         for name in MODEL_FILES[:2]:
             shutil.copy(like / name, out / name)
         write_tensors(out / MODEL_FILES[2], weights)
-        write_sums(out, MODEL_FILES)
+        files.write_sums(out, MODEL_FILES)
 
 
 def model_folder(path: Path | None = None) -> Path:
@@ -93,7 +88,5 @@ def model_folder(path: Path | None = None) -> Path:
     for folder in (here.parent / SHIPPED_MODEL, here / SHIPPED_MODEL):  # in a clone; installed
         if all((folder / name).is_file() for name in MODEL_FILES):
             return folder
-    command = "python the_annotated_transformer.py train --data multi30k --preset tiny --run runs/tiny"
-    raise FileNotFoundError(
-        f"no {SHIPPED_MODEL} beside this script; make a model with `{command}` and give --model runs/tiny"
-    )
+    command = "`python the_annotated_transformer.py train --data multi30k --preset tiny --run runs/tiny`"
+    raise FileNotFoundError(f"no {SHIPPED_MODEL} here; make one with {command} and give --model runs/tiny")

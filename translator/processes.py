@@ -8,7 +8,6 @@ than the memory of one device. Checkpoints are whole: the same file serves any n
 import os
 import re
 import signal
-import textwrap
 import threading
 import traceback
 from collections.abc import Iterable, Iterator
@@ -21,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from translator.files import Refused
+from translator.files import Refused, refusing
 
 
 def choose_device() -> torch.device:
@@ -39,15 +38,12 @@ def choose_device() -> torch.device:
 
 
 def use_device(name: str | None) -> None:
-    """Have `choose_device` choose this device from now on; raises OSError if this machine has none of that name."""
+    """Have `choose_device` choose this device from now on; raises Refused if this machine has none of that name."""
     if name is None:
         return
-    try:
+    with refusing(f"--device {name} cannot be used here", RuntimeError, AssertionError, ImportError):
         if torch.empty(0, device=name).is_meta:
             raise RuntimeError("its tensors have no numbers")
-    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
-        reason = textwrap.shorten(str(error), 120)
-        raise OSError(f"--device {name} cannot be used here ({reason})") from error
     os.environ["ANNOTATED_DEVICE"] = name
 
 
@@ -68,10 +64,8 @@ def process_group() -> Iterator[None]:
     if device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
     wait = timedelta(days=1)  # the first process may read a large corpus for hours before the others have work
-    try:
+    with refusing("WORLD_SIZE is set, but what torchrun sets beside it is not right", ValueError):
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=wait)
-    except ValueError as error:
-        raise Refused(f"WORLD_SIZE is set, but what torchrun sets beside it is not right ({error})") from error
     try:
         yield
     except BaseException as error:
@@ -80,11 +74,9 @@ def process_group() -> Iterator[None]:
         lost = isinstance(error, dist.DistError) or re.search("gloo|nccl", str(error), re.I)
         if not isinstance(error, RuntimeError) or not lost:
             raise
-        reason = " ".join(str(error).split())[:200]
-        raise ConnectionError(
-            f"process {dist.get_rank()}: another process of this training has ended ({reason}); "
-            "the same command goes on from the last checkpoint"
-        ) from error
+        reason, advice = " ".join(str(error).split())[:200], "the same command goes on from the last checkpoint"
+        ended = f"process {dist.get_rank()}: another process of this training has ended ({reason})"
+        raise ConnectionError(f"{ended}; {advice}") from error
     finally:
         dist.destroy_process_group()
 
@@ -131,8 +123,7 @@ class StopRequest:
     """
 
     def __init__(self):
-        names = ("SIGINT", "SIGTERM", "SIGUSR1")  # Windows has no SIGUSR1
-        self.signals = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        self.signals = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGUSR1", signal.SIGTERM)}  # not on Windows
         self.number, self.earlier = 0, {}
 
     def note(self, number: int, frame: FrameType | None) -> None:

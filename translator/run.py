@@ -15,28 +15,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
 import torch
-from cyclopts import Parameter
-from cyclopts.validators import Number
+from cyclopts.types import PositiveFloat
 from tqdm import tqdm
 
-from the_annotated_transformer import (
-    Pair,
-    Tokenizer,
-    Transformer,
-    Translator,
-    learn_bpe,
-    learn_words,
-    sorted_batches,
-    words_of,
-)
+import the_annotated_transformer as tat
+from the_annotated_transformer import Pair, Tokenizer, Transformer, learn_bpe, sorted_batches
 from translator import files
 from translator.corpus import TokenStore, read_tokenizer, tokenizer_text, write_store
-from translator.files import Refused, read_json, read_tensors, write_tensors, write_text
+from translator.files import Refused, read_json, read_tensors, refusing, write_tensors, write_text
+from translator.model_folder import read_translator
 from translator.processes import gathered, load_weights, over_processes, processes, wait_for_all, weights_of
-from translator.settings import GONE, Count, Settings, build_model, saved_settings
+from translator.settings import GONE, Count, Settings, build_model
 from translator.sources import FullPairs, left_out
 from translator.trainer import accelerator_use, matrix_speed, operations
 
@@ -67,14 +59,11 @@ class Progress:
     owed: bool = False
 
 
-More = Annotated[float, Parameter(validator=Number(gt=0))]
-
-
 @dataclass(frozen=True)
 class Limits:
     """When a run ends (without any of these it takes 30 minutes), and when there is a checkpoint."""
 
-    minutes: More | None = None
+    minutes: PositiveFloat | None = None
     """stop after this many minutes"""
     epochs: Count | None = None
     """stop after this many passes through the data"""
@@ -84,18 +73,13 @@ class Limits:
     """stop after this many checkpoints without a lower validation loss"""
     checkpoint_every: Count = 200
     """updates between two checkpoints"""
-    checkpoint_minutes: More | None = None
+    checkpoint_minutes: PositiveFloat | None = None
     """minutes between two checkpoints, if that is sooner"""
 
     def shares(self, progress: Progress, in_epoch: float = math.inf) -> dict[str, float]:
         """How much of each limit is used up, by the clock of this process; 1 is all of it."""
-        epochs = progress.epoch + progress.batch / in_epoch
-        used = {
-            "minutes": progress.seconds / 60,
-            "epochs": epochs,
-            "steps": progress.step,
-            "patience": progress.since_best,
-        }
+        used = {"minutes": progress.seconds / 60, "epochs": progress.epoch + progress.batch / in_epoch}
+        used |= {"steps": progress.step, "patience": progress.since_best}
         limits = {name: getattr(self, name) for name in used}
         if all(limit is None for limit in limits.values()):
             limits["minutes"] = 30
@@ -109,13 +93,6 @@ class Limits:
         """Whether it is time for a checkpoint; the last one ended after `saved_at` seconds of training."""
         late = self.checkpoint_minutes and progress.seconds - saved_at >= 60 * self.checkpoint_minutes
         return bool(late) or progress.step % self.checkpoint_every == 0
-
-
-class Start(NamedTuple):
-    """A trained model that a new run begins with, and the folder that it comes from."""
-
-    folder: Path
-    translator: Translator
 
 
 def check_same(folder: Path, wanted: dict[str, Any], advice: str = "give another --run") -> None:
@@ -179,7 +156,7 @@ class Run:
         """Whether the run can be continued: it has reached a checkpoint."""
         return any((self.checkpoints / name).exists() for name in (STATE, BEFORE))
 
-    def prepare(self, start: Start | None) -> None:
+    def prepare(self, start: Path | None) -> None:
         """Create or repair the folder, then open it. In a group of processes, the first one writes and the others wait."""
         if self.first:
             for folder in (self.folder, self.folder / "tokens", self.checkpoints, self.folder / "best"):
@@ -200,7 +177,7 @@ class Run:
         self.train, self.val = (token_store(self.folder, split, self.tokenizer) for split in SPLITS)
         self.lengths, self.held_out = self.train.lengths(), self.val.pairs(range(len(self.val)))
 
-    def create(self, start: Start | None) -> None:
+    def create(self, start: Path | None) -> None:
         """Write vocabulary, tokens and configuration of a new run; Refused if they do not fit.
 
         `config.json` is written last, so a folder that has one is complete. Errors in the data show before anything is
@@ -211,8 +188,7 @@ class Run:
                 raise Refused(f"{self.folder} holds {name} but no config.json, so it is no run; give another --run")
         for _ in self.texts("val"):
             pass  # reads every line now, to find a damaged one
-        for _ in self.texts("train"):
-            break  # its text is there
+        next(iter(self.texts("train")))  # its text is there
         tokenizer = self.vocabulary(start)
         for old in (self.folder / "tokens").glob("*.starts"):
             old.unlink()  # from an interrupted start: its ids belong to another vocabulary
@@ -228,7 +204,7 @@ class Run:
             raise Refused(f"{option} {most}, but the longest sentence has {longest} tokens")
         write_text(self.folder / "tokenizer.json", tokenizer_text(tokenizer))
         content = self.about | {"vocab": len(tokenizer), "settings": asdict(self.settings)}
-        if start and (parts := read_json(start.folder / "config.json").get("marian")):
+        if start and (parts := read_json(start / "config.json").get("marian")):
             content["marian"] = parts
         write_text(self.folder / "config.json", json.dumps(content, indent=1) + "\n")
 
@@ -258,27 +234,24 @@ class Run:
         """The text of a split, pair by pair."""
         return FullPairs(self.about["data"], split, *self.languages, self.about.get("held_out"))
 
-    def vocabulary(self, start: Start | None) -> Tokenizer:
+    def vocabulary(self, start: Path | None) -> Tokenizer:
         """That of the model to start from, or a new one: byte-pair encoding, or whole words if there are no merges.
 
         Raises Refused for a start of other sizes or languages, and for a language whose words spaCy does not know.
         """
         if start:
+            tokenizer = read_translator(start, "cpu").tokenizer  # reads all: damage is found before hours are spent
             names = ["N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie", "bpe"]
-            if "bpe" not in read_json(start.folder / "config.json")["settings"]:
+            if "bpe" not in read_json(start / "config.json")["settings"]:
                 names.remove("bpe")  # the document saves only what a model needs; the vocabulary is taken over anyway
             wanted = {"src": self.about["src"], "tgt": self.about["tgt"]}
             wanted |= {name: getattr(self.settings, name) for name in names}
-            check_same(start.folder, wanted, "the new run needs the same")
-            return start.translator.tokenizer
+            check_same(start, wanted, "the new run needs the same")
+            return tokenizer
         if self.settings.bpe:
             return learn_bpe(self.texts("train"), self.settings.bpe)
-        try:
-            for language in self.languages:
-                words_of("", language)
-        except ValueError as error:
-            raise Refused(str(error)) from error
-        return learn_words(self.texts("train"), self.languages)
+        with refusing("--words needs languages whose words spaCy knows", ValueError):
+            return tat.learn_words(self.texts("train"), self.languages)
 
     def write_tokens(self, tokenizer: Tokenizer) -> int:
         """Write the token stores that the run lacks; returns the length of the longest sentence."""
@@ -305,11 +278,11 @@ class Run:
                 self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
 
     # --- Its model ---
-    def model(self, start: Start | None) -> Transformer:
+    def model(self, start: Path | None) -> Transformer:
         """A fresh model of the run's settings, with the weights of the start if there is one."""
         model = build_model(self.settings, len(self.tokenizer), self.parts)
         if start:
-            load_weights(model, weights_of(start.translator.model), start.folder)
+            load_weights(model, weights_of(read_translator(start, "cpu").model), start)
         return model
 
     def restore(self, trainer: Any) -> None:
@@ -389,16 +362,6 @@ def token_store(folder: Path, split: str, tokenizer: Tokenizer) -> TokenStore:
 def checkpoint_files(folder: Path) -> list[Path]:
     """The weights that a run keeps of its checkpoints, oldest first."""
     return sorted((folder / "checkpoints").glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))
-
-
-def held_out_pairs(folder: Path, tokenizer: Tokenizer) -> tuple[list[Pair], int] | None:
-    """The pairs that a run validates on, and its tokens per batch; None if its tokens are no longer there."""
-    store = token_store(folder, "val", tokenizer)
-    if not store.path.with_suffix(".starts").exists():
-        return None
-    return store.pairs(range(len(store))), saved_settings(
-        read_json(folder / "config.json")["settings"]
-    ).tokens_per_batch
 
 
 # --- The log ---

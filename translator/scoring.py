@@ -1,5 +1,6 @@
 """Scores of a corpus, each with a signature that says how it was computed."""
 
+from functools import partial
 from typing import Any
 
 SCORES = {"bleu": "BLEU", "bleu_lower": "BLEU, lower-cased", "bleu_moses": "BLEU, lower-cased, Moses", "chrf": "chrF"}
@@ -13,10 +14,8 @@ def score(translations: list[str], references: list[str], language: str = "en") 
     from sacrebleu.metrics import BLEU, CHRF
     from sacremoses import MosesTokenizer
 
-    moses = MosesTokenizer(lang=language)
-    cut = [
-        [moses.tokenize(text, return_str=True, escape=False) for text in side] for side in (translations, references)
-    ]
+    moses = partial(MosesTokenizer(lang=language).tokenize, return_str=True, escape=False)
+    cut = [list(map(moses, side)) for side in (translations, references)]
     metrics = {"bleu": BLEU(), "bleu_lower": BLEU(lowercase=True), "chrf": CHRF()}
     metrics["bleu_moses"] = BLEU(lowercase=True, tokenize="none", force=True)
     scores = {}

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 import the_annotated_transformer as tat
 from the_annotated_transformer import ALPHA, BOS, EOS, PAD, Transformer, Translator, evaluating, length_penalty
-from translator.files import Refused
+from translator.files import Refused, refusing
 
 
 class CachedLayer:
@@ -138,36 +138,26 @@ def check_stepwise(model: Transformer, S: int = 40, T: int = 32) -> None:
 
 def compare(name: str, part: nn.Module, kind: str, found: Callable, expected: Callable) -> Tensor:
     """What `found` gives; raises Refused naming a part of a model, and of what kind it is, if that is not expected."""
-    try:
+    with refusing(f"{name} ({type(part).__name__}) {kind}", Exception):  # a changed part may raise anything
         result = found()
         tolerance = max(1.0, float(result.nan_to_num().abs().max())) * max(1e-3, 4 * torch.finfo(result.dtype).eps)
         if not torch.allclose(expected(), result, rtol=0, atol=tolerance, equal_nan=True):
             raise ValueError("the results are others")
         return result
-    except Exception as error:  # a changed part may raise anything
-        raise Refused(f"{name} ({type(part).__name__}) {kind}: {' '.join(str(error).split())[:200]}") from error
 
 
 # --- Searches ---
 @torch.inference_mode()
-def fast_greedy(
-    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, start_symbol: int = BOS,
-    end_symbol: int | None = EOS, pad: int = PAD,
-) -> Tensor:  # fmt: skip
-    """The likeliest token at each step: ids (B, at most max_len), start_symbol first, `pad` after end_symbol.
-
-    src (B, S), src_mask (B or 1, 1, S). Stops when every sentence has ended; if end_symbol is None, only at max_len.
-    """
+def fast_greedy(model: Transformer, src: Tensor, src_mask: Tensor, max_len: int) -> Tensor:
+    """The likeliest token at each step: ids (B, at most max_len), BOS first, PAD after EOS; src (B, S), src_mask (B or 1, 1, S)."""
     with evaluating(model):
         decoder = StepwiseDecoder(model, src, src_mask)
-        ys = torch.full((len(src), max_len), pad, device=src.device)
-        ys[:, 0], going = start_symbol, torch.arange(len(src), device=src.device)  # the sentences that have not ended
+        ys = torch.full((len(src), max_len), PAD, device=src.device)
+        ys[:, 0], going = BOS, torch.arange(len(src), device=src.device)  # the sentences that have not ended
         for t in range(1, max_len):
             best = decoder.step(ys[going, t - 1]).max(-1).indices  # argmax is slower
             ys[going, t] = best
-            if end_symbol is None:
-                continue
-            rows = (best != end_symbol).nonzero().flatten()
+            rows = (best != EOS).nonzero().flatten()
             if len(rows) == 0:
                 return ys[:, : t + 1]
             if len(rows) < len(going):
@@ -177,9 +167,7 @@ def fast_greedy(
 
 
 @torch.inference_mode()
-def fast_beam(
-    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, beam: int = 4, alpha: float = 0.6
-) -> Tensor:
+def fast_beam(model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, beam: int, alpha: float = 0.6) -> Tensor:
     """The best translation that beam search finds: ids (B, at most max_len), BOS first, PAD after EOS (Section 6.1).
 
     src (B, S), src_mask (B or 1, 1, S). max_len holds for sources without padding. A source with n padded positions gets n

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypedDict, get_type_hints
 
 import torch
 from cyclopts import Parameter
+from cyclopts.types import NonNegativeFloat
 from cyclopts.validators import Number
 
 from the_annotated_transformer import Config, Transformer, make_model, marian, modern, with_fast_dropout
@@ -25,7 +26,6 @@ Integer = Annotated[int, Parameter(converter=whole)]
 Count = Annotated[Integer, Parameter(validator=Number(gte=1))]
 Whole = Annotated[Integer, Parameter(validator=Number(gte=0))]
 Share = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
-Size = Annotated[float, Parameter(validator=Number(gte=0))]
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Settings(Config):
     """micro-batches of an update, to save memory"""
     optimizer: Literal["adam", "muon"] = "adam"
     """adam, or muon for the layers' matrices"""
-    factor: Size = 1.0
+    factor: NonNegativeFloat = 1.0
     """scales the learning rate of Equation (3)"""
     warmup: Count = 4000
     """updates over which the rate rises"""
-    clip: Size = 1.0
+    clip: NonNegativeFloat = 1.0
     """largest norm of an update's gradient; 0: no limit"""
     dropout: Share = 0.1
     """share of zeros on embeddings and sublayers' outputs"""
@@ -86,12 +86,7 @@ PRESETS = {
     "base": Settings(),
     "big": Settings(d_model=1024, d_ff=4096, h=16, dropout=0.3),
 }  # fmt: skip
-GONE = {
-    "dropout_after": 0,
-    "r_drop": 0.0,
-    "r_drop_after": 0,
-    "bpe_dropout": 0.0,
-}  # settings of older runs: what they were
+GONE = {"dropout_after": 0, "r_drop": 0.0, "r_drop_after": 0, "bpe_dropout": 0.0}  # of older runs: what they were
 
 
 def options() -> type:

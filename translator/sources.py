@@ -7,10 +7,11 @@ import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import IO, BinaryIO
 
+from the_annotated_transformer import CHECKSUMS
 from translator.captions import caption_pairs
-from translator.files import Refused
+from translator.files import Refused, refusing
 
 
 def find_file(folder: Path, name: str) -> Path:
@@ -26,14 +27,9 @@ def find_file(folder: Path, name: str) -> Path:
     )
 
 
-def open_bytes(path: Path) -> BinaryIO:
-    """A file opened for reading, unpacked if its name ends with .gz."""
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-
-
-def open_output(path: Path) -> TextIO:
-    """A UTF-8 file opened for writing, packed if its name ends with .gz."""
-    return gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else path.open("w", encoding="utf-8")
+def open_file(path: Path, mode: str = "rb", **how: str) -> IO:
+    """A file, opened as `open` does; packed if its name ends with .gz."""
+    return (gzip.open if path.suffix == ".gz" else open)(path, mode, **how)
 
 
 LONGEST = 100_000  # bytes of a line; whatever is longer is no sentence, and a small file may unpack to a very long line
@@ -56,28 +52,23 @@ def decoded_lines(file: BinaryIO, name: Path | str) -> Iterator[list[str]]:
     """
     number, rest, data = 0, b"", b"more"
     while data:
-        try:
+        with refusing(f"{name}: truncated or not a gzip file", gzip.BadGzipFile, EOFError, zlib.error):
             data = file.read1(1 << 16)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise Refused(f"{name}: truncated or not a gzip file ({error})") from error
         *lines, rest = (rest + data).split(b"\n")  # only a line feed ends a line
         if rest and (not data or len(rest) > LONGEST):
             lines, rest = [*lines, rest], b""
         found = []
-        for line in lines:
-            number += 1
-            try:
+        try:
+            for number, line in enumerate(lines, number + 1):  # noqa: B020
                 found.append(decoded_line(line, name, number))
-            except Refused:
-                yield found
-                raise
-        yield found
+        finally:  # those before a damaged one, too
+            yield found
 
 
 def read_lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 text file, plain or .gz; raises Refused if it is damaged or holds no text."""
     text = False
-    with open_bytes(path) as file:
+    with open_file(path) as file:
         for lines in decoded_lines(file, path):
             text = text or any(lines)
             yield from lines
@@ -101,11 +92,7 @@ def read_parallel(folder: Path, split: str, src: str, tgt: str) -> Iterator[tupl
 
 
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
-MULTI30K_FILES = {  # SHA-256 of each compressed file
-    "train.de.gz": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
-    "train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
-    "val.de.gz": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
-    "val.en.gz": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
+MULTI30K_FILES = CHECKSUMS | {  # SHA-256 of each compressed file
     "test_2016_flickr.de.gz": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
     "test_2016_flickr.en.gz": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
     "test_2017_flickr.de.gz": "a2c89666db00c495cd8513b9d708d5a3acc205d7de312ef2bf5fb7ebc1540aee",
@@ -120,8 +107,8 @@ MULTI30K_FILES = {  # SHA-256 of each compressed file
 def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
     """The cache folder; fetches the two files of `split` if they are missing, even if two processes ask at the same time.
 
-    A failure is followed by two more tries, after growing pauses. Raises Refused for an unknown split, FileNotFoundError if
-    the files can be neither found nor fetched.
+    A failure is followed by two more tries, after growing pauses. Raises Refused for an unknown split, and if the files can
+    be neither found nor fetched.
     """
     import pooch
     from filelock import FileLock
@@ -133,20 +120,15 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
     pooch.get_logger().setLevel("WARNING")
     folder = pooch.os_cache("annotated-transformer") / "multi30k"
     store = pooch.create(folder, url, registry=MULTI30K_FILES, retry_if_failed=2, env="MULTI30K_CACHE")
-    folder, missing = Path(store.path), not all((Path(store.path) / name).is_file() for name in names)
-    try:
+    missing = not all((store.abspath / name).is_file() for name in names)
+    what = f"multi30k: {names[0]} is not in {store.abspath} and could not be fetched; put {' and '.join(names)}"
+    with refusing(f"{what} from {url} there yourself, or use `captions`, which needs no network", OSError, ValueError):
         if missing:
-            folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock", timeout=600) if missing else nullcontext():
+            store.abspath.mkdir(parents=True, exist_ok=True)
+        with FileLock(store.abspath / ".lock", timeout=600) if missing else nullcontext():
             for name in names:
                 store.fetch(name, downloader=pooch.HTTPDownloader(timeout=20))
-    except (OSError, ValueError) as error:
-        reason = textwrap.shorten(str(error), 160)
-        raise FileNotFoundError(
-            f"multi30k: {names[0]} is not in {folder} and could not be fetched ({reason}); put {' and '.join(names)} "
-            f"from {url} there yourself, or use `captions`, which needs no network"
-        ) from error
-    return folder
+    return store.abspath
 
 
 def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, str]]:
@@ -154,12 +136,10 @@ def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, 
 
     NAME:CONFIG@parquet is for a set that is published as a script, which nobody should run: it reads the hub's own conversion
     (the branch refs/convert/parquet, a folder for each configuration). The split `val` is the hub's `validation`. Raises
-    FileNotFoundError if there is no such set or split, ValueError if the set lacks a language.
+    Refused if there is no such set or split, or if the set lacks a language.
     """
-    try:
+    with refusing(f"hf:{name} needs the package datasets: pip install datasets", ImportError):
         from datasets import load_dataset
-    except ImportError:
-        raise Refused(f"hf:{name} needs the package datasets: pip install datasets") from None
     stem = name.removesuffix("@parquet")
     path, _, config = stem.partition(":")
     where = {"name": config or None}
@@ -167,36 +147,25 @@ def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, 
         where = {"data_dir": config or None, "revision": "refs/convert/parquet"}
     if not path:
         raise Refused("hf: needs the name of a set, hf:NAME or hf:NAME:CONFIG")
-    try:
+    with refusing(f"hf:{name} cannot be read", Exception):  # the library raises errors of many kinds
         rows = load_dataset(path, split="validation" if split == "val" else split, **where)
-    except Exception as error:  # the library raises errors of many kinds
-        raise FileNotFoundError(f"hf:{name}: {' '.join(str(error).split())}") from error
-    try:
+    with refusing(f"hf:{name}: translation sets have `translation` with {src}, {tgt}, but {split} lacks one", KeyError):
         for row in rows:
             yield tuple(" ".join((row["translation"][language] or "").split()) for language in (src, tgt))
-    except KeyError as error:
-        raise Refused(
-            f"hf:{name}: no {error} in {split}; translation sets have `translation` with {src}, {tgt}"
-        ) from error
-
-
-def is_held_out(pair: tuple[str, str], share: float) -> bool:
-    """Whether a pair belongs to the share that is held out; it depends on the texts alone, so repetitions stay together."""
-    return zlib.crc32("\n".join(sorted(pair)).encode()) < share * 2**32
 
 
 def divided(pairs: Iterator[tuple[str, str]], share: float, split: str, data: str) -> Iterator[tuple[str, str]]:
     """The held-out pairs for the split `val`, the others for `train`; raises Refused if there are none."""
-    pair = None
-    for pair in filter(lambda pair: is_held_out(pair, share) == (split == "val"), pairs):
-        yield pair
-    if pair is None:
+    some = False
+    for pair in pairs:  # the texts alone decide, so repetitions stay together
+        if (zlib.crc32("\n".join(sorted(pair)).encode()) < share * 2**32) == (split == "val"):
+            some = True
+            yield pair
+    if not some:
         raise Refused(f"{data}: --held-out {share:g} leaves no pair of train for {split}")
 
 
-def stream_pairs(
-    data: str, split: str, src: str = "de", tgt: str = "en", held_out: float | None = None
-) -> Iterator[tuple[str, str]]:
+def stream_pairs(data: str, split: str, src: str, tgt: str, held_out: float | None = None) -> Iterator[tuple[str, str]]:
     """The sentence pairs of a split of a source, one by one: `multi30k`, `captions`, `hf:NAME[:CONFIG]` or a folder.
 
     With `held_out`, `val` is that share of the source's `train`, and `train` is the rest. Raises Refused or
@@ -210,10 +179,7 @@ def stream_pairs(
     if data == "multi30k":
         return read_parallel(fetch_multi30k(split), split, src, tgt)
     if data == "captions":
-        try:
-            return caption_pairs(split, src, tgt)
-        except ValueError as error:
-            raise Refused(str(error)) from error
+        return caption_pairs(split, src, tgt)
     if data.startswith("hf:"):
         return hub_pairs(data.removeprefix("hf:"), split, src, tgt)
     if not Path(data).is_dir():
@@ -225,9 +191,7 @@ def stream_pairs(
     return read_parallel(Path(data), split, src, tgt)
 
 
-def load_pairs(
-    data: str, split: str, src: str = "de", tgt: str = "en", held_out: float | None = None
-) -> list[tuple[str, str]]:
+def load_pairs(data: str, split: str, src: str = "de", tgt: str = "en", held_out: float | None = None) -> list[tuple]:
     """All sentence pairs of a split of a source; raises as `stream_pairs` does."""
     return list(stream_pairs(data, split, src, tgt, held_out))
 

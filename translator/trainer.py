@@ -1,7 +1,7 @@
 """The trainer: a model with its loss, optimisers and schedule, in one process or several.
 
 The gradient of an update is the sum over its target tokens divided by their number. This holds however the update is split:
-into micro-batches one after the other (accumulation), or among processes (data parallelism). One line of `backward` serves
+into micro-batches one after the other (accumulation), or among processes (data parallelism). One line of `gradient` serves
 both.
 """
 
@@ -14,18 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from the_annotated_transformer import (
-    PAD,
-    Batch,
-    Pair,
-    Transformer,
-    chunked_loss,
-    evaluating,
-    make_batch,
-    rate,
-    sorted_batches,
-    split_rows,
-)
+import the_annotated_transformer as tat
+from the_annotated_transformer import PAD, Batch, Pair, Transformer, chunked_loss, make_batch, rate
 from translator.processes import is_sharded, load_weights, over_processes, part_for, processes, shard, weights_of, whole
 from translator.settings import Settings
 
@@ -69,10 +59,8 @@ def operations(model: Transformer, pairs: list[Pair]) -> float:
     Padding is not counted, nor are the products of queries, keys and values, which matter for long sequences alone. All of the
     decoder is taken to read the target (Chowdhery et al., 2022, count like this).
     """
-    encoder, decoder, output = (
-        sum(p.numel() for p in part.parameters() if p.dim() == 2)
-        for part in (model.encoder, model.decoder, model.generator)
-    )
+    parts = model.encoder, model.decoder, model.generator
+    encoder, decoder, output = (sum(p.numel() for p in part.parameters() if p.dim() == 2) for part in parts)
     source, target = sum(len(pair.src) for pair in pairs), sum(len(pair.tgt) - 1 for pair in pairs)
     return 6.0 * (encoder * source + (decoder + output) * target)
 
@@ -91,30 +79,14 @@ def accelerator_use(device: torch.device) -> dict[str, float]:
     return found
 
 
-def backward(objective: nn.Module, pairs: list[Pair], accumulate: int, device: torch.device) -> float:
-    """Add the gradient of the mean loss per target token of an update; returns this process's part of that mean."""
-    rank, world = processes()
-    pieces = split_rows(pairs, world * accumulate)[rank::world]
-    tokens = sum(len(pair.tgt) - 1 for pair in pairs)  # of the whole update, over all micro-batches and processes
-    total = 0.0
-    for i, piece in enumerate(pieces):
-        # whole copies exchange their gradients once per update; parts, to save memory, after each micro-batch
-        wait = isinstance(objective, nn.parallel.DistributedDataParallel) and i < len(pieces) - 1
-        with objective.no_sync() if wait else nullcontext():
-            loss = objective(make_batch(piece).to(device)) / tokens
-            (loss * world).backward()  # PyTorch averages over processes; we want the sum
-        total += loss.item()
-    return total
-
-
 @torch.no_grad()  # inference_mode would mark weights that shards gather, and training needs them next
 def mean_loss(objective: Objective, pairs: list[Pair], tokens_per_batch: int, device: torch.device) -> float:
     """The mean cross-entropy in nats per target token, in batches of about this size, over all processes."""
     rank, world = processes()
     budget = max(tokens_per_batch, max(len(side) for pair in pairs for side in pair))
-    batches = sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget)
+    batches = tat.sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget)
     loss, tokens = 0.0, 0
-    with evaluating(objective.model):
+    with tat.evaluating(objective.model):
         for i in range(rank, -(-len(batches) // world) * world, world):  # as many in each: sharded ones work together
             batch = make_batch([pairs[row] for row in batches[i % len(batches)]]).to(device)
             found = objective(batch, plain=True).item()
@@ -134,10 +106,8 @@ class ParallelTrainer:
     keeps only its part of the weights, of their averages and of the optimisers' state.
     """
 
-    def __init__(
-        self, model: Transformer, settings: Settings, device: torch.device | None = None, sharded: bool = False
-    ):
-        self.device = device or torch.device("cpu")
+    def __init__(self, model: nn.Module, settings: Settings, device: torch.device | str = "cpu", sharded: bool = False):
+        self.device = torch.device(device)
         self.model, self.settings, self.step, self.lr = model, settings, 0, 0.0
         self.skipped = self.in_a_row = 0
         self.rank, self.world = processes()
@@ -158,7 +128,17 @@ class ParallelTrainer:
     def gradient(self, pairs: list[Pair]) -> float:
         """Set the gradient of the mean loss per target token of `pairs`; returns this process's part of that mean."""
         self.model.zero_grad()
-        return backward(self.objective, pairs, self.settings.accumulate, self.device)
+        pieces = tat.split_rows(pairs, self.world * self.settings.accumulate)[self.rank :: self.world]
+        tokens = sum(len(pair.tgt) - 1 for pair in pairs)  # of the whole update, over all micro-batches and processes
+        total = 0.0
+        for i, piece in enumerate(pieces):
+            # whole copies exchange their gradients once per update; parts, to save memory, after each micro-batch
+            wait = isinstance(self.objective, nn.parallel.DistributedDataParallel) and i < len(pieces) - 1
+            with self.objective.no_sync() if wait else nullcontext():
+                loss = self.objective(make_batch(piece).to(self.device)) / tokens
+                (loss * self.world).backward()  # PyTorch averages over processes; we want the sum
+            total += loss.item()
+        return total
 
     def update(self, pairs: list[Pair]) -> float:
         """One update; returns this process's part of the mean loss per target token, or nan if the update was skipped."""
@@ -176,14 +156,10 @@ class ParallelTrainer:
             optimizer.param_groups[0]["lr"] = self.lr
             optimizer.step()
         if self.settings.ema:
-            self.update_average(min(self.settings.ema, self.step / (self.step + 9)))
+            decay = min(self.settings.ema, self.step / (self.step + 9))
+            for a, p in zip(self.averaged.parameters(), self.model.parameters(), strict=True):
+                a.lerp_(p.detach(), 1 - decay)
         return loss
-
-    @torch.no_grad()
-    def update_average(self, decay: float) -> None:
-        """averaged = decay * averaged + (1 - decay) * model, for every weight."""
-        for a, p in zip(self.averaged.parameters(), self.model.parameters(), strict=True):
-            a.lerp_(p, 1 - decay)
 
     def validate(self, pairs: list[Pair]) -> float:
         """The mean cross-entropy in nats per target token under the averaged weights, over all processes."""
@@ -208,16 +184,12 @@ class ParallelTrainer:
 
         Raises Refused, KeyError or RuntimeError if they are another model's.
         """
-        groups: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            kind, _, rest = name.partition(".")
-            groups.setdefault(kind, {})[rest] = tensor
-        load_weights(self.model, groups.get("model", {}), path)
-        if self.settings.ema:
-            load_weights(self.averaged, groups.get("averaged", {}), path)
+        models = {"model.": self.model} | ({"averaged.": self.averaged} if self.settings.ema else {})
+        for kind, model in models.items():
+            load_weights(model, {n.removeprefix(kind): t for n, t in tensors.items() if n.startswith(kind)}, path)
         for name, state in self.moments().items():
             for kind in state.keys() - {"step"}:
-                state[kind].copy_(part_for(groups[kind][name].view(state[kind].shape), state[kind]))
+                state[kind].copy_(part_for(tensors[f"{kind}.{name}"].view(state[kind].shape), state[kind]))
             state.get("step", torch.zeros(())).fill_(step - skipped)
         self.step, self.skipped = step, skipped
 

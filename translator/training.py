@@ -7,27 +7,18 @@ saves the run and stops.
 import math
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from the_annotated_transformer import Pair, Transformer, Translator
-from translator.files import Refused
-from translator.processes import (
-    Stopped,
-    StopRequest,
-    any_process,
-    choose_device,
-    load_weights,
-    wait_for_all,
-    weights_of,
-)
-from translator.run import Limits, Run, held_out_pairs
+from the_annotated_transformer import Pair, Translator
+from translator.files import Refused, read_json, refusing
+from translator.processes import Stopped, StopRequest, any_process, load_weights, wait_for_all
+from translator.run import Limits, Run, token_store
 from translator.trainer import Objective, ParallelTrainer, mean_loss
 
+ADVICE = "try a lower --tokens-per-batch, or --accumulate 2, in another --run"  # if memory is out
 PATIENCE = 10  # updates in a row whose gradient is not finite, after which a training gives up
 
 
@@ -62,32 +53,21 @@ def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
                 done = done or late
 
 
-@contextmanager
-def advice(what: str) -> Iterator[None]:
-    """Turn an error for want of memory into Refused that says what was being done, and what may help."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        advice = "try a lower --tokens-per-batch, or --accumulate 2, in another --run"
-        raise Refused(f"out of memory {what}; {advice}") from error
-
-
 def careful_update(trainer: ParallelTrainer, batch: list[Pair]) -> float:
     """An update; raises Refused, with advice, if memory runs out or too many gradients in a row are not finite."""
     longest = max(max(map(len, pair)) for pair in batch)
-    with advice(f"at update {trainer.step + 1}, with {len(batch)} pairs of up to {longest} tokens"):
+    what = f"out of memory at update {trainer.step + 1}, with {len(batch)} pairs of up to {longest} tokens"
+    with refusing(f"{what}; {ADVICE}", torch.OutOfMemoryError):
         loss = trainer.update(batch)
     if trainer.in_a_row >= PATIENCE:
-        raise Refused(
-            f"the gradients of the last {PATIENCE} updates, up to {trainer.step}, were not finite; "
-            "try a lower --factor, in another --run"
-        )
+        last = f"the last {PATIENCE} updates, up to {trainer.step}"
+        raise Refused(f"the gradients of {last}, were not finite; try a lower --factor, in another --run")
     return loss
 
 
 def checkpoint(run: Run, trainer: ParallelTrainer) -> None:
     """Measure the validation loss, log it, and save the run; keep the model if no loss was lower."""
-    with advice(f"in the validation after update {trainer.step}"):
+    with refusing(f"out of memory in the validation after update {trainer.step}; {ADVICE}", torch.OutOfMemoryError):
         loss = trainer.validate(run.held_out)
     if not math.isfinite(loss):
         raise Refused(f"the validation loss at update {trainer.step} is {loss}; try a lower --factor, in another --run")
@@ -102,24 +82,15 @@ def checkpoint(run: Run, trainer: ParallelTrainer) -> None:
     run.saved_at = progress.seconds = time.monotonic() - run.began
 
 
-def train_run(run: Run, model: Transformer, limits: Limits, sharded: bool = False) -> int:
-    """Train a model in the folder of a run, with the other processes if there are any; returns the number of new updates.
-
-    With `sharded`, the processes divide the model among them. Model and trainer live in this function alone, because they
-    must be freed before the process group closes; otherwise PyTorch can hang.
-    """
-    trainer = ParallelTrainer(model, run.settings, choose_device(), sharded)
-    run.restore(trainer)
-    before = run.progress.step
-    fit(run, trainer, limits)
-    return run.progress.step - before
-
-
 def losses_on_held_out(run: Path, translator: Translator, others: dict[str, Tensor]) -> list[float]:
     """The loss of a model on the pairs that a run validates on, then that of other weights; none if the pairs are gone."""
-    losses, held_out = [], held_out_pairs(run, translator.tokenizer)
-    for weights in (weights_of(translator.model), others) if held_out else ():
-        load_weights(translator.model, weights, run / "checkpoints")
-        device = next(translator.model.parameters()).device
-        losses.append(mean_loss(Objective(translator.model, eps=0.0), *held_out, device))
+    store, losses = token_store(run, "val", translator.tokenizer), []
+    if not store.path.with_suffix(".starts").exists():
+        return losses
+    model, pairs = translator.model, store.pairs(range(len(store)))
+    budget = read_json(run / "config.json")["settings"]["tokens_per_batch"]
+    for weights in (dict(model.named_parameters()), others):
+        load_weights(model, weights, run / "checkpoints")
+        device = next(model.parameters()).device
+        losses.append(mean_loss(Objective(model, eps=0.0), pairs, budget, device))
     return losses

@@ -5,7 +5,6 @@ import re
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,18 +13,12 @@ from torch import nn
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
 from benchmarks import gains, peers, step_profile, time_to_quality
-from tests.helpers import caption_files
+from tests.helpers import ROOT, caption_files
 from translator import search
 from translator.__main__ import export, main, train
 from translator.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results"
-
-
-def rows(name: str) -> list[dict]:
-    """The saved rows of a benchmark."""
-    return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+rows = tat.saved_rows
 
 
 def test_the_door_lists_every_benchmark(capsys):
@@ -192,7 +185,7 @@ def test_the_closest_translation_is_chosen_line_by_line(tmp_path, capsys):
 
 def test_saved_rows_say_where_they_come_from():
     others = {"paper", "test_sets"}  # where others measured
-    for name in {path.stem for path in RESULTS.glob("*.jsonl")} - others:
+    for name in {path.stem for path in (ROOT / "benchmarks" / "results").glob("*.jsonl")} - others:
         for row in rows(name):
             assert row["command"].startswith(("python ", "torchrun ")) and re.fullmatch(r"[0-9a-f]{7,}", row["commit"])
             assert row["machine"]["cores"] and row["date"]

@@ -9,18 +9,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import nbformat
 import pytest
-from bs4 import BeautifulSoup
 
-from tests.helpers import SOAK, caption_files, offline_tab
+from tests.helpers import ROOT, SOAK, caption_files, offline_tab
 from translator import __main__ as commands
 from translator.run import Limits
 from translator.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = ["the_annotated_transformer", "lab_notebook", "exercises"]
 EXECUTED = NAMES if SOAK else NAMES[:2]  # every answer of the exercises runs in test_exercises.py
 SCRIPT, NOTEBOOK = ROOT / f"{NAMES[0]}.py", ROOT / f"{NAMES[0]}.ipynb"
@@ -47,22 +44,6 @@ def executed(tmp_path_factory) -> Path:
     for name in EXECUTED:
         run("notebook.py", "run", "--script", folder / f"{name}.py", env=settings)
     return folder
-
-
-@pytest.fixture(scope="module")
-def pages(committed_page) -> dict[str, Path]:
-    """The pages of the notebooks that are committed."""
-    return {name: committed_page(name) for name in NAMES}
-
-
-@pytest.fixture(scope="module")
-def trees(pages) -> dict[str, BeautifulSoup]:
-    """Those pages as trees."""
-    return {name: BeautifulSoup(path.read_text("utf-8"), "lxml") for name, path in pages.items()}
-
-
-def test_the_twins_hold_the_same_cells():
-    run("notebook.py", "check")
 
 
 def test_a_difference_between_the_twins_is_found(tmp_path):
@@ -122,7 +103,7 @@ def test_a_committed_notebook_is_executed_and_names_no_machine(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_first_reader_may_skip_is_folded(trees, name):
+def test_what_a_first_reader_may_skip_is_folded(tree_of, name):
     """One mark in the script; the notebook's form works in JupyterLab and Colab, and the page has a title to click on."""
     titles = []
     for cell in nbformat.read(ROOT / f"{name}.ipynb", 4).cells:
@@ -135,7 +116,7 @@ def test_what_a_first_reader_may_skip_is_folded(trees, name):
         if marked and "active-ipynb" not in tags:
             first = cell.source.partition("\n")[0]
             titles.append(first.removeprefix("# @title ") if first != "@example" else "Show the code")
-    folded = trees[name].select("details.code")
+    folded = tree_of(name).select("details.code")
     assert [fold.summary.get_text() for fold in folded] == titles and "Imports" in titles
     for fold in folded:  # what an answer shows is folded with its code, what an example shows is not
         answer = fold.summary.get_text().startswith("Answer ")
@@ -143,19 +124,8 @@ def test_what_a_first_reader_may_skip_is_folded(trees, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_links_between_the_pages_lead_somewhere(trees, name):
-    """A link to a heading of another notebook leads to the id of that heading on the other page."""
-    ids = {other: {tag["id"] for tag in tree(id=True)} for other, tree in trees.items()}
-    links = [urlsplit(tag["href"]) for tag in trees[name]("a", href=True)]
-    between = [link for link in links if not link.scheme and link.path.endswith(".html")]
-    assert len(between) > 3 and not [link for link in links if link.path.endswith(".ipynb") and not link.scheme]
-    for link in between:
-        assert not link.fragment or link.fragment in ids[link.path.removesuffix(".html")], link
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_page_is_self_contained(pages, name):
-    text = pages[name].read_text(encoding="utf-8")
+def test_a_page_is_self_contained(committed_page, name):
+    text = committed_page(name).read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>") and "@@math" not in text and "katex-error" not in text
     assert not re.findall(r"""(?:src|srcset)="(?!data:)[^"]+""", re.sub(r"(?s)<script.*?</script>", "", text))
     ids = re.findall(r'<h[1-6] id="([^"]+)"', text)
@@ -164,10 +134,10 @@ def test_a_page_is_self_contained(pages, name):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), *([(1300, "light")] if SOAK else [])])
-def test_the_page_draws_in_a_browser(browser, pages, width, scheme):
+def test_the_page_draws_in_a_browser(browser, committed_page, width, scheme):
     """Offline: no error, no request, no horizontal scrolling; charts are drawn when seen, and the theme changes."""
     tab, problems = offline_tab(browser, width, color_scheme=scheme)
-    tab.goto(pages[NAMES[0]].as_uri())
+    tab.goto(committed_page(NAMES[0]).as_uri())
     charts = tab.locator("figure.chart").all()
     assert len(charts) >= 10
     for chart in charts:

@@ -1,17 +1,18 @@
 """The examples of the document, one by one: `pytest tests/document/test_examples.py -k heads` runs that of the heads."""
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 import the_annotated_transformer as tat
-from tests.helpers import executed
 
 SCRIPT = Path(tat.__file__).read_text(encoding="utf-8")
 TRAINING = {f"example_{name}" for name in ("copy", "cached", "longer", "numbers", "number_map")}  # a thousand updates
 SLOW = TRAINING | {"example_decoder_only"}  # test_document.py executes them as well
 BASICS = SCRIPT[SCRIPT.index("\n# # Part 1:") : SCRIPT.index("\n# # Part 3:")]
+executed = pytest.mark.skipif(os.environ.get("ANNOTATED_TESTS") == "all", reason="the whole document includes it")
 EXAMPLES = [name for name in vars(tat) if re.match("example_(?!answer)", name)]
 
 

@@ -3,14 +3,12 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import torch
 from torch.testing import assert_close
 
 import the_annotated_transformer as tat
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers import ROOT
 
 
 def test_code_written_for_the_2022_edition_runs():

@@ -3,16 +3,15 @@
 import dataclasses
 import gzip
 import hashlib
-from pathlib import Path
 
 import pytest
 import torch
 
 import the_annotated_transformer as tat
+from tests.helpers import ROOT
 from translator.model_folder import read_translator
 from translator.sources import MULTI30K_FILES, load_pairs
 
-ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / tat.SHIPPED_MODEL
 LANGUAGES = ("de", "en")
 
@@ -193,7 +192,7 @@ def test_one_sentence_gives_one_translation_and_a_list_gives_a_list():
     assert "dog" in found[0] and "book" in found[2] and "man" in found[4].lower()
 
 
-def test_processes_share_the_gradient(monkeypatch):
+def test_processes_share_the_gradient():
     """Catches rows that are missing or counted twice, and a sum that only one process has."""
     pairs = [tat.Pair([5 + i, 6, tat.EOS], [tat.BOS, *range(5, 6 + i), tat.EOS]) for i in range(7)]
     torch.manual_seed(0)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import gzip
-import io
 import json
 import math
 import os
@@ -19,20 +18,19 @@ import torch
 from docstring_parser import parse_from_object
 
 import the_annotated_transformer as tat
-from tests.helpers import caption_files, refused, same
+from tests.helpers import ROOT, caption_files, refused, same
 from translator.__main__ import main
 from translator.corpus import TokenStore, encode_pairs
 from translator.files import read_tensors, write_atomically, write_tensors
 from translator.model_folder import MODEL_FILES, average_checkpoints, read_translator
 from translator.processes import weights_of
-from translator.run import held_out_pairs, read_log
+from translator.run import read_log, token_store
 from translator.scoring import score
 from translator.search import Search
 from translator.settings import PRESETS, Settings
-from translator.sources import decoded_lines, load_pairs
+from translator.sources import load_pairs
 from translator.trainer import Objective, ParallelTrainer, mean_loss
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = "--N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --tokens-per-batch 600 --warmup 20 --factor 1"
 TINY = "--N 1 --d-model 8 --d-ff 8 --h 1 --bpe 50"
 
@@ -89,7 +87,12 @@ def words(tmp_path_factory) -> Path:
     ("imported", "called", "printed"),
     [
         ("import the_annotated_transformer", "", ""),
-        ("from translator.__main__ import main", "main(['translate', 'Ein Hund.'])", "A dog.\n"),
+        pytest.param(
+            "from translator.__main__ import main",
+            "main(['translate', 'Ein Hund.'])",
+            "A dog.\n",
+            marks=pytest.mark.quick,
+        ),
     ],
 )
 def test_importing_prints_and_seeds_nothing_and_no_library_is_loaded_in_vain(imported, called, printed):
@@ -222,7 +225,7 @@ def test_an_interrupted_command_says_so(tmp_path, capsys, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("translator.training.fit", interrupted)
+    monkeypatch.setattr("translator.__main__.fit", interrupted)
     assert train(tmp_path / "run", "--steps 1") == 130
     assert capsys.readouterr().err == "interrupted\n"
 
@@ -376,25 +379,6 @@ def test_lost_tokens_are_made_again(tmp_path):
 
 
 # --- Translating ---
-class Pipe(io.RawIOBase):
-    """A pipe in which these parts arrive one after the other; the next is asked for only when the last was read."""
-
-    def __init__(self, *parts: bytes):
-        self.parts, self.asked = [*parts], 0
-
-    def read1(self, size: int) -> bytes:
-        self.asked += 1
-        return self.parts.pop(0) if self.parts else b""
-
-
-def test_lines_are_answered_as_they_come():
-    """Catches a program that waits for a full batch while its user waits for an answer, and a line that comes in parts."""
-    pipe = Pipe(b"a\n", b"b\nc\nd", b"e\n", b"f")
-    chunks = decoded_lines(pipe, "pipe")
-    assert next(chunks) == ["a"] and pipe.asked == 1
-    assert list(chunks) == [["b", "c"], ["de"], [], ["f"]]
-
-
 def test_translate_answers_each_line_as_it_comes(run):
     """Through pipes, as another program would use it; a line may come in parts, and hold anything.
 
@@ -484,12 +468,6 @@ def test_the_device_is_an_option(run, monkeypatch, capsys):
     assert "--device meta cannot be used here" in refused(capsys, "translate Hund --device meta")
 
 
-def test_translations_do_not_depend_on_their_neighbours(run):
-    search, lines = Search(read_translator(run)), [pair[0] for pair in load_pairs("captions", "test")[:40]]
-    search.batch_size = 16
-    assert search.translate(lines) == [search.translate([line])[0] for line in lines]
-
-
 # --- Scores ---
 def test_evaluate_reports_scores_with_signatures(run, capsys):
     command = f"evaluate --model {run} --data captions --split test --beam 1".split()
@@ -550,8 +528,9 @@ def test_average_is_the_mean_of_the_last_checkpoints(run, tmp_path, capsys):
     assert "000020 to 000030" in captured.out
     for folder in (out, run):
         translator = read_translator(folder)
-        held_out = held_out_pairs(run, translator.tokenizer)
-        losses.append(mean_loss(Objective(translator.model, eps=0.0), *held_out, torch.device("cpu")))
+        store = token_store(run, "val", translator.tokenizer)
+        pairs, objective = store.pairs(range(len(store))), Objective(translator.model, eps=0.0)
+        losses.append(mean_loss(objective, pairs, 600, torch.device("cpu")))
     assert f"validation loss {losses[0]:.3f}; the run's own model has {losses[1]:.3f}" in captured.out
     assert losses[0] > losses[1]  # the loss of so short a run still falls fast
     assert "the average is worse" in captured.err
@@ -632,24 +611,17 @@ def test_explain_records_what_a_model_of_whole_words_does(words, tmp_path):
 # --- What is refused ---
 TRAIN = {  # options of a training
     "--preset huge": 'Invalid value "huge" for --preset. Choose from: "tiny", "small", "base", "big".',
-    "--norm none": 'Invalid value "none" for --norm. Choose from: "post", "pre".',
     "--positions none": 'for --positions. Choose from: "sinusoidal", "learned", "rotary".',
-    "--optimizer sgd": 'Invalid value "sgd" for --optimizer. Choose from: "adam", "muon".',
-    "--beans 3": "Unknown option: --beans",
     "--bpe-dropout 1": "Unknown option: --bpe-dropout",
     "--smothing 0.2": "Unknown option: --smothing. Did you mean --smoothing?",
     "--lr 3": "Unknown option: --lr. Did you mean --factor?",
-    "--dropo 3": "Unknown option: --dropo. Did you mean --dropout?",
     "--step 3": "Unknown option: --step. Did you mean --steps?",
     "--n 3": "Unknown option: --n. Did you mean --N?",
-    "--start-form x": "Unknown option: --start-form. Did you mean --start-from?",
     "--d-model 30 --h 4": "d_model must be a multiple of h",
     "--positions rotary --d-model 36 --h 4": "the width of a head has to be even",
     "--words --bpe 70": "--words and --bpe exclude each other",
-    "--d-model many": "'many' is not a whole number",
     "--d-model 64.5": "'64.5' is not a whole number",
     "--bpe 1e3": "'1e3' is not a whole number",
-    "--steps 2.7": "'2.7' is not a whole number",
     "--dropout 1.5": 'Invalid value "1.5" for --dropout. Must be < 1.',
     "--minutes -1": 'Invalid value "-1.0" for --minutes. Must be > 0.',
     "--minutes soon": "--minutes",
@@ -691,9 +663,8 @@ OTHERS = {  # other commands
     "explain Hund --model {run} --out {tmp}/no/such/folder.html": "no/such/folder.html: its folder does not exist",
     "explain Hund --model {run} --out {tmp}": "this is a folder",
     "explain --model {run} --out {tmp}/x.html": "sentence",
-    "average {run} --last 0 --out {tmp}/r": "--last must be at least 1",
+    "average {run} --last 0 --out {tmp}/r": 'Invalid value "0" for --last. Must be >= 1.',
     "average {run} --last 9 --out {tmp}/r": "--last asks for 9 checkpoints, but",
-    "average {run} --last 1.5 --out {tmp}/r": "'1.5' is not a whole number",
     "average {run} --last 2 --out {run}": "exists already",
     "average {tmp}/nowhere --out {tmp}/r": "nowhere/config.json: no such file",
 }

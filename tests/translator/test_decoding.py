@@ -98,7 +98,7 @@ def test_greedy_equals_the_naive_loop_up_to_the_end(varied, greedy):
     for row, free in zip(cached.tolist(), naive.tolist(), strict=True):
         real = row.index(tat.EOS) + 1 if tat.EOS in row else len(row)
         assert row[:real] == free[:real]
-    assert torch.equal(greedy(model, batch.src, batch.src_mask, 12, end_symbol=None), naive)
+    assert torch.equal(tat.greedy_decode(model, batch.src, batch.src_mask, 12, end_symbol=None), naive)
 
 
 @both
@@ -113,26 +113,26 @@ def test_greedy_stops_when_all_have_ended(small_model, sentences, greedy):
     assert len(calls) == model.generator.steps == 4
 
 
-@both
-def test_greedy_takes_other_symbols(small_model, sentences, greedy):
+def test_greedy_takes_other_symbols(small_model, sentences):
     """Catches BOS, EOS or PAD hard-coded in the loop."""
     model = small_model()
-    model.generator = Scripted([[5, 2, 9, 9], [9, 2, 4, 4], [2, 9, 3, 3]], end=9, leaving=greedy is fast_greedy)
-    found = greedy(model, sentences.src, sentences.src_mask, 9, start_symbol=8, end_symbol=9, pad=10)
+    model.generator = Scripted([[5, 2, 9, 9], [9, 2, 4, 4], [2, 9, 3, 3]], end=9, leaving=False)
+    found = tat.greedy_decode(model, sentences.src, sentences.src_mask, 9, start_symbol=8, end_symbol=9, pad=10)
     assert found.tolist() == [[8, 5, 2, 9], [8, 9, 10, 10], [8, 2, 9, 10]]
 
 
-@pytest.mark.parametrize("end_symbol", [tat.EOS, None])
-@both
-def test_greedy_keeps_to_max_len(small_model, sentences, end_symbol, greedy):
+@pytest.mark.parametrize(
+    ("greedy", "end"), [(fast_greedy, {}), (tat.greedy_decode, {}), (tat.greedy_decode, {"end_symbol": None})]
+)
+def test_greedy_keeps_to_max_len(small_model, sentences, greedy, end):
     """Catches a limit that is off by one, and a stop at an end symbol that was not given."""
     script = [[5, 6, 5, 6, 5, 6], [2, 3, 2, 3, 2, 3], [7, 7, 7, 2, 7, 7]]
     for max_len in (1, 2, 6):
         model = small_model()
-        model.generator = Scripted(script, end_symbol, leaving=greedy is fast_greedy)
-        found = greedy(model, sentences.src, sentences.src_mask, max_len, end_symbol=end_symbol)
+        model.generator = Scripted(script, *end.values(), leaving=greedy is fast_greedy)
+        found = greedy(model, sentences.src, sentences.src_mask, max_len, **end)
         assert found.shape == (3, max_len)
-        if end_symbol is None:
+        if end:
             assert found[:, 1:].tolist() == [row[: max_len - 1] for row in script]
 
 
@@ -143,9 +143,9 @@ def test_greedy_evaluates_without_gradients_and_restores_the_mode(small_model, s
     model, seen = small_model(dropout=0.5).train(training), set()
     for layer in (model.decoder.layers[0].feed_forward, model.decoder.norm):
         layer.register_forward_hook(lambda module, inputs, output: seen.add((module.training, output.requires_grad)))
-    for search in (greedy, tat.greedy_decode_naive):
+    for search, start in ((greedy, ()), (tat.greedy_decode_naive, (tat.BOS,))):
         seen.clear()
-        search(model, sentences.src, sentences.src_mask, 5, tat.BOS)
+        search(model, sentences.src, sentences.src_mask, 5, *start)
         assert seen == {(False, False)}
     with pytest.raises(IndexError):
         greedy(model, torch.tensor([[99]]), torch.ones(1, 1, 1), max_len=5)
@@ -238,8 +238,6 @@ def test_a_line_far_too_long_is_translated_greedily_and_told(monkeypatch):
 
 
 # --- Beam search ---
-
-
 @pytest.mark.parametrize(("beam", "alpha"), [(1, 0.6), (2, 0.0), (3, 0.6), (3, 2.5), (5, 1.5)])
 @both_beams
 def test_batched_beam_equals_one_by_one(varied, beam, alpha, search):
@@ -358,5 +356,5 @@ def test_work_in_parallel_comes_back_in_order_and_leaves_the_threads_as_they_wer
 def test_translations_by_several_workers_are_those_of_one(two_threads):
     lines = [f"Ein Hund läuft mit {n} Katzen." for n in range(9)] + [""]
     search = Search(read_translator(model_folder()), 2)
-    one_by_one, search.batch_size = search.translate(lines), 2
+    one_by_one, search.batch_size = [search.translate([line])[0] for line in lines], 2
     assert search.translate(lines) == one_by_one

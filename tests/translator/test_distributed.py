@@ -4,11 +4,9 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr
@@ -22,7 +20,7 @@ import torch.multiprocessing as multiprocessing
 from torch import nn
 
 import the_annotated_transformer as tat
-from tests.helpers import SOAK, refused
+from tests.helpers import ROOT, SOAK, free_ports, refused, wait_for
 from translator.__main__ import captions, main
 from translator.files import read_tensors
 from translator.model_folder import read_translator
@@ -31,7 +29,6 @@ from translator.run import read_log
 from translator.settings import Settings
 from translator.trainer import ParallelTrainer
 
-ROOT = Path(__file__).resolve().parents[2]
 UPDATES = 20 if SOAK else 4
 DATA = Path(os.environ.setdefault("FEW_CAPTIONS", tempfile.mkdtemp(prefix="captions-")))  # for the processes, too
 SIZES = {"N": 1, "d_model": 16, "d_ff": 32, "h": 2, "dropout": 0.0}
@@ -55,7 +52,7 @@ def train(count: int, command: str) -> None:
     if count == 1:
         assert main(command.split()) == 0
     else:
-        together(train_as_told, count, free_port(), command)
+        together(train_as_told, count, free_ports(1)[0], command)
 
 
 def train_as_told(rank: int, world: int, port: int, command: str) -> None:
@@ -237,7 +234,7 @@ def test_one_process_has_nobody_to_share_with(tmp_path, capsys):
 def test_two_nodes_train_what_one_process_trains(alone, tmp_path):
     """Two torchrun agents that find each other, each with its own processes, as on two machines."""
     readme = (ROOT / "translator" / "README.md").read_text(encoding="utf-8")
-    nodes = re.search(r"`(--nnodes 2 [^`]*) HOST:\d+`", readme)[1].split() + [f"127.0.0.1:{free_port()}"]
+    nodes = re.search(r"`(--nnodes 2 [^`]*) HOST:\d+`", readme)[1].split() + [f"127.0.0.1:{free_ports(1)[0]}"]
     training = f"{SHORT} --steps 30 --checkpoint-every 10 --run {tmp_path / 'run'}"
     command = launch(2 if SOAK else 1, training, *nodes)
     command.remove("--standalone")
@@ -246,14 +243,6 @@ def test_two_nodes_train_what_one_process_trains(alone, tmp_path):
             out, error = agent.communicate(timeout=300)
             assert agent.returncode == 0, error[-2000:]
     assert_alike(tmp_path / "run", alone)
-
-
-def wait_for(path: Path, seconds: float = 120) -> None:
-    """Wait until a file is there."""
-    end = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < end, f"{path} never came"
-        time.sleep(0.05)
 
 
 @contextmanager
@@ -282,7 +271,7 @@ def test_all_processes_stop_together(tmp_path, attempt):
     run = tmp_path / "run"
     command = f"{SHORT} --checkpoint-every 5 --run {run} --steps"
     with started(launch(2, f"{command} 100000")) as agent:
-        wait_for(run / "checkpoints" / "000010.safetensors")
+        wait_for("a checkpoint", (run / "checkpoints" / "000010.safetensors").exists)
         os.kill(ranks_of(agent.pid)[1], signal.SIGTERM)
         error = agent.communicate(timeout=120)[1]
     step = int(re.search(r"stopped by SIGTERM after update (\d+), which is saved", error)[1])
@@ -300,7 +289,7 @@ def test_a_process_that_dies_is_brought_back(alone, tmp_path, monkeypatch, attem
     run = tmp_path / "run"
     command = f"{SHORT} --checkpoint-every 10 --steps 30 --run {run}"
     with started(launch(2, command, "--max-restarts=1", "--monitor-interval=2")) as agent:
-        wait_for(run / "checkpoints" / "000010.safetensors")
+        wait_for("a checkpoint", (run / "checkpoints" / "000010.safetensors").exists)
         os.kill(ranks_of(agent.pid)[1], signal.SIGKILL)
         out, error = agent.communicate(timeout=240)
     assert agent.returncode == 0, error[-3000:]
@@ -342,18 +331,11 @@ def stop_while_training(rank: int, world: int, port: int) -> None:
 
 def test_a_trainer_does_not_outlive_its_group():
     """PyTorch could hang at the end of a process whose exception kept the trainer alive."""
-    together(stop_while_training, 2, free_port())
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens at."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    together(stop_while_training, 2, free_ports(1)[0])
 
 
 def test_a_process_that_dies_ends_the_others_with_a_line():
-    together(lose_the_other, 2, free_port())
+    together(lose_the_other, 2, free_ports(1)[0])
 
 
 def test_restarts_without_a_new_store_are_refused(tmp_path, monkeypatch, capsys):
@@ -380,4 +362,4 @@ def meet_bad_input(rank: int, world: int, port: int, folder: str) -> None:
 
 
 def test_bad_input_ends_all_processes(tmp_path):
-    together(meet_bad_input, 2, free_port(), str(tmp_path))
+    together(meet_bad_input, 2, free_ports(1)[0], str(tmp_path))

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import SOAK
+from tests.helpers import ROOT, SOAK
 from translator.captions import caption_pairs
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def resident(pid: int) -> float:

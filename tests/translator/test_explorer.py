@@ -11,14 +11,13 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
-from tests.helpers import SOAK, offline_tab
+from tests.helpers import ROOT, SOAK, offline_tab
 from translator import explorer
 from translator.captions import caption_corpus, caption_pairs
 from translator.files import Refused
 from translator.search import Search
 from translator.settings import PRESETS, build_model
 
-ROOT = Path(__file__).resolve().parents[2]
 SENTENCE = "Ein kleiner Junge spielt im Park mit einem Hund."
 STRANGE = ["  Ein\tHund,\u00a0und\u2028eine   Katze. ", "Cafe\u0301 — „Ja!“ (100 % & 5€) a_b^c~d"]
 STRANGE += ["Ж漢😀 <s> </s> a</script>▁b ▁▁ c", "é"]

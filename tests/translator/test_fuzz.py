@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import SOAK
+from tests.helpers import SOAK, caption_files
 from translator.__main__ import main
 from translator.corpus import read_tokenizer
 from translator.files import read_tensors
@@ -40,10 +40,7 @@ def examples(few: int, many: int) -> settings:
 def run(tmp_path_factory) -> Path:
     """A run of two updates on a few pairs, which are in the folder `data` beside it."""
     folder = tmp_path_factory.mktemp("fuzz")
-    (folder / "data").mkdir()
-    for split, count in (("train", 30), ("val", 5)):
-        for language, word in (("de", "Hund"), ("en", "dog")):
-            (folder / "data" / f"{split}.{language}").write_text("".join(f"{word} {i}\n" for i in range(count)))
+    caption_files(folder / "data", train=30, val=5)
     assert outcome(f"train --data {folder / 'data'} --run {folder / 'run'} {SIZES} --steps 2".split())[0] == 0
     return folder / "run"
 

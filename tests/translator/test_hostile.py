@@ -9,13 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 import the_annotated_transformer as tat
-from tests.helpers import refused
+from tests.helpers import Touch, refused
 from translator import explorer
 from translator.__main__ import main
-from translator.files import Refused, read_tensors, write_tensors
 from translator.model_folder import build_for, model_folder, read_translator
 from translator.processes import weights_of
 from translator.settings import Settings, build_model
@@ -94,16 +92,6 @@ def test_sizes_that_cannot_be_are_refused_in_a_folder_of_any_name(model, capsys,
     refuse(capsys, Path("s"), "its sizes need")
 
 
-class Touch:
-    """What a pickle can hold: a call, here of one that leaves a file behind."""
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    def __reduce__(self):
-        return Path.touch, (self.path,)
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
 def test_a_pickle_is_not_run(model, capsys, tmp_path, name):
     (model / name).write_bytes(pickle.dumps(Touch(tmp_path / "touched")))
@@ -143,27 +131,9 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, pack
         load_pairs(str(tmp_path), "train")
 
 
-def test_nul_bytes_and_control_characters_are_text_like_any_other(tmp_path, capsys):
-    lines = ["Ein\0Hund.", "\x1b[31mrot\x1b[0m", "\u202eumgekehrt", "\ufeff", "\0"]
-    (tmp_path / "in").write_text("\n".join(lines))
-    assert main(["translate", "--input", str(tmp_path / "in"), "--beam", "1"]) == 0
-    assert len(capsys.readouterr().out.split("\n")) == len(lines) + 1
-
-
 def test_names_in_a_model_do_not_become_html(model, tmp_path):
     """Its languages, its data and its folder's name stand in the page of `explain`, but as text."""
     attack = "</script><img src=x onerror=alert(1)>"
     change(model / "config.json", lambda about: about.update(src=attack, tgt=attack, data=attack))
     page, _ = explorer.page(read_translator(model), attack, attack, attack)
     assert "onerror=alert" in page and "<img src=x" not in page
-
-
-def test_one_wrong_bit_of_a_weight_is_noticed(tmp_path):
-    """Also where no folder's checksums are looked at: a state that training goes on from."""
-    path = tmp_path / "state.safetensors"
-    write_tensors(path, {"weight": torch.ones(3)})
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(Refused, match="its checksum is another"):
-        read_tensors(path)

@@ -365,6 +365,7 @@ def test_a_second_training_in_a_folder_is_refused(tmp_path, monkeypatch, capsys)
 
 
 # --- Gradients that are not finite ---
+@pytest.mark.quick
 def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(tmp_path, monkeypatch, capsys):
     """It changes neither weights nor averages; a run that is interrupted after it ends with the same bits."""
     forward, update, at = tat.PositionwiseFeedForward.forward, ParallelTrainer.update, [0]

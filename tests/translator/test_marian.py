@@ -1,13 +1,12 @@
 """Models that Marian trained: the hub's layout and Marian's own file give the numbers of other programs; bad files are refused."""
 
-import http.server
 import json
 import math
 import os
 import pickle
+import shutil
 import subprocess
 import sys
-import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,10 +20,10 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTo
 
 import the_annotated_transformer as tat
 from benchmarks import __main__ as benchmarks
-from tests.helpers import SOAK, refused, same
+from tests.helpers import SOAK, Touch, refused, same
 from translator.__main__ import main
 from translator.files import Refused
-from translator.marian import NEVER, import_marian, ordered, read_arrays, read_marian, write_npz
+from translator.marian import HUB_FILES, NEVER, import_marian, ordered, read_arrays, read_marian, write_npz
 from translator.model_folder import read_translator
 from translator.search import Search
 from translator.sources import load_pairs
@@ -258,13 +257,6 @@ def test_other_norms_and_shared_matrices_go_there_and_back(norm, tie, npz, tmp_p
     torch.testing.assert_close(model(*given), back.model(*given), rtol=0, atol=0)
 
 
-class Stolen:
-    """What a pickle must not run."""
-
-    def __reduce__(self):
-        return os.system, ("touch stolen",)
-
-
 # Each gives a function that spoils one thing in a folder of the hub.
 def arrays(others: dict, name: str = "model.safetensors") -> Callable[[Path], None]:
     """Other weights, or none for None, in a file of this name."""
@@ -291,7 +283,7 @@ def config(**others) -> Callable[[Path], None]:
 def a_pickle(folder: Path) -> None:
     """In the place of PyTorch's file, and no archive."""
     (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Stolen()))
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Touch(Path("stolen"))))
 
 
 FIRST, TABLE = "model.encoder.layers.0.self_attn.q_proj.weight", "model.shared.weight"
@@ -300,7 +292,7 @@ ROWS = torch.zeros(1, 1).expand(100_000, 100_000)  # a hundred thousand rows tha
 NO_PREFIX = b"\x1a\x02\x18\x00"  # field 3 of the third part is add_dummy_prefix
 BAD = {
     "a pickle": (a_pickle, "pytorch_model.bin: damaged"),
-    "another pickle": (arrays({TABLE: Stolen()}, "pytorch_model.bin"), "pytorch_model.bin: damaged"),
+    "another pickle": (arrays({TABLE: Touch(Path("stolen"))}, "pytorch_model.bin"), "pytorch_model.bin: damaged"),
     "truncated": (content("model.safetensors", lambda b: b[:-100]), "model.safetensors: damaged"),
     "a shape": (arrays({FIRST: torch.zeros(3, 3)}), f"{FIRST} has shape (3, 3), but (32, 32) is needed"),
     "an array less": (arrays({FIRST: None}), f"it has no array {FIRST}"),
@@ -413,67 +405,16 @@ def test_an_archive_that_is_too_large_is_not_unpacked(tmp_path, monkeypatch):
         read_arrays(tmp_path / "model.npz")
 
 
-class Hub(http.server.SimpleHTTPRequestHandler):
-    """What the hub answers for one model: its list of files, and each of them."""
-
-    def do_HEAD(self):
-        self.do_GET()
-
-    def do_GET(self):
-        folder = Path(self.directory)
-        if self.path.startswith("/api/models/owner/opus-mt-de-en"):
-            sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
-            if "/tree/" in self.path:
-                answer = [{"type": "file", "path": name, "oid": name, "size": size} for name, size in sizes.items()]
-            else:
-                answer = {
-                    "id": "owner/opus-mt-de-en",
-                    "sha": "a" * 40,
-                    "siblings": [{"rfilename": name} for name in sizes],
-                }
-            body = json.dumps(answer).encode()
-        else:
-            path = folder / Path(self.path).name
-            if not path.is_file() or not self.path.startswith("/owner/opus-mt-de-en/resolve/"):
-                self.send_error(404)
-                return
-            body = path.read_bytes()
-        self.send_response(200)
-        self.send_header("ETag", f'"{abs(hash(body))}"')
-        self.send_header("X-Repo-Commit", "a" * 40)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-def test_a_name_on_the_hub_is_fetched(hub, tmp_path):
-    """From a local server with the hub's answers; without it, one line says so."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *a: Hub(*a, directory=str(hub)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address, root = f"http://127.0.0.1:{server.server_port}", Path(tat.__file__).parent
-
-    def run(out: str) -> subprocess.CompletedProcess[str]:
-        environment = os.environ | {
-            "HF_ENDPOINT": address,
-            "HF_HOME": str(tmp_path / f"cache of {out}"),
-            "HF_HUB_OFFLINE": "0",
-        }
-        command = [sys.executable, "-m", "translator", "import", "owner/opus-mt-de-en", "--out", str(tmp_path / out)]
-        return subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
-
-    try:
-        done = run("ours")
-        assert done.returncode == 0 and "de to en" in done.stdout, done.stderr
-    finally:
-        server.shutdown()
-        server.server_close()
+def test_a_name_on_the_hub_is_found_in_the_cache(hub, tmp_path, capsys):
+    """As the library lays it out there; what is not in it, without a network, is one line."""
+    cache = Path(os.environ["HF_HOME"]) / "hub" / "models--owner--opus-mt-de-en"
+    shutil.copytree(hub, cache / "snapshots" / ("a" * 40))
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("a" * 40)
+    assert all(any(path.match(pattern) for pattern in HUB_FILES) for path in hub.iterdir())  # all would be fetched
+    assert main(["import", "owner/opus-mt-de-en", "--out", str(tmp_path / "ours")]) == 0
     assert read_translator(tmp_path / "ours").languages == ("de", "en")
-    failed = run("other")
-    assert failed.returncode == 2 and "not from the hub" in failed.stderr and failed.stderr.strip().count("\n") == 0
+    assert "not from the hub" in refused(capsys, f"import owner/other --out {tmp_path / 'other'}")
     assert not (tmp_path / "other").exists()
 
 

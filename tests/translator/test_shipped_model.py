@@ -11,12 +11,12 @@ from safetensors import safe_open
 
 import the_annotated_transformer as tat
 from benchmarks import quality
+from tests.helpers import ROOT
 from translator.__main__ import main
 from translator.model_folder import read_translator
 from translator.search import Search
 from translator.sources import read_lines
 
-ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / tat.SHIPPED_MODEL
 each_model = pytest.mark.parametrize(
     "model", sorted(path.parent for path in MODEL.parent.glob("*/README.md")), ids=lambda path: path.name

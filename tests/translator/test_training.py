@@ -14,9 +14,8 @@ from translator.run import Limits, Progress
 from translator.settings import Settings, build_model
 from translator.trainer import Muon, Objective, ParallelTrainer, make_optimizers
 
+
 # --- The loss ---
-
-
 def test_no_gradient_is_computed_where_none_is_asked_for(small_model, sentences, monkeypatch):
     objective = Objective(small_model(), 0.1)
     loss = objective(sentences)
@@ -99,7 +98,6 @@ def test_update_is_adam_with_the_papers_constants(accumulate, kind):
 
 def test_muon_moves_by_the_singular_vectors_of_the_average():
     """Catches a wrong average or scale, a transposed product, and matrices of a layer that stay with Adam."""
-    torch.manual_seed(0)
     matrices = [nn.Parameter(torch.randn(shape)) for shape in ((8, 16), (16, 8), (8, 16), (5, 5))]
     optimizer, average = Muon(matrices, lr=0.1), [torch.zeros_like(p) for p in matrices]
     for _ in range(3):
@@ -186,8 +184,6 @@ def test_updates_draw_different_dropout():
 
 
 # --- The end of a run ---
-
-
 @pytest.mark.parametrize(
     "budget, share",
     [({"epochs": 4}, 0.375), ({"epochs": 4, "steps": 10}, 0.7), ({"minutes": 1}, 0.5), ({"epochs": 1}, 1)],
