@@ -26,7 +26,7 @@ def refusing(what: str, *kinds: type[BaseException]) -> Iterator[None]:
     except kinds as error:
         if isinstance(error, (Refused, KeyboardInterrupt)):
             raise
-        raise Refused(f"{what} ({' '.join(str(error).split())[:200]})") from error
+        raise Refused(f"{what} ({' '.join(str(error).split())[:300]})") from error
 
 
 PARTIAL = ".partial"  # how the names of files end that are still being written
