@@ -2,14 +2,14 @@
 
 import gc
 import statistics
-import time
+import timeit
 from contextlib import nullcontext
 from typing import Any, Literal
+from unittest.mock import patch
 
 import torch
 
 import the_annotated_transformer as tat
-from benchmarks.gains import fused_attention
 from benchmarks.shared import RESULTS, Preset, Rounds, Rows
 from translator.files import Refused
 from translator.processes import choose_device
@@ -20,49 +20,36 @@ LENGTH = 32  # tokens of a sentence; one size, so that the compiler works once
 WAYS = ("float32", "TF32", "bfloat16", "bfloat16, fused", "bfloat16, compiled", "bfloat16, fused, compiled")
 
 
-def settled(device: torch.device) -> float:
-    """The time once the accelerator has done all it was given."""
-    torch.accelerator.synchronize(device)
-    return time.perf_counter()
-
-
-def random_pairs(settings: Settings, vocab: int) -> list[tat.Pair]:
-    """As many pairs of LENGTH random tokens as fill an update."""
-    ids = torch.randint(4, vocab, (2, settings.tokens_per_batch // LENGTH, LENGTH - 1)).tolist()
-    return [tat.Pair([*src, tat.EOS], [tat.BOS, *tgt, tat.EOS]) for src, tgt in zip(*ids, strict=True)]
-
-
 def measure(settings: Settings, way: str, vocab: int, updates: int, device: torch.device) -> dict[str, Any]:
     """The updates of one model, trained in one of the WAYS: target tokens per second, seconds, MFU, memory."""
     torch.manual_seed(0)
     gc.collect()  # of the model before, whose memory would count as well
     torch.set_float32_matmul_precision("highest" if way == "float32" else "high")
-    model, pairs = tat.with_fast_dropout(build_model(settings, vocab)), random_pairs(settings, vocab)
+    model = build_model(settings, vocab)
+    ids = torch.randint(4, vocab, (2, settings.tokens_per_batch // LENGTH, LENGTH - 1)).tolist()
+    pairs = [tat.Pair([*src, tat.EOS], [tat.BOS, *tgt, tat.EOS]) for src, tgt in zip(*ids, strict=True)]
     trainer = ParallelTrainer(model, settings, device)
     half = way.startswith("bfloat16")
     if half:  # the forward pass and the loss; weights, gradients and updates stay float32
         trainer.objective.forward = torch.autocast(device.type, torch.bfloat16)(trainer.objective.forward)
     speed = matrix_speed(device, torch.bfloat16 if half else torch.float32)
     losses: list[float] = []
-    with fused_attention(model) if "fused" in way else nullcontext():
+
+    def update() -> None:
+        losses.append(trainer.update(pairs))
+        torch.accelerator.synchronize(device)  # until the accelerator has done all it was given
+
+    fused = patch.object(tat.MultiHeadedAttention, "weigh", tat.FusedAttention.weigh)
+    with fused if "fused" in way else nullcontext():
         if "compiled" in way:
             for layer in (*model.encoder.layers, *model.decoder.layers):
                 layer.compile()
-        times = []
-        for _ in range(4 + updates):
-            start = settled(device)
-            losses.append(trainer.update(pairs))
-            times.append(settled(device) - start)
-    update_seconds = statistics.median(times[4:])
-    return {
-        "tokens_per_second": round(len(pairs) * LENGTH / update_seconds),
-        "update_seconds": round(update_seconds, 4),
-        "first_update_seconds": round(times[0], 2),
-        "mfu": round(operations(model, pairs) / update_seconds / speed, 3),
-        "matrix_tflops": round(speed / 1e12, 1),
-        "most_memory": round(torch.accelerator.max_memory_allocated(device) / 2**30, 2),
-        "losses": [round(losses[0], 3), round(losses[-1], 3)],
-    }
+        times = timeit.repeat(update, number=1, repeat=4 + updates)
+    seconds, most = statistics.median(times[4:]), torch.accelerator.max_memory_allocated(device)
+    row = {"tokens_per_second": round(len(pairs) * LENGTH / seconds), "update_seconds": round(seconds, 4)}
+    row |= {"first_update_seconds": round(times[0], 2), "mfu": round(operations(model, pairs) / seconds / speed, 3)}
+    row |= {"matrix_tflops": round(speed / 1e12, 1), "most_memory": round(most / 2**30, 2)}
+    return row | {"losses": [round(losses[0], 3), round(losses[-1], 3)]}
 
 
 def benchmark(
@@ -85,11 +72,8 @@ def benchmark(
         raise Refused("this machine has no accelerator")
     for preset in presets:
         for way in ways:
-            found = measure(PRESETS[preset], way, vocab, updates, device)
-            rows.add(
-                {"preset": preset, "way": way, "tokens_per_update": PRESETS[preset].tokens_per_batch} | found, device
-            )
-            print(
-                f"{preset}, {way}: {found['tokens_per_second']:,} target tokens/s, MFU {found['mfu']:.0%}", flush=True
-            )
+            row = {"preset": preset, "way": way, "tokens_per_update": PRESETS[preset].tokens_per_batch}
+            row |= measure(PRESETS[preset], way, vocab, updates, device)
+            rows.add(row, device)
+            print(f"{preset}, {way}: {row['tokens_per_second']:,} target tokens/s, MFU {row['mfu']:.0%}", flush=True)
     torch.set_float32_matmul_precision(before)

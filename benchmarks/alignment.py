@@ -20,19 +20,14 @@ from translator.settings import Count
 RECIPE = {"tokens_per_batch": 1500}  # smaller batches than the preset's, because the run is short
 
 
-@torch.inference_mode()
-def cross_attention(model: tat.Transformer, source: list[int], target: list[int]) -> Tensor:
-    """The cross-attention of one pass over a given translation: (N, h, T + 1, S + 1), before dropout.
+def cross_attention(translator: tat.Translator, sentence: str, target: list[int]) -> Tensor:
+    """The cross-attention of one pass over a sentence of S tokens and a given translation: (N, h, T + 1, S + 1), before dropout.
 
-    source (S ids) and target (T ids) come without BOS and EOS. Row t reads token t - 1 of the target, or BOS, and predicts
-    token t, or EOS; the last column is the source's EOS.
+    target (T ids) comes without BOS and EOS. Row t reads token t - 1 of the target, or BOS, and predicts token t, or EOS; the
+    last column is the source's EOS.
     """
-    device = next(model.parameters()).device
-    src = torch.tensor([[*source, tat.EOS]], device=device)
-    tgt = torch.tensor([[tat.BOS, *target]], device=device)
-    with tat.evaluating(model), tat.recording(model) as weights:
-        model(src, tgt, tat.source_mask(src), tat.target_mask(tgt))
-    return torch.cat([weights[layer.src_attn] for layer in model.decoder.layers]).cpu()
+    given = torch.tensor([[tat.BOS, *target, tat.EOS]])
+    return tat.attention_maps(translator, sentence, lambda *_: given).maps["cross"]
 
 
 def largest_links(weights: Tensor) -> Links:
@@ -57,13 +52,9 @@ def baselines(sizes: list[tuple[int, int]], true: list[Links]) -> dict[str, dict
     diagonal = [{(int((j + 0.5) * S / T), j) for j in range(T)} for S, T in sizes]
     chance = sum(len(s) / (S + 1) for s, (S, _) in zip(true, sizes, strict=True))
     found = sum(T * S / (S + 1) for S, T in sizes)
-    one_each = sum(len({j for _, j in s}) for s in true)
-    total = sum(map(len, true))
-    return {
-        "diagonal": score(diagonal, true),
-        "random": rates(chance, found, total),
-        "best": rates(one_each, one_each, total),
-    }
+    linked, total = sum(len({j for _, j in s}) for s in true), sum(map(len, true))
+    scores = {"diagonal": score(diagonal, true), "random": rates(chance, found, total)}
+    return scores | {"best": rates(linked, linked, total)}  # one link for each target token that has any
 
 
 def measure(translator: tat.Translator, captions: list[Caption]) -> dict[str, Any]:
@@ -73,7 +64,7 @@ def measure(translator: tat.Translator, captions: list[Caption]) -> dict[str, An
         source, target = map(translator.tokenizer.encode, caption[:2], translator.languages)
         true.append(token_links(caption, *map(translator.tokenizer.tokens, (source, target))))
         sizes.append((len(source), len(target)))
-        weights = cross_attention(translator.model, source, target)  # (N, h, T + 1, S + 1)
+        weights = cross_attention(translator, caption.de, target)  # (N, h, T + 1, S + 1)
         for convention, rows in (("reads", weights[:, :, 1:]), ("predicts", weights[:, :, :-1])):
             kinds = {("mean", "mean"): rows.mean((0, 1))}
             for n, layer in enumerate(rows, 1):

@@ -18,13 +18,6 @@ from translator.sources import MULTI30K_FILES, load_pairs
 ALLOWED = ("val", "test_2016_flickr")
 
 
-def check_split(data: str, split: str) -> None:
-    """Raises Refused for a split of Multi30k that must not be looked at, even if a folder holds it."""
-    multi30k = {name.partition(".")[0] for name in MULTI30K_FILES} - {"train"}
-    if split not in ALLOWED and (data == "multi30k" or split in multi30k):
-        raise Refused(f"of multi30k only {' and '.join(ALLOWED)} are compared here, not {split}")
-
-
 def interval(scores: np.ndarray) -> list[float]:
     """The lowest and highest of the middle 95% of the resampled scores, cut off as sacreBLEU does."""
     ordered, cut = np.sort(scores), len(scores) // 40
@@ -43,14 +36,9 @@ def compare(references: list[str], a: list[str], b: list[str], samples: int = 10
         scores.append(np.array([score.score for score in resampled]))
     sides = [{"bleu": result.score, "interval": interval(s)} for result, s in zip(found["BLEU"], scores, strict=True)]
     differences = scores[1] - scores[0]
-    return {
-        "a": sides[0],
-        "b": sides[1],
-        "difference": sides[1]["bleu"] - sides[0]["bleu"],
-        "difference_interval": interval(differences),
-        "p": found["BLEU"][1].p_value if differences.any() else None,  # sacreBLEU's would be its smallest
-        "signature": str(signatures["BLEU"]),
-    }
+    row = {"a": sides[0], "b": sides[1], "difference": sides[1]["bleu"] - sides[0]["bleu"]}
+    row |= {"difference_interval": interval(differences), "signature": str(signatures["BLEU"])}
+    return row | {"p": found["BLEU"][1].p_value if differences.any() else None}  # sacreBLEU's would be its smallest
 
 
 def benchmark(
@@ -75,16 +63,16 @@ def benchmark(
         alpha: for both models, or one for each
         samples: how often sentences are drawn
     """
-    check_split(data, split)
+    multi30k = {name.partition(".")[0] for name in MULTI30K_FILES} - {"train"}
+    if split not in ALLOWED and (data == "multi30k" or split in multi30k):  # even if a folder holds it
+        raise Refused(f"of multi30k only {' and '.join(ALLOWED)} are compared here, not {split}")
     if max(len(beam), len(alpha)) > 2:
         raise Refused("--beam and --alpha take one value for both models or one for each")
     translators = [read_translator(model) for model in (model_a, model_b)]
     if translators[0].languages != translators[1].languages:
         raise Refused("the two models translate between different languages")
     sources, references = map(list, zip(*load_pairs(data, split, *translators[0].languages), strict=True))
-    searches = [
-        Search(translator, beam[i % len(beam)], alpha[i % len(alpha)]) for i, translator in enumerate(translators)
-    ]
+    searches = [Search(model, beam[i % len(beam)], alpha[i % len(alpha)]) for i, model in enumerate(translators)]
     row = {"data": portable(data), "split": split, "sentences": len(sources)}
     row |= {"direction": "-".join(translators[0].languages), "samples": samples}
     row |= compare(references, *(search.translate(sources) for search in searches), samples)

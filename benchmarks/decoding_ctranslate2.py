@@ -1,7 +1,8 @@
 """CTranslate2's side of `decoding_speed`, in a process that never loads PyTorch, because PyTorch's threads would disturb it."""
 
-import time
+import timeit
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,14 +19,11 @@ class Work(NamedTuple):
     threads: int
 
 
-def speed(translate: Callable[[int], int]) -> dict[str, float]:
-    """Sentences per second of both tasks; `translate` takes the number of beams and returns the number of sentences."""
+def speed(work: Work, translate: Callable[[int], object]) -> dict[str, float]:
+    """Sentences per second of both tasks; `translate` translates all lines with so many beams."""
     translate(1)  # to warm up
-    found = {}
-    for task, beam in (("split", 1), ("beam", BEAM)):
-        start = time.perf_counter()
-        found[task] = translate(beam) / (time.perf_counter() - start)
-    return found
+    tasks = {"split": partial(translate, 1), "beam": partial(translate, BEAM)}
+    return {name: len(work.lines) / timeit.timeit(task, number=1) for name, task in tasks.items()}
 
 
 def ctranslate2_speed(work: Work, kind: str, at_once: int) -> dict[str, float]:
@@ -38,10 +36,10 @@ def ctranslate2_speed(work: Work, kind: str, at_once: int) -> dict[str, float]:
     threads = {"inter_threads": at_once, "intra_threads": work.threads // at_once}
     model = ctranslate2.Translator(str(work.export), compute_type=kind, **threads)
 
-    def translate(beam: int) -> int:
+    def translate(beam: int) -> list[str]:
         tokens = [found.tokens for found in vocabulary.encode_batch(work.lines)]
         limits = {"max_batch_size": BATCH, "max_decoding_length": max(map(len, tokens)) + 51}
         found = model.translate_batch(tokens, beam_size=beam, length_penalty=ALPHA, **limits)
-        return len([vocabulary.decode([vocabulary.token_to_id(t) for t in f.hypotheses[0]]) for f in found])
+        return [vocabulary.decode([vocabulary.token_to_id(t) for t in f.hypotheses[0]]) for f in found]
 
-    return speed(translate)
+    return speed(work, translate)

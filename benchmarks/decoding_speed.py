@@ -4,11 +4,11 @@ import functools
 import importlib.util
 import statistics
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
-import the_annotated_transformer as tat
 from benchmarks.decoding_ctranslate2 import ALPHA, BATCH, BEAM, Work, ctranslate2_speed, speed
 from benchmarks.shared import CPU, RESULTS, Data, Model, Rounds, Rows, Sentences, in_new_process, portable
 from translator.export import write_ctranslate2
@@ -25,7 +25,7 @@ def this_program(work: Work) -> dict[str, float]:
     searches = {beam: Search(translator, beam, ALPHA) for beam in (1, BEAM)}
     for search in searches.values():
         search.batch_size = BATCH
-    return speed(lambda beam: len(searches[beam].translate(work.lines)))
+    return speed(work, lambda beam: searches[beam].translate(work.lines))
 
 
 def ctranslate2(kind: str, work: Work) -> dict[str, float]:
@@ -44,23 +44,11 @@ def marian(work: Work) -> dict[str, float]:
     options = files | batches | {"normalize": ALPHA, "cpu_threads": work.threads, "max_length_factor": 3, "quiet": True}
     programs = {beam: Translator(**options, beam_size=beam) for beam in (1, BEAM)}
 
-    def translate(beam: int) -> int:
+    def translate(beam: int) -> list[str]:
         lines = [" ".join(tokenizer.tokens(tokenizer.encode(line, language))) for line in work.lines]
-        found = programs[beam].translate(lines)
-        return len([line.replace(" ", "").replace("▁", " ").strip() for line in found])
+        return [line.replace(" ", "").replace("▁", " ").strip() for line in programs[beam].translate(lines)]
 
-    return speed(translate)
-
-
-def for_marian(translator: tat.Translator, out: Path) -> bool:
-    """Write a model that Marian can run, if it's one of Marian's own and Marian is installed; returns whether it was."""
-    if not importlib.util.find_spec("pymarian"):
-        return False
-    try:
-        write_npz(translator, out)
-    except Refused:
-        return False
-    return True
+    return speed(work, translate)
 
 
 SIDES = {
@@ -77,17 +65,12 @@ def benchmark(
 ) -> None:  # fmt: skip
     """Sentences per second of translation: this program beside CTranslate2, and beside Marian if it trained the model.
 
-    All have the same weights: those that `export` writes.
+    The task `split` is the sentences of a split, greedy, 64 at a time, each to its own end, but at most 50 tokens longer than
+    its source; `beam` the same with beams of five and the length penalty 0.6 (CTranslate2's has another form).
 
-    There are two tasks:
-
-    - `split`: the sentences of a split, greedy, 64 at a time, each to its own end, but at most 50 tokens longer than its
-      source.
-    - `beam`: the same sentences with beams of five and the length penalty 0.6 (CTranslate2's has another form).
-
-    All have the same number of threads. This program and Marian give each thread a batch. CTranslate2 is measured in that way
-    and with all threads on one batch; the faster way counts. It runs the weights as they are and in int8. Marian needs a model
-    that `import` made of its own file, and the package `pymarian`.
+    All have the same weights, those that `export` writes, and the same number of threads. This program and Marian give each
+    thread a batch. CTranslate2 is measured in that way and with all threads on one batch; the faster way counts. It runs the
+    weights as they are and in int8. Marian needs a model that `import` made of its own file, and the package `pymarian`.
 
     Every side runs in a process of its own, so that no library's threads disturb another's, and translates once before, to
     warm up. The sides take turns round by round. (Rows up to commit ad32212 have more: the 2022 edition's loop, Hugging Face
@@ -100,19 +83,19 @@ def benchmark(
     lines = [source for source, _ in load_pairs(data, split)][:sentences]
     with tempfile.TemporaryDirectory() as parent:
         work = Work(lines, folder, Path(parent, "model"), Path(parent, "marian"), torch.get_num_threads())
-        translator, sides = read_translator(folder, CPU), dict(SIDES)
+        translator = read_translator(folder, CPU)
         write_ctranslate2(translator, work.export)
-        if not for_marian(translator, work.marian):
-            del sides["Marian itself"]
-        found = [{who: measure(work) for who, measure in sides.items()} for _ in range(rounds)]
-    speeds = {
-        task: {who: round(statistics.median(speeds[who][task] for speeds in found), 1) for who in sides}
-        for task in ("split", "beam")
-    }
+        if importlib.util.find_spec("pymarian"):
+            with suppress(Refused):  # of a model that isn't one of Marian's own
+                write_npz(translator, work.marian)
+        sides = [who for who in SIDES if who != "Marian itself" or work.marian.exists()]
+        found = [{who: SIDES[who](work) for who in sides} for _ in range(rounds)]
     row = {"data": portable(data), "split": split, "rounds": rounds}
     row |= {"preset": read_json(folder / "config.json").get("preset", "Marian's"), "batch": BATCH, "beam": BEAM}
-    row |= {"sentences_per_second": speeds, "ratio": {}}
-    for task, figures in speeds.items():
+    row |= {"sentences_per_second": {}, "ratio": {}}
+    for task in ("split", "beam"):
+        figures = {who: round(statistics.median(turn[who][task] for turn in found), 1) for who in sides}
+        row["sentences_per_second"][task] = figures
         row["ratio"][task] = {who: round(figures["this"] / figures[who], 2) for who in list(figures)[1:]}
         for who, figure in figures.items():
             print(f"{task:<8}{who:<18}{figure:>9,.1f} sentences/s  {row['ratio'][task].get(who, '')}")

@@ -1,5 +1,6 @@
 """The shipped models' recipe on the pairs alone, to its end, with the paper's parts and with others."""
 
+import itertools
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,9 +17,8 @@ from translator.sources import load_pairs
 
 STEPS = {"de-en": 4200, "en-de": 4700}  # updates of the shipped models' first stage
 SPLITS = "val", "test_2016_flickr"
-NAMES = tuple(
-    name for name, variant in VARIANTS.items() if variant.row in ("base", "since 2017") and "only" not in name
-)
+KINDS = "base", "since 2017"
+NAMES = tuple(name for name, variant in VARIANTS.items() if variant.row in KINDS and "only" not in name)
 
 
 def benchmark(
@@ -34,22 +34,18 @@ def benchmark(
     """
     for split in SPLITS:
         load_pairs(data, split)  # to find out now if it isn't there
-    for seed in seeds:
-        for name in only:
-            for direction in directions:
-                about = {"variant": name, "direction": direction, "seed": seed, "data": portable(data)}
-                if rows.saved(about, choose_device()):
-                    continue
-                settings = make_settings("tiny", False, VARIANTS[name].changes | {"seed": seed})
-                run = run_folder(runs, "first_stage", f"{name} {direction} seed {seed}")
-                limits, languages = Limits(steps=STEPS[direction]), tuple(direction.split("-"))
-                translator = train(run, data, name, settings, limits, languages)
-                row = about | quality.describe(run, translator) | {"preset": "tiny"}
-                for split in SPLITS:
-                    row[split] = {
-                        ("greedy" if beam == 1 else "beam"): quality.scores(translator, data, split, beam)
-                        for beam in (1, tat.BEAM)
-                    }
-                rows.add(row, choose_device())
-                found = ", ".join(f"{split} {row[split]['beam']['bleu']:.2f}" for split in SPLITS)
-                print(f"{name}, {direction}, seed {seed}: {found}, {row['minutes']:.1f} minutes", flush=True)
+    for seed, name, direction in itertools.product(seeds, only, directions):
+        about = {"variant": name, "direction": direction, "seed": seed, "data": portable(data)}
+        if rows.saved(about, choose_device()):
+            continue
+        settings = make_settings("tiny", False, VARIANTS[name].changes | {"seed": seed})
+        run = run_folder(runs, "first_stage", f"{name} {direction} seed {seed}")
+        limits, languages = Limits(steps=STEPS[direction]), tuple(direction.split("-"))
+        translator = train(run, data, name, settings, limits, languages)
+        row = about | quality.describe(run, translator) | {"preset": "tiny"}
+        for split in SPLITS:
+            beams = {"greedy": 1, "beam": tat.BEAM}.items()
+            row[split] = {search: quality.scores(translator, data, split, beam) for search, beam in beams}
+        rows.add(row, choose_device())
+        found = ", ".join(f"{split} {row[split]['beam']['bleu']:.2f}" for split in SPLITS)
+        print(f"{name}, {direction}, seed {seed}: {found}, {row['minutes']:.1f} minutes", flush=True)

@@ -2,16 +2,16 @@
 
 import random
 import statistics
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import timeit
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 
 import the_annotated_transformer as tat
-from benchmarks.shared import RESULTS, Changes, Data, Model, Preset, Rounds, Rows, Sentences, portable, with_adam
+from benchmarks.shared import RESULTS, Changes, Data, Model, Preset, Rounds, Rows, Sentences, epoch, portable, with_adam
 from translator import search as searching
 from translator import trainer as training
 from translator.corpus import encode_pairs
@@ -23,42 +23,16 @@ from translator.trainer import ParallelTrainer
 
 UPDATES = 3  # per round
 AS_IT_IS = "as it is"
-Change = Callable[[], AbstractContextManager]
 
 
 # --- Training ---
-@contextmanager
-def fused_attention(model: tat.Transformer) -> Iterator[None]:
-    """PyTorch's fused kernel instead of Equation (1) step by step."""
-    layers = [module for module in model.modules() if type(module) is tat.MultiHeadedAttention]
-    for layer in layers:
-        layer.__class__ = tat.FusedAttention
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.__class__ = tat.MultiHeadedAttention
+def whole_loss(generator: tat.Generator, x: Tensor, target: Tensor, eps: float) -> Tensor:
+    """As the document's `chunked_loss`, but all scores at once, and autograd instead of p - q."""
+    return tat.smoothed_loss(generator.logits(x), target, eps)
 
 
-def whole_loss() -> AbstractContextManager:
-    """All scores at once, and autograd instead of p - q."""
-
-    def loss(generator: tat.Generator, x: Tensor, target: Tensor, eps: float) -> Tensor:
-        return tat.smoothed_loss(generator.logits(x), target, eps)
-
-    return patch.object(training, "chunked_loss", loss)
-
-
-def usual_dropout() -> AbstractContextManager:
-    """PyTorch's own dropout."""
-    return patch.object(tat.FastDropout, "forward", nn.Dropout.forward)
-
-
-def batches_of(pairs: list[tat.Pair], budget: int, sort: bool) -> list[list[tat.Pair]]:
-    """The first batches of an epoch: grouped by length, or random sentences up to the same number of padded tokens."""
-    if sort:
-        rows = tat.sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget, seed=0)
-        return [[pairs[i] for i in row] for row in rows[:UPDATES]]
+def random_batches(pairs: list[tat.Pair], budget: int) -> list[list[tat.Pair]]:
+    """As the first UPDATES batches of an epoch, but of random sentences, up to the same number of padded tokens."""
     found, draw = [[]], random.Random(0)
     while len(found) <= UPDATES:
         pair = draw.choice(pairs)
@@ -76,27 +50,25 @@ def training_gains(settings: Settings, texts: list[tuple[str, str]], rounds: int
     trainer = ParallelTrainer(build_model(settings, len(tokenizer)), settings)
     slow_adam = torch.optim.Adam(trainer.model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, foreach=False)
     unsorted, fused = "batches in random order", "fused attention"
-    changes: dict[str, Change] = {
+    changes: dict[str, Callable[[], AbstractContextManager]] = {
         AS_IT_IS: nullcontext,
-        fused: lambda: fused_attention(trainer.model),
-        "loss of all scores at once": whole_loss,
-        "PyTorch's dropout": usual_dropout,
+        fused: lambda: patch.object(tat.MultiHeadedAttention, "weigh", tat.FusedAttention.weigh),
+        "loss of all scores at once": lambda: patch.object(training, "chunked_loss", whole_loss),
+        "PyTorch's dropout": lambda: patch.object(tat.FastDropout, "forward", nn.Dropout.forward),
         "Adam as a loop": lambda: patch.object(trainer, "optimizers", [slow_adam]),
         unsorted: nullcontext,
     }
 
     def measure(name: str) -> float:
-        batches = batches_of(pairs, settings.tokens_per_batch, sort=name != unsorted)
+        batches = (random_batches if name == unsorted else epoch)(pairs, settings.tokens_per_batch)[:UPDATES]
         with changes[name]():
             trainer.update(batches[0])
-            start = time.perf_counter()
-            for batch in batches:
-                trainer.update(batch)
-            return (time.perf_counter() - start) / sum(len(p.tgt) - 1 for batch in batches for p in batch)
+            seconds = timeit.timeit(lambda: list(map(trainer.update, batches)), number=1)
+        return seconds / sum(len(p.tgt) - 1 for batch in batches for p in batch)
 
     found = in_turns(measure, changes, rounds)
-    ratios = {"attention written out": ratio(found, AS_IT_IS, fused)}  # the program does without the fused kernel
-    return ratios | {name: ratio(found, name, AS_IT_IS) for name in changes if name not in (AS_IT_IS, fused)}
+    written_out = {"attention written out": 1 / found.pop(fused)}  # the program does without the fused kernel
+    return written_out | found
 
 
 # --- Decoding ---
@@ -154,17 +126,12 @@ class StayingDecoder(StepwiseDecoder):
         self.going = self.going if sources is None else self.going[sources]
 
 
-def replaced(name: str, other: object) -> Change:
-    """The search with something else under one of its names."""
-    return lambda: patch.object(searching, name, other, create=name == "sorted")
-
-
-DECODING: dict[str, Change] = {
-    AS_IT_IS: nullcontext,
-    "no key/value cache": replaced("StepwiseDecoder", UncachedDecoder),
-    "ended sentences stay": replaced("StepwiseDecoder", StayingDecoder),
-    "batches in the input's order": replaced("sorted", lambda rows, key: list(rows)),
-    "all threads on one batch": replaced("in_parallel", lambda work, items, device: [work(item) for item in items]),
+DECODING: dict[str, tuple[str, object]] = {  # a name in the search, and what it stands for there
+    AS_IT_IS: ("sorted", sorted),
+    "no key/value cache": ("StepwiseDecoder", UncachedDecoder),
+    "ended sentences stay": ("StepwiseDecoder", StayingDecoder),
+    "batches in the input's order": ("sorted", lambda rows, key: list(rows)),
+    "all threads on one batch": ("in_parallel", lambda work, items, device: [work(item) for item in items]),
 }
 
 
@@ -173,27 +140,22 @@ def decoding_gains(search: Search, lines: list[str], rounds: int) -> dict[str, f
     expected = search.translate(lines)
 
     def measure(name: str) -> float:
-        with DECODING[name]():
-            start = time.perf_counter()
-            found = search.translate(lines)
-            seconds = time.perf_counter() - start
+        found = []
+        with patch.object(searching, *DECODING[name], create=True):
+            seconds = timeit.timeit(lambda: found.extend(search.translate(lines)), number=1)
         same = sum(a == b for a, b in zip(found, expected, strict=True)) / len(lines)
         if same < 0.99:  # rounding may decide between two equally likely tokens
             raise AssertionError(f"{name}: {same:.1%} of the translations are the same")
         return seconds
 
-    found = in_turns(measure, DECODING, rounds)
-    return {name: ratio(found, name, AS_IT_IS) for name in list(DECODING)[1:]}
+    return in_turns(measure, DECODING, rounds)
 
 
-def in_turns(measure: Callable[[str], float], changes: dict[str, Change], rounds: int) -> list[dict[str, float]]:
-    """The times of all forms of a task, round by round."""
-    return [{name: measure(name) for name in changes} for _ in range(rounds)]
-
-
-def ratio(found: list[dict[str, float]], slow: str, fast: str) -> float:
-    """The median over the rounds of one form's time divided by another's in the same round."""
-    return round(statistics.median(times[slow] / times[fast] for times in found), 2)
+def in_turns(measure: Callable[[str], float], changes: Iterable[str], rounds: int) -> dict[str, float]:
+    """The median over the rounds of each changed form's time divided by that of the form as it is in the same round."""
+    found = [{name: measure(name) for name in changes} for _ in range(rounds)]
+    ratios = {name: statistics.median(times[name] / times[AS_IT_IS] for times in found) for name in changes}
+    return {name: ratio for name, ratio in ratios.items() if name != AS_IT_IS}
 
 
 def benchmark(
@@ -213,9 +175,10 @@ def benchmark(
     settings = with_adam(preset, changes)
     translator, lines = read_translator(model_folder(model)), [text for text, _ in load_pairs(data, "val")][:sentences]
     row = {"preset": preset, "data": portable(data), "rounds": rounds}
-    row["training"] = training_gains(settings, load_pairs(data, "train"), rounds)
+    found = {"training": training_gains(settings, load_pairs(data, "train"), rounds)}
     for task, beam in (("decoding", 1), ("beam", tat.BEAM)):
-        row[task] = decoding_gains(Search(translator, beam), lines, rounds)
-    for task in ("training", "decoding", "beam"):
+        found[task] = decoding_gains(Search(translator, beam), lines, rounds)
+    for task, ratios in found.items():
+        row[task] = {name: round(ratio, 2) for name, ratio in ratios.items()}
         print(*(f"{task:<10}{name:<30}{times:>6.2f} times the time" for name, times in row[task].items()), sep="\n")
     rows.add(row)

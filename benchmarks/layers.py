@@ -1,16 +1,16 @@
 """Table 1 of the paper, measured."""
 
+import itertools
 import statistics
-import time
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.benchmark import Timer
 from torch.utils.flop_counter import FlopCounterMode
 
 import the_annotated_transformer as tat
@@ -29,11 +29,10 @@ class Layer(NamedTuple):
     call: Callable[..., Tensor]
     inputs: Callable[[int, int], list[Tensor]]  # of a batch of this many sentences of length n
     multiplications: Callable[[int], int]  # for one sentence of length n
-    weights: list[nn.Parameter]
 
 
 def make_layers(d: int = 512) -> dict[str, Layer]:
-    """The layers by name, of width d, in evaluation mode, with random weights."""
+    """The layers by name, of width d, without dropout, with random weights."""
     mha, feed_forward = tat.FusedAttention(HEADS, d), tat.PositionwiseFeedForward(d, WIDER * d)
     recurrent, lstm = nn.RNN(d, d, batch_first=True), nn.LSTM(d, d, batch_first=True)
     convolution = nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2)
@@ -48,18 +47,15 @@ def make_layers(d: int = 512) -> dict[str, Layer]:
     def channels(batch: int, n: int) -> list[Tensor]:  # (batch, d, n)
         return [torch.randn(batch, d, n)]
 
-    def layer(module: nn.Module, inputs: Callable, count: Callable, call: Callable | None = None) -> Layer:
-        return Layer(call or module.eval(), inputs, count, list(module.eval().parameters()))
-
     return {
-        "attention": Layer(lambda Q, K, V: tat.attention(Q, K, V)[0], heads, lambda n: 2 * n * n * d, []),
-        "attention, fused": Layer(F.scaled_dot_product_attention, heads, lambda n: 2 * n * n * d, []),
-        "multi-head attention": layer(mha, positions, lambda n: 4 * n * d * d + 2 * n * n * d, lambda x: mha(x, x, x)),
-        "recurrent": layer(recurrent, positions, lambda n: 2 * n * d * d, lambda x: recurrent(x)[0]),
-        "LSTM": layer(lstm, positions, lambda n: 8 * n * d * d, lambda x: lstm(x)[0]),
-        "convolution": layer(convolution, channels, lambda n: KERNEL * n * d * d),
-        "separable convolution": layer(separable, channels, lambda n: KERNEL * n * d + n * d * d),
-        "feed-forward": layer(feed_forward, positions, lambda n: 2 * WIDER * n * d * d),
+        "attention": Layer(lambda Q, K, V: tat.attention(Q, K, V)[0], heads, lambda n: 2 * n * n * d),
+        "attention, fused": Layer(F.scaled_dot_product_attention, heads, lambda n: 2 * n * n * d),
+        "multi-head attention": Layer(lambda x: mha(x, x, x), positions, lambda n: 4 * n * d * d + 2 * n * n * d),
+        "recurrent": Layer(lambda x: recurrent(x)[0], positions, lambda n: 2 * n * d * d),
+        "LSTM": Layer(lambda x: lstm(x)[0], positions, lambda n: 8 * n * d * d),
+        "convolution": Layer(convolution, channels, lambda n: KERNEL * n * d * d),
+        "separable convolution": Layer(separable, channels, lambda n: KERNEL * n * d + n * d * d),
+        "feed-forward": Layer(feed_forward, positions, lambda n: 2 * WIDER * n * d * d),
     }
 
 
@@ -75,53 +71,17 @@ def counted(layer: Layer, inputs: list[Tensor]) -> int:
     return counter.get_total_flops() // 2
 
 
-def milliseconds(layer: Layer, inputs: list[Tensor], backward: bool = False, least: float = LEAST) -> float:
-    """The mean time of a call: as many calls as fit into `least` seconds, after one to warm up.
-
-    With `backward`, a call includes the gradients of the inputs and of the weights.
-    """
-    inputs = [x.detach().requires_grad_(backward) for x in inputs]
-
-    def once() -> None:
-        y = layer.call(*inputs)
-        if backward:
-            torch.autograd.grad(y, [*inputs, *layer.weights], y.detach())
-
-    with nullcontext() if backward else torch.inference_mode():
-        once()
-        start, calls = time.perf_counter(), 0
-        while not calls or time.perf_counter() - start < least:
-            once()
-            calls += 1
-        return 1000 * (time.perf_counter() - start) / calls
-
-
-def measure(lengths: tuple[int, ...], d: int, batch: int, backward: bool, rounds: int) -> list[dict[str, Any]]:
-    """For each layer and length, the median time over the rounds and the multiplications of the whole batch."""
-    torch.manual_seed(0)
-    layers = make_layers(d)
-    times: dict[tuple[str, int], list[float]] = {(name, n): [] for name in layers for n in lengths}
-    for _ in range(rounds):
-        for n in lengths:
-            for name, layer in layers.items():
-                times[name, n].append(milliseconds(layer, layer.inputs(batch, n), backward))
-    return [
-        {
-            "layer": name,
-            "n": n,
-            "d": d,
-            "milliseconds": float(f"{statistics.median(found):.4g}"),
-            "multiplications": batch * layers[name].multiplications(n),
-            "counted": counted(layers[name], layers[name].inputs(batch, n)),
-        }
-        for (name, n), found in times.items()
-    ]
+def milliseconds(layer: Layer, inputs: list[Tensor], least: float = LEAST) -> float:
+    """The time of a forward pass: the median of some measurements that take `least` seconds together, after a first one."""
+    given = {"layer": layer, "inputs": inputs}
+    with torch.inference_mode():
+        timer = Timer("layer.call(*inputs)", globals=given, num_threads=torch.get_num_threads())
+        return 1000 * timer.blocked_autorange(min_run_time=least).median
 
 
 def benchmark(
-    *, lengths: Counts = LENGTHS, width: Count = 512, batch: Count = 1, backward: bool = False, rounds: Rounds = 9,
-    rows: Rows = RESULTS,
-) -> None:  # fmt: skip
+    *, lengths: Counts = LENGTHS, width: Count = 512, batch: Count = 1, rounds: Rounds = 9, rows: Rows = RESULTS
+) -> None:
     """Table 1 of the paper, measured: the time and the multiplications of one layer for sentences of length n.
 
     The layers of the table (Section 4) map n vectors of width d to n others, on the processor. Self-attention is measured as
@@ -138,15 +98,21 @@ def benchmark(
         lengths: of the sentence
         width: d, a multiple of 8
         batch: sentences at once
-        backward: forward and backward, not forward alone
     """
     if width % HEADS:
         raise Refused(f"--width must be a multiple of {HEADS}, but it is {width}")
+    torch.manual_seed(0)
+    layers = make_layers(width)
+    times = {(name, n): [] for name in layers for n in lengths}
+    for _, n, (name, layer) in itertools.product(range(rounds), lengths, layers.items()):
+        times[name, n].append(milliseconds(layer, layer.inputs(batch, n)))
     row = {"d": width, "h": HEADS, "d_ff": WIDER * width, "kernel": KERNEL, "batch": batch}
-    row |= {"pass": "forward and backward" if backward else "forward", "rounds": rounds}
-    row["measurements"] = measure(lengths, width, batch, backward, rounds)
+    row |= {"pass": "forward", "rounds": rounds, "measurements": []}
+    for (name, n), found in times.items():
+        known = {"layer": name, "n": n, "d": width, "milliseconds": float(f"{statistics.median(found):.4g}")}
+        known |= {"multiplications": batch * layers[name].multiplications(n)}
+        row["measurements"].append(known | {"counted": counted(layers[name], layers[name].inputs(batch, n))})
     print(f"{'milliseconds at n =':<22}", *(f"{n:>9}" for n in lengths))
-    for name in dict.fromkeys(found["layer"] for found in row["measurements"]):
-        found = [x["milliseconds"] for x in row["measurements"] if x["layer"] == name]
-        print(f"{name:<22}", *(f"{x:>9.3f}" for x in found))
+    for name in layers:
+        print(f"{name:<22}", *(f"{statistics.median(times[name, n]):>9.3f}" for n in lengths))
     rows.add(row)

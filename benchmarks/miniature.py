@@ -69,9 +69,7 @@ VARIANTS = {
     "positions = learned": Variant("E", {"positions": "learned"}),
     "positions = none": Variant("E", make=no_positions),
     "rotary": Variant("since 2017", {"positions": "rotary"}),
-    "rms_norm": Variant("since 2017", make=changed("rms_norm")),
-    "gated": Variant("since 2017", make=changed("gated")),
-    "grouped": Variant("since 2017", make=changed("grouped")),
+    **{part: Variant("since 2017", make=changed(part)) for part in ("rms_norm", "gated", "grouped")},
     "modern": Variant("since 2017", make=changed("rotary", "rms_norm", "gated", "grouped")),
     "decoder_only": Variant("since 2017", make=one_stack()),
     "decoder_only rotary": Variant("since 2017", make=one_stack("rotary")),
@@ -132,11 +130,10 @@ def scores(translator: tat.Translator, data: str) -> dict[str, Any]:
         sources, references = map(list, zip(*load_pairs(data, "val"), strict=True))
         found = score(tat.translate_lines(translator, sources, tat.decoder_only_greedy), references, "en")
         return {"split": "val", "search": "greedy"} | found
-    found = quality.greedy_and_beam(translator, data)
-    others = {alpha: quality.scores(translator, data, "val", tat.BEAM, alpha)["bleu"] for alpha in ALPHAS}
-    by_alpha = others | {tat.ALPHA: found["bleu_beam"]}
-    best = max(by_alpha, key=by_alpha.get)
-    return found | {"alpha_best": best, "bleu_alpha_best": by_alpha[best]}
+    found = {alpha: quality.scores(translator, data, "val", tat.BEAM, alpha) for alpha in (*ALPHAS, tat.ALPHA)}
+    best, beam = max(found, key=lambda alpha: found[alpha]["bleu"]), found[tat.ALPHA]
+    row = quality.scores(translator, data) | {"alpha_best": best, "bleu_alpha_best": found[best]["bleu"]}
+    return row | {"beam": beam["search"], "bleu_beam": beam["bleu"], "chrf_beam": beam["chrf"]}
 
 
 def benchmark(

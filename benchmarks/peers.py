@@ -14,9 +14,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator
+import timeit
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,7 @@ from cyclopts.types import NonNegativeFloat
 from torch import Tensor, nn
 
 import the_annotated_transformer as tat
-from benchmarks.shared import RESULTS, Changes, Data, Preset, Rounds, Rows, portable, with_adam
+from benchmarks.shared import RESULTS, Changes, Data, Preset, Rounds, Rows, epoch, portable, with_adam
 from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, Batch, Pair, Tokenizer, make_batch
 from translator.corpus import encode_pairs
 from translator.settings import Settings, build_model
@@ -50,16 +51,8 @@ class TorchTransformer(nn.Module):
         nn.init.normal_(self.table.weight, std=settings.d_model**-0.5)
         self.register_buffer("positions", tat.positional_encoding(LONGEST, settings.d_model))
         self.dropout = nn.Dropout(settings.dropout)
-        self.core = nn.Transformer(
-            settings.d_model,
-            settings.h,
-            settings.N,
-            settings.N,
-            settings.d_ff,
-            settings.dropout,
-            batch_first=True,
-            norm_first=True,
-        )
+        sizes = settings.d_model, settings.h, settings.N, settings.N, settings.d_ff
+        self.core = nn.Transformer(*sizes, settings.dropout, batch_first=True, norm_first=True)
         for part in self.core.modules():
             if isinstance(part, nn.MultiheadAttention):
                 part.dropout = 0.0  # on the weights
@@ -72,12 +65,9 @@ class TorchTransformer(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """The loss of a batch."""
-        closed = batch.src == PAD
+        closed = dict.fromkeys(("src_key_padding_mask", "memory_key_padding_mask"), batch.src == PAD)
         causal = nn.Transformer.generate_square_subsequent_mask(batch.tgt.size(1), dtype=torch.bool)
-        x = self.core(
-            self.embed(batch.src), self.embed(batch.tgt), tgt_mask=causal, tgt_is_causal=True,
-            src_key_padding_mask=closed, memory_key_padding_mask=closed,
-        )  # fmt: skip
+        x = self.core(self.embed(batch.src), self.embed(batch.tgt), tgt_mask=causal, tgt_is_causal=True, **closed)
         return smoothed_cross_entropy(x @ self.table.weight.T, batch, self.eps)
 
 
@@ -123,7 +113,9 @@ class Joey(nn.Module):
         nn.init.normal_(embed.lut.weight, std=settings.d_model**-0.5)
         decoder = TransformerDecoder(**sizes, **shared, vocab_size=vocab)
         decoder.output_layer.weight = embed.lut.weight
-        self.model = Model(TransformerEncoder(**sizes, **shared), decoder, embed, embed, Symbols(), Symbols())
+        ids = {"pad_index": PAD, "bos_index": BOS, "eos_index": EOS, "unk_index": UNK, "sep_index": None}
+        symbols = SimpleNamespace(**ids, specials=(), lang_tags=())  # what it needs from a vocabulary
+        self.model = Model(TransformerEncoder(**sizes, **shared), decoder, embed, embed, symbols, symbols)
         self.model.loss_function = ("crossentropy", settings.smoothing)
         for part in self.model.modules():
             if isinstance(part, MultiHeadedAttention):
@@ -139,40 +131,26 @@ class Joey(nn.Module):
         return self.model(return_type="loss", **given, **masks)[0]
 
 
-class Symbols:
-    """What JoeyNMT's model needs from a vocabulary."""
-
-    pad_index, bos_index, eos_index, unk_index, sep_index = PAD, BOS, EOS, UNK, None
-    specials = lang_tags = ()
+PEERS = {"nn.Transformer": TorchTransformer, "Marian": Marian, "JoeyNMT": Joey}
 
 
-PEERS: dict[str, Callable[[Settings, int], nn.Module]] = {
-    "nn.Transformer": TorchTransformer,
-    "Marian": Marian,
-    "JoeyNMT": Joey,
-}
+# --- The measurement ---
+Update = Callable[[list[Pair]], object]
+Turn = Callable[[list[list[Pair]]], tuple[float, float]]  # from batches to target tokens per second, and per update
 
 
-def self_check(name: str, settings: Settings, vocab: int) -> None:
-    """Assert that a peer's loss ignores padding and starts near ln(V)."""
-    torch.manual_seed(0)
+def peer_update(name: str, settings: Settings, vocab: int) -> Update:
+    """A function that makes one update: loss per token, clipped gradient, fused Adam; ImportError if the peer is missing.
+
+    Before, it asserts that the peer's loss ignores padding and starts near ln(V).
+    """
+    torch.manual_seed(settings.seed)
     model = PEERS[name](settings, vocab).eval()
     pairs = [Pair([5, 6, 7, EOS], [BOS, 8, 9, EOS]), Pair([5, EOS], [BOS, 9, 8, 7, 6, EOS])]
     losses = [model(make_batch(part)).item() for part in (pairs, pairs[:1], pairs[1:])]
     assert math.isclose(losses[0], losses[1] + losses[2], rel_tol=1e-4), (name, losses)
     assert 0.5 * math.log(vocab) < losses[0] / 8 < 3 * math.log(vocab), (name, losses)
-
-
-# --- The measurement ---
-Update = Callable[[list[Pair]], object]
-
-
-def peer_update(name: str, settings: Settings, vocab: int) -> Update:
-    """A function that makes one update: loss per token, clipped gradient, fused Adam; ImportError if the peer is missing."""
-    self_check(name, settings, vocab)
-    torch.manual_seed(settings.seed)
-    model = PEERS[name](settings, vocab).train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    optimizer = torch.optim.Adam(model.train().parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
     def update(pairs: list[Pair]) -> None:
         batch = make_batch(pairs)
@@ -184,16 +162,16 @@ def peer_update(name: str, settings: Settings, vocab: int) -> Update:
     return update
 
 
-def sides(settings: Settings, vocab: int) -> dict[str, Update]:
-    """The program's update, and that of every peer that is installed."""
+def sides(settings: Settings, vocab: int) -> dict[str, Turn]:
+    """The program, and every peer that is installed."""
     torch.manual_seed(settings.seed)
-    found: dict[str, Update] = {"this": ParallelTrainer(build_model(settings, vocab), settings).update}
+    updates: dict[str, Update] = {"this": ParallelTrainer(build_model(settings, vocab), settings).update}
     for name in PEERS:
         try:
-            found[name] = peer_update(name, settings, vocab)
+            updates[name] = peer_update(name, settings, vocab)
         except ImportError as error:
             print(f"NOTICE: {name} is left out: {error}", file=sys.stderr)
-    return found
+    return {name: functools.partial(turn, update) for name, update in updates.items()}
 
 
 def marian_itself(tokenizer: Tokenizer, pairs: list[Pair], settings: Settings, folder: Path) -> list[str]:
@@ -217,11 +195,11 @@ def marian_itself(tokenizer: Tokenizer, pairs: list[Pair], settings: Settings, f
     return [str(Path(sys.executable).with_name("pymarian")), "train", *options.split()]
 
 
-def marian_speed(command: list[str], folder: Path, updates: int) -> tuple[float, float]:
-    """Target tokens per second, and per update, that Marian reports for some updates, after two that do not count."""
+def marian_speed(command: list[str], folder: Path, batches: list) -> tuple[float, float]:
+    """Target tokens per second, and per update, that Marian reports for as many updates, after two that do not count."""
     for old in folder.glob("model.npz*"):
         old.unlink()
-    command = [*command, "--after-batches", str(updates + 2)]
+    command = [*command, "--after-batches", str(len(batches) + 2)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     found = re.findall(r"Cost \S+ \* ([\d,]+) @ .* : Time ([\d.]+)s", done.stderr)[2:]
     if done.returncode or not found:
@@ -230,52 +208,30 @@ def marian_speed(command: list[str], folder: Path, updates: int) -> tuple[float,
     return tokens / sum(float(seconds) for _, seconds in found), tokens / len(found)
 
 
-def epochs(pairs: list[Pair], budget: int) -> Iterator[list[Pair]]:
-    """The batches of one epoch after another."""
-    lengths = [(len(pair.src), len(pair.tgt)) for pair in pairs]
-    for epoch in itertools.count():
-        yield from ([pairs[i] for i in rows] for rows in tat.sorted_batches(lengths, budget, seed=epoch))
+def turn(update: Update, batches: list[list[Pair]]) -> tuple[float, float]:
+    """Learn from batches; returns the target tokens per second, and per update."""
+    tokens = sum(len(pair.tgt) - 1 for batch in batches for pair in batch)
+    return tokens / timeit.timeit(lambda: list(map(update, batches)), number=1), tokens / len(batches)
 
 
-def timed(update: Update, batches: Iterable[list[Pair]], limit: float = math.inf) -> tuple[list[list[Pair]], float]:
-    """Learn from batches until they end or the time is over; returns those that were used, and the seconds."""
-    used, start = [], time.perf_counter()
-    for batch in batches:
-        update(batch)
-        used.append(batch)
-        if time.perf_counter() - start >= limit:
-            break
-    return used, time.perf_counter() - start
+def measure(turns: dict[str, Turn], batches: Iterator[list[Pair]], rounds: int, seconds: float) -> dict[str, dict]:
+    """Warm up every side with two updates, then let them take turns of as many updates as the first one makes in these seconds.
 
-
-def measure(
-    updates: dict[str, Update], programs: dict[str, Callable[[int], tuple[float, float]]], batches: Iterator[list[Pair]],
-    rounds: int, seconds: float,
-) -> dict[str, dict]:  # fmt: skip
-    """Warm up every side with two updates, then let them take turns; the first one decides how many batches a round has.
-
-    The programs are given that number, find their own batches, and say how many target tokens they learned from, per second
-    and per update.
+    Marian itself is told their number, and finds its own batches.
     """
-    for update in updates.values():
-        timed(update, itertools.islice(batches, 2))
-    for program in programs.values():
-        program(1)
-    speeds = {name: [] for name in (*updates, *programs)}  # target tokens per second, in each round
-    sizes = {name: [] for name in ("this", *programs)}  # target tokens per update
+    for take in turns.values():
+        take(list(itertools.islice(batches, 2)))
+    speed, size = turns["this"](list(itertools.islice(batches, 4)))
+    count = max(1, round(seconds * speed / size))
+    found = {name: [] for name in turns}
     for _ in range(rounds):
-        used = None
-        for name, update in updates.items():
-            used, taken = timed(update, batches, seconds) if used is None else timed(update, used)
-            tokens = sum(len(pair.tgt) - 1 for batch in used for pair in batch)
-            speeds[name].append(tokens / taken)
-        sizes["this"].append(tokens / len(used))
-        for name, program in programs.items():
-            for figures, figure in zip((speeds[name], sizes[name]), program(len(used)), strict=True):
-                figures.append(figure)
+        used = list(itertools.islice(batches, count))
+        for name, take in turns.items():
+            found[name].append(take(used))
+    speeds, sizes = ({name: [x[i] for x in pairs] for name, pairs in found.items()} for i in (0, 1))
     figures = {name: {f.__name__: round(f(x), 1) for f in (statistics.median, min, max)} for name, x in speeds.items()}
     ratios = {name: round(figures["this"]["median"] / x["median"], 2) for name, x in figures.items() if name != "this"}
-    per_update = {name: round(statistics.mean(x)) for name, x in sizes.items()}
+    per_update = {name: round(statistics.mean(x)) for name, x in sizes.items() if name in ("this", "Marian itself")}
     return {"tokens_per_second": figures, "ratio_to_peers": ratios, "tokens_per_update": per_update}
 
 
@@ -288,32 +244,34 @@ def benchmark(
     A target token is a token to predict, so padding does not count. All sides train models of the preset's sizes, with Adam,
     on the same batches of ids, in this process and with its number of threads. The peers are PyTorch's own `nn.Transformer`,
     Hugging Face's port of Marian, JoeyNMT, and Marian itself: a program in C++, which counts the tokens of a batch in a way of
-    its own, so that the row has the target tokens of an update for both, and which reports its speed. Each is used as its library intends, with all embeddings tied, and with dropout at the same
-    places as far as the library allows. One whose package (requirements-bench.txt) is missing is left out.
+    its own, so that the row has the target tokens of an update for both, and which reports its speed. Each is used as its
+    library intends, with all embeddings tied, and with dropout at the same places as far as the library allows. One whose
+    package (requirements-bench.txt) is missing is left out.
 
-    After all have warmed up, they take turns, round by round, so that a machine that becomes slower or busier affects all. A
-    round is as many whole updates of the program as fit into the seconds, and as many of each peer. A figure is the median
-    over the rounds. (Rows of `training_speed`, up to commit ad32212, also have the 2022 edition's way.)
+    After all have warmed up, they take turns, round by round, so that a machine that becomes slower or busier affects all. In a
+    round, each makes as many updates as the program makes in about the seconds. A figure is the median over the rounds. (Rows
+    of `training_speed`, up to commit ad32212, also have the 2022 edition's way.)
 
     Args:
         presets: sizes of the models
-        seconds: length of a turn
+        seconds: about the length of a turn
     """
     texts = list(FullPairs(data, "train", "de", "en"))
     for preset in presets:
         settings = with_adam(preset, changes)
         tokenizer = tat.learn_bpe(texts, settings.bpe)
         pairs = encode_pairs(tokenizer, texts, ("de", "en"))
-        batches, programs = epochs(pairs, settings.tokens_per_batch), {}
+        turns = sides(settings, len(tokenizer))
         row = {"preset": preset, "data": portable(data), "tokens_per_batch": settings.tokens_per_batch}
         row |= {"bpe": settings.bpe, "rounds": rounds}
         with tempfile.TemporaryDirectory() as folder:
             if importlib.util.find_spec("pymarian"):
                 command = marian_itself(tokenizer, pairs, settings, Path(folder))
-                programs["Marian itself"] = functools.partial(marian_speed, command, Path(folder))
+                turns["Marian itself"] = functools.partial(marian_speed, command, Path(folder))
             else:
                 print("NOTICE: Marian itself is left out: No module named 'pymarian'", file=sys.stderr)
-            row |= measure(sides(settings, len(tokenizer)), programs, batches, rounds, seconds)
+            batches = (batch for seed in itertools.count() for batch in epoch(pairs, settings.tokens_per_batch, seed))
+            row |= measure(turns, batches, rounds, seconds)
         for name, figures in row["tokens_per_second"].items():
             numbers = ", ".join(f"{kind} {figure:,.0f}" for kind, figure in figures.items())
             print(f"{preset:<8}{name:<16}{numbers} tokens/s  {row['ratio_to_peers'].get(name, '')}", flush=True)

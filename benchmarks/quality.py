@@ -13,20 +13,19 @@ from translator.search import Search
 from translator.sources import load_pairs
 
 
-def training(run: Path) -> dict[str, Any]:
-    """The last figures in the log of a run; after only a few updates there is no `loss` yet."""
-    last = {key: value for row in read_log(run) for key, value in row.items()}
-    kinds = ("step", "epoch", "minutes", "tokens", "loss", "val_loss", "val_perplexity")
-    return {key: last[key] for key in kinds if key in last}
-
-
 def describe(model: Path, translator: tat.Translator, run: Path | None = None) -> dict[str, Any]:
-    """Preset, direction, size and settings of a model, and the training of its run (None: it is the run itself)."""
+    """Preset, direction, size and settings of a model, and the last figures in the log of its run (None: it is the run itself).
+
+    After only a few updates there is no `loss` yet.
+    """
     about = read_json(model / "config.json")
     rotary = ", rotary" * (about["settings"].get("positions") == "rotary")
     found = {"preset": about["preset"] + rotary, "direction": "-".join(translator.languages)}
     found["parameters"] = sum(p.numel() for p in translator.model.parameters())
-    return found | {"seed": about["settings"]["seed"], "settings": about["settings"]} | training(run or model)
+    found |= {"seed": about["settings"]["seed"], "settings": about["settings"]}
+    last = {key: value for row in read_log(run or model) for key, value in row.items()}
+    kinds = ("step", "epoch", "minutes", "tokens", "loss", "val_loss", "val_perplexity")
+    return found | {key: last[key] for key in kinds if key in last}
 
 
 def scores(
@@ -37,12 +36,6 @@ def scores(
     sources, references = map(list, zip(*load_pairs(data, split, *translator.languages), strict=True))
     found = score(search.translate(sources), references, translator.languages[1])
     return {"split": split, "search": search.name} | found
-
-
-def greedy_and_beam(translator: tat.Translator, data: str) -> dict[str, Any]:
-    """The scores on `val` of greedy decoding, and two of the recommended beam."""
-    greedy, beam = (scores(translator, data, "val", size) for size in (1, tat.BEAM))
-    return greedy | {"beam": beam["search"], "bleu_beam": beam["bleu"], "chrf_beam": beam["chrf"]}
 
 
 def benchmark(

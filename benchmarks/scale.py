@@ -42,13 +42,8 @@ def train(folder: Path, updates: int, start: float) -> dict[str, float]:
     with patch.object(ParallelTrainer, "update", timed):
         program.train(data=str(folder), run=folder / "run", limits=limits, changes=MODEL)
     seconds = {"first_update_seconds": round(moments[0] - start, 1), "seconds": round(time.time() - start, 1)}
-    return seconds | {"resident_mb": resident()}
-
-
-def resident() -> int:
-    """The resident memory of this process in megabytes; Linux alone tells it."""
-    status = Path("/proc/self/status").read_text()
-    return round(int(status.partition("VmRSS:")[2].split()[0]) / 1024)
+    status = Path("/proc/self/status").read_text()  # Linux alone tells a process its resident memory
+    return seconds | {"resident_mb": round(int(status.partition("VmRSS:")[2].split()[0]) / 1024)}
 
 
 def measure(pairs: int, updates: int) -> dict[str, float]:

@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import platform
+import re
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -17,7 +18,8 @@ import torch
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from translator.files import Refused
+from the_annotated_transformer import Pair, sorted_batches
+from translator.files import Refused, refusing
 from translator.settings import Count, Settings, make_settings, options
 
 CPU = torch.device("cpu")
@@ -85,11 +87,9 @@ def commit(checkout: Path = ROOT) -> str:
 
 def machine() -> dict[str, Any]:
     """What the figures depend on apart from the code."""
-    cpu, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
-    for line in info.read_text().splitlines() if info.exists() else []:
-        if line.startswith("model name"):
-            cpu = line.partition(":")[2].strip()
-            break
+    info = Path("/proc/cpuinfo")
+    names = re.findall("^model name.*: (.*)", info.read_text(), re.M) if info.exists() else []
+    cpu = (names or [platform.processor() or platform.machine()])[0]
     return {"cpu": cpu, "cores": os.cpu_count(), "torch": torch.__version__, "threads": torch.get_num_threads()}
 
 
@@ -106,12 +106,16 @@ def portable(argument: str) -> str:
     return f"{option}{equals}{Path(value).name}" if Path(value).is_absolute() else argument
 
 
+def epoch(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pair]]:
+    """The batches of an epoch: pairs of similar lengths, each of at most `budget` padded tokens a side."""
+    lengths = [(len(pair.src), len(pair.tgt)) for pair in pairs]
+    return [[pairs[i] for i in rows] for rows in sorted_batches(lengths, budget, seed=seed)]
+
+
 def with_adam(preset: str, changes: dict[str, Any] | None) -> Settings:
     """A preset with some settings changed, and with Adam, which every library has; Refused for what does not fit together."""
-    try:
+    with refusing("these settings do not fit together", ValueError):
         return make_settings(preset, False, (changes or {}) | {"optimizer": "adam"})
-    except ValueError as error:
-        raise Refused(str(error)) from error
 
 
 def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,7 +1,9 @@
 """Where an update and a decoding step spend their time."""
 
+import functools
+import re
 import statistics
-import time
+import timeit
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -9,37 +11,29 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from benchmarks.shared import CPU, RESULTS, Data, Preset, Rows, portable, with_adam
-from the_annotated_transformer import BOS, learn_bpe, make_batch, sorted_batches
+from benchmarks.shared import CPU, RESULTS, Data, Preset, Rows, epoch, portable, with_adam
+from the_annotated_transformer import BOS, learn_bpe, make_batch
 from translator.corpus import encode_pairs
 from translator.search import StepwiseDecoder
 from translator.settings import Count, build_model
 from translator.sources import load_pairs
 from translator.trainer import ParallelTrainer, matrix_speed, operations
 
-KINDS = {  # kind of work: how PyTorch's names of operations begin; the first match counts
-    "matrix products": "mm addmm bmm baddbmm",
+KINDS = {  # kind of work: how PyTorch's names of operations begin, those of products and random numbers in full
+    "matrix products": "(mm|addmm|bmm|baddbmm)_?$",
     "normalisation": "native_layer_norm",
-    "random numbers": "random_ bernoulli_ ge lt",
-    "optimiser": "_fused_adam lerp _foreach linalg_vector_norm",
-    "exp, sums, maxima": "exp_ exp log _log_softmax _softmax sum amax max gather scatter_add",
-    "copies": "copy_ cat index clone fill_ zero_ nonzero embedding _index_put",
-    "elementwise": "add sub mul div relu threshold clamp neg where ne bitwise",
+    "random numbers": "(random|bernoulli|ge|lt)_?$",
+    "optimiser": "_fused_adam|lerp|_foreach|linalg_vector_norm",
+    "exp, sums, maxima": "exp(?!and)|log|_log_softmax|_softmax|sum|amax|max|gather|scatter_add",
+    "copies": "copy_|cat|index|clone|fill_|zero_|nonzero|embedding|_index_put",
+    "elementwise": "add|sub|mul|div|relu|threshold|clamp|neg|where|ne|bitwise",
 }
 REST = "Python and the rest"
-EXACT = {"matrix products", "random numbers"}  # these are whole names, perhaps with _ at the end
 
 
 def kind_of(operation: str) -> str:
-    """The kind of an operation in the profile; views and the like cost only their call."""
-    name = operation.removeprefix("aten::")
-    for kind, known in KINDS.items():
-        beginnings = tuple(known.split())
-        if name.removesuffix("_") in [b.removesuffix("_") for b in beginnings]:
-            return kind
-        if kind not in EXACT and name != "expand" and operation.startswith("aten::") and name.startswith(beginnings):
-            return kind
-    return REST
+    """The kind of an operation in the profile, the first that fits; views and the like cost only their call."""
+    return next((kind for kind, names in KINDS.items() if re.match(f"aten::({names})", operation)), REST)
 
 
 def shares(step: Callable[[], object]) -> dict[str, float]:
@@ -55,34 +49,18 @@ def shares(step: Callable[[], object]) -> dict[str, float]:
     return {kind: round(microseconds / whole, 3) for kind, microseconds in times.most_common()}
 
 
-def seconds(step: Callable[[], object], times: int) -> float:
-    """The median time of a step."""
-    found = []
-    for _ in range(times):
-        start = time.perf_counter()
-        step()
-        found.append(time.perf_counter() - start)
-    return statistics.median(found)
-
-
 def measure(preset: str, texts: list[tuple[str, str]], tokens: int, times: int) -> dict[str, Any]:
     """The row of one preset."""
     settings = with_adam(preset, {"tokens_per_batch": tokens})  # Muon has products of its own
     tokenizer = learn_bpe(texts, settings.bpe)
-    pairs = encode_pairs(tokenizer, texts, ("de", "en"))
-    rows = sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], tokens, seed=0)[0]
-    pairs = [pairs[i] for i in rows]
-    batch = make_batch(pairs)
+    pairs = epoch(encode_pairs(tokenizer, texts, ("de", "en")), tokens)[0]
     trainer = ParallelTrainer(build_model(settings, len(tokenizer)), settings)
-
-    def update() -> None:
-        trainer.update(pairs)
-
+    update = functools.partial(trainer.update, pairs)
     update()
     speeds = [matrix_speed(CPU)]
-    training = seconds(update, times)
+    training = statistics.median(timeit.repeat(update, number=1, repeat=times))
     speeds.append(matrix_speed(CPU))
-    row = {"preset": preset, "vocabulary": len(tokenizer), "tokens": batch.ntokens}
+    row = {"preset": preset, "vocabulary": len(tokenizer), "tokens": make_batch(pairs).ntokens}
     row |= {"matrix_gflops": round(statistics.mean(speeds) / 1e9, 1), "training_seconds": round(training, 3)}
     row |= {"mfu": round(operations(trainer.model, pairs) / training / statistics.mean(speeds), 3)}
     row |= {"training": shares(update)}
@@ -94,9 +72,8 @@ def measure(preset: str, texts: list[tuple[str, str]], tokens: int, times: int) 
         def step() -> None:
             decoder.step(tokens_read).max(-1)
 
-        for _ in range(8):
-            step()
-        row |= {"decoding_step_ms": round(1000 * seconds(step, 8), 2), "decoding": shares(step)}
+        seconds = statistics.median(timeit.repeat(step, number=1, repeat=16)[8:])
+        row |= {"decoding_step_ms": round(1000 * seconds, 2), "decoding": shares(step)}
     return row
 
 

@@ -36,14 +36,10 @@ def benchmark(
         epochs: passes through the data
     """
     for recipe in only or GRIDS:
-        factors, (first, *others) = GRIDS[recipe]
-
-        def loss(factor: float, warmup: int, recipe: str = recipe) -> float:
-            return trained(recipe, factor, warmup, data, epochs, runs, rows)["val_loss"]
-
-        best = min(factors, key=lambda factor: loss(factor, first))
+        (factors, (first, *others)), rest = GRIDS[recipe], (data, epochs, runs, rows)
+        losses = {factor: trained(recipe, factor, first, *rest)["val_loss"] for factor in factors}
         for warmup in others:
-            loss(best, warmup)
+            trained(recipe, min(losses, key=losses.get), warmup, *rest)
 
 
 def trained(recipe: str, factor: float, warmup: int, data: str, epochs: int, runs: Path, rows: Rows) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def test_marian_is_given_the_same_tokens_and_its_report_is_read(tmp_path):
     report = "[now] Ep. 1 : Up. {} : Sen. 9 : Cost 9.1 * {:,} @ 12 after 99,999 : Time {}s : 3.21 words/s : gNorm 2.0"
     lines = [report.format(i, *found) for i, found in enumerate([(1, 9), (1, 9), (4000, 1.5), (2000, 0.5)])]
     program = f"import sys; assert sys.argv[-1] == '4'; print({chr(10).join(lines)!r}, file=sys.stderr)"
-    assert peers.marian_speed([sys.executable, "-c", program], tmp_path, 2) == (6000 / 2, 6000 / 2)
+    assert peers.marian_speed([sys.executable, "-c", program], tmp_path, [[], []]) == (6000 / 2, 6000 / 2)
 
 
 def test_the_benchmark_of_decoding_measures_every_side_that_is_installed(rows_of, trained):
