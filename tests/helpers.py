@@ -130,7 +130,7 @@ def wait_for(what: str, found: Callable[[], object], seconds: float = 120) -> ob
     while time.monotonic() < end:
         if result := found():
             return result
-        time.sleep(0.5)
+        time.sleep(0.05)
     raise TimeoutError(f"{what}: nothing after {seconds} s")
 
 

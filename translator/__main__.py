@@ -24,7 +24,7 @@ from translator import export as converter
 from translator.files import Refused, read_json, refusing, write_text, writing
 from translator.marian import import_marian, write_npz
 from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
-from translator.processes import Stopped, choose_device, process_group, processes, use_device
+from translator.processes import Stopped, choose_device, load_weights, process_group, processes, use_device, weights_of
 from translator.run import KEPT, Limits, Run, checkpoint_files, read_log
 from translator.scoring import SCORES, score
 from translator.search import Search, check_stepwise
@@ -88,9 +88,12 @@ def learn(run: Run, start_from: Path | None, limits: Limits, shard: bool) -> int
     alone, because they must be freed before the process group closes; otherwise PyTorch can hang.
     """
     start = None if run.has_state() else start_from
+    trained = read_translator(start, "cpu").model if start else None
     run.prepare(start)
     torch.manual_seed(run.settings.seed)
-    model = run.model(start)
+    model = run.model()
+    if trained:
+        load_weights(model, weights_of(trained), start)
     if run.first:
         pairs = f"{len(run.train):,} pairs to learn from, {len(run.val):,} held out"
         print(f"{run.folder}: {' to '.join(run.languages)}, {pairs}")

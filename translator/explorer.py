@@ -91,7 +91,8 @@ def recorded(search: Search, sentence: str, top: int = 5) -> dict[str, Any]:
     model, tokenizer, (language, _) = search.translator
     found, known = tat.attention_maps(search.translator, sentence, search.decode), tokenizer.vocabulary.token_to_id
     src = torch.tensor([[*tokenizer.encode(sentence, language), tat.EOS]], device=next(model.parameters()).device)
-    tgt, chosen = (torch.tensor([[known(x) for x in side]], device=src.device) for side in found[1:3])
+    sides = found.target, found.predicted
+    tgt, chosen = (torch.tensor([[known(x) for x in side]], device=src.device) for side in sides)
     with tat.evaluating(model):
         p = model(src, tgt, tat.source_mask(src), tat.target_mask(tgt))[0].softmax(-1)  # (T, vocab)
     steps = []

@@ -191,12 +191,12 @@ def write_ctranslate2(translator: Translator, out: Path, quantization: str | Non
     quantization: int8, float16 or another type that CTranslate2 knows; None keeps float32.
     Raises Refused for an unknown type, FileExistsError if `out` exists.
     """
-    with refusing("export needs the package ctranslate2: pip install ctranslate2", ImportError):
-        spec = specification(translator)
-    spec.validate()
-    with refusing(f"--quantization {quantization}", ValueError):
-        spec.optimize(quantization=quantization)
     with new_folder(out):
+        with refusing("export needs the package ctranslate2: pip install ctranslate2", ImportError):
+            spec = specification(translator)
+        spec.validate()
+        with refusing(f"--quantization {quantization}", ValueError):
+            spec.optimize(quantization=quantization)
         spec.save(str(out))
         translator.tokenizer.vocabulary.save(str(out / "tokenizer.json"))  # of the source, as the library reads it
         if not translator.tokenizer.words:

@@ -121,7 +121,9 @@ def read_arrays(file: Path) -> dict[str, Tensor]:
                 arrays = {name: torch.from_numpy(found[name]) for name in found.files}
         else:
             with warnings.catch_warnings(action="ignore"):
-                arrays = torch.load(file, map_location="cpu", weights_only=True)  # runs nothing
+                arrays = torch.load(
+                    file, map_location="cpu", weights_only=True
+                )  # runs nothing, and refuses most objects
         if not isinstance(arrays, dict) or not all(isinstance(array, Tensor) for array in arrays.values()):
             raise ValueError("there are other things than arrays in it")
         for name, array in arrays.items():
@@ -205,7 +207,7 @@ def filled(found: Arrays, rows: list[int]) -> nn.Module:
             raise Refused(f"{path}: it has no array {their}")
         array = arrays[their].float()
         unread.discard(their)
-        if parameter.dim() == 1:
+        if parameter.dim() == 1 and (own_file or own in theirs):
             array = array.flatten()
         elif own_file and own not in theirs:
             array = array.T
@@ -262,8 +264,8 @@ def read_spm(path: Path) -> tuple[dict[str, float], bytes]:
         if not all(normalizer.get(option, 1) for option in (3, 4, 5)):
             raise Refused(f"{path}: it treats spaces in a way that is not known here")
         pieces = [dict(fields(value)) for field, value in parts if field == 1]
-        score = lambda p: float(np.frombuffer(p[2], "<f4")[0]) if p.get(3, 1) in (1, 4) else None  # noqa: E731
-        scores = {p[1].decode(): score(p) for p in pieces}
+        scored = [float(np.frombuffer(p[2], "<f4")[0]) if p.get(3, 1) in (1, 4) else None for p in pieces]
+        scores = dict(zip((p[1].decode() for p in pieces), scored, strict=True))
         if not scores:
             raise ValueError("no pieces")
     return scores, normalizer.get(2, b"")

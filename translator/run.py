@@ -26,8 +26,7 @@ from the_annotated_transformer import Pair, Tokenizer, Transformer, learn_bpe, s
 from translator import files
 from translator.corpus import TokenStore, read_tokenizer, tokenizer_text, write_store
 from translator.files import Refused, read_json, read_tensors, refusing, write_tensors, write_text
-from translator.model_folder import read_translator
-from translator.processes import gathered, load_weights, over_processes, processes, wait_for_all, weights_of
+from translator.processes import gathered, over_processes, processes, wait_for_all, weights_of
 from translator.settings import GONE, Count, Settings, build_model
 from translator.sources import FullPairs, left_out
 from translator.trainer import accelerator_use, matrix_speed, operations
@@ -240,14 +239,13 @@ class Run:
         Raises Refused for a start of other sizes or languages, and for a language whose words spaCy does not know.
         """
         if start:
-            tokenizer = read_translator(start, "cpu").tokenizer  # reads all: damage is found before hours are spent
             names = ["N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie", "bpe"]
             if "bpe" not in read_json(start / "config.json")["settings"]:
                 names.remove("bpe")  # the document saves only what a model needs; the vocabulary is taken over anyway
             wanted = {"src": self.about["src"], "tgt": self.about["tgt"]}
             wanted |= {name: getattr(self.settings, name) for name in names}
             check_same(start, wanted, "the new run needs the same")
-            return tokenizer
+            return read_tokenizer(start / "tokenizer.json")
         if self.settings.bpe:
             return learn_bpe(self.texts("train"), self.settings.bpe)
         with refusing("--words needs languages whose words spaCy knows", ValueError):
@@ -278,12 +276,9 @@ class Run:
                 self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
 
     # --- Its model ---
-    def model(self, start: Path | None) -> Transformer:
-        """A fresh model of the run's settings, with the weights of the start if there is one."""
-        model = build_model(self.settings, len(self.tokenizer), self.parts)
-        if start:
-            load_weights(model, weights_of(read_translator(start, "cpu").model), start)
-        return model
+    def model(self) -> Transformer:
+        """A fresh model of the run's settings."""
+        return build_model(self.settings, len(self.tokenizer), self.parts)
 
     def restore(self, trainer: Any) -> None:
         """Give a trainer the newest whole state, if there is one, and open the log.

@@ -58,11 +58,14 @@ def decoded_lines(file: BinaryIO, name: Path | str) -> Iterator[list[str]]:
         if rest and (not data or len(rest) > LONGEST):
             lines, rest = [*lines, rest], b""
         found = []
-        try:
-            for number, line in enumerate(lines, number + 1):  # noqa: B020
+        for line in lines:
+            number += 1
+            try:
                 found.append(decoded_line(line, name, number))
-        finally:  # those before a damaged one, too
-            yield found
+            except Refused:
+                yield found
+                raise
+        yield found
 
 
 def read_lines(path: Path) -> Iterator[str]:

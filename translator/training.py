@@ -16,6 +16,7 @@ from the_annotated_transformer import Pair, Translator
 from translator.files import Refused, read_json, refusing
 from translator.processes import Stopped, StopRequest, any_process, load_weights, wait_for_all
 from translator.run import Limits, Run, token_store
+from translator.settings import saved_settings
 from translator.trainer import Objective, ParallelTrainer, mean_loss
 
 ADVICE = "try a lower --tokens-per-batch, or --accumulate 2, in another --run"  # if memory is out
@@ -88,7 +89,7 @@ def losses_on_held_out(run: Path, translator: Translator, others: dict[str, Tens
     if not store.path.with_suffix(".starts").exists():
         return losses
     model, pairs = translator.model, store.pairs(range(len(store)))
-    budget = read_json(run / "config.json")["settings"]["tokens_per_batch"]
+    budget = saved_settings(read_json(run / "config.json")["settings"]).tokens_per_batch
     for weights in (dict(model.named_parameters()), others):
         load_weights(model, weights, run / "checkpoints")
         device = next(model.parameters()).device

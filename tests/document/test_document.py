@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import nbformat
 import pytest
@@ -121,6 +122,17 @@ def test_what_a_first_reader_may_skip_is_folded(tree_of, name):
     for fold in folded:  # what an answer shows is folded with its code, what an example shows is not
         answer = fold.summary.get_text().startswith("Answer ")
         assert bool(fold.select(".jp-OutputArea")) == answer
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_between_the_pages_lead_somewhere(tree_of, name):
+    """A link to a heading of another notebook leads to the id of that heading on the other page."""
+    ids = {other: {tag["id"] for tag in tree_of(other)(id=True)} for other in NAMES}
+    links = [urlsplit(tag["href"]) for tag in tree_of(name)("a", href=True)]
+    between = [link for link in links if not link.scheme and link.path.endswith(".html")]
+    assert len(between) > 3 and not [link for link in links if link.path.endswith(".ipynb") and not link.scheme]
+    for link in between:
+        assert not link.fragment or link.fragment in ids[link.path.removesuffix(".html")], link
 
 
 @pytest.mark.parametrize("name", NAMES)

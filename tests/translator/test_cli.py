@@ -540,6 +540,16 @@ def test_average_is_the_mean_of_the_last_checkpoints(run, tmp_path, capsys):
     assert main(["translate", "Hund", "--model", str(out)]) == 0
 
 
+def test_a_run_that_lists_fewer_settings_has_their_defaults(run, tmp_path, capsys):
+    old = shutil.copytree(run, tmp_path / "old")
+    (old / "SHA256SUMS").unlink()
+    about = json.loads((old / "config.json").read_text())
+    del about["settings"]["tokens_per_batch"]
+    (old / "config.json").write_text(json.dumps(about))
+    assert main(["average", str(old), "--last", "2", "--out", str(tmp_path / "averaged")]) == 0
+    assert "validation loss" in capsys.readouterr().out
+
+
 def test_checkpoints_of_two_runs_are_not_averaged(run, tmp_path):
     write_tensors(tmp_path / "other.safetensors", {"x": torch.ones(2)})
     with pytest.raises(ValueError, match="other.safetensors: other weights than in .*000030"):

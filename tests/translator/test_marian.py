@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import huggingface_hub
 import numpy as np
 import pytest
 import sentencepiece
@@ -405,15 +406,17 @@ def test_an_archive_that_is_too_large_is_not_unpacked(tmp_path, monkeypatch):
         read_arrays(tmp_path / "model.npz")
 
 
-def test_a_name_on_the_hub_is_found_in_the_cache(hub, tmp_path, capsys):
+def test_a_name_on_the_hub_is_found_in_the_cache(hub, tmp_path, capsys, monkeypatch):
     """As the library lays it out there; what is not in it, without a network, is one line."""
     cache = Path(os.environ["HF_HOME"]) / "hub" / "models--owner--opus-mt-de-en"
     shutil.copytree(hub, cache / "snapshots" / ("a" * 40))
     (cache / "refs").mkdir()
     (cache / "refs" / "main").write_text("a" * 40)
     assert all(any(path.match(pattern) for pattern in HUB_FILES) for path in hub.iterdir())  # all would be fetched
+    asked, fetch = [], huggingface_hub.snapshot_download
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *a, **how: asked.append(how) or fetch(*a, **how))
     assert main(["import", "owner/opus-mt-de-en", "--out", str(tmp_path / "ours")]) == 0
-    assert read_translator(tmp_path / "ours").languages == ("de", "en")
+    assert read_translator(tmp_path / "ours").languages == ("de", "en") and asked == [{"allow_patterns": HUB_FILES}]
     assert "not from the hub" in refused(capsys, f"import owner/other --out {tmp_path / 'other'}")
     assert not (tmp_path / "other").exists()
 
