@@ -75,11 +75,13 @@ from the_annotated_transformer import (
 # > the same without case; `moses` is lower-cased after the Moses tokeniser.
 # >
 # > - Models with `people's` pairs learned from Multi30k's 29,000 alone: one German-English run, scored after 1,800,
-# >   2,500 and 4,200 updates; three English-German runs with different seeds; one run of `small`; and a control with rotary positions, which went on from a trained model for 3,400 updates.
+# >   2,500 and 4,200 updates; three English-German runs with different seeds; one run of `small`; and a control with
+# >   rotary positions, which went on from a trained model for 3,400 updates.
 # > - The model with `lower-cased` pairs learned from the same text in lower case, and its `bleu` ignores case.
 # > - The others went on with [more pairs](#More-pairs-from-the-same-pairs), written by models. Their `minutes` and
-# >   `updates` are those of the last round alone. Those with 3,400 updates and seed 0 are the three shipped models, and an English-German one with [rotary positions](#Rotary-positions-in-a-long-run) that isn't shipped.
-# >   Seeds 1 and 2 repeat the second round of the German-English one with sinusoids.
+# >   `updates` are those of the last round alone. Those with 3,400 updates and seed 0 are the three shipped models,
+# >   and an English-German one with [rotary positions](#Rotary-positions-in-a-long-run) that isn't shipped. Seeds 1
+# >   and 2 repeat the second round of the German-English one with sinusoids.
 
 
 # %%
@@ -119,8 +121,9 @@ def example_quality() -> Any:
 # >   that isn't captions is far harder.
 # > - Two results in this table come from three seeds each. With five beams, the English-German runs on people's pairs
 # >   lie within 0.4 BLEU of each other (seeds 1 and 2 with a vocabulary that's two tokens smaller). So do the
-# >   German-English runs with sinusoids and 3,400 updates, but only their second round was repeated. Every other row comes from one
-# >   seed. Runs that differ in the seed alone, from scratch and on the pairs alone, lie [up to 0.9 apart](#Rotary-positions-in-a-long-run) on this test set with five beams, and up to 1.2 on the validation set.
+# >   German-English runs with sinusoids and 3,400 updates, but only their second round was repeated. Every other row
+# >   comes from one seed. Runs that differ in the seed alone, from scratch and on the pairs alone, lie [up to 0.9
+# >   apart](#Rotary-positions-in-a-long-run) on this test set with five beams, and up to 1.2 on the validation set.
 # > - The recipe isn't the paper's: pre-norm, the optimiser [Muon](the_annotated_transformer.ipynb#Muon), a moving
 # >   average of the weights, and two rounds of pairs written by models. The [last
 # >   section](#Departures-of-the-program) lists everything.
