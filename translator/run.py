@@ -218,8 +218,11 @@ class Run:
             steps = checkpoint_files(self.folder)
             if len(steps) > 1 or ((self.folder / "model.safetensors").exists() and not steps):
                 raise Refused(f"{self.folder} is a model without the state of its training; give another --run")
-            for step in steps:  # of a crash at the first checkpoint
-                step.unlink()  # the run begins again, and may be at another update when it comes there
+            for path in (
+                self.folder / "model.safetensors",
+                *steps,
+            ):  # of a crash at the first checkpoint, in this order
+                path.unlink(missing_ok=True)  # the run begins again, and may be at another update when it comes there
         for name in files.changed_files(self.folder, TOKENS):
             print(f"note: {self.folder / name}: damaged; the text is read again", file=sys.stderr)
             (self.folder / name).with_suffix(".starts").unlink(missing_ok=True)

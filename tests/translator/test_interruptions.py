@@ -183,17 +183,19 @@ def test_a_run_that_is_killed_at_any_moment_ends_as_if_it_had_not_been(finished,
 
 @needs_fork
 def test_a_run_that_is_killed_at_its_first_checkpoint_twice_begins_again(finished, tmp_path):
-    """At different updates each time, as happens with checkpoints by minutes."""
-    for every in ("2", "3"):
+    """At different updates each time, as happens with checkpoints by minutes, and then before it has begun again."""
+    for every, moment in (("2", "save"), ("3", "save"), ("3", "restore")):
 
-        def work(every=every) -> None:
+        def work(every=every, moment=moment) -> None:
             write = runs.write_tensors
 
             def die(path: Path, *arguments, **notes) -> None:
-                if path.name == "next.safetensors":
+                if moment == "restore" or path.name == "next.safetensors":
                     os.kill(os.getpid(), signal.SIGKILL)
                 write(path, *arguments, **notes)
 
+            if moment == "restore":
+                runs.Run.restore = die
             runs.write_tensors = die
             train(tmp_path / "run", f"--checkpoint-every {every}")
 
