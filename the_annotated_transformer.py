@@ -4234,7 +4234,7 @@ def example_translators() -> Any:
 # > with the paper's, which are for other sentences and computed differently (see [BLEU](#BLEU)). A published
 # > Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02 from English to
 # > German (Wu et al., 2021). Ours, trained on the pairs alone, scores 1.3 *less*; trained by their recipe, it scores
-# > 40.92 (one seed, and behind on the validation set). A thousand sentences are a small sample: with a different
+# > 40.92 (one seed; ours is ahead on the validation set). A thousand sentences are a small sample: with a different
 # > sample, these scores could have been about one and a half points higher or lower. Everything else, including
 # > intervals, the other three test sets and what we don't know, is in the [lab
 # > notebook](lab_notebook.ipynb#The-translators).
