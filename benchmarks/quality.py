@@ -7,6 +7,7 @@ import the_annotated_transformer as tat
 from benchmarks.shared import RESULTS, Data, Rows, portable
 from translator.files import Refused, read_json
 from translator.model_folder import read_translator
+from translator.processes import choose_device
 from translator.run import read_log
 from translator.scoring import score
 from translator.search import Search
@@ -64,5 +65,5 @@ def benchmark(
     row = {"command": command, "commit": commit or rows.origin["commit"]} | describe(model, translator, run)
     row |= {"model": model.name, "data": portable(data)}
     row |= scores(translator, data, split, beam, alpha)
-    rows.add(row)
+    rows.add(row, choose_device())
     print(f"{split}, {row['search']}: BLEU {row['bleu']:.2f}, chrF {row['chrf']:.2f}, {row['minutes']:.1f} minutes")
