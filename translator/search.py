@@ -11,9 +11,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -111,6 +112,18 @@ class StepwiseDecoder:
                 layer.mask = None if layer.mask is None else layer.mask[sources]
 
 
+@contextmanager
+def precise() -> Iterator[None]:
+    """Products of float32 matrices are not rounded to TF32 or bfloat16 meanwhile, whatever the caller has set."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@precise()  # what is rounded differs by more than the tolerance
 @torch.inference_mode()
 def check_stepwise(model: Transformer, S: int = 40, T: int = 32) -> None:
     """Raise Refused naming the first part of a model that gives something else step by step than for all positions at once.

@@ -75,7 +75,9 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
         return f"{abs(mean(name, key)):.1f} ± {gain(name, key)[1]:.1f}"
 
     for sentence in (
-        f"ahead of four of 32, by {interval('h = 1')};", f"of width 8 cost {interval('d_k = 8')},",
+        f"two of 64 gain {interval('h = 2')} and one of 128 gains {interval('h = 1')}; eight of 16 lose {interval('h = 8')},",
+        f"*costs* {interval('gated')} on its own", f"Post-norm costs {interval('muon post')} with Muon.",
+        f"the paper's combination is {interval('adam post')} behind", f"of width 8 cost {interval('d_k = 8')},",
         f"cost {interval('N = 2')}, which can't be told from chance, but {interval('N = 2', 'bleu')} with greedy",
         f"costs {interval('dropout = 0.1')} at 0.1, the paper's value, and {interval('dropout = 0.25')} at 0.25",
         f"here by {interval('smoothing = 0.0')}.", f"the model loses {interval('positions = none')}.",
@@ -93,13 +95,20 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
     assert mean("rotary", "val_perplexity") < mean("modern", "val_perplexity") < 0 < mean("h = 1")
     narrow, base = found["d_k = 8"], found["base"]
     assert all(narrow[seed]["val_perplexity"] > base[seed]["val_perplexity"] for seed in base)
+    for key in ("val_perplexity", "bleu"):
+        assert all(abs(gain(name, key)[0]) < gain(name, key)[1] for name in ("h = 1", "h = 2"))
+    eight = found["h = 8"]
+    assert all(eight[seed]["val_perplexity"] > base[seed]["val_perplexity"] for seed in base)
+    assert mean("adam post") < mean("muon post") + mean("adam pre (CPU)")  # "more than the two add up to"
+    assert f"eight are {-mean('h = 8'):.1f} worse" in DOCUMENT
+    assert f"size of `tiny` it's {-mean('gated'):.1f} BLEU worse" in DOCUMENT
     assert f"keys (B) cost {-mean('d_k = 8'):.1f} BLEU" in DOCUMENT
     assert f"0.1 costs {-mean('dropout = 0.1'):.1f} and 0.25 more than four" in DOCUMENT and mean("dropout = 0.25") < -4
     assert f"(E) are {-mean('positions = learned'):.1f} worse" in DOCUMENT and -6 < mean("positions = none") < -5
     assert f"it gains {mean('rotary'):.1f}." in DOCUMENT
     assert f"with greedy decoding, rotary positions gain {mean('rotary', 'bleu'):.1f} BLEU in [short" in DOCUMENT
     others = len(miniature.VARIANTS) - len({name.removesuffix(lab_notebook.CPU) for name in found})
-    assert others == 17 and "knows seventeen other variants" in LAB
+    assert others == 12 and "knows twelve other variants" in LAB
     apart = [
         abs(row["bleu_beam"] - found[name + lab_notebook.CPU][seed]["bleu_beam"])
         for name in found if name + lab_notebook.CPU in found for seed, row in found[name].items()
@@ -157,7 +166,7 @@ def test_what_is_said_of_rotary_positions_is_in_its_rows():
     ]  # the new pairs against the control, greedy and with a beam; the control against its beginning
     assert f"With five beams it gains {told[3].format('(95%: ')}), and the model with new pairs is" in LAB
     assert f"is {told[1].format('ahead of it (')}); with greedy decoding, {told[2].format('(')}) and" in LAB
-    assert f"and {told[0].format('(')}). So in that round" in LAB
+    assert f"and {told[0].format('(')}).\n" in LAB
     shown = lab_notebook.example_rotary()
     assert len(shown.data if hasattr(shown, "data") else shown) == 6
 
@@ -183,22 +192,68 @@ def test_what_is_said_of_the_accelerator_is_in_its_rows():
         assert all(abs(tflops / said - 1) < 0.05 for tflops in reached[numbers])
 
 
+def by_seed(pattern):
+    """The rows of `quality` whose model has such a name, by split and search and then by seed (that of the first stage)."""
+    found = {}
+    for row in lab_notebook.saved_rows("quality"):
+        if re.fullmatch(pattern, row.get("model", "")):
+            start = re.search(r"--start-from \S+seed-(\d)", row["command"])
+            found.setdefault((row["split"], row["search"]), {})[int(start[1]) if start else row["seed"]] = row
+    return found
+
+
 def test_what_is_said_of_the_recipe_of_wu_et_al_is_in_its_rows():
-    rows = lab_notebook.saved_rows("quality")
-    ours = {
-        row["split"]: row["bleu_moses"] for row in rows if row.get("model") == "lower-en-de"
-    }  # the beam's come last
-    rows = [row for row in rows if row.get("model") == "wu-averaged"]
-    (best,) = (row for row in rows if (row["split"], row["search"]) == ("test_2016_flickr", "beam 5, alpha 1.0"))
-    val = [f"{row['bleu_moses']:.2f}" for row in rows if row["split"] == "val" and "beam" in row["search"]]
-    assert f"behind: {val[0]} with their penalty and {val[1]} with ours, where ours has {ours['val']:.2f}" in LAB
-    score, step, tokens = f"{best['bleu_moses']:.2f}", best["step"], best["tokens"]
-    assert f"It has {score}, which is {41.02 - best['bleu_moses']:.1f} less than what they report" in LAB
-    ahead = best["bleu_moses"] - ours["test_2016_flickr"]
-    assert f"theirs is {ahead:.1f} ahead of ours on the test set" in LAB
-    assert f"{step:,} updates of up to {best['settings']['tokens_per_batch']:,} tokens a side" in LAB
-    assert f"It saw {tokens / 1e6:.0f} million target tokens where ours saw 20" in LAB
-    assert f"trained by their recipe, it scores {score} (one seed;" in DOCUMENT
+    def mean(rows):
+        return sum(row["bleu_moses"] for row in rows.values()) / len(rows)
+
+    def told(split, search):
+        gain, reach = lab_notebook.difference(rotary[split, search], plain[split, search], "bleu_moses", 0.05)
+        return f"{gain:.1f} ± {reach:.1f}" if split == "val" or search == "greedy" else f"{gain:.2f} ± {reach:.2f}"
+
+    test, theirs, our = "test_2016_flickr", "beam 5, alpha 1.0", "beam 5, alpha 1.8"
+    plain, rotary = by_seed(r"wu(-\d)?-averaged"), by_seed(r"wurot-\d-averaged")
+    ours = {split: rows[0]["bleu_moses"] for (split, search), rows in by_seed("lower-en-de").items() if search == our}
+    best, one, two = (plain[test, theirs][seed] for seed in range(3))
+    assert (
+        f"It has {best['bleu_moses']:.2f}, which is {41.02 - best['bleu_moses']:.1f} less than what they report" in LAB
+    )
+    assert f"it has {one['bleu_moses']:.2f} and {two['bleu_moses']:.2f}." in LAB
+    assert f"that is about {mean(plain[test, theirs]) - ours[test]:.1f} ahead of ours" in LAB
+    val = f"{mean(plain['val', theirs]):.1f} on average with their penalty and {mean(plain['val', our]):.1f} with ours"
+    assert f"behind: {val}, where ours, with one seed, has {ours['val']:.1f}." in LAB
+    assert f"{best['step']:,} updates of up to {best['settings']['tokens_per_batch']:,} tokens a side" in LAB
+    assert f"It saw {best['tokens'] / 1e6:.0f} million target tokens where ours saw 20" in LAB
+    scores = [f"{row['bleu_moses']:.2f}" for row in rotary[test, theirs].values()]
+    means = [f"{mean(found[test, theirs]):.1f}" for found in (plain, rotary)]
+    assert f"their recipe has {means[1]} on the test set instead of {means[0]}: with the same" in LAB
+    assert f"seeds {scores[0]}, {scores[1]} and {scores[2]}, a gain of {told(test, theirs)} (" in LAB
+    assert f"it gains {told('val', theirs)}, and with greedy decoding on the test set {told(test, 'greedy')}." in LAB
+    for found in (plain, rotary):
+        assert all(
+            row["bleu_moses"] > found["val", theirs][seed]["bleu_moses"] for seed, row in found["val", our].items()
+        )
+        assert all(
+            row["bleu_moses"] < found[test, theirs][seed]["bleu_moses"] for seed, row in found[test, our].items()
+        )
+    assert len(plain[test, our]) == 2 and f"with it the three have {mean(rotary[test, our]):.1f}." in LAB
+    assert f"trained by their recipe, it scores {means[0]}, and {means[1]} with [rotary" in DOCUMENT
+
+
+def test_what_is_said_of_the_round_and_its_controls_is_in_their_rows():
+    new, old = by_seed(r"multi30k-de-en-rotary|round-\d"), by_seed(r"rotary-pairs|control-\d")
+    gains = {key: lab_notebook.difference(new[key], old[key], "bleu", 0.05) for key in new}
+    told = {key: f"{mean:.1f} ± {reach:.1f}" for key, (mean, reach) in gains.items()}
+    test, beam = "test_2016_flickr", "beam 5, alpha 1.8"
+    assert all(rows.keys() == {0, 1, 2} for found in (new, old) for rows in found.values())
+    means = [f"{sum(row['bleu'] for row in found[test, beam].values()) / 3:.1f}" for found in (old, new)]
+    assert (
+        f"the old pairs bring {means[0]} BLEU on" in LAB and f"the new ones {means[1]}: {told[test, beam]} more" in LAB
+    )
+    assert f"and {told[test, 'greedy']} with greedy decoding" in LAB
+    assert f"it's {told['val', beam]} and {told['val', 'greedy']}." in LAB
+    scores = [f"{new[test, beam][seed]['bleu']:.1f}" for seed in range(3)]
+    assert f"and have {scores[0]}, {scores[1]} and {scores[2]} on test_2016_flickr" in LAB
+    assert max(new["val", beam], key=lambda seed: new["val", beam][seed]["bleu"]) == 2
 
 
 def test_what_is_said_of_pythons_share_is_in_its_row():

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -189,6 +190,28 @@ def test_a_window_as_wide_as_a_long_sentence_is_refused_by_exports():
     attn.combine = lambda Q, K, V, mask: tat.MultiHeadedAttention.combine(attn, Q, K, V, window(Q, K, 151))
     check_stepwise(translator.model)
     assert_refused(translator, "decoder.layers.0 (DecoderLayer)", PAPER)
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_model_is_checked_with_full_products(works):
+    """Rounded to TF32 they refused a trained model on a GPU; afterwards the caller's choice holds again."""
+    model, found = fresh().model, set()
+    attn = model.decoder.layers[0].self_attn
+    combine = attn.combine
+
+    def watched(*given):
+        found.add(torch.get_float32_matmul_precision())
+        return combine(*given) if works else combine(*given) / given[0].size(2)  # fewer queries, another result
+
+    attn.combine = watched
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")
+        with nullcontext() if works else pytest.raises(Refused):
+            check_stepwise(model)
+        assert (found, torch.get_float32_matmul_precision()) == ({"highest"}, "high")
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_another_norm_is_decoded_and_not_exported():
