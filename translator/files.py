@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,7 +27,7 @@ def refusing(what: str, *kinds: type[BaseException]) -> Iterator[None]:
     except kinds as error:
         if isinstance(error, (Refused, KeyboardInterrupt)):
             raise
-        raise Refused(f"{what} ({' '.join(str(error).split())[:300]})") from error
+        raise Refused(f"{what} ({textwrap.shorten(str(error), 300, placeholder=' ...')})") from error
 
 
 PARTIAL = ".partial"  # how the names of files end that are still being written
