@@ -352,9 +352,10 @@ def miniature() -> dict[str, dict[int, dict]]:
     return {name: seeds for name, seeds in sorted(found.items(), key=place) if len(seeds) == 3}
 
 
-def place(item: tuple[str, dict]) -> tuple[bool, bool]:
-    """Where a variant stands: those of an accelerator first, and the base before its variants."""
-    return item[0].endswith(CPU), item[0].removesuffix(CPU) != "base"
+def place(item: tuple[str, dict[int, dict]]) -> tuple[bool, bool, str, str]:
+    """Where a variant stands: those of an accelerator first, the base before its variants, and these as in the paper's table."""
+    name, seeds = item
+    return name.endswith(CPU), name.removesuffix(CPU) != "base", next(iter(seeds.values())).get("row", ""), name
 
 
 def base_of(variants: dict[str, dict[int, dict]], name: str) -> dict[int, dict]:
