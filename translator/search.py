@@ -112,18 +112,6 @@ class StepwiseDecoder:
                 layer.mask = None if layer.mask is None else layer.mask[sources]
 
 
-@contextmanager
-def precise() -> Iterator[None]:
-    """Products of float32 matrices are not rounded to TF32 or bfloat16 meanwhile, whatever the caller has set."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-@precise()  # what is rounded differs by more than the tolerance
 @torch.inference_mode()
 def check_stepwise(model: Transformer, S: int = 40, T: int = 32) -> None:
     """Raise Refused naming the first part of a model that gives something else step by step than for all positions at once.
@@ -149,6 +137,18 @@ def check_stepwise(model: Transformer, S: int = 40, T: int = 32) -> None:
         compare("generator", generator, kind, lambda: generator.logits(x), lambda: padded(generator).logits(x))
 
 
+@contextmanager
+def precise() -> Iterator[None]:
+    """Products of float32 matrices are not rounded to TF32 or bfloat16 meanwhile, whatever the caller has set."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@precise()  # what is rounded differs by more than the tolerance
 def compare(name: str, part: nn.Module, kind: str, found: Callable, expected: Callable) -> Tensor:
     """What `found` gives; raises Refused naming a part of a model, and of what kind it is, if that is not expected."""
     with refusing(f"{name} ({type(part).__name__}) {kind}", Exception):  # a changed part may raise anything

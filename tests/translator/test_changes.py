@@ -193,7 +193,8 @@ def test_a_window_as_wide_as_a_long_sentence_is_refused_by_exports():
 
 
 @pytest.mark.parametrize("works", [True, False])
-def test_a_model_is_checked_with_full_products(works):
+@pytest.mark.parametrize("check", [check_stepwise, export.check_papers])
+def test_a_model_is_checked_with_full_products(check, works):
     """Rounded to TF32 they refused a trained model on a GPU; afterwards the caller's choice holds again."""
     model, found = fresh().model, set()
     attn = model.decoder.layers[0].self_attn
@@ -208,7 +209,7 @@ def test_a_model_is_checked_with_full_products(works):
     try:
         torch.set_float32_matmul_precision("high")
         with nullcontext() if works else pytest.raises(Refused):
-            check_stepwise(model)
+            check(model)
         assert (found, torch.get_float32_matmul_precision()) == ({"highest"}, "high")
     finally:
         torch.set_float32_matmul_precision(before)
