@@ -115,30 +115,27 @@ class Stopped(Exception):
         self.number = number
 
 
-class StopRequest:
-    """Notes the signals that ask a program to end, so that an update can be finished and saved first.
+@contextmanager
+def stop_requests() -> Iterator[list[int]]:
+    """The numbers of the signals that ask this program to end, as they come, so that an update can be finished and saved first.
 
-    These are SIGINT (Ctrl-C), SIGTERM (of schedulers), and SIGUSR1 (of Slurm, before a job's time is up). A second Ctrl-C ends
-    a training of one process at once. `number` is the signal's, or 0.
+    These are SIGINT (Ctrl-C), SIGTERM (of schedulers), and SIGUSR1 (of Slurm, before a job's time is up). A Ctrl-C after
+    another request ends a training of one process at once.
     """
+    asked: list[int] = []
 
-    def __init__(self):
-        self.signals = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGUSR1", signal.SIGTERM)}  # not on Windows
-        self.number, self.earlier = 0, {}
-
-    def note(self, number: int, frame: FrameType | None) -> None:
-        """What happens when a signal arrives."""
-        if self.number and number == signal.SIGINT and not dist.is_initialized():
+    def note(number: int, frame: FrameType | None) -> None:
+        if asked and number == signal.SIGINT and not dist.is_initialized():
             raise KeyboardInterrupt  # torchrun hands Ctrl-C to processes that have had it already
-        self.number = self.number or number
+        asked.append(number)
 
-    def __enter__(self) -> "StopRequest":
-        if threading.current_thread() is threading.main_thread():  # others may not
-            self.earlier = {number: signal.signal(number, self.note) for number in self.signals}
-        return self
-
-    def __exit__(self, *_) -> None:
-        for number, handler in self.earlier.items():
+    known = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGUSR1", signal.SIGTERM)}  # not on Windows
+    main = threading.current_thread() is threading.main_thread()  # others may not handle signals
+    earlier = {number: signal.signal(number, note) for number in known} if main else {}
+    try:
+        yield asked
+    finally:
+        for number, handler in earlier.items():
             signal.signal(number, handler)
 
 

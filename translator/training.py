@@ -14,7 +14,7 @@ from torch import Tensor
 
 from the_annotated_transformer import Pair, Translator
 from translator.files import Refused, read_json, refusing
-from translator.processes import Stopped, StopRequest, any_process, load_weights, wait_for_all
+from translator.processes import Stopped, any_process, load_weights, stop_requests, wait_for_all
 from translator.run import Limits, Run, token_store
 from translator.settings import saved_settings
 from translator.trainer import Objective, ParallelTrainer, mean_loss
@@ -29,7 +29,7 @@ def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
     Raises Stopped if a signal has asked for it, after the update at hand is saved. The first process's clock is everyone's.
     """
     progress, first, batches = run.progress, run.first, run.batches()
-    with run.log.bar, StopRequest() as request:
+    with run.log.bar, stop_requests() as asked:
         if progress.owed:
             progress.owed = False
             checkpoint(run, trainer)
@@ -39,13 +39,13 @@ def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
             run.learned(batch, careful_update(trainer, batch), trainer)
             run.log.bar.n = round(100 * min(1.0, max(limits.shares(progress, run.in_epoch).values())))
             due, done = first and limits.due(progress, run.saved_at), first and limits.spent(progress)
-            stop, due, done = any_process(request.number > 0, due, done)
+            stop, due, done = any_process(bool(asked), due, done)
             if stop:
                 run.log.row(trainer.lr)
                 progress.owed = due or done  # a validation; who stops us may not wait for it
                 run.save(trainer)
                 wait_for_all()  # nobody leaves before the first process has saved
-                raise Stopped(request.number or signal.SIGTERM, progress.step)
+                raise Stopped(asked[0] if asked else signal.SIGTERM, progress.step)
             if due or done:
                 checkpoint(run, trainer)
                 (late,) = any_process(first and limits.spent(progress))
