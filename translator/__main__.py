@@ -21,7 +21,7 @@ from cyclopts import Parameter
 from the_annotated_transformer import ALPHA, BEAM
 from translator import explorer
 from translator import export as converter
-from translator.files import Refused, read_json, refusing, write_text, writing
+from translator.files import Refused, read_json, refusing, warn, write_text, writing
 from translator.marian import import_marian, write_npz
 from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
 from translator.processes import Stopped, choose_device, load_weights, process_group, processes, use_device, weights_of
@@ -29,7 +29,7 @@ from translator.run import KEPT, Limits, Run, checkpoint_files, read_log
 from translator.scoring import SCORES, score
 from translator.search import Search, check_stepwise
 from translator.settings import Count, Integer, make_settings, options
-from translator.sources import decoded_lines, left_out, load_pairs, open_file
+from translator.sources import FullPairs, decoded_lines, load_pairs, open_file
 from translator.trainer import ParallelTrainer
 from translator.training import fit, losses_on_held_out
 
@@ -131,11 +131,6 @@ def readable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def warn(text: str) -> None:
-    """One line on standard error."""
-    print(f"note: {text}", file=sys.stderr)
-
-
 def translate(
     *sentence: str, model: Path | None = None, beam: Integer = BEAM, alpha: float = ALPHA, input: Path | None = None,
     output: Path | None = None, device: str | None = None,
@@ -198,11 +193,8 @@ def evaluate(
     use_device(device)
     folder = model_folder(model)
     translator = read_translator(folder)
-    search, pairs = Search(translator, beam, alpha), load_pairs(data, split, *translator.languages, held_out)
-    full = list(filter(all, pairs)) or pairs
-    if len(full) < len(pairs):
-        warn(left_out(len(pairs) - len(full), split))
-    sources, references = zip(*full, strict=True)
+    search = Search(translator, beam, alpha)
+    sources, references = zip(*FullPairs(data, split, *translator.languages, held_out, warn), strict=True)
     start = time.monotonic()
     translations = search.translate(list(sources), warn)
     result = {"data": data, "split": split, "sentences": len(sources)}

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
@@ -28,6 +29,11 @@ def refusing(what: str, *kinds: type[BaseException]) -> Iterator[None]:
         if isinstance(error, (Refused, KeyboardInterrupt)):
             raise
         raise Refused(f"{what} ({textwrap.shorten(str(error), 300, placeholder=' ...')})") from error
+
+
+def warn(text: str) -> None:
+    """One line on standard error."""
+    print(f"note: {text}", file=sys.stderr)
 
 
 PARTIAL = ".partial"  # how the names of files end that are still being written

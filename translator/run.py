@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,10 +25,10 @@ import the_annotated_transformer as tat
 from the_annotated_transformer import Pair, Tokenizer, Transformer, learn_bpe, sorted_batches
 from translator import files
 from translator.corpus import TokenStore, read_tokenizer, tokenizer_text, write_store
-from translator.files import Refused, read_json, read_tensors, refusing, write_tensors, write_text
+from translator.files import Refused, read_json, read_tensors, refusing, warn, write_tensors, write_text
 from translator.processes import gathered, over_processes, processes, wait_for_all, weights_of
 from translator.settings import GONE, Count, Settings, build_model
-from translator.sources import FullPairs, left_out
+from translator.sources import FullPairs
 from translator.trainer import accelerator_use, matrix_speed, operations
 
 LEARNED = 512  # positions that a model may learn
@@ -224,7 +224,7 @@ class Run:
             ):  # of a crash at the first checkpoint, in this order
                 path.unlink(missing_ok=True)  # the run begins again, and may be at another update when it comes there
         for name in files.changed_files(self.folder, TOKENS):
-            print(f"note: {self.folder / name}: damaged; the text is read again", file=sys.stderr)
+            warn(f"{self.folder / name}: damaged; the text is read again")
             (self.folder / name).with_suffix(".starts").unlink(missing_ok=True)
         self.write_tokens(read_tokenizer(self.folder / "tokenizer.json"))
         if files.changed_files(self.folder, TOKENS):
@@ -232,9 +232,9 @@ class Run:
             raise Refused(f"{self.folder}: its tokens are lost, and {changed}; give another --run")
 
     # --- Its text ---
-    def texts(self, split: str) -> FullPairs:
+    def texts(self, split: str, *tell: Callable[[str], None]) -> FullPairs:
         """The text of a split, pair by pair."""
-        return FullPairs(self.about["data"], split, *self.languages, self.about.get("held_out"))
+        return FullPairs(self.about["data"], split, *self.languages, self.about.get("held_out"), *tell)
 
     def vocabulary(self, start: Path | None) -> Tokenizer:
         """That of the model to start from, or a new one: byte-pair encoding, or whole words if there are no merges.
@@ -260,10 +260,7 @@ class Run:
         for split in SPLITS:
             store = token_store(self.folder, split, tokenizer)
             if not store.path.with_suffix(".starts").exists():
-                texts = self.texts(split)
-                write_store(store.path, texts, tokenizer, self.languages)
-                if texts.left_out:
-                    print(f"note: {left_out(texts.left_out, split)}", file=sys.stderr)
+                write_store(store.path, self.texts(split, warn), tokenizer, self.languages)
             longest = max(longest, store.lengths().max())
         return longest
 
@@ -304,7 +301,7 @@ class Run:
                 if path == paths[-1]:
                     raise Refused(str(wrong)) from error
                 if self.first:
-                    print(f"note: {wrong}; going on from the checkpoint before it", file=sys.stderr)
+                    warn(f"{wrong}; going on from the checkpoint before it")
         self.began, self.saved_at = time.monotonic() - self.progress.seconds, self.progress.seconds
         self.log = Log(self.folder, self.first, self.progress, trainer.device)
 

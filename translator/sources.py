@@ -4,8 +4,9 @@ import gzip
 import itertools
 import textwrap
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -199,29 +200,30 @@ def load_pairs(data: str, split: str, src: str = "de", tgt: str = "en", held_out
     return list(stream_pairs(data, split, src, tgt, held_out))
 
 
-def left_out(count: int, split: str) -> str:
-    """What to say of pairs that have text on one side only; they may mean that two files have slipped."""
-    return f"pairs of {split} without text on one side, which are left out: {count:,}"
-
-
+@dataclass
 class FullPairs:
     """The pairs of a split that have text on both sides (others teach nothing); each iteration reads them again.
 
-    `left_out` is the number of the others that the last iteration met.
-
-    Raises Refused if there are none, and whatever `stream_pairs` raises.
+    After it, `tell` gets a sentence with the number of the others, if there are any; they may mean that two files have slipped.
+    Raises Refused if there are no full pairs, and whatever `stream_pairs` raises.
     """
 
-    def __init__(self, data: str, split: str, src: str, tgt: str, held_out: float | None = None):
-        self.data, self.split, self.src, self.tgt, self.held_out = data, split, src, tgt, held_out
+    data: str
+    split: str
+    src: str
+    tgt: str
+    held_out: float | None = None
+    tell: Callable[[str], None] = lambda text: None
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        full = self.left_out = 0
+        full = left_out = 0
         for pair in stream_pairs(self.data, self.split, self.src, self.tgt, self.held_out):
             if all(pair):
                 full += 1
                 yield pair
             else:
-                self.left_out += 1
+                left_out += 1
         if not full:
             raise Refused(f"{self.data}: no line of {self.split} has text in both {self.src} and {self.tgt}")
+        if left_out:
+            self.tell(f"pairs of {self.split} without text on one side, which are left out: {left_out:,}")
