@@ -17,7 +17,6 @@ import tempfile
 import timeit
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
@@ -95,43 +94,7 @@ class Marian(nn.Module):
         return smoothed_cross_entropy(found.logits, batch, self.eps)
 
 
-class Joey(nn.Module):
-    """JoeyNMT's model, with one matrix for both embeddings and the output."""
-
-    def __init__(self, settings: Settings, vocab: int):
-        super().__init__()
-        from joeynmt.decoders import TransformerDecoder
-        from joeynmt.embeddings import Embeddings
-        from joeynmt.encoders import TransformerEncoder
-        from joeynmt.model import Model
-        from joeynmt.transformer_layers import MultiHeadedAttention, PositionwiseFeedForward
-
-        widths = {"hidden_size": settings.d_model, "ff_size": settings.d_ff}
-        sizes = widths | {"num_layers": settings.N, "num_heads": settings.h}
-        shared = {"dropout": settings.dropout, "emb_dropout": settings.dropout, "layer_norm": "pre"}
-        embed = Embeddings(settings.d_model, scale=True, vocab_size=vocab, padding_idx=PAD)
-        nn.init.normal_(embed.lut.weight, std=settings.d_model**-0.5)
-        decoder = TransformerDecoder(**sizes, **shared, vocab_size=vocab)
-        decoder.output_layer.weight = embed.lut.weight
-        ids = {"pad_index": PAD, "bos_index": BOS, "eos_index": EOS, "unk_index": UNK, "sep_index": None}
-        symbols = SimpleNamespace(**ids, specials=(), lang_tags=())  # what it needs from a vocabulary
-        self.model = Model(TransformerEncoder(**sizes, **shared), decoder, embed, embed, symbols, symbols)
-        self.model.loss_function = ("crossentropy", settings.smoothing)
-        for part in self.model.modules():
-            if isinstance(part, MultiHeadedAttention):
-                part.dropout.p = 0.0  # on the weights
-            elif isinstance(part, PositionwiseFeedForward):
-                part.pwff_layer[2].p = 0.0  # inside the feed-forward network
-
-    def forward(self, batch: Batch) -> Tensor:
-        """The loss of a batch."""
-        lengths = (batch.src != PAD).sum(-1)
-        masks = {"src_mask": batch.src_mask, "trg_mask": (batch.tgt_y != PAD).unsqueeze(1)}
-        given = {"src": batch.src, "trg_input": batch.tgt, "trg": batch.tgt_y, "src_length": lengths}
-        return self.model(return_type="loss", **given, **masks)[0]
-
-
-PEERS = {"nn.Transformer": TorchTransformer, "Marian": Marian, "JoeyNMT": Joey}
+PEERS = {"nn.Transformer": TorchTransformer, "Marian": Marian}
 
 
 # --- The measurement ---
@@ -243,14 +206,14 @@ def benchmark(
 
     A target token is a token to predict, so padding does not count. All sides train models of the preset's sizes, with Adam,
     on the same batches of ids, in this process and with its number of threads. The peers are PyTorch's own `nn.Transformer`,
-    Hugging Face's port of Marian, JoeyNMT, and Marian itself: a program in C++, which counts the tokens of a batch in a way of
-    its own, so that the row has the target tokens of an update for both, and which reports its speed. Each is used as its
-    library intends, with all embeddings tied, and with dropout at the same places as far as the library allows. One whose
-    package (requirements-bench.txt) is missing is left out.
+    Hugging Face's port of Marian, and Marian itself: a program in C++, which counts the tokens of a batch in a way of its own,
+    so that the row has the target tokens of an update for both, and which reports its speed. Each is used as its library
+    intends, with all embeddings tied, and with dropout at the same places as far as the library allows. One whose package
+    (requirements-bench.txt) is missing is left out.
 
     After all have warmed up, they take turns, round by round, so that a machine that becomes slower or busier affects all. In a
     round, each makes as many updates as the program makes in about the seconds. A figure is the median over the rounds. (Rows
-    of `training_speed`, up to commit ad32212, also have the 2022 edition's way.)
+    of `training_speed`, up to commit ad32212, also have the 2022 edition's way, and rows up to 82be6c4 JoeyNMT.)
 
     Args:
         presets: sizes of the models

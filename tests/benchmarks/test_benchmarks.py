@@ -231,7 +231,7 @@ def test_the_readme_quotes_saved_rows():
     assert f"{training[-1]['ratio_of_pairs']:.1f} times as many sentence pairs" in " ".join(compared.split())
     peers = [row for row in rows("peers") if row["preset"] == "tiny"][-1]
     speeds = {who: speed["median"] for who, speed in peers["tokens_per_second"].items()}
-    for who, words in (("nn.Transformer", "as many tokens"), ("Marian", "Hugging Face"), ("JoeyNMT", "JoeyNMT")):
+    for who, words in (("nn.Transformer", "as many tokens as PyTorch"), ("Marian", "as many as Hugging Face")):
         assert f"{speeds['this'] / speeds[who]:.1f} times {words}" in " ".join(compared.split())
     assert f"a factor of {speeds['this'] / speeds['Marian itself']:.1f}" in compared
     tested = [row for row in rows("bootstrap") if row["split"] == "test_2016_flickr"]
