@@ -8,11 +8,6 @@ from sacrebleu import sentence_bleu
 from translator.files import Refused
 
 
-def closest(reference: str, candidates: tuple[str, ...]) -> str:
-    """The candidate with the highest sentence BLEU (sacreBLEU's defaults); the first of equal ones."""
-    return max(candidates, key=lambda candidate: sentence_bleu(candidate, [reference]).score)
-
-
 def benchmark(reference: Path, *translations: Path) -> None:
     """Choose the translation of each line that is closest to the reference, by sentence BLEU; write it to standard output.
 
@@ -28,4 +23,8 @@ def benchmark(reference: Path, *translations: Path) -> None:
     for path, lines in zip(translations, others, strict=True):
         if len(lines) != len(wanted):
             raise Refused(f"{path} has {len(lines)} lines, but {reference} has {len(wanted)}")
-    sys.stdout.write("\n".join(map(closest, wanted, zip(*others, strict=True))))
+    chosen = []
+    for target, *candidates in zip(wanted, *others, strict=True):
+        scores = [sentence_bleu(candidate, [target]).score for candidate in candidates]
+        chosen.append(candidates[scores.index(max(scores))])  # the first of equal ones
+    sys.stdout.write("\n".join(chosen))

@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.decoding_ctranslate2 import ALPHA, BATCH, BEAM, Work, ctranslate2_speed, speed
-from benchmarks.shared import CPU, RESULTS, Data, Model, Rounds, Rows, Sentences, in_new_process, portable
+from benchmarks.shared import CPU, RESULTS, Data, Rounds, Rows, Sentences, in_new_process, portable
+from translator.__main__ import Model
 from translator.export import write_ctranslate2
 from translator.files import Refused, read_json
 from translator.marian import write_npz

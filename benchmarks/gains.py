@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import the_annotated_transformer as tat
-from benchmarks.shared import RESULTS, Changes, Data, Model, Preset, Rounds, Rows, Sentences, epoch, portable, with_adam
+from benchmarks.shared import RESULTS, Changes, Data, Preset, Rounds, Rows, Sentences, epoch, portable, with_adam
 from translator import search as searching
 from translator import trainer as training
+from translator.__main__ import Model
 from translator.corpus import encode_pairs
 from translator.model_folder import model_folder, read_translator
 from translator.search import Search, StepwiseDecoder
@@ -67,8 +68,7 @@ def training_gains(settings: Settings, texts: list[tuple[str, str]], rounds: int
         return seconds / sum(len(p.tgt) - 1 for batch in batches for p in batch)
 
     found = in_turns(measure, changes, rounds)
-    written_out = {"attention written out": 1 / found.pop(fused)}  # the program does without the fused kernel
-    return written_out | found
+    return {"attention written out": 1 / found.pop(fused)} | found  # the program does without the fused kernel
 
 
 # --- Decoding ---

@@ -5,6 +5,7 @@ from typing import Any
 
 import the_annotated_transformer as tat
 from benchmarks.shared import RESULTS, Data, Rows, portable
+from translator.__main__ import Alpha, Beam
 from translator.files import Refused, read_json
 from translator.model_folder import read_translator
 from translator.processes import choose_device
@@ -41,7 +42,7 @@ def scores(
 
 def benchmark(
     model: Path, *, data: Data, split: str, command: str, commit: str | None = None, run: Path | None = None,
-    beam: int = 1, alpha: float = tat.ALPHA, rows: Rows = RESULTS,
+    beam: Beam = 1, alpha: Alpha = tat.ALPHA, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
     """Score the model of a finished run on a split.
 
@@ -55,15 +56,12 @@ def benchmark(
         command: the command that trained the run
         commit: the commit that trained it; by default the one checked out
         run: the run that the model was made from; by default the model's own folder
-        beam: number of beams; 1 is greedy decoding
-        alpha: exponent of the length penalty
     """
     run = run or model
     if not read_log(run):
         raise Refused(f"{run} has no log; --run names the run that the model was made from")
     translator = read_translator(model)
     row = {"command": command, "commit": commit or rows.origin["commit"]} | describe(model, translator, run)
-    row |= {"model": model.name, "data": portable(data)}
-    row |= scores(translator, data, split, beam, alpha)
+    row |= {"model": model.name, "data": portable(data)} | scores(translator, data, split, beam, alpha)
     rows.add(row, choose_device())
     print(f"{split}, {row['search']}: BLEU {row['bleu']:.2f}, chrF {row['chrf']:.2f}, {row['minutes']:.1f} minutes")

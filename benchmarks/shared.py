@@ -28,7 +28,6 @@ Preset = Literal["tiny", "small", "base", "big"]
 Counts = Annotated[tuple[int, ...], Parameter(validator=Number(gte=1))]
 Changes = Annotated[options() | None, Parameter(name="*")]  # settings in place of the preset's
 Data = Annotated[str, Parameter(help="multi30k, captions or a folder")]
-Model = Annotated[Path | None, Parameter(help="the folder of a run or a model; by default models/multi30k-de-en")]
 Rounds = Annotated[Count, Parameter(help="turns of each; a figure is the median over them")]
 Runs = Annotated[Path, Parameter(help="where the runs are kept")]
 Seeds = Annotated[tuple[int, ...], Parameter(help="each is trained, unless it has a row already")]

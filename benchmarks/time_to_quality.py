@@ -41,7 +41,6 @@ def benchmark(
         limits = Limits(minutes=minutes, checkpoint_every=100)
         train(data=data, run=run, preset=preset, limits=limits, changes=changes)
         translator = read_translator(run)
-        row = about | {"budget": minutes} | quality.describe(run, translator)
-        row |= quality.scores(translator, data)
+        row = about | {"budget": minutes} | quality.describe(run, translator) | quality.scores(translator, data)
         rows.add(row)
         print(f"{row['minutes']:.1f} minutes: BLEU {row['bleu']:.2f}")

@@ -34,6 +34,14 @@ from translator.trainer import ParallelTrainer
 from translator.training import fit, losses_on_held_out
 
 Flat = Parameter(name="*")  # the fields of such a parameter are options of their own
+Device = Annotated[
+    str | None,
+    Parameter(help="as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one"),
+]
+Model = Annotated[Path | None, Parameter(help="the folder of a run or a model; by default models/multi30k-de-en")]
+Out = Annotated[Path, Parameter(help="the folder to write; it must not exist")]
+Beam = Annotated[Integer, Parameter(help="number of beams; 1 is greedy decoding")]
+Alpha = Annotated[float, Parameter(help="exponent of the length penalty")]
 OTHER_NAMES = {
     "--lr": "--factor", "--learning-rate": "--factor", "--batch-size": "--tokens-per-batch", "--n": "--N", "--layers": "--N",
     "--heads": "--h",
@@ -42,7 +50,7 @@ OTHER_NAMES = {
 
 def train(
     *, data: str, run: Path | None = None, preset: Literal["tiny", "small", "base", "big"] = "tiny", words: bool = False,
-    src: str = "de", tgt: str = "en", held_out: float | None = None, start_from: Path | None = None, device: str | None = None,
+    src: str = "de", tgt: str = "en", held_out: float | None = None, start_from: Path | None = None, device: Device = None,
     shard: bool = False, limits: Annotated[Limits | None, Flat] = None, changes: Annotated[options() | None, Flat] = None,
 ) -> None:  # fmt: skip
     """Train a model, or continue a training that was interrupted.
@@ -60,7 +68,6 @@ def train(
         tgt: target language
         held_out: the share of train to validate on instead of val, such as 0.01
         start_from: the run or model that a new run takes its weights and vocabulary from; sizes and languages must match
-        device: as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one
         shard: divide the model among the processes, so that it may be larger than the memory of one device
     """
     use_device(device)
@@ -132,8 +139,8 @@ def readable(text: str) -> str:
 
 
 def translate(
-    *sentence: str, model: Path | None = None, beam: Integer = BEAM, alpha: float = ALPHA, input: Path | None = None,
-    output: Path | None = None, device: str | None = None,
+    *sentence: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA, input: Path | None = None,
+    output: Path | None = None, device: Device = None,
 ) -> None:  # fmt: skip
     """Translate sentences; if none is given, translate a file or standard input line by line.
 
@@ -141,12 +148,8 @@ def translate(
 
     Args:
         sentence: sentences in the model's source language
-        model: the folder of a run or a model; by default models/multi30k-de-en
-        beam: number of beams; 1 is greedy decoding
-        alpha: exponent of the length penalty
         input: a UTF-8 file with one sentence per line, plain or .gz; by default standard input
         output: the file to write, plain or .gz; by default standard output
-        device: as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one
     """
     use_device(device)
     if sentence and input:
@@ -175,19 +178,15 @@ def translate(
 
 
 def evaluate(
-    *, data: str, split: str, model: Path | None = None, beam: Integer = BEAM, alpha: float = ALPHA,
-    as_json: Annotated[bool, Parameter(name="--json")] = False, device: str | None = None, held_out: float | None = None,
+    *, data: str, split: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA,
+    as_json: Annotated[bool, Parameter(name="--json")] = False, device: Device = None, held_out: float | None = None,
 ) -> None:  # fmt: skip
     """Translate a split and score it: BLEU (13a cased, 13a lower-cased, lower-cased after Moses), chrF and length.
 
     Args:
         data: multi30k, captions, hf:NAME[:CONFIG][@parquet] or a folder
         split: the name of the split, such as val or test_2016_flickr
-        model: the folder of a run or a model; by default models/multi30k-de-en
-        beam: number of beams; 1 is greedy decoding
-        alpha: exponent of the length penalty
         as_json: print one JSON object
-        device: as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one
         held_out: with --split val, the share of train that the model was validated on instead of val
     """
     use_device(device)
@@ -210,12 +209,11 @@ def evaluate(
     print(f"{'length / reference':<28}{result['length']:6.2f}")
 
 
-def average(run: Path, *, out: Path, last: Count = 5) -> None:
+def average(run: Path, *, out: Out, last: Count = 5) -> None:
     """Average the last checkpoints of a run into a model (Section 6.1).
 
     Args:
         run: the folder of a run
-        out: the folder to write the model to; it must not exist
         last: number of checkpoints to average
     """
     read_json(run / "config.json")
@@ -234,7 +232,7 @@ def average(run: Path, *, out: Path, last: Count = 5) -> None:
             warn(f"the average is worse than the run's own model, {run}")
 
 
-def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
+def explain(sentence: str, *, out: Path, model: Model = None) -> None:
     """Write a page that shows how a sentence is translated: step by step, with all attention weights.
 
     The page runs the model itself, for any sentence, unless the model is large or has whole words.
@@ -242,7 +240,6 @@ def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
     Args:
         sentence: a sentence in the model's source language
         out: the HTML file to write
-        model: the folder of a run or a model; by default models/multi30k-de-en
     """
     if not sentence.strip():
         raise Refused("the sentence is blank")
@@ -254,15 +251,13 @@ def explain(sentence: str, *, out: Path, model: Path | None = None) -> None:
 
 
 def export(
-    *, out: Path, to: Literal["ctranslate2", "half", "marian"] = "ctranslate2", model: Path | None = None,
+    *, out: Out, to: Literal["ctranslate2", "half", "marian"] = "ctranslate2", model: Model = None,
     quantization: str | None = None,
 ) -> None:  # fmt: skip
     """Convert a model for another program, or to half its size.
 
     Args:
-        out: the folder to write; it must not exist
         to: ctranslate2; half: a model for this program with weights in float16; or `marian`: that program's file, for models from there
-        model: the folder of a run or a model; by default models/multi30k-de-en
         quantization: for ctranslate2: int8, float16, ...; by default float32
     """
     folder = model_folder(model)
@@ -283,14 +278,13 @@ def export(
     print(f"{out}: for {to}, {quantization or 'float32'}; {how}")
 
 
-def import_model(source: str, *, out: Path, src: str | None = None, tgt: str | None = None) -> None:
+def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | None = None) -> None:
     """Open a model that Marian trained, such as those of OPUS-MT, and write it as a folder for this program.
 
     Nothing in its files is executed. Then `translate --model` and all other commands take that folder.
 
     Args:
         source: a folder as on the Hugging Face hub, a name there such as `Helsinki-NLP/opus-mt-de-en`, or Marian's .npz beside its .spm
-        out: the folder to write; it must not exist
         src: source language, if neither the files nor the name say it
         tgt: target language, likewise
     """

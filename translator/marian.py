@@ -120,10 +120,8 @@ def read_arrays(file: Path) -> dict[str, Tensor]:
             with np.load(file, allow_pickle=False) as found:
                 arrays = {name: torch.from_numpy(found[name]) for name in found.files}
         else:
-            with warnings.catch_warnings(action="ignore"):
-                arrays = torch.load(
-                    file, map_location="cpu", weights_only=True
-                )  # runs nothing, and refuses most objects
+            with warnings.catch_warnings(action="ignore"):  # weights_only runs nothing, and refuses most objects
+                arrays = torch.load(file, map_location="cpu", weights_only=True)
         if not isinstance(arrays, dict) or not all(isinstance(array, Tensor) for array in arrays.values()):
             raise ValueError("there are other things than arrays in it")
         for name, array in arrays.items():

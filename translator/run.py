@@ -218,11 +218,9 @@ class Run:
             steps = checkpoint_files(self.folder)
             if len(steps) > 1 or ((self.folder / "model.safetensors").exists() and not steps):
                 raise Refused(f"{self.folder} is a model without the state of its training; give another --run")
-            for path in (
-                self.folder / "model.safetensors",
-                *steps,
-            ):  # of a crash at the first checkpoint, in this order
-                path.unlink(missing_ok=True)  # the run begins again, and may be at another update when it comes there
+            # a crash at the first checkpoint left these; the run begins again, and may come to another update
+            for path in (self.folder / "model.safetensors", *steps):  # in this order
+                path.unlink(missing_ok=True)
         for name in files.changed_files(self.folder, TOKENS):
             warn(f"{self.folder / name}: damaged; the text is read again")
             (self.folder / name).with_suffix(".starts").unlink(missing_ok=True)
