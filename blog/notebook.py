@@ -158,7 +158,7 @@ def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> 
         with client.setup_kernel():
             enable_charts(client)
             for number, (index, cell) in enumerate(cells, 1):
-                first_line = cell.source.strip().partition("\n")[0]
+                first_line = cell.source.strip().removeprefix("@example\n").partition("\n")[0]
                 print(f"[{number:3}/{len(cells)}] {first_line[:80]:80}", end="", flush=True)
                 start = time.monotonic()
                 try:

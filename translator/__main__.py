@@ -221,7 +221,7 @@ def average(run: Path, *, out: Out, last: Count = 5) -> None:
     if not paths:
         raise Refused(f"{run} has no checkpoint yet; it writes one every 200 updates, or as --checkpoint-every says")
     if len(paths) < last:
-        kept = f"{run} has {len(paths)} (it keeps {KEPT}); a smaller --checkpoint-every makes more"
+        kept = f"{run} has {len(paths)}; a smaller --checkpoint-every makes more, and {KEPT} are kept"
         raise Refused(f"--last asks for {last} checkpoints, but {kept}")
     translator, weights = read_translator(run), average_checkpoints(paths[-last:])
     write_model(out, run, weights)
