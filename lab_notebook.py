@@ -77,7 +77,8 @@ from the_annotated_transformer import (
 # >
 # > - Models with `people's` pairs learned from Multi30k's 29,000 alone: one German-English run, scored after 1,800,
 # >   2,500 and 4,200 updates; three English-German runs with different seeds; one run of `small`; and three controls
-# >   with rotary positions, which went on from trained models for 3,400 updates.
+# >   with rotary positions, which went on from trained models for 3,400 updates (`minutes` and `updates` are those
+# >   alone, `seed` is that of the model).
 # > - The models with `lower-cased` pairs learned from the same text in lower case, and their `bleu` ignores case. One
 # >   has our recipe. Six have that of [Wu et al.](#Scores-of-others), three of them with rotary positions; five of
 # >   the six stand here with two penalties.
@@ -118,15 +119,16 @@ def example_quality() -> Any:
 # >
 # > What else you should know:
 # >
-# > - The runs were made on different machines, with one or two threads, and some beside other work. So compare their
-# >   `updates`, not their `minutes`.
+# > - The runs were made on different machines, with one or two threads or on an NVIDIA H100, and some beside other
+# >   work. So compare their `updates`, not their `minutes`.
 # > - German is the translated side of Multi30k. So from German to English, the model reads translations, and its
 # >   output is compared with the original English. Text that was originally written in German may be harder. Text
 # >   that isn't captions is far harder.
-# > - Where three rows differ in the seed alone, they lie within 0.5 BLEU of each other. (Of the English-German runs on
-# >   people's pairs, seeds 1 and 2 have a vocabulary that's two tokens smaller. Of the German-English runs with
-# >   sinusoids and models' pairs, only the second round was repeated.) In [another series](#Rotary-positions-in-a-long-run), from scratch and on the pairs alone, seeds
-# >   lie up to 0.9 apart on this test set with five beams, and up to 1.2 on the validation set.
+# > - Where three rows differ in the seed alone, they lie within 0.5 BLEU of each other. (Of the English-German runs
+# >   on people's pairs, seeds 1 and 2 have a vocabulary that's two tokens smaller. Of the German-English runs with
+# >   sinusoids and models' pairs, only the second round was repeated.) In [another
+# >   series](#Rotary-positions-in-a-long-run), from scratch and on the pairs alone, seeds lie up to 0.9 apart on this
+# >   test set with five beams, and up to 1.2 on the validation set.
 # > - The recipe isn't the paper's: pre-norm, the optimiser [Muon](the_annotated_transformer.ipynb#Muon), a moving
 # >   average of the weights, and two rounds of pairs written by models. The [last
 # >   section](#Departures-of-the-program) lists everything.
@@ -179,8 +181,8 @@ def example_test_sets() -> Any:
 # > - *Ours* with one seed.
 # > - *Theirs*, as far as they publish it: 8,000 updates of up to 8,192 tokens a side with padding, a rate that rises
 # >   to 0.005, no clipping, 10,000 merges, the last ten checkpoints averaged, which lie about one pass apart, five
-# >   beams and a length penalty of 1. All of that was fixed before it was scored. Seed 0 was trained on a CPU, the two
-# >   others on an NVIDIA H100, with products in [TF32](#On-an-accelerator).
+# >   beams and a length penalty of 1. All of that was fixed before it was scored. Seed 0 was trained on a CPU, the
+# >   two others on an NVIDIA H100, with products in [TF32](#On-an-accelerator).
 # > - *Theirs with rotary positions* and nothing else changed, with three seeds, on the H100.
 
 
@@ -208,17 +210,19 @@ def example_wu() -> Any:
 
 # %% [markdown]
 # > **Their recipe does here what they report:** 40.92, 40.99 and 40.79 with their penalty, where they have 41.02.
-# > That is about 0.9 ahead of ours. But on the validation set it's behind: 41.4 on average with their penalty and
-# > 41.9 with ours, where ours has 42.0. So neither recipe is shown to be the better one. Ours on lower-cased text has
-# > 39.96 instead of 39.75, a difference no larger than that between seeds (on the validation set, it gains 0.9), so
-# > we can't see that lower-casing explains any of the gap. Details that they don't give, such as the form of the
-# > penalty, may differ, too.
+# > That is about 0.9 ahead of ours, each with its own penalty. But on the validation set it's behind: 41.4 on average
+# > with their penalty and 41.9 with ours, where ours has 42.0. So neither recipe is shown to be the better one. Ours
+# > on lower-cased text has 39.96 instead of 39.75, a difference no larger than that between seeds (on the validation
+# > set, it gains 0.9), so we can't see that lower-casing explains any of the gap. Details that they don't give, such
+# > as the form of the penalty, may differ, too.
 # >
-# > **Rotary positions add 1.15 ± 0.14** to their recipe on the test set (Student's *t* over three seeds, one of the
-# > six runs on a CPU): 42.07, 42.20 and 41.89. On the validation set they add 1.2 ± 0.3, and with greedy decoding on
-# > the test set 1.2 ± 2.3. No model of ours that learned from the pairs alone has more, from English to German. The
-# > penalty of 1 was fixed beforehand, because it's theirs. On the validation set, our penalty of 1.8 is the better
-# > one for all six models; on the test set it's the worse one for the five on which it was tried.
+# > **Rotary positions add 1.2 ± 0.1** to their recipe on the test set: 42.07, 42.20 and 41.89. (Student's *t*, over
+# > three seeds alone; that the three differences agree so well is probably luck. One of the six runs was made on a
+# > CPU, in float32.) On the validation set they add 1.2 ± 0.3, with our penalty 1.0 ± 0.7, and with greedy decoding
+# > on the test set 1.2 ± 2.3. No other model of ours from English to German has more, not even those that also
+# > learned from models' pairs. The penalty of 1 was fixed beforehand, because it's theirs. On the validation set, our
+# > penalty of 1.8 is the better one for all six models; on the test set it's the worse one for the five on which it
+# > was tried.
 # >
 # > Wu et al. also report test_2017 and `mscoco`, on which we haven't scored the models trained on the pairs alone.
 # > `multi30k-en-de`, which has 41.08 on test_2016_flickr and also learned from pairs that models wrote, has 33.56 and
@@ -265,9 +269,10 @@ def example_wu() -> Any:
 # >
 # > Round and control were then repeated from the first stage's two other seeds, with the same pairs, on an NVIDIA
 # > H100. On average over the three, the old pairs bring 43.7 BLEU on test_2016_flickr with five beams, and the new
-# > ones 44.9: 1.3 ± 0.4 more, and 1.4 ± 0.6 with greedy decoding. On the validation set it's 1.4 ± 1.8 and 1.1 ± 1.1.
-# > (Student's *t*, over seeds.) So in that round most of the gain comes from the pairs. The rounds with sinusoids
-# > have no control of this kind.
+# > ones 44.9: 1.3 ± 0.4 more, and 1.4 ± 0.6 with greedy decoding. On the validation set it's 1.4 ± 1.8, an interval
+# > with 0, and 1.1 ± 1.1. (Student's *t*, over the seeds of the first stage; the pairs were written once, and the
+# > round itself has seed 0 each time.) So in that round most of the gain comes from the pairs. The rounds with
+# > sinusoids have no control of this kind.
 # >
 # > **Which kind of pairs does the work?** The last rows, on the validation set, try to tell them apart. Starting from
 # > the German-English model trained on the pairs alone, we made 900 more updates four times: on the old pairs again
@@ -448,11 +453,11 @@ def example_differences() -> Chart | None:
 # %% [markdown]
 # > Below, a score without a further word is BLEU with five beams, the column that corresponds to the paper's table.
 # >
-# > **Heads** (row A of that table). Beside four heads of width 32, two of 64 gain 0.5 ± 0.7 and one of 128 gains
-# > 1.2 ± 1.0; eight of 16 lose 0.8 ± 0.6, and their perplexity rises in every run. With greedy decoding and in
-# > perplexity, the intervals of one and two heads include 0. In the paper, one head is 0.6 behind four, eight and
-# > sixteen are best, and thirty-two, which are as narrow as our eight, are 0.4 behind those. At our size, fewer and
-# > wider heads do no worse.
+# > **Heads** (row A of that table). Beside four heads of width 32, two of 64 gain 0.5 ± 0.7 and one of 128 gains 1.2
+# > ± 1.0 (the one run of it on a CPU was 0.2 behind its base); eight of 16 lose 0.8 ± 0.6, and their perplexity rises
+# > in every run. With greedy decoding and in perplexity, the intervals of one and two heads include 0. In the paper,
+# > one head is 0.6 behind four, eight and sixteen are best, and thirty-two, which are as narrow as our eight, are 0.4
+# > behind those. At our size, fewer and wider heads do no worse.
 # >
 # > **Narrow keys** (B) of width 8 cost 1.2 ± 0.9, and the perplexity rises in every run. **Half of the layers** (C)
 # > cost 0.6 ± 1.9, which can't be told from chance, but 0.8 ± 0.2 with greedy decoding.
@@ -476,20 +481,20 @@ def example_differences() -> Chart | None:
 # > down to the document's penalty, which favours long translations, and these models write more words than people do:
 # > with each run's best penalty, words cost 1.2 ± 0.8. (Their four passes are 936 updates instead of 1,068.)
 # >
-# > **Optimiser and norm.** Adam is 1.9 ± 0.4 behind Muon, both with pre-norm. Post-norm costs 2.6 ± 1.2 with Muon.
-# > Together, the paper's combination is 7.6 ± 1.6 behind, more than the two add up to. Four passes are short, and
-# > Adam with post-norm was best with a long warmup; [trained for 126 passes](#Scores-of-others) it
-# > keeps up.
+# > **Optimiser and norm.** Adam is 1.9 ± 0.4 behind Muon with pre-norm (on the CPU), and 5.0 ± 0.4 with post-norm.
+# > Post-norm costs 2.6 ± 1.2 with Muon; the paper's combination is 7.6 ± 1.6 behind. Four passes are short. [Trained
+# > for 126 passes](#Scores-of-others), with dropout, larger batches and a warmup of 2,000 updates, Adam with
+# > post-norm keeps up; we didn't test which of these matters.
 # >
 # > **Two machines.** Three variants were trained on both, and their differences agree within the intervals: rotary
 # > positions gain 1.8 ± 1.8 on the CPU. But one seed doesn't end at the same place on both: with five beams, the
 # > scores of such twins lie 0.5 BLEU apart on average, and up to 1.3. So what one seed keeps the same, the vocabulary
 # > and the order, explains only part of the scatter.
 # >
-# > **What this doesn't show.** The rate was tuned for the base, not for each variant, which favours the base. Four
-# > passes say nothing about long runs; the next section has one. And the benchmark knows eleven other variants
-# > that haven't been trained with three seeds yet. (`LOG.md` has the scores of an earlier comparison, with one seed
-# > each, on a base that wasn't tuned. We draw no conclusions from it.)
+# > **What this doesn't show.** The rate was tuned for each optimiser and place of the norm, but for no other variant,
+# > which favours the base. Four passes say nothing about long runs; the next section has one. And the benchmark knows
+# > eleven other variants that haven't been trained with three seeds yet. (`LOG.md` has the scores of an earlier
+# > comparison, with one seed each, on a base that wasn't tuned. We draw no conclusions from it.)
 
 # %% [markdown]
 # ## Rotary positions in a long run

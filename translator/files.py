@@ -28,7 +28,8 @@ def refusing(what: str, *kinds: type[BaseException]) -> Iterator[None]:
     except kinds as error:
         if isinstance(error, (Refused, KeyboardInterrupt)):
             raise
-        raise Refused(f"{what} ({textwrap.shorten(str(error), 300, placeholder=' ...')})") from error
+        words = textwrap.shorten(str(error), 300, placeholder=" ...")
+        raise Refused(f"{what} ({words if words != '...' else str(error)[:300]})") from error
 
 
 def warn(text: str) -> None:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -139,13 +139,21 @@ def check_stepwise(model: Transformer, S: int = 40, T: int = 32) -> None:
 
 @contextmanager
 def precise() -> Iterator[None]:
-    """Products of float32 matrices are not rounded to TF32 or bfloat16 meanwhile, whatever the caller has set."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    """Products of float32 matrices are not rounded to TF32 or bfloat16 meanwhile, in whichever way the caller has set it."""
+    kinds = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    chosen, whole = [kind.fp32_precision for kind in kinds], None
+    with suppress(RuntimeError):  # what was set for one kind alone, PyTorch does not tell as a whole
+        whole = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+    for kind in kinds:
+        kind.fp32_precision = "ieee"
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        if whole:
+            torch.set_float32_matmul_precision(whole)
+        for kind, precision in zip(kinds, chosen, strict=True):
+            kind.fp32_precision = precision
 
 
 @precise()  # what is rounded differs by more than the tolerance

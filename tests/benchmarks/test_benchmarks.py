@@ -203,22 +203,31 @@ def test_the_readme_quotes_saved_rows():
     known = {f"{row[kind]:.2f}" for row in scored for kind in ("bleu", "bleu_moses") if kind in row}
     known |= {f"{row['parameters'] / 1e6:.1f}" for row in scored}
     known |= {f"{row['bleu']:.2f}" for row in rows("test_sets") if row["search"] != "greedy"}
-    for direction, kind in (("de-en", "bleu"), ("en-de", "bleu_moses")):
-        for name, words in (("base", "on the 29,000 pairs alone"), ("rotary", "with `--positions rotary`")):
-            alike = [row for row in rows("first_stage") if (row["direction"], row["variant"]) == (direction, name)]
-            figures = [f"{row['test_2016_flickr']['beam'][kind]:.2f}" for row in alike]
-            line = next(line for line in ours if words in line and figures[0] in line)
-            assert re.search(rf"[|;] {', '.join(figures)}[ ;]", line)
-            known |= set(figures)
+    rotary, stages = "with `--positions rotary`", {}
+    for row in rows("first_stage"):
+        stages.setdefault((row["direction"], row["variant"]), []).append(row["test_2016_flickr"]["beam"])
+    told = {
+        key: ", ".join(f"{row['bleu_moses' if key[0] == 'en-de' else 'bleu']:.2f}" for row in found)
+        for key, found in stages.items()
+    }
+    assert f"alone, three seeds | 2.1 M | {told['de-en', 'base']} |" in compared
+    assert f"the same {rotary} | 2.1 M | {told['de-en', 'rotary']} |" in compared
+    assert f"three seeds; {rotary} | 2.1 M | {told['en-de', 'base']}; {told['en-de', 'rotary']} |" in compared
+    known |= {figure for figures in told.values() for figure in figures.split(", ")}
     beams = [row for row in scored if "beam" in row["search"]]
-    for name in ("wu", "wurot"):
-        alike = [
-            row
-            for row in beams
-            if re.fullmatch(rf"{name}(-\d)?-averaged", row["model"]) and "alpha 1.0" in row["search"]
-        ]
-        figures = [f"{row['bleu_moses']:.2f}" for row in alike]
-        assert len(figures) == 3 and f"| {', '.join(figures)} |" in compared
+    for name, words in (
+        ("wu", "by the recipe of Wu et al. and with their length penalty"),
+        ("wurot", f"their recipe {rotary}"),
+    ):
+        alike = {}
+        for row in beams:
+            if re.fullmatch(rf"{name}(-\d)?-averaged", row["model"]):
+                alike.setdefault(row["search"][-3:], []).append(row["bleu_moses"])
+        (line,) = (line for line in ours if words in line)
+        assert len(alike["1.0"]) == 3 and line.endswith(
+            f"| 2.6 M | {', '.join(f'{moses:.2f}' for moses in alike['1.0'])} |"
+        )
+    known.add(f"{sum(alike['1.8']) / 3:.1f}")  # with our length penalty
     tiny = {"direction": "de-en", "step": 3400, "preset": "tiny"}.items()
     seeds = [row["bleu"] for row in beams if tiny <= row.items()]
     round_of = [row for row in beams if row["preset"] == "tiny, rotary" and "runs/closest-de-en" in row["command"]]
@@ -229,6 +238,7 @@ def test_the_readme_quotes_saved_rows():
     assert len(seeds) == 3 and f"German to English, the document's has {sum(seeds) / 3:.1f} BLEU" in readme
     training = [row for row in rows("training_speed") if row["preset"] == "tiny"]
     assert f"{training[-1]['ratio_of_pairs']:.1f} times as many sentence pairs" in " ".join(compared.split())
+    assert f"(timed at commit {training[-1]['commit']})" in compared
     peers = [row for row in rows("peers") if row["preset"] == "tiny"][-1]
     speeds = {who: speed["median"] for who, speed in peers["tokens_per_second"].items()}
     for who, words in (("nn.Transformer", "as many tokens as PyTorch"), ("Marian", "as many as Hugging Face")):

@@ -75,8 +75,9 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
         return f"{abs(mean(name, key)):.1f} ± {gain(name, key)[1]:.1f}"
 
     for sentence in (
-        f"two of 64 gain {interval('h = 2')} and one of 128 gains {interval('h = 1')}; eight of 16 lose {interval('h = 8')},",
-        f"*costs* {interval('gated')} on its own", f"({interval('rms_norm (CPU)')} less, on a CPU)", f"Post-norm costs {interval('muon post')} with Muon.",
+        f"two of 64 gain {interval('h = 2')} and one of 128 gains {interval('h = 1')} (the one run",
+        f"its base); eight of 16 lose {interval('h = 8')},",
+        f"*costs* {interval('gated')} on its own", f"({interval('rms_norm (CPU)')} less, on a CPU)", f"Post-norm costs {interval('muon post')} with Muon;",
         f"the paper's combination is {interval('adam post')} behind", f"of width 8 cost {interval('d_k = 8')},",
         f"cost {interval('N = 2')}, which can't be told from chance, but {interval('N = 2', 'bleu')} with greedy",
         f"costs {interval('dropout = 0.1')} at 0.1, the paper's value, and {interval('dropout = 0.25')} at 0.25",
@@ -99,7 +100,14 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
         assert all(abs(gain(name, key)[0]) < gain(name, key)[1] for name in ("h = 1", "h = 2"))
     eight = found["h = 8"]
     assert all(eight[seed]["val_perplexity"] > base[seed]["val_perplexity"] for seed in base)
-    assert mean("adam post") < mean("muon post") + mean("adam pre (CPU)")  # "more than the two add up to"
+    behind, reach = lab_notebook.difference(found["adam post"], found["muon post"], "bleu_beam", 0.05)
+    assert f"and {-behind:.1f} ± {reach:.1f} with post-norm. Post-norm" in LAB
+    one = {
+        row["variant"]: row
+        for row in lab_notebook.saved_rows("miniature")
+        if "accelerator" not in row["machine"] and row["seed"] == 0
+    }
+    assert f"on a CPU was {one['base']['bleu_beam'] - one['h = 1']['bleu_beam']:.1f} behind its base" in LAB
     assert f"eight are {-mean('h = 8'):.1f} worse" in DOCUMENT
     assert f"size of `tiny` it's {-mean('gated'):.1f} BLEU worse" in DOCUMENT
     assert f"keys (B) cost {-mean('d_k = 8'):.1f} BLEU" in DOCUMENT
@@ -208,22 +216,32 @@ def test_what_is_said_of_the_recipe_of_wu_et_al_is_in_its_rows():
 
     def told(split, search):
         gain, reach = lab_notebook.difference(rotary[split, search], plain[split, search], "bleu_moses", 0.05)
-        return f"{gain:.1f} ± {reach:.1f}" if split == "val" or search == "greedy" else f"{gain:.2f} ± {reach:.2f}"
+        return f"{gain:.1f} ± {reach:.1f}"
 
     test, theirs, our = "test_2016_flickr", "beam 5, alpha 1.0", "beam 5, alpha 1.8"
     plain, rotary = by_seed(r"wu(-\d)?-averaged"), by_seed(r"wurot-\d-averaged")
     ours = {split: rows[0]["bleu_moses"] for (split, search), rows in by_seed("lower-en-de").items() if search == our}
     listed = [[f"{row['bleu_moses']:.2f}" for row in found[test, theirs].values()] for found in (plain, rotary)]
     assert "**Their recipe does here what they report:** {}, {} and {} with their penalty".format(*listed[0]) in LAB
-    assert f"That is about {mean(plain[test, theirs]) - ours[test]:.1f} ahead of ours" in LAB
+    assert (
+        f"That is about {mean(plain[test, theirs]) - ours[test]:.1f} ahead of ours, each with its own penalty." in LAB
+    )
     val = f"{mean(plain['val', theirs]):.1f} on average with their penalty and {mean(plain['val', our]):.1f} with ours"
     assert f"behind: {val}, where ours has {ours['val']:.1f}." in LAB
     best = plain[test, theirs][0]
     assert f"{best['step']:,} updates of up to {best['settings']['tokens_per_batch']:,} tokens a side" in LAB
     assert f"({best['tokens'] / 1e6:.0f} million target tokens where ours read 20)" in LAB
     assert f"**Rotary positions add {told(test, theirs)}** to their recipe" in LAB
-    assert "on a CPU): {}, {} and {}.".format(*listed[1]) in LAB
-    assert f"they add {told('val', theirs)}, and with greedy decoding on the test set {told(test, 'greedy')}." in LAB
+    assert "on the test set: {}, {} and {}. (".format(*listed[1]) in LAB
+    assert f"they add {told('val', theirs)}, with our penalty {told('val', our)}, and with greedy" in LAB
+    assert f"and with greedy decoding on the test set {told(test, 'greedy')}. No other model" in LAB
+    others = [
+        row["bleu_moses"] for row in lab_notebook.saved_rows("quality")
+        if (row["split"], row["direction"]) == (test, "en-de") and row["model"] not in {r["model"] for r in rotary[test, theirs].values()}
+    ]  # fmt: skip
+    assert max(others) < min(row["bleu_moses"] for row in rotary[test, theirs].values())
+    on_gpu = ["H100" in row["command"] for found in (plain, rotary) for row in found[test, theirs].values()]
+    assert on_gpu.count(False) == 1 and "One of the six runs was made on a CPU" in LAB
     for found in (plain, rotary):
         for split, better in (("val", 1), (test, -1)):  # 1.8 is the better penalty on one, and the worse on the other
             pairs = (
@@ -232,7 +250,8 @@ def test_what_is_said_of_the_recipe_of_wu_et_al_is_in_its_rows():
             assert all(better * (high - low) > 0 for high, low in pairs)
     assert len(plain[test, our]) == 2 and len(rotary[test, our]) == len(plain["val", our]) == 3
     means = [f"{mean(found[test, theirs]):.1f}" for found in (plain, rotary)]
-    assert f"trained by their recipe, it scores {means[0]}, and {means[1]} with [rotary" in DOCUMENT
+    assert f"on lower-cased text, it scores {means[0]}, and {means[1]} with [rotary" in DOCUMENT
+    assert f"(means of three seeds; with our penalty, {mean(rotary[test, our]):.1f})." in DOCUMENT
 
 
 def test_what_is_said_of_the_round_and_its_controls_is_in_their_rows():
@@ -246,7 +265,8 @@ def test_what_is_said_of_the_round_and_its_controls_is_in_their_rows():
         f"the old pairs bring {means[0]} BLEU on" in LAB and f"the new ones {means[1]}: {told[test, beam]} more" in LAB
     )
     assert f"and {told[test, 'greedy']} with greedy decoding" in LAB
-    assert f"it's {told['val', beam]} and {told['val', 'greedy']}." in LAB
+    assert f"it's {told['val', beam]}, an interval with 0, and {told['val', 'greedy']}." in LAB
+    assert gains["val", beam][0] < gains["val", beam][1]
     scores = [f"{new[test, beam][seed]['bleu']:.1f}" for seed in range(3)]
     assert f"and have {scores[0]}, {scores[1]} and {scores[2]} on test_2016_flickr" in LAB
     assert max(new["val", beam], key=lambda seed: new["val", beam][seed]["bleu"]) == 2

@@ -192,27 +192,40 @@ def test_a_window_as_wide_as_a_long_sentence_is_refused_by_exports():
     assert_refused(translator, "decoder.layers.0 (DecoderLayer)", PAPER)
 
 
+KINDS = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # of products, whose precision can be chosen
+
+
+@pytest.mark.parametrize("way", ["nothing", "all at once", "one kind"])
 @pytest.mark.parametrize("works", [True, False])
 @pytest.mark.parametrize("check", [check_stepwise, export.check_papers])
-def test_a_model_is_checked_with_full_products(check, works):
+def test_a_model_is_checked_with_full_products(check, works, way):
     """Rounded to TF32 they refused a trained model on a GPU; afterwards the caller's choice holds again."""
     model, found = fresh().model, set()
     attn = model.decoder.layers[0].self_attn
     combine = attn.combine
 
     def watched(*given):
-        found.add(torch.get_float32_matmul_precision())
+        found.add((*(kind.fp32_precision for kind in KINDS), torch.get_float32_matmul_precision()))
         return combine(*given) if works else combine(*given) / given[0].size(2)  # fewer queries, another result
 
     attn.combine = watched
-    before = torch.get_float32_matmul_precision()
+    before = [kind.fp32_precision for kind in KINDS]
     try:
-        torch.set_float32_matmul_precision("high")
+        if way == "all at once":
+            torch.set_float32_matmul_precision("high")
+        elif way == "one kind":
+            KINDS[0].fp32_precision = "tf32"
+        chosen = [kind.fp32_precision for kind in KINDS]
         with nullcontext() if works else pytest.raises(Refused):
             check(model)
-        assert (found, torch.get_float32_matmul_precision()) == ({"highest"}, "high")
+        assert found == {("ieee", "ieee", "highest")} and [kind.fp32_precision for kind in KINDS] == chosen
+        if way != "one kind":
+            assert torch.get_float32_matmul_precision() == ("high" if way == "all at once" else "highest")
     finally:
-        torch.set_float32_matmul_precision(before)
+        if way == "all at once":
+            torch.set_float32_matmul_precision("highest")
+        for kind, precision in zip(KINDS, before, strict=True):
+            kind.fp32_precision = precision
 
 
 def test_another_norm_is_decoded_and_not_exported():
