@@ -1,11 +1,13 @@
 """Oracles and data that several test folders share: sums and searches written out, sentence pairs of different lengths."""
 
+import json
 import os
 import random
 import socket
+import subprocess
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import the_annotated_transformer as tat
+from blog.page import run_node
 from translator.__main__ import main
 from translator.sources import load_pairs
 
@@ -52,14 +55,12 @@ def assert_gradient_of_the_loss(trainer: Any, model: nn.Module, pairs: list[tat.
 
 
 def realistic_lengths(n: int) -> list[tuple[int, int]]:
-    """Lengths of sentence pairs, about like Multi30k's."""
     draw = random.Random(0)
     targets = [max(4, round(draw.gauss(14, 4.5))) for _ in range(n)]
     return [(max(4, t + round(draw.gauss(0, 2))), t) for t in targets]
 
 
 def uneven_pairs(n: int = 7) -> list[tat.Pair]:
-    """Sentence pairs of very different lengths."""
     draw = random.Random(0)
 
     def ids(longest: int) -> list[int]:
@@ -124,6 +125,20 @@ def same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def decided(model: nn.Module) -> nn.Module:
+    """The model with weights so large that it prefers some tokens, and ends sentences at different steps or never."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(3 if p.dim() > 1 else 1)
+    return model
+
+
+def node(script: str, asked: object) -> Any:
+    """What a script prints in Node; it finds what it is asked on its standard input. Both are JSON."""
+    options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True}
+    return json.loads(run_node("-e", script, input=json.dumps(asked), **options).stdout)
+
+
 def wait_for(what: str, found: Callable[[], object], seconds: float = 120) -> object:
     """What `found` returns, once it is true."""
     end = time.monotonic() + seconds
@@ -135,10 +150,19 @@ def wait_for(what: str, found: Callable[[], object], seconds: float = 120) -> ob
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [made.getsockname()[1] for made in sockets]
+
+
+@contextmanager
+def started(command: list[str | Path], **options) -> Iterator[subprocess.Popen]:
+    """A process that does not outlive the test, whatever happens."""
+    with subprocess.Popen(command, **options) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
 class Touch:

@@ -5,15 +5,14 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.helpers import ROOT, started, wait_for
+
 NAME = "the_annotated_transformer.ipynb"
 LAB = importlib.util.find_spec("jupyterlab")
 pytestmark = pytest.mark.skipif(LAB is None, reason="JupyterLab is not installed: make soak")
@@ -21,7 +20,6 @@ pytestmark = pytest.mark.skipif(LAB is None, reason="JupyterLab is not installed
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory) -> Path:
-    """A copy of the repository."""
     left_out = shutil.ignore_patterns(".git", ".venv*", "node_modules", "runs", "build", "__pycache__")
     return shutil.copytree(ROOT, tmp_path_factory.mktemp("lab") / "copy", ignore=left_out)
 
@@ -36,20 +34,11 @@ def server(copy) -> Iterator[str]:
     options += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
     log = folder / "log"
     command = [sys.executable, "-m", "jupyterlab", *options]
-    with log.open("w") as file:
-        process = subprocess.Popen(command, cwd=copy, env=environment, stdout=file, stderr=file)
-    try:
-        for _ in range(120):
-            if found := re.search(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)", log.read_text()):
-                break
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.5)
-        else:
-            pytest.fail(log.read_text())
+    with log.open("w") as file, started(command, cwd=copy, env=environment, stdout=file, stderr=file) as process:
+        address = re.compile(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)")
+        found = wait_for("JupyterLab", lambda: address.search(log.read_text()) or process.poll() is not None, 60)
+        assert found is not True, log.read_text()
         yield f"{found[1]}/lab/tree/{NAME}?token={found[2]}"
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,6 @@
 """The model that learns on the page: its gradients are PyTorch's, it learns in Node and in a browser, and lessons can be tried."""
 
-import json
 import random
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +8,7 @@ import torch
 
 import the_annotated_transformer as tat
 from blog import page
+from tests.helpers import node
 
 RUN = """
 const asked = JSON.parse(require("fs").readFileSync(0, "utf8")), Real = asked.double ? Float64Array : Float32Array;
@@ -36,11 +35,8 @@ console.log(JSON.stringify({ exact: learn.exact(model, task.held_out), loss, wri
 """
 
 
-def node(script: str, **asked) -> dict:
-    """What a script prints about the learner."""
-    asked["folder"] = str(page.TEMPLATE)
-    options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True}
-    return json.loads(page.run_node("-e", RUN + script, input=json.dumps(asked), **options).stdout)
+def learner(script: str, **asked) -> dict:
+    return node(RUN + script, asked | {"folder": str(page.TEMPLATE)})
 
 
 @pytest.fixture
@@ -64,7 +60,7 @@ def test_gradients_and_updates_are_pytorchs(dtype, N, h, d_model, smoothing):
     ids = lambda: draw.choices(range(4, V), k=draw.randint(1, 8))  # noqa: E731
     pairs = [tat.Pair([*ids(), tat.EOS], [tat.BOS, *ids(), tat.EOS]) for _ in range(7)]
     named = dict(model.named_parameters())
-    found = node(
+    found = learner(
         GRADIENT, double=double, smoothing=smoothing, shift=True, sizes={"vocab": V, "N": N, "d_model": d_model, "d_ff": 2 * d_model, "h": h},
         weights={name: p.flatten().tolist() for name, p in named.items()}, pairs=[pair._asdict() for pair in pairs],
     )  # fmt: skip
@@ -92,23 +88,23 @@ def test_gradients_and_updates_are_pytorchs(dtype, N, h, d_model, smoothing):
 
 
 def test_it_learns():
-    assert node(TRAINING, task="copy", seed=0, updates=500, shift=True)["exact"] >= 0.95
+    assert learner(TRAINING, task="copy", seed=0, updates=500, shift=True)["exact"] >= 0.95
 
 
 @pytest.mark.parametrize(("causal", "updates"), [(True, 250), (False, 200)])
 def test_what_is_counted_as_right_has_been_written_freely(causal, updates):
     """Not with the true letters before it, which a model without the mask reads ahead in."""
-    found = node(TRAINING, task="copy", seed=0, updates=updates, shift=True, causal=causal)
+    found = learner(TRAINING, task="copy", seed=0, updates=updates, shift=True, causal=causal)
     assert found["some"] == found["free"] and (0 < found["some"] < 1 if causal else found["loss"] < 1)
 
 
 def test_without_the_shift_the_loss_falls_and_nothing_is_learned():
-    found = node(TRAINING, task="copy", seed=0, updates=200, shift=False)
+    found = learner(TRAINING, task="copy", seed=0, updates=200, shift=False)
     assert found["loss"] < 0.1 and found["exact"] < 0.05 and set(found["written"]) == {1}  # `<s>` for ever
 
 
 def test_what_is_held_out_is_never_learned_from():
-    found = node(
+    found = learner(
         """const found = {};
         for (const name of ["numbers", "copy"]) {
           const task = tasks.make(name, 3), held = new Set(task.held_out.map((pair) => pair.source));

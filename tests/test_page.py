@@ -20,7 +20,6 @@ NOT_LINKED = {"gehring-2017", "kaiser-2016", "kalchbrenner-2017", "sukhbaatar-20
 
 @pytest.fixture(scope="module")
 def page(committed_page) -> Path:
-    """The page of the notebook as it is committed."""
     return committed_page("the_annotated_transformer")
 
 
@@ -78,10 +77,6 @@ def reach(tab, selector: str):
     """The first element that matches, scrolled into view."""
     tab.locator(selector).first.scroll_into_view_if_needed()
     return tab.locator(selector).first
-
-
-def test_it_is_no_larger_than_it_may_be(page):
-    assert page.stat().st_size <= 10e6
 
 
 def test_the_live_figure_translates(open_page):
@@ -195,7 +190,6 @@ def test_the_walk_follows_the_sentence_of_the_figure(open_page):
 
 
 def test_the_page_is_accessible(open_page):
-    """No finding of axe with serious or critical impact."""
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: npm ci --prefix blog")
     tab = open_page(color_scheme="light")

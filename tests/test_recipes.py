@@ -20,11 +20,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file
 from torch.distributed.run import get_args_parser
 
-from tests.helpers import ROOT, SOAK, free_ports, wait_for
+from tests.helpers import ROOT, SOAK, free_ports, same, started, wait_for
 
 RECIPES = ROOT / "recipes"
 TRAIN = shlex.split("--data captions --N 1 --d-model 16 --d-ff 16 --h 2 --bpe 100 --tokens-per-batch 300 --warmup 20")
@@ -61,9 +60,7 @@ def same_weights(run: Path, steps: int) -> None:
     subprocess.run(
         [*command, "--run", other, "--steps", str(steps)], cwd=ROOT, env=ENVIRONMENT, check=True, timeout=600
     )
-    ours, theirs = (load_file(folder / "model.safetensors") for folder in (run, other))
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert same(*(load_file(folder / "model.safetensors") for folder in (run, other)))
 
 
 # --- Without Slurm and Ray ---
@@ -122,15 +119,10 @@ class Cluster:
 
     @contextmanager
     def running(self, number: int, command: list[str]) -> Iterator[None]:
-        """One of the daemons."""
-        with (self.folder / f"{number}.out").open("w") as out:
-            process = subprocess.Popen(command, env=self.environment, stdout=out, stderr=out)
-        try:
+        log = self.folder / f"{number}.out"
+        with log.open("w") as out, started(command, env=self.environment, stdout=out, stderr=out):
             time.sleep(1)
             yield
-        finally:
-            process.terminate()
-            process.wait(60)
 
     def call(self, *command: str | Path) -> str:
         """What a command of Slurm prints."""
@@ -154,7 +146,6 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Slurm, running."""
     if missing := [package for name, package in PACKAGES.items() if not shutil.which(name, path=SEARCHED)]:
         pytest.fail(f"this needs Slurm: apt-get install --no-install-recommends {' '.join(missing)}")
     with tempfile.TemporaryDirectory(prefix="slurm-") as name, ExitStack() as stack:
@@ -204,16 +195,12 @@ def test_ray_ends_in_the_weights_of_torchrun(tmp_path, killed):
     with tempfile.TemporaryDirectory(prefix="ray-") as folder, out.open("w") as file:  # its sockets need a short path
         ours = {"HOME": folder, "RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0"}
         command = [sys.executable, RECIPES / "ray_train.py", *options]
-        process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT | ours, stdout=file, stderr=file)
-        try:
+        with started(command, cwd=ROOT, env=ENVIRONMENT | ours, stdout=file, stderr=file) as process:
             if killed:
                 second = run / "checkpoints" / "000002.safetensors"
                 wait_for("a checkpoint", lambda: second.exists() or process.poll() is not None, 300)
                 assert second.exists(), out.read_text()
                 os.kill(int(re.search(r"pid=(\d+)\) world_rank=1", out.read_text())[1]), signal.SIGKILL)
             assert process.wait(400) == 0, out.read_text()
-        finally:
-            process.terminate()
-            process.wait(60)
     assert ("[FailurePolicy] RETRY" in out.read_text()) == killed
     same_weights(run, STEPS)

@@ -105,7 +105,6 @@ def all_text() -> list[tuple[str, int, str]]:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text."""
     return [word.replace("’", "'") for word in re.findall(WORD, text)]
 
 

@@ -5,6 +5,7 @@ import re
 import sys
 import time
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch import nn
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
 from benchmarks import gains, peers, step_profile, time_to_quality
-from tests.helpers import ROOT, caption_files
+from tests.helpers import ROOT, caption_files, decided
 from translator import search
 from translator.__main__ import export, main, train
 from translator.settings import Settings
@@ -46,6 +47,11 @@ def test_the_door_lists_every_benchmark(capsys):
         ("closest README.md --out rows.jsonl", "--out"),
         ("layers --out .", "--out . cannot be written"),
         ("compare models", "models is no checkout"),
+        # these models do not exist, so nothing else is read before
+        ("bootstrap model other --data multi30k --split test_2017_flickr", "only val and test_2016_flickr"),
+        ("bootstrap model other --data multi30k --split test_2018_flickr", "only val and test_2016_flickr"),
+        ("bootstrap model other --data multi30k --split train", "only val and test_2016_flickr"),
+        ("bootstrap model other --data . --split test_2017_mscoco", "only val and test_2016_flickr"),
     ],
 )
 def test_a_wrong_command_is_one_line(arguments, message, capsys, monkeypatch):
@@ -113,19 +119,12 @@ def test_the_profile_accounts_for_the_whole_step(rows_of):
 def test_the_plain_forms_of_decoding_find_the_same(decoder, beam, monkeypatch):
     """Catches rows that get each other's prefixes, keys or sources when sentences leave and beams change places."""
     torch.manual_seed(1)
-    model = tat.make_model(13, 6, 2, 16, 24, 4, dropout=0.0, norm="pre").double().eval()
-    for p in model.parameters():
-        p.data.mul_(3 if p.dim() > 1 else 1)  # so that sentences end at different steps
+    model = decided(tat.make_model(13, 6, 2, 16, 24, 4, dropout=0.0, norm="pre")).double().eval()
     src = tat.pad_rows([torch.randint(4, 13, (n % 8 + 1,)).tolist() + [tat.EOS] for n in range(20)])
     find = search.fast_greedy if beam == 1 else lambda *given: search.fast_beam(*given, beam=beam)
-    expected, made = find(model, src, tat.source_mask(src), 12), []
-
-    def make(*given):
-        made.append(decoder(*given))
-        return made[-1]
-
-    monkeypatch.setattr(search, "StepwiseDecoder", make)
-    assert torch.equal(find(model, src, tat.source_mask(src), 12), expected) and len(made) == 1
+    expected, made = find(model, src, tat.source_mask(src), 12), Mock(wraps=decoder)
+    monkeypatch.setattr(search, "StepwiseDecoder", made)
+    assert torch.equal(find(model, src, tat.source_mask(src), 12), expected) and made.call_count == 1
     assert len({row.index(tat.EOS) if tat.EOS in row else 12 for row in expected.tolist()}) > 3
 
 

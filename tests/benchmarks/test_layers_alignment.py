@@ -196,14 +196,6 @@ def test_the_same_translations_do_not_differ():
     assert found["difference"] == 0 and found["difference_interval"] == [0, 0] and found["p"] is None
 
 
-@pytest.mark.parametrize("split", ["test_2017_flickr", "test_2018_flickr", "train", "test_2017_mscoco"])
-def test_other_test_sets_of_multi30k_are_refused(split, rows_of, capsys):
-    """Before anything is read, because these models do not exist; also in a folder."""
-    data = "." if split == "test_2017_mscoco" else "multi30k"
-    assert not rows_of(f"bootstrap model other --data {data} --split {split}", status=2)
-    assert "only val and test_2016_flickr" in capsys.readouterr().err
-
-
 def test_two_searches_of_one_model_are_compared(rows_of, trained, tmp_path, capsys):
     options = f"--data {caption_files(tmp_path, val=30)} --split val --alpha 0.5"
     (row,) = rows_of(f"bootstrap {trained} {trained} {options} --beam 1 2 --samples 40")

@@ -1,7 +1,5 @@
 """Part 7 of the document: what came since 2017, and the plain model, against PyTorch, the formulas, and each other."""
 
-import functools
-
 import pytest
 import torch
 
@@ -37,14 +35,16 @@ def test_each_part_stands_wherever_it_should_and_nowhere_else(what, norm):
     embedding = model.generator.proj.weight
     assert embedding is model.src_embed.embeddings.table.weight
     assert abs(embedding.std() * 4 - 1) < 0.2
-    for p in model.parameters():
-        if p.dim() == 2 and p is not embedding:  # Glorot's uniform
-            limit = (6 / sum(p.shape)) ** 0.5
-            assert 0.9 * limit < p.abs().max() <= limit
+    matrices = [p for p in model.parameters() if p.dim() == 2 and p is not embedding]
+    for p in matrices:  # Glorot's uniform
+        limit = (6 / sum(p.shape)) ** 0.5
+        assert 0.9 * limit < p.abs().max() <= limit
+    assert len({p[0, 0].item() for p in matrices}) == len(matrices)  # no layer is a copy of another one
+    assert all((p == name.endswith("weight")).all() for name, p in model.named_parameters() if p.dim() == 1)
 
 
 @OF_EVERY_KIND
-def test_padding_and_the_future_change_nothing_and_both_decoders_agree(what, variant, sentences):
+def test_padding_and_the_future_change_nothing(what, variant, sentences):
     model, b = variant(*what), sentences
     logits = model(b.src, b.tgt, b.src_mask, b.tgt_mask)
     for i in range(3):
@@ -52,25 +52,6 @@ def test_padding_and_the_future_change_nothing_and_both_decoders_agree(what, var
         alone = tat.Batch(b.src[i : i + 1, :S], b.tgt[i : i + 1, :T])
         found = model(alone.src, b.tgt[i : i + 1, :T], alone.src_mask, tat.subsequent_mask(T))
         torch.testing.assert_close(found[0], logits[i, :T])
-    decoder = tat.CachedDecoder(model, b.src, b.src_mask)
-    steps = torch.stack([decoder.step(symbols) for symbols in b.tgt.T], dim=1)
-    real = b.tgt_y != tat.PAD  # later ones see padding in the cache
-    torch.testing.assert_close(steps[real], logits[real])
-    width = 2 if "grouped" in what else 4
-    assert all(K.shape == (3, width, b.tgt.size(1), 4) for kept in decoder.past for K in kept)
-    naive = tat.greedy_decode_naive(model, b.src, b.src_mask, 9, tat.BOS)
-    found = tat.greedy_decode(model, b.src, b.src_mask, 9)
-    assert torch.equal(naive[:, : found.size(1)] * (found != tat.PAD), found)
-
-
-@OF_EVERY_KIND
-def test_the_wide_beam_is_exhaustive(what, randomise):
-    model = randomise(tat.modern(tat.make_model(8, 5, 1, 8, 16, 2, norm="pre"), *what, h_kv=1)).eval()
-    src = torch.tensor([[4, 6, 7, 5], [7, 4, 3, 6]])
-    found = tat.beam_search(model, src, tat.source_mask(src), 5, beam=4**4)
-    for row, ids in zip(src, found.tolist(), strict=True):
-        best = tat.exhaustive_search(model, row.unsqueeze(0), 5, alpha=0.6)[1]
-        assert ids[: len(best)] == best
 
 
 @pytest.mark.parametrize("what", [(), ("rotary",), ("grouped",), ("rotary", "grouped")], ids="+".join)
@@ -102,18 +83,6 @@ def test_fused_attention_gives_the_same_vectors_and_gradients(randomise, masked,
         torch.testing.assert_close(*(torch.autograd.grad(y.sin().sum(), [*layer.parameters()]) for y, layer in pairs))
         theirs.train()
         assert torch.equal(theirs(x, x, x, mask), theirs(x, x, x, mask)) == (p == 0)
-
-
-def test_rotary_scores_depend_on_the_distance_alone(randomise):
-    """In the layer itself: shifting a sequence behind others, which are masked, changes no output."""
-    attn, shifted = randomise(tat.RotaryAttention(2, 16)), torch.randn(1, 12, 16).double()
-    x = shifted[:, 7:]
-    mask = (torch.arange(12) >= 7).view(1, 1, 12)
-    close = functools.partial(torch.testing.assert_close, atol=1e-5, rtol=1e-4)  # angles are in float32
-    close(attn(shifted, shifted, shifted, mask)[:, 7:], attn(x, x, x))
-    assert (attn(x.flip(1), x.flip(1), x.flip(1)).flip(1) - attn(x, x, x)).abs().max() > 1e-3  # order matters
-    last = attn.attend(x[:, -2:], *attn.keys_values(x, x))  # the last two queries over cached keys
-    torch.testing.assert_close(last, attn(x, x, x)[:, -2:])
 
 
 def test_groups_that_do_not_fit_are_refused():
@@ -206,14 +175,6 @@ def test_tiles_have_the_gradient_of_equation_1(tile):
     torch.testing.assert_close(tat.tiled_attention(q, K, v, tile=tile), tat.attention(q, K, v)[0])
 
 
-def test_orthogonalise_equals_the_programs():
-    from translator.trainer import orthogonalise_all
-
-    for shape in ((8, 30), (30, 8), (9, 9)):
-        M = torch.randn(shape)
-        torch.testing.assert_close(tat.orthogonalise(M), orthogonalise_all(M.unsqueeze(0))[0], atol=1e-4, rtol=1e-3)
-
-
 def test_samples_follow_the_probabilities(randomise):
     """Of many draws of one symbol, each occurs as often as the nucleus says."""
     model = randomise(tat.make_model(9, 9, N=1, d_model=8, d_ff=8, h=2)).eval()
@@ -226,11 +187,9 @@ def test_samples_follow_the_probabilities(randomise):
         assert (found - p).abs().max() < 0.015 and (found[p == 0] == 0).all()
 
 
-def test_samples_end_like_greedy_translations(variant, sentences):
+def test_samples_end(variant, sentences):
     model, b = variant(), sentences
     found = tat.sample_decode(model, b.src, b.src_mask, 40)
     for row in found.tolist():
         end = row.index(tat.EOS) if tat.EOS in row else len(row)
         assert row[0] == tat.BOS and set(row[end + 1 :]) <= {tat.PAD}
-    greedy = tat.greedy_decode(model, b.src, b.src_mask, 9)
-    assert torch.equal(tat.sample_decode(model, b.src, b.src_mask, 9, 1e-7), greedy)

@@ -137,7 +137,6 @@ def test_the_vocabulary_of_words_comes_from_words_seen_twice():
 
 
 def small_translator(**sizes) -> tat.Translator:
-    """A fresh translator of captions."""
     tokenizer = tat.learn_bpe(load_pairs("captions", "train")[:500], 100)
     sizes = {"N": 1, "d_model": 16, "d_ff": 24, "h": 2, "tie": "all"} | sizes
     return tat.Translator(tat.make_model(len(tokenizer), len(tokenizer), **sizes).eval(), tokenizer)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import the_annotated_transformer as tat
-from tests.helpers import assert_gradient_of_the_loss, beam_by_hand, greedy_by_hand, uneven_pairs
+from tests.helpers import assert_gradient_of_the_loss, beam_by_hand, decided, greedy_by_hand, uneven_pairs
 from translator import export
 from translator.files import Refused
 from translator.search import Search, check_stepwise, fast_beam, fast_greedy
@@ -85,11 +85,7 @@ each_variant = pytest.mark.parametrize("name", VARIANTS)
 def variant(name: str, norm: str = "pre") -> tat.Transformer:
     """A model with one of the changes, and weights that make it decided."""
     torch.manual_seed(1)
-    model = VARIANTS[name](tat.make_model(13, 13, **SIZES, norm=norm))
-    with torch.no_grad():
-        for p in model.parameters():
-            p.mul_(3 if p.dim() > 1 else 1)
-    return model.double()
+    return decided(VARIANTS[name](tat.make_model(13, 13, **SIZES, norm=norm))).double()
 
 
 @each_variant
@@ -148,7 +144,7 @@ def test_all_that_the_settings_can_make_is_decoded_and_exported(settings):
     """Catches a check that refuses a part it should know."""
     translator = fresh(**settings)
     assert len(translate(translator)) == 1
-    if "d_k" not in settings:
+    with pytest.raises(Refused, match="d_k of its own") if "d_k" in settings else nullcontext():
         export.specification(translator)
 
 

@@ -1,6 +1,7 @@
 """The command line: a run from start to end, continuing after an interruption, and one clear line for bad input."""
 
 import dataclasses
+import functools
 import gzip
 import json
 import math
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -41,12 +43,10 @@ def training(run: Path, options: str) -> str:
 
 
 def train(run: Path, options: str) -> int:
-    """The exit status of such a training."""
     return main(training(run, options).split())
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """Every file of a folder."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -159,8 +159,7 @@ def test_a_finished_run_stays_as_it_is(run, capsys):
     before = contents(run)
     assert train(run, "--steps 30 --checkpoint-every 7") == 0
     printed = capsys.readouterr().out
-    for said in ("de to en, 2,000 pairs to learn from, 100 held out", "30 updates", "validation loss"):
-        assert said in printed
+    assert "de to en, 2,000 pairs to learn from, 100 held out" in printed and "30 updates" in printed
     assert "it had finished before" in printed and "less than the warmup" not in printed
     assert "norm = pre, not post" in refused(capsys, training(run, "--steps 40 --norm post"))
     assert contents(run) == before
@@ -185,19 +184,10 @@ def test_a_run_ended_by_its_minutes_is_finished(tmp_path, monkeypatch):
 
 def test_a_changed_attention_is_what_is_trained(tmp_path, monkeypatch):
     """Catches code that goes on computing the formula which a reader has just changed."""
-    assert train(tmp_path / "paper", "--steps 2") == 0
     known = tat.attention
-
-    def sharper(query, key, value, *rest):
-        return known(7 * query, key, value, *rest)
-
-    monkeypatch.setattr(tat, "attention", sharper)
-    assert train(tmp_path / "changed", "--steps 2") == 0
-    assert not same(*(read_tensors(tmp_path / name / "model.safetensors")[0] for name in ("paper", "changed")))
-    layer = read_translator(tmp_path / "changed").model.encoder.layers[0].self_attn
-    x = torch.randn(1, 4, 32)
-    expected, _ = sharper(*(tat.split_heads(W(x), 2) for W in (layer.W_q, layer.W_k, layer.W_v)))
-    torch.testing.assert_close(layer(x, x, x), layer.W_o(expected.transpose(1, 2).flatten(2)))
+    monkeypatch.setattr(tat, "attention", lambda Q, *rest: 1 / 0 if Q.requires_grad else known(Q, *rest))
+    with pytest.raises(ZeroDivisionError):
+        train(tmp_path / "changed", "--steps 2")
 
 
 def test_a_model_that_cannot_translate_says_so_before_it_is_trained(tmp_path, monkeypatch, capsys):
@@ -221,11 +211,7 @@ def test_a_run_goes_on_without_its_data(tmp_path, capsys):
 # --- What was interrupted, or is damaged ---
 def test_an_interrupted_command_says_so(tmp_path, capsys, monkeypatch):
     """Catches the library's own exit without a message."""
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("translator.__main__.fit", interrupted)
+    monkeypatch.setattr("translator.__main__.fit", Mock(side_effect=KeyboardInterrupt))
     assert train(tmp_path / "run", "--steps 1") == 130
     assert capsys.readouterr().err == "interrupted\n"
 
@@ -313,6 +299,7 @@ def test_a_run_that_used_what_is_gone_translates_and_does_not_go_on(copy, capsys
         ("tokenizer.json", lambda b: b"{}", "tokenizer.json: not a tokenizer"),
         ("tokenizer.json", lambda b: b[:100], "tokenizer.json: not JSON"),
         ("config.json", lambda b: b'{"settings": {"color": 3}}', "config.json: not the configuration of a model"),
+        ("config.json", lambda b: b"[" * 100_000, "config.json: not JSON"),
         ("config.json", lambda b: b"[]", "config.json: not a JSON object"),
         ("config.json", lambda b: b.replace(b'"vocab": ', b'"vocab": 1'), "tokenizer.json"),
         ("config.json", lambda b: b.replace(b'"d_ff": 32', b'"d_ff": 64'), "(32, 32), but the model needs (64, 32)"),
@@ -497,15 +484,12 @@ def test_the_search_of_the_command_line_is_the_one_asked_for(run, capsys, monkey
     """Catches an option that is read but not used."""
     asked = []
 
-    def stand_in(name: str):
-        def search(model, src, src_mask, max_len, **settings):
-            asked.append(f"{name} {settings}")
-            return torch.tensor([[tat.BOS, tat.EOS]] * len(src))
-
-        return search
+    def search(name, model, src, src_mask, max_len, **settings):
+        asked.append(f"{name} {settings}")
+        return torch.tensor([[tat.BOS, tat.EOS]] * len(src))
 
     for name in ("fast_greedy", "fast_beam"):
-        monkeypatch.setattr(f"translator.search.{name}", stand_in(name))
+        monkeypatch.setattr(f"translator.search.{name}", functools.partial(search, name))
     arguments = ["evaluate", "--model", str(run), "--data", "captions", "--split", "val", "--json", *options]
     assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out)["search"] == title and set(asked) == {called}
@@ -637,12 +621,14 @@ TRAIN = {  # options of a training
     "--minutes soon": "--minutes",
     "--steps 0": 'Invalid value "0" for --steps. Must be >= 1.',
     "--checkpoint-every 0": "for --checkpoint-every. Must be >= 1.",
+    "--checkpoint-minutes 0": "--checkpoint-minutes. Must be > 0",
     "--patience 0": "for --patience. Must be >= 1.",
     "--seed -1": "for --seed. Must be >= 0.",
     "--tokens-per-batch 3 --steps 1": "--tokens-per-batch is 3, but the longest sentence has",
     "--src en": "--src and --tgt are both en",
     "--src fr": "captions has the splits",
     "--device none": "--device none cannot be used here",
+    "--shard": "--shard divides the model among processes; start several with torchrun",
     "--start-from {tmp}/nowhere": "nowhere/config.json: no such file",
     "--start-from {run}": "N = 1, not 4; the new run needs the same",
     f"{SMALL} --start-from {{run}} --norm post": "norm = pre, not post",
@@ -668,11 +654,18 @@ OTHERS = {  # other commands
     "evaluate --data captions": "error: --split is missing",
     "evaluate --data captions --split": "error: --split needs a value",
     "evaluate --data captions --split tset --model {run}": "captions has the splits train, val, test",
+    "evaluate --data multi30k --split tset --model {run}": "multi30k has no split 'tset'; it has test_2016_flickr",
     "evaluate --data {tmp} --split test --model {run}": "test.de: no such file",
     "evaluate --data captions --split val --model {run} --alpha -1": "--alpha must be at least 0",
     "explain Hund --model {run} --out {tmp}/no/such/folder.html": "no/such/folder.html: its folder does not exist",
     "explain Hund --model {run} --out {tmp}": "this is a folder",
     "explain --model {run} --out {tmp}/x.html": "sentence",
+    "export --model {run} --out {run}": "exists already",
+    "export --model {run} --out {run} --to half": "exists already",
+    "export --model {run} --out {tmp}/r --quantization int3": "int3",
+    "export --model {run} --out {tmp}/r --to fax": "fax",
+    "export --model {run} --out {tmp}/r --to half --quantization int8": "always float16",
+    "export --model {run} --out {tmp}/r --to marian": "other waves",
     "average {run} --last 0 --out {tmp}/r": 'Invalid value "0" for --last. Must be >= 1.',
     "average {run} --last 9 --out {tmp}/r": "--last asks for 9 checkpoints, but",
     "average {run} --last 2 --out {run}": "exists already",

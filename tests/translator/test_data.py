@@ -16,8 +16,8 @@ import the_annotated_transformer as tat
 from tests.helpers import refused
 from translator.__main__ import main
 from translator.captions import CAPTION_SPLITS, captions
-from translator.corpus import encode_pairs, read_tokenizer, write_store
-from translator.files import Refused, write_text
+from translator.corpus import encode_pairs, write_store
+from translator.files import Refused
 from translator.run import Run
 from translator.settings import Settings
 from translator.sources import fetch_multi30k, load_pairs, read_parallel
@@ -142,17 +142,6 @@ def test_a_part_of_train_is_held_out_where_there_is_no_val(tmp_path, capsys):
         load_pairs(str(tmp_path), "val", held_out=1)
 
 
-def test_unknown_sources_and_splits_are_named(tmp_path):
-    for source, split, message in (
-        ("nowhere", "train", "nowhere: no such folder with"),
-        ("multi30k", "tset", "multi30k has no split 'tset'; it has test_2016_flickr"),
-        ("captions", "dev", "captions has the splits train, val, test"),
-        (str(write(tmp_path, train_de="a", train_en="b")), "dev", r"dev\.de: no such file"),
-    ):
-        with pytest.raises((FileNotFoundError, ValueError), match=message):
-            load_pairs(source, split)
-
-
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     """A local server instead of Multi30k's repository, with two small files of known checksums."""
@@ -255,14 +244,9 @@ def test_a_cache_that_cannot_be_written_is_one_line(server, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("kind", ["words", "pieces"])
-def test_tokenizers_survive_their_file_and_encode_many_as_one_by_one(kind, tmp_path):
+def test_many_pairs_are_encoded_as_one_by_one(kind):
     texts = load_pairs("captions", "train")[:100]
     tokenizer = tat.learn_words(texts, LANGUAGES) if kind == "words" else tat.learn_bpe(texts, 200)
-    write_text(tmp_path / "tokenizer.json", tokenizer.vocabulary.to_str())
-    again = read_tokenizer(tmp_path / "tokenizer.json")
-    text = "Zwei Hunde </s> im Park."
-    assert again.words == tokenizer.words and len(again) == len(tokenizer)
-    assert again.encode(text, "de") == tokenizer.encode(text, "de")
     expected = [
         tat.Pair([*tokenizer.encode(de, "de"), tat.EOS], [tat.BOS, *tokenizer.encode(en, "en"), tat.EOS])
         for de, en in texts
@@ -278,17 +262,6 @@ def test_captions_are_distinct_have_one_translation_and_their_splits_do_not_over
     assert len(everything) == len(set(everything)) == len({german for german, _ in everything}) == 21_000
     assert load_pairs("captions", "val", "en", "de") == [(en, de) for de, en in splits["val"]]
     assert captions(200, seed=1)[:50] == captions(50, seed=1) != captions(50, seed=2)
-
-
-def test_the_folder_source_reads_what_torchtext_reads(tmp_path):
-    """The same pairs as the reader in torchtext 0.6, which the earlier editions used."""
-    datasets = pytest.importorskip("torchtext.datasets")
-    data = pytest.importorskip("torchtext.data")
-    pairs = load_pairs("captions", "test")
-    write(tmp_path, train_de="\n".join(p[0] for p in pairs) + "\n", train_en="\n".join(p[1] for p in pairs) + "\n")
-    fields = (data.Field(tokenize=str), data.Field(tokenize=str))
-    theirs = datasets.TranslationDataset(str(tmp_path / "train."), LANGUAGES, fields)
-    assert [("".join(e.src), "".join(e.trg)) for e in theirs.examples] == load_pairs(str(tmp_path), "train")
 
 
 @pytest.mark.parametrize("vocab, itemsize", [(2**16, 2), (2**16 + 1, 4)])

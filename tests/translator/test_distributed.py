@@ -9,7 +9,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ import torch.multiprocessing as multiprocessing
 from torch import nn
 
 import the_annotated_transformer as tat
-from tests.helpers import ROOT, SOAK, free_ports, refused, wait_for
+from tests.helpers import ROOT, SOAK, free_ports, refused, started, wait_for
 from translator.__main__ import captions, main
 from translator.files import read_tensors
 from translator.model_folder import read_translator
@@ -33,7 +33,7 @@ UPDATES = 20 if SOAK else 4
 DATA = Path(os.environ.setdefault("FEW_CAPTIONS", tempfile.mkdtemp(prefix="captions-")))  # for the processes, too
 SIZES = {"N": 1, "d_model": 16, "d_ff": 32, "h": 2, "dropout": 0.0}
 SHORT = f"train --data {DATA} --N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --dropout 0 --tokens-per-batch 600"
-CAPTURED = {"capture_output": True, "text": True, "timeout": 300}
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
 def torchrun(count: int, *options: str) -> list[str]:
@@ -56,7 +56,6 @@ def train(count: int, command: str) -> None:
 
 
 def train_as_told(rank: int, world: int, port: int, command: str) -> None:
-    """One of `world` processes of a training."""
     join(rank, world, port)
     assert main(command.split()) == 0
 
@@ -74,7 +73,6 @@ def together(function: Callable[..., None], world: int, *arguments: Any) -> None
 
 @pytest.fixture(scope="module", autouse=True)
 def few_captions() -> Iterator[None]:
-    """Text for the processes that a test starts."""
     captions(out=DATA)
     yield
     shutil.rmtree(DATA, ignore_errors=True)
@@ -82,7 +80,6 @@ def few_captions() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def alone(few_captions, tmp_path_factory) -> Path:
-    """A run of 30 updates by one process."""
     run = tmp_path_factory.mktemp("alone") / "run"
     train(1, f"{SHORT} --steps 30 --checkpoint-every 10 --run {run}")
     return run
@@ -104,7 +101,6 @@ def one_thread(monkeypatch) -> None:
 
 
 def pairs(rows: int = 8) -> list[tat.Pair]:
-    """Pairs of different lengths."""
     return [tat.Pair([5 + i, 6, tat.EOS], [tat.BOS, *range(5, 6 + i), tat.EOS]) for i in range(rows)]
 
 
@@ -225,12 +221,6 @@ def test_a_run_goes_on_with_another_number_of_processes(alone, tmp_path, parts):
     assert read_translator(run / "best").languages == ("de", "en")
 
 
-def test_one_process_has_nobody_to_share_with(tmp_path, capsys):
-    error = refused(capsys, f"{SHORT} --shard --run {tmp_path / 'run'}")
-    assert "--shard divides the model among processes; start several with torchrun" in error
-    assert not (tmp_path / "run").exists()
-
-
 def test_two_nodes_train_what_one_process_trains(alone, tmp_path):
     """Two torchrun agents that find each other, each with its own processes, as on two machines."""
     readme = (ROOT / "translator" / "README.md").read_text(encoding="utf-8")
@@ -238,22 +228,11 @@ def test_two_nodes_train_what_one_process_trains(alone, tmp_path):
     training = f"{SHORT} --steps 30 --checkpoint-every 10 --run {tmp_path / 'run'}"
     command = launch(2 if SOAK else 1, training, *nodes)
     command.remove("--standalone")
-    with started(command) as first, started(command) as second:
+    with started(command, **PIPES) as first, started(command, **PIPES) as second:
         for agent in (first, second):
             out, error = agent.communicate(timeout=300)
             assert agent.returncode == 0, error[-2000:]
     assert_alike(tmp_path / "run", alone)
-
-
-@contextmanager
-def started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """A process that does not outlive the test, whatever happens."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
 
 
 def ranks_of(agent: int) -> list[int]:
@@ -270,7 +249,7 @@ def test_all_processes_stop_together(tmp_path, attempt):
     """A signal for one of them: both end after the same update, which is saved, and the run can go on."""
     run = tmp_path / "run"
     command = f"{SHORT} --checkpoint-every 5 --run {run} --steps"
-    with started(launch(2, f"{command} 100000")) as agent:
+    with started(launch(2, f"{command} 100000"), **PIPES) as agent:
         wait_for("a checkpoint", (run / "checkpoints" / "000010.safetensors").exists)
         os.kill(ranks_of(agent.pid)[1], signal.SIGTERM)
         error = agent.communicate(timeout=120)[1]
@@ -288,7 +267,7 @@ def test_a_process_that_dies_is_brought_back(alone, tmp_path, monkeypatch, attem
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     run = tmp_path / "run"
     command = f"{SHORT} --checkpoint-every 10 --steps 30 --run {run}"
-    with started(launch(2, command, "--max-restarts=1", "--monitor-interval=2")) as agent:
+    with started(launch(2, command, "--max-restarts=1", "--monitor-interval=2"), **PIPES) as agent:
         wait_for("a checkpoint", (run / "checkpoints" / "000010.safetensors").exists)
         os.kill(ranks_of(agent.pid)[1], signal.SIGKILL)
         out, error = agent.communicate(timeout=240)
@@ -342,7 +321,7 @@ def test_restarts_without_a_new_store_are_refused(tmp_path, monkeypatch, capsys)
     """Because the restarted processes might wait for the dead ones for ever; a process alone has nobody to wait for."""
     names = "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE"
     tell = [sys.executable, "-c", f"import os; print(*map(os.environ.get, {names}))"]
-    done = subprocess.run([*torchrun(1, "--max-restarts=1", "--no-python"), *tell], **CAPTURED)
+    done = subprocess.run([*torchrun(1, "--max-restarts=1", "--no-python"), *tell], **PIPES, timeout=300)
     assert done.stdout == "1 True\n", done.stderr[-2000:]
     for name, value in zip((*names, "WORLD_SIZE"), ("1", "True", "2"), strict=True):
         monkeypatch.setenv(name, value)

@@ -59,7 +59,6 @@ class Tab:
         return self.page.evaluate(f"{start}{expression}; }}", given)
 
     def written(self) -> list[str]:
-        """The tokens of the translation."""
         return self.page.locator("#target bdi").all_inner_texts()
 
 
@@ -73,7 +72,6 @@ def written_page(
 
 @pytest.fixture(scope="module")
 def page_of_shipped(shipped, tmp_path_factory) -> Path:
-    """The page of a sentence, with the shipped model inside."""
     return written_page(shipped, tmp_path_factory.mktemp("page"))
 
 
@@ -255,6 +253,9 @@ def test_the_tree_shows_the_search(tab):
     best = tab.locator("#tree .best text:not(.score)").all_text_contents()
     assert best == ["<s>", *tab.written()]
     assert tab.locator("#tree g").count() > 3 * len(best)
+    for width in (390, 1440):  # and nothing is wider than the screen
+        tab.set_viewport_size({"width": width, "height": 900})
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
     tab.check("text=greedy")
     assert not tab.locator("#tree-box").is_visible()
 
@@ -291,13 +292,6 @@ def test_text_is_never_read_as_html(browser, shipped, tmp_path):
     tab = Tab(browser, written_page(shipped, tmp_path, sentence))
     assert tab.input_value("#text") == sentence and not tab.problems
     assert tab.locator("#figure img").count() == 0
-
-
-def test_nothing_is_wider_than_the_screen(tab):
-    tab.click("#tree-box summary")
-    for width in (390, 1440):
-        tab.set_viewport_size({"width": width, "height": 900})
-        assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_model_that_cannot_run_there_is_recorded(browser, shipped, tmp_path, monkeypatch):
@@ -385,7 +379,6 @@ def test_the_address_keeps_the_choices(browser, tab, page_of_shipped):
 
 
 def test_the_explorer_is_accessible(tab):
-    """No finding of axe with serious or critical impact, in both themes."""
     axe = ROOT / "blog" / "node_modules" / "axe-core" / "axe.min.js"
     if not axe.is_file():
         pytest.skip("axe-core is not installed: npm ci --prefix blog")

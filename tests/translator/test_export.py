@@ -21,7 +21,6 @@ SIZES = "--N 2 --d-model 32 --d-ff 48 --h 2 --bpe 300 --tokens-per-batch 600 --w
 
 @pytest.fixture(scope="module", params=["--norm pre", "--norm post --positions learned", "--positions rotary"])
 def run(request, tmp_path_factory) -> Path:
-    """A run of a small model that has learned a little."""
     run = tmp_path_factory.mktemp("runs") / "run"
     assert main(f"train --data captions --run {run} {SIZES} --steps 60 {request.param}".split()) == 0
     return run
@@ -72,23 +71,3 @@ def test_weights_too_large_for_16_bits_are_refused(run, tmp_path, capsys):
     write_model(tmp_path / "large", run, {n: p.detach() * 1e6 for n, p in weights_of(translator.model).items()})
     error = refused(capsys, f"export --model {tmp_path / 'large'} --out {tmp_path / 'x'} --to half")
     assert "some weights are not finite" in error and not (tmp_path / "x").exists()
-
-
-def test_what_cannot_be_exported_is_said_in_one_line(run, tmp_path, capsys):
-    for options, said in (
-        (f"--out {run}", "exists already"),
-        (f"--out {run} --to half", "exists already"),
-        (f"--out {tmp_path / 'x'} --quantization int3", "int3"),
-        (f"--out {tmp_path / 'x'} --to fax", "fax"),
-        (f"--out {tmp_path / 'x'} --to half --quantization int8", "always float16"),
-        (f"--out {tmp_path / 'x'} --to marian", "other waves"),
-    ):
-        assert said in refused(capsys, f"export --model {run} {options}")
-    assert not (tmp_path / "x").exists()
-
-
-def test_keys_of_a_width_of_their_own_are_refused(tmp_path, capsys):
-    """Catches a wrong model that is written silently."""
-    assert main(f"train --data captions --run {tmp_path / 'run'} --d-k 8 {SIZES} --steps 1".split()) == 0
-    assert "d_k of its own" in refused(capsys, f"export --model {tmp_path / 'run'} --out {tmp_path / 'x'}")
-    assert not (tmp_path / "x").exists()

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import multiprocessing
 import os
 import random
 import shutil
@@ -9,8 +10,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -37,13 +40,11 @@ def training(run: Path, options: str = "", steps: int = STEPS) -> str:
 
 
 def train(run: Path, options: str = "", steps: int = STEPS) -> int:
-    """The exit status of such a training."""
     return main(training(run, options, steps).split())
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
-    """A run that nothing has disturbed."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     assert train(folder) == 0
     return folder
@@ -113,26 +114,17 @@ def test_a_second_ctrl_c_ends_a_training_at_once():
 
 def test_a_training_in_a_thread_does_without_signals():
     """Only the main thread may handle them."""
-    numbers = []
-    thread = threading.Thread(target=lambda: numbers.append(stop_requests().__enter__()))
-    thread.start()
-    thread.join()
-    assert numbers == [[]]
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(stop_requests().__enter__).result() == []
 
 
 # --- Killed ---
 def killed(work: Callable[[], None]) -> int:
-    """The signal that ends a copy of this process in which `work` runs, or 0."""
-    child = os.fork()
-    if child == 0:
-        try:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, 1), os.dup2(null, 2)
-            work()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    """The exit status of a copy of this process in which `work` runs; a signal that ends it is negative."""
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    return process.exitcode
 
 
 def die_at(call: int) -> None:
@@ -238,11 +230,9 @@ def test_a_folder_that_became_read_only_ends_a_run_with_a_line(finished, tmp_pat
 
     def locked(self, pairs):
         if self.step == 7:
-            monkeypatch.setattr("tempfile.mkstemp", refuse)
+            error = OSError(errno.EROFS, os.strerror(errno.EROFS))
+            monkeypatch.setattr("tempfile.mkstemp", Mock(side_effect=error))
         return update(self, pairs)
-
-    def refuse(**_):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(ParallelTrainer, "update", locked)
     assert ": cannot be written (Read-only file system)" in refused(capsys, training(tmp_path / "run"))
@@ -264,7 +254,6 @@ def damages(folder: Path, count: int) -> list[tuple[str, int, int | None]]:
 
 
 def damage(path: Path, place: int, bit: int | None) -> None:
-    """Flip a bit of a file, or cut the file off."""
     content = bytearray(path.read_bytes())
     if bit is None:
         del content[place:]
@@ -393,9 +382,7 @@ def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(tmp_path,
 
 
 def test_memory_that_runs_out_names_the_batch_and_what_to_lower(tmp_path, monkeypatch, capsys):
-    def full(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
-
+    full = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"))
     monkeypatch.setattr(ParallelTrainer, "gradient", full)
     error = refused(capsys, training(tmp_path / "run"))
     assert "out of memory at update 1, with" in error and "--tokens-per-batch" in error
@@ -413,12 +400,9 @@ def test_checkpoints_come_by_updates_and_by_minutes():
     assert Limits(checkpoint_every=300).due(Progress(step=10**6, seconds=1e9), 0.0) is False
 
 
-def test_minutes_between_checkpoints_are_an_option(tmp_path, capsys):
+def test_minutes_between_checkpoints_are_an_option(tmp_path):
     assert train(tmp_path / "run", "--checkpoint-minutes 0.00001", steps=2) == 0
     assert [row["step"] for row in read_log(tmp_path / "run") if "val_loss" in row] == [1, 2]
-    assert "--checkpoint-minutes. Must be > 0" in refused(
-        capsys, training(tmp_path / "other", "--checkpoint-minutes 0")
-    )
 
 
 def test_the_best_model_is_kept_and_patience_ends_a_run(tmp_path, monkeypatch, capsys):

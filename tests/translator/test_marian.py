@@ -10,6 +10,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import huggingface_hub
 import numpy as np
@@ -40,7 +41,6 @@ CONFIGURATIONS = {
 
 @pytest.fixture(scope="module")
 def captions() -> list[list[str]]:
-    """German and English captions of the built-in grammar."""
     return [list(side) for side in zip(*load_pairs("captions", "train")[:1500], strict=True)]
 
 
@@ -84,18 +84,15 @@ def hub_model(pieces: Path, folder: Path, **changes) -> MarianMTModel:
 
 @pytest.fixture
 def hub(pieces, tmp_path) -> Path:
-    """The folder of such a model."""
     hub_model(pieces, tmp_path / "hub")
     return tmp_path / "hub"
 
 
 def read_hub(folder: Path) -> tat.Translator:
-    """A model from a folder as on the hub."""
     return read_marian(str(folder))[0]
 
 
 def read_own(folder: Path) -> tat.Translator:
-    """A model from Marian's own file in a folder."""
     return read_marian(str(folder / "model.npz"), "de", "en")[0]
 
 
@@ -104,20 +101,15 @@ def sources(translator: tat.Translator, texts: list[str]) -> torch.Tensor:
     return tat.pad_rows([[*translator.tokenizer.encode(text, "de"), tat.EOS] for text in texts])
 
 
-def both_ways(folder: Path) -> tuple[list[int], dict[int, int]]:
-    """The row of theirs that each of our tokens is, and the token of ours that each row is."""
-    rows = ordered(json.loads((folder / "vocab.json").read_text()))[1]
-    return rows, {row: i for i, row in enumerate(rows) if i not in (tat.PAD, tat.BOS)}
-
-
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_logits_and_translations_are_those_of_hugging_face(name, pieces, captions, tmp_path):
-    """All at once to 1e-5, and greedy and beam search by `generate`; its beam divides by the length, so ours does here, too."""
+    """All at once to 1e-5, and greedy search by `generate`."""
     theirs = hub_model(pieces, tmp_path / "hub", **CONFIGURATIONS[name])
     translator = read_hub(tmp_path / "hub")
     model = translator.model
     assert translator.languages == ("de", "en")
-    rows, own = both_ways(tmp_path / "hub")
+    rows = ordered(json.loads((pieces / "vocab.json").read_text()))[1]  # of theirs; each is one of our tokens
+    own = {row: i for i, row in enumerate(rows) if i not in (tat.PAD, tat.BOS)}
     cut = MarianTokenizer.from_pretrained(str(tmp_path / "hub"))
     batch = cut(captions[0][:12], return_tensors="pt", padding=True)
     src, tgt = sources(translator, captions[0][:12]), torch.randint(4, len(rows), (12, 9))
@@ -272,12 +264,10 @@ def arrays(others: dict, name: str = "model.safetensors") -> Callable[[Path], No
 
 
 def content(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    """Other bytes of a file."""
     return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
 
 
 def config(**others) -> Callable[[Path], None]:
-    """Other values in config.json."""
     return content("config.json", lambda data: json.dumps(json.loads(data) | others).encode())
 
 
@@ -413,10 +403,11 @@ def test_a_name_on_the_hub_is_found_in_the_cache(hub, tmp_path, capsys, monkeypa
     (cache / "refs").mkdir()
     (cache / "refs" / "main").write_text("a" * 40)
     assert all(any(path.match(pattern) for pattern in HUB_FILES) for path in hub.iterdir())  # all would be fetched
-    asked, fetch = [], huggingface_hub.snapshot_download
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *a, **how: asked.append(how) or fetch(*a, **how))
+    fetch = Mock(wraps=huggingface_hub.snapshot_download)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
     assert main(["import", "owner/opus-mt-de-en", "--out", str(tmp_path / "ours")]) == 0
-    assert read_translator(tmp_path / "ours").languages == ("de", "en") and asked == [{"allow_patterns": HUB_FILES}]
+    assert read_translator(tmp_path / "ours").languages == ("de", "en")
+    fetch.assert_called_once_with("owner/opus-mt-de-en", allow_patterns=HUB_FILES)
     assert "not from the hub" in refused(capsys, f"import owner/other --out {tmp_path / 'other'}")
     assert not (tmp_path / "other").exists()
 
@@ -470,31 +461,3 @@ def test_marian_itself_is_timed_beside_us(npz, tmp_path):
     row = json.loads((tmp_path / "rows.jsonl").read_text("utf-8"))
     for speeds in row["sentences_per_second"].values():
         assert [*speeds] == ["this", "CTranslate2", "CTranslate2 int8", "Marian itself"] and min(speeds.values()) > 0
-
-
-@pytest.mark.skipif(not SOAK, reason="make soak trains a model of the hub's kind")
-def test_searches_agree_with_generate(pieces, captions, tmp_path):
-    """Greedy on every line. With four beams on nearly all: ours give a finished translation's place to nobody, theirs do."""
-    theirs = hub_model(pieces, tmp_path / "hub")
-    cut = MarianTokenizer.from_pretrained(str(tmp_path / "hub"))
-    optimizer = torch.optim.Adam(theirs.train().parameters(), 1e-3)
-    for _ in range(250):
-        rows = torch.randint(0, len(captions[0]), (32,)).tolist()
-        source, target = ([side[i] for i in rows] for side in captions)
-        batch = cut(source, text_target=target, return_tensors="pt", padding=True)
-        batch["labels"][batch["labels"] == theirs.config.pad_token_id] = -100
-        optimizer.zero_grad()
-        theirs(**batch).loss.backward()
-        optimizer.step()
-    theirs.eval().save_pretrained(tmp_path / "hub")
-    translator, lines = read_hub(tmp_path / "hub"), captions[0][:200]
-    batch, equal, src = cut(lines, return_tensors="pt", padding=True), {}, sources(translator, lines)
-    for beam in (1, 4):
-        options = {"max_new_tokens": 60, "bad_words_ids": [[theirs.config.pad_token_id]], "do_sample": False}
-        options |= {"length_penalty": 0.0, "early_stopping": False} if beam > 1 else {}
-        expected = cut.batch_decode(theirs.generate(**batch, num_beams=beam, **options), skip_special_tokens=True)
-        longest = 61 if beam == 1 else 90
-        found = Search(translator, beam, 0.0).decode(translator.model, src, tat.source_mask(src), longest)
-        ours = [translator.tokenizer.decode(ids) for ids in found.tolist()]
-        equal[beam] = sum(a == b for a, b in zip(ours, expected, strict=True))
-    assert equal[1] == len(lines) and equal[4] >= 0.9 * len(lines)

@@ -1,14 +1,11 @@
 """The panels of one sentence: what they compute is what PyTorch computes, and all of them follow the reader's sentence."""
 
-import json
-import subprocess
-
 import pytest
 import torch
 from torch import Tensor
 
 import the_annotated_transformer as tat
-from blog import page
+from tests.helpers import node
 from tests.translator.test_explorer import small_translator
 from translator import explorer
 from translator.search import fast_beam
@@ -33,13 +30,11 @@ Transformer.Translator.load(asked.content).then((translator) => {
 def facts_of(translator: tat.Translator) -> dict:
     """What panels.js finds for the sentence with this model."""
     asked = {"folder": str(explorer.PARTS), "content": explorer.model_content(translator, "x"), "sentence": SENTENCE}
-    options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True}
-    return json.loads(page.run_node("-e", RUN, input=json.dumps(asked), **options).stdout)
+    return node(RUN, asked)
 
 
 @pytest.fixture(scope="module")
 def facts(shipped) -> dict:
-    """What panels.js finds for the sentence with the shipped model."""
     return facts_of(shipped)
 
 

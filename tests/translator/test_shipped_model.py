@@ -24,7 +24,6 @@ each_model = pytest.mark.parametrize(
 
 
 def card(model: Path) -> str:
-    """The card of a model."""
     return (model / "README.md").read_text(encoding="utf-8")
 
 

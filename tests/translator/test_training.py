@@ -45,12 +45,10 @@ both = pytest.mark.parametrize("kind", [tat.Trainer, ParallelTrainer], ids=["doc
 
 
 def gradients(model: nn.Module) -> list[Tensor]:
-    """The gradient of each weight, as it is now."""
     return [p.grad.clone() for p in model.parameters()]
 
 
 def weights(model: nn.Module) -> list[Tensor]:
-    """Each weight, as it is now."""
     return [p.detach().clone() for p in model.parameters()]
 
 
