@@ -13,7 +13,7 @@ from torch import nn
 
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
-from benchmarks import gains, peers, step_profile, time_to_quality
+from benchmarks import gains, peers, quality, step_profile, time_to_quality
 from tests.helpers import ROOT, caption_files, decided
 from translator import search
 from translator.__main__ import export, main, train
@@ -143,13 +143,16 @@ def test_time_to_quality_scores_the_run_as_it_goes(rows_of, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(("search", "options"), [("greedy", "--beam 1"), ("beam 2, alpha 0.5", "--beam 2 --alpha 0.5")])
-def test_the_row_of_a_model_is_that_of_evaluate(search, options, rows_of, trained, capsys):
+def test_the_row_of_a_model_is_that_of_evaluate(search, options, rows_of, trained, capsys, monkeypatch):
+    """And names the device that translated, here a made-up one."""
+    monkeypatch.setattr(quality, "choose_device", lambda: torch.device("meta"))
     common = f"--data captions --split val {options}"
     (row,) = rows_of(f"quality {trained} {common}", "--command", "python x")
     capsys.readouterr()
     assert main(f"evaluate --model {trained} {common} --json".split()) == 0
     found = json.loads(capsys.readouterr().out)
     assert row["search"] == search and row["step"] == 1 and row["command"] == "python x"
+    assert row["machine"]["accelerator"] == "meta"
     assert all(row[key] == found[key] for key in ("bleu", "bleu_signature", "chrf"))
 
 
