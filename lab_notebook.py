@@ -430,7 +430,7 @@ def intervals(rows: list[dict], measure: str) -> Chart:
 
     data, y = alt.Data(values=rows), alt.Y("variant:N", sort=None, title=None)
     numbers = [alt.Tooltip(f"{name}:Q", format=".2f") for name in ("mean", "low", "high")]
-    reach = alt.Chart(data).mark_rule().encode(alt.X("low:Q", title=measure), y, x2="high:Q")
+    reach = alt.Chart(data).mark_rule().encode(alt.X("low:Q", title=measure).axis(labelOverlap=True), y, x2="high:Q")
     means = alt.Chart(data).mark_point(filled=True, size=60, opacity=1).encode(x="mean:Q", y=y, tooltip=numbers)
     zero = alt.Chart(alt.Data(values=[{"none": 0}])).mark_rule(strokeDash=[3, 3]).encode(x="none:Q")
     return (zero + reach + means).properties(width=200)

@@ -461,3 +461,31 @@ def test_marian_itself_is_timed_beside_us(npz, tmp_path):
     row = json.loads((tmp_path / "rows.jsonl").read_text("utf-8"))
     for speeds in row["sentences_per_second"].values():
         assert [*speeds] == ["this", "CTranslate2", "CTranslate2 int8", "Marian itself"] and min(speeds.values()) > 0
+
+
+@pytest.mark.skipif(not SOAK, reason="make soak trains a model of the hub's kind")
+def test_searches_agree_with_generate(pieces, captions, tmp_path):
+    """Greedy on every line. With four beams on nearly all: ours give a finished translation's place to nobody, theirs do."""
+    theirs = hub_model(pieces, tmp_path / "hub")
+    cut = MarianTokenizer.from_pretrained(str(tmp_path / "hub"))
+    optimizer = torch.optim.Adam(theirs.train().parameters(), 1e-3)
+    for _ in range(250):
+        rows = torch.randint(0, len(captions[0]), (32,)).tolist()
+        source, target = ([side[i] for i in rows] for side in captions)
+        batch = cut(source, text_target=target, return_tensors="pt", padding=True)
+        batch["labels"][batch["labels"] == theirs.config.pad_token_id] = -100
+        optimizer.zero_grad()
+        theirs(**batch).loss.backward()
+        optimizer.step()
+    theirs.eval().save_pretrained(tmp_path / "hub")
+    translator, lines = read_hub(tmp_path / "hub"), captions[0][:200]
+    batch, equal, src = cut(lines, return_tensors="pt", padding=True), {}, sources(translator, lines)
+    for beam in (1, 4):
+        options = {"max_new_tokens": 60, "bad_words_ids": [[theirs.config.pad_token_id]], "do_sample": False}
+        options |= {"length_penalty": 0.0, "early_stopping": False} if beam > 1 else {}
+        expected = cut.batch_decode(theirs.generate(**batch, num_beams=beam, **options), skip_special_tokens=True)
+        longest = 61 if beam == 1 else 90
+        found = Search(translator, beam, 0.0).decode(translator.model, src, tat.source_mask(src), longest)
+        ours = [translator.tokenizer.decode(ids) for ids in found.tolist()]
+        equal[beam] = sum(a == b for a, b in zip(ours, expected, strict=True))
+    assert equal[1] == len(lines) and equal[4] >= 0.9 * len(lines)
