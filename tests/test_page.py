@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
-from tests.helpers import ROOT, offline_tab
+from tests.helpers import ROOT, offline_tab, wait_for
 
 AXE = ROOT / "blog" / "node_modules" / "axe-core" / "axe.min.js"
 # works that the text names without a year, in code, or in a link of its own
@@ -574,8 +574,12 @@ def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
     tab.wait_for_function(
         "localStorage.exercises.includes('true') && Object.keys(JSON.parse(localStorage.exercises).open).length"
     )
-    tab.reload()
-    assert tab.locator(".progress").inner_text().startswith("1 of 23 done")
-    assert section.locator("details").first.get_attribute("open") is not None
+
+    def kept() -> bool:  # Chromium may show a page that is read again at once what had been kept a moment before
+        tab.reload()
+        done = tab.locator(".progress").inner_text().startswith("1 of 23 done")
+        return done and section.locator("details").first.get_attribute("open") is not None
+
+    wait_for("what was kept", kept, 20)
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390 and not problems
     tab.context.close()
