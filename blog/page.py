@@ -291,13 +291,14 @@ def time_the_road(tree: BeautifulSoup) -> None:
 
 
 def contents(headings: list[Tag]) -> list[dict[str, Any]]:
-    """The table of contents: the parts (first-level headings after the title) with their sections and reading times."""
+    """The table of contents: the parts (highest headings after the title) with their sections and reading times."""
     parts: list[dict[str, Any]] = []
+    highest = min((heading.name for heading in headings[1:]), default="")
     for heading in headings[1:]:
         entry = {"level": heading.name[1], "id": heading["id"], "text": heading.decode_contents()}
         entry["own"] = f"{minutes(heading, HEADINGS):.1f}"  # up to the next heading of any level
-        if heading.name == "h1" or not parts:
-            parts.append({**entry, "minutes": max(1, round(minutes(heading, ["h1"]))), "sections": []})
+        if heading.name == highest or not parts:
+            parts.append({**entry, "minutes": max(1, round(minutes(heading, ["h1", highest]))), "sections": []})
         elif heading.name in ("h2", "h3"):
             parts[-1]["sections"].append({**entry, "minutes": max(1, round(minutes(heading, HEADINGS)))})
     return parts

@@ -9,13 +9,25 @@ from pathlib import Path
 
 import pytest
 import torch
+from bs4 import BeautifulSoup
 
 import the_annotated_transformer as tat
+from blog.page import contents
 from tests.helpers import ROOT, offline_tab, wait_for
 
 AXE = ROOT / "blog" / "node_modules" / "axe-core" / "axe.min.js"
 # works that the text names without a year, in code, or in a link of its own
 NOT_LINKED = {"gehring-2017", "kaiser-2016", "kalchbrenner-2017", "sukhbaatar-2015", "liu-2018", "vaswani-2017"}
+
+
+@pytest.mark.parametrize(
+    "html, parts",
+    [("<h1>T<h1>A<h2>B<h2>C<h1>D", {"A": ["B", "C"], "D": []}), ("<h1>T<h2>A<h3>B<h2>C", {"A": ["B"], "C": []})],
+)
+def test_a_part_of_the_contents_begins_at_each_of_the_highest_headings(html, parts):
+    """Catches, on a page that has sections alone, a first one that swallows the others."""
+    found = BeautifulSoup(re.sub(r"<(h.)>(.)", r"<\1 id=\2>\2</\1>", html), "html.parser").find_all(True)
+    assert {part["text"]: [s["text"] for s in part["sections"]] for part in contents(found)} == parts
 
 
 @pytest.fixture(scope="module")

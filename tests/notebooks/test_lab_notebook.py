@@ -76,7 +76,12 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
 
     for sentence in (
         f"two of 64 gain {interval('h = 2')} and one of 128 gains {interval('h = 1')} (the one run",
-        f"its base); eight of 16 lose {interval('h = 8')},",
+        f"its base); eight of 16 lose {interval('h = 8')} and sixteen of 8 lose {interval('h = 16')},",
+        f"half of it costs {interval('d_model = 64')}, and twice as much gains {interval('d_model = 256')},",
+        f"from chance, either ({interval('N = 6')} less).", f"half the width costs {interval('d_ff = 128')},",
+        f"twice the width gains {interval('d_ff = 512')};", f"and gains {interval('smoothing = 0.2')} (there",
+        f"grouped queries alone ({interval('grouped')} less)", f"it's {interval('decoder_only', 'bleu')} behind the base;",
+        f"it's {interval('decoder_only rotary', 'bleu')} ahead,", f"million parameters, gain {interval('tie = none')}.",
         f"*costs* {interval('gated')} on its own", f"({interval('rms_norm (CPU)')} less, on a CPU)", f"Post-norm costs {interval('muon post')} with Muon;",
         f"the paper's combination is {interval('adam post')} behind", f"of width 8 cost {interval('d_k = 8')},",
         f"cost {interval('N = 2')}, which can't be told from chance, but {interval('N = 2', 'bleu')} with greedy",
@@ -98,8 +103,11 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
     assert all(narrow[seed]["val_perplexity"] > base[seed]["val_perplexity"] for seed in base)
     for key in ("val_perplexity", "bleu"):
         assert all(abs(gain(name, key)[0]) < gain(name, key)[1] for name in ("h = 1", "h = 2"))
-    eight = found["h = 8"]
-    assert all(eight[seed]["val_perplexity"] > base[seed]["val_perplexity"] for seed in base)
+    for name in ("h = 8", "h = 16", "smoothing = 0.2", "d_ff = 128"):
+        assert all(found[name][seed]["val_perplexity"] > base[seed]["val_perplexity"] for seed in base)
+    assert all(found["d_ff = 512"][seed]["val_perplexity"] < base[seed]["val_perplexity"] for seed in base)
+    one_stack, reach = lab_notebook.difference(found["decoder_only rotary"], found["rotary"], "bleu", 0.05)
+    assert f"but {-one_stack:.1f} ± {reach:.1f} behind an encoder and decoder" in LAB
     behind, reach = lab_notebook.difference(found["adam post"], found["muon post"], "bleu_beam", 0.05)
     assert f"and {-behind:.1f} ± {reach:.1f} with post-norm. Post-norm" in LAB
     one = {
@@ -108,15 +116,19 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
         if "accelerator" not in row["machine"] and row["seed"] == 0
     }
     assert f"on a CPU was {one['base']['bleu_beam'] - one['h = 1']['bleu_beam']:.1f} behind its base" in LAB
-    assert f"eight are {-mean('h = 8'):.1f} worse" in DOCUMENT
+    assert f"eight are {-mean('h = 8'):.1f} worse, sixteen {-mean('h = 16'):.1f}." in DOCUMENT
+    assert f"half of it costs {-mean('d_model = 64'):.1f}, twice as much gains {mean('d_model = 256'):.1f}." in DOCUMENT
+    alone = (
+        f"is {-mean('decoder_only', 'bleu'):.1f} BLEU behind an encoder and decoder of four each, which may be chance,"
+    )
+    assert f"{alone} and {-one_stack:.1f} behind if both" in DOCUMENT
     assert f"size of `tiny` it's {-mean('gated'):.1f} BLEU worse" in DOCUMENT
     assert f"keys (B) cost {-mean('d_k = 8'):.1f} BLEU" in DOCUMENT
     assert f"0.1 costs {-mean('dropout = 0.1'):.1f} and 0.25 more than four" in DOCUMENT and mean("dropout = 0.25") < -4
     assert f"(E) are {-mean('positions = learned'):.1f} worse" in DOCUMENT and -6 < mean("positions = none") < -5
     assert f"it gains {mean('rotary'):.1f}." in DOCUMENT
     assert f"with greedy decoding, rotary positions gain {mean('rotary', 'bleu'):.1f} BLEU in [short" in DOCUMENT
-    others = len(miniature.VARIANTS) - len({name.removesuffix(lab_notebook.CPU) for name in found})
-    assert others == 11 and "knows eleven other variants" in LAB
+    assert {name.removesuffix(lab_notebook.CPU) for name in found} == miniature.VARIANTS.keys()
     apart = [
         abs(row["bleu_beam"] - found[name + lab_notebook.CPU][seed]["bleu_beam"])
         for name in found if name + lab_notebook.CPU in found for seed, row in found[name].items()
