@@ -13,8 +13,9 @@ import the_annotated_transformer as tat
 from benchmarks.shared import RESULTS, Preset, Rounds, Rows
 from translator.files import Refused
 from translator.processes import choose_device
+from translator.run import matrix_speed, operations
 from translator.settings import PRESETS, Count, Settings, build_model
-from translator.trainer import ParallelTrainer, matrix_speed, operations
+from translator.trainer import ParallelTrainer
 
 LENGTH = 32  # tokens of a sentence; one size, so that the compiler works once
 WAYS = ("float32", "TF32", "bfloat16", "bfloat16, fused", "bfloat16, compiled", "bfloat16, fused, compiled")

@@ -14,10 +14,11 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from benchmarks.shared import CPU, RESULTS, Data, Preset, Rows, epoch, portable, with_adam
 from the_annotated_transformer import BOS, learn_bpe, make_batch
 from translator.corpus import encode_pairs
+from translator.run import matrix_speed, operations
 from translator.search import StepwiseDecoder
 from translator.settings import Count, build_model
 from translator.sources import load_pairs
-from translator.trainer import ParallelTrainer, matrix_speed, operations
+from translator.trainer import ParallelTrainer
 
 KINDS = {  # kind of work: how PyTorch's names of operations begin, those of products and random numbers in full
     "matrix products": "(mm|addmm|bmm|baddbmm)_?$",

@@ -17,21 +17,22 @@ from typing import Annotated, Literal
 import cyclopts
 import torch
 from cyclopts import Parameter
+from torch import Tensor
 
-from the_annotated_transformer import ALPHA, BEAM
+from the_annotated_transformer import ALPHA, BEAM, Translator
 from translator import explorer
 from translator import export as converter
 from translator.files import Refused, read_json, refusing, warn, write_text, writing
 from translator.marian import import_marian, write_npz
 from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
 from translator.processes import Stopped, choose_device, load_weights, process_group, processes, use_device, weights_of
-from translator.run import KEPT, Limits, Run, checkpoint_files, read_log
+from translator.run import KEPT, Limits, Run, checkpoint_files, read_log, token_store
 from translator.scoring import SCORES, score
 from translator.search import Search, check_stepwise
-from translator.settings import Count, Integer, make_settings, options
+from translator.settings import Count, Integer, make_settings, options, saved_settings
 from translator.sources import FullPairs, decoded_lines, load_pairs, open_file
-from translator.trainer import ParallelTrainer
-from translator.training import fit, losses_on_held_out
+from translator.trainer import Objective, ParallelTrainer, mean_loss
+from translator.training import fit
 
 Flat = Parameter(name="*")  # the fields of such a parameter are options of their own
 Device = Annotated[
@@ -230,6 +231,20 @@ def average(run: Path, *, out: Out, last: Count = 5) -> None:
         print(f"validation loss {losses[1]:.3f}; the run's own model has {losses[0]:.3f}")
         if losses[1] > losses[0]:
             warn(f"the average is worse than the run's own model, {run}")
+
+
+def losses_on_held_out(run: Path, translator: Translator, others: dict[str, Tensor]) -> list[float]:
+    """The loss of a model on the pairs that a run validates on, then that of other weights; none if the pairs are gone."""
+    store, losses = token_store(run, "val", translator.tokenizer), []
+    if not store.path.with_suffix(".starts").exists():
+        return losses
+    model, pairs = translator.model, store.pairs(range(len(store)))
+    budget = saved_settings(read_json(run / "config.json")["settings"]).tokens_per_batch
+    for weights in (dict(model.named_parameters()), others):
+        load_weights(model, weights, run / "checkpoints")
+        device = next(model.parameters()).device
+        losses.append(mean_loss(Objective(model, eps=0.0), pairs, budget, device))
+    return losses
 
 
 def explain(sentence: str, *, out: Path, model: Model = None) -> None:

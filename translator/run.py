@@ -29,7 +29,6 @@ from translator.files import Refused, read_json, read_tensors, refusing, warn, w
 from translator.processes import gathered, over_processes, processes, wait_for_all, weights_of
 from translator.settings import GONE, Count, Settings, build_model
 from translator.sources import FullPairs
-from translator.trainer import accelerator_use, matrix_speed, operations
 
 LEARNED = 512  # positions that a model may learn
 KEPT = 20  # checkpoints of a run; the paper averaged up to 20
@@ -367,6 +366,47 @@ def read_log(folder: Path) -> list[dict]:
             if isinstance(row, dict) and isinstance(row.get("step"), int):
                 rows.append(row)
     return rows
+
+
+def matrix_speed(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
+    """Floating-point operations per second that this device reaches in a product of two large matrices; the best of five."""
+    n = 1024 if device.type == "cpu" else 8192  # an accelerator is not busy with less
+    # random numbers would change what is drawn later
+    a = torch.linspace(-1, 1, n * n, dtype=dtype, device=device).view(n, n)
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        (a @ a)[0, 0].item()  # to ask for a number is to wait for it
+        seconds.append(time.perf_counter() - start)
+    if device.type != "cpu":
+        torch.accelerator.reset_peak_memory_stats(device)  # what follows is the model's
+    return 2 * n**3 / min(seconds)
+
+
+def operations(model: Transformer, pairs: list[Pair]) -> float:
+    """Floating-point operations of an update, forward and backward: six for each weight of a matrix and token it reads.
+
+    Padding is not counted, nor are the products of queries, keys and values, which matter for long sequences alone. All of the
+    decoder is taken to read the target (Chowdhery et al., 2022, count like this).
+    """
+    parts = model.encoder, model.decoder, model.generator
+    encoder, decoder, output = (sum(p.numel() for p in part.parameters() if p.dim() == 2) for part in parts)
+    source, target = sum(len(pair.src) for pair in pairs), sum(len(pair.tgt) - 1 for pair in pairs)
+    return 6.0 * (encoder * source + (decoder + output) * target)
+
+
+def accelerator_use(device: torch.device) -> dict[str, float]:
+    """Gigabytes of an accelerator's memory in use, the most so far, and the percentage of time it works; nothing for a CPU.
+
+    For the last, PyTorch needs a package of the maker, such as `nvidia-ml-py`; without it, it is left out.
+    """
+    if device.type == "cpu":
+        return {}
+    now, most = torch.accelerator.memory_allocated(device), torch.accelerator.max_memory_allocated(device)
+    found = {"memory": round(now / 2**30, 2), "most_memory": round(most / 2**30, 2)}
+    with suppress(Exception):  # what such a package may raise is not known here
+        found["utilisation"] = torch.cuda.utilization(device)
+    return found
 
 
 class Log:

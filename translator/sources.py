@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from the_annotated_transformer import CHECKSUMS
-from translator.captions import caption_pairs
+from translator.captions import CAPTION_SPLITS, caption_pairs
 from translator.files import Refused, refusing
 
 
@@ -183,6 +183,9 @@ def stream_pairs(data: str, split: str, src: str, tgt: str, held_out: float | No
     if data == "multi30k":
         return read_parallel(fetch_multi30k(split), split, src, tgt)
     if data == "captions":
+        if split not in CAPTION_SPLITS or {src, tgt} != {"de", "en"}:
+            known = ", ".join(CAPTION_SPLITS)
+            raise Refused(f"captions has the splits {known} in de and en, not {split}.{src} and {split}.{tgt}")
         return caption_pairs(split, src, tgt)
     if data.startswith("hf:"):
         return hub_pairs(data.removeprefix("hf:"), split, src, tgt)

@@ -7,17 +7,14 @@ saves the run and stops.
 import math
 import signal
 import time
-from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from the_annotated_transformer import Pair, Translator
-from translator.files import Refused, read_json, refusing
-from translator.processes import Stopped, any_process, load_weights, stop_requests, wait_for_all
-from translator.run import Limits, Run, token_store
-from translator.settings import saved_settings
-from translator.trainer import Objective, ParallelTrainer, mean_loss
+from the_annotated_transformer import Pair
+from translator.files import Refused, refusing
+from translator.processes import Stopped, any_process, stop_requests, wait_for_all
+from translator.run import Limits, Run
+from translator.trainer import ParallelTrainer
 
 ADVICE = "try a lower --tokens-per-batch, or --accumulate 2, in another --run"  # if memory is out
 PATIENCE = 10  # updates in a row whose gradient is not finite, after which a training gives up
@@ -81,17 +78,3 @@ def checkpoint(run: Run, trainer: ParallelTrainer) -> None:
         run.save_best(trainer)
     run.save(trainer)
     run.saved_at = progress.seconds = time.monotonic() - run.began
-
-
-def losses_on_held_out(run: Path, translator: Translator, others: dict[str, Tensor]) -> list[float]:
-    """The loss of a model on the pairs that a run validates on, then that of other weights; none if the pairs are gone."""
-    store, losses = token_store(run, "val", translator.tokenizer), []
-    if not store.path.with_suffix(".starts").exists():
-        return losses
-    model, pairs = translator.model, store.pairs(range(len(store)))
-    budget = saved_settings(read_json(run / "config.json")["settings"]).tokens_per_batch
-    for weights in (dict(model.named_parameters()), others):
-        load_weights(model, weights, run / "checkpoints")
-        device = next(model.parameters()).device
-        losses.append(mean_loss(Objective(model, eps=0.0), pairs, budget, device))
-    return losses

@@ -204,7 +204,7 @@ def test_operations_are_those_that_pytorch_counts(small_model, monkeypatch):
     """Six for each weight and token, and what attention's own products add; the log has them as a share of the machine's speed."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    from translator.trainer import accelerator_use, operations
+    from translator.run import accelerator_use, operations
 
     model = small_model(src_vocab=13, tgt_vocab=13)
     pairs = [tat.Pair([5] * 9 + [tat.EOS], [tat.BOS] + [6] * 9 + [tat.EOS])] * 4  # ten tokens on each side, no padding
