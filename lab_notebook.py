@@ -381,7 +381,7 @@ def miniature() -> dict[str, dict[int, dict]]:
 
 
 def place(item: tuple[str, dict[int, dict]]) -> tuple[bool, bool, str, int, str]:
-    """Where a variant stands: those of an accelerator first, the base before its variants, and these as in the paper's table."""
+    """Where a variant stands: those of an accelerator first, the base before its variants, and these by the rows of the paper's table, short names first."""
     name, seeds = item
     row = next(iter(seeds.values())).get("row", "")
     return name.endswith(CPU), name.removesuffix(CPU) != "base", row, len(name), name  # h = 8 before h = 16
@@ -439,7 +439,7 @@ def intervals(rows: list[dict], measure: str) -> Chart:
 
 @example
 def example_differences() -> Chart | None:
-    """Differences from the base, with 95% intervals over three seeds, by greedy decoding and with five beams; further right is better."""
+    """Differences from the base, with 95% intervals over three seeds, by greedy decoding and with five beams (but a decoder alone); further right is better."""
     variants, charts = miniature(), []
     for measure in ("greedy", "BLEU") if variants else ():
         key, rows = MEASURES[measure], []
@@ -456,23 +456,25 @@ def example_differences() -> Chart | None:
 # >
 # > **Heads** (row A of that table). Beside four heads of width 32, two of 64 gain 0.5 ± 0.7 and one of 128 gains 1.2
 # > ± 1.0 (the one run of it on a CPU was 0.2 behind its base); eight of 16 lose 0.8 ± 0.6 and sixteen of 8 lose 1.8 ±
-# > 1.5, and the perplexity of both rises in every run. With greedy decoding and in perplexity, the intervals of one
-# > and two heads include 0. In the paper, one head is 0.6 behind four, eight and sixteen are best, and thirty-two,
+# > 1.5, and the perplexity of both rises in every run. With greedy decoding, the intervals of one, two and sixteen heads include 0; in perplexity, those of one and two. In the paper, one head is 0.6 behind four, eight and sixteen are best, and thirty-two,
 # > which are as narrow as our eight, are 0.4 behind those. At our size, fewer and wider heads do no worse.
 # >
 # > **Narrow keys** (B) of width 8 cost 1.2 ± 0.9, and the perplexity rises in every run.
 # >
-# > **Sizes** (C). The width of the model matters most: half of it costs 2.6 ± 1.9, and twice as much gains 0.7 ± 0.2,
-# > with 2.7 times the parameters. Half of the layers cost 0.6 ± 1.9, which can't be told from chance, but 0.8 ± 0.2
-# > with greedy decoding; six instead of four layers make a difference that can't be told from chance, either (0.2 ±
-# > 2.1 less). A feed-forward of half the width costs 0.2 ± 1.5, one of twice the width gains 0.3 ± 0.7; only the
-# > perplexity changes in every run, as one would expect. In the paper, wider is better in both ways, and two layers
-# > cost 2.1; eight are no better than six.
+# > **Sizes** (C). Half the width of the model costs most, 2.6 ± 1.9, with 0.4 times the parameters; twice the width
+# > gains 0.7 ± 0.2, with 2.7 times the parameters (greedily 0.4 ± 0.4). With the width, the width of a head changes,
+# > and by Equation 3 the learning rate. Half of the layers cost 0.6 ± 1.9, which can't be told from chance, but 0.8 ±
+# > 0.2 with greedy decoding; six instead of four layers make a difference that can't be told from chance, either (0.2
+# > ± 2.1 less). A feed-forward of half the width costs 0.2 ± 1.5, and one of twice the width gains 0.3 ± 0.7, neither
+# > of which can be told from chance; but the perplexity rises with the one and falls with the other in every run. In
+# > the paper, twice the width gains 0.2, a feed-forward twice as wide 0.4, and four of six layers cost 0.5; eight
+# > score 0.3 less.
 # >
 # > **Dropout** (D) costs 1.2 ± 1.0 at 0.1, the paper's value, and 4.6 ± 1.0 at 0.25. That's probably because the
 # > model hardly overfits in four passes; the program's own recipe, of 38 passes, has 0.25. **Without label
 # > smoothing** the perplexity is lower, as in the paper. There, BLEU falls by 0.5; here by 0.4 ± 0.8. Twice as much
-# > smoothing raises the perplexity, there too, and gains 0.2 ± 0.1 (there it loses 0.1).
+# > smoothing raises the perplexity here and there. BLEU is 0.2 ± 0.1 higher (0.7 ± 2.0 with greedy decoding), less
+# > than the scatter between two machines; there it is 0.1 lower.
 # >
 # > **Positions** (E). Without any, the model loses 5.5 ± 1.6. Its encoder then sees a bag of words; its decoder can
 # > still tell positions apart, by what the mask hides. Learned positions are 1.3 ± 1.0 worse than sinusoids; in the
@@ -483,14 +485,17 @@ def example_differences() -> Chart | None:
 # > tenth fewer parameters: +0.2 ± 1.4, and 1.0 ± 0.6 with greedy decoding; with the best penalty, 0.9 ± 0.5. Its
 # > perplexity is lower than the base's, and higher than with rotary positions alone. The gated feed-forward, with as
 # > many parameters as the plain one, *costs* 1.2 ± 1.0 on its own. RMSNorm alone changes nothing that can be told
-# > from chance (0.3 ± 1.9 less, on a CPU), nor do grouped queries alone (0.4 ± 1.0 less), which save a tenth of the
-# > parameters.
+# > from chance (0.3 ± 1.9 less, on a CPU), and neither do grouped queries alone (0.4 ± 1.0 less), which save a tenth
+# > of the parameters.
 # >
-# > **A decoder alone** that computes as much for each token has five layers, none of which looks across, and a third
-# > fewer parameters. It's decoded greedily only. Then it's 0.5 ± 2.6 behind the base; with rotary positions it's 0.9
-# > ± 1.2 ahead, but 1.7 ± 0.4 behind an encoder and decoder that have them, too.
+# > **A decoder alone** that computes about as much for each token has five layers without cross-attention, and almost
+# > a third fewer parameters. (The rows have the settings of the base, $N = 4$.) With greedy decoding, the only search
+# > it has here, it's 0.5 ± 2.6 behind the base, and 0.9 ± 1.2 ahead with rotary positions; neither can be told from
+# > chance, and in perplexity both are behind in every run. Beside an encoder and decoder with rotary positions, it's
+# > 1.7 ± 0.4 behind.
 # >
-# > **Three matrices** in place of the shared one, that is, 3.7 instead of 2.1 million parameters, gain 0.1 ± 1.4.
+# > **Three matrices** in place of the shared one, that is, 3.7 instead of 2.1 million parameters, gain 0.1 ± 1.4,
+# > which can't be told from chance; the perplexity falls in every run.
 # >
 # > **Words** in place of pieces cost 2.4 ± 1.5, although their matrix is more than twice as large. Half of that is
 # > down to the document's penalty, which favours long translations, and these models write more words than people do:

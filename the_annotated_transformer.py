@@ -4289,11 +4289,11 @@ def example_paper_table_3() -> Any:
 # > with three seeds, beside a base whose learning rate had been tuned for so short a run
 # > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Some of it holds, on the validation set with five
 # > beams, and some doesn't. One head (A) is no worse than four, eight are 0.8 worse, sixteen 1.8. Narrow keys (B)
-# > cost 1.2 BLEU. Of the sizes (C), the width of the model matters most: half of it costs 2.6, twice as much gains
-# > 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four, probably because four passes are too few for
-# > overfitting to begin. Learned positions (E) are 1.3 worse than sinusoids, and without any, the model loses more
-# > than five; with [rotary positions](#Rotary-positions) it gains 1.4. A table like this one is about one size, one
-# > corpus and one budget.
+# > cost 1.2 BLEU. Of the sizes (C), half the width of the model costs most, 2.6; twice the width gains 0.7. Dropout
+# > (D) hurts: 0.1 costs 1.2 and 0.25 more than four, probably because four passes are too few for overfitting to
+# > begin. Learned positions (E) are 1.3 worse than sinusoids, and without any, the model loses more than five; with
+# > [rotary positions](#Rotary-positions) it gains 1.4. A table like this one is about one size, one corpus and one
+# > budget.
 #
 # ## English constituency parsing (Section 6.3, Table 4)
 #
@@ -5580,7 +5580,7 @@ def example_muon() -> Chart:
 # > translate: with enough text, translation is one task among many. And as a conversation goes on, what has been read
 # > once stays in the cache. In our [short runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature), greedily
 # > decoded, a decoder of five layers is 0.5 BLEU behind an encoder and decoder of four each, which may be chance, and
-# > 1.7 behind if both have rotary positions. It computes about as much for each token, with a third fewer parameters.
+# > 1.7 behind if both have rotary positions. It computes about as much for each token, with almost a third fewer parameters.
 # >
 # > The model is a `Transformer` whose `encode` does nothing, so the trainer, the loss and the naive decoder of Part 2
 # > work as they are. As before, only the target tokens count towards the loss, whereas a language model learns from
@@ -5867,7 +5867,7 @@ def example_writer() -> Any:
 # > | `inner_dropout` (on attention weights and inside the feed-forward network) is off | Section 5.4 names neither, and the authors' first release had both at 0 | not measured |
 # > | smoothing spreads $\epsilon_{ls}$ over all tokens but padding, the right one included; the authors' code gives the right token exactly $1 - \epsilon_{ls}$ | the paper does not say | the right token gets $\epsilon_{ls} / (n - 1)$ more, with $n$ tokens in the vocabulary |
 # > | the size of a batch is the number of tokens on its longer side, padding included | it bounds memory and work | not measured |
-# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | the two vocabularies may differ; code written for the earlier editions | not measured |
+# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | the two vocabularies may differ; code written for the earlier editions | untied, 0.1 ± 1.4 BLEU more [after four passes](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) |
 # > | text is brought to Unicode's form NFC, and BPE never joins punctuation with letters | one spelling for each word | not measured |
 # > | Multi30k in place of WMT 2014, and German to English besides English to German | a laptop | scores cannot be compared with the paper's |
 # > | learned positions are not scaled, and there are at most 512 | the paper does not say | not measured |

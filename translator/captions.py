@@ -203,7 +203,7 @@ def caption_corpus() -> list[Caption]:
 
 
 def caption_pairs(split: str, src: str = "de", tgt: str = "en") -> Iterator[tuple[str, str]]:
-    """The captions of a split (train, val or test; they never overlap), in de and en."""
+    """The captions of a split (train, val or test; they never overlap), in de and en; `stream_pairs` checks the names."""
     return ((getattr(c, src), getattr(c, tgt)) for c in caption_corpus()[CAPTION_SPLITS[split]])
 
 

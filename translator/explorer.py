@@ -16,6 +16,7 @@ import the_annotated_transformer as tat
 from the_annotated_transformer import Transformer, Translator
 from translator.captions import caption_corpus, token_links
 from translator.export import check_papers
+from translator.files import Refused
 from translator.search import Search
 
 PARTS = Path(__file__).with_name("explorer_page")
@@ -54,7 +55,7 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
     model, tokenizer, _ = translator
     try:
         check_papers(model)
-    except ValueError:  # it names the part
+    except Refused:
         return None
     halves = {name: weight.detach().cpu().half().contiguous() for name, weight in model.named_parameters()}
     finite = all(weight.isfinite().all() for weight in halves.values())

@@ -77,11 +77,13 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
     for sentence in (
         f"two of 64 gain {interval('h = 2')} and one of 128 gains {interval('h = 1')} (the one run",
         f"its base); eight of 16 lose {interval('h = 8')} and sixteen of 8 lose {interval('h = 16')},",
-        f"half of it costs {interval('d_model = 64')}, and twice as much gains {interval('d_model = 256')},",
+        f"model costs most, {interval('d_model = 64')},", f"twice the width gains {interval('d_model = 256')}, with",
+        f"(greedily {interval('d_model = 256', 'bleu')}).",
         f"from chance, either ({interval('N = 6')} less).", f"half the width costs {interval('d_ff = 128')},",
-        f"twice the width gains {interval('d_ff = 512')};", f"and gains {interval('smoothing = 0.2')} (there",
-        f"grouped queries alone ({interval('grouped')} less)", f"it's {interval('decoder_only', 'bleu')} behind the base;",
-        f"it's {interval('decoder_only rotary', 'bleu')} ahead,", f"million parameters, gain {interval('tie = none')}.",
+        f"twice the width gains {interval('d_ff = 512')}, neither", f"BLEU is {interval('smoothing = 0.2')} higher",
+        f"({interval('smoothing = 0.2', 'bleu')} with greedy decoding), less than",
+        f"grouped queries alone ({interval('grouped')} less)", f"it's {interval('decoder_only', 'bleu')} behind the base,",
+        f"and {interval('decoder_only rotary', 'bleu')} ahead with", f"million parameters, gain {interval('tie = none')}, which",
         f"*costs* {interval('gated')} on its own", f"({interval('rms_norm (CPU)')} less, on a CPU)", f"Post-norm costs {interval('muon post')} with Muon;",
         f"the paper's combination is {interval('adam post')} behind", f"of width 8 cost {interval('d_k = 8')},",
         f"cost {interval('N = 2')}, which can't be told from chance, but {interval('N = 2', 'bleu')} with greedy",
@@ -103,11 +105,14 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
     assert all(narrow[seed]["val_perplexity"] > base[seed]["val_perplexity"] for seed in base)
     for key in ("val_perplexity", "bleu"):
         assert all(abs(gain(name, key)[0]) < gain(name, key)[1] for name in ("h = 1", "h = 2"))
-    for name in ("h = 8", "h = 16", "smoothing = 0.2", "d_ff = 128"):
+    assert gain("h = 16", "bleu")[0] + gain("h = 16", "bleu")[1] > 0
+    for name in ("h = 8", "h = 16", "smoothing = 0.2", "d_ff = 128", "decoder_only", "decoder_only rotary"):
         assert all(found[name][seed]["val_perplexity"] > base[seed]["val_perplexity"] for seed in base)
-    assert all(found["d_ff = 512"][seed]["val_perplexity"] < base[seed]["val_perplexity"] for seed in base)
+    for name in ("d_ff = 512", "tie = none"):
+        assert all(found[name][seed]["val_perplexity"] < base[seed]["val_perplexity"] for seed in base)
     one_stack, reach = lab_notebook.difference(found["decoder_only rotary"], found["rotary"], "bleu", 0.05)
-    assert f"but {-one_stack:.1f} ± {reach:.1f} behind an encoder and decoder" in LAB
+    assert f"rotary positions, it's {-one_stack:.1f} ± {reach:.1f} behind." in LAB
+    assert f"untied, {interval('tie = none')} BLEU more" in DOCUMENT
     behind, reach = lab_notebook.difference(found["adam post"], found["muon post"], "bleu_beam", 0.05)
     assert f"and {-behind:.1f} ± {reach:.1f} with post-norm. Post-norm" in LAB
     one = {
@@ -117,7 +122,7 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
     }
     assert f"on a CPU was {one['base']['bleu_beam'] - one['h = 1']['bleu_beam']:.1f} behind its base" in LAB
     assert f"eight are {-mean('h = 8'):.1f} worse, sixteen {-mean('h = 16'):.1f}." in DOCUMENT
-    assert f"half of it costs {-mean('d_model = 64'):.1f}, twice as much gains {mean('d_model = 256'):.1f}." in DOCUMENT
+    assert f"costs most, {-mean('d_model = 64'):.1f}; twice the width gains {mean('d_model = 256'):.1f}." in DOCUMENT
     alone = (
         f"is {-mean('decoder_only', 'bleu'):.1f} BLEU behind an encoder and decoder of four each, which may be chance,"
     )
