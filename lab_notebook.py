@@ -439,7 +439,7 @@ def intervals(rows: list[dict], measure: str) -> Chart:
 
 @example
 def example_differences() -> Chart | None:
-    """Differences from the base, with 95% intervals over three seeds, by greedy decoding and with five beams (but a decoder alone); further right is better."""
+    """Differences from the base, with 95% intervals over three seeds, by greedy decoding and with five beams (a decoder alone has none); further right is better."""
     variants, charts = miniature(), []
     for measure in ("greedy", "BLEU") if variants else ():
         key, rows = MEASURES[measure], []
@@ -456,8 +456,10 @@ def example_differences() -> Chart | None:
 # >
 # > **Heads** (row A of that table). Beside four heads of width 32, two of 64 gain 0.5 ± 0.7 and one of 128 gains 1.2
 # > ± 1.0 (the one run of it on a CPU was 0.2 behind its base); eight of 16 lose 0.8 ± 0.6 and sixteen of 8 lose 1.8 ±
-# > 1.5, and the perplexity of both rises in every run. With greedy decoding, the intervals of one, two and sixteen heads include 0; in perplexity, those of one and two. In the paper, one head is 0.6 behind four, eight and sixteen are best, and thirty-two,
-# > which are as narrow as our eight, are 0.4 behind those. At our size, fewer and wider heads do no worse.
+# > 1.5, and the perplexity of both rises in every run. With greedy decoding, the intervals of one, two and sixteen
+# > heads include 0; in perplexity, those of one and two. In the paper, one head is 0.6 behind four, eight and sixteen
+# > are best, and thirty-two, which are as narrow as our eight, are 0.4 behind those. At our size, fewer and wider
+# > heads do no worse.
 # >
 # > **Narrow keys** (B) of width 8 cost 1.2 ± 0.9, and the perplexity rises in every run.
 # >

@@ -5578,9 +5578,11 @@ def example_muon() -> Chart:
 # > source and target in the same self-attention. What is lost? Source tokens can no longer look ahead, because the
 # > mask is causal for them as well. What is gained? Simplicity, and a model that can continue *any* text, not only
 # > translate: with enough text, translation is one task among many. And as a conversation goes on, what has been read
-# > once stays in the cache. In our [short runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature), greedily
-# > decoded, a decoder of five layers is 0.5 BLEU behind an encoder and decoder of four each, which may be chance, and
-# > 1.7 behind if both have rotary positions. It computes about as much for each token, with almost a third fewer parameters.
+# > once stays in the cache.
+# >
+# > In our [short runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature), greedily decoded, a decoder of five
+# > layers is 0.5 BLEU behind an encoder and decoder of four each, which may be chance, and 1.7 behind if both have
+# > rotary positions. It computes about as much for each token, with almost a third fewer parameters.
 # >
 # > The model is a `Transformer` whose `encode` does nothing, so the trainer, the loss and the naive decoder of Part 2
 # > work as they are. As before, only the target tokens count towards the loss, whereas a language model learns from

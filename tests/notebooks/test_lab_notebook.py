@@ -134,6 +134,14 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
     assert f"it gains {mean('rotary'):.1f}." in DOCUMENT
     assert f"with greedy decoding, rotary positions gain {mean('rotary', 'bleu'):.1f} BLEU in [short" in DOCUMENT
     assert {name.removesuffix(lab_notebook.CPU) for name in found} == miniature.VARIANTS.keys()
+    paper = {row["variant"]: row["bleu"] for row in lab_notebook.saved_rows("paper") if row["table"] == 3}
+    more = {name: f"{abs(bleu - paper['base']):.1f}" for name, bleu in paper.items()}
+    wider, deeper = (
+        f"twice the width gains {more['d_model = 1024']},",
+        f"four of six layers cost {more['N = 4']}; eight",
+    )
+    assert f"{wider} a feed-forward twice as wide {more['d_ff = 4096']}, and {deeper} score {more['N = 8']} less" in LAB
+    assert f"There, BLEU falls by {more['smoothing = 0.0']};" in LAB and f"it is {more['smoothing = 0.2']} lower" in LAB
     apart = [
         abs(row["bleu_beam"] - found[name + lab_notebook.CPU][seed]["bleu_beam"])
         for name in found if name + lab_notebook.CPU in found for seed, row in found[name].items()
