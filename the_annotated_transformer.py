@@ -3006,6 +3006,48 @@ def example_number_map(n: int = 345) -> Chart:
 # > moved what it knows about a letter to a neighbour, and then the decoder looks there.)
 
 # %% [markdown]
+# ## What the loss can't see
+#
+# > **The wires.**
+
+
+# %%
+def influence(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> Tensor:
+    """How far each prediction (row) moves, in nats, if one word of the target (column) is another: (T, T)."""
+    base, columns = predict(pairs).log_softmax(-1), []
+    for t in range(base.size(1)):
+        others = [pair._replace(tgt=[*pair.tgt]) for pair in pairs]
+        for pair in others:
+            pair.tgt[t] = next(i for i in pairs[0].tgt[1:] if i != pair.tgt[t])
+        columns.append((predict(others).log_softmax(-1) - base).abs().amax((0, 2)))
+    return torch.stack(columns, dim=1)
+
+
+# %%
+def wires(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> dict[str, float]:
+    """How far the predictions move if something changes; the first three must be 0, and the others not."""
+    base, target = predict(pairs).log_softmax(-1), influence(predict, pairs)
+    T = base.size(1)
+
+    def moved(others: list[Pair], first: int = 0) -> float:
+        return (predict(others).log_softmax(-1)[:, first:T] - base[:, first:]).abs().max().item()
+
+    alone = torch.cat([predict([pair]).log_softmax(-1) for pair in pairs])
+    return {
+        "future": target.triu(1).max().item(),
+        "padding": max(
+            moved([Pair(p.src + [PAD, PAD], p.tgt) for p in pairs]),
+            moved([Pair(p.src, p.tgt + [PAD, PAD]) for p in pairs]),
+        ),
+        "neighbours": (alone - base).abs().max().item(),
+        "past": target.tril(-1).max().item(),
+        "source": moved([Pair(q.src, p.tgt) for p, q in zip(pairs, pairs[1:] + pairs[:1], strict=True)]),
+        "source order": moved([Pair([*p.src[-2::-1], p.src[-1]], p.tgt) for p in pairs]),
+        "target order": moved([Pair(p.src, [p.tgt[0], p.tgt[2], p.tgt[1], *p.tgt[3:]]) for p in pairs], 3),
+    }
+
+
+# %% [markdown]
 # ## Summary of Part 2
 #
 # > Targets are shifted by one, and a batch is measured in tokens. Smoothing asks for a little less than certainty,
