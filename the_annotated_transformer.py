@@ -3008,43 +3008,47 @@ def example_number_map(n: int = 345) -> Chart:
 # %% [markdown]
 # ## What the loss can't see
 #
-# > **The wires.**
+# > The loss says how well a model predicts what it's allowed to see, and not whether it sees what it mustn't. So
+# > change one word of the target, and look which predictions move.
 
 
 # %%
 def influence(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> Tensor:
-    """How far each prediction (row) moves, in nats, if one word of the target (column) is another: (T, T)."""
-    base, columns = predict(pairs).log_softmax(-1), []
-    for t in range(base.size(1)):
-        others = [pair._replace(tgt=[*pair.tgt]) for pair in pairs]
-        for pair in others:
-            pair.tgt[t] = next(i for i in pairs[0].tgt[1:] if i != pair.tgt[t])
-        columns.append((predict(others).log_softmax(-1) - base).abs().amax((0, 2)))
-    return torch.stack(columns, dim=1)
+    """How far each prediction (row) moves, in nats, if one target word (column) is another: (T, T).
+
+    `predict` makes logits (B, T, vocab) of pairs; these have equal lengths.
+    """
+    others, T = [], len(pairs[0].tgt) - 1
+    for t in range(T):
+        for p in pairs:
+            word = next(i for i in pairs[0].tgt[1:] if i != p.tgt[t])
+            others.append(Pair(p.src, [*p.tgt[:t], word, *p.tgt[t + 1 :]]))
+    log_p = predict([*pairs, *others]).log_softmax(-1).unflatten(0, (1 + T, len(pairs)))
+    return (log_p[1:] - log_p[0]).abs().amax((1, 3)).mT  # the largest change among pairs and words
+
+
+# %% [markdown]
+# > The other wires are tried in the same way.
 
 
 # %%
 def wires(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> dict[str, float]:
-    """How far the predictions move if something changes; the first three must be 0, and the others not."""
-    base, target = predict(pairs).log_softmax(-1), influence(predict, pairs)
-    T = base.size(1)
-
-    def moved(others: list[Pair], first: int = 0) -> float:
-        return (predict(others).log_softmax(-1)[:, first:T] - base[:, first:]).abs().max().item()
-
-    alone = torch.cat([predict([pair]).log_softmax(-1) for pair in pairs])
-    return {
-        "future": target.triu(1).max().item(),
-        "padding": max(
-            moved([Pair(p.src + [PAD, PAD], p.tgt) for p in pairs]),
-            moved([Pair(p.src, p.tgt + [PAD, PAD]) for p in pairs]),
-        ),
-        "neighbours": (alone - base).abs().max().item(),
-        "past": target.tril(-1).max().item(),
-        "source": moved([Pair(q.src, p.tgt) for p, q in zip(pairs, pairs[1:] + pairs[:1], strict=True)]),
-        "source order": moved([Pair([*p.src[-2::-1], p.src[-1]], p.tgt) for p in pairs]),
-        "target order": moved([Pair(p.src, [p.tgt[0], p.tgt[2], p.tgt[1], *p.tgt[3:]]) for p in pairs], 3),
+    """How far predictions move, in nats: the first three must be 0, the others not. See `influence`."""
+    target, n = influence(predict, pairs), len(pairs)
+    found = {"future": target.triu(1).max().item(), "past": target.tril(-1).max().item()}
+    changed = {
+        "padding": [Pair([*p.src, PAD, PAD], [*p.tgt, PAD, PAD]) for p in pairs],
+        "neighbours": [*pairs[1:], *pairs],
+        "source": [Pair(q.src, p.tgt) for p, q in zip(pairs, pairs[::-1], strict=True)],
+        "source order": [Pair([*p.src[-2::-1], p.src[-1]], p.tgt) for p in pairs],
+        "target order": [Pair(p.src, [p.tgt[0], p.tgt[2], p.tgt[1], *p.tgt[3:]]) for p in pairs],
     }
+    base = predict(pairs).log_softmax(-1)
+    for what, others in changed.items():
+        log_p = predict(others).log_softmax(-1)[-n:, : base.size(1)]
+        moved = (log_p - base).abs().amax((0, 2))  # (T)
+        found[what] = moved[3 if what == "target order" else 0 :].max().item()
+    return found
 
 
 # %% [markdown]
