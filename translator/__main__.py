@@ -23,6 +23,7 @@ from the_annotated_transformer import ALPHA, BEAM, Translator
 from translator import explorer
 from translator import export as converter
 from translator.files import Refused, read_json, refusing, warn, write_text, writing
+from translator.guard import doubts
 from translator.marian import import_marian, write_npz
 from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
 from translator.processes import Stopped, choose_device, load_weights, process_group, processes, use_device, weights_of
@@ -112,6 +113,8 @@ def learn(run: Run, start_from: Path | None, limits: Limits, shard: bool) -> int
     trainer = ParallelTrainer(model, run.settings, choose_device(), shard)
     run.restore(trainer)
     before = run.progress.step
+    for doubt in doubts(trainer) if not before and trainer.world == 1 else ():
+        warn(doubt)
     fit(run, trainer, limits)
     return run.progress.step - before
 
