@@ -9,7 +9,7 @@ import the_annotated_transformer as tat
 from tests.helpers import ROOT
 
 DOCUMENT = ROOT / "the_annotated_transformer.py"
-OURS = {DOCUMENT.stem, "lab_notebook", "exercises", "translator", "benchmarks", "blog", "tests"}
+OURS = {DOCUMENT.stem, "lab_notebook", "exercises", "translator", "practice", "benchmarks", "blog", "tests"}
 OURS |= {"notebook", "page", "charts"}  # in blog/
 
 
@@ -30,7 +30,8 @@ def test_the_document_imports_nothing_of_ours():
     [
         ("lab_notebook.py", {DOCUMENT.stem}),
         ("exercises.py", {DOCUMENT.stem}),
-        ("translator/*.py", {DOCUMENT.stem, "translator"}),
+        ("practice/*.py", {DOCUMENT.stem, "practice"}),
+        ("translator/*.py", {DOCUMENT.stem, "practice", "translator"}),
         ("benchmarks/*.py", {DOCUMENT.stem, "translator", "benchmarks"}),
     ],
 )

@@ -1,4 +1,4 @@
-"""The command line: train, translate, evaluate, average, explain, export, import.
+"""The command line: train, translate, evaluate, average, explain, export, import, judge.
 
 `cyclopts` makes options and help from signatures, dataclasses and docstrings. What a user can mend gets one line on standard
 error and exit status 2; a mistake of the program keeps its traceback.
@@ -308,6 +308,43 @@ def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | No
     print(f"{out}: {src} to {tgt}, {parameters:,} parameters, {len(translator.tokenizer):,} tokens")
 
 
+def judge(
+    file: Path, *, new: bool = False, gate: Integer | None = None, watch: bool = False, split: str = "val",
+    report: Path | None = None,
+) -> None:  # fmt: skip
+    """Try a Transformer that you wrote yourself, gate by gate, with the shipped weights.
+
+    A wrong answer is compared with those of known mistakes. When all gates up to decoding
+    are right, your code translates. The exit status is 1 if a gate isn't right.
+
+    Args:
+        file: your file in Python; its functions are those that --new writes
+        new: write the file, with an empty function for each gate
+        gate: the number of the only gate to try
+        watch: try it again at each saving, until Ctrl-C
+        split: the sentences that are translated for a score: as many as a minute allows
+        report: a file for what was said, without any code
+    """
+    from practice import judge as practice  # it reads a model when it is asked, and nobody else does
+
+    if new:
+        practice.write_stubs(file)
+        print(f"{file}: {len(practice.GATES)} gates; judge it with: judge {file}")
+        return
+    if not file.is_file():
+        raise Refused(f"{file} isn't a file; judge --new {file} writes an empty one")
+    if gate is not None and not 1 <= gate <= len(practice.GATES):
+        raise Refused(f"--gate is {gate}; there are gates 1 to {len(practice.GATES)}")
+    if watch:
+        practice.watch(file, gate, split)
+    said: list[str] = []
+    right = practice.judge(file, gate, split, lambda line: (said.append(line), print(line, flush=True)))
+    if report:
+        write_text(report, "\n".join(said) + "\n")
+    if not right:
+        sys.exit(1)
+
+
 def captions(*, out: Path) -> None:
     """Write the captions of the built-in grammar as a folder of text, such as the document reads.
 
@@ -336,7 +373,7 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
     installed = next(iter(distributions(name="annotated-transformer")), None)
     about = {"version": installed.version if installed else "from source, not installed", "help_format": "plaintext"}
     app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about, suppress_keyboard_interrupt=False)
-    for command in (train, translate, evaluate, average, explain, export, captions):
+    for command in (train, translate, evaluate, average, explain, export, captions, judge):
         app.command(command)
     app.command(import_model, name="import")
     for stream in (sys.stdout, sys.stderr):
