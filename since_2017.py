@@ -21,7 +21,7 @@
 # > "Part 2", it means a part of that document, and so does "the first document"; its [names and
 # > shapes](the_annotated_transformer.ipynb#Names-and-shapes) hold here as well.
 # >
-# > At our size and with greedy decoding, rotary positions gain 2.6 BLEU in [short
+# > At our size and with greedy decoding, rotary positions gain 2.6 ± 0.6 BLEU in [short
 # > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) (means over three seeds), and about one in [long
 # > ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run). Most of these changes are meant for
 # > larger models.
