@@ -183,7 +183,7 @@ const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) => { // 
   // --- The model ---
 
   /** A fresh model; its parameters have the names that they have in the document. One matrix embeds and scores. */
-  function make_model({ vocab, N = 1, d_model = 16, d_ff = 32, h = 2, seed = 0, positions = true, causal = true, norm = "pre" }) {
+  function make_model({ vocab, N = 1, d_model = 16, d_ff = 32, h = 2, seed = 0, positions = true, causal = true, norms = true, residuals = true, norm = "pre" }) {
     const random = generator(seed), parameters = {};
     const normal = () => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
     function matrix(name, rows, cols) { // Glorot's uniform
@@ -208,20 +208,21 @@ const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) => { // 
       }
       if (norm === "pre") gain_and_bias(`${stack}.norm`);
     }
-    return { parameters, N, h, positions, causal, norm, step: 0, moments: null };
+    return { parameters, N, h, positions, causal, norms, residuals, norm, step: 0, moments: null };
   }
 
   /** Logits of all target positions of all pairs; `weights` receives the cross-attention of the last layer. */
   function forward(model, pairs, weights) {
     const { N, h, positions } = model, P = (name) => model.parameters[name];
+    const join = model.residuals ? add : (x, found) => found;
     const stack = (rows) => [rows.flat(), rows.reduce((starts, row) => [...starts, starts.at(-1) + row.length], [0])];
     const [src, sources] = stack(pairs.map((pair) => pair.src)), [tgt, targets] = stack(pairs.map((pair) => pair.read));
-    const normed = (x, name) => layer_norm(x, P(`${name}.weight`), P(`${name}.bias`));
+    const normed = (x, name) => (model.norms ? layer_norm(x, P(`${name}.weight`), P(`${name}.bias`)) : x);
     const attend = (name, x, y, queries, keys, causal, kept) =>
       linear(attention(linear(x, P(`${name}.W_q.weight`)), linear(y, P(`${name}.W_k.weight`)), linear(y, P(`${name}.W_v.weight`)), h, queries, keys, causal, kept), P(`${name}.W_o.weight`));
     const feed = (name, x) => linear(relu(linear(x, P(`${name}.W_1.weight`), P(`${name}.W_1.bias`))), P(`${name}.W_2.weight`), P(`${name}.W_2.bias`));
     const table = P("src_embed.embeddings.table.weight");
-    const sublayer = (name, x, f) => (model.norm === "pre" ? add(x, f(normed(x, `${name}.norm`))) : normed(add(x, f(x)), `${name}.norm`));
+    const sublayer = (name, x, f) => (model.norm === "pre" ? join(x, f(normed(x, `${name}.norm`))) : normed(join(x, f(x)), `${name}.norm`));
     const last = (x, stack) => (model.norm === "pre" ? normed(x, `${stack}.norm`) : x);
     let memory = embed(table, src, sources, positions), x = embed(table, tgt, targets, positions);
     for (let n = 0; n < N; n++) {
@@ -284,8 +285,8 @@ const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) => { // 
     return { ids: ids.slice(1), weights: maps };
   }
 
-  /** The share of pairs that greedy decoding gets exactly right: then it is right after each beginning of the true tokens. */
-  function exact(model, pairs) {
+  /** The places of the pairs that greedy decoding gets wrong: it is right if it is right after each beginning of the true tokens. */
+  function wrong_ones(model, pairs) {
     const wrong = new Set();
     const check = (rows, from) => { // the predictions of rows, from one of their positions on
       const logits = forward(model, rows), V = logits.cols;
@@ -301,9 +302,10 @@ const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) => { // 
     const rows = batch(pairs), longest = Math.max(...rows.map(({ read }) => read.length));
     if (model.causal) check(rows, 0); // all beginnings at once
     else for (let t = 0; t < longest; t++) check(rows.map(({ src, read, predict }) => ({ src, read: read.slice(0, t + 1), predict: predict.slice(0, t + 1) })), t);
-    return 1 - wrong.size / pairs.length;
+    return [...wrong].sort((a, b) => a - b);
   }
+  const exact = (model, pairs) => 1 - wrong_ones(model, pairs).length / pairs.length;
 
-  return { PAD, BOS, EOS, generator, make_model, gradient, rate, update, greedy_decode, exact };
+  return { PAD, BOS, EOS, generator, make_model, gradient, rate, update, greedy_decode, wrong_ones, exact };
 };
 if (typeof module !== "undefined") module.exports = Learn;
