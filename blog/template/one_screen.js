@@ -10,8 +10,9 @@ const OneScreen = (learn, tasks, settings, seed) => {
     return state / M;
   }
 
-  const keys = Array.from({ length: 1000 }, random);
-  const shuffled = [...keys.keys()].sort((a, b) => keys[a] - keys[b]), held_out = shuffled.slice(0, held), known = shuffled.slice(held);
+  const keys = Array.from({ length: 900 }, random), first = (n) => Array.from({ length: n }, (_, i) => i);
+  const shuffled = first(900).sort((a, b) => keys[a] - keys[b]).map((i) => 100 + i);
+  const held_out = shuffled.slice(0, held), known = [...first(100), ...shuffled.slice(held)];
   const letters = ["<", ">", ...[...new Set(known.map((n) => tasks.german_number(n) + n).join(""))].sort()];
   const ids = (text) => [...text].map((letter) => letters.indexOf(letter));
   const pair = (n) => ({ src: ids(`${tasks.german_number(n)}>`), tgt: ids(`<${n}>`) });
