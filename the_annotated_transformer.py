@@ -3549,7 +3549,7 @@ def example_training() -> None:
 # > tokens in the vocabulary, which is the loss of a model that finds all of them equally likely. (The very first loss
 # > is somewhat higher, because the scores of a fresh model differ at random. Since the embedding is also the output
 # > matrix, such a model often prefers the token that it has just read.) If training goes on for half an hour, the
-# > validation loss is lowest after about fifteen minutes; then it rises again, while the training loss keeps falling.
+# > validation loss is lowest about half-way through; then it rises again, while the training loss keeps falling.
 # > That's *overfitting*: the model learns the training sentences by heart. Dropout, which this run lacks, is there to
 # > counteract it. (Usually you'd keep the weights of the best moment, as the program does. To keep the code short,
 # > the translations and scores below are from the end of the run.)
@@ -4194,17 +4194,18 @@ def example_cost() -> Chart | None:
 # ## Our translators
 #
 # > The program's models have the same dimensions as the model in Part 1, and 2.1 million parameters. There are two
-# > kinds for each direction, some trained with three seeds: one learned from Multi30k's 29,000 pairs alone; the other
+# > kinds for each direction, most trained several times: one learned from Multi30k's 29,000 pairs alone; the other
 # > then went on to learn from further pairs, written by models for both directions
 # > ([how](lab_notebook.ipynb#More-pairs-from-the-same-pairs)). Two of those shown here that went on, one for each
-# > direction, are in `models/`. The chart shows BLEU on test_2016_flickr, with five beams; `moses` in the table is
-# > the lower-cased score that most papers on Multi30k report.
+# > direction, are in `models/`. The chart shows BLEU on test_2016_flickr, with five beams. In the table, `moses` is
+# > the lower-cased score that most papers on Multi30k report, and `length` is the number of words that the model
+# > wrote, divided by that of the references: below 1, BLEU has a penalty for it.
 
 
 # %%
 @example
 def example_translators() -> Any:
-    """Our four kinds of translator on a thousand unseen sentences (means over the seeds); those that went on to learn from more pairs score higher."""
+    """Our four kinds of translator on a thousand unseen sentences (means over the runs). Those that went on to learn from more pairs score higher; they also trained for longer."""
     found: dict[tuple[str, str], list[dict]] = {}
     for row in saved_rows("quality"):
         if (row["split"], row["preset"], row["data"]) == ("test_2016_flickr", "tiny", "multi30k") and "5" in row[
@@ -4216,12 +4217,17 @@ def example_translators() -> Any:
                 not group or row["step"] >= group[-1]["step"]
             ):  # rows are in the order of training: the last model counts
                 found[row["direction"], kind] = [r for r in group if r["step"] == row["step"]] + [row]
+    for row in saved_rows("first_stage"):  # the same recipe once more, with three seeds
+        if row["variant"] == "base":
+            group = found.setdefault((row["direction"], "29,000 pairs"), [])
+            group.append(row["test_2016_flickr"]["beam"])
     rows = []
     for (direction, kind), group in found.items():
         scores = [row["bleu"] for row in group]
         moses = sum(row["bleu_moses"] for row in group) / len(group)
         rows.append({"direction": direction, "learned from": kind, "BLEU": sum(scores) / len(scores), "moses": moses})
-        rows[-1] |= {"seeds": len(scores), "lowest": min(scores), "highest": max(scores)}
+        rows[-1] |= {"length": sum(row["length"] for row in group) / len(group)}
+        rows[-1] |= {"runs": len(scores), "lowest": min(scores), "highest": max(scores)}
     if not rows:
         return None
     from IPython.display import display
@@ -4234,20 +4240,22 @@ def example_translators() -> Any:
 # > **What can these be compared with?** Only with scores for the same sentences, computed in the same way. So not
 # > with the paper's, which are for other sentences and computed differently (see [BLEU](#BLEU)). A published
 # > Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02 from English to
-# > German (Wu et al., 2021). Ours, trained on the pairs alone, scores 1.3 *less*; trained by their recipe, with
-# > their larger vocabulary and their length penalty, on lower-cased text, it scores 40.9, and 42.1 with [rotary
-# > positions](#Rotary-positions) (means of three seeds; with our penalty, 41.1). A thousand sentences are a small
-# > sample: with a different sample, these scores could have been about one and a half points higher or lower.
-# > Everything else, including intervals, the other three test sets and what we don't know, is in the [lab
+# > German (Wu et al., 2021). Ours, trained on the pairs alone, scores 1.3 *less*. Trained by a recipe close to
+# > theirs, with nearly three times as many tokens, on lower-cased text, it scores 40.9, but its translations are a
+# > fiftieth shorter than theirs, because our length penalty has another form. With [rotary
+# > positions](#Rotary-positions) it scores 42.1, and more than half of that gain is due to the length of the
+# > translations (means of three seeds, $\alpha = 1$). A thousand sentences are a small sample: with a different
+# > sample, these scores could have been about one and a half points higher or lower. Everything else, including
+# > intervals, the other three test sets and what we don't know, is in the [lab
 # > notebook](lab_notebook.ipynb#The-translators).
 #
 # ### How long must you train?
 #
 # > The chart shows BLEU on the validation set, with greedy decoding, as a model of that size (the program's preset
 # > `tiny`) learns on two cores of an AMD EPYC: about 28 after 5 minutes, 39 after half an hour, and 40 after three
-# > quarters. The chart ends there. (The run in Part 3 ends lower. It differs in several ways: it has no dropout, Adam
-# > in place of [Muon](#Muon), smaller batches and no moving average, and it overfits after a quarter of an hour. We
-# > didn't test how much each of these matters.)
+# > quarters. It's a single run, and the chart ends there. (The run in Part 3 ends lower. It differs in several ways:
+# > it has no dropout, Adam in place of [Muon](#Muon), smaller batches and no moving average, and in its second half
+# > it overfits. We didn't test how much each of these matters.)
 
 
 # %%
@@ -4289,12 +4297,13 @@ def example_paper_table_3() -> Any:
 # > Does the same hold at our size? We trained variants of the `tiny` model for four passes through Multi30k, each
 # > with three seeds, beside a base whose learning rate had been tuned for so short a run
 # > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Some of it holds, on the validation set with five
-# > beams, and some doesn't. One head (A) is no worse than four, eight are 0.8 worse, sixteen 1.8. Narrow keys (B)
-# > cost 1.2 BLEU. Of the sizes (C), half the width of the model costs most, 2.6; twice the width gains 0.7. Dropout
-# > (D) hurts: 0.1 costs 1.2 and 0.25 more than four, probably because four passes are too few for overfitting to
-# > begin. Learned positions (E) are 1.3 worse than sinusoids, and without any, the model loses more than five; with
-# > [rotary positions](#Rotary-positions) it gains 1.4. A table like this one is about one size, one corpus and one
-# > budget.
+# > beams, and some doesn't. Each difference below has a 95% interval of ± 0.5 BLEU over the seeds. One head (A) is no
+# > worse than four, eight are 0.8 worse, sixteen 1.8. Narrow keys (B) cost 1.2 BLEU. Of the sizes (C), half the width
+# > of the model costs most, 2.6; twice the width gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four,
+# > probably because four passes are too few for overfitting to begin. Learned positions (E) are 1.3 worse than
+# > sinusoids, and without any, the model loses more than five; with [rotary positions](#Rotary-positions) it gains
+# > 1.4. If you allow for the number of comparisons that we made, eight heads and twice the width could be chance. A
+# > table like this one is about one size, one corpus and one budget.
 #
 # ## English constituency parsing (Section 6.3, Table 4)
 #
@@ -4889,7 +4898,7 @@ def example_patching_many() -> Any:
 #
 # > The Transformer of 2017 is still at the heart of today's language models, but many of its components have changed.
 # > This part presents the changes that have lasted, each with a small piece of code and a check, and most with an
-# > equation. At our size and with greedy decoding, rotary positions gain 2.6 BLEU in [short
+# > equation. At our size and with greedy decoding, rotary positions gain 2.6 ± 0.6 BLEU in [short
 # > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) (means over three seeds), and about one in [long
 # > ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run). Most of these changes are meant for
 # > larger models.
@@ -5870,7 +5879,7 @@ def example_writer() -> Any:
 # > | `inner_dropout` (on attention weights and inside the feed-forward network) is off | Section 5.4 names neither, and the authors' first release had both at 0 | not measured |
 # > | smoothing spreads $\epsilon_{ls}$ over all tokens but padding, the right one included; the authors' code gives the right token exactly $1 - \epsilon_{ls}$ | the paper does not say | the right token gets $\epsilon_{ls} / (n - 1)$ more, with $n$ tokens in the vocabulary |
 # > | the size of a batch is the number of tokens on its longer side, padding included | it bounds memory and work | not measured |
-# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | the two vocabularies may differ; code written for the earlier editions | untied, 0.1 ± 1.4 BLEU more [after four passes](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) |
+# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | the two vocabularies may differ; code written for the earlier editions | untied, 0.1 ± 0.5 BLEU more [after four passes](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) |
 # > | text is brought to Unicode's form NFC, and BPE never joins punctuation with letters | one spelling for each word | not measured |
 # > | Multi30k in place of WMT 2014, and German to English besides English to German | a laptop | scores cannot be compared with the paper's |
 # > | learned positions are not scaled, and there are at most 512 | the paper does not say | not measured |

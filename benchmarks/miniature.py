@@ -10,6 +10,7 @@ import torch
 
 import the_annotated_transformer as tat
 from benchmarks import quality
+from benchmarks.quality import Keep
 from benchmarks.shared import RESULTS, ROOT, Data, Rows, Runs, Seeds, portable
 from translator.files import Refused
 from translator.processes import choose_device
@@ -121,19 +122,22 @@ def train(
     return tat.Translator(trainer.averaged.eval(), run.tokenizer, languages)
 
 
-def scores(translator: tat.Translator, data: str) -> dict[str, Any]:
+def scores(translator: tat.Translator, data: str, keep: Keep | None = None) -> dict[str, Any]:
     """BLEU and chrF on `val`: greedy, with the document's beam, and with the exponent that is best for this model.
 
     A model of one stack is decoded greedily alone, by the document.
     """
     if isinstance(translator.model, tat.DecoderOnly):
         sources, references = map(list, zip(*load_pairs(data, "val"), strict=True))
-        found = score(tat.translate_lines(translator, sources, tat.decoder_only_greedy), references, "en")
-        return {"split": "val", "search": "greedy"} | found
-    found = {alpha: quality.scores(translator, data, "val", tat.BEAM, alpha) for alpha in (*ALPHAS, tat.ALPHA)}
+        lines = tat.translate_lines(translator, sources, tat.decoder_only_greedy)
+        found = {"split": "val", "search": "greedy"} | score(lines, references, "en")
+        return found | ({"translations": keep("val greedy", lines)} if keep else {})
+    found = {alpha: quality.scores(translator, data, "val", tat.BEAM, alpha) for alpha in ALPHAS}
+    found[tat.ALPHA] = quality.scores(translator, data, "val", tat.BEAM, keep=keep)
     best, beam = max(found, key=lambda alpha: found[alpha]["bleu"]), found[tat.ALPHA]
-    row = quality.scores(translator, data) | {"alpha_best": best, "bleu_alpha_best": found[best]["bleu"]}
-    return row | {"beam": beam["search"], "bleu_beam": beam["bleu"], "chrf_beam": beam["chrf"]}
+    row = quality.scores(translator, data, keep=keep) | {"alpha_best": best, "bleu_alpha_best": found[best]["bleu"]}
+    row |= {f"{name}_beam": beam[name] for name in ("bleu", "chrf", "length", "translations") if name in beam}
+    return row | {"beam": beam["search"]}
 
 
 def benchmark(
@@ -161,7 +165,7 @@ def benchmark(
         run = run_folder(runs, "miniature", f"{name} seed {seed} epochs {epochs}")
         translator = train(run, data, name, settings, Limits(epochs=epochs))
         row = about | {"row": VARIANTS[name].row} | quality.describe(run, translator) | {"preset": "tiny"}
-        row |= scores(translator, data)
+        row |= scores(translator, data, quality.keeping(rows, f"miniature {name} seed {seed}"))
         rows.add(row, choose_device())
         beam = f", with a beam {row['bleu_beam']:.2f}" if "bleu_beam" in row else ""
         print(f"{name}, seed {seed}: BLEU {row['bleu']:.2f}{beam}, {row['minutes']:.1f} minutes", flush=True)

@@ -66,7 +66,7 @@ LIVE = "images/live_figure.png"  # where this picture stands, the page has the f
 OWN_IDS = {  # those of the template
     "search", "search-close", "query", "results", "found", "card", "walk", "walk-title", "vega", "explorer-figure",
     "explorer-content", "top", "contents", "left", "theme", "toc", "content", "your-sentence",
-    "style-base", "style-learn",
+    "style-base", "style-learn", "learned",
 }  # fmt: skip
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 CLOSED = {*HEADINGS, "a", "code", "svg"}  # no link may be put there
@@ -467,6 +467,7 @@ def make_page(
         "learn": learn,  # the style of a frame
         "style": "\n".join([blog, code_style(), katex_style(tree)]),
         "script": "\n".join((path / name).read_text("utf-8") for path, name in SCRIPTS),
+        "learned": (BLOG / "learned.jsonl").read_text("utf-8").replace("<", "\\u003c"),
         "vega": f"(() => {{{vl_convert.javascript_bundle()}}})();" if charts else "",
         "chart": CHART,
         "live": live_figure() if prose.live else "",

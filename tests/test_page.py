@@ -332,19 +332,41 @@ def test_a_part_is_taken_away_from_the_model_on_the_page(open_page):
     """Without the shift the loss falls at once, and nothing is copied."""
     tab = open_page(390)
     panel = learning(tab)
-    panel.locator("[data-key=positions]").uncheck()
-    panel.locator("[data-key=shift]").uncheck()
-    panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
     panel.locator("#learn-run").click()
+    panel.locator("#learn-run", has_text="Pause").wait_for()
+    panel.locator("[data-key=positions]").uncheck()
+    panel.locator("[data-key=shift]").uncheck()  # a training that was under way goes on with the new model
     panel.locator("#learn-run:disabled").wait_for(timeout=120_000)
     assert "loss 0.0" in panel.locator("#learn-state").inner_text()
     said = panel.locator("#learn-exact").inner_text()
     assert ": 0% right" in said and "read the very letter" in said
+    assert panel.locator("#learn-examples .wrong").count() == 5  # those that it gets wrong come first
+    panel.locator("[data-key=positions]").check()
+    assert "0% (seed 0)" in panel.locator("#learn-before").inner_text()  # trained beforehand
+    shown = "lines => lines.map(line => line.points.length)"  # rate, whole model, one that lacks the part, this one
+    panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
+    assert panel.locator("#learn-curve polyline").evaluate_all(shown) == [0, 60, 60, 0]
     wait_until_whole(tab)
     assert "\n\n" not in said
     panel.locator("#learn-own").fill("abcdefghijab")
     panel.locator("#learn-map tr").first.locator("th").nth(12).wait_for()  # twelve letters, and the end
     wait_until_whole(tab)
+
+
+def test_one_guesses_what_a_model_lacks(open_page):
+    """One answer is right, and then it is said why; a training begins with the whole model."""
+    tab = open_page(820)
+    panel = learning(tab)
+    panel.locator("#learn-guess").click()
+    choices = panel.locator("#learn-choices button")
+    assert choices.count() >= 4 and "What is missing?" in panel.locator("#learn-exact").inner_text()
+    for choice in choices.all():
+        choice.click()
+    assert sum("✓" in text for text in choices.all_inner_texts()) == 1
+    assert panel.locator("#learn-exact").inner_text().startswith("Yes.")
+    panel.locator("#learn-run").click()
+    panel.locator("#learn-state", has_text="of 500, loss").wait_for()
+    assert not choices.first.is_visible()
 
 
 def test_small_figures_are_touched_with_the_keyboard(shared_page):
