@@ -121,8 +121,9 @@ NUMBERS = itertools.count(1)  # of captions
 
 
 def in_notebook(module: str) -> bool:
-    """True if the module of this name is a running notebook, false if it is imported or run as a script."""
-    return module == "__main__" and hasattr(builtins, "__IPYTHON__")
+    """True if the module of this name is a running notebook, false if it is imported, run as a script, or given a command."""
+    command = hasattr(sys.modules["__main__"], "__file__") and sys.argv[1:]  # as after %run FILE
+    return module == "__main__" and hasattr(builtins, "__IPYTHON__") and not command
 
 
 def example(function: Callable[[], Any]) -> Callable[[], Any]:
