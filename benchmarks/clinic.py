@@ -2,10 +2,12 @@
 
 import contextlib
 import functools
+import json
 import math
 import random
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
 
@@ -121,12 +123,38 @@ def patient(name: str, seed: int, updates: int, runs: dict) -> dict[str, Any]:
     return row
 
 
+def seen(row: dict[str, Any]) -> list[str]:
+    """Where a row looks ill: in the curve, in held-out numbers, in translations, and in which examinations."""
+    found = []
+    if row.get("loss") is None or row["loss"] > 0.2:
+        found.append("curve")
+    if row.get("loss") is None or row["held_out_forced"] < 0.9 or row["known_loss"] > row["loss"] + 0.3:
+        found.append("held out")
+    if row.get("held_out_exact", 0.0) < 0.8:
+        found.append("written")
+    values = row["fresh"] | row.get("trained", {})
+    ill = {examine.TESTS[test].exam for test, value in values.items() if finding(test, value).ill}
+    return found + [exam for exam in examine.EXAMINATIONS if exam in ill]
+
+
+def finding(test: str, value: float | None) -> examine.Finding:
+    """A saved value; None was no number."""
+    return examine.Finding(test, math.nan if value is None else value)
+
+
+def look_again(file: Path) -> None:
+    """Say anew of all saved rows where they look ill, after a bound has changed."""
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    file.write_text("".join(json.dumps(row | {"seen": seen(row)}) + "\n" for row in rows), "utf-8")
+
+
 def benchmark(
     *,
     seeds: Seeds = (0, 1, 2),
     updates: Count = 1500,
     only: tuple[Literal[NAMES], ...] = (),
     backwards: bool = False,
+    again: bool = False,
     rows: Rows = RESULTS,
 ) -> None:
     """Train and examine every mistake of the catalogue on the document's German numbers.
@@ -137,12 +165,15 @@ def benchmark(
         updates: of each training
         only: some of them, such as no_causal_mask
         backwards: from the last to the first, as a second process may that shares the file
+        again: train nothing; only say anew of saved rows where they look ill
     """
+    if again:
+        return look_again(rows.out)
     runs: dict[int, Any] = {}
     for seed in seeds:
         for name in (only or NAMES)[:: -1 if backwards else 1]:
             about = {"mistake": name, "seed": seed, "planned": updates}
             if not rows.saved(about):
                 row = about | patient(name, seed, updates, runs)
-                rows.add(row)
+                rows.add(row | {"seen": seen(row)})
                 print(name, seed, row.get("loss"), row.get("held_out_forced"), row.get("held_out_exact"), flush=True)

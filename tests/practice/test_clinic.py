@@ -13,8 +13,9 @@ from torch import Tensor, nn
 import the_annotated_transformer as tat
 from practice import examine, mistakes
 from practice.mistakes import CATALOGUE, HEALTHY
+from since_2017 import modern
 from tests.helpers import ROOT
-from the_annotated_transformer import PAD, Config, Pair, Trainer, modern, number_pair
+from the_annotated_transformer import PAD, Config, Pair, Trainer, number_pair
 
 FEW = [number_pair(n) for n in [7, 1, 12, 4, *random.Random(0).sample(range(1000), 28)]]
 CHEAP = ["wires", "loss", "gradient", "inventory"]
