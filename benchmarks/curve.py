@@ -67,13 +67,13 @@ def benchmark(
     *, data: Data = "multi30k", src: str = "de", tgt: str = "en", test: str = "test_2016_flickr",
     sizes: Annotated[Counts, Parameter(help="numbers of pairs")] = SIZES,
     starts: tuple[Starts, ...] = ("scratch", "other direction"), seeds: Seeds = (0, 1, 2), steps: Count | None = None,
-    runs: Runs = Path("runs"), changes: Changes = None, rows: Rows = RESULTS,
+    choose: bool = False, runs: Runs = Path("runs"), changes: Changes = None, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
     """Train on 500 pairs, 1,000, ... and score what comes of it.
 
     Each seed draws its own pairs, so the spread over seeds holds what the choice of sentences does, too. All sizes share
     `val`. Settings follow the number of pairs, as `plan` recommends them; they were chosen on `val` by runs of this command
-    with other settings or steps, whose rows have no score on the test set. Seeds come one after the other, each with all sizes. The command can
+    with --choose, whose rows have no score on the test set. Seeds come one after the other, each with all sizes. The command can
     be stopped and given again: an interrupted run continues, and a row that is saved is not trained again.
 
     "other direction" begins with the weights and the vocabulary of models/multi30k-en-de. That model has learned from all
@@ -82,14 +82,15 @@ def benchmark(
     Args:
         test: the split that finished runs are scored on
         steps: updates of a run; by default as `plan` says
+        choose: score on `val` alone, to choose settings
     """
-    changes, languages, chosen = changes or {}, (src, tgt), bool(changes) or bool(steps)
+    changes, languages = changes or {}, (src, tgt)
     for seed in seeds:
         for pairs in sizes:
             for start in starts:
                 settings, updates = recipe(pairs, start != "scratch")
                 settings, updates = settings | changes | {"seed": seed}, steps or updates
-                about = {"kind": "choice" if chosen else "curve", "data": portable(data), "direction": f"{src}-{tgt}"}
+                about = {"kind": "choice" if choose else "curve", "data": portable(data), "direction": f"{src}-{tgt}"}
                 about |= {"pairs": pairs, "start": start, "seed": seed, "updates": updates, "changed": settings}
                 if rows.saved(about):
                     continue
@@ -103,11 +104,11 @@ def benchmark(
                 row |= {"continued": again, "stopped_at": stop, "val": found}
                 losses = {one["step"]: one["val_loss"] for one in read_log(run) if "val_loss" in one}
                 row |= {"val_losses": losses}
-                if not chosen:
+                if not choose:
                     row["test"] = {"split": test} | {
                         f"{'beam' if beam > 1 else 'greedy'}": quality.scores(translator, data, test, beam)
                         for beam in (1, tat.BEAM)
                     }
                 rows.add(row, choose_device())
-                scores = f"val {found['bleu']:.1f}" + (f", test {row['test']['beam']['bleu']:.1f}" if not chosen else "")
+                scores = f"val {found['bleu']:.1f}" + (f", test {row['test']['beam']['bleu']:.1f}" if not choose else "")
                 print(f"{pairs:,} pairs, {start}, seed {seed}: {scores}, {minutes:.1f} CPU minutes", flush=True)

@@ -5,6 +5,7 @@ The beams of a sentence share the keys and values of their source. A finished pl
 """
 
 import copy
+import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -188,15 +189,20 @@ def fast_greedy(model: Transformer, src: Tensor, src_mask: Tensor, max_len: int)
 
 
 @torch.inference_mode()
-def fast_beam(model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, beam: int, alpha: float = 0.6) -> Tensor:
+def fast_beam(
+    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, beam: int, alpha: float = 0.6, n_best: int = 1
+) -> Tensor:  # fmt: skip
     """The best translation that beam search finds: ids (B, at most max_len), BOS first, PAD after EOS (Section 6.1).
+
+    With n_best, that many for each source, the best first: (B * n_best, ...); a row of BOS alone where there are fewer.
 
     src (B, S), src_mask (B or 1, 1, S). max_len holds for sources without padding. A source with n padded positions gets n
     tokens fewer, as if it were alone, but at least one.
     """
     device, neg = src.device, -torch.inf
     limit = (max_len - (src_mask == 0).sum((1, 2)).expand(len(src))).clamp(min=2)  # of each output, BOS included
-    best, results = torch.full((len(src),), neg, device=device, dtype=torch.float), [[BOS]] * len(src)
+    results: list[list[tuple[float, list[int]]]] = [[] for _ in src]  # of each source, the best first
+    best = torch.full((len(src),), neg, device=device, dtype=torch.float)  # the score that a new one has to exceed
     places, open_places = torch.arange(beam, device=device), torch.full((len(src), 1), beam, device=device)
     with evaluating(model):
         decoder, going = StepwiseDecoder(model, src, src_mask), torch.arange(len(src), device=device)
@@ -212,9 +218,14 @@ def fast_beam(model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, b
             ys = torch.cat((ys[parents], tokens.unsqueeze(-1)), dim=-1)  # (B, beam, t + 1)
             alive = (places < open_places) & (log_p > neg)
             ended = alive & ((tokens == EOS) | (t + 1 >= limit[going]).unsqueeze(1))
-            score, place = (log_p / length_penalty(t, alpha)).masked_fill(~ended, neg).max(1)
-            for i in (score > best[going]).nonzero().flatten().tolist():
-                best[going[i]], results[going[i]] = score[i], ys[i, place[i]].tolist()
+            score = (log_p / length_penalty(t, alpha)).masked_fill(~ended, neg)
+            for i, place in (score > best[going].unsqueeze(1)).nonzero().tolist():
+                kept = results[going[i]]
+                kept.append((float(score[i, place]), ys[i, place].tolist()))
+                kept.sort(key=lambda one: -one[0])
+                if len(kept) >= n_best:
+                    del kept[n_best:]
+                    best[going[i]] = kept[-1][0]
             log_p, open_places = log_p.masked_fill(ended | ~alive, neg), open_places - ended.sum(1, keepdim=True)
             rows = (log_p.amax(1) / length_penalty(limit[going] - 1, alpha) > best[going]).nonzero().flatten()
             if len(rows) == 0:  # no continuation can score higher
@@ -222,7 +233,8 @@ def fast_beam(model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, b
             log_p, going, open_places, ys, parents = (x[rows] for x in (log_p, going, open_places, ys, parents))
             decoder.select(parents[log_p > neg], rows if len(rows) < len(live) else None)
             live, ys = log_p > neg, ys[log_p > neg]
-    return tat.pad_rows(results).to(device)
+    found = [[ids for _, ids in kept] + [[BOS]] * (n_best - len(kept)) for kept in results]
+    return tat.pad_rows(list(itertools.chain.from_iterable(found))).to(device)
 
 
 def likeliest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -240,22 +252,30 @@ FAR = 500  # tokens; hardly any corpus has sentences that long, so hardly any mo
 class Search:
     """Translation with one model, greedy or with a beam; `decode` is the search itself, from ids to ids."""
 
-    def __init__(self, translator: Translator, beam: int = 1, alpha: float = ALPHA):
-        """Raises Refused for a beam or an alpha out of range, and naming a layer that cannot be decoded step by step."""
+    def __init__(self, translator: Translator, beam: int = 1, alpha: float = ALPHA, n_best: int = 1):
+        """Raises Refused for a number out of range, and naming a layer that cannot be decoded step by step."""
         if not 1 <= beam <= 1000:
             raise Refused(f"--beam must be at least 1 and at most 1000, but it is {beam}")
         if not 0 <= alpha <= 10:  # a larger alpha overflows
             raise Refused(f"--alpha must be at least 0 and at most 10, but it is {alpha}")
+        if not 1 <= n_best <= beam:
+            raise Refused(f"--n-best must be at least 1 and at most --beam, {beam}, but it is {n_best}")
         check_stepwise(translator.model)
-        self.translator, self.batch_size = translator, min(128, max(1, 512 // beam))
-        self.decode = fast_greedy if beam == 1 else partial(fast_beam, beam=beam, alpha=alpha)
+        self.translator, self.alpha, self.batch_size = translator, alpha, min(128, max(1, 512 // beam))
+        more = {"n_best": n_best} if n_best > 1 else {}
+        self.decode = fast_greedy if beam == 1 else partial(fast_beam, beam=beam, alpha=alpha, **more)
         self.name = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
 
     def translate(self, lines: list[str], tell: Callable[[str], None] = lambda text: None, first: int = 1) -> list[str]:
-        """One translation for each line, in order.
+        """One translation for each line, in order; `each` says what `tell` hears and what is refused."""
+        decode, found = self.translator.tokenizer.decode, self.each(lines, self.decode_rows, tell, first)
+        return [decode(hypotheses[0]) if hypotheses else "" for hypotheses in found]
 
-        A line of more than FAR tokens is decoded alone and greedily, because a beam would take minutes; `tell` gets a warning
-        with its number, counted from `first`. Raises Refused for a line that is longer than the positions of the model.
+    def each(self, lines: list[str], work: Callable, tell: Callable[[str], None], first: int = 1) -> list[Any]:
+        """What `work` makes of each line, in order, and None for a blank one; it gets some sources as ids, longest first.
+
+        A line of more than FAR tokens comes alone, and is decoded greedily, because a beam would take minutes; `tell` gets a
+        warning with its number, counted from `first`. Raises Refused for a line that is longer than the positions of the model.
         """
         _, tokenizer, (language, _) = self.translator
         sources = [[*tokenizer.encode(line, language), EOS] for line in lines]
@@ -266,24 +286,27 @@ class Search:
             tell(f"{tokens}; it is translated greedily, and badly")
         near = order[len(far) :]
         batches = [[i] for i in far] + [near[i : i + self.batch_size] for i in range(0, len(near), self.batch_size)]
-        device, results = next(self.translator.model.parameters()).device, [""] * len(lines)
-        decoded = in_parallel(lambda rows: self.decode_rows([sources[i] for i in rows]), batches, device)
-        for rows, found in zip(batches, decoded, strict=True):
-            for i, ids in zip(rows, found, strict=True):
-                results[i] = tokenizer.decode(ids[: len(sources[i]) + 50])  # as if it had been alone
+        device, results = next(self.translator.model.parameters()).device, [None] * len(lines)
+        done = in_parallel(lambda rows: work([sources[i] for i in rows]), batches, device)
+        for rows, found in zip(batches, done, strict=True):
+            for i, result in zip(rows, found, strict=True):
+                results[i] = result
         return results
 
-    def decode_rows(self, rows: list[list[int]]) -> list[list[int]]:
-        """The translations of some sources, ids to ids; each may be up to 50 tokens longer than the longest source."""
+    def decode_rows(self, rows: list[list[int]]) -> list[list[list[int]]]:
+        """Of each of some sources the translations, the best first, ids to ids; each has up to 50 tokens more than its source."""
         model, far = self.translator.model, len(rows[0]) > FAR
         src = tat.pad_rows(rows).to(next(model.parameters()).device)
         decode = fast_greedy if far else self.decode
         try:
-            return decode(model, src, tat.source_mask(src), max_len=src.size(1) + 50).tolist()
+            found = decode(model, src, tat.source_mask(src), max_len=src.size(1) + 50).tolist()
         except ValueError as error:
             if src.size(1) < FAR - 50:
                 raise
             raise Refused(str(error)) from error  # learned positions have an end
+        count = len(found) // len(rows)
+        groups = (found[i : i + count] for i in range(0, len(found), count))
+        return [[ids[: len(row) + 50] for ids in group] for row, group in zip(rows, groups, strict=True)]  # as if alone
 
 
 # --- On all cores ---
