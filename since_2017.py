@@ -505,6 +505,7 @@ def marian(
 
 
 # %%
+# @title Our names of the arrays, and theirs
 THEIR_NAMES = {
     "W_q": "q_proj", "W_k": "k_proj", "W_v": "v_proj", "W_o": "out_proj", "src_attn": "encoder_attn",
     "feed_forward.W_1": "fc1", "feed_forward.W_2": "fc2", "sublayer.0.norm": "self_attn_layer_norm",
@@ -1154,6 +1155,7 @@ def example_sampling() -> None:
 
 
 # %%
+# @title Two and a half minutes of training
 @functools.cache
 def train_writer() -> tuple[DecoderOnly, Tokenizer]:
     """A decoder of four layers that has learned to write English captions, for 2.5 minutes or $ANNOTATED_STEPS updates."""
@@ -1167,6 +1169,7 @@ def train_writer() -> tuple[DecoderOnly, Tokenizer]:
     return model.eval(), tokenizer
 
 
+# %%
 @torch.inference_mode()
 def write_text(
     model: DecoderOnly,
