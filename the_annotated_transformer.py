@@ -66,8 +66,13 @@
 # > </details>
 
 # %% tags=["active-ipynb"]
-# # @title Setup: install what Colab lacks, and make charts work offline in Jupyter
-# import importlib.util, sys
+# # @title Setup: unpack what travels with this notebook, install what Colab lacks, and make charts work offline in Jupyter
+# import importlib.util, sys, zipfile
+# from pathlib import Path
+#
+# for bundle in Path().glob("the_annotated_transformer*.zip"):  # the companion, which the web page offers under Pages
+#     with zipfile.ZipFile(bundle) as files:
+#         files.extractall(members=[name for name in files.namelist() if not Path(name).exists()])
 #
 # needed = ["tokenizers", "spacy", "pooch", "sacrebleu", "safetensors", "altair", "pandas", "tqdm"]
 # missing = [name for name in needed if importlib.util.find_spec(name) is None]
@@ -279,7 +284,10 @@ def beside(name: str) -> Path:
         with suppress(Exception):  # whatever a network may do
             os.replace(urllib.request.urlretrieve(f"{REPOSITORY}/raw/main/{name}", f"{path}.part")[0], path)
     if not path.exists():
-        raise FileNotFoundError(f"{name} is not beside this document")
+        raise FileNotFoundError(
+            f"{name} is not beside this document (put the_annotated_transformer.zip there, which the web page offers under "
+            "Pages, and run again from the top; in Colab, upload it to the files on the left)"
+        )
     return path
 
 
