@@ -283,7 +283,7 @@ class Search:
         if not 1 <= n_best <= beam:
             raise Refused(f"--n-best must be at least 1 and at most --beam, {beam}, but it is {n_best}")
         check_stepwise(translator.model)
-        self.translator, self.batch_size = translator, min(128, max(1, 512 // beam))
+        self.translator, self.batch_size, self.lost = translator, min(128, max(1, 512 // beam)), 0
         self.beam, self.alpha, self.n_best = beam, alpha, n_best
         self.decode = fast_greedy if beam == 1 else partial(fast_beam, beam=beam, alpha=alpha)
         self.name = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
