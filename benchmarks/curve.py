@@ -110,5 +110,7 @@ def benchmark(
                         for beam in (1, tat.BEAM)
                     }
                 rows.add(row, choose_device())
-                scores = f"val {found['bleu']:.1f}" + (f", test {row['test']['beam']['bleu']:.1f}" if not choose else "")
+                scores = f"val {found['bleu']:.1f}" + (
+                    f", test {row['test']['beam']['bleu']:.1f}" if not choose else ""
+                )
                 print(f"{pairs:,} pairs, {start}, seed {seed}: {scores}, {minutes:.1f} CPU minutes", flush=True)

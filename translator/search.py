@@ -23,7 +23,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import the_annotated_transformer as tat
-from the_annotated_transformer import ALPHA, BOS, EOS, PAD, Transformer, Translator, evaluating, length_penalty, recording
+from the_annotated_transformer import (
+    ALPHA,
+    BOS,
+    EOS,
+    PAD,
+    Transformer,
+    Translator,
+    evaluating,
+    length_penalty,
+    recording,
+)
 from translator.files import Refused, refusing
 
 
@@ -241,7 +251,9 @@ def fast_beam(
             score = (log_p / length_penalty(t, alpha)).masked_fill(~ended, neg)
             for i, place in (score > best[going].unsqueeze(1)).nonzero().tolist():
                 kept = results[going[i]]
-                kept.append(Hypothesis(float(score[i, place]), ys[i, place].tolist(), seen[i, place] if watch else None))
+                kept.append(
+                    Hypothesis(float(score[i, place]), ys[i, place].tolist(), seen[i, place] if watch else None)
+                )
                 kept.sort(key=lambda one: -one.score)
                 if len(kept) >= n_best:
                     del kept[n_best:]
