@@ -135,7 +135,10 @@ def page(translator: Translator, name: str, sentence: str, data: str = "") -> tu
 
     Raises ValueError for a blank sentence, and as `Search` does.
     """
-    translation = Search(translator, tat.BEAM).translate([sentence])[0]  # refuses what is too long for the model
+    notes: list[str] = []
+    translation = (search := Search(translator, tat.BEAM)).translate([sentence], notes.append)[0]
+    if search.lost:
+        raise Refused(notes[-1])
     about = content(translator, name, sentence, data)
     html = (PARTS / "page.html").read_text("utf-8").replace("<!-- figure -->", figure(about))
     return html, translation

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 import the_annotated_transformer as tat
 from the_annotated_transformer import ALPHA, BOS, EOS, PAD, Transformer, Translator, evaluating, length_penalty
-from translator.files import Refused, refusing
+from translator.corpus import SidedTokenizer, mark_of
+from translator.files import Refused, refusing, within_memory
 
 
 class CachedLayer:
@@ -248,6 +249,7 @@ class Search:
             raise Refused(f"--alpha must be at least 0 and at most 10, but it is {alpha}")
         check_stepwise(translator.model)
         self.translator, self.batch_size, self.lost = translator, min(128, max(1, 512 // beam)), 0
+        self.told = {""}  # marks of languages that the model does not know
         self.decode = fast_greedy if beam == 1 else partial(fast_beam, beam=beam, alpha=alpha)
         self.name = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
 
@@ -255,10 +257,17 @@ class Search:
         """One translation for each line, in order.
 
         A line of more than FAR tokens is decoded alone and greedily, because a beam would take minutes; `tell` gets a warning
-        with its number, counted from `first`. Raises Refused for a line that is longer than the positions of the model.
+        with its number, counted from `first`. One that is longer than the positions of the model, or than memory suffices
+        for, is left empty; `lost` counts these.
         """
         _, tokenizer, (language, _) = self.translator
         sources = [[*tokenizer.encode(line, language), EOS] for line in lines]
+        strange = (
+            {mark_of(tokenizer, line, known=False) for line in lines} if isinstance(tokenizer, SidedTokenizer) else {}
+        )
+        if new := {*strange} - self.told:
+            tell(f"the model does not know {', '.join(sorted(new))}, which it takes for text")
+            self.told |= new
         order = sorted((i for i, line in enumerate(lines) if line.strip()), key=lambda i: -len(sources[i]))
         far = [i for i in order if len(sources[i]) > FAR]
         for i in far:
@@ -267,44 +276,61 @@ class Search:
         near = order[len(far) :]
         batches = [[i] for i in far] + [near[i : i + self.batch_size] for i in range(0, len(near), self.batch_size)]
         device, results = next(self.translator.model.parameters()).device, [""] * len(lines)
-        decoded = in_parallel(lambda rows: self.decode_rows([sources[i] for i in rows]), batches, device)
+        decoded = self.careful([[sources[i] for i in rows] for rows in batches], device)
         for rows, found in zip(batches, decoded, strict=True):
             for i, ids in zip(rows, found, strict=True):
-                results[i] = tokenizer.decode(ids[: len(sources[i]) + 50])  # as if it had been alone
+                if isinstance(ids, str):
+                    self.lost += 1
+                    tell(f"line {first + i}, of {len(sources[i]):,} tokens, is left empty: {ids}")
+                else:
+                    results[i] = tokenizer.decode(ids[: len(sources[i]) + 50])  # as if it had been alone
         return results
 
-    def decode_rows(self, rows: list[list[int]]) -> list[list[int]]:
-        """The translations of some sources, ids to ids; each may be up to 50 tokens longer than the longest source."""
+    def careful(self, batches: list[list[list[int]]], device: torch.device) -> list:
+        """The translations of batches; one that fails is tried alone, then each of its rows: what fails then says why."""
+        found = in_parallel(self.decode_rows, batches, device, any(len(rows[0]) > FAR for rows in batches))
+        for i, rows in enumerate(batches):
+            if isinstance(found[i], str) and len(batches) > 1:
+                found[i] = self.careful([rows], device)[0]
+            elif isinstance(found[i], str):
+                found[i] = [self.careful([[row]], device)[0][0] for row in rows] if len(rows) > 1 else [found[i]]
+        return found
+
+    def decode_rows(self, rows: list[list[int]]) -> list[list[int]] | str:
+        """The translations of some sources, each up to 50 tokens longer than the longest source; or why there are none."""
         model, far = self.translator.model, len(rows[0]) > FAR
         src = tat.pad_rows(rows).to(next(model.parameters()).device)
         decode = fast_greedy if far else self.decode
         try:
-            return decode(model, src, tat.source_mask(src), max_len=src.size(1) + 50).tolist()
+            with within_memory("out of memory"):
+                return decode(model, src, tat.source_mask(src), max_len=src.size(1) + 50).tolist()
         except ValueError as error:
-            if src.size(1) < FAR - 50:
+            if src.size(1) < FAR - 50 and not isinstance(error, Refused):
                 raise
-            raise Refused(str(error)) from error  # learned positions have an end
+            return str(error)  # Refused; or learned positions, which have an end
 
 
 # --- On all cores ---
-def in_parallel(work: Callable, items: list, device: torch.device) -> list:
+def in_parallel(work: Callable, items: list, device: torch.device, apart: bool = False) -> list:
     """The results of `work` for each item, in order; on a CPU by as many workers as PyTorch has threads, each with one.
 
     Python starts the many small operations of a step one by one, and only one thread of a process at a time can do that. So
-    on Linux the workers are processes. They are forked: they have the model already, and only results are sent. Raises
-    Refused if the system ends one of them.
+    on Linux the workers are processes. They are forked: they have the model already, and only results are sent. If the
+    system ends one of them, a text says so; `apart` asks for workers even if one thread is all there is.
     """
-    count = min(torch.get_num_threads(), len(items)) if device.type == "cpu" else 1
-    if count < 2:
+    count = min(torch.get_num_threads(), len(items)) if device.type == "cpu" else 0
+    if count < 2 and not (count and apart):
         return [work(item) for item in items]
     before, pool = torch.get_num_threads(), ThreadPoolExecutor
     if sys.platform == "linux":
         pool = partial(ProcessPoolExecutor, mp_context=multiprocessing.get_context("fork"))
+    killed = "a process was killed, likely for want of memory"
     try:
         with pool(count, initializer=begin, initargs=(work,)) as workers:
-            return list(workers.map(do if sys.platform == "linux" else work, items))
-    except BrokenProcessPool as error:
-        raise Refused("a process was killed, likely for want of memory; OMP_NUM_THREADS=1 does with one") from error
+            futures = [workers.submit(do if sys.platform == "linux" else work, item) for item in items]
+            return [killed if isinstance(f.exception(), BrokenProcessPool) else f.result() for f in futures]
+    except BrokenProcessPool:
+        return [killed] * len(items)
     finally:
         torch.set_num_threads(before)  # threads share the number
 

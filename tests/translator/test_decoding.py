@@ -277,8 +277,8 @@ def test_work_in_parallel_comes_back_in_order_and_leaves_the_threads_as_they_wer
     assert threads() == [2, 2]
     assert in_parallel(work, [3], cpu) == [(9, 2)] and in_parallel(work, [], cpu) == []
     if platform == "linux":
-        with pytest.raises(Refused, match="a process was killed"):
-            in_parallel(lambda i: os.kill(os.getpid(), signal.SIGKILL), [0, 1], cpu)
+        killed = in_parallel(lambda i: os.kill(os.getpid(), signal.SIGKILL), [0, 1], cpu)
+        assert killed == ["a process was killed, likely for want of memory"] * 2
 
 
 def test_translations_by_several_workers_are_those_of_one(two_threads):
