@@ -1,4 +1,4 @@
-"""The command line: train, translate, evaluate, average, explain, export, import.
+"""The command line: train, translate, evaluate, average, explain, export, import, judge.
 
 `cyclopts` makes options and help from signatures, dataclasses and docstrings. What a user can mend gets one line on standard
 error and exit status 2; a mistake of the program keeps its traceback.
@@ -31,7 +31,7 @@ from translator.run import KEPT, Limits, Run, checkpoint_files, read_log, token_
 from translator.scoring import SCORES, score
 from translator.search import Search, check_stepwise
 from translator.settings import Count, Integer, make_settings, options, saved_settings
-from translator.sources import BUILT_IN, FullPairs, decoded_line, decoded_lines, load_pairs, new_text, open_file
+from translator.sources import FullPairs, decoded_line, decoded_lines, load_pairs, new_text, open_file
 from translator.trainer import Objective, ParallelTrainer, mean_loss
 from translator.training import fit, rehearse
 
@@ -79,7 +79,6 @@ def train(
         settings = make_settings(preset, words, changes or {})
     if src == tgt:
         raise Refused(f"--src and --tgt are both {src}")
-    warn_of_hidden(data)
     if Path(data).is_dir() and Path(data).resolve() == run.resolve():
         raise Refused(f"--run is the folder of the data, {data}; give a folder of its own")
     about = {"preset": preset, "data": data, "src": src, "tgt": tgt, "held_out": held_out, "longest": longest}
@@ -90,12 +89,6 @@ def train(
         training = Run(run, settings, about)
         with training.alone():
             report(training, learn(training, start_from, limits or Limits(), shard))
-
-
-def warn_of_hidden(data: str) -> None:
-    """Say so if a folder of text has the name of data that come with the program."""
-    if data in BUILT_IN and any(Path(data).glob("*.*")):
-        warn(f"--data {data} is what comes with the program, not the folder here, which is ./{data}")
 
 
 def learn(run: Run, start_from: Path | None, limits: Limits, shard: bool) -> int:
@@ -223,7 +216,6 @@ def evaluate(
         held_out: with --split val, the share of train that the model was validated on instead of val
     """
     use_device(device)
-    warn_of_hidden(data)
     folder = model_folder(model)
     translator = read_translator(folder)
     search = Search(translator, beam, alpha)
@@ -344,6 +336,43 @@ def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | No
     print(f"{out}: {src} to {tgt}, {parameters:,} parameters, {len(translator.tokenizer):,} tokens")
 
 
+def judge(
+    file: Path, *, new: bool = False, gate: Integer | None = None, watch: bool = False, split: str = "val",
+    report: Path | None = None,
+) -> None:  # fmt: skip
+    """Try a Transformer that you wrote yourself, gate by gate, with the shipped weights.
+
+    A wrong answer is compared with those of known mistakes. When all gates up to decoding
+    are right, your code translates. The exit status is 1 if a gate isn't right.
+
+    Args:
+        file: your file in Python; its functions are those that --new writes
+        new: write the file, with an empty function for each gate
+        gate: the number of the only gate to try
+        watch: try it again at each saving, until Ctrl-C
+        split: the sentences that are translated for a score: as many as a minute allows
+        report: a file for what was said, without any code
+    """
+    from practice import judge as practice  # it reads a model when it is asked, and nobody else does
+
+    if new:
+        practice.write_stubs(file)
+        print(f"{file}: {len(practice.GATES)} gates; judge it with: judge {file}")
+        return
+    if not file.is_file():
+        raise Refused(f"{file} isn't a file; judge --new {file} writes an empty one")
+    if gate is not None and not 1 <= gate <= len(practice.GATES):
+        raise Refused(f"--gate is {gate}; there are gates 1 to {len(practice.GATES)}")
+    if watch:
+        practice.watch(file, gate, split)
+    said: list[str] = []
+    right = practice.judge(file, gate, split, lambda line: (said.append(line), print(line, flush=True)))
+    if report:
+        write_text(report, "\n".join(said) + "\n")
+    if not right:
+        sys.exit(1)
+
+
 def captions(*, out: Out) -> None:
     """Write the captions of the built-in grammar as a folder of text, such as the document reads: train, val and test."""
     with new_folder(out):
@@ -355,6 +384,10 @@ def captions(*, out: Out) -> None:
 def explained(error: Exception, given: list[str]) -> str:
     """What an error says, in one line; `given` are the arguments of the command line."""
     text = " ".join(str(error).split())
+    if isinstance(error, ModuleNotFoundError):
+        return f"this needs the package {error.name}: pip install {error.name}"
+    if isinstance(error, UnicodeEncodeError):
+        return f"a name that is not UTF-8, {error.object!r}; give another"
     if isinstance(error, cyclopts.UnknownCommandError):
         return f"{text}; --help lists them"
     if isinstance(error, cyclopts.UnknownOptionError) and (other := OTHER_NAMES.get(error.token.keyword)):
@@ -370,7 +403,7 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
     installed = next(iter(distributions(name="annotated-transformer")), None)
     about = {"version": installed.version if installed else "from source, not installed", "help_format": "plaintext"}
     app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about, suppress_keyboard_interrupt=False)
-    for command in (train, translate, evaluate, average, explain, export, captions):
+    for command in (train, translate, evaluate, average, explain, export, captions, judge):
         app.command(command)
     app.command(import_model, name="import")
     with redirect_stdout(Steady(sys.stdout)) as out, redirect_stderr(Steady(sys.stderr)) as err:
@@ -383,13 +416,7 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
             return 0
         except BrokenPipeError:  # the reader of `translate` has enough, such as `head`
             return 0
-        except ModuleNotFoundError as error:
-            print(f"error: this needs the package {error.name}: pip install {error.name}", file=sys.stderr)
-            return 2
-        except UnicodeEncodeError as error:
-            print(f"error: a name that is not UTF-8, {error.object!r}; give another", file=sys.stderr)
-            return 2
-        except (cyclopts.CycloptsError, Refused, OSError) as error:
+        except (cyclopts.CycloptsError, Refused, OSError, ModuleNotFoundError, UnicodeEncodeError) as error:
             print(f"error: {explained(error, sys.argv[1:] if arguments is None else arguments)}", file=sys.stderr)
             return 2
         except Stopped as request:

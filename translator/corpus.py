@@ -18,6 +18,8 @@ import numpy as np
 from the_annotated_transformer import BOS, EOS, Pair, Tokenizer, words_of
 from translator.files import Refused, read_json, refusing, warn, write_atomically
 
+HIDDEN = "\uf8ff"  # ends the names of tokens that stand in no text, such as `</s>`; nobody types it
+
 
 class SidedTokenizer(Tokenizer):
     """A tokenizer that cuts text of one language, the target's, by other rules; the tokens and their ids are the same."""
@@ -29,6 +31,10 @@ class SidedTokenizer(Tokenizer):
     def encode(self, text: str, language: str) -> list[int]:
         """The ids of a sentence, without BOS and EOS."""
         return encode_texts(self, [text], language)[0]
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """The tokens with these ids, specials included."""
+        return [token.removesuffix(HIDDEN) for token in super().tokens(ids)]
 
 
 def vocabulary_for(tokenizer: Tokenizer, language: str) -> Any:
@@ -88,15 +94,15 @@ def encode_texts(tokenizer: Tokenizer, texts: Iterable[str], language: str) -> l
     marks = [mark_of(tokenizer, text) for text in words] if isinstance(tokenizer, SidedTokenizer) else []
     words = [text.lstrip().removeprefix(mark) for text, mark in zip(words, marks, strict=True)] if any(marks) else words
     ids = [found.ids for found in rules.encode_batch_fast(words, is_pretokenized=tokenizer.words)]
-    return (
-        [[rules.token_to_id(m), *row] if m else row for m, row in zip(marks, ids, strict=True)] if any(marks) else ids
-    )
+    for mark, row in zip(marks, ids, strict=False):
+        row[:0] = [rules.token_to_id(mark + HIDDEN)] if mark else []
+    return ids
 
 
 def mark_of(tokenizer: Tokenizer, text: str, known: bool = True) -> str:
     """The token such as `>>fra<<` that a sentence begins with, which names a language; `known`: to the vocabulary."""
     found = re.match(r"\s*(>>[^<>]+<<)", text)
-    return found[1] if found and (tokenizer.vocabulary.token_to_id(found[1]) is not None) == known else ""
+    return found[1] if found and (tokenizer.vocabulary.token_to_id(found[1] + HIDDEN) is not None) == known else ""
 
 
 def encode_pairs(tokenizer: Tokenizer, texts: Iterable[tuple[str, str]], languages: tuple[str, str]) -> list[Pair]:
@@ -135,10 +141,7 @@ class TokenStore:
 def write_store(
     path: Path, texts: Iterable[tuple], tokenizer: Tokenizer, languages: tuple[str, str], longest: int | None = None
 ) -> TokenStore:
-    """Turn text into a store, ten thousand pairs at a time; a crash leaves a whole store or none.
-
-    Pairs of which a side has more than `longest` tokens are left out. Raises Refused if no pair is left.
-    """
+    """Turn pairs of at most `longest` tokens a side into a store; a crash leaves a whole store or none."""
     store, texts, starts = TokenStore(path, len(tokenizer)), iter(texts), array("q", [0])
     left_out = [0]
 

@@ -23,9 +23,7 @@ class Refused(ValueError):
 
 POINTER = b"version https://git-lfs"
 # what libraries say about protections that one could switch off
-ADVICE = re.compile(
-    "weights_only|weights only|allow_pickle|trust|pickle.load|unsafe|arbitrary code|file an issue", re.I
-)
+ADVICE = re.compile("weights.only|allow_pickle|trust|pickle.load|unsafe|arbitrary code|file an issue", re.I)
 
 
 @contextmanager
@@ -54,10 +52,7 @@ def warn(text: str) -> None:
 
 
 class Steady:
-    """A stream of text whose reader may go away: what can't be written is lost, and work goes on; `lost` is the first error.
-
-    One that is missing, closed or detached is as good as the null device; one that takes UTF-8 gets it.
-    """
+    """A stream that may be missing, or its reader go: what can't be written is lost; `lost` is the first error."""
 
     def __init__(self, stream: Any):
         try:

@@ -1,6 +1,6 @@
 """Models that Marian trained, such as those of OPUS-MT: opening the hub's folders and Marian's own files, and writing the latter.
 
-The document's Part 7 explains the parts in which they differ from the paper's, and the names of the arrays. What a file holds
+`since_2017` explains the parts in which they differ from the paper's, and the names of the arrays. What a file holds
 is read as numbers and text; nothing in it is ever executed.
 """
 
@@ -18,21 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import the_annotated_transformer as tat
+import since_2017 as since
 from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, Translator
-from translator.corpus import SidedTokenizer, tokenizer_text
+from translator import files
+from translator.corpus import HIDDEN, SidedTokenizer, tokenizer_text
 from translator.export import check_marian
-from translator.files import (
-    Refused,
-    check_pointer,
-    new_folder,
-    read_json,
-    refusing,
-    warn,
-    write_sums,
-    write_tensors,
-    write_text,
-)
+from translator.files import Refused, new_folder, read_json, refusing, write_sums, write_tensors, write_text
 from translator.model_folder import MODEL_FILES, build_for
 from translator.settings import Settings
 
@@ -110,7 +101,7 @@ def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
     settings = Settings(N=max(depths), d_model=d_model, d_ff=widths[0], h=heads[0], norm="post", tie="all")
     parts = {"depths": depths, "swish": activation != "relu", "closed": False, "eps": 1e-5}
     matrices = *["model.shared.weight"] * 3, "final_logits_bias"
-    return Arrays(files[0], settings, parts, read_arrays(files[0]), tat.their_name, matrices)
+    return Arrays(files[0], settings, parts, read_arrays(files[0]), since.their_name, matrices)
 
 
 def read_arrays(file: Path) -> dict[str, Tensor]:
@@ -120,7 +111,7 @@ def read_arrays(file: Path) -> dict[str, Tensor]:
     with refusing(f"{file}: damaged, or not a file of arrays", Exception):  # of many kinds, from three libraries
         if not file.is_file():
             raise ValueError("it is no regular file")
-        check_pointer(file)
+        files.check_pointer(file)
         if zipfile.is_zipfile(file):  # else PyTorch's format of before 2020
             with zipfile.ZipFile(file) as archive:
                 if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
@@ -270,7 +261,7 @@ def read_spm(path: Path) -> tuple[dict[str, float], bytes]:
     with refusing(f"{path}: damaged, or not a SentencePiece model", *wrong):
         if not path.is_file():
             raise ValueError("it is no regular file")
-        check_pointer(path)
+        files.check_pointer(path)
         parts = list(fields(path.read_bytes()))
         trainer, normalizer = (dict(fields(dict(parts)[n])) for n in (2, 3))  # after the pieces: none is missing
         if trainer.get(3, 1) != 1 or trainer.get(35) or trainer.get(24):
@@ -297,20 +288,15 @@ def unigram(path: Path, tokens: list[str]) -> Any:
 
     scores, charsmap = read_spm(path)
     marks = {*SPECIALS, *(token for token in tokens if re.fullmatch(r">>.+<<", token))}
-    scored = [(t, FAR if t in marks or scores.get(t) is None else scores[t]) for t in tokens]
+    scored = [(t + HIDDEN, FAR) if t in marks else (t, FAR if scores.get(t) is None else scores[t]) for t in tokens]
     vocabulary = Vocabulary(Unigram(scored, UNK, False))
     with refusing(f"{path}: damaged", Exception):  # that is the library's kind
         steps = [normalizers.Precompiled(charsmap)] if charsmap else []
     steps.insert(0, normalizers.NFC())  # the table knows composed letters only
     vocabulary.normalizer = normalizers.Sequence([*steps, normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()])
-    apart = pre_tokenizers.Split(
-        "<", "merged_with_previous"
-    )  # so the text "</s>" or ">>fra<<" is no token, but letters
-    vocabulary.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), apart])
-    if missing := sum(
-        score is not None and piece not in marks for piece, score in scores.items() if piece not in tokens
-    ):
-        warn(f"{missing:,} pieces of {path.name} are not in the vocabulary; text is cut into smaller ones there")
+    vocabulary.pre_tokenizer = pre_tokenizers.Metaspace()
+    if lacking := {piece for piece, score in scores.items() if score is not None} - {*tokens}:
+        files.warn(f"{len(lacking):,} pieces of {path.name} are not in the vocabulary: cut into smaller ones")
     return vocabulary
 
 
@@ -405,12 +391,12 @@ def write_npz(translator: Translator, out: Path) -> None:
     model, tokenizer, _ = translator
     layers = [*model.encoder.layers, *model.decoder.layers]
     positions = model.src_embed.positions
-    if not isinstance(positions, tat.SplitPositions) or positions.last != model.settings["d_model"] // 2 - 1:
+    if not isinstance(positions, since.SplitPositions) or positions.last != model.settings["d_model"] // 2 - 1:
         raise Refused("Marian has other waves for positions than this model; only what came from its files can go back")
     check_marian(model)
     if model.tgt_embed.embeddings.table.weight[BOS].any():
         raise Refused("the start token has learned a vector in training, and Marian begins with zeros")
-    pre, swish = layers[0].sublayer[0].pre, isinstance(layers[0].feed_forward, tat.SwishFeedForward)
+    pre, swish = layers[0].sublayer[0].pre, isinstance(layers[0].feed_forward, since.SwishFeedForward)
     order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD]  # Marian begins with </s> and <unk>
     apart = ["encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"]  # as many of them as there are matrices
     names = {"all": ["Wemb"], "target": apart[:2], "none": apart}[model.settings["tie"]]

@@ -24,7 +24,8 @@ from cyclopts.types import PositiveFloat
 from tqdm import tqdm
 
 import the_annotated_transformer as tat
-from the_annotated_transformer import Pair, Tokenizer, Transformer, learn_bpe, sorted_batches
+from since_2017 import sorted_batches
+from the_annotated_transformer import Pair, Tokenizer, Transformer, learn_bpe
 from translator import files
 from translator.corpus import TokenStore, read_tokenizer, tokenizer_text, write_store
 from translator.files import Refused, read_json, read_tensors, refusing, warn, write_tensors, write_text
@@ -234,15 +235,14 @@ class Run:
             raise Refused(f"{self.folder}: its tokens are lost, and {changed}; give another --run")
 
     def check_data(self) -> None:
-        """The text may have moved, and the run keeps its tokens; Refused for another text, unless it has the same place."""
-        old, data = read_json(self.folder / "config.json"), self.about["data"]
-        known, now = old.get("text"), fingerprint(data, self.languages)
-        if old["data"] != data and not (now and known == now) and Path(old["data"]).resolve() != Path(data).resolve():
-            raise Refused(
-                f"{self.folder} has data = {old['data']}, not {data}, whose text is another; give another --run"
-            )
+        """Say if the text has changed, whose tokens the run keeps; Refused for another text in another place."""
+        old, new = read_json(self.folder / "config.json"), self.about["data"]
+        known, now = old.get("text"), fingerprint(new, self.languages)
+        moved = old["data"] != new and Path(old["data"]).resolve() != Path(new).resolve()
+        if moved and (now is None or known != now):
+            raise Refused(f"{self.folder} has data = {old['data']}, not {new}, another text; give another --run")
         if now and known and known != now:
-            warn(f"{data} has changed since this run began, which goes on with the text as it was")
+            warn(f"{new} has changed since this run began, which goes on with the text as it was")
 
     # --- Its text ---
     def texts(self, split: str, *tell: Callable[[str], None]) -> FullPairs:
@@ -287,8 +287,7 @@ class Run:
             every = enumerate(stream_pairs(self.about["data"], split, *self.languages), 1)
             number = next(number for number, other in every if other == pair)
             side = max((0, 1), key=lambda side: len(pair[side]))
-            old = ", which has lines as on old Macs" if pair[side].count("\r") > 1 else ""
-            return f" ({self.about['data']}: {split}.{self.languages[side]}, line {number}{old})"
+            return f" ({self.about['data']}: {split}.{self.languages[side]}, line {number})"
         return ""
 
     def batches(self) -> Iterator[list[Pair]]:

@@ -8,12 +8,13 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from the_annotated_transformer import CHECKSUMS, plain
+from the_annotated_transformer import CHECKSUMS, decoded, plain
 from translator.captions import CAPTION_SPLITS, caption_pairs
-from translator.files import PARTIAL, POINTER, Refused, refusing
+from translator.files import PARTIAL, POINTER, Refused, refusing, warn
 
 
 def find_file(folder: Path, name: str) -> Path:
@@ -55,12 +56,10 @@ def decoded_line(line: bytes, name: Path | str, number: int) -> str:
         raise Refused(f"{name}, line {number}: more than {LONGEST:,} bytes; there should be a sentence per line")
     if line.startswith(POINTER):
         raise Refused(f"{name}: only a pointer of Git LFS; `git lfs pull` fetches the file itself")
-    if 3 * line.count(0) > len(line):
-        raise Refused(f"{name}, line {number}: not UTF-8 (likely UTF-16)")
     try:
-        return plain(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise Refused(f"{name}, line {number}: not UTF-8 ({error.reason})") from error
+        return decoded(line, f"{name}, line {number}")
+    except ValueError as error:
+        raise Refused(str(error)) from error
 
 
 def decoded_lines(file: BinaryIO, name: Path | str) -> Iterator[list[str]]:
@@ -192,12 +191,20 @@ def divided(pairs: Iterator[tuple[str, str]], share: float, split: str, data: st
 BUILT_IN = "multi30k", "captions"
 
 
+@cache
+def warn_of_hidden(data: str) -> None:
+    """Say once that data which come with the program have the name of a folder here."""
+    if data in BUILT_IN and any(Path(data).glob("*.*")):
+        warn(f"--data {data} is what comes with the program, not the folder here, which is ./{data}")
+
+
 def stream_pairs(data: str, split: str, src: str, tgt: str, held_out: float | None = None) -> Iterator[tuple[str, str]]:
     """The sentence pairs of a split of a source, one by one: `multi30k`, `captions`, `hf:NAME[:CONFIG]` or a folder.
 
     With `held_out`, `val` is that share of the source's `train`, and `train` is the rest. Raises Refused or
     FileNotFoundError with a one-line message; a damaged line raises only when it is read.
     """
+    warn_of_hidden(data)
     if held_out is not None:
         if not 0 < held_out < 1:
             raise Refused(f"--held-out must be above 0 and below 1, but it is {held_out}")
@@ -222,19 +229,14 @@ def stream_pairs(data: str, split: str, src: str, tgt: str, held_out: float | No
 
 
 def fingerprint(data: str, languages: tuple[str, str]) -> str | None:
-    """A checksum of the beginnings, ends and sizes of a folder's files of train and val; None for other data."""
-    if data in BUILT_IN or not Path(data).is_dir():
-        return None
-    paths = [
-        p for s in ("train", "val") for tgt in languages for p in sorted(Path(data).glob(f"{s}.{tgt}*")) if p.is_file()
-    ]
+    """A checksum of the beginnings and sizes of a folder's files of train and val; None for other data."""
+    names = [f"{split}.{language}" for split in ("train", "val") for language in languages]
+    paths = [path for name in names for path in (Path(data, name), Path(data, f"{name}.gz")) if path.is_file()]
     digest = 0
     for path in paths:
         with path.open("rb") as file:
-            start, size = file.read(1 << 20), file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - (1 << 20)))
-            digest = zlib.crc32(file.read() + start + f"{path.name} {size}".encode("utf-8", "replace"), digest)
-    return f"{digest:08x}" if paths else None
+            digest = zlib.crc32(file.read(1 << 20) + str(path.stat().st_size).encode(), digest)
+    return f"{digest:08x}" if paths and data not in BUILT_IN else None
 
 
 def load_pairs(data: str, split: str, src: str = "de", tgt: str = "en", held_out: float | None = None) -> list[tuple]:

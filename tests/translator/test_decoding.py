@@ -173,6 +173,7 @@ def test_a_line_far_too_long_is_translated_greedily_and_told(monkeypatch):
     """It is decoded alone; the others keep their search."""
     search, told = Search(read_translator(model_folder())), []
     monkeypatch.setattr("translator.search.FAR", 12)
+    monkeypatch.setattr("translator.search.in_parallel", lambda work, items, *_: [work(item) for item in items])
     long, short = "Ein Hund läuft und läuft und läuft und läuft und läuft.", "Ein Hund."
     expected = search.translate([long]) + search.translate([short])
     search.decode = Mock(wraps=fast_greedy)

@@ -12,6 +12,7 @@ from pathlib import Path
 import ctranslate2
 from tokenizers import Tokenizer
 
+HIDDEN = "\uf8ff"  # ends the names of tokens that stand in no text
 FAR = 500  # tokens; hardly any text has sentences that long, so hardly any model can translate one
 folder = Path(__file__).resolve().parent
 tokenizer, model = Tokenizer.from_file(str(folder / "tokenizer.json")), ctranslate2.Translator(str(folder))
@@ -26,7 +27,7 @@ def plain(text):
 def tokens_of(text):
     """Its tokens; one such as >>fra<<, which names a language, stands in front alone."""
     mark = re.match(">>[^<>]+<<", text)
-    if mark and tokenizer.token_to_id(mark[0]) is not None:
+    if mark and tokenizer.token_to_id(mark[0] + HIDDEN) is not None:
         return [mark[0], *tokenizer.encode(text[mark.end() :]).tokens]
     return tokenizer.encode(text).tokens
 
@@ -61,12 +62,13 @@ def answer(lines, first):
 
 
 def main():
-    done, rest, data, lost = 0, b"", b"more", 0
+    """Answer all lines; what went wrong."""
+    done, rest, data, lost, error = 0, b"", b"more", 0, None
     while data:
         data = sys.stdin.buffer.read1(1 << 13)
         *found, rest = (rest + data).split(b"\n")  # only a line feed ends a line
         found, rest = (found, rest) if data else ([*found, rest] if rest else found, b"")
-        lines, error = [], None
+        lines = []
         for line in found:
             try:
                 lines.append(plain(line.decode("utf-8")))
@@ -76,8 +78,10 @@ def main():
         lost += answer(lines, done + 1) if lines else 0
         done += len(lines)
         if error:
-            sys.exit(error)
-    sys.exit(f"error: {lost} of {done} lines are too long, and left empty" if lost else 0)
+            break
+    if lost and not error:
+        error = f"error: {lost} of {done} lines are too long, and left empty"
+    return error
 
 
 if __name__ == "__main__":
@@ -86,6 +90,8 @@ if __name__ == "__main__":
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.reconfigure(encoding="utf-8", errors="replace")
     try:
-        main()
+        if error := main():
+            print(error, file=sys.stderr)
+            sys.exit(2)
     except BrokenPipeError:  # the reader has enough, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
