@@ -66,8 +66,13 @@
 # > </details>
 
 # %% tags=["active-ipynb"]
-# # @title Setup: install what Colab lacks, and make charts work offline in Jupyter
-# import base64, contextlib, importlib.util, sys
+# # @title Setup: unpack what travels with this notebook, install what Colab lacks, and make charts work offline in Jupyter
+# import base64, contextlib, importlib.util, sys, zipfile
+# from pathlib import Path
+#
+# for bundle in Path().glob("the_annotated_transformer*.zip"):  # the companion, which the web page offers under Pages
+#     with zipfile.ZipFile(bundle) as files:
+#         files.extractall(members=[name for name in files.namelist() if not Path(name).exists()])
 #
 # needed = ["tokenizers", "spacy", "pooch", "sacrebleu", "safetensors", "altair", "pandas", "tqdm"]
 # missing = [name for name in needed if importlib.util.find_spec(name) is None]
@@ -301,7 +306,10 @@ def beside(name: str) -> Path:
         with suppress(Exception):  # whatever a network may do
             os.replace(urllib.request.urlretrieve(f"{REPOSITORY}/raw/main/{name}", f"{path}.part")[0], path)
     if not path.exists():
-        raise FileNotFoundError(f"{name} is not beside this document")
+        raise FileNotFoundError(
+            f"{name} is not beside this document (put the_annotated_transformer.zip there, which the web page offers under "
+            "Pages, and run again from the top; in Colab, upload it to the files on the left)"
+        )
     return path
 
 
@@ -3187,6 +3195,7 @@ def choose_data() -> str:
 
 
 # %%
+# @title The pairs of a split
 @functools.cache
 def load_split(split: str) -> list[tuple[str, str]]:
     """The German-English pairs of `train` or `val` with text on both sides."""
@@ -3269,6 +3278,7 @@ def words_of(text: str, language: str) -> list[str]:
 
 
 # %%
+# @title A tokeniser: text to ids and back
 class Tokenizer:
     """Text to ids and back, with one vocabulary for both languages; words or byte-pair encoding (Section 5.1)."""
 
@@ -3322,6 +3332,7 @@ def learn_words(pairs: Iterable[tuple[str, str]], languages: tuple[str, str], at
 
 
 # %%
+# @title Byte-pair encoding by a library
 def learn_bpe(pairs: Iterable[tuple[str, str]], merges: int) -> Tokenizer:
     """A joint byte-pair encoding of both sides with at most `merges` merges (Section 5.1); reads the pairs twice."""
     from tokenizers import Regex, normalizers, pre_tokenizers
@@ -3449,6 +3460,7 @@ def load_translator(folder: str | Path) -> Translator:
 
 
 # %%
+# @title From text to text
 def translate_lines(
     translator: Translator, lines: str | list[str], search: Callable[..., Tensor] = greedy_decode, batch_size: int = 64
 ) -> str | list[str]:
@@ -3473,6 +3485,7 @@ def translate_lines(
 # > before it has learned anything at all:
 
 # %%
+# @title Three sentences to translate
 OUR_SENTENCES = [
     "Ein kleiner Junge in einem roten Hemd spielt im Park mit einem Hund.",
     "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest.",
@@ -3529,6 +3542,7 @@ def validation_loss(model: Transformer, pairs: list[Pair]) -> float:
 # > printed below overfits without it, as you'll see.
 
 # %%
+# @title The sizes of the model that we train
 LIVE = Config(
     N=4, d_model=128, d_ff=256, h=4, dropout=0.0, norm="pre", bpe=6000, tokens_per_batch=2000, factor=2.0, warmup=400
 )
@@ -3545,6 +3559,7 @@ class LiveRun(NamedTuple):
 
 
 # %%
+# @title The training, which keeps weights and translations as it goes
 def train_tiny(limits: dict[str, float]) -> LiveRun:
     """Train for some `minutes` or `steps`; weights and translations are kept whenever the loss is measured."""
     torch.manual_seed(LIVE.seed)
@@ -4032,6 +4047,7 @@ def length_penalty(length: Tensor | float, alpha: float) -> Tensor | float:
 
 
 # %%
+# @title Choosing rows of a cache
 def select_rows(decoder: CachedDecoder, rows: Tensor) -> None:
     """Go on with these rows, in this order."""
     for kept in (decoder.past, decoder.source):
@@ -4576,6 +4592,7 @@ def example_cross_heads() -> Chart:
 # > `Hund` (dog), the noun that it goes with, and about half of the rest to the man whose dog it is.
 
 # %%
+# @title A long sentence
 LONG_SENTENCE = "Ein alter Mann mit einem grauen Bart sitzt auf einer Bank im Park und spielt mit seinem kleinen Hund."
 
 
@@ -4997,6 +5014,7 @@ def example_patching_many() -> Any:
 # > run isn't made again but read from its folder in `runs/`, delete that folder.
 
 # %%
+# @title The command line
 if __name__ == "__main__" and not in_notebook(__name__):
     sys.modules["the_annotated_transformer"] = sys.modules[__name__]  # so that the program does not load it again
     from translator.__main__ import main
