@@ -23,6 +23,7 @@ from torch import Tensor
 from the_annotated_transformer import ALPHA, BEAM, Translator
 from translator import explorer
 from translator import export as converter
+from translator.confidence import judged
 from translator.files import Refused, Steady, new_folder, read_json, refusing, warn, write_text, writing
 from translator.marian import import_marian, write_npz
 from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
@@ -142,7 +143,8 @@ def readable(text: str) -> str:
 
 def translate(
     *sentence: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA, input: Path | None = None,
-    output: Path | None = None, device: Device = None,
+    output: Path | None = None, as_json: Annotated[bool, Parameter(name="--json")] = False, n_best: Count = 1,
+    device: Device = None,
 ) -> None:  # fmt: skip
     """Translate sentences; if none is given, translate a file or standard input line by line.
 
@@ -153,6 +155,8 @@ def translate(
         sentence: sentences in the model's source language
         input: a UTF-8 file with one sentence per line, plain or .gz; by default standard input
         output: the file to write, plain or .gz; by default standard output
+        as_json: a JSON object per line: tokens, how probable each was, and which source token it is from
+        n_best: with --json, so many translations of each line, the best first; at most --beam
     """
     use_device(device)
     if sentence and input:
@@ -162,7 +166,9 @@ def translate(
     for text in sentence:
         if os.path.isfile(text):
             warn(f"{text} is translated as a sentence; --input {text} translates the lines of that file")
-    search, number = Search(read_translator(model_folder(model)), beam, alpha), 1
+    if n_best > 1 and not as_json:
+        raise Refused("--n-best needs --json; without it there is one line for each sentence")
+    search, number = Search(read_translator(model_folder(model)), beam, alpha, n_best), 1
     with ExitStack() as files:
         if sentence:
             chunks = [list(map(readable, sentence))]
@@ -172,7 +178,11 @@ def translate(
             chunks = arriving_lines(sys.stdin)
         out = files.enter_context(new_text(output)) if output else sys.stdout
         for chunk in filter(None, chunks):
-            translations = search.translate(chunk, warn, number)
+            if as_json:
+                found = judged(search, chunk, warn, number)
+                translations = [json.dumps(one, ensure_ascii=False) for one in found]
+            else:
+                translations = search.translate(chunk, warn, number)
             with writing(output) if output else nullcontext():
                 answer(*translations, file=out)
             number += len(chunk)

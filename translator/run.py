@@ -25,7 +25,7 @@ import the_annotated_transformer as tat
 from since_2017 import sorted_batches
 from the_annotated_transformer import Pair, Tokenizer, Transformer, learn_bpe
 from translator import files
-from translator.corpus import TokenStore, read_tokenizer, tokenizer_text, write_store
+from translator.corpus import SidedTokenizer, TokenStore, read_tokenizer, tokenizer_text, write_store
 from translator.files import Refused, read_json, read_tensors, refusing, warn, write_tensors, write_text
 from translator.processes import gathered, over_processes, processes, wait_for_all, weights_of
 from translator.settings import GONE, Count, Settings, build_model
@@ -243,10 +243,13 @@ class Run:
             names = ["N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie", "bpe"]
             if "bpe" not in read_json(start / "config.json")["settings"]:
                 names.remove("bpe")  # the document saves only what a model needs; the vocabulary is taken over anyway
-            wanted = {"src": self.about["src"], "tgt": self.about["tgt"]}
-            wanted |= {name: getattr(self.settings, name) for name in names}
+            wanted = {name: getattr(self.settings, name) for name in names}
+            tokenizer, (src, tgt) = read_tokenizer(start / "tokenizer.json"), self.languages
+            about = read_json(start / "config.json")
+            if isinstance(tokenizer, SidedTokenizer) or (about.get("src"), about.get("tgt")) != (tgt, src):
+                wanted = {"src": src, "tgt": tgt} | wanted  # else: turned round, with one vocabulary for both
             check_same(start, wanted, "the new run needs the same")
-            return read_tokenizer(start / "tokenizer.json")
+            return tokenizer
         if self.settings.bpe:
             return learn_bpe(self.texts("train"), self.settings.bpe)
         with refusing("--words needs languages whose words spaCy knows", ValueError):
