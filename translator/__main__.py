@@ -25,6 +25,7 @@ from translator import explorer
 from translator import export as converter
 from translator.confidence import judged
 from translator.files import Refused, Steady, new_folder, read_json, refusing, warn, within_memory, write_text, writing
+from translator.guard import doubts
 from translator.marian import import_marian, write_npz
 from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
 from translator.processes import Stopped, choose_device, load_weights, process_group, processes, use_device, weights_of
@@ -116,6 +117,8 @@ def learn(run: Run, start_from: Path | None, limits: Limits, shard: bool) -> int
     trainer = ParallelTrainer(model, run.settings, choose_device(), shard)
     run.restore(trainer)
     before = run.progress.step
+    for doubt in doubts(trainer) if not before and trainer.world == 1 else ():
+        warn(doubt)
     rehearse(run, trainer)
     fit(run, trainer, limits)
     return run.progress.step - before
