@@ -34,7 +34,8 @@ from the_annotated_transformer import (
     length_penalty,
     recording,
 )
-from translator.files import Refused, refusing
+from translator.corpus import SidedTokenizer, mark_of
+from translator.files import Refused, refusing, within_memory
 
 
 class CachedLayer:
@@ -297,6 +298,7 @@ class Search:
         check_stepwise(translator.model)
         self.translator, self.batch_size, self.lost = translator, min(128, max(1, 512 // beam)), 0
         self.beam, self.alpha, self.n_best = beam, alpha, n_best
+        self.told = {""}  # marks of languages that the model does not know
         self.decode = fast_greedy if beam == 1 else partial(fast_beam, beam=beam, alpha=alpha)
         self.name = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
 
@@ -309,10 +311,17 @@ class Search:
         """What `work` makes of each line, in order, and None for a blank one; it gets some sources as ids, longest first.
 
         A line of more than FAR tokens comes alone, and is decoded greedily, because a beam would take minutes; `tell` gets a
-        warning with its number, counted from `first`. Raises Refused for a line that is longer than the positions of the model.
+        warning with its number, counted from `first`. One that is longer than the positions of the model, or than memory
+        suffices for, gets None; `lost` counts these.
         """
         _, tokenizer, (language, _) = self.translator
         sources = [[*tokenizer.encode(line, language), EOS] for line in lines]
+        strange = (
+            {mark_of(tokenizer, line, known=False) for line in lines} if isinstance(tokenizer, SidedTokenizer) else {}
+        )
+        if new := {*strange} - self.told:
+            tell(f"the model does not know {', '.join(sorted(new))}, which it takes for text")
+            self.told |= new
         order = sorted((i for i, line in enumerate(lines) if line.strip()), key=lambda i: -len(sources[i]))
         far = [i for i in order if len(sources[i]) > FAR]
         for i in far:
@@ -321,11 +330,26 @@ class Search:
         near = order[len(far) :]
         batches = [[i] for i in far] + [near[i : i + self.batch_size] for i in range(0, len(near), self.batch_size)]
         device, results = next(self.translator.model.parameters()).device, [None] * len(lines)
-        done = in_parallel(lambda rows: work([sources[i] for i in rows]), batches, device)
+        done = self.careful(partial(attempt, work), [[sources[i] for i in rows] for rows in batches], device)
         for rows, found in zip(batches, done, strict=True):
             for i, result in zip(rows, found, strict=True):
-                results[i] = result
+                if isinstance(result, str):
+                    self.lost += 1
+                    tell(f"line {first + i}, of {len(sources[i]):,} tokens, is left empty: {result}")
+                else:
+                    results[i] = result
         return results
+
+    def careful(self, work: Callable, batches: list[list[list[int]]], device: torch.device) -> list:
+        """What `work` makes of batches; one that fails is tried alone, then each of its rows: what fails then says why."""
+        found = in_parallel(work, batches, device, any(len(rows[0]) > FAR for rows in batches))
+        for i, rows in enumerate(batches):
+            if isinstance(found[i], str) and len(batches) > 1:
+                found[i] = self.careful(work, [rows], device)[0]
+            elif isinstance(found[i], str):
+                alone = [[row] for row in rows]
+                found[i] = [self.careful(work, [row], device)[0][0] for row in alone] if len(rows) > 1 else [found[i]]
+        return found
 
     def decode_rows(self, rows: list[list[int]]) -> list[list[int]]:
         """The translations of some sources, ids to ids; each may have up to 50 tokens more than its source."""
@@ -351,25 +375,36 @@ class Search:
             raise Refused(str(error)) from error  # learned positions have an end
 
 
+def attempt(work: Callable, rows: list[list[int]]) -> Any:
+    """What `work` makes of some sources, or why there is nothing: memory is out, or positions are."""
+    try:
+        with within_memory("out of memory"):
+            return work(rows)
+    except Refused as error:
+        return str(error)
+
+
 # --- On all cores ---
-def in_parallel(work: Callable, items: list, device: torch.device) -> list:
+def in_parallel(work: Callable, items: list, device: torch.device, apart: bool = False) -> list:
     """The results of `work` for each item, in order; on a CPU by as many workers as PyTorch has threads, each with one.
 
     Python starts the many small operations of a step one by one, and only one thread of a process at a time can do that. So
-    on Linux the workers are processes. They are forked: they have the model already, and only results are sent. Raises
-    Refused if the system ends one of them.
+    on Linux the workers are processes. They are forked: they have the model already, and only results are sent. If the
+    system ends one of them, a text says so; `apart` asks for workers even if one thread is all there is.
     """
-    count = min(torch.get_num_threads(), len(items)) if device.type == "cpu" else 1
-    if count < 2:
+    count = min(torch.get_num_threads(), len(items)) if device.type == "cpu" else 0
+    if count < 2 and not (count and apart):
         return [work(item) for item in items]
     before, pool = torch.get_num_threads(), ThreadPoolExecutor
     if sys.platform == "linux":
         pool = partial(ProcessPoolExecutor, mp_context=multiprocessing.get_context("fork"))
+    killed = "a process was killed, likely for want of memory"
     try:
         with pool(count, initializer=begin, initargs=(work,)) as workers:
-            return list(workers.map(do if sys.platform == "linux" else work, items))
-    except BrokenProcessPool as error:
-        raise Refused("a process was killed, likely for want of memory; OMP_NUM_THREADS=1 does with one") from error
+            futures = [workers.submit(do if sys.platform == "linux" else work, item) for item in items]
+            return [killed if isinstance(f.exception(), BrokenProcessPool) else f.result() for f in futures]
+    except BrokenProcessPool:
+        return [killed] * len(items)
     finally:
         torch.set_num_threads(before)  # threads share the number
 

@@ -672,7 +672,7 @@ TRAIN = {  # options of a training
     "--device none": "--device none cannot be used here",
     "--shard": "--shard divides the model among processes; start several with torchrun",
     "--start-from {tmp}/nowhere": "nowhere/config.json: no such file",
-    "--start-from {run}": "N = 1, not 4; the new run needs the same",
+    "--start-from {run}": "N = 1, not 4, and d_model = 32, not 128, and",
     f"{SMALL} --start-from {{run}} --norm post": "norm = pre, not post",
     f"{SMALL} --steps 1 --start-from {{run}} --src de --tgt fr": "captions has the splits",
 }
