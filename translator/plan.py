@@ -7,11 +7,13 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import the_annotated_transformer as tat
+from since_2017 import sorted_batches
 from translator.corpus import encode_pairs
 from translator.files import Refused
 from translator.processes import choose_device
@@ -98,7 +100,7 @@ def rehearse(train: Texts, languages: tuple[str, str], changes: dict[str, Any], 
     if not fits:
         raise Refused(f"no sentence of train has fewer than {settings.tokens_per_batch:,} tokens")
     trainer = ParallelTrainer(build_model(settings, len(tokenizer)), settings, choose_device())
-    rows = tat.sorted_batches([(len(p.src), len(p.tgt)) for p in fits], settings.tokens_per_batch, seed=0)
+    rows = sorted_batches([(len(p.src), len(p.tgt)) for p in fits], settings.tokens_per_batch, seed=0)
     trainer.update([fits[i] for i in rows[0]])  # the first one is slower
     start, tokens, updates = time.monotonic(), 0, 0
     while time.monotonic() - began < seconds or updates < 3:
@@ -118,10 +120,12 @@ def rehearse(train: Texts, languages: tuple[str, str], changes: dict[str, Any], 
 def points(start: str = "scratch") -> dict[int, list[float]]:
     """BLEU on test_2016_flickr by number of pairs, one for each seed, from the saved rows; none where they are not there."""
     found: dict[int, list[float]] = {}
-    for row in tat.saved_rows("curve"):
+    with redirect_stdout(sys.stderr):  # the notice that there are none
+        curve, whole = tat.saved_rows("curve"), tat.saved_rows("first_stage") if start == "scratch" else []
+    for row in curve:
         if row["kind"] == "curve" and row["start"] == start and row["data"] == "multi30k":
             found.setdefault(row["pairs"], []).append(row["test"]["beam"]["bleu"])
-    for row in tat.saved_rows("first_stage") if start == "scratch" else ():
+    for row in whole:
         if row["variant"] == "rotary" and row["direction"] == "de-en":
             found.setdefault(29_000, []).append(row["test_2016_flickr"]["beam"]["bleu"])
     return dict(sorted(found.items()))
@@ -169,7 +173,8 @@ def report(found: dict[str, Any]) -> Iterable[str]:
     """The lines that `plan` prints."""
     for name, numbers in found["complaints"].items():
         shown = ", ".join(map(str, numbers[:5])) + (", ..." if len(numbers) > 5 else "")
-        yield f"{len(numbers):,} {SAYS[name]} (lines {shown})"
+        what, _, means = SAYS[name].partition("; ")
+        yield f"{what}: {len(numbers):,} (line {shown})" + (f"; {means}" if means else "")
     if not found["complaints"]:
         yield "nothing is wrong with the text, as far as counting can tell"
     machine, advice = found["machine"], found["advice"]
