@@ -83,6 +83,7 @@
 # %%
 # @title Imports
 import builtins
+import copy
 import functools
 import gzip
 import itertools
@@ -959,41 +960,46 @@ def split_heads(x: Tensor, h: int) -> Tensor:
     return x.unflatten(-1, (h, -1)).transpose(1, 2)
 
 
+def join_heads(x: Tensor) -> Tensor:
+    """Put the heads side by side again: (B, h, T, d) to (B, T, h * d)."""
+    return x.transpose(1, 2).flatten(2)
+
+
+# %%
+# @title One mask for all heads
+def for_all_heads(mask: Tensor | None) -> Tensor | None:
+    """A mask (B or 1, T or 1, S), with one more dimension for the heads; ValueError for another shape."""
+    if mask is not None and mask.dim() != 3:
+        raise ValueError(f"a mask has the shape (B or 1, T or 1, S), but this one has {tuple(mask.shape)}")
+    return None if mask is None else (mask != 0).unsqueeze(1)  # (B or 1, 1, T or 1, S)
+
+
 # %%
 class MultiHeadedAttention(nn.Module):
-    """Multi-head attention with named projections (Section 3.2.2); d_k, the width of a head's keys, is d_model / h or given."""
+    """Attention in h heads, side by side (Section 3.2.2)."""
 
-    def __init__(self, h: int, d_model: int, dropout: float = 0.0, d_k: int | None = None):
+    def __init__(self, h: int, d_model: int):
         super().__init__()
-        if h < 1 or d_model % h:
-            raise ValueError(f"d_model must be a multiple of h, but d_model = {d_model} and h = {h}")
-        self.h, d_v = h, d_model // h
-        self.W_q, self.W_k = (nn.Linear(d_model, h * (d_k or d_v), bias=False) for _ in range(2))
-        self.W_v, self.W_o = nn.Linear(d_model, h * d_v, bias=False), nn.Linear(h * d_v, d_model, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.h, square = h, functools.partial(nn.Linear, d_model, d_model, bias=False)
+        self.W_q, self.W_k, self.W_v, self.W_o = square(), square(), square(), square()
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-        """query (B, T, d_model), key and value (B, S, d_model), mask (B or 1, T or 1, S); returns (B, T, d_model)."""
+        """query (B, T, d_model), key and value (B, S, d_model); returns (B, T, d_model)."""
         return self.attend(query, *self.keys_values(key, value), mask)
 
     def keys_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """key and value (B, S, d_model) to K (B, h, S, d_k) and V (B, h, S, d_v)."""
+        """What is offered: keys (B, h, S, d_k) and values (B, h, S, d_v)."""
         return split_heads(self.W_k(key), self.h), split_heads(self.W_v(value), self.h)
 
     def attend(self, query: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None) -> Tensor:
-        """query (B, T, d_model) over K and V; mask (B or 1, T or 1, S); returns (B, T, d_model)."""
-        if mask is not None and mask.dim() != 3:
-            raise ValueError(f"a mask has the shape (B or 1, T or 1, S), but this one has {tuple(mask.shape)}")
-        mask = None if mask is None else (mask != 0).unsqueeze(1)  # (B, 1, T, S): one mask for all heads
-        return self.W_o(self.combine(split_heads(self.W_q(query), self.h), K, V, mask))
-
-    def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        """Q (B, h, T, d_k) over K (B, h, S, d_k) and V (B, h, S, d_v), heads side by side: (B, T, h * d_v)."""
-        return self.weigh(Q, K, V, mask).transpose(1, 2).flatten(2)
+        """What is asked of them, and what each position receives: (B, T, d_model)."""
+        Q = split_heads(self.W_q(query), self.h)  # (B, h, T, d_k)
+        heads = self.weigh(Q, K, V, for_all_heads(mask))  # (B, h, T, d_v)
+        return self.W_o(join_heads(heads))
 
     def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        """Equation (1) in every head: (B, h, T, d_v); mask (B or 1, 1, T or 1, S)."""
-        return attention(Q, K, V, mask, self.dropout)[0]
+        """Equation (1) in every head."""
+        return attention(Q, K, V, mask)[0]
 
 
 # %% [markdown]
@@ -1132,26 +1138,22 @@ def example_layer_norm() -> None:
 
 # %%
 class SublayerConnection(nn.Module):
-    """A residual connection around a sublayer, a function of x alone, with dropout and LayerNorm (Sections 3.1, 5.4)."""
+    """A residual connection: the norm of x goes through a sublayer, and the result is added to x (Section 3.1)."""
 
-    def __init__(self, d_model: int, dropout: float, norm: str):
+    def __init__(self, d_model: int):
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
-        self.pre = norm == "pre"
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Apply `sublayer` to x (B, T, d_model); the result has the same shape."""
-        if self.pre:
-            return x + self.dropout(sublayer(self.norm(x)))
-        return self.norm(x + self.dropout(sublayer(x)))
+        """x (B, T, d_model); the result has the same shape."""
+        return x + sublayer(self.norm(x))
 
 
 # %%
 @functools.cache
 def our_connection(layer: int, sublayer: int) -> SublayerConnection:
     """The trained residual connection around a sublayer of the encoder."""
-    plain = SublayerConnection(SIZES["d_model"], dropout=0.0, norm="pre")
+    plain = SublayerConnection(SIZES["d_model"])
     return our_file().fill(plain, f"encoder.layers.{layer}.sublayer.{sublayer}")
 
 
@@ -1206,15 +1208,14 @@ def example_residual() -> None:
 class PositionwiseFeedForward(nn.Module):
     """The feed-forward network of Equation (2)."""
 
-    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0):
+    def __init__(self, d_model: int, d_ff: int):
         super().__init__()
         self.W_1 = nn.Linear(d_model, d_ff)
         self.W_2 = nn.Linear(d_ff, d_model)
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) to (B, T, d_model), each position on its own."""
-        return self.W_2(self.dropout(self.W_1(x).relu()))
+        return self.W_2(self.W_1(x).relu())
 
 
 # %% [markdown]
@@ -1270,19 +1271,15 @@ def example_neuron(number: int = 215) -> Chart:
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward (Section 3.1)."""
 
-    def __init__(self, d_model: int, self_attn: nn.Module, feed_forward: nn.Module, dropout: float, norm: str):
+    def __init__(self, d_model: int, self_attn: nn.Module, feed_forward: nn.Module):
         super().__init__()
         self.self_attn, self.feed_forward = self_attn, feed_forward
-        self.sublayer = nn.ModuleList(SublayerConnection(d_model, dropout, norm) for _ in range(2))
-
-    def sublayers(self, x: Tensor, own: Callable[[Tensor], Tensor]) -> Tensor:
-        """Both sublayers in their order; `own` is the self-attention of x."""
-        x = self.sublayer[0](x, own)
-        return self.sublayer[1](x, self.feed_forward)
+        self.sublayer = nn.ModuleList(SublayerConnection(d_model) for _ in range(2))
 
     def forward(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
         """x (B, S, d_model), src_mask (B, 1, S)."""
-        return self.sublayers(x, lambda x: self.self_attn(x, x, x, src_mask))  # query, key and value are x
+        x = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, src_mask))  # query, key and value are y
+        return self.sublayer[1](x, self.feed_forward)
 
 
 # %%
@@ -1310,7 +1307,7 @@ class Encoder(nn.Module):
 def our_encoder() -> Encoder:
     """The trained encoder, made of the parts that we've met."""
     attentions, networks = map(our_attention, range(SIZES["N"])), map(our_feed_forward, range(SIZES["N"]))
-    layers = [EncoderLayer(SIZES["d_model"], *parts, 0.0, "pre") for parts in zip(attentions, networks, strict=True)]
+    layers = [EncoderLayer(SIZES["d_model"], *parts) for parts in zip(attentions, networks, strict=True)]
     return our_file().fill(Encoder(layers, nn.LayerNorm(SIZES["d_model"])), "encoder")
 
 
@@ -1509,27 +1506,16 @@ def example_masked_row() -> None:
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention to the memory, then feed-forward (Section 3.1)."""
 
-    def __init__(
-        self, d_model: int, self_attn: nn.Module, src_attn: nn.Module, feed_forward: nn.Module, dropout: float,
-        norm: str,
-    ):  # fmt: skip
+    def __init__(self, d_model: int, self_attn: nn.Module, src_attn: nn.Module, feed_forward: nn.Module):
         super().__init__()
         self.self_attn, self.src_attn, self.feed_forward = self_attn, src_attn, feed_forward
-        self.sublayer = nn.ModuleList(SublayerConnection(d_model, dropout, norm) for _ in range(3))
-
-    def sublayers(self, x: Tensor, own: Callable[[Tensor], Tensor], cross: Callable[[Tensor], Tensor]) -> Tensor:
-        """All three sublayers in their order; `own` attends to the target's positions, `cross` to the source's."""
-        x = self.sublayer[0](x, own)
-        x = self.sublayer[1](x, cross)
-        return self.sublayer[2](x, self.feed_forward)
+        self.sublayer = nn.ModuleList(SublayerConnection(d_model) for _ in range(3))
 
     def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
         """x (B, T, d_model), memory (B, S, d_model), src_mask (B, 1, S), tgt_mask (B, T, T)."""
-        return self.sublayers(
-            x,
-            own=lambda x: self.self_attn(x, x, x, tgt_mask),
-            cross=lambda x: self.src_attn(x, memory, memory, src_mask),  # query x; keys and values: memory
-        )
+        x = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, tgt_mask))
+        x = self.sublayer[1](x, lambda y: self.src_attn(y, memory, memory, src_mask))  # keys and values: memory
+        return self.sublayer[2](x, self.feed_forward)
 
 
 # %%
@@ -1562,7 +1548,7 @@ def our_decoder() -> Decoder:
     layers = [
         DecoderLayer(
             d_model, MultiHeadedAttention(h, d_model), MultiHeadedAttention(h, d_model),
-            PositionwiseFeedForward(d_model, d_ff), 0.0, "pre",
+            PositionwiseFeedForward(d_model, d_ff),
         )
         for _ in range(SIZES["N"])
     ]  # fmt: skip
@@ -1774,6 +1760,57 @@ class Transformer(nn.Module):
 
 
 # %%
+class DroppingConnection(SublayerConnection):
+    """With dropout on what the sublayer adds (Section 5.4)."""
+
+    def __init__(self, d_model: int, dropout: float):
+        super().__init__(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """x (B, T, d_model); the result has the same shape."""
+        return super().forward(x, lambda y: self.dropout(sublayer(y)))
+
+
+class PostNorm(DroppingConnection):
+    """The paper's order: first the sum, then the norm (Section 3.1)."""
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """x (B, T, d_model); the result has the same shape."""
+        return self.norm(x + self.dropout(sublayer(x)))
+
+
+# %%
+# @title Attention and feed-forward network with inner dropout, and keys of another width
+class AdjustableAttention(MultiHeadedAttention):
+    """With dropout on the weights (Section 6.3), and d_k, the width of a head's keys, given or d_model / h (Table 3, row B)."""
+
+    def __init__(self, h: int, d_model: int, dropout: float = 0.0, d_k: int | None = None):
+        super().__init__(h, d_model)
+        self.dropout = nn.Dropout(dropout)
+        if d_k:
+            self.W_q, self.W_k = (nn.Linear(d_model, h * d_k, bias=False) for _ in range(2))
+
+    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        """Equation (1) in every head: (B, h, T, d_v)."""
+        if self.training and self.dropout.p:
+            return attention(Q, K, V, mask, self.dropout)[0]
+        return super().weigh(Q, K, V, mask)
+
+
+class DroppingFeedForward(PositionwiseFeedForward):
+    """With dropout between the two matrices, as in the authors' code."""
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float):
+        super().__init__(d_model, d_ff)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, d_model) to (B, T, d_model), each position on its own."""
+        return self.W_2(self.dropout(self.W_1(x).relu()))
+
+
+# %%
 def make_model(
     src_vocab: int, tgt_vocab: int, N: int = 6, d_model: int = 512, d_ff: int = 2048, h: int = 8, dropout: float = 0.1, *,
     norm: Literal["post", "pre"] = "post", tie: Literal["none", "target", "all"] = "none",
@@ -1783,12 +1820,21 @@ def make_model(
     settings = dict(N=N, d_model=d_model, d_ff=d_ff, h=h, dropout=dropout, norm=norm, tie=tie)
     settings |= dict(inner_dropout=inner_dropout, d_k=d_k, positions=positions)
     check_sizes(src_vocab, tgt_vocab, settings)
-    attn = functools.partial(MultiHeadedAttention, h, d_model, inner_dropout, d_k)
-    ffn = functools.partial(PositionwiseFeedForward, d_model, d_ff, inner_dropout)
+    attn, ffn = (
+        functools.partial(MultiHeadedAttention, h, d_model),
+        functools.partial(PositionwiseFeedForward, d_model, d_ff),
+    )
+    if inner_dropout or d_k:
+        attn = functools.partial(AdjustableAttention, h, d_model, inner_dropout, d_k)
+        ffn = functools.partial(DroppingFeedForward, d_model, d_ff, inner_dropout)
     final_norm = functools.partial(nn.LayerNorm, d_model) if norm == "pre" else nn.Identity
     place = functools.partial(PositionalEncoding if positions == "sinusoidal" else LearnedPositions, d_model, dropout)
-    encoder = Encoder([EncoderLayer(d_model, attn(), ffn(), dropout, norm) for _ in range(N)], final_norm())
-    decoder = Decoder([DecoderLayer(d_model, attn(), attn(), ffn(), dropout, norm) for _ in range(N)], final_norm())
+    encoder = Encoder([EncoderLayer(d_model, attn(), ffn()) for _ in range(N)], final_norm())
+    decoder = Decoder([DecoderLayer(d_model, attn(), attn(), ffn()) for _ in range(N)], final_norm())
+    if dropout or norm == "post":
+        connection = PostNorm if norm == "post" else DroppingConnection
+        for layer in [*encoder.layers, *decoder.layers]:
+            layer.sublayer = nn.ModuleList(connection(d_model, dropout) for _ in layer.sublayer)
     src_embed, tgt_embed = (EmbeddingsWithPositions(Embeddings(d_model, n), place()) for n in (src_vocab, tgt_vocab))
     model = Transformer(encoder, decoder, src_embed, tgt_embed, Generator(d_model, tgt_vocab))
     model.settings = settings  # to be saved with the weights
@@ -1826,7 +1872,7 @@ CHOICES = {"norm": ("post", "pre"), "tie": ("none", "target", "all"), "positions
 
 
 def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> None:
-    """Raise ValueError for what does not make a model; MultiHeadedAttention and positional_encoding check their own."""
+    """Raise ValueError for what does not make a model; `positional_encoding` checks its own."""
     for name, value in {"src_vocab": src_vocab, "tgt_vocab": tgt_vocab, **settings}.items():
         if name in CHOICES and value not in (known := CHOICES[name]):
             raise ValueError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, but it is {value}")
@@ -1834,6 +1880,8 @@ def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> Non
             raise ValueError(f"{name} must be at least 0 and below 1, but it is {value}")
         if isinstance(value, int) and not name.endswith("dropout") and value < 1:
             raise ValueError(f"{name} must be at least 1, but it is {value}")
+    if settings["d_model"] % settings["h"]:
+        raise ValueError("d_model must be a multiple of h, but d_model = {d_model} and h = {h}".format(**settings))
     if settings["tie"] == "all" and src_vocab != tgt_vocab:
         sizes = f"{src_vocab} and {tgt_vocab}"
         raise ValueError(f"tie='all' needs one vocabulary for both sides, but the sizes are {sizes}")
@@ -2802,10 +2850,19 @@ def example_cache() -> Chart:
 
 
 # %% [markdown]
-# > In the code, `CachedDecoder.step` calls the same `sublayers` as `DecoderLayer.forward`, but passes in two
-# > attention functions that look at the cached keys and values. So what you change in `sublayers`, or in
-# > `keys_values`, `attend`, `combine` or `weigh` of an attention module, takes effect in decoding as well. What you
-# > change in the `forward` of the layer or of its attention doesn't.
+# > A decoder layer calls two attentions. For decoding, we make a copy of the layer that has the same weights, but calls
+# > two functions in their place, which look at the cached keys and values. So whatever you change in a layer, or in
+# > the `keys_values`, `attend` or `weigh` of its attention, takes effect in decoding as well. Only what you change in
+# > the `forward` of an attention doesn't.
+
+
+# %%
+def with_attention(layer: nn.Module, **functions: Callable) -> nn.Module:
+    """A copy of a layer, with the same weights, that calls these functions in place of the attentions of these names."""
+    other = copy.copy(layer)
+    other._modules = {name: part for name, part in layer._modules.items() if name not in functions}
+    vars(other).update(functions)
+    return other
 
 
 # %%
@@ -2816,23 +2873,29 @@ class CachedDecoder:
         memory, layers = model.encode(src, src_mask), model.decoder.layers
         self.model, self.src_mask, self.length = model, src_mask, 0
         self.source = [layer.src_attn.keys_values(memory, memory) for layer in layers]  # computed once
-        nothing = memory[:, :0]  # no position yet
+        nothing = memory[:, :0]  # a target of no positions yet
         self.past = [layer.self_attn.keys_values(nothing, nothing) for layer in layers]
+        self.layers = [
+            with_attention(layer, self_attn=functools.partial(self.own, i), src_attn=functools.partial(self.cross, i))
+            for i, layer in enumerate(layers)
+        ]
 
-    def attend_to_past(self, i: int, x: Tensor) -> Tensor:
+    def own(self, i: int, query: Tensor, key: Tensor, value: Tensor, mask: None = None) -> Tensor:
         """Self-attention of the new position in layer i; its key and value join those of the earlier ones."""
         attn = self.model.decoder.layers[i].self_attn
-        (past_K, past_V), (K, V) = self.past[i], attn.keys_values(x, x)  # K (B, h, 1, d_k), V (B, h, 1, d_v)
-        self.past[i] = torch.cat((past_K, K), dim=2), torch.cat((past_V, V), dim=2)  # one position longer
-        return attn.attend(x, *self.past[i])
+        new = attn.keys_values(key, value)  # K (B, h, 1, d_k), V (B, h, 1, d_v)
+        self.past[i] = tuple(torch.cat(pair, dim=2) for pair in zip(self.past[i], new, strict=True))
+        return attn.attend(query, *self.past[i])  # without a mask: no key is in the future
+
+    def cross(self, i: int, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Attention of the new position in layer i to the source, whose keys and values are known."""
+        return self.model.decoder.layers[i].src_attn.attend(query, *self.source[i], mask)
 
     def step(self, tokens: Tensor) -> Tensor:
         """The next token of each sentence (B) to the logits of the one after it (B, vocab)."""
         x = self.model.tgt_embed(tokens.unsqueeze(1), self.length)  # (B, 1, d_model)
-        for i, (layer, (K, V)) in enumerate(zip(self.model.decoder.layers, self.source, strict=True)):
-            own = functools.partial(self.attend_to_past, i)
-            cross = functools.partial(layer.src_attn.attend, K=K, V=V, mask=self.src_mask)
-            x = layer.sublayers(x, own, cross)
+        for layer in self.layers:
+            x = layer(x, None, self.src_mask, None)
         self.length += 1
         return self.model.generator.logits(self.model.decoder.norm(x))[:, 0]
 
@@ -4539,23 +4602,26 @@ def example_fast_dropout() -> None:
 @contextmanager
 def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
     """Inside, the weights (B, h, T, S) of each attention layer are kept in the dictionary; ValueError for another `weigh`."""
-    layers, kept = [layer for layer in model.modules() if isinstance(layer, MultiHeadedAttention)], {}
+    kept, plain = {}, MultiHeadedAttention.weigh
 
     def weigh(layer: MultiHeadedAttention, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        x, weights = attention(Q, K, V, mask, layer.dropout)
+        x, weights = attention(Q, K, V, mask)
         kept[layer] = weights.detach()
         return x
 
-    for kind in {type(layer) for layer in layers}:
-        if kind.weigh is not MultiHeadedAttention.weigh:
-            raise ValueError(f"{kind.__name__} weighs in a way of its own, so its weights are not known")
-    for layer in layers:
-        layer.weigh = functools.partial(weigh, layer)  # hides the method of its class
+    def check(layer: MultiHeadedAttention, inputs: tuple, output: Tensor) -> None:
+        if layer not in kept:
+            raise ValueError(f"{type(layer).__name__} weighs in a way of its own, so its weights are not known")
+
+    layers = [layer for layer in model.modules() if isinstance(layer, MultiHeadedAttention)]
+    hooks = [layer.register_forward_hook(check) for layer in layers]
+    MultiHeadedAttention.weigh = weigh  # a subclass that changes Q, K or V calls it, too
     try:
         yield kept
     finally:
-        for layer in layers:
-            del layer.weigh
+        MultiHeadedAttention.weigh = plain
+        for hook in hooks:
+            hook.remove()
 
 
 # %%
@@ -4932,12 +4998,12 @@ def rotated(x: Tensor, start: int = 0) -> Tensor:
 
 
 # %%
-class RotaryAttention(MultiHeadedAttention):
+class RotaryAttention(AdjustableAttention):
     """Self-attention with rotary positions: keys are at 0 to S - 1, queries at the last T of them (Su et al., 2021)."""
 
-    def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        """Q (B, h, T, d_k), K and V (B, h, S, d_k) as they are cached, not turned; returns (B, T, h * d_v)."""
-        return super().combine(rotated(Q, K.size(2) - Q.size(2)), rotated(K), V, mask)
+    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        """Q (B, h, T, d_k), K and V (B, h, S, d_k) as they are cached, not turned; returns (B, h, T, d_v)."""
+        return super().weigh(rotated(Q, K.size(2) - Q.size(2)), rotated(K), V, mask)
 
 
 # %%
@@ -5051,7 +5117,7 @@ def example_gated() -> None:
 
 
 # %%
-class GroupedQueryAttention(MultiHeadedAttention):
+class GroupedQueryAttention(AdjustableAttention):
     """Attention with h_kv heads of keys and values, each shared by h / h_kv heads of queries (Ainslie et al., 2023)."""
 
     def __init__(self, h: int, d_model: int, dropout: float = 0.0, d_k: int | None = None, h_kv: int = 2):
@@ -5065,10 +5131,10 @@ class GroupedQueryAttention(MultiHeadedAttention):
         """key and value (B, S, d_model) to K (B, h_kv, S, d_k) and V (B, h_kv, S, d_v)."""
         return split_heads(self.W_k(key), self.h_kv), split_heads(self.W_v(value), self.h_kv)
 
-    def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        """Each head of K and V serves a group of heads of Q (B, h, T, d_k): (B, T, h * d_v)."""
+    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        """Each head of K and V serves a group of heads of Q (B, h, T, d_k): (B, h, T, d_v)."""
         K, V = (x.repeat_interleave(self.h // self.h_kv, dim=1) for x in (K, V))  # (B, h, S, d_k), (B, h, S, d_v)
-        return super().combine(Q, K, V, mask)
+        return super().weigh(Q, K, V, mask)
 
 
 # %%
@@ -5125,7 +5191,7 @@ def modern(model: Transformer, *what: str, h_kv: int = 2) -> Transformer:
     names = ("d_model", "d_ff", "h", "dropout", "tie", "inner_dropout", "d_k")
     d_model, d_ff, h, dropout, tie, inner_dropout, d_k = (model.settings[name] for name in names)
     rotary, grouped = "rotary" in what, "grouped" in what
-    cross = functools.partial(GroupedQueryAttention, h_kv=h_kv) if grouped else MultiHeadedAttention
+    cross = functools.partial(GroupedQueryAttention, h_kv=h_kv) if grouped else AdjustableAttention
     own = functools.partial(RotaryGroupedAttention, h_kv=h_kv) if grouped and rotary else RotaryAttention
     for module in list(model.modules()):
         for name, part in list(module.named_children()):
@@ -5188,7 +5254,7 @@ def example_modern() -> Any:
 
 
 # %%
-class BiasedAttention(MultiHeadedAttention):
+class BiasedAttention(AdjustableAttention):
     """Multi-head attention whose four projections have biases."""
 
     def __init__(self, h: int, d_model: int, dropout: float = 0.0, d_k: int | None = None):
@@ -5198,7 +5264,7 @@ class BiasedAttention(MultiHeadedAttention):
             setattr(self, name, nn.Linear(plain.in_features, plain.out_features))
 
 
-class SwishFeedForward(PositionwiseFeedForward):
+class SwishFeedForward(DroppingFeedForward):
     """Equation (2) with swish, x * sigmoid(x), in place of the ReLU."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -5445,8 +5511,7 @@ class FusedAttention(MultiHeadedAttention):
 
     def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
         """Equation (1) in every head: (B, h, T, d_v)."""
-        p = self.dropout.p if self.training else 0.0
-        return F.scaled_dot_product_attention(Q, K, V, attn_mask=mask, dropout_p=p)
+        return F.scaled_dot_product_attention(Q, K, V, attn_mask=mask)
 
 
 # %%
@@ -5631,13 +5696,17 @@ class CachedStack(CachedDecoder):
     def __init__(self, model: DecoderOnly, rows: int):
         self.model, self.length = model, 0
         nothing = model.generator.proj.weight.new_empty(rows, 0, model.generator.proj.in_features)
-        self.past = [layer.self_attn.keys_values(nothing, nothing) for layer in model.decoder.layers]
+        layers = model.decoder.layers  # encoder layers: there is no memory to attend to
+        self.past = [layer.self_attn.keys_values(nothing, nothing) for layer in layers]
+        self.layers = [
+            with_attention(layer, self_attn=functools.partial(self.own, i)) for i, layer in enumerate(layers)
+        ]
 
     def step(self, tokens: Tensor) -> Tensor:
         """The next token of each sequence (B) to the logits of the one after it (B, vocab)."""
         x = self.model.tgt_embed(tokens.unsqueeze(1), self.length)  # (B, 1, d_model)
-        for i, layer in enumerate(self.model.decoder.layers):  # encoder layers: there is no memory to attend to
-            x = layer.sublayers(x, functools.partial(self.attend_to_past, i))
+        for layer in self.layers:
+            x = layer(x, None)
         self.length += 1
         return self.model.generator.logits(self.model.decoder.norm(x))[:, 0]
 

@@ -385,7 +385,10 @@ def write_npz(translator: Translator, out: Path) -> None:
     check_marian(model)
     if model.tgt_embed.embeddings.table.weight[BOS].any():
         raise Refused("the start token has learned a vector in training, and Marian begins with zeros")
-    pre, swish = layers[0].sublayer[0].pre, isinstance(layers[0].feed_forward, tat.SwishFeedForward)
+    pre, swish = (
+        not isinstance(layers[0].sublayer[0], tat.PostNorm),
+        isinstance(layers[0].feed_forward, tat.SwishFeedForward),
+    )
     order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD]  # Marian begins with </s> and <unk>
     apart = ["encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"]  # as many of them as there are matrices
     names = {"all": ["Wemb"], "target": apart[:2], "none": apart}[model.settings["tie"]]
