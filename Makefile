@@ -1,11 +1,12 @@
 # `make help` lists the targets. Each prepares what it needs.
 PYTHON ?= python3
 DOC := the_annotated_transformer
-NOTEBOOKS := $(DOC) lab_notebook exercises
+TRANSLATED := $(DOC) since_2017 exercises
+NOTEBOOKS := $(TRANSLATED) lab_notebook
 LANGUAGES := $(patsubst languages/%.po,%,$(wildcard languages/*.po))
 # the English pages from the notebooks in a folder, then the pages and notebooks of every other language
 PAGES = for name in $(NOTEBOOKS); do $(BIN)/python blog/page.py $(1)$$name.ipynb build/$$name.html || exit 1; done; \
-	for language in $(LANGUAGES); do for name in $(DOC) exercises; do \
+	for language in $(LANGUAGES); do for name in $(TRANSLATED); do \
 		$(BIN)/python blog/page.py $(1)$$name.ipynb build/$$language/$$name.html --language $$language && \
 		$(BIN)/python blog/editions.py apply $$language $(1)$$name.ipynb build/$$language/$$name.ipynb || exit 1; done; done
 # make pdf LANG=zh prints the page of that language; a locale such as zh_CN.UTF-8 is none

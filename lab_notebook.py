@@ -129,7 +129,7 @@ def example_quality() -> Any:
 # >   sinusoids and models' pairs, only the second round was repeated.) In [another
 # >   series](#Rotary-positions-in-a-long-run), from scratch and on the pairs alone, seeds lie up to 0.9 apart on this
 # >   test set with five beams, and up to 1.2 on the validation set.
-# > - The recipe isn't the paper's: pre-norm, the optimiser [Muon](the_annotated_transformer.ipynb#Muon), a moving
+# > - The recipe isn't the paper's: pre-norm, the optimiser [Muon](since_2017.ipynb#Muon), a moving
 # >   average of the weights, and two rounds of pairs written by models. The [last
 # >   section](#Departures-of-the-program) lists everything.
 # > - Choices were made on the validation set, with these exceptions. Two decisions about the English-German model
@@ -654,7 +654,7 @@ def example_parameters() -> Any:
 # %% [markdown]
 # ## Where the speed comes from
 #
-# > [Part 5](the_annotated_transformer.ipynb#What-makes-it-fast) of the document explains three ideas that make
+# > [Since 2017](since_2017.ipynb#What-makes-it-fast) explains three ideas that make
 # > training fast: batches of similar lengths, dropout with fewer random numbers, and the loss in chunks. Three more
 # > make decoding fast. One is the [key/value cache](the_annotated_transformer.ipynb#Keeping-keys-and-values) of Part
 # > 2. Here are the other two, and then what each of the six is worth.

@@ -1,5 +1,6 @@
 """The model that learns on the page: its gradients are PyTorch's, it learns in Node and in a browser, and lessons can be tried."""
 
+import json
 import random
 from collections.abc import Iterator
 
@@ -115,3 +116,31 @@ def test_what_is_held_out_is_never_learned_from():
     )
     assert found["numbers"] == [180, 0] and found["copy"][0] > 140 and found["copy"][1] == 0
     assert found["german"] == [tat.german_number(n) for n in (0, 1, 21, 101, 345, 999)]
+
+
+def test_without_warmup_the_rate_is_never_higher_than_with_it():
+    """Its height is a choice of its own; a tenfold peak would be another experiment."""
+    rates = learner(
+        """const rates = (change) => { const run = tasks.training({ ...tasks.WHOLE, task: "copy", seed: 0, ...change });
+             return Array.from({ length: 120 }, () => run.step()[2]); };
+           console.log(JSON.stringify([{}, { warmup: false }, { rate: 10 }].map(rates)));"""
+    )
+    usual, without, high = (torch.tensor(row) for row in rates)
+    assert usual.max() == without[0] == without.max() and usual[0] == pytest.approx(usual.max() / 100)
+    assert torch.equal(usual[100:], without[100:]) and torch.allclose(high, 10 * usual)
+
+
+def test_a_model_that_was_trained_beforehand_can_be_trained_again():
+    """Its row begins as the training does; every row is of settings that the panel offers, and none is there twice."""
+    rows = [json.loads(line) for line in (page.BLOG / "learned.jsonl").read_text("utf-8").splitlines()]
+    assert len({json.dumps([row["task"], row["seed"], row["change"]]) for row in rows}) == len(rows) >= 20
+    panel = (page.TEMPLATE / "learn_panel.js").read_text("utf-8")
+    assert all(f'data-key="{key}"' in panel or f'["{key}"' in panel for row in rows for key in row["change"])
+    asked = [row for row in rows if row["task"] == "copy" and row["seed"] == 0]
+    found = learner(
+        """const first = ({ task, seed, change }) => { const run = tasks.training({ ...tasks.WHOLE, ...change, task, seed });
+             return Array.from({ length: 8 }, () => run.step()[1]).reduce((a, b) => a + b) / 8; };
+           console.log(JSON.stringify(asked.rows.map(first)));""",
+        rows=asked,
+    )
+    assert found == pytest.approx([row["losses"][0] for row in asked], abs=0.01) and len(set(found)) > 5

@@ -332,19 +332,41 @@ def test_a_part_is_taken_away_from_the_model_on_the_page(open_page):
     """Without the shift the loss falls at once, and nothing is copied."""
     tab = open_page(390)
     panel = learning(tab)
-    panel.locator("[data-key=positions]").uncheck()
-    panel.locator("[data-key=shift]").uncheck()
-    panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
     panel.locator("#learn-run").click()
+    panel.locator("#learn-run", has_text="Pause").wait_for()
+    panel.locator("[data-key=positions]").uncheck()
+    panel.locator("[data-key=shift]").uncheck()  # a training that was under way goes on with the new model
     panel.locator("#learn-run:disabled").wait_for(timeout=120_000)
     assert "loss 0.0" in panel.locator("#learn-state").inner_text()
     said = panel.locator("#learn-exact").inner_text()
     assert ": 0% right" in said and "read the very letter" in said
+    assert panel.locator("#learn-examples .wrong").count() == 5  # those that it gets wrong come first
+    panel.locator("[data-key=positions]").check()
+    assert "0% (seed 0)" in panel.locator("#learn-before").inner_text()  # trained beforehand
+    shown = "lines => lines.map(line => line.points.length)"  # rate, whole model, one that lacks the part, this one
+    panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
+    assert panel.locator("#learn-curve polyline").evaluate_all(shown) == [0, 60, 60, 0]
     wait_until_whole(tab)
     assert "\n\n" not in said
     panel.locator("#learn-own").fill("abcdefghijab")
     panel.locator("#learn-map tr").first.locator("th").nth(12).wait_for()  # twelve letters, and the end
     wait_until_whole(tab)
+
+
+def test_one_guesses_what_a_model_lacks(open_page):
+    """One answer is right, and then it is said why; a training begins with the whole model."""
+    tab = open_page(820)
+    panel = learning(tab)
+    panel.locator("#learn-guess").click()
+    choices = panel.locator("#learn-choices button")
+    assert choices.count() >= 4 and "What is missing?" in panel.locator("#learn-exact").inner_text()
+    for choice in choices.all():
+        choice.click()
+    assert sum("✓" in text for text in choices.all_inner_texts()) == 1
+    assert panel.locator("#learn-exact").inner_text().startswith("Yes.")
+    panel.locator("#learn-run").click()
+    panel.locator("#learn-state", has_text="of 500, loss").wait_for()
+    assert not choices.first.is_visible()
 
 
 def test_small_figures_are_touched_with_the_keyboard(shared_page):
@@ -593,5 +615,25 @@ def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
         return done and section.locator("details").first.get_attribute("open") is not None
 
     wait_for("what was kept", kept, 20)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390 and not problems
+    tab.context.close()
+
+
+def test_what_was_once_on_a_page_is_found_on_another(browser, committed_page):
+    """An old link leads on; the header leads from one page to the others."""
+    for name in ("since_2017", "exercises", "lab_notebook"):
+        committed_page(name)
+    tab, problems = offline_tab(browser, 390)
+    start = committed_page("the_annotated_transformer").as_uri()
+    for old, new in (("rotary-positions", "since_2017.html#rotary-positions"), ("part-7-since-2017", "since_2017.html"),
+                     ("part-5-results-and-speed-section-6", "the_annotated_transformer.html#part-5-results-section-6")):  # fmt: skip
+        tab.goto("about:blank")
+        tab.goto(f"{start}#{old}")
+        tab.wait_for_url(f"**/{new}")
+    for title in ("Since 2017", "Exercises that check your answers", "The lab notebook", "The Annotated Transformer"):
+        tab.locator("header .pages summary").click()
+        assert tab.locator("header .pages li").count() == 3
+        tab.locator("header .pages a", has_text=title).click()
+        tab.wait_for_function("title => document.querySelector('h1')?.textContent.startsWith(title)", arg=title)
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390 and not problems
     tab.context.close()

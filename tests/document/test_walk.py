@@ -65,7 +65,9 @@ def test_words_look_where_the_text_says(tokens):
     assert_close(tat.attention(Q, K, V)[1], first, atol=1e-5, rtol=1e-4)
     for query, key in (("auf", "Bank"), ("ein", "Mann"), ("während", "Mann"), (".", "</s>")):
         assert first[at[query]].argmax() == at[key], query
-    assert round(first[at["auf"], at["Bank"]].item(), 2) == 0.78 and round(first[at["ein"], at["Mann"]].item(), 2) == 0.54
+    assert (
+        round(first[at["auf"], at["Bank"]].item(), 2) == 0.78 and round(first[at["ein"], at["Mann"]].item(), 2) == 0.54
+    )
     assert weights[0][2][at["Frauen"]].argmax() == at["Zwei"]
     ahead, before = weights[1][3], weights[2][2]
     for query, key in (("auf", "Bank"), ("einer", "Bank"), ("während", "Mann"), ("ein", "Mann")):

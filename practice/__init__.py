@@ -1,0 +1,1 @@
+"""What a reader does: the catalogue of mistakes, and the examination that finds them."""
