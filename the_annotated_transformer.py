@@ -514,7 +514,7 @@ def example_neighbours() -> Any:
 # values. The weight of each value says how well its key fits the query. The query, keys, values and output are all
 # vectors.
 #
-# ![One vector becomes three: the vector x of auf is multiplied by three matrices and becomes its query, its key and its value; its query meets the keys of all words, a softmax makes weights of the scores, and the weighted values add up to what auf receives](images/qkv.svg)
+# ![One vector becomes three: the vector x of a word is multiplied by three matrices and becomes its query, its key and its value; its query meets the keys of all words, a softmax makes weights of the scores, and the weighted values add up to what the word receives](images/qkv.svg)
 #
 # > Where do queries, keys and values come from? Each is the vector of a word multiplied by a learned matrix: $W^Q$,
 # > $W^K$ or $W^V$. All words share these three matrices. So training decides what words ask for, how they're found,
@@ -562,7 +562,7 @@ def attention(
 @example
 def example_attention() -> None:
     """The case above: what `auf` receives. PyTorch's own function gives the same, also when `Bank` is hidden."""
-    x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # Bank, auf, sitzen: (S=3, 2)
+    x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # `Bank`, `auf`, `sitzen`: (S=3, 2)
     W_q, W_v = torch.tensor([[0.0, 0.0], [4.0, 0.0]]), torch.tensor([[10.0, 0.0], [0.0, 10.0]])
     Q, K, V = x[1:2] @ W_q, x, x @ W_v  # one query, three keys and values
     output, weights = attention(Q, K, V)
@@ -830,7 +830,7 @@ def example_positions_added() -> None:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **1.** `ein` gives `Mann`, the next word, 54% of its weight instead of less than 8%. And `auf → Bank` goes up from
+# > **1.** `ein` gives `Mann`, the next word, 54% of its weight instead of 10%. And `auf → Bank` goes up from
 # > 49% to 78%: of all the things one can sit on, this one is near.
 # >
 # > </details>
@@ -1823,6 +1823,7 @@ def example_assembled() -> None:
     logits = model(our_ids(), ids[:, :-1], source_mask(our_ids()), target_mask(ids[:, :-1]))
     torch.testing.assert_close(logits, our_generator().logits(our_decoded(ids[:, :-1])))
     assert torch.equal(logits.argmax(-1), ids[:, 1:])
+    assert translate(SENTENCE) == "".join(token_names(ids[0][ids[0] > UNK])).replace("▁", " ").strip()
     print(f"{sum(p.numel() for p in model.parameters()):,} weights; memory, logits and translation agree")
 
 
@@ -2477,29 +2478,31 @@ def example_learn() -> None:
 #
 # ## While it learns
 #
-# > [Part 3](#Training) trains a model like ours on 29,000 pairs, for half an hour on a laptop. Here is what such a model
-# > makes of our sentence after one minute, after five, and after thirty.
+# > [Part 3](#Training) trains a model like ours on 29,000 pairs. On a laptop it makes about 170 updates a minute. Here is
+# > what it makes of our sentence on the way.
 
 
 # %%
 @example
 def example_while_it_learns() -> Any:
-    """The same sentence after 170, 850 and 5,000 updates: about one, five and thirty minutes. (The loss is that of 1,014 pairs that it isn't trained on.)"""
+    """The same sentence after half a minute, one minute, and five minutes of training. (The loss is that of 1,014 pairs that it isn't trained on.)"""
     rows = [stage for row in saved_rows("learning")[-1:] for stage in row["stages"]]
     return table([{k: stage[k] for k in ("updates", "loss", "translation")} for stage in rows]) if rows else None
 
 
 # %% [markdown]
-# > **Predict.** These are three models in the making. Where did they look, in cross-attention, when they wrote this? What
-# > does the map of the first one look like?
+# > **Predict.** What does its cross-attention look like after one minute, compared with the map in [Part
+# > 1](#Layers-of-three-sublayers)?
 # >
-# > 1. already diagonal, only paler
-# > 2. columns: whatever it writes, it looks at the same few words
-# > 3. noise, each row something else
+# > 1. the same, only paler
+# > 2. each row looks at words of the right *kind*, but often at the wrong one
+# > 3. grey everywhere
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **MAPANSWER**
+# > **2.** Grey is what it looks like after half a minute. After one minute, the rows that predict *man* and *newspaper*
+# > look at a noun, but both look at `Bank`; those that predict *a* look at articles. After five minutes, *reads* has
+# > found `liest`, and most rows their word. So first the model learns which *kind* of word it needs, then which one.
 # >
 # > </details>
 
@@ -2507,12 +2510,12 @@ def example_while_it_learns() -> Any:
 # %%
 @example
 def example_maps_while_it_learns() -> Chart | None:
-    """Cross-attention of the third layer, mean of the heads, after one, five and thirty minutes, while each reads the same translation."""
+    """Cross-attention of the third layer, mean of the heads, while the model in training reads a right translation."""
     rows = [stage for row in saved_rows("learning")[-1:] for stage in row["stages"]]
     charts = [
         heatmap(torch.tensor(s["weights"]), s["steps"], s["source"], f"{s['updates']} updates", size=13) for s in rows
     ]
-    return grid([charts]) if charts else None
+    return grid([charts[:2], charts[2:]]) if charts else None
 
 
 # %% [markdown]
