@@ -36,13 +36,34 @@
 # > | [a decoder alone](#A-decoder-alone), [sampling](#Sampling), [from here to GPT](#From-here-to-GPT) | one stack that writes text |
 
 # %% tags=["active-ipynb"]
-# # @title Setup: make charts work offline in Jupyter
-# import sys
+# # @title Setup: find what belongs to this notebook, install what Colab lacks, and make charts work offline in Jupyter
+# import base64, contextlib, importlib.util, sys, urllib.request, zipfile
+# from pathlib import Path
 #
+# REPOSITORY = ""  # the public address of this notebook's repository, once it has one
+# for bundle in Path().glob("the_annotated_transformer*.zip"):  # the companion, which the web page offers under Pages
+#     with zipfile.ZipFile(bundle) as files:
+#         files.extractall(members=[name for name in files.namelist() if not Path(name).exists()])
+# for module in ("the_annotated_transformer.py", "since_2017.py"):
+#     if REPOSITORY and not Path(module).exists():
+#         urllib.request.urlretrieve(f"{REPOSITORY}/raw/main/{module}", module)
+#
+# needed = ["tokenizers", "spacy", "pooch", "sacrebleu", "safetensors", "altair", "pandas", "tqdm"]
+# missing = [name for name in needed if importlib.util.find_spec(name) is None]
+# if missing:
+#     !{sys.executable} -m pip install --quiet {" ".join(missing)}
 # import altair as alt
 #
 # if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
-#     alt.renderers.register("data", lambda chart, **_: {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"})
+#     def forms(chart, **_):  # to draw; and as a picture for GitHub, which draws nothing
+#         found = {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"}
+#         with contextlib.suppress(Exception):  # without the package there is no picture
+#             import vl_convert
+#
+#             found["image/png"] = base64.b64encode(vl_convert.vegalite_to_png(chart, scale=1.5)).decode()
+#         return found
+#
+#     alt.renderers.register("data", forms)
 #     alt.renderers.enable("data")
 
 # %%
@@ -508,6 +529,7 @@ def marian(
 
 
 # %%
+# @title Our names of the arrays, and theirs
 THEIR_NAMES = {
     "W_q": "q_proj", "W_k": "k_proj", "W_v": "v_proj", "W_o": "out_proj", "src_attn": "encoder_attn",
     "feed_forward.W_1": "fc1", "feed_forward.W_2": "fc2", "sublayer.0.norm": "self_attn_layer_norm",
@@ -1160,6 +1182,7 @@ def example_sampling() -> None:
 
 
 # %%
+# @title Two and a half minutes of training
 @functools.cache
 def train_writer() -> tuple[DecoderOnly, Tokenizer]:
     """A decoder of four layers that has learned to write English captions, for 2.5 minutes or $ANNOTATED_STEPS updates."""
@@ -1168,11 +1191,12 @@ def train_writer() -> tuple[DecoderOnly, Tokenizer]:
     torch.manual_seed(0)
     model = make_decoder_only(len(tokenizer), LIVE, N=4).to(best_device())
     batches = (batch for epoch in itertools.count() for batch in token_batches(pairs, LIVE.tokens_per_batch, epoch))
-    steps = int(os.environ["ANNOTATED_STEPS"]) if "ANNOTATED_STEPS" in os.environ else None
+    steps = int(os.environ["ANNOTATED_STEPS"]) if os.environ.get("ANNOTATED_STEPS") else None
     fit(Trainer(model, LIVE), itertools.islice(batches, steps), minutes=2.5)
     return model.eval(), tokenizer
 
 
+# %%
 @torch.inference_mode()
 def write_text(
     model: DecoderOnly,
