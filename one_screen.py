@@ -8,9 +8,9 @@ from operator import add, mul
 from sys import argv
 from time import time
 
-N, d_model, d_ff, h = 1, 16, 32, 4           # the paper's base model: 6, 512, 2048, 8 (Table 3)
+N, d_model, d_ff, h = 1, 16, 32, 2           # the paper's base model: 6, 512, 2048, 8 (Table 3)
 d_k, eps_ls = d_model // h, 0.1              # the width of a head (3.2.2), label smoothing (5.4)
-updates, pairs, warmup, factor = 1200, 8, 100, 0.5         # each update learns from 8 numbers
+updates, pairs, warmup, factor = 1000, 8, 100, 0.5         # each update learns from 8 numbers
 seed = int(argv[1]) if __name__ == "__main__" and argv[1:] else 1      # python3 one_screen.py 2
 
 def random():                                # Park and Miller's rule, the same in every language
