@@ -61,6 +61,7 @@ TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
 PLAIN = "n", "p", "w"  # in code, names, punctuation and space, by the classes that Pygments gives them
 SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."  # what the live figure shows first
 TRANSLATED = ["the_annotated_transformer", "exercises"]  # the lab notebook is English in every language
+ONE_SCREEN = "one_screen"  # the page of the listing, which listing.py makes; it has a script and a style of its own
 WORDS: dict[str, str] = {}  # the page's own texts in its language
 LIVE = "images/live_figure.png"  # where this picture stands, the page has the figure that it is a picture of
 OWN_IDS = {  # those of the template
@@ -454,19 +455,24 @@ def make_page(
     Links(tree).add()
     draw_formulas(tree)
     base, learn, blog = ((TEMPLATE / f"{name}.css").read_text("utf-8") for name in ("base", "learn", "blog"))
+    style, scripts = [blog, code_style(), katex_style(tree)], SCRIPTS
+    if name == ONE_SCREEN:
+        style = [*style, (TEMPLATE / f"{name}.css").read_text("utf-8")]
+        scripts = [*SCRIPTS, *((TEMPLATE, f"{name}{part}.js") for part in ("", "_panel"))]
     charts = any(CHART in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
     page = {
         "title": words(headings[0].descendants),
         "description": shortened(words(tree.p.descendants)) if tree.p else "",
         "language": language,
-        "editions": [] if name not in TRANSLATED else other_editions(name, language),
+        "editions": other_editions(name, language) if name in [*TRANSLATED, ONE_SCREEN] else [],
         "words": json.dumps(WORDS, ensure_ascii=False).replace("<", "\\u003c") if WORDS else "",
         "parts": contents(headings),
         **links,
         "base": base,
         "learn": learn,  # the style of a frame
-        "style": "\n".join([blog, code_style(), katex_style(tree)]),
-        "script": "\n".join((path / name).read_text("utf-8") for path, name in SCRIPTS),
+        "name": name,
+        "style": "\n".join(style),
+        "script": "\n".join((path / file).read_text("utf-8") for path, file in scripts),
         "learned": (BLOG / "learned.jsonl").read_text("utf-8").replace("<", "\\u003c"),
         "vega": f"(() => {{{vl_convert.javascript_bundle()}}})();" if charts else "",
         "chart": CHART,

@@ -56,7 +56,8 @@ const OneScreen = (learn, tasks, settings, seed) => {
     const map = weights.map((heads) => heads[0].map((_, j) => heads.reduce((sum, head) => sum + head[j], 0) / h));
     return { text: found.map((i) => letters[i]).join("").replace(/>$/, ""), map };
   }
+  const loss = (numbers) => learn.loss(model, numbers.map(pair), eps_ls);
   const right = () => held_out.filter((n) => read(n).text === String(n)).length;
-  return { model, letters, held_out, known, pair, batch, rate, update, average, read, right };
+  return { model, letters, held_out, known, pair, batch, rate, update, average, read, loss, right };
 };
 if (typeof module !== "undefined") module.exports = OneScreen;
