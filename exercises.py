@@ -7,9 +7,22 @@
 # > minutes how long it may take someone who has read that Part.
 
 # %% tags=["active-ipynb"]
-# # @title Setup: make charts work offline in Jupyter
-# import sys
+# # @title Setup: find what belongs to this notebook, install what Colab lacks, and make charts work offline in Jupyter
+# import importlib.util, sys, urllib.request, zipfile
+# from pathlib import Path
 #
+# REPOSITORY = ""  # the public address of this notebook's repository, once it has one
+# for bundle in Path().glob("the_annotated_transformer*.zip"):  # the companion, which the web page offers under Pages
+#     with zipfile.ZipFile(bundle) as files:
+#         files.extractall(members=[name for name in files.namelist() if not Path(name).exists()])
+# for module in ("the_annotated_transformer.py", "since_2017.py"):
+#     if REPOSITORY and not Path(module).exists():
+#         urllib.request.urlretrieve(f"{REPOSITORY}/raw/main/{module}", module)
+#
+# needed = ["tokenizers", "spacy", "pooch", "sacrebleu", "safetensors", "altair", "pandas", "tqdm"]
+# missing = [name for name in needed if importlib.util.find_spec(name) is None]
+# if missing:
+#     !{sys.executable} -m pip install --quiet {" ".join(missing)}
 # import altair as alt
 #
 # if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
@@ -30,6 +43,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from since_2017 import GroupedQueryAttention, NoPositions, modern, rotated, sample_decode
 from the_annotated_transformer import (
     ALPHA,
     BEAM,
@@ -44,9 +58,7 @@ from the_annotated_transformer import (
     Config,
     Embeddings,
     EncoderLayer,
-    GroupedQueryAttention,
     MultiHeadedAttention,
-    NoPositions,
     Pair,
     PositionwiseFeedForward,
     Trainer,
@@ -72,13 +84,10 @@ from the_annotated_transformer import (
     load_split,
     make_batch,
     make_model,
-    modern,
     our_model,
     positional_encoding,
     rate,
     recording,
-    rotated,
-    sample_decode,
     saved_rows,
     smoothed_loss,
     smoothed_targets,
@@ -1313,7 +1322,7 @@ def example_answer_4_3() -> Chart:
 
 
 # %% [markdown]
-# # Exercises for Part 5: Results and speed
+# # Exercises for Part 5: Results
 #
 # ## 5.1 P100-days, and days of yours
 #
@@ -1664,11 +1673,11 @@ def example_answer_6_3() -> Any:
 
 
 # %% [markdown]
-# # Exercises for Part 7: Since 2017
+# # Exercises for Since 2017
 #
 # ## 7.1 The size of the cache
 #
-# > ★, 10 minutes, after [Grouped-query attention](the_annotated_transformer.ipynb#Grouped-query-attention). How many
+# > ★, 10 minutes, after [Grouped-query attention](since_2017.ipynb#Grouped-query-attention). How many
 # > bytes does the key/value cache of a decoder take for one sequence? Then compare the base model for 1,000 tokens
 # > with 8, 2 and 1 heads of keys and values, in float32 and in bfloat16.
 # >
@@ -1747,7 +1756,7 @@ def example_answer_7_1() -> Any:
 # %% [markdown]
 # ## 7.2 The limits of sampling
 #
-# > ★, 10 minutes, after [Sampling](the_annotated_transformer.ipynb#Sampling). As the temperature goes to 0, sampling
+# > ★, 10 minutes, after [Sampling](since_2017.ipynb#Sampling). As the temperature goes to 0, sampling
 # > turns into a search that you know. Which one? And what if `top_p` goes to 0, and if `top_p` is 1?
 # >
 # > <details><summary>Hint</summary>
@@ -1811,7 +1820,7 @@ def example_answer_7_2() -> Any:
 # %% [markdown]
 # ## 7.3 Cross-attention without rotary positions
 #
-# > ★★, 15 minutes, after [Rotary positions](the_annotated_transformer.ipynb#Rotary-positions). Keys and queries of
+# > ★★, 15 minutes, after [Rotary positions](since_2017.ipynb#Rotary-positions). Keys and queries of
 # > the cross-attention aren't turned. Suppose they were, and the source were counted from 3 instead of 0. Would the
 # > scores of a target position change? Answer `True` or `False`, and say why that's bad.
 # >

@@ -23,9 +23,22 @@
 # > | [Departures of the program](#Departures-of-the-program) | Where does the program differ from the paper? |
 
 # %% tags=["active-ipynb"]
-# # @title Setup: make charts work offline in Jupyter
-# import sys
+# # @title Setup: find what belongs to this notebook, install what Colab lacks, and make charts work offline in Jupyter
+# import importlib.util, sys, urllib.request, zipfile
+# from pathlib import Path
 #
+# REPOSITORY = ""  # the public address of this notebook's repository, once it has one
+# for bundle in Path().glob("the_annotated_transformer*.zip"):  # the companion, which the web page offers under Pages
+#     with zipfile.ZipFile(bundle) as files:
+#         files.extractall(members=[name for name in files.namelist() if not Path(name).exists()])
+# for module in ("the_annotated_transformer.py", "since_2017.py"):
+#     if REPOSITORY and not Path(module).exists():
+#         urllib.request.urlretrieve(f"{REPOSITORY}/raw/main/{module}", module)
+#
+# needed = ["tokenizers", "spacy", "pooch", "sacrebleu", "safetensors", "altair", "pandas", "tqdm"]
+# missing = [name for name in needed if importlib.util.find_spec(name) is None]
+# if missing:
+#     !{sys.executable} -m pip install --quiet {" ".join(missing)}
 # import altair as alt
 #
 # if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
@@ -129,7 +142,7 @@ def example_quality() -> Any:
 # >   sinusoids and models' pairs, only the second round was repeated.) In [another
 # >   series](#Rotary-positions-in-a-long-run), from scratch and on the pairs alone, seeds lie up to 0.9 apart on this
 # >   test set with five beams, and up to 1.2 on the validation set.
-# > - The recipe isn't the paper's: pre-norm, the optimiser [Muon](the_annotated_transformer.ipynb#Muon), a moving
+# > - The recipe isn't the paper's: pre-norm, the optimiser [Muon](since_2017.ipynb#Muon), a moving
 # >   average of the weights, and two rounds of pairs written by models. The [last
 # >   section](#Departures-of-the-program) lists everything.
 # > - Choices were made on the validation set, with these exceptions. Two decisions about the English-German model
@@ -654,7 +667,7 @@ def example_parameters() -> Any:
 # %% [markdown]
 # ## Where the speed comes from
 #
-# > [Part 5](the_annotated_transformer.ipynb#What-makes-it-fast) of the document explains three ideas that make
+# > [Since 2017](since_2017.ipynb#What-makes-it-fast) explains three ideas that make
 # > training fast: batches of similar lengths, dropout with fewer random numbers, and the loss in chunks. Three more
 # > make decoding fast. One is the [key/value cache](the_annotated_transformer.ipynb#Keeping-keys-and-values) of Part
 # > 2. Here are the other two, and then what each of the six is worth.

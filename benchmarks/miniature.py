@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+import since_2017 as since
 import the_annotated_transformer as tat
 from benchmarks import quality
 from benchmarks.quality import Keep
@@ -28,15 +29,15 @@ ALPHAS = (0.6, 1.0, 1.4, 2.2)  # tried beside the document's
 
 
 def changed(*what: str) -> Make:
-    """The preset's model with some of its parts replaced (Part 7)."""
-    return lambda settings, vocab: tat.modern(build_model(settings, vocab), *what)
+    """The preset's model with some of its parts replaced (since_2017)."""
+    return lambda settings, vocab: since.modern(build_model(settings, vocab), *what)
 
 
 def no_positions(settings: Settings, vocab: int) -> tat.Transformer:
     """The preset's model without any positions, but with its first dropout."""
     model = build_model(settings, vocab)
     for embed in (model.src_embed, model.tgt_embed):
-        embed.positions = tat.NoPositions(settings.dropout)
+        embed.positions = since.NoPositions(settings.dropout)
     return model
 
 
@@ -44,8 +45,8 @@ def one_stack(*what: str) -> Make:
     """A decoder-only model that computes as much for each token: a fourth more layers, of which none looks across."""
 
     def make(settings: Settings, vocab: int) -> tat.Transformer:
-        model = tat.make_decoder_only(vocab, settings, N=settings.N + settings.N // 4)
-        return tat.modern(model, *what) if what else model
+        model = since.make_decoder_only(vocab, settings, N=settings.N + settings.N // 4)
+        return since.modern(model, *what) if what else model
 
     return make
 
@@ -115,7 +116,7 @@ def train(
     with run.alone():
         run.prepare(None)
         torch.manual_seed(settings.seed)
-        model = tat.with_fast_dropout(VARIANTS[name].make(settings, len(run.tokenizer)))
+        model = since.with_fast_dropout(VARIANTS[name].make(settings, len(run.tokenizer)))
         trainer = ParallelTrainer(model, settings, choose_device())
         run.restore(trainer)
         fit(run, trainer, limits)
@@ -127,9 +128,9 @@ def scores(translator: tat.Translator, data: str, keep: Keep | None = None) -> d
 
     A model of one stack is decoded greedily alone, by the document.
     """
-    if isinstance(translator.model, tat.DecoderOnly):
+    if isinstance(translator.model, since.DecoderOnly):
         sources, references = map(list, zip(*load_pairs(data, "val"), strict=True))
-        lines = tat.translate_lines(translator, sources, tat.decoder_only_greedy)
+        lines = tat.translate_lines(translator, sources, since.decoder_only_greedy)
         found = {"split": "val", "search": "greedy"} | score(lines, references, "en")
         return found | ({"translations": keep("val greedy", lines)} if keep else {})
     found = {alpha: quality.scores(translator, data, "val", tat.BEAM, alpha) for alpha in ALPHAS}

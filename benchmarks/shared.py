@@ -20,7 +20,8 @@ import torch
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from the_annotated_transformer import Pair, sorted_batches
+from since_2017 import sorted_batches
+from the_annotated_transformer import Pair
 from translator.files import Refused, refusing
 from translator.settings import Count, Settings, make_settings, options
 

@@ -68,6 +68,16 @@ def notes() -> tuple[str, dict[str, str], str]:
     return before.strip(), texts, texts.pop("end")
 
 
+def title() -> str:
+    """The title of the page."""
+    return re.match(r"# (.+)", NOTES.read_text("utf-8"))[1]
+
+
+def texts() -> list[str]:
+    """The comments and docstrings of the listing, for a catalogue."""
+    return [text for *_, text in comments(FILE.read_text("utf-8")) if re.search("[A-Za-z]{3}", text)]
+
+
 def comments(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
     """Each comment and docstring: where it begins and ends (line from 1, column), and its words."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -121,7 +131,7 @@ def filled(html: str) -> str:
     source = FILE.read_text("utf-8")
     values = {
         "FILE": f"data:text/x-python;charset=utf-8;base64,{base64.b64encode(source.encode()).decode()}",
-        "SETTINGS": json.dumps(settings(source)).replace('"', "&quot;"),
+        "SETTINGS": json.dumps(settings(source)),
         "PORT": PORT.read_text("utf-8").strip().replace('"', "&quot;"),
     }
     for name, value in values.items():

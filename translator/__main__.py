@@ -1,4 +1,4 @@
-"""The command line: train, translate, evaluate, average, explain, export, import.
+"""The command line: train, translate, evaluate, average, explain, export, import, judge.
 
 `cyclopts` makes options and help from signatures, dataclasses and docstrings. What a user can mend gets one line on standard
 error and exit status 2; a mistake of the program keeps its traceback.
@@ -9,10 +9,11 @@ import os
 import re
 import sys
 import time
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import cyclopts
 import torch
@@ -22,7 +23,7 @@ from torch import Tensor
 from the_annotated_transformer import ALPHA, BEAM, Translator
 from translator import explorer
 from translator import export as converter
-from translator.files import Refused, read_json, refusing, warn, write_text, writing
+from translator.files import Refused, Steady, new_folder, read_json, refusing, warn, write_text, writing
 from translator.marian import import_marian, write_npz
 from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
 from translator.processes import Stopped, choose_device, load_weights, process_group, processes, use_device, weights_of
@@ -30,7 +31,7 @@ from translator.run import KEPT, Limits, Run, checkpoint_files, read_log, token_
 from translator.scoring import SCORES, score
 from translator.search import Search, check_stepwise
 from translator.settings import Count, Integer, make_settings, options, saved_settings
-from translator.sources import FullPairs, decoded_lines, load_pairs, open_file
+from translator.sources import FullPairs, decoded_line, decoded_lines, load_pairs, new_text, open_file
 from translator.trainer import Objective, ParallelTrainer, mean_loss
 from translator.training import fit
 
@@ -145,7 +146,8 @@ def translate(
 ) -> None:  # fmt: skip
     """Translate sentences; if none is given, translate a file or standard input line by line.
 
-    Lines that come one by one, as from a pipe that waits, are answered as they come.
+    Lines that come one by one, as from a pipe that waits, are answered as they come. A file that `output` names is replaced
+    when its successor is whole.
 
     Args:
         sentence: sentences in the model's source language
@@ -167,15 +169,36 @@ def translate(
         elif input:
             chunks = decoded_lines(files.enter_context(open_file(input)), input)
         else:
-            if sys.stdin.isatty():
-                warn("one sentence per line; Ctrl-D ends")
-            chunks = decoded_lines(sys.stdin.buffer, "standard input")
-        out = files.enter_context(open_file(output, "wt", encoding="utf-8")) if output else sys.stdout
+            chunks = arriving_lines(sys.stdin)
+        out = files.enter_context(new_text(output)) if output else sys.stdout
         for chunk in filter(None, chunks):
             translations = search.translate(chunk, warn, number)
             with writing(output) if output else nullcontext():
-                print(*translations, sep="\n", file=out, flush=True)
+                answer(*translations, file=out)
             number += len(chunk)
+    if search.lost:
+        raise Refused(f"not translated: {search.lost} of {number - 1} lines; their places are empty")
+
+
+def arriving_lines(stream: Any) -> Iterator[list[str]]:
+    """The lines of standard input as they come; a text that stands in for it, as in a notebook, may have no bytes."""
+    name = "standard input"
+    if stream is None or stream.closed:
+        raise Refused(f"nothing to translate: {name} is closed; give sentences or --input")
+    if stream.isatty():
+        warn("one sentence per line; Ctrl-D ends")
+    if hasattr(stream, "buffer"):
+        return decoded_lines(stream.buffer, name)
+    lines = (line.encode("utf-8", "replace") for line in stream)
+    return ([decoded_line(line, name, number)] for number, line in enumerate(lines, 1))
+
+
+def answer(*lines: str, file: Any = None) -> None:
+    """Print what a command was asked for; OSError if nobody can have it."""
+    file = file or sys.stdout
+    print(*lines, sep="\n", file=file, flush=True)
+    if error := getattr(file, "lost", None):
+        raise error
 
 
 def evaluate(
@@ -200,14 +223,14 @@ def evaluate(
     result = {"data": data, "split": split, "sentences": len(sources)}
     result |= {} if held_out is None else {"held_out": held_out}
     result |= {"search": search.name} | score(translations, list(references), translator.languages[1])
-    if as_json:
-        print(json.dumps(result | {"seconds": round(time.monotonic() - start, 1)}))
-        return
     part = "" if held_out is None else f", {held_out:g} of train held out"
-    print(f"{folder}, {' to '.join(translator.languages)}; {split}{part}: {len(sources)} sentences, {search.name}")
-    for name, title in SCORES.items():
-        print(f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}")
-    print(f"{'length / reference':<28}{result['length']:6.2f}")
+    about = f"{folder}, {' to '.join(translator.languages)}; {split}{part}: {len(sources)} sentences, {search.name}"
+    scores = [f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}" for name, title in SCORES.items()]
+    lines = [about, *scores, f"{'length / reference':<28}{result['length']:6.2f}"]
+    if as_json:
+        lines = [json.dumps(result | {"seconds": round(time.monotonic() - start, 1)})]
+    with writing(Path("standard output")):
+        answer(*lines)
 
 
 def average(run: Path, *, out: Out, last: Count = 5) -> None:
@@ -308,16 +331,49 @@ def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | No
     print(f"{out}: {src} to {tgt}, {parameters:,} parameters, {len(translator.tokenizer):,} tokens")
 
 
-def captions(*, out: Path) -> None:
-    """Write the captions of the built-in grammar as a folder of text, such as the document reads.
+def judge(
+    file: Path, *, new: bool = False, gate: Integer | None = None, watch: bool = False, split: str = "val",
+    report: Path | None = None,
+) -> None:  # fmt: skip
+    """Try a Transformer that you wrote yourself, gate by gate, with the shipped weights.
+
+    A wrong answer is compared with those of known mistakes. When all gates up to decoding
+    are right, your code translates. The exit status is 1 if a gate isn't right.
 
     Args:
-        out: the folder to write train, val and test to, in German and English
+        file: your file in Python; its functions are those that --new writes
+        new: write the file, with an empty function for each gate
+        gate: the number of the only gate to try
+        watch: try it again at each saving, until Ctrl-C
+        split: the sentences that are translated for a score: as many as a minute allows
+        report: a file for what was said, without any code
     """
-    out.mkdir(parents=True, exist_ok=True)
-    for split in ("train", "val", "test"):
-        for language, side in zip(("de", "en"), zip(*load_pairs("captions", split), strict=True), strict=True):
-            (out / f"{split}.{language}").write_text("\n".join(side) + "\n", encoding="utf-8")
+    from practice import judge as practice  # it reads a model when it is asked, and nobody else does
+
+    if new:
+        practice.write_stubs(file)
+        print(f"{file}: {len(practice.GATES)} gates; judge it with: judge {file}")
+        return
+    if not file.is_file():
+        raise Refused(f"{file} isn't a file; judge --new {file} writes an empty one")
+    if gate is not None and not 1 <= gate <= len(practice.GATES):
+        raise Refused(f"--gate is {gate}; there are gates 1 to {len(practice.GATES)}")
+    if watch:
+        practice.watch(file, gate, split)
+    said: list[str] = []
+    right = practice.judge(file, gate, split, lambda line: (said.append(line), print(line, flush=True)))
+    if report:
+        write_text(report, "\n".join(said) + "\n")
+    if not right:
+        sys.exit(1)
+
+
+def captions(*, out: Out) -> None:
+    """Write the captions of the built-in grammar as a folder of text, such as the document reads: train, val and test."""
+    with new_folder(out):
+        for split in ("train", "val", "test"):
+            for language, side in zip(("de", "en"), zip(*load_pairs("captions", split), strict=True), strict=True):
+                (out / f"{split}.{language}").write_text("\n".join(side) + "\n", encoding="utf-8")
 
 
 def explained(error: Exception, given: list[str]) -> str:
@@ -336,27 +392,30 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
     installed = next(iter(distributions(name="annotated-transformer")), None)
     about = {"version": installed.version if installed else "from source, not installed", "help_format": "plaintext"}
     app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about, suppress_keyboard_interrupt=False)
-    for command in (train, translate, evaluate, average, explain, export, captions):
+    for command in (train, translate, evaluate, average, explain, export, captions, judge):
         app.command(command)
     app.command(import_model, name="import")
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8", errors="replace")
-    try:
-        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-        return 0
-    except BrokenPipeError:  # the reader has enough, such as `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
-        return 0
-    except (cyclopts.CycloptsError, Refused, OSError) as error:
-        print(f"error: {explained(error, sys.argv[1:] if arguments is None else arguments)}", file=sys.stderr)
-        return 2
-    except Stopped as request:
-        if os.environ.get("RANK", "0") == "0":
-            print(request, file=sys.stderr)
-        return 128 + request.number
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    with redirect_stdout(Steady(sys.stdout)) as out, redirect_stderr(Steady(sys.stderr)) as err:
+        try:
+            app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+            out.flush()
+            if out.lost:
+                warn(f"standard output could not be written ({out.lost}), but the work is done")
+            return 0
+        except BrokenPipeError:  # the reader of `translate` has enough, such as `head`
+            return 0
+        except (cyclopts.CycloptsError, Refused, OSError) as error:
+            print(f"error: {explained(error, sys.argv[1:] if arguments is None else arguments)}", file=sys.stderr)
+            return 2
+        except Stopped as request:
+            if os.environ.get("RANK") in (None, "", "0"):
+                print(request, file=sys.stderr)
+            return 128 + request.number
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return 130
+        finally:
+            err.flush()  # here nothing can fail
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+import since_2017 as since
 import the_annotated_transformer as tat
 from the_annotated_transformer import Transformer, Translator
 from translator.captions import caption_corpus, token_links
@@ -22,7 +23,7 @@ from translator.search import Search
 PARTS = Path(__file__).with_name("explorer_page")
 FILES = "figure.html", "panels.css", "say.js", "transformer.js", "panels.js", "figure.js"
 LARGEST = 7_500_000  # bytes of a model in a page, in base64
-ADDED = {tat.LearnedPositions: "learned", tat.NoPositions: "none"}  # to embeddings, and what transformer.js calls it
+ADDED = {tat.LearnedPositions: "learned", since.NoPositions: "none"}  # to embeddings, and what transformer.js calls it
 ABOUT = json.loads((PARTS / "models.json").read_text("utf-8"))  # by model: sentences to start with, and what it knows
 
 
@@ -72,7 +73,7 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
         "h": first.self_attn.h,
         "norm": "pre" if first.sublayer[0].pre else "post",
         "positions": next((name for kind, name in ADDED.items() if isinstance(positions, kind)), "sinusoidal"),
-        "rotary": isinstance(first.self_attn, tat.RotaryAttention),
+        "rotary": isinstance(first.self_attn, since.RotaryAttention),
     }
     return {
         "name": name,

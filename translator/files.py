@@ -37,6 +37,42 @@ def warn(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
 
 
+class Steady:
+    """A stream of text whose reader may go away: what can't be written is lost, and work goes on; `lost` is the first error.
+
+    One that is missing, closed or detached is as good as the null device; one that takes UTF-8 gets it.
+    """
+
+    def __init__(self, stream: Any):
+        try:
+            stream.write("")
+        except (AttributeError, ValueError, OSError):
+            stream = open(os.devnull, "w")  # noqa: SIM115
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="replace")
+        self.stream, self.lost = stream, None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        self.attempt(self.stream.write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self.attempt(self.stream.flush)
+
+    def attempt(self, call: Callable, *text: str) -> None:
+        try:
+            call(*text)
+        except UnicodeEncodeError:
+            call(text[0].encode("ascii", "replace").decode())
+        except (OSError, ValueError) as error:
+            self.lost = self.lost or error
+            with suppress(OSError, ValueError, AttributeError):  # else it would fail again when Python ends
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+
+
 PARTIAL = ".partial"  # how the names of files end that are still being written
 SUMS = "SHA256SUMS"  # checksums of the files of a folder, as sha256sum writes and checks them
 
@@ -76,8 +112,6 @@ def writing(path: Path) -> Iterator[None]:
     """Give the system's errors about a file that is being written its name; errors about other files pass as they are."""
     try:
         yield
-    except BrokenPipeError:
-        raise
     except OSError as error:
         others = error.filename is not None and Path(error.filename).parent != path.parent
         if error.errno is None or others:

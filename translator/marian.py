@@ -1,6 +1,6 @@
 """Models that Marian trained, such as those of OPUS-MT: opening the hub's folders and Marian's own files, and writing the latter.
 
-The document's Part 7 explains the parts in which they differ from the paper's, and the names of the arrays. What a file holds
+`since_2017` explains the parts in which they differ from the paper's, and the names of the arrays. What a file holds
 is read as numbers and text; nothing in it is ever executed.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import the_annotated_transformer as tat
+import since_2017 as since
 from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, Translator
 from translator.corpus import SidedTokenizer, tokenizer_text
 from translator.export import check_marian
@@ -100,7 +100,7 @@ def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
     settings = Settings(N=max(depths), d_model=d_model, d_ff=widths[0], h=heads[0], norm="post", tie="all")
     parts = {"depths": depths, "swish": activation != "relu", "closed": False, "eps": 1e-5}
     matrices = *["model.shared.weight"] * 3, "final_logits_bias"
-    return Arrays(files[0], settings, parts, read_arrays(files[0]), tat.their_name, matrices)
+    return Arrays(files[0], settings, parts, read_arrays(files[0]), since.their_name, matrices)
 
 
 def read_arrays(file: Path) -> dict[str, Tensor]:
@@ -380,12 +380,12 @@ def write_npz(translator: Translator, out: Path) -> None:
     model, tokenizer, _ = translator
     layers = [*model.encoder.layers, *model.decoder.layers]
     positions = model.src_embed.positions
-    if not isinstance(positions, tat.SplitPositions) or positions.last != model.settings["d_model"] // 2 - 1:
+    if not isinstance(positions, since.SplitPositions) or positions.last != model.settings["d_model"] // 2 - 1:
         raise Refused("Marian has other waves for positions than this model; only what came from its files can go back")
     check_marian(model)
     if model.tgt_embed.embeddings.table.weight[BOS].any():
         raise Refused("the start token has learned a vector in training, and Marian begins with zeros")
-    pre, swish = layers[0].sublayer[0].pre, isinstance(layers[0].feed_forward, tat.SwishFeedForward)
+    pre, swish = layers[0].sublayer[0].pre, isinstance(layers[0].feed_forward, since.SwishFeedForward)
     order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD]  # Marian begins with </s> and <unk>
     apart = ["encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"]  # as many of them as there are matrices
     names = {"all": ["Wemb"], "target": apart[:2], "none": apart}[model.settings["tie"]]

@@ -115,12 +115,16 @@ class Stopped(Exception):
         self.number = number
 
 
+# Ctrl-C; of schedulers, some of them before a job's time is up; of a terminal that closes, on Windows the last
+REQUESTS = "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGHUP", "SIGBREAK"
+
+
 @contextmanager
 def stop_requests() -> Iterator[list[int]]:
     """The numbers of the signals that ask this program to end, as they come, so that an update can be finished and saved first.
 
-    These are SIGINT (Ctrl-C), SIGTERM (of schedulers), and SIGUSR1 (of Slurm, before a job's time is up). A Ctrl-C after
-    another request ends a training of one process at once.
+    What this process was started to ignore, such as SIGHUP under nohup, it ignores, unless it is torchrun that passes it on.
+    A Ctrl-C after another request ends a training of one process at once.
     """
     asked: list[int] = []
 
@@ -129,14 +133,16 @@ def stop_requests() -> Iterator[list[int]]:
             raise KeyboardInterrupt  # torchrun hands Ctrl-C to processes that have had it already
         asked.append(number)
 
-    known = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGUSR1", signal.SIGTERM)}  # not on Windows
+    known = [getattr(signal, name) for name in REQUESTS if hasattr(signal, name)]
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        known = [number for number in known if signal.getsignal(number) != signal.SIG_IGN]
     main = threading.current_thread() is threading.main_thread()  # others may not handle signals
     earlier = {number: signal.signal(number, note) for number in known} if main else {}
     try:
         yield asked
     finally:
         for number, handler in earlier.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)  # None: it wasn't Python's
 
 
 # --- A model in parts ---

@@ -22,7 +22,8 @@ from cyclopts.types import PositiveFloat
 from tqdm import tqdm
 
 import the_annotated_transformer as tat
-from the_annotated_transformer import Pair, Tokenizer, Transformer, learn_bpe, sorted_batches
+from since_2017 import sorted_batches
+from the_annotated_transformer import Pair, Tokenizer, Transformer, learn_bpe
 from translator import files
 from translator.corpus import TokenStore, read_tokenizer, tokenizer_text, write_store
 from translator.files import Refused, read_json, read_tensors, refusing, warn, write_tensors, write_text

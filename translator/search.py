@@ -247,7 +247,7 @@ class Search:
         if not 0 <= alpha <= 10:  # a larger alpha overflows
             raise Refused(f"--alpha must be at least 0 and at most 10, but it is {alpha}")
         check_stepwise(translator.model)
-        self.translator, self.batch_size = translator, min(128, max(1, 512 // beam))
+        self.translator, self.batch_size, self.lost = translator, min(128, max(1, 512 // beam)), 0
         self.decode = fast_greedy if beam == 1 else partial(fast_beam, beam=beam, alpha=alpha)
         self.name = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
 

@@ -2,17 +2,18 @@
 
 import gzip
 import itertools
+import os
 import textwrap
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO
 
 from the_annotated_transformer import CHECKSUMS
 from translator.captions import CAPTION_SPLITS, caption_pairs
-from translator.files import Refused, refusing
+from translator.files import PARTIAL, Refused, refusing, warn
 
 
 def find_file(folder: Path, name: str) -> Path:
@@ -31,6 +32,22 @@ def find_file(folder: Path, name: str) -> Path:
 def open_file(path: Path, mode: str = "rb", **how: str) -> IO:
     """A file, opened as `open` does; packed if its name ends with .gz."""
     return (gzip.open if path.suffix == ".gz" else open)(path, mode, **how)
+
+
+@contextmanager
+def new_text(path: Path) -> Iterator[IO]:
+    """A file to write text to as it comes; one that holds something already is kept until the new one is whole."""
+    kept = path.is_file() and path.stat().st_size > 0
+    place = path.with_name(f"{path.stem}{PARTIAL}{path.suffix}") if kept else path
+    with open_file(place, "wt", encoding="utf-8") as file:
+        try:
+            yield file
+        except BaseException:
+            if kept:
+                warn(f"{path} is as it was; what was written is in {place}")
+            raise
+    if kept:
+        os.replace(place, path)
 
 
 LONGEST = 100_000  # bytes of a line; whatever is longer is no sentence, and a small file may unpack to a very long line

@@ -1,7 +1,8 @@
 // "Run it here": a worker does what one_screen.py does, and its lines appear as they would in a terminal.
 (() => {
-  const place = document.getElementById("run-here");
-  if (!place || typeof Worker === "undefined") return;
+  const section = document.getElementById("run-it-here")?.closest("section");
+  if (!section || typeof Worker === "undefined") return;
+  const settings = JSON.parse('SETTINGS_HERE'); // put in by listing.py
 
   /** What the worker does; its text goes to it together with that of Learn, Tasks and OneScreen. */
   function work(settings) {
@@ -25,10 +26,12 @@
     };
   }
 
+  const place = section.appendChild(document.createElement("div"));
+  place.id = "run-here";
   place.innerHTML = `<div class="learn-row"><button type="button" id="run-button">${say("▶ Run")}</button>
     <label>${say("seed")} <input id="run-seed" type="number" min="1" max="2147483646" step="1" size="6"></label></div>
     <pre id="run-out" tabindex="0" role="log" aria-label="${say("What it prints")}"></pre>`;
-  const settings = JSON.parse(place.dataset.settings), [button, seed, out] = ["button", "seed", "out"].map((name) => document.getElementById(`run-${name}`));
+  const [button, seed, out] = ["button", "seed", "out"].map((name) => document.getElementById(`run-${name}`));
   const source = `const Learn = ${Learn}; const Tasks = ${Tasks}; const OneScreen = ${OneScreen}; (${work})(${JSON.stringify(settings)})`;
   let worker;
   seed.value = settings.seed;

@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer
 
+import since_2017 as since
 import the_annotated_transformer as tat
 from benchmarks import __main__ as benchmarks
 from tests.helpers import SOAK, Touch, refused, same
@@ -200,7 +201,7 @@ def npz(pieces, tmp_path) -> Path:
     hub_model(pieces, tmp_path / "hub", encoder_layers=2, decoder_layers=1)
     translator = read_hub(tmp_path / "hub")
     for embed in (translator.model.src_embed, translator.model.tgt_embed):
-        embed.positions = tat.SplitPositions(32, 0.0, 15)
+        embed.positions = since.SplitPositions(32, 0.0, 15)
     write_npz(translator, tmp_path / "npz")
     for name in ("source", "target"):
         (tmp_path / "npz" / f"{name}.spm").write_bytes((pieces / f"{name}.spm").read_bytes())
@@ -228,7 +229,8 @@ def test_other_norms_and_shared_matrices_go_there_and_back(norm, tie, npz, tmp_p
     """Every weight, what is shared, and what it computes; catches a norm, a small constant or a table that is taken for another."""
     tokenizer = read_own(npz).tokenizer
     size = len(tokenizer)
-    model = tat.marian(tat.make_model(size, size, 2, 32, 48, 4, 0.0, norm=norm, tie=tie), (2, 1), closed=True, eps=1e-6)
+    plain = tat.make_model(size, size, 2, 32, 48, 4, 0.0, norm=norm, tie=tie)
+    model = since.marian(plain, (2, 1), closed=True, eps=1e-6)
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.3 * torch.randn_like(p))
