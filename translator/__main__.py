@@ -269,6 +269,8 @@ def evaluate(
         lines = [json.dumps(result | {"seconds": round(time.monotonic() - start, 1)})]
     with writing(Path("standard output")):
         answer(*lines)
+    if search.lost:
+        raise Refused(f"not translated, and scored as if empty: {search.lost} of {len(sources)} sentences")
 
 
 def average(run: Path, *, out: Out, last: Count = 5) -> None:

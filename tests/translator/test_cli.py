@@ -607,7 +607,7 @@ def test_a_run_may_start_from_the_other_direction(run, tmp_path, capsys):
     for split in ("train", "val"):
         shutil.copy(data / f"{split}.de", data / f"{split}.nl")
     command = f"train {turned} --tgt nl --run {tmp_path / 'other'}"
-    assert "has src = de, not en; the new run needs the same" in refused(capsys, command)
+    assert "has src = de, not en, and tgt = en, not nl; the new run needs the same" in refused(capsys, command)
 
 
 def test_a_run_that_goes_on_needs_its_start_no_more(run, tmp_path, monkeypatch):
