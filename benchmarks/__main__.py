@@ -17,7 +17,7 @@ from translator.__main__ import explained
 from translator.files import Refused, Steady
 
 NAMES = (
-    "accelerator", "alignment", "bootstrap", "clinic", "closest", "compare", "curve", "decoding_speed", "first_stage",
+    "accelerator", "alignment", "bootstrap", "clinic", "closest", "compare", "confidence", "curve", "decoding_speed", "first_stage",
     "gains", "layers", "learning", "miniature", "peers", "quality", "resample", "samples", "scale", "step_profile", "test_sets",
     "time_to_quality", "tuning",
 )  # fmt: skip
