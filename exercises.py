@@ -8,7 +8,7 @@
 
 # %% tags=["active-ipynb"]
 # # @title Setup: find what belongs to this notebook, install what Colab lacks, and make charts work offline in Jupyter
-# import importlib.util, sys, urllib.request, zipfile
+# import base64, contextlib, importlib.util, sys, urllib.request, zipfile
 # from pathlib import Path
 #
 # REPOSITORY = ""  # the public address of this notebook's repository, once it has one
@@ -26,7 +26,15 @@
 # import altair as alt
 #
 # if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
-#     alt.renderers.register("data", lambda chart, **_: {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"})
+#     def forms(chart, **_):  # to draw; and as a picture for GitHub, which draws nothing
+#         found = {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"}
+#         with contextlib.suppress(Exception):  # without the package there is no picture
+#             import vl_convert
+#
+#             found["image/png"] = base64.b64encode(vl_convert.vegalite_to_png(chart, scale=1.5)).decode()
+#         return found
+#
+#     alt.renderers.register("data", forms)
 #     alt.renderers.enable("data")
 
 # %%
@@ -247,7 +255,7 @@ def check_1_2(attempt: Callable[[int, int, int], int]) -> None:
     for _ in range(3):
         n, h, d, d_ff = random.randrange(3, 90, 2), 4, 4 * random.randint(2, 20), 211  # no two parts are equal
         with torch.device("meta"), FlopCounterMode(display=False) as counter:  # shapes without numbers
-            layer = EncoderLayer(d, MultiHeadedAttention(h, d), PositionwiseFeedForward(d, d_ff), 0.0, "post")
+            layer = EncoderLayer(d, MultiHeadedAttention(h, d), PositionwiseFeedForward(d, d_ff))
             layer(torch.empty(1, n, d), None)
         found, expected = attempt(n, d, d_ff), counter.get_total_flops() // 2  # an addition for each multiplication
         missing = {

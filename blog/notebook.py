@@ -25,6 +25,7 @@ import sysconfig
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,10 @@ def notices(cell: NotebookNode) -> list[str]:
 
 def prepare_client(notebook: NotebookNode, folder: Path, sockets: str, timeout: int) -> NotebookClient:
     """A client that starts a kernel in `folder` and sends it cells, through files in `sockets` if the system supports that."""
-    local = {"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}} if os.name == "posix" else {}
+    short = (
+        os.name == "posix" and len(os.fsencode(sockets)) < 80
+    )  # the path of a socket has at most about a hundred bytes
+    local = {"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}} if short else {}
     return NotebookClient(
         notebook,
         timeout=timeout,
@@ -152,6 +156,12 @@ def enable_charts(client: NotebookClient) -> None:
         raise RuntimeError("\n".join(["cannot enable the chart renderer", *reply["traceback"]]))
 
 
+def say(*words: str, **how: Any) -> None:
+    """Print what happens; half an hour of work goes on though nobody may read it any more."""
+    with suppress(OSError):
+        print(*words, **how)
+
+
 def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> None:
     """Fill in the outputs of all cells, printing one line for each; an error names its cell."""
     cells = [(i, cell) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source.strip()]
@@ -161,7 +171,7 @@ def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> 
             enable_charts(client)
             for number, (index, cell) in enumerate(cells, 1):
                 first_line = cell.source.strip().removeprefix("@example\n").partition("\n")[0]
-                print(f"[{number:3}/{len(cells)}] {first_line[:80]:80}", end="", flush=True)
+                say(f"[{number:3}/{len(cells)}] {first_line[:80]:80}", end="", flush=True)
                 start = time.monotonic()
                 try:
                     client.execute_cell(cell, index)
@@ -169,8 +179,8 @@ def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> 
                 except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
                     error.add_note(f"\n{place(script, cell, index)} failed")
                     raise
-                print(f" {time.monotonic() - start:7.1f} s", flush=True)
-                print(*notices(cell), sep="", end="", flush=True)
+                say(f" {time.monotonic() - start:7.1f} s", flush=True)
+                say(*notices(cell), sep="", end="", flush=True)
 
 
 def portable(value: Any, replacements: list[tuple[str, str]]) -> Any:
@@ -187,7 +197,9 @@ def portable(value: Any, replacements: list[tuple[str, str]]) -> Any:
 
 def machine_paths(folder: Path) -> list[tuple[str, str]]:
     """What `portable` replaces: the working directory, installed packages, the user's home, IPython's cell files."""
-    names = {folder: ".", Path(sysconfig.get_path("purelib")): "site-packages", Path.home(): "~"}
+    names = {folder: ".", Path(sysconfig.get_path("purelib")): "site-packages"}
+    with suppress(RuntimeError):  # there may be no home
+        names[Path.home()] = "~"
     deepest_first = sorted(names, key=lambda path: -len(path.parts))
     whole = [(re.escape(str(path)) + r"(?![\w.-])", names[path]) for path in deepest_first if path != Path(path.anchor)]
     return [(r"[^\s'\"]*ipykernel_\d+[/\\]\d+\.py", "<cell>"), *whole]
@@ -204,7 +216,9 @@ def run(script: Path, out: Path, timeout: int) -> None:
         if cell.cell_type == "code":
             cell.outputs = nbformat.from_dict(portable(cell.outputs, replacements))
     nbformat.validate(notebook)
-    out.write_text(nbformat.writes(notebook) + "\n", "utf-8")
+    new = out.with_name(f".{out.name}.new")
+    new.write_text(nbformat.writes(notebook) + "\n", "utf-8")
+    os.replace(new, out)  # what was there stays until the new one is whole
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -226,7 +240,7 @@ def main(arguments: list[str] | None = None) -> int:
             notebook = (options.out or script.parent) / f"{script.stem}.ipynb"
             if options.command == "run":
                 run(script, notebook, options.timeout)
-                print(f"wrote {notebook}")
+                say(f"wrote {notebook}")
             else:
                 status |= check(script, notebook)
         return status

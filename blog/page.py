@@ -65,6 +65,7 @@ ONE_SCREEN = "one_screen"  # the page of the listing, which listing.py makes; it
 MOVED = {  # headings that are gone: the page, the id, and where to find what was there
     "the_annotated_transformer": {
         "part-7-since-2017": "since_2017.html", "summary-of-part-7": "since_2017.html#summary",
+        "part-2-training": "#part-2-how-it-learns",
         "part-5-results-and-speed-section-6": "#part-5-results-section-6",
     },
     "exercises": {
