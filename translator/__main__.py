@@ -1,4 +1,4 @@
-"""The command line: plan, train, translate, evaluate, average, explain, export, import, judge.
+"""The command line: plan, train, translate, evaluate, average, explain, export, import, judge, doctor.
 
 `cyclopts` makes options and help from signatures, dataclasses and docstrings. What a user can mend gets one line on standard
 error and exit status 2; a mistake of the program keeps its traceback.
@@ -411,6 +411,22 @@ def judge(
         sys.exit(1)
 
 
+def doctor(
+    run: Path, *, data: str | None = None, as_json: Annotated[bool, Parameter(name="--json")] = False
+) -> None:  # fmt: skip
+    """Examine a run or a model that trains and writes nonsense: what was measured, what it means, what it resembles.
+
+    Args:
+        run: the folder of a run or a model
+        data: the source whose val it is examined with; by default what the run holds out
+        as_json: print one JSON object
+    """
+    from translator import doctor as surgery  # its catalogue is read when it is asked
+
+    found = surgery.diagnose(run, data)
+    answer(*([json.dumps(found)] if as_json else surgery.report(found)))
+
+
 def captions(*, out: Out) -> None:
     """Write the captions of the built-in grammar as a folder of text, such as the document reads: train, val and test."""
     with new_folder(out):
@@ -441,7 +457,7 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
     installed = next(iter(distributions(name="annotated-transformer")), None)
     about = {"version": installed.version if installed else "from source, not installed", "help_format": "plaintext"}
     app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about, suppress_keyboard_interrupt=False)
-    for command in (plan, train, translate, evaluate, average, explain, export, captions, judge):
+    for command in (plan, train, translate, evaluate, average, explain, export, captions, judge, doctor):
         app.command(command)
     app.command(import_model, name="import")
     with redirect_stdout(Steady(sys.stdout)) as out, redirect_stderr(Steady(sys.stderr)) as err:
