@@ -942,33 +942,6 @@ def example_clinic() -> Any:
 
 
 # %% [markdown]
-# > **A blind trial.** What if nobody chose the mistakes? `python -m benchmarks clinic_blind` draws a function of the
-# > document by chance, and in it a change: another operator, a number one higher or lower, two arguments that change
-# > places, a call or a line that is left out. The bounds of all tests were fixed before the first draw. Changes that
-# > raise an error, or that change neither a loss nor a weight in four updates, need no examination. The others are
-# > examined without any training: wires, loss, gradient and inventory. Beside them are healthy models whose depth,
-# > width, heads, norm and dropout were drawn, too.
-
-
-# %%
-@example
-def example_blind() -> Any:
-    """Random changes that do something to a model, and which tests call it ill; above the table, the counts."""
-    rows = saved_rows("clinic_blind")
-    changes = [row for row in rows if row["kind"] == "mistake"]
-    acted = [row for row in changes if row["works"] == "differently"]
-    same, wells = sum(row["works"] == "the same" for row in changes), [row for row in rows if row["kind"] == "healthy"]
-    print(f"{len(changes)} changes: {len(changes) - len(acted) - same} raise an error, {same} change nothing")
-    print(
-        f"{len(acted)} do something: {sum(bool(row['ill']) for row in acted)} found, {sum(not row['ill'] for row in acted)} missed"
-    )
-    print(f"{len(wells)} healthy models: {sum(bool(row['ill']) for row in wells)} with a false alarm")
-    return table(
-        [{key: row[key] for key in ("where", "change")} | {"ill": ", ".join(row["ill"]) or "missed"} for row in acted]
-    )
-
-
-# %% [markdown]
 # ## Departures of the program
 #
 # > [The table of the document](the_annotated_transformer.ipynb#Departures-from-the-paper) lists the places where its

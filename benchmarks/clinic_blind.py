@@ -23,9 +23,9 @@ CODE = (  # where a mistake may be made: all that lies between pairs and an upda
     "attention", "subsequent_mask", "source_mask", "target_mask", "split_heads", "positional_encoding", "pad_rows", "rate",
     "smoothed_loss", "batch_loss", "make_batch", "initialise", "Batch.__init__", "Embeddings.forward",
     "PositionalEncoding.forward", "MultiHeadedAttention.keys_values", "MultiHeadedAttention.attend",
-    "MultiHeadedAttention.combine", "SublayerConnection.forward", "PositionwiseFeedForward.forward",
-    "EncoderLayer.forward", "EncoderLayer.sublayers", "Encoder.forward", "DecoderLayer.forward",
-    "DecoderLayer.sublayers", "Decoder.forward", "Transformer.encode", "Transformer.decode", "Transformer.forward",
+    "MultiHeadedAttention.weigh", "join_heads", "SublayerConnection.forward", "PositionwiseFeedForward.forward",
+    "EncoderLayer.forward", "Encoder.forward", "DecoderLayer.forward",
+    "Decoder.forward", "Transformer.encode", "Transformer.decode", "Transformer.forward",
     "Trainer.gradient", "Trainer.update",
 )  # fmt: skip
 SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
