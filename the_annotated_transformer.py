@@ -3381,9 +3381,12 @@ def influence(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> Ten
 
 # %%
 # @title A healthy model, and two others
-def joined_by_view(layer: MultiHeadedAttention, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-    """`combine` without its transpose."""
-    return layer.weigh(Q, K, V, mask).reshape(Q.size(0), Q.size(2), -1)
+def joined_by_view(
+    layer: MultiHeadedAttention, query: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    """`attend` without the transpose of `join_heads`."""
+    heads = layer.weigh(split_heads(layer.W_q(query), layer.h), K, V, for_all_heads(mask))
+    return layer.W_o(heads.reshape(query.shape))
 
 
 def predict_with(model: Transformer, causal: bool, pairs: list[Pair]) -> Tensor:
@@ -3402,7 +3405,7 @@ def example_influence() -> Chart:
     for title, causal in (("healthy", True), ("no mask", False), ("no transpose", True)):
         if title == "no transpose":
             for layer in (m for m in model.modules() if isinstance(m, MultiHeadedAttention)):
-                layer.combine = functools.partial(joined_by_view, layer)
+                layer.attend = functools.partial(joined_by_view, layer)
         moves = influence(functools.partial(predict_with, model, causal), pairs)
         assert (moves.triu(1).max() == 0) == (title == "healthy")
         names = [str(t) for t in range(len(moves))]
