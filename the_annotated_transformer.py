@@ -4518,7 +4518,9 @@ def example_bleu() -> None:
 # ![Two processes, rank 0 and rank 1, each with a copy of the model and half of the rows of a batch; each computes a gradient, all-reduce gives both the sum, and both make the same update](images/data_parallel.svg)
 #
 # > As with accumulation, each process divides by the number of tokens in the *whole* update. Accumulation spreads an
-# > update over time; data parallelism spreads it across processes. The sum is the same.
+# > update over time; data parallelism spreads it across processes. The sum is the same. (PyTorch's
+# > `DistributedDataParallel` takes the *mean* over the processes. If you use it, multiply each loss by the number of
+# > processes; otherwise every gradient is that many times too small.)
 
 
 # %%
@@ -5599,7 +5601,7 @@ def example_patching_many() -> Any:
 # > | n-gram | $n$ words or tokens in a row |
 # > | nat | the unit of losses with natural logarithms |
 # > | overfitting | learning the training sentences by heart, so that others are predicted worse |
-# > | perplexity | the exponential of the mean loss per token |
+# > | perplexity | the exponential of the mean loss per token, where the loss is computed without label smoothing |
 # > | positional encoding | a vector that is added to an embedding and tells its place in the sequence |
 # > | pre-norm, post-norm | the norm before the sublayer, or after the addition |
 # > | query, key, value | what a position asks for, what it is found by, and what it hands over ([Part 1](#Attention-(Section-3.2))) |
