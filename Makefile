@@ -49,9 +49,9 @@ notebook: $(READY) ## execute the document and write the notebooks that are comm
 page: $(READY) $(KATEX) ## write the pages from the committed notebooks, without executing them
 	$(call PAGES,)
 
-pdf: page ## print that page as a paper, build/the_annotated_transformer.pdf; needs Chromium; LANG=zh: the Chinese one
+pdf: page ## print the two documents as papers, build/the_annotated_transformer.pdf and build/since_2017.pdf; needs Chromium; LANG=zh: in Chinese
 	$(if $(filter zh/,$(EDITION)),$(BIN)/npm install --prefix blog --no-save --loglevel=error --no-audit --no-fund @fontsource/noto-sans-sc@5.3.0)
-	$(BIN)/python blog/pdf.py build/$(EDITION)$(DOC).html build/$(EDITION)$(DOC).pdf
+	for name in $(DOC) since_2017; do $(BIN)/python blog/pdf.py build/$(EDITION)$$name.html build/$(EDITION)$$name.pdf || exit 1; done
 
 lab: $(READY) ## open the document in JupyterLab, which is installed into .venv first
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt

@@ -9,7 +9,7 @@
 
 # %% tags=["active-ipynb"]
 # # @title Setup: find what belongs to this notebook, install what Colab lacks, and make charts work offline in Jupyter
-# import importlib.util, sys, urllib.request, zipfile
+# import base64, contextlib, importlib.util, sys, urllib.request, zipfile
 # from pathlib import Path
 #
 # REPOSITORY = ""  # the public address of this notebook's repository, once it has one
@@ -27,7 +27,15 @@
 # import altair as alt
 #
 # if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
-#     alt.renderers.register("data", lambda chart, **_: {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"})
+#     def forms(chart, **_):  # to draw; and as a picture for GitHub, which draws nothing
+#         found = {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"}
+#         with contextlib.suppress(Exception):  # without the package there is no picture
+#             import vl_convert
+#
+#             found["image/png"] = base64.b64encode(vl_convert.vegalite_to_png(chart, scale=1.5)).decode()
+#         return found
+#
+#     alt.renderers.register("data", forms)
 #     alt.renderers.enable("data")
 
 # %%

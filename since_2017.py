@@ -37,7 +37,7 @@
 
 # %% tags=["active-ipynb"]
 # # @title Setup: find what belongs to this notebook, install what Colab lacks, and make charts work offline in Jupyter
-# import importlib.util, sys, urllib.request, zipfile
+# import base64, contextlib, importlib.util, sys, urllib.request, zipfile
 # from pathlib import Path
 #
 # REPOSITORY = ""  # the public address of this notebook's repository, once it has one
@@ -55,7 +55,15 @@
 # import altair as alt
 #
 # if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
-#     alt.renderers.register("data", lambda chart, **_: {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"})
+#     def forms(chart, **_):  # to draw; and as a picture for GitHub, which draws nothing
+#         found = {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"}
+#         with contextlib.suppress(Exception):  # without the package there is no picture
+#             import vl_convert
+#
+#             found["image/png"] = base64.b64encode(vl_convert.vegalite_to_png(chart, scale=1.5)).decode()
+#         return found
+#
+#     alt.renderers.register("data", forms)
 #     alt.renderers.enable("data")
 
 # %%
@@ -1177,7 +1185,7 @@ def train_writer() -> tuple[DecoderOnly, Tokenizer]:
     torch.manual_seed(0)
     model = make_decoder_only(len(tokenizer), LIVE, N=4).to(best_device())
     batches = (batch for epoch in itertools.count() for batch in token_batches(pairs, LIVE.tokens_per_batch, epoch))
-    steps = int(os.environ["ANNOTATED_STEPS"]) if "ANNOTATED_STEPS" in os.environ else None
+    steps = int(os.environ["ANNOTATED_STEPS"]) if os.environ.get("ANNOTATED_STEPS") else None
     fit(Trainer(model, LIVE), itertools.islice(batches, steps), minutes=2.5)
     return model.eval(), tokenizer
 

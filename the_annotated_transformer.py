@@ -67,7 +67,7 @@
 
 # %% tags=["active-ipynb"]
 # # @title Setup: unpack what travels with this notebook, install what Colab lacks, and make charts work offline in Jupyter
-# import importlib.util, sys, zipfile
+# import base64, contextlib, importlib.util, sys, zipfile
 # from pathlib import Path
 #
 # for bundle in Path().glob("the_annotated_transformer*.zip"):  # the companion, which the web page offers under Pages
@@ -81,7 +81,15 @@
 # import altair as alt
 #
 # if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
-#     alt.renderers.register("data", lambda chart, **_: {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"})
+#     def forms(chart, **_):  # to draw; and as a picture for GitHub, which draws nothing
+#         found = {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"}
+#         with contextlib.suppress(Exception):  # without the package there is no picture
+#             import vl_convert
+#
+#             found["image/png"] = base64.b64encode(vl_convert.vegalite_to_png(chart, scale=1.5)).decode()
+#         return found
+#
+#     alt.renderers.register("data", forms)
 #     alt.renderers.enable("data")
 
 # %%
@@ -89,6 +97,7 @@
 import builtins
 import functools
 import gzip
+import html
 import itertools
 import json
 import math
@@ -99,7 +108,9 @@ import re
 import sys
 import tempfile
 import time
+import unicodedata
 import urllib.request
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -146,9 +157,20 @@ def example(function: Callable[[], Any]) -> Callable[[], Any]:
 # %%
 # @title What this runs on
 def best_device() -> torch.device:
-    """The accelerator of this machine, or the CPU."""
-    device = torch.accelerator.current_accelerator(check_available=True)
-    return torch.device("cpu") if device is None or os.environ.get("ANNOTATED_DEVICE") == "cpu" else device
+    """The device that ANNOTATED_DEVICE names, or else the accelerator of this machine, or the CPU."""
+    found = torch.accelerator.current_accelerator(check_available=True)
+    return tried_device(os.environ.get("ANNOTATED_DEVICE") or str(found or "cpu"))
+
+
+@functools.cache
+def tried_device(name: str) -> torch.device:
+    """The device of this name if it computes here, or else, with a notice, the CPU."""
+    try:
+        torch.ones(2, device=name).sum().item()
+        return torch.device(name)
+    except Exception as error:  # of as many kinds as there are devices
+        print(f"NOTICE: {name} doesn't compute here, so the CPU does it ({str(error).splitlines()[0]}).")
+        return torch.device("cpu")
 
 
 @example
@@ -3013,6 +3035,122 @@ def example_number_map(n: int = 345) -> Chart:
 # > moved what it knows about a letter to a neighbour, and then the decoder looks there.)
 
 # %% [markdown]
+# ## What the loss can't see
+#
+# > "It learns, but it writes nonsense. Why?" Of all questions about Transformers, this is the one that's asked most
+# > often. The loss can't answer it. It says how well a model predicts from what it sees, but not whether it sees
+# > something that it mustn't.
+# >
+# > So look at the wires first. Change one word of the target, and see which predictions move. The function below
+# > does so for every word, with any model: `predict` is a function that makes logits of pairs.
+
+
+# %%
+def influence(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> Tensor:
+    """How far each prediction (row) moves, in nats, if a target word (column) changes: (T, T); pairs of equal lengths."""
+    others, T = [], len(pairs[0].tgt) - 1
+    for t in range(T):
+        for p in pairs:
+            word = next(i for i in pairs[0].tgt[1:] if i != p.tgt[t])
+            others.append(Pair(p.src, [*p.tgt[:t], word, *p.tgt[t + 1 :]]))
+    log_p = predict([*pairs, *others]).log_softmax(-1).unflatten(0, (1 + T, len(pairs)))
+    return (log_p[1:] - log_p[0]).abs().amax((1, 3)).mT  # the largest change among pairs and words
+
+
+# %% [markdown]
+# > Here are three fresh models. The first is healthy. The second has no causal mask. In the third the mask is right,
+# > but a `transpose` is missing where the heads are put side by side; the shapes fit all the same. Before you look:
+# > where will the third one show it?
+
+
+# %%
+# @title A healthy model, and two others
+def joined_by_view(layer: MultiHeadedAttention, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+    """`combine` without its transpose."""
+    return layer.weigh(Q, K, V, mask).reshape(Q.size(0), Q.size(2), -1)
+
+
+def predict_with(model: Transformer, causal: bool, pairs: list[Pair]) -> Tensor:
+    """Logits of pairs; without the causal mask if it is not wanted."""
+    batch = make_batch(pairs)
+    with torch.inference_mode(), evaluating(model):
+        return model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask if causal else source_mask(batch.tgt))
+
+
+@example
+def example_influence() -> Chart:
+    """Which predictions (rows) move if a word of the target (columns) changes: a healthy model; no causal mask; heads joined without a transpose."""
+    torch.manual_seed(0)
+    pairs, charts = copy_pairs(6, 35, seed=0, shortest=6, longest=6), []
+    model = Config(N=1, d_model=16, d_ff=32, h=2, norm="pre").make_model(35)
+    for title, causal in (("healthy", True), ("no mask", False), ("no transpose", True)):
+        if title == "no transpose":
+            for layer in (m for m in model.modules() if isinstance(m, MultiHeadedAttention)):
+                layer.combine = functools.partial(joined_by_view, layer)
+        moves = influence(functools.partial(predict_with, model, causal), pairs)
+        assert (moves.triu(1).max() == 0) == (title == "healthy")
+        names = [str(t) for t in range(len(moves))]
+        charts.append(heatmap(moves, names, names, title, axes=("prediction", "word"), unit="nats"))
+    return grid([charts])
+
+
+# %% [markdown]
+# > In a healthy model everything above the diagonal is exactly 0: no prediction depends on a later word. The third
+# > model's mask is right, and still its first predictions move with the last words. Each position got parts of
+# > other positions' heads.
+# >
+# > The other wires are tested in the same way. Padding mustn't move anything, nor may the other pairs of a batch;
+# > but another source must, and so must the order of the words. It takes a tenth of a second, and no training.
+
+
+# %%
+def wires(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> dict[str, float]:
+    """How far predictions move, in nats: `future`, `padding` and `neighbours` must be 0, the others not."""
+    target, base = influence(predict, pairs), predict(pairs).log_softmax(-1)
+    found = {"future": target.triu(1).max().item(), "past": target.tril(-1).max().item()}
+    changed = {
+        "padding": [Pair([*p.src, PAD, PAD], [*p.tgt, PAD, PAD]) for p in pairs],
+        "neighbours": [*pairs[1:], *pairs],
+        "source": [Pair(q.src, p.tgt) for p, q in zip(pairs, pairs[::-1], strict=True)],
+        "source order": [Pair([*p.src[-2::-1], p.src[-1]], p.tgt) for p in pairs],
+        "target order": [Pair(p.src, [p.tgt[0], p.tgt[2], p.tgt[1], *p.tgt[3:]]) for p in pairs],
+    }
+    for what, others in changed.items():
+        log_p = predict(others)[-len(pairs) :, : base.size(1)].log_softmax(-1)
+        moved = (log_p - base).abs().amax((0, 2))  # (T)
+        found[what] = moved[3 if what == "target order" else 0 :].max().item()  # 3: behind the two that changed places
+    return found
+
+
+# %% [markdown]
+# > If you've written a model of your own, give `wires` a function that makes its logits. Ours is healthy, whatever
+# > its sizes and weights:
+
+
+# %%
+@example
+def example_wires() -> None:
+    """The wires of a fresh model, in nats."""
+    torch.manual_seed(0)
+    model = make_model(50, 50, N=2, d_model=32, d_ff=64, h=4)
+    pairs = copy_pairs(6, 50, seed=0, shortest=6, longest=6)
+    found = wires(functools.partial(predict_with, model, True), pairs)
+    print(", ".join(f"{what} {moved:.4f}" for what, moved in found.items()))
+    forbidden = [found.pop(what) for what in ("future", "padding", "neighbours")]
+    assert max(forbidden) < 1e-3 and min(found.values()) > 1e-2
+
+
+# %% [markdown]
+# > Not all that's wrong is a wire. In this order you find the rest soonest: compute the **loss** once more from the
+# > logits, position $t$ against token $t + 1$, and see whether it's the one that's reported. Compute the **gradient**
+# > twice, and see whether it's the same and whether every matrix has one. **Count** the weights. Let the model learn
+# > **eight pairs by heart** and then *translate* them: if it can't, there's no need for a long run. These are the
+# > examinations of [`practice/examine.py`](practice/examine.py). The program's `train` does the first three before
+# > the first update and tells you if something is wrong. The mistakes that people make most often are in a
+# > [catalogue](practice/mistakes.py): what they write, what they believe, and what it does.
+
+
+# %% [markdown]
 # ## Summary of Part 2
 #
 # > Targets are shifted by one, and a batch is measured in tokens. Smoothing asks for a little less than certainty,
@@ -3055,17 +3193,39 @@ CHECKSUMS = {
 }
 
 
+def plain(text: str) -> str:
+    """A line as a reader sees it: `&` where a web page has `&amp;`, letters with their accents in one, no space around it."""
+    text = re.sub(r"&(?:amp;)*(#?\w+;)", lambda entity: html.unescape("&" + entity[1]), text)
+    return unicodedata.normalize("NFC", text.removeprefix("\ufeff")).strip()
+
+
+def decoded(line: bytes, place: str) -> str:
+    """The text of a line; ValueError with its place if it isn't UTF-8."""
+    try:
+        if 3 * line.count(0) > len(line):
+            raise ValueError("likely UTF-16")
+        return plain(line.decode())
+    except ValueError as error:
+        raise ValueError(f"{place}: not UTF-8 ({getattr(error, 'reason', error)})") from error
+
+
+def lines_of(content: bytes, path: Path | str) -> list[str]:
+    """The lines of a text file; ValueError with the name and the line where it isn't UTF-8."""
+    lines = content.removesuffix(b"\n").split(b"\n")
+    return [decoded(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+
+
 def multi30k(split: str, repository: str = "https://raw.githubusercontent.com/multi30k/dataset/master/") -> list[tuple]:
     """The German-English pairs of `train` or `val`, from the cache or the network; OSError if they are in neither."""
     import pooch
 
     pooch.get_logger().setLevel("WARNING")
-    folder = os.environ.get("MULTI30K_CACHE", pooch.os_cache("annotated-transformer") / "multi30k")
+    folder = os.environ.get("MULTI30K_CACHE") or pooch.os_cache("annotated-transformer") / "multi30k"
     sides = []
     for name in (f"{split}.de.gz", f"{split}.en.gz"):
         path = pooch.retrieve(f"{repository}data/task1/raw/{name}", CHECKSUMS[name], fname=name, path=folder)
-        sides.append(gzip.decompress(Path(path).read_bytes()).decode().strip().split("\n"))
-    return [(german.strip(), english.strip()) for german, english in zip(*sides, strict=True)]
+        sides.append(lines_of(gzip.decompress(Path(path).read_bytes()), path))
+    return list(zip(*sides, strict=True))
 
 
 # %% [markdown]
@@ -3107,12 +3267,18 @@ def phrases(split: str) -> list[tuple[str, str]]:
 
 
 def read_folder(folder: Path, split: str) -> list[tuple[str, str]]:
-    """The pairs of FOLDER/SPLIT.de and FOLDER/SPLIT.en, plain or .gz; ValueError if their lengths differ."""
+    """The pairs of FOLDER/SPLIT.de and FOLDER/SPLIT.en, plain or .gz; ValueError naming what is damaged or differs in length."""
     sides = []
     for language in ("de", "en"):
         path = folder / f"{split}.{language}"
-        content = path.read_bytes() if path.exists() else gzip.decompress(Path(f"{path}.gz").read_bytes())
-        sides.append([line.strip() for line in content.decode().removesuffix("\n").split("\n")])
+        packed = Path(f"{path}.gz")
+        if not path.exists() and not packed.exists():
+            raise FileNotFoundError(f"there is neither {path} nor {packed}")
+        try:
+            content = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"{packed}: damaged, or not a gzip file ({error})") from error
+        sides.append(lines_of(content, path))
     if len(sides[0]) != len(sides[1]):
         raise ValueError(f"{folder}: {split} has {len(sides[0])} German and {len(sides[1])} English lines")
     return list(zip(*sides, strict=True))
@@ -3129,8 +3295,9 @@ def read_split(source: str, split: str) -> list[tuple[str, str]]:
 @functools.cache
 def choose_data() -> str:
     """The source of this document's data: $ANNOTATED_DATA, or multi30k, or phrases if that cannot be had."""
-    wanted = os.environ.get("ANNOTATED_DATA", "multi30k")
-    failures = (OSError, ValueError) if wanted == "multi30k" else OSError  # a wrong checksum is a ValueError
+    wanted = os.environ.get("ANNOTATED_DATA") or "multi30k"
+    # a wrong checksum is a ValueError, and a user without a home folder a RuntimeError
+    failures = (OSError, ValueError, RuntimeError) if wanted == "multi30k" else OSError
     try:
         read_split(wanted, "train"), read_split(wanted, "val")
     except failures as error:
@@ -3222,7 +3389,7 @@ def spacy_rules(language: str) -> Any:
 
 def words_of(text: str, language: str) -> list[str]:
     """Words and punctuation by spaCy's rules for the language, `▁` before those that follow a space."""
-    words = spacy_rules(language)(" ".join(text.split()))
+    words = spacy_rules(language)(unicodedata.normalize("NFC", " ".join(text.split())))
     return [("▁" if i == 0 or words[i - 1].whitespace_ else "") + word.text for i, word in enumerate(words)]
 
 
@@ -3251,7 +3418,8 @@ class Tokenizer:
         """The sentence up to EOS; an unknown word or token shows as <unk>."""
         ids = [i for i in itertools.takewhile(lambda i: i != EOS, ids) if i not in (PAD, BOS)]
         unknown = "▁<unk>" if self.words else "<unk>"  # unknown words most likely had a space before them
-        return "".join(unknown if i == UNK else self.vocabulary.id_to_token(i) for i in ids).replace("▁", " ").strip()
+        pieces = (unknown if i == UNK else self.vocabulary.id_to_token(i) for i in ids)
+        return plain("".join(pieces).replace("▁", " "))  # a model may have learned to write `&amp;`
 
 
 # %% [markdown]
@@ -3346,22 +3514,32 @@ class Translator(NamedTuple):
 
 
 def save_translator(translator: Translator, folder: str | Path) -> None:
-    """Write a folder that holds the weights, the vocabulary, and the settings that `make_model` was called with."""
+    """Write a folder that holds the weights, the vocabulary, and the settings that `make_model` was called with.
+
+    Raises FileExistsError for a folder of something else, such as a run of the program.
+    """
     from safetensors.torch import save_file
 
     (model, tokenizer, (src, tgt)), folder = translator, Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({name: p.detach().contiguous() for name, p in model.named_parameters()}, folder / "model.safetensors")
-    tokenizer.vocabulary.save(str(folder / "tokenizer.json"))
-    settings = model.settings | {"d_k": model.settings["d_k"] or 0}
-    about = {"src": src, "tgt": tgt, "vocab": len(tokenizer), "settings": settings}
-    (folder / "config.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    if others := {path.name for path in folder.iterdir()} - {"model.safetensors", "tokenizer.json", "config.json"}:
+        raise FileExistsError(f"{folder} holds {min(others)}, so it's something else; give another folder")
+    with tempfile.TemporaryDirectory(dir=folder.parent) as name:  # what was there stays until all of the new is written
+        new = Path(name)
+        save_file({name: p.detach().contiguous() for name, p in model.named_parameters()}, new / "model.safetensors")
+        (new / "tokenizer.json").write_text(tokenizer.vocabulary.to_str(pretty=True), encoding="utf-8")
+        settings = model.settings | {"d_k": model.settings["d_k"] or 0}
+        about = {"src": src, "tgt": tgt, "vocab": len(tokenizer), "settings": settings}
+        (new / "config.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        for path in new.iterdir():
+            os.replace(path, folder / path.name)
 
 
 # %%
 # @title Loading it again
 def load_translator(folder: str | Path) -> Translator:
     """Read what `save_translator` or the program wrote; raises ValueError for weights that do not fit this document."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
     from tokenizers import Tokenizer as Vocabulary
 
@@ -3371,9 +3549,17 @@ def load_translator(folder: str | Path) -> Translator:
         raise ValueError(
             f"{folder} has the layers {', '.join(modern)} of since_2017: build the model, then load its weights"
         )
+    if "marian" in about or about["settings"].get("positions") == "rotary":
+        command = f"python -m translator translate --model {folder}"
+        raise ValueError(f"{folder} has layers that only the program knows: {command}")
     settings = {name: value for name, value in about["settings"].items() if name in names}
     model = make_model(about["vocab"], about["vocab"], **settings, d_k=about["settings"].get("d_k") or None)
-    saved = load_file(folder / "model.safetensors")
+    try:
+        saved = load_file(folder / "model.safetensors")
+    except SafetensorError as error:
+        pointer = (folder / "model.safetensors").read_bytes()[:23] == b"version https://git-lfs"
+        why = "only a pointer; `git lfs pull` fetches the file" if pointer else f"damaged ({error})"
+        raise ValueError(f"{folder / 'model.safetensors'}: {why}") from error
     if {n: p.shape for n, p in model.named_parameters()} != {n: tensor.shape for n, tensor in saved.items()}:
         raise ValueError(f"{folder / 'model.safetensors'}: not weights of this document's model")
     model.load_state_dict(saved, strict=False)  # a tied matrix has several names and is saved under one
@@ -3533,19 +3719,33 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 
 # %%
 # @title A finished run is saved and reloaded
+def positive(variable: str, default: float) -> float:
+    """A number above 0 from the environment; ValueError naming the variable for anything else."""
+    text = os.environ.get(variable) or str(default)
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or float(text) == 0:
+        raise ValueError(f"{variable} must be a number above 0, but it is {text!r}")
+    return float(text)
+
+
 @functools.cache
 def live_run() -> LiveRun:
     """The training run of this document, made now or read from its folder; another architecture is another run."""
-    kind = "steps" if "ANNOTATED_STEPS" in os.environ else "minutes"
-    number = float(os.environ.get(f"ANNOTATED_{kind.upper()}", 3))
+    kind = "steps" if os.environ.get("ANNOTATED_STEPS") else "minutes"
+    number = positive(f"ANNOTATED_{kind.upper()}", 3)
     torch.manual_seed(0)
     fingerprint = batch_loss(LIVE.make_model(100).eval(), make_batch(copy_pairs(8, 100, seed=0)), LIVE.smoothing).item()
     folder = Path(f"runs/live-{Path(choose_data().replace(':', '-')).name}-{kind}-{number:g}-{fingerprint:.3f}")
-    if not (folder / "history.pt").exists():
+    history, new = folder / "history.pt", folder.with_name(f"{folder.name}.new")
+    new.parent.mkdir(parents=True, exist_ok=True)  # if that is impossible, it shows before the training
+    if not history.exists():
         run = train_tiny({kind: int(number) if kind == "steps" else number})
         save_translator(run.translator, folder)
-        torch.save(run[1:], folder / "history.pt")
-    return LiveRun(load_translator(folder), *torch.load(folder / "history.pt", map_location=best_device()))
+        torch.save(run[1:], new)
+        os.replace(new, history)  # last, and whole
+    try:
+        return LiveRun(load_translator(folder), *torch.load(history, map_location=best_device()))
+    except Exception as error:  # of many kinds, from three libraries
+        raise RuntimeError(f"{folder} can't be read; delete it, and the training is done again ({error})") from error
 
 
 @example

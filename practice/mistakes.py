@@ -660,7 +660,7 @@ def rate_too_high(patch):
     never come back."""
 
 
-@mistake("schedule", "warmup=4000, from the paper", ADAM, "gradient", warmup=4000)
+@mistake("schedule", "warmup=4000, from the paper", ADAM, "heart", warmup=4000)
 def warmup_never_ends(patch):
     """The paper knows best. | A run of 1,500 updates ends before the rate has risen."""
 
@@ -696,15 +696,20 @@ def clipped_to_almost_nothing(patch):
 def sgd(patch):
     """An optimiser is an optimiser. | SGD moves by rate times gradient, Adam by the rate: most
     weights stand still."""
-    patch(
-        torch.optim, "Adam", lambda parameters, lr, betas, eps: torch.optim.SGD(parameters, lr=lr)
-    )
+    patch(torch.optim, "Adam", lambda parameters, lr, **_: torch.optim.SGD(parameters, lr=lr))
 
 
 class Uncorrected(torch.optim.Optimizer):
     """Adam without the division of both averages by what is missing of them at the start."""
 
-    def __init__(self, parameters: Any, lr: float, betas: tuple[float, float], eps: float):
+    def __init__(
+        self,
+        parameters: Any,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        fused: bool = False,
+    ):
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps})
 
     @torch.no_grad()
@@ -864,7 +869,7 @@ def mask_missing_and_not_noticed(patch):
     "report",
     "held-out pairs are among those it learns from",
     "A second task: German numbers",
-    "inventory",
+    "run",
     harmless=True,
 )
 def held_out_in_training(patch):

@@ -59,12 +59,6 @@ def test_alone_with_its_companion_the_first_part_translates(archive, tmp_path):
     assert "NOTICE" not in printed and (tmp_path / "exercises.ipynb").read_text() == "mine"
 
 
-def test_without_its_companion_a_notebook_says_what_to_do(tmp_path):
-    cells = part("the_annotated_transformer.ipynb", "Part 0", "Words become vectors")
-    printed = run_alone(tmp_path, cells)
-    assert "NOTICE" in printed and "the_annotated_transformer.zip" in printed and "fresh weights" in printed
-
-
 def test_the_companion_makes_the_other_notebooks_run(archive, tmp_path):
     shutil.copy(archive, tmp_path)
     printed = run_alone(tmp_path, part("since_2017.ipynb", "Since 2017", "Gated feed-forward networks"))

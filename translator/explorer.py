@@ -90,10 +90,11 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
 def recorded(search: Search, sentence: str, top: int = 5) -> dict[str, Any]:
     """What `attentionMaps` of transformer.js gives: all weights of a sentence and its translation, and each step's tokens."""
     model, tokenizer, (language, _) = search.translator
-    found, known = tat.attention_maps(search.translator, sentence, search.decode), tokenizer.vocabulary.token_to_id
+    found = tat.attention_maps(search.translator, sentence, search.decode)
+    known = {token: i for i, token in enumerate(tokenizer.tokens(range(len(tokenizer))))}
     src = torch.tensor([[*tokenizer.encode(sentence, language), tat.EOS]], device=next(model.parameters()).device)
     sides = found.target, found.predicted
-    tgt, chosen = (torch.tensor([[known(x) for x in side]], device=src.device) for side in sides)
+    tgt, chosen = (torch.tensor([[known[x] for x in side]], device=src.device) for side in sides)
     with tat.evaluating(model):
         p = model(src, tgt, tat.source_mask(src), tat.target_mask(tgt))[0].softmax(-1)  # (T, vocab)
     steps = []
@@ -136,7 +137,10 @@ def page(translator: Translator, name: str, sentence: str, data: str = "") -> tu
 
     Raises ValueError for a blank sentence, and as `Search` does.
     """
-    translation = Search(translator, tat.BEAM).translate([sentence])[0]  # refuses what is too long for the model
+    notes: list[str] = []
+    translation = (search := Search(translator, tat.BEAM)).translate([sentence], notes.append)[0]
+    if search.lost:
+        raise Refused(notes[-1])
     about = content(translator, name, sentence, data)
     html = (PARTS / "page.html").read_text("utf-8").replace("<!-- figure -->", figure(about))
     return html, translation
