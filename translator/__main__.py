@@ -59,8 +59,8 @@ def train(
 ) -> None:  # fmt: skip
     """Train a model, or continue a training that was interrupted.
 
-    Ctrl-C, SIGTERM and SIGUSR1 save the run and end it; the exit status is 128
-    plus the signal's number. The numbers in brackets are those of tiny, small,
+    Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and the like save the run and end it; the
+    exit status is 128 plus the signal's number. The numbers in brackets are those of tiny, small,
     base and big.
 
     Args:
@@ -77,6 +77,7 @@ def train(
     """
     use_device(device)
     run = run or Path("runs") / preset
+    str(run.resolve()).encode()  # what writes and reads weights wants UTF-8 of names
     with refusing("these settings do not fit together", ValueError):
         settings = make_settings(preset, words, changes or {})
     if src == tgt:
