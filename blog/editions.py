@@ -141,6 +141,7 @@ def own_words() -> Iterator[tuple[str, str]]:
     yield from ((text, "figure.html") for text in found)
     for about in json.loads((FIGURE / "models.json").read_text("utf-8")).values():
         yield about["note"], "models.json"
+        yield from ((one["teaches"], "models.json") for one in about.get("provocations", []))
 
 
 def first_screen() -> str:
