@@ -7,13 +7,34 @@
 # > minutes how long it may take someone who has read that Part.
 
 # %% tags=["active-ipynb"]
-# # @title Setup: make charts work offline in Jupyter
-# import sys
+# # @title Setup: find what belongs to this notebook, install what Colab lacks, and make charts work offline in Jupyter
+# import base64, contextlib, importlib.util, sys, urllib.request, zipfile
+# from pathlib import Path
 #
+# REPOSITORY = ""  # the public address of this notebook's repository, once it has one
+# for bundle in Path().glob("the_annotated_transformer*.zip"):  # the companion, which the web page offers under Pages
+#     with zipfile.ZipFile(bundle) as files:
+#         files.extractall(members=[name for name in files.namelist() if not Path(name).exists()])
+# for module in ("the_annotated_transformer.py", "since_2017.py"):
+#     if REPOSITORY and not Path(module).exists():
+#         urllib.request.urlretrieve(f"{REPOSITORY}/raw/main/{module}", module)
+#
+# needed = ["tokenizers", "spacy", "pooch", "sacrebleu", "safetensors", "altair", "pandas", "tqdm"]
+# missing = [name for name in needed if importlib.util.find_spec(name) is None]
+# if missing:
+#     !{sys.executable} -m pip install --quiet {" ".join(missing)}
 # import altair as alt
 #
 # if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
-#     alt.renderers.register("data", lambda chart, **_: {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"})
+#     def forms(chart, **_):  # to draw; and as a picture for GitHub, which draws nothing
+#         found = {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"}
+#         with contextlib.suppress(Exception):  # without the package there is no picture
+#             import vl_convert
+#
+#             found["image/png"] = base64.b64encode(vl_convert.vegalite_to_png(chart, scale=1.5)).decode()
+#         return found
+#
+#     alt.renderers.register("data", forms)
 #     alt.renderers.enable("data")
 
 # %%
@@ -30,6 +51,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from since_2017 import GroupedQueryAttention, NoPositions, modern, rotated, sample_decode
 from the_annotated_transformer import (
     ALPHA,
     BEAM,
@@ -44,9 +66,7 @@ from the_annotated_transformer import (
     Config,
     Embeddings,
     EncoderLayer,
-    GroupedQueryAttention,
     MultiHeadedAttention,
-    NoPositions,
     Pair,
     PositionwiseFeedForward,
     Trainer,
@@ -72,13 +92,10 @@ from the_annotated_transformer import (
     load_split,
     make_batch,
     make_model,
-    modern,
     our_model,
     positional_encoding,
     rate,
     recording,
-    rotated,
-    sample_decode,
     saved_rows,
     smoothed_loss,
     smoothed_targets,
@@ -1199,8 +1216,9 @@ check_4_2(translations_get)
 # >
 # > Longer: a larger α favours the longer of the two. The table shows BLEU and the length of the translations, as a
 # > share of the references' length. Below 100% the brevity penalty lowers BLEU; above, superfluous words do. In the
-# > run shown here, α = 1.8 makes the translations a tenth too long, and four points worse. Between the other three,
-# > the differences are within the noise of a hundred sentences.
+# > run shown here, α = 1.8 makes the translations together a tenth too long, and four points worse. The last column
+# > has the number of words in the longest of them: a few that run on are enough for that. Between the other three
+# > penalties, the differences are within the noise of a hundred sentences.
 # >
 # > </details>
 
@@ -1215,9 +1233,10 @@ def example_answer_4_2() -> Any:
     (sources, references), rows = (list(side) for side in zip(*load_split("val")[:100], strict=True)), []
     for alpha in (0.0, 0.6, 1.0, 1.8):
         search = functools.partial(beam_search, beam=BEAM, alpha=alpha)
-        score = BLEU().corpus_score(translate_lines(live_run().translator, sources, search), [references])
+        lines = translate_lines(live_run().translator, sources, search)
+        score = BLEU().corpus_score(lines, [references])
         rows.append({"α": alpha, "BLEU": round(score.score, 1), "length": f"{score.sys_len / score.ref_len:.1%}"})
-        rows[-1]["brevity penalty"] = round(score.bp, 3)
+        rows[-1] |= {"brevity penalty": round(score.bp, 3), "longest": max(len(line.split()) for line in lines)}
     print("best:", max(rows, key=lambda row: row["BLEU"]))
     assert float(rows[0]["length"][:-1]) <= float(rows[-1]["length"][:-1])
     return table(rows)
@@ -1311,7 +1330,7 @@ def example_answer_4_3() -> Chart:
 
 
 # %% [markdown]
-# # Exercises for Part 5: Results and speed
+# # Exercises for Part 5: Results
 #
 # ## 5.1 P100-days, and days of yours
 #
@@ -1662,11 +1681,11 @@ def example_answer_6_3() -> Any:
 
 
 # %% [markdown]
-# # Exercises for Part 7: Since 2017
+# # Exercises for Since 2017
 #
 # ## 7.1 The size of the cache
 #
-# > ★, 10 minutes, after [Grouped-query attention](the_annotated_transformer.ipynb#Grouped-query-attention). How many
+# > ★, 10 minutes, after [Grouped-query attention](since_2017.ipynb#Grouped-query-attention). How many
 # > bytes does the key/value cache of a decoder take for one sequence? Then compare the base model for 1,000 tokens
 # > with 8, 2 and 1 heads of keys and values, in float32 and in bfloat16.
 # >
@@ -1745,7 +1764,7 @@ def example_answer_7_1() -> Any:
 # %% [markdown]
 # ## 7.2 The limits of sampling
 #
-# > ★, 10 minutes, after [Sampling](the_annotated_transformer.ipynb#Sampling). As the temperature goes to 0, sampling
+# > ★, 10 minutes, after [Sampling](since_2017.ipynb#Sampling). As the temperature goes to 0, sampling
 # > turns into a search that you know. Which one? And what if `top_p` goes to 0, and if `top_p` is 1?
 # >
 # > <details><summary>Hint</summary>
@@ -1809,7 +1828,7 @@ def example_answer_7_2() -> Any:
 # %% [markdown]
 # ## 7.3 Cross-attention without rotary positions
 #
-# > ★★, 15 minutes, after [Rotary positions](the_annotated_transformer.ipynb#Rotary-positions). Keys and queries of
+# > ★★, 15 minutes, after [Rotary positions](since_2017.ipynb#Rotary-positions). Keys and queries of
 # > the cross-attention aren't turned. Suppose they were, and the source were counted from 3 instead of 0. Would the
 # > scores of a target position change? Answer `True` or `False`, and say why that's bad.
 # >

@@ -16,8 +16,9 @@ from translator.__main__ import explained
 from translator.files import Refused
 
 NAMES = (
-    "accelerator", "alignment", "bootstrap", "closest", "compare", "decoding_speed", "first_stage", "gains", "layers",
-    "miniature", "peers", "quality", "scale", "step_profile", "time_to_quality", "tuning",
+    "accelerator", "alignment", "bootstrap", "clinic", "closest", "compare", "curve", "decoding_speed", "first_stage",
+    "gains", "layers", "miniature", "peers", "quality", "resample", "samples", "scale", "step_profile", "test_sets",
+    "time_to_quality", "tuning",
 )  # fmt: skip
 HELP = "Measure something, and append rows to benchmarks/results/NAME.jsonl. `NAME --help` says what, and how."
 

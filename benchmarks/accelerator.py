@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import torch
 
+import since_2017 as since
 import the_annotated_transformer as tat
 from benchmarks.shared import RESULTS, Preset, Rounds, Rows
 from translator.files import Refused
@@ -40,7 +41,7 @@ def measure(settings: Settings, way: str, vocab: int, updates: int, device: torc
         losses.append(trainer.update(pairs))
         torch.accelerator.synchronize(device)  # until the accelerator has done all it was given
 
-    fused = patch.object(tat.MultiHeadedAttention, "weigh", tat.FusedAttention.weigh)
+    fused = patch.object(tat.MultiHeadedAttention, "weigh", since.FusedAttention.weigh)
     with fused if "fused" in way else nullcontext():
         if "compiled" in way:
             for layer in (*model.encoder.layers, *model.decoder.layers):

@@ -6,7 +6,8 @@ import timeit
 
 import torch
 
-from the_annotated_transformer import ALPHA, BEAM, SHIPPED_MODEL, learn_bpe, sorted_batches
+from since_2017 import sorted_batches
+from the_annotated_transformer import ALPHA, BEAM, SHIPPED_MODEL, learn_bpe
 from translator.corpus import encode_pairs
 from translator.model_folder import read_translator
 from translator.search import Search

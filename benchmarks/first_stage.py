@@ -43,9 +43,10 @@ def benchmark(
         limits, languages = Limits(steps=STEPS[direction]), tuple(direction.split("-"))
         translator = train(run, data, name, settings, limits, languages)
         row = about | quality.describe(run, translator) | {"preset": "tiny"}
+        keep = quality.keeping(rows, f"first_stage {name} {direction} seed {seed}")
         for split in SPLITS:
             beams = {"greedy": 1, "beam": tat.BEAM}.items()
-            row[split] = {search: quality.scores(translator, data, split, beam) for search, beam in beams}
+            row[split] = {search: quality.scores(translator, data, split, beam, keep=keep) for search, beam in beams}
         rows.add(row, choose_device())
         found = ", ".join(f"{split} {row[split]['beam']['bleu']:.2f}" for split in SPLITS)
         print(f"{name}, {direction}, seed {seed}: {found}, {row['minutes']:.1f} minutes", flush=True)

@@ -10,6 +10,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
+import since_2017 as since
 import the_annotated_transformer as tat
 from benchmarks.shared import RESULTS, Changes, Data, Preset, Rounds, Rows, Sentences, epoch, portable, with_adam
 from translator import search as searching
@@ -53,9 +54,9 @@ def training_gains(settings: Settings, texts: list[tuple[str, str]], rounds: int
     unsorted, fused = "batches in random order", "fused attention"
     changes: dict[str, Callable[[], AbstractContextManager]] = {
         AS_IT_IS: nullcontext,
-        fused: lambda: patch.object(tat.MultiHeadedAttention, "weigh", tat.FusedAttention.weigh),
+        fused: lambda: patch.object(tat.MultiHeadedAttention, "weigh", since.FusedAttention.weigh),
         "loss of all scores at once": lambda: patch.object(training, "chunked_loss", whole_loss),
-        "PyTorch's dropout": lambda: patch.object(tat.FastDropout, "forward", nn.Dropout.forward),
+        "PyTorch's dropout": lambda: patch.object(since.FastDropout, "forward", nn.Dropout.forward),
         "Adam as a loop": lambda: patch.object(trainer, "optimizers", [slow_adam]),
         unsorted: nullcontext,
     }
@@ -131,7 +132,7 @@ DECODING: dict[str, tuple[str, object]] = {  # a name in the search, and what it
     "no key/value cache": ("StepwiseDecoder", UncachedDecoder),
     "ended sentences stay": ("StepwiseDecoder", StayingDecoder),
     "batches in the input's order": ("sorted", lambda rows, key: list(rows)),
-    "all threads on one batch": ("in_parallel", lambda work, items, device: [work(item) for item in items]),
+    "all threads on one batch": ("in_parallel", lambda work, items, *_: [work(item) for item in items]),
 }
 
 

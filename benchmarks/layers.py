@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.benchmark import Timer
 from torch.utils.flop_counter import FlopCounterMode
 
+import since_2017 as since
 import the_annotated_transformer as tat
 from benchmarks.shared import RESULTS, Counts, Rounds, Rows
 from translator.files import Refused
@@ -33,7 +34,7 @@ class Layer(NamedTuple):
 
 def make_layers(d: int = 512) -> dict[str, Layer]:
     """The layers by name, of width d, without dropout, with random weights."""
-    mha, feed_forward = tat.FusedAttention(HEADS, d), tat.PositionwiseFeedForward(d, WIDER * d)
+    mha, feed_forward = since.FusedAttention(HEADS, d), tat.PositionwiseFeedForward(d, WIDER * d)
     recurrent, lstm = nn.RNN(d, d, batch_first=True), nn.LSTM(d, d, batch_first=True)
     convolution = nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2)
     separable = nn.Sequential(nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2, groups=d), nn.Conv1d(d, d, 1))

@@ -8,8 +8,10 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+import since_2017 as since
 import the_annotated_transformer as tat
 from benchmarks import quality
+from benchmarks.quality import Keep
 from benchmarks.shared import RESULTS, ROOT, Data, Rows, Runs, Seeds, portable
 from translator.files import Refused
 from translator.processes import choose_device
@@ -27,15 +29,15 @@ ALPHAS = (0.6, 1.0, 1.4, 2.2)  # tried beside the document's
 
 
 def changed(*what: str) -> Make:
-    """The preset's model with some of its parts replaced (Part 7)."""
-    return lambda settings, vocab: tat.modern(build_model(settings, vocab), *what)
+    """The preset's model with some of its parts replaced (since_2017)."""
+    return lambda settings, vocab: since.modern(build_model(settings, vocab), *what)
 
 
 def no_positions(settings: Settings, vocab: int) -> tat.Transformer:
     """The preset's model without any positions, but with its first dropout."""
     model = build_model(settings, vocab)
     for embed in (model.src_embed, model.tgt_embed):
-        embed.positions = tat.NoPositions(settings.dropout)
+        embed.positions = since.NoPositions(settings.dropout)
     return model
 
 
@@ -43,8 +45,8 @@ def one_stack(*what: str) -> Make:
     """A decoder-only model that computes as much for each token: a fourth more layers, of which none looks across."""
 
     def make(settings: Settings, vocab: int) -> tat.Transformer:
-        model = tat.make_decoder_only(vocab, settings, N=settings.N + settings.N // 4)
-        return tat.modern(model, *what) if what else model
+        model = since.make_decoder_only(vocab, settings, N=settings.N + settings.N // 4)
+        return since.modern(model, *what) if what else model
 
     return make
 
@@ -114,26 +116,29 @@ def train(
     with run.alone():
         run.prepare(None)
         torch.manual_seed(settings.seed)
-        model = tat.with_fast_dropout(VARIANTS[name].make(settings, len(run.tokenizer)))
+        model = since.with_fast_dropout(VARIANTS[name].make(settings, len(run.tokenizer)))
         trainer = ParallelTrainer(model, settings, choose_device())
         run.restore(trainer)
         fit(run, trainer, limits)
     return tat.Translator(trainer.averaged.eval(), run.tokenizer, languages)
 
 
-def scores(translator: tat.Translator, data: str) -> dict[str, Any]:
+def scores(translator: tat.Translator, data: str, keep: Keep | None = None) -> dict[str, Any]:
     """BLEU and chrF on `val`: greedy, with the document's beam, and with the exponent that is best for this model.
 
     A model of one stack is decoded greedily alone, by the document.
     """
-    if isinstance(translator.model, tat.DecoderOnly):
+    if isinstance(translator.model, since.DecoderOnly):
         sources, references = map(list, zip(*load_pairs(data, "val"), strict=True))
-        found = score(tat.translate_lines(translator, sources, tat.decoder_only_greedy), references, "en")
-        return {"split": "val", "search": "greedy"} | found
-    found = {alpha: quality.scores(translator, data, "val", tat.BEAM, alpha) for alpha in (*ALPHAS, tat.ALPHA)}
+        lines = tat.translate_lines(translator, sources, since.decoder_only_greedy)
+        found = {"split": "val", "search": "greedy"} | score(lines, references, "en")
+        return found | ({"translations": keep("val greedy", lines)} if keep else {})
+    found = {alpha: quality.scores(translator, data, "val", tat.BEAM, alpha) for alpha in ALPHAS}
+    found[tat.ALPHA] = quality.scores(translator, data, "val", tat.BEAM, keep=keep)
     best, beam = max(found, key=lambda alpha: found[alpha]["bleu"]), found[tat.ALPHA]
-    row = quality.scores(translator, data) | {"alpha_best": best, "bleu_alpha_best": found[best]["bleu"]}
-    return row | {"beam": beam["search"], "bleu_beam": beam["bleu"], "chrf_beam": beam["chrf"]}
+    row = quality.scores(translator, data, keep=keep) | {"alpha_best": best, "bleu_alpha_best": found[best]["bleu"]}
+    row |= {f"{name}_beam": beam[name] for name in ("bleu", "chrf", "length", "translations") if name in beam}
+    return row | {"beam": beam["search"]}
 
 
 def benchmark(
@@ -161,7 +166,7 @@ def benchmark(
         run = run_folder(runs, "miniature", f"{name} seed {seed} epochs {epochs}")
         translator = train(run, data, name, settings, Limits(epochs=epochs))
         row = about | {"row": VARIANTS[name].row} | quality.describe(run, translator) | {"preset": "tiny"}
-        row |= scores(translator, data)
+        row |= scores(translator, data, quality.keeping(rows, f"miniature {name} seed {seed}"))
         rows.add(row, choose_device())
         beam = f", with a beam {row['bleu_beam']:.2f}" if "bleu_beam" in row else ""
         print(f"{name}, seed {seed}: BLEU {row['bleu']:.2f}{beam}, {row['minutes']:.1f} minutes", flush=True)

@@ -1,5 +1,6 @@
 """How good a trained model is: a row with its training and its scores on a split."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from translator.run import read_log
 from translator.scoring import score
 from translator.search import Search
 from translator.sources import load_pairs
+
+Keep = Callable[[str, list[str]], str]  # split and search, translations -> the file that has them
 
 
 def describe(model: Path, translator: tat.Translator, run: Path | None = None) -> dict[str, Any]:
@@ -31,13 +34,20 @@ def describe(model: Path, translator: tat.Translator, run: Path | None = None) -
 
 
 def scores(
-    translator: tat.Translator, data: str, split: str = "val", beam: int = 1, alpha: float = tat.ALPHA
-) -> dict[str, Any]:
-    """BLEU and chrF of a model's translations of a split, with their signatures, and the search."""
+    translator: tat.Translator, data: str, split: str = "val", beam: int = 1, alpha: float = tat.ALPHA,
+    keep: Keep | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """BLEU and chrF of a model's translations of a split, with their signatures, the search, and the translations' file."""
     search = Search(translator, beam, alpha)
     sources, references = map(list, zip(*load_pairs(data, split, *translator.languages), strict=True))
-    found = score(search.translate(sources), references, translator.languages[1])
-    return {"split": split, "search": search.name} | found
+    lines = search.translate(sources)
+    found = {"split": split, "search": search.name} | score(lines, references, translator.languages[1])
+    return found | ({"translations": keep(f"{split} {search.name}", lines)} if keep else {})
+
+
+def keeping(rows: Rows, title: str) -> Keep:
+    """What keeps the translations of one model beside its rows; their file's name begins with the title."""
+    return lambda what, lines: rows.keep(f"{title} {what}", lines)
 
 
 def benchmark(
@@ -62,6 +72,8 @@ def benchmark(
         raise Refused(f"{run} has no log; --run names the run that the model was made from")
     translator = read_translator(model)
     row = {"command": command, "commit": commit or rows.origin["commit"]} | describe(model, translator, run)
-    row |= {"model": model.name, "data": portable(data)} | scores(translator, data, split, beam, alpha)
+    row |= {"model": model.name, "data": portable(data)} | scores(
+        translator, data, split, beam, alpha, keeping(rows, model.name)
+    )
     rows.add(row, choose_device())
     print(f"{split}, {row['search']}: BLEU {row['bleu']:.2f}, chrF {row['chrf']:.2f}, {row['minutes']:.1f} minutes")

@@ -1,6 +1,8 @@
 """What the benchmarks share: options, rows of results with the command, commit, date and machine, new processes."""
 
 import datetime
+import gzip
+import hashlib
 import json
 import multiprocessing
 import os
@@ -18,7 +20,8 @@ import torch
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from the_annotated_transformer import Pair, sorted_batches
+from since_2017 import sorted_batches
+from the_annotated_transformer import Pair
 from translator.files import Refused, refusing
 from translator.settings import Count, Settings, make_settings, options
 
@@ -58,6 +61,18 @@ class Rows:
         origin = self.origin | {"machine": self.origin["machine"] | accelerator(device)}
         with self.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(origin | row) + "\n")
+
+    def keep(self, title: str, lines: list[str]) -> str:
+        """Store the translations that a row scores, so that whoever doubts it needs no training; returns their file.
+
+        It lies beside the rows. Its name ends with a checksum of what it holds, so no later run takes its place.
+        """
+        text = "".join(f"{line}\n" for line in lines).encode("utf-8")
+        name = re.sub(r"[^\w.]+", "-", f"{title} {hashlib.sha256(text).hexdigest()[:8]}.gz")
+        folder = self.out.parent / "translations"
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_bytes(gzip.compress(text, mtime=0))  # the same bytes whenever it's written
+        return f"{folder.name}/{name}"
 
     def saved(self, about: dict[str, Any], device: torch.device | None = None) -> list[dict[str, Any]]:
         """The rows of the file that are about the same; with `device`, those of the same accelerator, or of any CPU."""

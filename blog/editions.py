@@ -35,7 +35,8 @@ BLOG = Path(__file__).resolve().parent
 ROOT = BLOG.parent
 LANGUAGES = ROOT / "languages"
 UNITS = {"million": 10**6, "百万": 10**6, "万": 10**4}
-SCRIPTS = [ROOT / "the_annotated_transformer.py", ROOT / "exercises.py"]  # the lab notebook stays English
+NAMES = ["the_annotated_transformer", "since_2017", "exercises"]  # the lab notebook stays English
+SCRIPTS = [ROOT / f"{name}.py" for name in NAMES]
 FIGURE = ROOT / "translator" / "explorer_page"
 TITLE = "# @title "  # as in notebook.py
 KEPT = "References"  # the items of its list are the same in every language
@@ -45,7 +46,7 @@ VERBATIM = r"\s*|\|?[-:| ]+\||</?details[^>]*>|```.*"  # a line that is not tran
 WHOLE = r"(#+ )(.+)()|(<details[^>]*><summary>)(.+)(</summary>)|(!\[)(.+)(\]\([^()\s]+\))|(\| )(.*)( \|)"  # a line that is a piece
 CAPTION = r"(?s)(\*\*\d+\.\*\* )(.+)"  # of an executed example
 MARK = r"(#+|\d+[.)]|[-*+>|])\s|\s{4}|```|~~~"  # what makes another kind of block of a text
-SWITCH = r"(?m)^\[\w+\]\(README\.\w+\.md\)\n\n"  # the line that leads to a README in another language
+SWITCH = r"(?m)^\[(?:\w+\]\(README\.\w+\.md\)|!\[Open in Colab\].*)\n\n"  # what leads from the README to others
 LABELS = ["aria-label", "title", "placeholder"]  # attributes with text
 
 

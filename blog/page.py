@@ -42,7 +42,8 @@ from pygments.token import STANDARD_TYPES
 from traitlets.config import Config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from blog import editions  # noqa: E402
+from blog import companion, editions  # noqa: E402
+from blog import notebook as twins  # noqa: E402
 
 BLOG = Path(__file__).resolve().parent
 DOCUMENT = BLOG.parent / "the_annotated_transformer.py"
@@ -60,7 +61,17 @@ SCRIPTS = [
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
 PLAIN = "n", "p", "w"  # in code, names, punctuation and space, by the classes that Pygments gives them
 SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."  # what the live figure shows first
-TRANSLATED = ["the_annotated_transformer", "exercises"]  # the lab notebook is English in every language
+MOVED = {  # headings that are gone: the page, the id, and where to find what was there
+    "the_annotated_transformer": {
+        "part-7-since-2017": "since_2017.html", "summary-of-part-7": "since_2017.html#summary",
+        "part-5-results-and-speed-section-6": "#part-5-results-section-6",
+    },
+    "exercises": {
+        "exercises-for-part-5-results-and-speed": "#exercises-for-part-5-results",
+        "exercises-for-part-7-since-2017": "#exercises-for-since-2017",
+    },
+}  # fmt: skip
+LEFT = "the_annotated_transformer", "since_2017"  # the headings of the second were once on the page of the first
 WORDS: dict[str, str] = {}  # the page's own texts in its language
 LIVE = "images/live_figure.png"  # where this picture stands, the page has the figure that it is a picture of
 OWN_IDS = {  # those of the template
@@ -118,7 +129,7 @@ class Prose(IPythonRenderer):
     def link(self, text: str, url: str, title: str | None = None) -> str:
         """A link; one to a heading names it as Jupyter does, spaces as hyphens, and leads to the id on its page."""
         if found := re.fullmatch(r"(\w+)?(?(1)\.ipynb)(?:#(.+))?", url):
-            folder = "" if found[1] in TRANSLATED else self.english
+            folder = "" if found[1] in editions.NAMES else self.english
             url = (f"{folder}{found[1]}.html" if found[1] else "") + (f"#{anchor_name(found[2])}" if found[2] else "")
         return super().link(text, url, title)
 
@@ -459,7 +470,10 @@ def make_page(
         "title": words(headings[0].descendants),
         "description": shortened(words(tree.p.descendants)) if tree.p else "",
         "language": language,
-        "editions": [] if name not in TRANSLATED else other_editions(name, language),
+        "editions": [] if name not in editions.NAMES else other_editions(name, language),
+        "others": other_pages(name, language),
+        "companion": ("" if language == "en" else "../") + companion.NAME,
+        "moved": json.dumps(places) if (places := moved(name, prose.ids)) else "",
         "words": json.dumps(WORDS, ensure_ascii=False).replace("<", "\\u003c") if WORDS else "",
         "parts": contents(headings),
         **links,
@@ -500,6 +514,28 @@ def other_editions(name: str, language: str) -> list[tuple[str, str, str]]:
         for code in names
         if code != language
     ]
+
+
+def other_pages(name: str, language: str) -> list[tuple[str, str]]:
+    """The pages that belong to this one: the title of each, and its address seen from this one."""
+    if name not in [script.stem for script in twins.SCRIPTS]:
+        return []
+    known, found = editions.meanings(language) if language != "en" else {}, []
+    for script in twins.SCRIPTS:
+        title = re.search(r"(?m)^# # (.+)$", script.read_text("utf-8"))[1]
+        up = "" if language == "en" or script.stem in editions.NAMES else "../"
+        if script.stem != name:
+            found.append((known.get(title, title) if not up else title, f"{up}{script.stem}.html"))
+    return found
+
+
+def moved(name: str, ids: set[str]) -> dict[str, str]:
+    """The ids that were once on this page, and where a link to one of them should lead."""
+    places = dict(MOVED.get(name, {}))
+    if name == LEFT[0]:
+        gone = editions.anchors(twins.build((BLOG.parent / f"{LEFT[1]}.py").read_text("utf-8")))
+        places |= {anchor_name(heading): f"{LEFT[1]}.html#{anchor_name(heading)}" for heading in gone}
+    return {place: to for place, to in places.items() if place not in ids}
 
 
 def live_figure() -> str:

@@ -53,6 +53,7 @@ class Mistake(NamedTuple):
 
 
 CATALOGUE: dict[str, Mistake] = {}
+SLIPS: dict[str, Mistake] = {}  # of single functions, at the end of this file
 
 
 def mistake(
@@ -87,8 +88,9 @@ def mistake(
 def made(name: str) -> Iterator[Mistake]:
     """The document's module with this mistake in it; afterwards all is as before."""
     with contextlib.ExitStack() as stack:
-        CATALOGUE[name].patch(lambda *what: stack.enter_context(mock.patch.object(*what)))
-        yield CATALOGUE[name]
+        found = CATALOGUE.get(name) or SLIPS[name]
+        found.patch(lambda *what: stack.enter_context(mock.patch.object(*what)))
+        yield found
 
 
 def replaced(name: str) -> dict[str, Any]:
@@ -658,7 +660,7 @@ def rate_too_high(patch):
     never come back."""
 
 
-@mistake("schedule", "warmup=4000, from the paper", ADAM, "gradient", warmup=4000)
+@mistake("schedule", "warmup=4000, from the paper", ADAM, "heart", warmup=4000)
 def warmup_never_ends(patch):
     """The paper knows best. | A run of 1,500 updates ends before the rate has risen."""
 
@@ -694,15 +696,20 @@ def clipped_to_almost_nothing(patch):
 def sgd(patch):
     """An optimiser is an optimiser. | SGD moves by rate times gradient, Adam by the rate: most
     weights stand still."""
-    patch(
-        torch.optim, "Adam", lambda parameters, lr, betas, eps: torch.optim.SGD(parameters, lr=lr)
-    )
+    patch(torch.optim, "Adam", lambda parameters, lr, **_: torch.optim.SGD(parameters, lr=lr))
 
 
 class Uncorrected(torch.optim.Optimizer):
     """Adam without the division of both averages by what is missing of them at the start."""
 
-    def __init__(self, parameters: Any, lr: float, betas: tuple[float, float], eps: float):
+    def __init__(
+        self,
+        parameters: Any,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        fused: bool = False,
+    ):
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps})
 
     @torch.no_grad()
@@ -712,8 +719,8 @@ class Uncorrected(torch.optim.Optimizer):
             (b1, b2), eps = group["betas"], group["eps"]
             for p in [p for p in group["params"] if p.grad is not None]:
                 state = self.state[p]
-                m = state["m"] = b1 * state.get("m", 0.0) + (1 - b1) * p.grad
-                v = state["v"] = b2 * state.get("v", 0.0) + (1 - b2) * p.grad**2
+                m = state["exp_avg"] = b1 * state.get("exp_avg", 0.0) + (1 - b1) * p.grad
+                v = state["exp_avg_sq"] = b2 * state.get("exp_avg_sq", 0.0) + (1 - b2) * p.grad**2
                 p.sub_(group["lr"] * m / (v.sqrt() + eps))
 
 
@@ -862,7 +869,7 @@ def mask_missing_and_not_noticed(patch):
     "report",
     "held-out pairs are among those it learns from",
     "A second task: German numbers",
-    "inventory",
+    "run",
     harmless=True,
 )
 def held_out_in_training(patch):
@@ -878,3 +885,500 @@ def held_out_in_training(patch):
         )
 
     patch(HERE, "numbers", all_of_them)
+
+
+# --- Slips of single functions, seen beside a reference with the same weights ---
+
+# Nobody needs a training run to see these: the judge compares what a function gives with what the
+# document gives while one of them is in force. Whoever trains with one hardly notices most of them.
+
+
+def slip(kind: str, line: str, section: str) -> Callable:
+    """Enter a function among the slips, as `mistake` does in the catalogue."""
+
+    def enter(function: Callable) -> Callable:
+        belief, _, effect = inspect.getdoc(function).replace("\n", " ").partition(" | ")
+        about = belief, effect, section, "reference", True, False, True, {}, function
+        SLIPS[function.__name__] = Mistake(function.__name__, kind, line, *about)
+        return function
+
+    return enter
+
+
+def unscaled(power: float) -> Callable:
+    """Embeddings times another power of d_model."""
+    return lambda self, x: self.table(x) * self.table.embedding_dim**power
+
+
+@slip("positions", "self.table(x) / math.sqrt(d_model)", EMBEDDINGS)
+def embeddings_divided(patch):
+    """Attention divides by a root as well. | The words are d_model times too small beside their
+    positions."""
+    patch(tat.Embeddings, "forward", unscaled(-0.5))
+
+
+@slip("positions", "self.table(x) * d_model  # no root", EMBEDDINGS)
+def embeddings_times_width(patch):
+    """The factor makes them large. | The position is lost beside the word."""
+    patch(tat.Embeddings, "forward", unscaled(1.0))
+
+
+def waves(
+    exponent: Callable[[Tensor, int], Tensor], start: int = 0, halves: bool = False
+) -> Callable:
+    """Sinusoids with another exponent of 10000, first position or order."""
+
+    def encoding(length: int, d_model: int) -> Tensor:
+        j = torch.arange(d_model).double()
+        position = torch.arange(start, start + length).double().unsqueeze(1)
+        angle = position / 10_000 ** exponent(j, d_model)
+        even = j % 2 == 0
+        table = torch.where(even, angle.sin(), angle.cos())
+        return (torch.cat((table[:, even], table[:, ~even]), 1) if halves else table).float()
+
+    return encoding
+
+
+def pairwise(j: Tensor, d_model: int) -> Tensor:
+    """The paper's exponent, 2i / d_model, for dimensions 2i and 2i + 1."""
+    return (j - j % 2) / d_model
+
+
+@slip("positions", "all sines, then all cosines", POSITIONS)
+def sines_then_cosines(patch):
+    """The order of the dimensions means nothing. | To a new model it doesn't; trained weights expect
+    sine and cosine side by side."""
+    patch(tat, "positional_encoding", waves(pairwise, halves=True))
+
+
+@slip("positions", "10000 ** (j / d_model)  # j for 2i", POSITIONS)
+def cosine_with_its_own_frequency(patch):
+    """The exponent is the dimension over the width. | Sine and cosine of a pair then turn at
+    different speeds, and are no longer the hand of one clock."""
+    patch(tat, "positional_encoding", waves(lambda j, d: j / d))
+
+
+@slip("positions", "10000 ** (i / d_model)  # i for 2i", POSITIONS)
+def frequency_of_half_the_exponent(patch):
+    """i counts the pairs, and the formula has an i. | It has 2i: the slowest wave ends at 100 times
+    2 pi, and not near 10000 times."""
+    patch(tat, "positional_encoding", waves(lambda j, d: (j - j % 2) / 2 / d))
+
+
+@slip("positions", "positions 1, 2, 3, ...", POSITIONS)
+def positions_from_one(patch):
+    """The first word is number 1. | In the paper's formula it may be; these weights learned that it
+    is number 0."""
+    patch(tat, "positional_encoding", waves(pairwise, start=1))
+
+
+@slip("positions", "cosine first, then sine", POSITIONS)
+def cosine_first(patch):
+    """A sine is a shifted cosine. | Dimension 0 is a sine in Section 3.5, and in these weights."""
+    patch(
+        tat,
+        "positional_encoding",
+        lambda n, d: encoding_of(n, d).unflatten(1, (-1, 2)).flip(2).flatten(1),
+    )
+
+
+@slip("attention", "scores @ V  # no softmax", DOT)
+def no_softmax(patch):
+    """The scores are weights already. | They add up to anything, and some are negative."""
+
+    def scores_as_weights(query, key, value, mask=None, dropout=None):
+        scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5
+        scores = scores if mask is None else scores.masked_fill(mask == 0, 0.0)
+        return scores @ value, scores
+
+    patch(tat, "attention", scores_as_weights)
+
+
+@slip("attention", "/ math.sqrt(T)  # the number of keys", DOT)
+def scaled_by_length(patch):
+    """The longer the row, the larger the sum. | The sum is over d_k, not over the keys."""
+
+    def by_length(query, key, value, mask=None, dropout=None):
+        scores = query @ key.transpose(-2, -1) / key.size(-2) ** 0.5
+        scores = scores if mask is None else scores.masked_fill(mask == 0, -torch.inf)
+        return scores.softmax(-1) @ value, scores.softmax(-1)
+
+    patch(tat, "attention", by_length)
+
+
+@slip("attention", "mask isn't looked at", MASKS)
+def mask_ignored(patch):
+    """The mask belongs to training. | What is hidden there is seen here."""
+    right = tat.attention
+    patch(tat, "attention", lambda Q, K, V, mask=None, dropout=None: right(Q, K, V))
+
+
+@slip("attention", "scores + mask  # of 0 and 1", MASKS)
+def mask_added(patch):
+    """A mask is added to the scores. | A mask of 0 and -inf is; one of True and False adds 1 to what
+    may be seen, and hides nothing."""
+
+    def added(query, key, value, mask=None, dropout=None):
+        scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5
+        weights = (scores if mask is None else scores + mask).softmax(-1)
+        return weights @ value, weights
+
+    patch(tat, "attention", added)
+
+
+@slip("attention", "scores * mask  # before the softmax", MASKS)
+def mask_times_scores(patch):
+    """Zero means nothing. | A score of zero means e to the zero: a key that is hidden gets as much
+    as one that fits neither well nor badly."""
+    patch(tat, "attention", attention_with(fill=0.0))
+
+
+@slip("heads", "x.unflatten(-1, (d_k, h))  # heads interleaved", HEADS)
+def heads_interleaved(patch):
+    """Any cut into heads is as good as another. | For new weights it is; trained ones have their
+    heads in blocks of d_k columns."""
+    patch(tat, "split_heads", lambda x, h: x.unflatten(-1, (-1, h)).permute(0, 3, 1, 2))
+
+
+@slip("heads", "a single head of full width", HEADS)
+def heads_not_split(patch):
+    """The cost is the same. | One map instead of h."""
+    patch(tat, "split_heads", lambda x, h: x.unsqueeze(1))
+
+
+@slip("norm", "x.var(-1)  # divides by d - 1", RESIDUAL)
+def variance_of_a_sample(patch):
+    """A variance divides by one less. | The norm's divides by d, as its Equation has it. torch.var
+    divides by d - 1 unless it is told otherwise."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        variance = x.var(-1, keepdim=True) + self.eps
+        return self.weight * (x - x.mean(-1, keepdim=True)) / variance.sqrt() + self.bias
+
+    patch(nn.LayerNorm, "forward", forward)
+
+
+def normed(eps_inside: float, eps_outside: float, centred: bool = True) -> Callable:
+    """LayerNorm with epsilon elsewhere, or without the mean."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        middle = x - x.mean(-1, keepdim=True) if centred else x
+        root = (middle.square().mean(-1, keepdim=True) + eps_inside).sqrt() + eps_outside
+        return self.weight * middle / root + self.bias
+
+    return forward
+
+
+@slip("norm", "/ (std + eps)  # outside the root", RESIDUAL)
+def epsilon_outside_the_root(patch):
+    """It only prevents a division by zero. | On rows that hardly vary it is what counts."""
+    patch(nn.LayerNorm, "forward", normed(0.0, 1e-5))
+
+
+@slip("norm", "/ std  # no epsilon", RESIDUAL)
+def no_epsilon(patch):
+    """The variance is never zero. | On rows that hardly vary the result is far too large."""
+    patch(nn.LayerNorm, "forward", normed(0.0, 0.0))
+
+
+@slip("norm", "the mean isn't taken away", RESIDUAL)
+def norm_without_mean(patch):
+    """The size is what matters. | That is RMSNorm, and other weights."""
+    patch(nn.LayerNorm, "forward", normed(1e-5, 0.0, centred=False))
+
+
+@slip("norm", "(x - mean) / std  # no gain, no bias", RESIDUAL)
+def no_gain_and_bias(patch):
+    """Mean 0 and variance 1 is the definition. | The learned gain and bias come after it."""
+    plain = nn.functional.layer_norm
+    patch(nn.LayerNorm, "forward", lambda self, x: plain(x, self.normalized_shape, eps=self.eps))
+
+
+def connected(forward: Callable) -> Callable:
+    """A patch of the residual connection; dropout is off where it is compared."""
+    return lambda patch: patch(tat.SublayerConnection, "forward", forward)
+
+
+@slip("norm", "norm(x + sublayer(x))  # these weights: x + sublayer(norm(x))", RESIDUAL)
+def post_norm_for_pre_norm(patch):
+    """The paper's Figure 1 has Add & Norm. | It has; the shipped weights were trained with pre-norm."""
+    connected(lambda self, x, sublayer: self.norm(x + sublayer(x)))(patch)
+
+
+@slip("norm", "x = norm(x); x + sublayer(x)", RESIDUAL)
+def residual_from_normed(patch):
+    """The same x in both places. | What is added to is the normed vector, so the stream is reset at
+    each sublayer."""
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        x = self.norm(x)
+        return x + sublayer(x)
+
+    connected(forward)(patch)
+
+
+@slip("norm", "x + sublayer(x)  # no norm", RESIDUAL)
+def sublayer_without_norm(patch):
+    """The norm is done somewhere else. | The sublayer gets vectors of a size that it doesn't know."""
+    connected(lambda self, x, sublayer: x + sublayer(x))(patch)
+
+
+@slip("norm", "gelu for relu", FFN)
+def gelu_for_relu(patch):
+    """All models have it today. | Equation (2) has max(0, ...), and these weights learned with it."""
+    gelu = nn.functional.gelu
+    patch(tat.PositionwiseFeedForward, "forward", lambda self, x: self.W_2(gelu(self.W_1(x))))
+
+
+@slip("norm", "relu after the second matrix, too", FFN)
+def relu_twice(patch):
+    """A layer ends with its nonlinearity. | The network could then only ever add, never take away."""
+    patch(
+        tat.PositionwiseFeedForward, "forward", lambda self, x: self.W_2(self.W_1(x).relu()).relu()
+    )
+
+
+@slip("norm", "memory without the encoder's last norm", "The encoder (Section 3.1)")
+def encoder_without_last_norm(patch):
+    """Every layer has norms enough. | With pre-norm nobody normalises what the last one adds."""
+
+    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, src_mask)
+        return x
+
+    patch(tat.Encoder, "forward", forward)
+
+
+@slip("norm", "decoder without its last norm", STEPS)
+def decoder_without_last_norm(patch):
+    """Every layer has norms enough. | With pre-norm nobody normalises what the last one adds."""
+
+    def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor, tgt_mask: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, memory, src_mask, tgt_mask)
+        return x
+
+    patch(tat.Decoder, "forward", forward)
+
+
+def decoder_layer(order: Callable) -> Callable:
+    """A patch of the decoder's layer; `order` gets layer, x, memory and both masks."""
+    return lambda patch: patch(tat.DecoderLayer, "forward", order)
+
+
+@slip("heads", "attention to the memory first, then to the target", STEPS)
+def cross_attention_first(patch):
+    """Both come before the network. | Figure 1 has the target's own attention first."""
+
+    def order(self, x, memory, src_mask, tgt_mask):
+        x = self.sublayer[1](x, lambda x: self.src_attn(x, memory, memory, src_mask))
+        x = self.sublayer[0](x, lambda x: self.self_attn(x, x, x, tgt_mask))
+        return self.sublayer[2](x, self.feed_forward)
+
+    decoder_layer(order)(patch)
+
+
+@slip("heads", "no attention to the memory", STEPS)
+def cross_attention_missing(patch):
+    """A layer is attention and a network. | The decoder's has three sublayers; without the second it
+    never sees the source."""
+
+    def order(self, x, memory, src_mask, tgt_mask):
+        x = self.sublayer[0](x, lambda x: self.self_attn(x, x, x, tgt_mask))
+        return self.sublayer[2](x, self.feed_forward)
+
+    decoder_layer(order)(patch)
+
+
+@slip("mask", "the decoder's own attention without its mask", STEPS)
+def own_attention_unmasked(patch):
+    """When it writes, there is no future. | When it learns, there is."""
+
+    def order(self, x, memory, src_mask, tgt_mask):
+        x = self.sublayer[0](x, lambda x: self.self_attn(x, x, x))
+        x = self.sublayer[1](x, lambda x: self.src_attn(x, memory, memory, src_mask))
+        return self.sublayer[2](x, self.feed_forward)
+
+    decoder_layer(order)(patch)
+
+
+@slip("mask", ".tril()  # without & (tgt != pad)", MASKS)
+def target_mask_without_padding(patch):
+    """Padding comes last, so the causal mask hides it. | From all words it does; the pads themselves
+    see each other. Harmless, because they don't count, but not what was asked."""
+    patch(
+        tat, "target_mask", lambda tgt, pad=PAD: square(tgt.size(1)).tril().expand(len(tgt), -1, -1)
+    )
+
+
+@slip("mask", "tgt != pad  # without .tril()", MASKS)
+def target_mask_without_order(patch):
+    """A mask is for padding. | In a decoder it is for the future as well."""
+    patch(
+        tat,
+        "target_mask",
+        lambda tgt, pad=PAD: (tgt != pad).unsqueeze(1).expand(-1, tgt.size(1), -1),
+    )
+
+
+@slip("mask", "True where it is hidden", MASKS)
+def masks_inverted(patch):
+    """True means masked, as in nn.Transformer. | Here True means that it may be seen."""
+    source, target = tat.source_mask, tat.target_mask
+    patch(tat, "source_mask", lambda src, pad=PAD: ~source(src, pad))
+    patch(tat, "target_mask", lambda tgt, pad=PAD: ~target(tgt, pad))
+
+
+def logits_as(change: Callable[[Tensor], Tensor]) -> Callable:
+    """A patch of the generator's scores."""
+    return lambda patch: patch(tat.Generator, "logits", lambda self, x: change(self.proj(x)))
+
+
+@slip("loss", "log_softmax(logits)", "A vector becomes a word (Section 3.4)")
+def log_probabilities_for_logits(patch):
+    """Scores are scores. | Logits are what goes into the softmax. (The loss takes it itself.)"""
+    logits_as(lambda z: z.log_softmax(-1))(patch)
+
+
+@slip("loss", "x @ (table * math.sqrt(d_model)).T", "A vector becomes a word (Section 3.4)")
+def logits_of_scaled_rows(patch):
+    """The table's rows are multiplied by the root of d_model. | When they are read; not when they
+    score: the softmax would be far too sure."""
+    patch(tat.Generator, "logits", lambda self, x: self.proj(x) * x.size(-1) ** 0.5)
+
+
+def smoothed(share: Callable[[Tensor, Tensor, float], Tensor], mean: bool = False) -> Callable:
+    """The loss from another q: share(one-hot targets, tokens that aren't padding, eps)."""
+
+    def loss(
+        logits: Tensor, target: Tensor, eps: float = 0.1, pad: int = PAD, padding: bool = False
+    ) -> Tensor:
+        hot = nn.functional.one_hot(target, logits.size(-1)).to(logits.dtype)
+        real = torch.arange(logits.size(-1)) != pad
+        each = -(share(hot, real, eps) * logits.log_softmax(-1)).sum(-1)
+        each = each if padding else each * (target != pad)
+        return each.sum() / (target != pad).sum() if mean else each.sum()
+
+    return loss
+
+
+def evenly(hot: Tensor, real: Tensor, eps: float) -> Tensor:
+    """The document's q."""
+    return ((1 - eps) * hot + eps / real.sum()) * real
+
+
+@slip("loss", "smoothing / vocab  # padding has a share", LOSS)
+def padding_has_a_share(patch):
+    """Uniform is uniform. | It asks for padding with a small probability, which is never right. It is
+    also what cross_entropy(label_smoothing=...) does."""
+    patch(tat, "smoothed_loss", smoothed(lambda hot, real, eps: (1 - eps) * hot + eps / len(real)))
+
+
+@slip("loss", "1 - smoothing for the right token, the rest for the others", LOSS)
+def right_token_without_share(patch):
+    """Nine tenths for the right one. | So it is in the authors' code; here the right token has its
+    part of the tenth as well."""
+
+    def share(hot: Tensor, real: Tensor, eps: float) -> Tensor:
+        return torch.where(hot > 0, 1 - eps, eps / (real.sum() - 1)) * real
+
+    patch(tat, "smoothed_loss", smoothed(share))
+
+
+@slip("loss", "no label smoothing", LOSS)
+def no_smoothing(patch):
+    """The loss is the cross-entropy. | Section 5.4 takes a tenth away from the right token."""
+    patch(tat, "smoothed_loss", smoothed(lambda hot, real, eps: hot))
+
+
+@slip("loss", "the mean over the tokens", LOSS)
+def mean_for_sum(patch):
+    """A loss is a mean. | In the end it is; a batch gives its sum, so that short sentences don't
+    count for more."""
+    patch(tat, "smoothed_loss", smoothed(evenly, mean=True))
+
+
+@slip("loss", "padding counts", LOSS)
+def pads_counted(patch):
+    """Padding is easy, so it costs nothing. | The loss depends on how much padding a batch needs."""
+    each = smoothed(evenly)
+    patch(tat, "smoothed_loss", lambda z, y, eps=0.1, pad=PAD: each(z, y, eps, pad, padding=True))
+
+
+@slip("loss", "q - p", LOSS)
+def gradient_upside_down(patch):
+    """The force pulls towards q. | It does, against the gradient: the derivative is p - q."""
+    right = tat.smoothed_loss
+    patch(tat, "smoothed_loss", lambda *arguments: -right(*arguments))
+
+
+def rate_with(formula: Callable[[int, int, int], float]) -> Callable:
+    """A patch of the schedule: of step, d_model and warmup."""
+    return lambda patch: patch(
+        tat,
+        "rate",
+        lambda step, model_size, factor, warmup: factor * formula(step, model_size, warmup),
+    )
+
+
+@slip("schedule", "max for min", ADAM)
+def rate_with_max(patch):
+    """The larger of the two. | It starts at one and falls, then rises for ever."""
+    rate_with(lambda s, d, w: d**-0.5 * max(s**-0.5, s * w**-1.5))(patch)
+
+
+@slip("schedule", "warmup ** -0.5  # for -1.5", ADAM)
+def rate_without_warmup(patch):
+    """All exponents are -0.5. | The second term is never the smaller one: the rate begins at its top."""
+    rate_with(lambda s, d, w: d**-0.5 * min(s**-0.5, s * w**-0.5))(patch)
+
+
+@slip("schedule", "without d_model ** -0.5", ADAM)
+def rate_without_width(patch):
+    """Only a constant. | It is what makes wide models learn more slowly."""
+    rate_with(lambda s, d, w: min(s**-0.5, s * w**-1.5))(patch)
+
+
+@slip("schedule", "step counts from 0", ADAM)
+def rate_one_step_early(patch):
+    """The first step is number 0. | Every rate is that of the step before, and the first is zero."""
+    rate_with(lambda s, d, w: d**-0.5 * min(max(s - 1, 1e-9) ** -0.5, (s - 1) * w**-1.5))(patch)
+
+
+@slip("adam", "betas=(0.9, 0.999)  # for 0.98", ADAM)
+def usual_betas(patch):
+    """The usual ones. | The paper's second is 0.98: an average over fifty updates, not a thousand."""
+    patch(torch.optim, "Adam", lambda p, lr, betas, eps: adam_of(p, lr, (0.9, 0.999), eps))
+
+
+@slip("adam", "betas swapped", ADAM)
+def betas_swapped(patch):
+    """0.98 and 0.9. | The gradient is averaged over fifty updates, its size over ten."""
+    patch(torch.optim, "Adam", lambda p, lr, betas, eps: adam_of(p, lr, betas[::-1], eps))
+
+
+@slip("adam", "w + ...", ADAM)
+def uphill(patch):
+    """The step follows the gradient. | The gradient points to where the loss rises."""
+    patch(torch.optim, "Adam", functools.partial(adam_of, maximize=True))
+
+
+@slip("adam", "the rate times g, no averages' square", ADAM)
+def no_second_average(patch):
+    """The average gradient says where to go. | Adam divides it by its usual size."""
+
+    class Momentum(Uncorrected):
+        @torch.no_grad()
+        def step(self) -> None:
+            """As Adam's, without the division."""
+            super().step()
+            for group in self.param_groups:
+                for p in group["params"]:
+                    state, (b1, _) = self.state[p], group["betas"]
+                    p.add_(
+                        group["lr"] * state["exp_avg"] / (state["exp_avg_sq"].sqrt() + group["eps"])
+                    )
+                    p.sub_(group["lr"] * state["exp_avg"] / (1 - b1 ** (state["step"] + 1)))
+
+    patch(torch.optim, "Adam", Momentum)

@@ -21,13 +21,20 @@ os.environ |= {"HF_HOME": tempfile.mkdtemp(prefix="hub-"), "HF_HUB_OFFLINE": "1"
 
 import exercises
 import lab_notebook
+import since_2017
 import the_annotated_transformer as tat
 from translator.captions import CAPTION_SPLITS
 
 ROOT = Path(__file__).resolve().parents[1]
 LONG = [f"test_{name}.py" for name in ("document", "distributed", "page", "benchmarks", "explorer", "fuzz")]
 CAPTION_SPLITS |= {"train": slice(1000, 3000), "val": slice(0, 100), "test": slice(500, 600)}  # a tenth is enough here
-CACHED = (tat.choose_data, tat.load_split, tat.live_run, tat.our_model)  # what keeps its first result
+CACHED = (
+    tat.choose_data,
+    tat.load_split,
+    tat.live_run,
+    tat.our_model,
+    since_2017.train_writer,
+)  # what keeps its first result
 atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 torch.set_num_threads(1)  # for models this small, a second thread only costs time
 
@@ -139,7 +146,7 @@ def few_phrases(tmp_path_factory) -> Iterator[None]:
         for cached in CACHED:
             cached.cache_clear()
         few = {split: tat.load_split(split)[:size] for split, size in (("train", 400), ("val", 16))}
-        for module in (tat, exercises, lab_notebook):
+        for module in (tat, since_2017, exercises, lab_notebook):
             patch.setattr(module, "load_split", few.get)
         yield
         for cached in CACHED:

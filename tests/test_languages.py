@@ -13,7 +13,7 @@ from bs4 import BeautifulSoup
 from blog import editions, page
 from tests.helpers import ROOT, offline_tab
 
-NAMES = page.TRANSLATED
+NAMES = editions.NAMES
 
 
 @pytest.mark.parametrize("language", editions.languages())

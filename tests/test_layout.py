@@ -2,14 +2,17 @@
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 
+import since_2017
 import the_annotated_transformer as tat
 from tests.helpers import ROOT
 
 DOCUMENT = ROOT / "the_annotated_transformer.py"
-OURS = {DOCUMENT.stem, "lab_notebook", "exercises", "translator", "benchmarks", "blog", "tests"}
+DOCUMENTS = {DOCUMENT.stem, "since_2017"}
+OURS = {*DOCUMENTS, "lab_notebook", "exercises", "translator", "practice", "benchmarks", "blog", "tests"}
 OURS |= {"notebook", "page", "charts"}  # in blog/
 
 
@@ -28,10 +31,12 @@ def test_the_document_imports_nothing_of_ours():
 @pytest.mark.parametrize(
     ("files", "allowed"),
     [
-        ("lab_notebook.py", {DOCUMENT.stem}),
-        ("exercises.py", {DOCUMENT.stem}),
-        ("translator/*.py", {DOCUMENT.stem, "translator"}),
-        ("benchmarks/*.py", {DOCUMENT.stem, "translator", "benchmarks"}),
+        ("since_2017.py", {DOCUMENT.stem}),
+        ("lab_notebook.py", DOCUMENTS),
+        ("exercises.py", DOCUMENTS),
+        ("practice/*.py", {*DOCUMENTS, "practice"}),
+        ("translator/*.py", {*DOCUMENTS, "practice", "translator"}),
+        ("benchmarks/*.py", {*DOCUMENTS, "practice", "translator", "benchmarks"}),
     ],
 )
 def test_import_arrows_point_down(files, allowed):
@@ -39,7 +44,9 @@ def test_import_arrows_point_down(files, allowed):
     assert found and all(names <= allowed for names in found.values()), found
 
 
-def test_what_the_document_defines_is_used():
-    names = [node for node in ast.walk(ast.parse(DOCUMENT.read_text("utf-8"))) if isinstance(node, ast.Name)]
-    unused = vars(tat).keys() - {name.id for name in names if isinstance(name.ctx, ast.Load)}
+@pytest.mark.parametrize("module", [tat, since_2017], ids=lambda module: module.__name__)
+def test_what_a_document_defines_is_used(module):
+    source = Path(module.__file__).read_text("utf-8")
+    names = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)]
+    unused = vars(module).keys() - {name.id for name in names if isinstance(name.ctx, ast.Load)}
     assert not {name for name in unused if not name.startswith(("example_", "__"))}

@@ -76,7 +76,7 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
     with ZipFile(wheel) as file:
         about = next(name for name in file.namelist() if name.endswith("/METADATA")).rpartition("/")[0]
         inside = {name for name in file.namelist() if not name.startswith(f"{about}/")}
-        assert inside == {"the_annotated_transformer.py"} | program | data
+        assert inside == {"the_annotated_transformer.py", "since_2017.py"} | program | data
         points = file.read(f"{about}/entry_points.txt").decode()
         assert points.split("\n", 1)[1].strip() == "annotated-transformer = translator.__main__:main"
         assert file.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()

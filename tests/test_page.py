@@ -617,3 +617,23 @@ def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
     wait_for("what was kept", kept, 20)
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390 and not problems
     tab.context.close()
+
+
+def test_what_was_once_on_a_page_is_found_on_another(browser, committed_page):
+    """An old link leads on; the header leads from one page to the others."""
+    for name in ("since_2017", "exercises", "lab_notebook"):
+        committed_page(name)
+    tab, problems = offline_tab(browser, 390)
+    start = committed_page("the_annotated_transformer").as_uri()
+    for old, new in (("rotary-positions", "since_2017.html#rotary-positions"), ("part-7-since-2017", "since_2017.html"),
+                     ("part-5-results-and-speed-section-6", "the_annotated_transformer.html#part-5-results-section-6")):  # fmt: skip
+        tab.goto("about:blank")
+        tab.goto(f"{start}#{old}")
+        tab.wait_for_url(f"**/{new}")
+    for title in ("Since 2017", "Exercises that check your answers", "The lab notebook", "The Annotated Transformer"):
+        tab.locator("header .pages summary").click()
+        assert tab.locator("header .pages li").count() == 3
+        tab.locator("header .pages a", has_text=title).click()
+        tab.wait_for_function("title => document.querySelector('h1')?.textContent.startsWith(title)", arg=title)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390 and not problems
+    tab.context.close()

@@ -1,4 +1,4 @@
-"""The command line: train, translate, evaluate, average, explain, export, import.
+"""The command line: train, translate, evaluate, average, explain, export, import, judge.
 
 `cyclopts` makes options and help from signatures, dataclasses and docstrings. What a user can mend gets one line on standard
 error and exit status 2; a mistake of the program keeps its traceback.
@@ -9,20 +9,23 @@ import os
 import re
 import sys
 import time
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import cyclopts
 import torch
 from cyclopts import Parameter
 from torch import Tensor
 
-from the_annotated_transformer import ALPHA, BEAM, Translator
+from the_annotated_transformer import ALPHA, BEAM, Translator, plain
 from translator import explorer
 from translator import export as converter
-from translator.files import Refused, read_json, refusing, warn, write_text, writing
+from translator.confidence import judged
+from translator.files import Refused, Steady, new_folder, read_json, refusing, warn, within_memory, write_text, writing
+from translator.guard import doubts
 from translator.marian import import_marian, write_npz
 from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
 from translator.processes import Stopped, choose_device, load_weights, process_group, processes, use_device, weights_of
@@ -30,9 +33,9 @@ from translator.run import KEPT, Limits, Run, checkpoint_files, read_log, token_
 from translator.scoring import SCORES, score
 from translator.search import Search, check_stepwise
 from translator.settings import Count, Integer, make_settings, options, saved_settings
-from translator.sources import FullPairs, decoded_lines, load_pairs, open_file
+from translator.sources import FullPairs, decoded_line, decoded_lines, load_pairs, new_text, open_file
 from translator.trainer import Objective, ParallelTrainer, mean_loss
-from translator.training import fit
+from translator.training import fit, rehearse
 
 Flat = Parameter(name="*")  # the fields of such a parameter are options of their own
 Device = Annotated[
@@ -51,8 +54,8 @@ OTHER_NAMES = {
 
 def train(
     *, data: str, run: Path | None = None, preset: Literal["tiny", "small", "base", "big"] = "tiny", words: bool = False,
-    src: str = "de", tgt: str = "en", held_out: float | None = None, start_from: Path | None = None, device: Device = None,
-    shard: bool = False, limits: Annotated[Limits | None, Flat] = None, changes: Annotated[options() | None, Flat] = None,
+    src: str = "de", tgt: str = "en", held_out: float | None = None, longest: Count | None = None,
+    start_from: Path | None = None, device: Device = None, shard: bool = False, limits: Annotated[Limits | None, Flat] = None, changes: Annotated[options() | None, Flat] = None,
 ) -> None:  # fmt: skip
     """Train a model, or continue a training that was interrupted.
 
@@ -68,6 +71,7 @@ def train(
         src: source language
         tgt: target language
         held_out: the share of train to validate on instead of val, such as 0.01
+        longest: leave out pairs with more tokens than this
         start_from: the run or model that a new run takes its weights and vocabulary from; sizes and languages must match
         shard: divide the model among the processes, so that it may be larger than the memory of one device
     """
@@ -79,7 +83,7 @@ def train(
         raise Refused(f"--src and --tgt are both {src}")
     if Path(data).is_dir() and Path(data).resolve() == run.resolve():
         raise Refused(f"--run is the folder of the data, {data}; give a folder of its own")
-    about = {"preset": preset, "data": data, "src": src, "tgt": tgt, "held_out": held_out}
+    about = {"preset": preset, "data": data, "src": src, "tgt": tgt, "held_out": held_out, "longest": longest}
     about["start_from"] = start_from.resolve().name if start_from else None
     with process_group():
         if shard and processes()[1] == 1:
@@ -112,6 +116,9 @@ def learn(run: Run, start_from: Path | None, limits: Limits, shard: bool) -> int
     trainer = ParallelTrainer(model, run.settings, choose_device(), shard)
     run.restore(trainer)
     before = run.progress.step
+    for doubt in doubts(trainer) if not before and trainer.world == 1 else ():
+        warn(doubt)
+    rehearse(run, trainer)
     fit(run, trainer, limits)
     return run.progress.step - before
 
@@ -136,21 +143,25 @@ def report(run: Run, new: int) -> None:
 
 def readable(text: str) -> str:
     """An argument from the shell as text that can be written, even if its bytes are not valid UTF-8."""
-    return text.encode("utf-8", "replace").decode()
+    return plain(text.encode("utf-8", "replace").decode())
 
 
 def translate(
     *sentence: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA, input: Path | None = None,
-    output: Path | None = None, device: Device = None,
+    output: Path | None = None, as_json: Annotated[bool, Parameter(name="--json")] = False, n_best: Count = 1,
+    device: Device = None,
 ) -> None:  # fmt: skip
     """Translate sentences; if none is given, translate a file or standard input line by line.
 
-    Lines that come one by one, as from a pipe that waits, are answered as they come.
+    Lines that come one by one, as from a pipe that waits, are answered as they come. A file that `output` names is replaced
+    when its successor is whole.
 
     Args:
         sentence: sentences in the model's source language
         input: a UTF-8 file with one sentence per line, plain or .gz; by default standard input
         output: the file to write, plain or .gz; by default standard output
+        as_json: a JSON object per line: tokens, how probable each was, and which source token it is from
+        n_best: with --json, so many translations of each line, the best first; at most --beam
     """
     use_device(device)
     if sentence and input:
@@ -160,22 +171,49 @@ def translate(
     for text in sentence:
         if os.path.isfile(text):
             warn(f"{text} is translated as a sentence; --input {text} translates the lines of that file")
-    search, number = Search(read_translator(model_folder(model)), beam, alpha), 1
+    if n_best > 1 and not as_json:
+        raise Refused("--n-best needs --json; without it there is one line for each sentence")
+    search, number = Search(read_translator(model_folder(model)), beam, alpha, n_best), 1
     with ExitStack() as files:
         if sentence:
             chunks = [list(map(readable, sentence))]
         elif input:
             chunks = decoded_lines(files.enter_context(open_file(input)), input)
         else:
-            if sys.stdin.isatty():
-                warn("one sentence per line; Ctrl-D ends")
-            chunks = decoded_lines(sys.stdin.buffer, "standard input")
-        out = files.enter_context(open_file(output, "wt", encoding="utf-8")) if output else sys.stdout
+            chunks = arriving_lines(sys.stdin)
+        out = files.enter_context(new_text(output)) if output else sys.stdout
         for chunk in filter(None, chunks):
-            translations = search.translate(chunk, warn, number)
+            if as_json:
+                found = judged(search, chunk, warn, number)
+                translations = [json.dumps(one, ensure_ascii=False) for one in found]
+            else:
+                translations = search.translate(chunk, warn, number)
             with writing(output) if output else nullcontext():
-                print(*translations, sep="\n", file=out, flush=True)
+                answer(*translations, file=out)
             number += len(chunk)
+    if search.lost:
+        raise Refused(f"not translated: {search.lost} of {number - 1} lines; their places are empty")
+
+
+def arriving_lines(stream: Any) -> Iterator[list[str]]:
+    """The lines of standard input as they come; a text that stands in for it, as in a notebook, may have no bytes."""
+    name = "standard input"
+    if stream is None or stream.closed:
+        raise Refused(f"nothing to translate: {name} is closed; give sentences or --input")
+    if stream.isatty():
+        warn("one sentence per line; Ctrl-D ends")
+    if hasattr(stream, "buffer"):
+        return decoded_lines(stream.buffer, name)
+    lines = (line.encode("utf-8", "replace") for line in stream)
+    return ([decoded_line(line, name, number)] for number, line in enumerate(lines, 1))
+
+
+def answer(*lines: str, file: Any = None) -> None:
+    """Print what a command was asked for; OSError if nobody can have it."""
+    file = file or sys.stdout
+    print(*lines, sep="\n", file=file, flush=True)
+    if error := getattr(file, "lost", None):
+        raise error
 
 
 def evaluate(
@@ -199,15 +237,15 @@ def evaluate(
     translations = search.translate(list(sources), warn)
     result = {"data": data, "split": split, "sentences": len(sources)}
     result |= {} if held_out is None else {"held_out": held_out}
-    result |= {"search": search.name} | score(translations, list(references), translator.languages[1])
-    if as_json:
-        print(json.dumps(result | {"seconds": round(time.monotonic() - start, 1)}))
-        return
+    result |= {"search": search.name} | score(translations, list(references), translator.languages[1], warn)
     part = "" if held_out is None else f", {held_out:g} of train held out"
-    print(f"{folder}, {' to '.join(translator.languages)}; {split}{part}: {len(sources)} sentences, {search.name}")
-    for name, title in SCORES.items():
-        print(f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}")
-    print(f"{'length / reference':<28}{result['length']:6.2f}")
+    about = f"{folder}, {' to '.join(translator.languages)}; {split}{part}: {len(sources)} sentences, {search.name}"
+    scores = [f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}" for name, title in SCORES.items()]
+    lines = [about, *scores, f"{'length / reference':<28}{result['length']:6.2f}"]
+    if as_json:
+        lines = [json.dumps(result | {"seconds": round(time.monotonic() - start, 1)})]
+    with writing(Path("standard output")):
+        answer(*lines)
 
 
 def average(run: Path, *, out: Out, last: Count = 5) -> None:
@@ -217,6 +255,7 @@ def average(run: Path, *, out: Out, last: Count = 5) -> None:
         run: the folder of a run
         last: number of checkpoints to average
     """
+    use_device()
     read_json(run / "config.json")
     paths = checkpoint_files(run)
     if not paths:
@@ -256,6 +295,7 @@ def explain(sentence: str, *, out: Path, model: Model = None) -> None:
         sentence: a sentence in the model's source language
         out: the HTML file to write
     """
+    use_device()
     if not sentence.strip():
         raise Refused("the sentence is blank")
     folder, sentence = model_folder(model), readable(sentence)
@@ -275,6 +315,7 @@ def export(
         to: ctranslate2; half: a model for this program with weights in float16; or `marian`: that program's file, for models from there
         quantization: for ctranslate2: int8, float16, ...; by default float32
     """
+    use_device()
     folder = model_folder(model)
     translator = read_translator(folder)
     if to != "ctranslate2" and quantization:
@@ -308,25 +349,64 @@ def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | No
     print(f"{out}: {src} to {tgt}, {parameters:,} parameters, {len(translator.tokenizer):,} tokens")
 
 
-def captions(*, out: Path) -> None:
-    """Write the captions of the built-in grammar as a folder of text, such as the document reads.
+def judge(
+    file: Path, *, new: bool = False, gate: Integer | None = None, watch: bool = False, split: str = "val",
+    report: Path | None = None,
+) -> None:  # fmt: skip
+    """Try a Transformer that you wrote yourself, gate by gate, with the shipped weights.
+
+    A wrong answer is compared with those of known mistakes. When all gates up to decoding
+    are right, your code translates. The exit status is 1 if a gate isn't right.
 
     Args:
-        out: the folder to write train, val and test to, in German and English
+        file: your file in Python; its functions are those that --new writes
+        new: write the file, with an empty function for each gate
+        gate: the number of the only gate to try
+        watch: try it again at each saving, until Ctrl-C
+        split: the sentences that are translated for a score: as many as a minute allows
+        report: a file for what was said, without any code
     """
-    out.mkdir(parents=True, exist_ok=True)
-    for split in ("train", "val", "test"):
-        for language, side in zip(("de", "en"), zip(*load_pairs("captions", split), strict=True), strict=True):
-            (out / f"{split}.{language}").write_text("\n".join(side) + "\n", encoding="utf-8")
+    from practice import judge as practice  # it reads a model when it is asked, and nobody else does
+
+    if new:
+        practice.write_stubs(file)
+        print(f"{file}: {len(practice.GATES)} gates; judge it with: judge {file}")
+        return
+    if not file.is_file():
+        raise Refused(f"{file} isn't a file; judge --new {file} writes an empty one")
+    if gate is not None and not 1 <= gate <= len(practice.GATES):
+        raise Refused(f"--gate is {gate}; there are gates 1 to {len(practice.GATES)}")
+    if watch:
+        practice.watch(file, gate, split)
+    said: list[str] = []
+    right = practice.judge(file, gate, split, lambda line: (said.append(line), print(line, flush=True)))
+    if report:
+        write_text(report, "\n".join(said) + "\n")
+    if not right:
+        sys.exit(1)
+
+
+def captions(*, out: Out) -> None:
+    """Write the captions of the built-in grammar as a folder of text, such as the document reads: train, val and test."""
+    with new_folder(out):
+        for split in ("train", "val", "test"):
+            for language, side in zip(("de", "en"), zip(*load_pairs("captions", split), strict=True), strict=True):
+                (out / f"{split}.{language}").write_text("\n".join(side) + "\n", encoding="utf-8")
 
 
 def explained(error: Exception, given: list[str]) -> str:
     """What an error says, in one line; `given` are the arguments of the command line."""
     text = " ".join(str(error).split())
+    if isinstance(error, ModuleNotFoundError):
+        return f"this needs the package {error.name}: pip install {error.name}"
+    if isinstance(error, UnicodeEncodeError):
+        return f"a name that is not UTF-8, {error.object!r}; give another"
     if isinstance(error, cyclopts.UnknownCommandError):
         return f"{text}; --help lists them"
     if isinstance(error, cyclopts.UnknownOptionError) and (other := OTHER_NAMES.get(error.token.keyword)):
         return f"Unknown option: {error.token.keyword}. Did you mean {other}?"
+    if isinstance(error, cyclopts.UnknownOptionError) and given[:1] in (["translate"], ["explain"]):
+        return f"{text} A sentence that begins with a dash comes last, after --"
     missing = re.fullmatch(r'Command "\w+" parameter (\S+) requires an argument\.', text)
     return f"{missing[1]} {'needs a value' if missing[1] in given else 'is missing'}" if missing else text
 
@@ -336,27 +416,31 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
     installed = next(iter(distributions(name="annotated-transformer")), None)
     about = {"version": installed.version if installed else "from source, not installed", "help_format": "plaintext"}
     app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about, suppress_keyboard_interrupt=False)
-    for command in (train, translate, evaluate, average, explain, export, captions):
+    for command in (train, translate, evaluate, average, explain, export, captions, judge):
         app.command(command)
     app.command(import_model, name="import")
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8", errors="replace")
-    try:
-        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-        return 0
-    except BrokenPipeError:  # the reader has enough, such as `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
-        return 0
-    except (cyclopts.CycloptsError, Refused, OSError) as error:
-        print(f"error: {explained(error, sys.argv[1:] if arguments is None else arguments)}", file=sys.stderr)
-        return 2
-    except Stopped as request:
-        if os.environ.get("RANK", "0") == "0":
-            print(request, file=sys.stderr)
-        return 128 + request.number
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    with redirect_stdout(Steady(sys.stdout)) as out, redirect_stderr(Steady(sys.stderr)) as err:
+        try:
+            with within_memory("out of memory"):
+                app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+            out.flush()
+            if out.lost:
+                warn(f"standard output could not be written ({out.lost}), but the work is done")
+            return 0
+        except BrokenPipeError:  # the reader of `translate` has enough, such as `head`
+            return 0
+        except (cyclopts.CycloptsError, Refused, OSError, ModuleNotFoundError, UnicodeEncodeError) as error:
+            print(f"error: {explained(error, sys.argv[1:] if arguments is None else arguments)}", file=sys.stderr)
+            return 2
+        except Stopped as request:
+            if os.environ.get("RANK") in (None, "", "0"):
+                print(request, file=sys.stderr)
+            return 128 + request.number
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return 130
+        finally:
+            err.flush()  # here nothing can fail
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+import since_2017 as since
 import the_annotated_transformer as tat
 from the_annotated_transformer import Transformer, Translator
 from translator.captions import caption_corpus, token_links
@@ -24,7 +25,7 @@ FILES = "figure.html", "panels.css"
 SCRIPTS = "say.js", "transformer.js", "inside.js", "trust.js", "panels.js", "figure.js"
 IN_WORKER = "transformer.js", "inside.js"  # which find themselves in the page
 LARGEST = 7_500_000  # bytes of a model in a page, in base64
-ADDED = {tat.LearnedPositions: "learned", tat.NoPositions: "none"}  # to embeddings, and what transformer.js calls it
+ADDED = {tat.LearnedPositions: "learned", since.NoPositions: "none"}  # to embeddings, and what transformer.js calls it
 ABOUT = json.loads((PARTS / "models.json").read_text("utf-8"))  # by model: sentences to start with, and what it knows
 
 
@@ -81,7 +82,7 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
         "h": first.self_attn.h,
         "norm": "pre" if first.sublayer[0].pre else "post",
         "positions": next((name for kind, name in ADDED.items() if isinstance(positions, kind)), "sinusoidal"),
-        "rotary": isinstance(first.self_attn, tat.RotaryAttention),
+        "rotary": isinstance(first.self_attn, since.RotaryAttention),
     }
     return {
         "name": name,
@@ -98,10 +99,11 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
 def recorded(search: Search, sentence: str, top: int = 5) -> dict[str, Any]:
     """What `attentionMaps` of transformer.js gives: all weights of a sentence and its translation, and each step's tokens."""
     model, tokenizer, (language, _) = search.translator
-    found, known = tat.attention_maps(search.translator, sentence, search.decode), tokenizer.vocabulary.token_to_id
+    found = tat.attention_maps(search.translator, sentence, search.decode)
+    known = {token: i for i, token in enumerate(tokenizer.tokens(range(len(tokenizer))))}
     src = torch.tensor([[*tokenizer.encode(sentence, language), tat.EOS]], device=next(model.parameters()).device)
     sides = found.target, found.predicted
-    tgt, chosen = (torch.tensor([[known(x) for x in side]], device=src.device) for side in sides)
+    tgt, chosen = (torch.tensor([[known[x] for x in side]], device=src.device) for side in sides)
     with tat.evaluating(model):
         p = model(src, tgt, tat.source_mask(src), tat.target_mask(tgt))[0].softmax(-1)  # (T, vocab)
     steps = []
@@ -145,7 +147,10 @@ def page(translator: Translator, name: str, sentence: str, data: str = "") -> tu
 
     Raises ValueError for a blank sentence, and as `Search` does.
     """
-    translation = Search(translator, tat.BEAM).translate([sentence])[0]  # refuses what is too long for the model
+    notes: list[str] = []
+    translation = (search := Search(translator, tat.BEAM)).translate([sentence], notes.append)[0]
+    if search.lost:
+        raise Refused(notes[-1])
     about = content(translator, name, sentence, data)
     html = (PARTS / "page.html").read_text("utf-8").replace("<!-- figure -->", figure(about))
     return html, translation

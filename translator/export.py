@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import since_2017 as since
 import the_annotated_transformer as tat
 from the_annotated_transformer import Transformer, Translator
 from translator.files import Refused, new_folder, refusing
@@ -33,8 +34,8 @@ def papers_layer(layer: nn.Module, x: Tensor, mask: Tensor, *memory: Tensor) -> 
     def attend(attn: nn.Module, query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
         inputs = ((query, attn.W_q), (key, attn.W_k), (key, attn.W_v))
         Q, K, V = (F.linear(y, W.weight).unflatten(-1, (attn.h, -1)).transpose(1, 2) for y, W in inputs)
-        if isinstance(attn, tat.RotaryAttention):
-            Q, K = tat.rotated(Q), tat.rotated(K)
+        if isinstance(attn, since.RotaryAttention):
+            Q, K = since.rotated(Q), since.rotated(K)
         found = F.scaled_dot_product_attention(Q, K, V, attn_mask=mask)
         return F.linear(found.transpose(1, 2).flatten(2), attn.W_o.weight)
 
@@ -67,9 +68,9 @@ def added_positions(embed: nn.Module, count: int) -> Tensor:
     table, positions = embed.embeddings.table.weight, embed.positions
     if isinstance(positions, tat.LearnedPositions):
         return positions.table.weight
-    if isinstance(positions, tat.SplitPositions):
+    if isinstance(positions, since.SplitPositions):
         return positions(torch.zeros(1, count, table.size(1), device=table.device))[0]
-    if isinstance(positions, tat.NoPositions):
+    if isinstance(positions, since.NoPositions):
         return table.new_zeros(count, table.size(1))
     return tat.positional_encoding(count, table.size(1)).to(table)
 
@@ -97,8 +98,8 @@ def check_papers(model: Transformer, S: int = 280, T: int = 256) -> None:
 def check_marian(model: Transformer) -> None:
     """Raise Refused naming the first part of such a model that is neither Marian's nor the paper's."""
     known = {
-        "self_attn": {tat.BiasedAttention}, "src_attn": {tat.BiasedAttention}, "positions": {tat.SplitPositions},
-        "feed_forward": {tat.SwishFeedForward, tat.PositionwiseFeedForward}, "norm": {nn.LayerNorm, nn.Identity}, "proj": {nn.Linear},
+        "self_attn": {since.BiasedAttention}, "src_attn": {since.BiasedAttention}, "positions": {since.SplitPositions},
+        "feed_forward": {since.SwishFeedForward, tat.PositionwiseFeedForward}, "norm": {nn.LayerNorm, nn.Identity}, "proj": {nn.Linear},
     }  # fmt: skip
     for name, part in model.named_modules():
         if type(part) not in known.get(name.rpartition(".")[2], {type(part)}):
@@ -133,7 +134,7 @@ def fill_layer(spec: Any, layer: nn.Module) -> None:
     from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 
     own, ffn = layer.self_attn, layer.feed_forward
-    if isinstance(own, tat.RotaryAttention):
+    if isinstance(own, since.RotaryAttention):
         spec.self_attention = MultiHeadAttentionSpec(self_attention=True, rotary_dim=0)  # 0: all of a head
     fill_linear(spec.self_attention.linear[0], own.W_q, own.W_k, own.W_v)
     fill_linear(spec.self_attention.linear[1], own.W_o)
@@ -165,7 +166,7 @@ def specification(translator: Translator) -> Any:
     if first.self_attn.W_k.out_features != first.self_attn.W_v.out_features:
         raise Refused("CTranslate2 has keys and values of one width alone, but this model has d_k of its own")
     pre_norm = first.sublayer[0].pre
-    activation = Activation.SWISH if isinstance(first.feed_forward, tat.SwishFeedForward) else Activation.RELU
+    activation = Activation.SWISH if isinstance(first.feed_forward, since.SwishFeedForward) else Activation.RELU
     spec = TransformerSpec.from_config(depths, first.self_attn.h, pre_norm=pre_norm, activation=activation)
     fill_embeddings(spec.encoder, spec.encoder.embeddings[0], model.src_embed)
     fill_embeddings(spec.decoder, spec.decoder.embeddings, model.tgt_embed)

@@ -12,7 +12,8 @@ from cyclopts import Parameter
 from cyclopts.types import NonNegativeFloat
 from cyclopts.validators import Number
 
-from the_annotated_transformer import Config, Transformer, make_model, marian, modern, with_fast_dropout
+from since_2017 import marian, modern, with_fast_dropout
+from the_annotated_transformer import Config, Transformer, make_model
 
 
 def whole(kind: type, tokens: Any) -> int:
@@ -43,7 +44,7 @@ class Settings(Config):
     d_k: Whole = 0
     """width of a head's queries and keys; 0: d_model / h"""
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
-    """what tells the order of the tokens (3.5; rotary: Part 7)"""
+    """what tells the order of the tokens (3.5; rotary: since_2017)"""
     norm: Literal["post", "pre"] = "post"
     """post: after the addition, as in the paper; pre: before the sublayer"""
     tie: Literal["none", "target", "all"] = "all"

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 import the_annotated_transformer as tat
-from the_annotated_transformer import PAD, Batch, Pair, Transformer, chunked_loss, make_batch, rate
+from since_2017 import chunked_loss, sorted_batches
+from the_annotated_transformer import PAD, Batch, Pair, Transformer, make_batch, rate
 from translator.processes import is_sharded, load_weights, over_processes, part_for, processes, shard, weights_of, whole
 from translator.settings import Settings
 
@@ -42,7 +43,7 @@ def mean_loss(objective: Objective, pairs: list[Pair], tokens_per_batch: int, de
     """The mean cross-entropy in nats per target token, in batches of about this size, over all processes."""
     rank, world = processes()
     budget = max(tokens_per_batch, max(len(side) for pair in pairs for side in pair))
-    batches = tat.sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget)
+    batches = sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget)
     loss, tokens = 0.0, 0
     with tat.evaluating(objective.model):
         for i in range(rank, -(-len(batches) // world) * world, world):  # as many in each: sharded ones work together

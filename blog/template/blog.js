@@ -210,6 +210,22 @@
   addEventListener("resize", reach);
   addEventListener("toggle", reach, { capture: true });
 
+  // --- other pages, and what has moved there ---
+
+  const pages = document.querySelector("header .pages");
+  document.addEventListener("click", (event) => { if (!event.target.closest(".pages")) pages?.removeAttribute("open"); });
+  pages?.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    pages.open = false;
+    pages.querySelector("summary").focus();
+  });
+  const lead = () => { // to where a heading has gone that was once on this page
+    const place = globalThis.MOVED?.[decodeURIComponent(location.hash.slice(1))];
+    if (place) location.replace(place);
+  };
+  lead();
+  addEventListener("hashchange", lead);
+
   // --- the same place in another language ---
 
   for (const link of all("a.language")) link.addEventListener("click", () => { if (current) link.hash = current.hash; });

@@ -1,9 +1,8 @@
-// A Transformer that learns, in plain JavaScript: the pre-norm model of the document, forward and backward, and Adam.
+// A Transformer that learns, in plain JavaScript: the model of the document, pre-norm or post-norm, forward and backward, and Adam.
 // Names are the document's. A function that computes pushes onto the tape what carries the gradient back through it.
 // The sequences of a batch stand one below the other, without padding: a matrix has a row for each position of all of them,
 // and `starts` says where each begins.
-const Learn = (Real = Float32Array) => {
-  const [PAD, BOS, EOS] = [0, 1, 2];
+const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) => { // without padding, PAD is -1
   let tape = [];
 
   const tensor = (rows, cols) => ({ rows, cols, data: new Real(rows * cols), grad: new Real(rows * cols) });
@@ -164,7 +163,7 @@ const Learn = (Real = Float32Array) => {
 
   /** The smoothed cross-entropy per target, and its gradient p - q. */
   function smoothed_loss(logits, targets, eps) {
-    const V = logits.cols, n = targets.length;
+    const V = logits.cols, n = targets.length, share = eps / (PAD < 0 ? V : V - 1); // padding gets none
     let loss = 0;
     for (let i = 0; i < n; i++) {
       const row = logits.data.subarray(i * V, (i + 1) * V);
@@ -173,7 +172,7 @@ const Learn = (Real = Float32Array) => {
       for (const score of row) total += Math.exp(score - highest);
       for (let k = 0; k < V; k++) {
         const log_p = row[k] - highest - Math.log(total);
-        const q = k === PAD ? 0 : eps / (V - 1) + (k === targets[i] ? 1 - eps : 0);
+        const q = k === PAD ? 0 : share + (k === targets[i] ? 1 - eps : 0);
         loss -= (q * log_p) / n;
         logits.grad[i * V + k] = (Math.exp(log_p) - q) / n;
       }
@@ -184,14 +183,14 @@ const Learn = (Real = Float32Array) => {
   // --- The model ---
 
   /** A fresh model; its parameters have the names that they have in the document. One matrix embeds and scores. */
-  function make_model({ vocab, N = 1, d_model = 16, d_ff = 32, h = 2, seed = 0, positions = true, causal = true, norms = true, residuals = true }) {
+  function make_model({ vocab, N = 1, d_model = 16, d_ff = 32, h = 2, seed = 0, positions = true, causal = true, norms = true, residuals = true, norm = "pre" }) {
     const random = generator(seed), parameters = {};
     const normal = () => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
     function matrix(name, rows, cols) { // Glorot's uniform
       const W = (parameters[`${name}.weight`] = tensor(rows, cols)), limit = Math.sqrt(6 / (rows + cols));
       for (let i = 0; i < W.data.length; i++) W.data[i] = (2 * random() - 1) * limit;
     }
-    function norm(name) {
+    function gain_and_bias(name) {
       (parameters[`${name}.weight`] = tensor(1, d_model)).data.fill(1);
       parameters[`${name}.bias`] = tensor(1, d_model);
     }
@@ -205,11 +204,11 @@ const Learn = (Real = Float32Array) => {
           matrix(`${layer}.feed_forward.${W}`, rows, cols);
           parameters[`${layer}.feed_forward.${W}.bias`] = tensor(1, rows);
         }
-        for (let i = 0; i <= attentions.length; i++) norm(`${layer}.sublayer.${i}.norm`);
+        for (let i = 0; i <= attentions.length; i++) gain_and_bias(`${layer}.sublayer.${i}.norm`);
       }
-      norm(`${stack}.norm`);
+      if (norm === "pre") gain_and_bias(`${stack}.norm`);
     }
-    return { parameters, N, h, positions, causal, norms, residuals, step: 0, moments: null };
+    return { parameters, N, h, positions, causal, norms, residuals, norm, step: 0, moments: null };
   }
 
   /** Logits of all target positions of all pairs; `weights` receives the cross-attention of the last layer. */
@@ -223,22 +222,22 @@ const Learn = (Real = Float32Array) => {
       linear(attention(linear(x, P(`${name}.W_q.weight`)), linear(y, P(`${name}.W_k.weight`)), linear(y, P(`${name}.W_v.weight`)), h, queries, keys, causal, kept), P(`${name}.W_o.weight`));
     const feed = (name, x) => linear(relu(linear(x, P(`${name}.W_1.weight`), P(`${name}.W_1.bias`))), P(`${name}.W_2.weight`), P(`${name}.W_2.bias`));
     const table = P("src_embed.embeddings.table.weight");
-    let memory = embed(table, src, sources, positions), x = embed(table, tgt, targets, positions), y;
+    const sublayer = (name, x, f) => (model.norm === "pre" ? join(x, f(normed(x, `${name}.norm`))) : normed(join(x, f(x)), `${name}.norm`));
+    const last = (x, stack) => (model.norm === "pre" ? normed(x, `${stack}.norm`) : x);
+    let memory = embed(table, src, sources, positions), x = embed(table, tgt, targets, positions);
     for (let n = 0; n < N; n++) {
       const layer = `encoder.layers.${n}`;
-      y = normed(memory, `${layer}.sublayer.0.norm`);
-      memory = join(memory, attend(`${layer}.self_attn`, y, y, sources, sources, false));
-      memory = join(memory, feed(`${layer}.feed_forward`, normed(memory, `${layer}.sublayer.1.norm`)));
+      memory = sublayer(`${layer}.sublayer.0`, memory, (y) => attend(`${layer}.self_attn`, y, y, sources, sources, false));
+      memory = sublayer(`${layer}.sublayer.1`, memory, (y) => feed(`${layer}.feed_forward`, y));
     }
-    memory = normed(memory, "encoder.norm");
+    memory = last(memory, "encoder");
     for (let n = 0; n < N; n++) {
-      const layer = `decoder.layers.${n}`;
-      y = normed(x, `${layer}.sublayer.0.norm`);
-      x = join(x, attend(`${layer}.self_attn`, y, y, targets, targets, model.causal));
-      x = join(x, attend(`${layer}.src_attn`, normed(x, `${layer}.sublayer.1.norm`), memory, targets, sources, false, n === N - 1 ? weights : undefined));
-      x = join(x, feed(`${layer}.feed_forward`, normed(x, `${layer}.sublayer.2.norm`)));
+      const layer = `decoder.layers.${n}`, kept = n === N - 1 ? weights : undefined;
+      x = sublayer(`${layer}.sublayer.0`, x, (y) => attend(`${layer}.self_attn`, y, y, targets, targets, model.causal));
+      x = sublayer(`${layer}.sublayer.1`, x, (y) => attend(`${layer}.src_attn`, y, memory, targets, sources, false, kept));
+      x = sublayer(`${layer}.sublayer.2`, x, (y) => feed(`${layer}.feed_forward`, y));
     }
-    return linear(normed(x, "decoder.norm"), table);
+    return linear(last(x, "decoder"), table);
   }
 
   /** What is read and what is predicted: shifted by one, or, to see what happens, not at all. */

@@ -18,8 +18,8 @@ from translator import __main__ as commands
 from translator.run import Limits
 from translator.settings import Settings
 
-NAMES = ["the_annotated_transformer", "lab_notebook", "exercises"]
-EXECUTED = NAMES if SOAK else NAMES[:2]  # every answer of the exercises runs in test_exercises.py
+NAMES = ["the_annotated_transformer", "since_2017", "lab_notebook", "exercises"]
+EXECUTED = NAMES if SOAK else NAMES[:3]  # every answer of the exercises runs in test_exercises.py
 SCRIPT, NOTEBOOK = ROOT / f"{NAMES[0]}.py", ROOT / f"{NAMES[0]}.ipynb"
 
 

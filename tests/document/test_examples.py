@@ -1,11 +1,11 @@
-"""The examples of the document, one by one: `pytest tests/document/test_examples.py -k heads` runs that of the heads."""
+"""The examples of the two documents, one by one: `pytest tests/document/test_examples.py -k heads` runs that of the heads."""
 
 import os
-import re
 from pathlib import Path
 
 import pytest
 
+import since_2017
 import the_annotated_transformer as tat
 
 SCRIPT = Path(tat.__file__).read_text(encoding="utf-8")
@@ -13,7 +13,7 @@ TRAINING = {f"example_{name}" for name in ("copy", "cached", "longer", "numbers"
 SLOW = TRAINING | {"example_decoder_only"}  # test_document.py executes them as well
 BASICS = SCRIPT[SCRIPT.index("\n# # Part 1:") : SCRIPT.index("\n# # Part 3:")]
 executed = pytest.mark.skipif(os.environ.get("ANNOTATED_TESTS") == "all", reason="the whole document includes it")
-EXAMPLES = [name for name in vars(tat) if re.match("example_(?!answer)", name)]
+EXAMPLES = {name: module for module in (tat, since_2017) for name in vars(module) if name.startswith("example_")}
 
 
 def marked(name: str) -> object:
@@ -25,8 +25,8 @@ def marked(name: str) -> object:
 @pytest.mark.parametrize("name", [marked(name) for name in EXAMPLES])
 def test_an_example_runs_alone_and_what_it_shows_can_be_shown(name, few_phrases, capsys):
     """Its own assertions hold; catches an example that needs what another has left behind."""
-    shown = getattr(tat, name)()
+    script, shown = Path(EXAMPLES[name].__file__).read_text(encoding="utf-8"), getattr(EXAMPLES[name], name)()
     if hasattr(shown, "to_dict") and hasattr(shown, "mark_rect"):
         shown.to_dict()
-    checks = "assert" in SCRIPT.split(f"def {name}(")[1].split("\n\n\n")[0]
+    checks = "assert" in script.split(f"def {name}(")[1].split("\n\n\n")[0]
     assert shown is not None or capsys.readouterr().out or checks

@@ -1,8 +1,9 @@
-"""Part 7 of the document: what came since 2017, and the plain model, against PyTorch, the formulas, and each other."""
+"""The document since_2017, and the plain model, against PyTorch, the formulas, and each other."""
 
 import pytest
 import torch
 
+import since_2017 as since
 import the_annotated_transformer as tat
 
 ALL = ("rotary", "rms_norm", "gated", "grouped")
@@ -13,25 +14,25 @@ OF_EVERY_KIND = pytest.mark.parametrize("what", KINDS, ids=lambda what: "+".join
 @pytest.fixture
 def variant(randomise, small_model):
     """A small model with some parts replaced, and random weights in float64."""
-    return lambda *what: randomise(tat.modern(small_model(), *what)).eval()
+    return lambda *what: randomise(since.modern(small_model(), *what)).eval()
 
 
 @OF_EVERY_KIND
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_each_part_stands_wherever_it_should_and_nowhere_else(what, norm):
-    model = tat.modern(tat.make_model(20, 20, N=2, d_model=16, d_ff=24, h=4, norm=norm, tie="all", d_k=6), *what)
+    model = since.modern(tat.make_model(20, 20, N=2, d_model=16, d_ff=24, h=4, norm=norm, tie="all", d_k=6), *what)
     layers = [*model.encoder.layers, *model.decoder.layers]
     own, cross = [layer.self_attn for layer in layers], [layer.src_attn for layer in model.decoder.layers]
-    assert all(isinstance(attn, tat.RotaryAttention) == ("rotary" in what) for attn in own)
-    assert not any(isinstance(attn, tat.RotaryAttention) for attn in cross)
-    assert all(isinstance(attn, tat.GroupedQueryAttention) == ("grouped" in what) for attn in own + cross)
+    assert all(isinstance(attn, since.RotaryAttention) == ("rotary" in what) for attn in own)
+    assert not any(isinstance(attn, since.RotaryAttention) for attn in cross)
+    assert all(isinstance(attn, since.GroupedQueryAttention) == ("grouped" in what) for attn in own + cross)
     assert all(attn.W_q.out_features == 24 for attn in own + cross)
-    assert all(isinstance(layer.feed_forward, tat.GatedFeedForward) == ("gated" in what) for layer in layers)
+    assert all(isinstance(layer.feed_forward, since.GatedFeedForward) == ("gated" in what) for layer in layers)
     modules = list(model.modules())
     kinds = {"rms_norm" in what: torch.nn.RMSNorm, "rms_norm" not in what: torch.nn.LayerNorm}
     count = {kept: sum(isinstance(module, kind) for module in modules) for kept, kind in kinds.items()}
     assert count == {True: 10 + 2 * (norm == "pre"), False: 0}
-    assert sum(isinstance(module, tat.NoPositions) for module in modules) == 2 * ("rotary" in what)
+    assert sum(isinstance(module, since.NoPositions) for module in modules) == 2 * ("rotary" in what)
     embedding = model.generator.proj.weight
     assert embedding is model.src_embed.embeddings.table.weight
     assert abs(embedding.std() * 4 - 1) < 0.2
@@ -70,10 +71,10 @@ def test_recorded_weights_are_those_of_every_head(what, variant, sentences):
 def test_fused_attention_gives_the_same_vectors_and_gradients(randomise, masked, p):
     """Also as the foundation of another subclass; with dropout it differs from call to call, and not in evaluation."""
 
-    class FusedRotary(tat.RotaryAttention, tat.FusedAttention):
+    class FusedRotary(since.RotaryAttention, since.FusedAttention):
         pass
 
-    for plain, kind in ((tat.MultiHeadedAttention, tat.FusedAttention), (tat.RotaryAttention, FusedRotary)):
+    for plain, kind in ((tat.MultiHeadedAttention, since.FusedAttention), (since.RotaryAttention, FusedRotary)):
         ours, theirs = randomise(plain(4, 16)), kind(4, 16, dropout=p).double()
         theirs.load_state_dict(ours.state_dict())
         x, mask = torch.randn(2, 5, 16).double(), tat.subsequent_mask(5) if masked else None
@@ -88,17 +89,17 @@ def test_fused_attention_gives_the_same_vectors_and_gradients(randomise, masked,
 def test_groups_that_do_not_fit_are_refused():
     for h_kv in (0, 3, 8):
         with pytest.raises(ValueError, match="multiple of h_kv"):
-            tat.GroupedQueryAttention(4, 16, h_kv=h_kv)
+            since.GroupedQueryAttention(4, 16, h_kv=h_kv)
 
 
 def test_dropout_inside_the_gate_is_used():
-    layer, x = tat.GatedFeedForward(8, 24, dropout=0.5), torch.randn(1, 5, 8)
+    layer, x = since.GatedFeedForward(8, 24, dropout=0.5), torch.randn(1, 5, 8)
     assert not torch.equal(layer(x), layer(x)) and torch.equal(layer.eval()(x), layer(x))
 
 
 @pytest.fixture
 def one_stack(randomise):
-    return randomise(tat.make_decoder_only(13, tat.Config(d_model=16, d_ff=24, h=4, norm="pre"), N=2)).eval()
+    return randomise(since.make_decoder_only(13, tat.Config(d_model=16, d_ff=24, h=4, norm="pre"), N=2)).eval()
 
 
 def test_decoder_only_is_one_causal_sequence(one_stack, sentences):
@@ -125,14 +126,14 @@ def test_decoder_only_greedy_equals_the_naive_loop(one_stack, sentences, randomi
     for _ in range(10):
         model = randomise(one_stack, std=0.6)
         naive = tat.greedy_decode_naive(model, b.src, b.src_mask, 12, tat.BOS)
-        found = tat.decoder_only_greedy(model, b.src, b.src_mask, 12)
+        found = since.decoder_only_greedy(model, b.src, b.src_mask, 12)
         assert found.shape == (3, 12) and (found[:, 0] == tat.BOS).all()
         for i, row in enumerate(found.tolist()):
             end = row.index(tat.EOS) + 1 if tat.EOS in row else len(row)
             assert row[:end] == naive[i, :end].tolist() and set(row[end:]) <= {tat.PAD}
             ends += tat.EOS in row
             src = b.src[i : i + 1, : int(b.src_mask[i].sum())]
-            assert tat.decoder_only_greedy(model, src, tat.source_mask(src), 12).tolist() == [row]
+            assert since.decoder_only_greedy(model, src, tat.source_mask(src), 12).tolist() == [row]
     assert 3 < ends < 27
 
 
@@ -153,8 +154,8 @@ def test_decoder_only_is_trained_by_both_trainers(one_stack, sentences):
 
 
 def test_decoder_only_with_what_came_later(one_stack, sentences, randomise):
-    model, b = randomise(tat.modern(one_stack, *ALL)).eval(), sentences
-    found = tat.decoder_only_greedy(model, b.src, b.src_mask, 9)
+    model, b = randomise(since.modern(one_stack, *ALL)).eval(), sentences
+    found = since.decoder_only_greedy(model, b.src, b.src_mask, 9)
     naive = tat.greedy_decode_naive(model, b.src, b.src_mask, 9, tat.BOS)
     assert torch.equal(naive * (found != tat.PAD), found)
     assert len({id(p) for p in model.decoder.parameters()}) == 2 * (4 + 3 + 2) + 1
@@ -165,14 +166,14 @@ def test_tiles_have_the_gradient_of_equation_1(tile):
     Q, K, V = (torch.randn(2, 3, 20, 8, dtype=torch.double, requires_grad=True) for _ in range(3))
     mask = torch.rand(2, 1, 20, 20) < 0.5
     mask[..., 19] = True
-    plain, tiled = tat.attention(Q, K, V, mask)[0], tat.tiled_attention(Q, K, V, mask, tile=tile)
+    plain, tiled = tat.attention(Q, K, V, mask)[0], since.tiled_attention(Q, K, V, mask, tile=tile)
     torch.testing.assert_close(tiled, plain)
     weight = torch.randn_like(plain)
     torch.testing.assert_close(*(torch.autograd.grad((out * weight).sum(), (Q, K, V)) for out in (tiled, plain)))
     fused = torch.nn.functional.scaled_dot_product_attention(Q, K, V, is_causal=True)
-    torch.testing.assert_close(tat.tiled_attention(Q, K, V, causal=True, tile=tile), fused)
+    torch.testing.assert_close(since.tiled_attention(Q, K, V, causal=True, tile=tile), fused)
     q, v = torch.randn(2, 3, 7, 8).double(), torch.randn(2, 3, 20, 5).double()  # fewer queries, narrower values
-    torch.testing.assert_close(tat.tiled_attention(q, K, v, tile=tile), tat.attention(q, K, v)[0])
+    torch.testing.assert_close(since.tiled_attention(q, K, v, tile=tile), tat.attention(q, K, v)[0])
 
 
 def test_samples_follow_the_probabilities(randomise):
@@ -181,15 +182,15 @@ def test_samples_follow_the_probabilities(randomise):
     src = torch.tensor([[5, 6, tat.EOS]]).expand(20_000, -1)
     logits = tat.CachedDecoder(model, src[:1], tat.source_mask(src[:1])).step(torch.tensor([tat.BOS]))
     for temperature, top_p in ((1.0, 1.0), (0.7, 0.8)):
-        p = tat.nucleus(logits, temperature, top_p)[0]
-        drawn = tat.sample_decode(model, src, tat.source_mask(src), 2, temperature, top_p)[:, 1]
+        p = since.nucleus(logits, temperature, top_p)[0]
+        drawn = since.sample_decode(model, src, tat.source_mask(src), 2, temperature, top_p)[:, 1]
         found = torch.bincount(drawn, minlength=9) / len(drawn)
         assert (found - p).abs().max() < 0.015 and (found[p == 0] == 0).all()
 
 
 def test_samples_end(variant, sentences):
     model, b = variant(), sentences
-    found = tat.sample_decode(model, b.src, b.src_mask, 40)
+    found = since.sample_decode(model, b.src, b.src_mask, 40)
     for row in found.tolist():
         end = row.index(tat.EOS) if tat.EOS in row else len(row)
         assert row[0] == tat.BOS and set(row[end + 1 :]) <= {tat.PAD}

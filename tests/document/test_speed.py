@@ -1,4 +1,4 @@
-"""Each fast form of Part 5 against its plain form."""
+"""Each fast form of since_2017 against its plain form."""
 
 import math
 import random
@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+import since_2017 as since
 import the_annotated_transformer as tat
 from tests.helpers import realistic_lengths
 
@@ -18,18 +19,18 @@ from tests.helpers import realistic_lengths
 def test_token_batches_hold_every_pair_once_within_the_budget(seed, budget):
     """Catches lost or repeated pairs, a batch over its budget on either side, and an empty batch."""
     lengths = [*realistic_lengths(1000), (40, 3), (3, 40), (45, 1)]
-    batches = tat.sorted_batches(lengths, budget, seed)
+    batches = since.sorted_batches(lengths, budget, seed)
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
     for batch in batches:
         for side in (0, 1):
             assert 0 < len(batch) * max(lengths[i][side] for i in batch) <= budget
-    assert tat.sorted_batches([], budget, seed) == []
+    assert since.sorted_batches([], budget, seed) == []
 
 
 def test_token_batches_waste_little():
     """Catches batches that mix lengths (padding), and half-empty batches."""
     lengths, budget = realistic_lengths(29_000), 5000
-    batches = tat.sorted_batches(lengths, budget, seed=0)
+    batches = since.sorted_batches(lengths, budget, seed=0)
     padded = [[len(batch) * max(lengths[i][side] for i in batch) for batch in batches] for side in (0, 1)]
     assert 1 - sum(map(sum, lengths)) / sum(map(sum, padded)) < 0.05
     assert sum(sum(side) for side in padded) / (2 * budget * len(batches)) > 0.9
@@ -39,7 +40,9 @@ def test_token_batches_follow_their_seed():
     """Catches an order that cannot be repeated, and epochs that are all the same."""
     lengths = realistic_lengths(1000)
     seeds = (None, None, 1, 1, 2)
-    plain, same, first, again, second = ([b.tolist() for b in tat.sorted_batches(lengths, 400, seed)] for seed in seeds)
+    plain, same, first, again, second = (
+        [b.tolist() for b in since.sorted_batches(lengths, 400, seed)] for seed in seeds
+    )
     assert plain == same and first == again != second
     assert {frozenset(batch) for batch in first} != {frozenset(batch) for batch in second}  # drawn anew, not only moved
     longest = [max(lengths[i][1] for i in batch) for batch in first]
@@ -50,7 +53,7 @@ def test_token_batches_follow_their_seed():
 def test_token_batches_refuse_a_pair_that_never_fits(pair):
     """Catches a pair that silently makes a batch over the budget."""
     with pytest.raises(ValueError, match="pair 3 has 12 tokens, but a batch holds 11"):
-        tat.sorted_batches([(4, 4), (11, 11), pair], budget=11)
+        since.sorted_batches([(4, 4), (11, 11), pair], budget=11)
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 12, 512])
@@ -62,11 +65,11 @@ def test_chunked_loss_equals_the_whole(chunk, eps, pad):
     target = torch.tensor([y for y in range(9) if y != pad] + [3, 3, 8, 1])
     logits = generator.logits(x)
     whole = tat.smoothed_loss(logits, target, eps, pad)
-    found, gradient = tat.smoothed_gradient(logits.detach(), target, eps, pad)
+    found, gradient = since.smoothed_gradient(logits.detach(), target, eps, pad)
     assert_close(found, whole.detach())
     assert_close(gradient, torch.autograd.grad(whole, logits, retain_graph=True)[0])
     if pad == tat.PAD:
-        chunked, inputs = tat.chunked_loss(generator, x, target, eps, chunk), (x, *generator.parameters())
+        chunked, inputs = since.chunked_loss(generator, x, target, eps, chunk), (x, *generator.parameters())
         assert_close(chunked, whole)
         expected = torch.autograd.grad(3 * whole, inputs)
         assert_close(torch.autograd.grad(3 * chunked, inputs), expected, atol=1e-5, rtol=1e-4)
@@ -77,11 +80,11 @@ def test_losses_survive_extreme_scores_and_no_targets():
     generator, x = tat.Generator(1, 3), torch.tensor([[1e4], [-1e4]], requires_grad=True)
     target, weight = torch.tensor([1, 2]), generator.proj.weight
     weight.data = torch.tensor([[1.0], [2.0], [-3.0]])
-    chunked, whole = tat.chunked_loss(generator, x, target), tat.smoothed_loss(generator.logits(x), target)
+    chunked, whole = since.chunked_loss(generator, x, target), tat.smoothed_loss(generator.logits(x), target)
     assert_close(chunked, whole)
     for gradients in (torch.autograd.grad(chunked, (x, weight)), torch.autograd.grad(whole, (x, weight))):
         assert all(g.isfinite().all() for g in gradients)
-    nothing = tat.chunked_loss(generator, x[:0], target[:0])
+    nothing = since.chunked_loss(generator, x[:0], target[:0])
     (gradient,) = torch.autograd.grad(nothing, weight)
     assert nothing == 0 and gradient.abs().max() == 0
 
@@ -90,7 +93,7 @@ def test_a_seed_draws_the_same_batches_whatever_the_machine():
     """Catches an order that depends on how a sort breaks ties: a resumed run must find the batches it left."""
     draw = random.Random(5)
     lengths = [(draw.randint(2, 9), draw.randint(2, 9)) for _ in range(2000)]
-    batches, noise = tat.sorted_batches(lengths, 60, seed=7), np.random.default_rng(7).permutation(2000)
+    batches, noise = since.sorted_batches(lengths, 60, seed=7), np.random.default_rng(7).permutation(2000)
 
     def order(i: int) -> tuple[int, int, int]:
         """Pairs of target lengths, then source lengths alternately up and down, then chance."""
@@ -105,7 +108,7 @@ def test_a_seed_draws_the_same_batches_whatever_the_machine():
 def test_dropout_statistics(p):
     """Catches a wrong rate or scale, and dependent decisions, since one random number makes four of them."""
     x = torch.ones(400_003, requires_grad=True)  # not a multiple of four
-    y = tat.FastDropout(p)(x)
+    y = since.FastDropout(p)(x)
     dropped = (y == 0).double()
     deviation = math.sqrt(p * (1 - p) / 100_000)
     assert all(abs(dropped[i::4].mean() - p) < 5 * deviation for i in range(4))
@@ -120,8 +123,8 @@ def test_dropout_statistics(p):
 def test_dropout_keeps_what_it_should():
     """Catches an input that changes with p = 0 or in evaluation, and a changed dtype or shape."""
     x = torch.randn(3, 5, 7).mT
-    assert torch.equal(tat.FastDropout(0.0).train()(x), x) and torch.equal(tat.FastDropout(0.5).eval()(x), x)
-    y = tat.FastDropout(0.5)(x.bfloat16())
+    assert torch.equal(since.FastDropout(0.0).train()(x), x) and torch.equal(since.FastDropout(0.5).eval()(x), x)
+    y = since.FastDropout(0.5)(x.bfloat16())
     assert y.dtype == torch.bfloat16 and y.shape == x.shape
     assert_close(y[y != 0], 2 * x.bfloat16()[y != 0])
-    assert not torch.equal(tat.FastDropout(0.5)(x), tat.FastDropout(0.5)(x))
+    assert not torch.equal(since.FastDropout(0.5)(x), since.FastDropout(0.5)(x))

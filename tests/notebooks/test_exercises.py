@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import exercises
+import since_2017
 import the_annotated_transformer as tat
 from blog import page
 from tests.helpers import decided, node
@@ -115,8 +116,9 @@ def test_every_exercise_has_hint_check_place_and_answer_and_is_linked():
         parts = ["your attempt", "<summary>Hint", f"# @title The check of {number}\n", f"\n{check}("]
         parts += [f"<summary>Answer {number}</summary>", f"# @title Answer {number}: the code\n"]
         assert not [part for part in parts if part not in task], number
-    document = Path(tat.__file__).read_text(encoding="utf-8").replace("\n# >   ", " ")
-    listed = re.findall(r"^# > - \[(\d\.\d) [^\]]+\]\(exercises\.ipynb#[^)]+\) (★+, \d+ minutes)$", document, re.M)
+    documents = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in (tat, since_2017))
+    link = r"^# > - \[(\d\.\d) [^\]]+\]\(exercises\.ipynb#[^)]+\) (★+, \d+ minutes)$"
+    listed = re.findall(link, documents.replace("\n# >   ", " "), re.M)
     assert listed == re.findall(r"^# ## (\d\.\d) .*\n#\n# > (★+, \d+ minutes), after", TEXT, re.M)
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import since_2017 as since
 import the_annotated_transformer as tat
 from tests.helpers import assert_gradient_of_the_loss, beam_by_hand, decided, greedy_by_hand, uneven_pairs
 from translator import export
@@ -33,7 +34,7 @@ class WindowedAttention(tat.MultiHeadedAttention):
         return super().combine(Q, K, V, window(Q, K, 3))  # padding is at the end, where no real position looks
 
 
-class ScaledAttention(tat.FusedAttention):
+class ScaledAttention(since.FusedAttention):
     """A learned temperature for each head, on top of the fused kernel."""
 
     def __init__(self, h: int, d_model: int):
@@ -73,8 +74,8 @@ def with_own_layers(model: tat.Transformer) -> tat.Transformer:
 
 ALL = ("rotary", "rms_norm", "gated", "grouped")
 VARIANTS = {
-    **{name: lambda model, name=name: tat.modern(model, name) for name in ALL},
-    "all of them": lambda model: tat.modern(model, *ALL),
+    **{name: lambda model, name=name: since.modern(model, name) for name in ALL},
+    "all of them": lambda model: since.modern(model, *ALL),
     "windowed": lambda model: with_attention(model, WindowedAttention, "self_attn"),
     "scaled and fused": lambda model: with_attention(model, ScaledAttention, "self_attn", "src_attn"),
     "a reader's own layer": with_own_layers,
@@ -153,7 +154,7 @@ def test_rotated_keys_are_refused_where_the_cache_would_hold_them_turned():
     translator = fresh()
     attn = translator.model.decoder.layers[1].self_attn
     attn.keys_values = lambda key, value: (
-        tat.rotated(tat.split_heads(attn.W_k(key), 4)),
+        since.rotated(tat.split_heads(attn.W_k(key), 4)),
         tat.split_heads(attn.W_v(value), 4),
     )
     assert_refused(translator, "decoder.layers.1 (DecoderLayer)", STEPS, PAPER)
@@ -163,7 +164,7 @@ def test_a_cross_attention_that_depends_on_the_position_of_its_query_is_refused(
     """The rows of a beam stand in for positions there; catches a check without beams."""
     translator = fresh()
     attn = translator.model.decoder.layers[0].src_attn
-    attn.combine = lambda Q, K, V, mask: tat.MultiHeadedAttention.combine(attn, tat.rotated(Q), K, V, mask)
+    attn.combine = lambda Q, K, V, mask: tat.MultiHeadedAttention.combine(attn, since.rotated(Q), K, V, mask)
     assert_refused(translator, "decoder.layers.0 (DecoderLayer)", STEPS, PAPER)
 
 

@@ -22,6 +22,7 @@ from docstring_parser import parse_from_object
 import the_annotated_transformer as tat
 from tests.helpers import ROOT, caption_files, refused, same
 from translator.__main__ import main
+from translator.confidence import judged
 from translator.corpus import TokenStore, encode_pairs
 from translator.files import read_tensors, write_atomically, write_tensors
 from translator.model_folder import MODEL_FILES, average_checkpoints, read_translator
@@ -406,6 +407,34 @@ def test_translate_reads_and_writes_files(run, tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_translate_prints_an_object_for_each_line(run, tmp_path, capsys):
+    lines = ["Ein Hund läuft.", "", "Zwei Katzen schlafen auf dem Sofa."]
+    (tmp_path / "in").write_text("\n".join(lines), encoding="utf-8")
+    command = f"translate --input {tmp_path / 'in'} --model {run} --beam 3"
+    assert main(command.split()) == 0
+    plain = capsys.readouterr().out.splitlines()
+    for options in ("", " --n-best 2"):
+        assert main(f"{command} --json{options}".split()) == 0
+        found = list(map(json.loads, capsys.readouterr().out.splitlines()))
+        assert [one["translation"] for one in found] == plain and [one["source"] for one in found] == lines
+        assert found[1] == {"source": "", "translation": ""}
+        for one in (found[0], found[2]):
+            assert one["source_tokens"][-1] == "</s>" and len(one["tokens"]) == len(one["log_probs"])
+            assert one["mean_log_prob"] == pytest.approx(sum(one["log_probs"]) / len(one["tokens"]), abs=1e-3)
+            for source, target in one["alignment"]:
+                assert source < len(one["source_tokens"]) - 1 and one["tokens"][target] != "</s>"
+            others = one.pop("hypotheses", None)
+            assert bool(others) == bool(options) and (not others or others[0].items() <= one.items())
+            assert not others or len(others) == 2
+
+
+def test_a_line_far_too_long_has_its_object_too(run):
+    search, told = Search(read_translator(run), 3, n_best=2), []
+    (found,) = judged(search, ["Hund " * 600], told.append)
+    assert "line 1 has" in told[0] and found["translation"] == search.translate(["Hund " * 600])[0]
+    assert len(found["hypotheses"]) == 1
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_text_that_is_not_utf8_is_refused_with_its_line(run, tmp_path, capsys, encoding):
     """What came before it is translated."""
@@ -551,6 +580,19 @@ def test_a_run_may_start_from_a_model(run, tmp_path):
     assert [*validations(new)] == [2, 4]
 
 
+def test_a_run_may_start_from_the_other_direction(run, tmp_path, capsys):
+    """But not from other languages; with a rate of 0 it stays the same model."""
+    data, small = caption_files(tmp_path / "data", train=40, val=40), SMALL.replace("--factor 1", "--factor 0")
+    new, turned = tmp_path / "new", f"--data {data} {small} --start-from {run} --steps 2 --src en"
+    assert main(f"train {turned} --tgt de --run {new}".split()) == 0
+    assert same(*(weights_of(read_translator(folder).model) for folder in (run, new)))
+    assert read_translator(new).languages == ("en", "de")
+    for split in ("train", "val"):
+        shutil.copy(data / f"{split}.de", data / f"{split}.nl")
+    command = f"train {turned} --tgt nl --run {tmp_path / 'other'}"
+    assert "has src = de, not en; the new run needs the same" in refused(capsys, command)
+
+
 def test_a_run_that_goes_on_needs_its_start_no_more(run, tmp_path, monkeypatch):
     """Here a folder that the document saved.
 
@@ -630,9 +672,9 @@ TRAIN = {  # options of a training
     "--device none": "--device none cannot be used here",
     "--shard": "--shard divides the model among processes; start several with torchrun",
     "--start-from {tmp}/nowhere": "nowhere/config.json: no such file",
-    "--start-from {run}": "N = 1, not 4; the new run needs the same",
+    "--start-from {run}": "N = 1, not 4, and d_model = 32, not 128, and",
     f"{SMALL} --start-from {{run}} --norm post": "norm = pre, not post",
-    f"{SMALL} --steps 1 --start-from {{run}} --src en --tgt de": "src = de, not en",
+    f"{SMALL} --steps 1 --start-from {{run}} --src de --tgt fr": "captions has the splits",
 }
 OTHERS = {  # other commands
     "fly": '"fly"',
@@ -650,6 +692,9 @@ OTHERS = {  # other commands
     "translate Hund --model {tmp}/file": "a file, not the folder of a run or a model",
     "translate Hund --model {tmp}/nowhere": "nowhere/config.json: no such file",
     "translate Hund --model {run} --beam 0": "--beam must be at least 1 and at most 1000",
+    "translate Hund --model {run} --n-best 2": "--n-best needs --json",
+    "translate Hund --model {run} --json --n-best 6": "--n-best must be at least 1 and at most --beam, 5, but it is 6",
+    "translate Hund --model {run} --json --beam 1 --n-best 2": "at most --beam, 1, but it is 2",
     "translate Hund --model {run} --beam 2.5": "'2.5' is not a whole number",
     "evaluate --data captions": "error: --split is missing",
     "evaluate --data captions --split": "error: --split needs a value",

@@ -30,7 +30,9 @@ from translator.settings import Settings
 from translator.trainer import ParallelTrainer
 
 UPDATES = 20 if SOAK else 4
-DATA = Path(os.environ.setdefault("FEW_CAPTIONS", tempfile.mkdtemp(prefix="captions-")))  # for the processes, too
+DATA = Path(
+    os.environ.setdefault("FEW_CAPTIONS", tempfile.mkdtemp(prefix="captions-") + "/captions")
+)  # for the processes, too
 SIZES = {"N": 1, "d_model": 16, "d_ff": 32, "h": 2, "dropout": 0.0}
 SHORT = f"train --data {DATA} --N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --dropout 0 --tokens-per-batch 600"
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -75,7 +77,7 @@ def together(function: Callable[..., None], world: int, *arguments: Any) -> None
 def few_captions() -> Iterator[None]:
     captions(out=DATA)
     yield
-    shutil.rmtree(DATA, ignore_errors=True)
+    shutil.rmtree(DATA.parent, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import since_2017 as since
 import the_annotated_transformer as tat
 from tests.helpers import ROOT, SOAK, offline_tab
 from translator import explorer
@@ -207,7 +208,9 @@ def test_sampling_draws_from_the_nucleus(calculator, shipped):
     logits = torch.randn(50, generator=torch.Generator().manual_seed(0)) * 2
     for temperature, top_p in ((1.0, 1.0), (0.7, 0.9), (1.5, 0.4), (1.0, 0.0)):
         found = calculator.ask("[...Transformer.nucleus(...given)]", [logits.tolist(), temperature, top_p])
-        assert torch.allclose(torch.tensor(found).float(), tat.nucleus(logits[None], temperature, top_p)[0], atol=1e-6)
+        assert torch.allclose(
+            torch.tensor(found).float(), since.nucleus(logits[None], temperature, top_p)[0], atol=1e-6
+        )
     src = [*shipped.tokenizer.encode(SENTENCE, "de"), tat.EOS]
     drawn, greedy = (
         calculator.ask(f"Transformer.{search}", src)

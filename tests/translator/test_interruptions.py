@@ -77,7 +77,8 @@ def assert_same(run: Path, other: Path) -> None:
 
 # --- Asked to stop ---
 @pytest.mark.parametrize(
-    ("name", "step"), [("SIGINT", 7), ("SIGTERM", 7), ("SIGUSR1", 7), ("SIGTERM", 6), ("SIGTERM", 12)]
+    ("name", "step"),
+    [("SIGINT", 7), ("SIGTERM", 7), ("SIGUSR1", 7), ("SIGHUP", 7), ("SIGXCPU", 7), ("SIGTERM", 6), ("SIGTERM", 12)],
 )
 def test_a_signal_lets_the_update_end_and_saves_it(finished, tmp_path, monkeypatch, capsys, name, step):
     """Catches a signal that loses updates or a validation, a wrong exit status, and a run that cannot go on from there."""

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import since_2017 as since
 import the_annotated_transformer as tat
 from tests.helpers import node
 from tests.translator.test_explorer import small_translator
@@ -81,7 +82,7 @@ def test_a_model_with_rotary_positions_turns_queries_and_keys(shipped):
     assert not torch.tensor(facts["positions"]).any()
     for found, layer in zip(facts["layers"], model.encoder.layers, strict=True):
         attn, normed = layer.self_attn, torch.tensor([found["normed"]])
-        Q, K = (tat.rotated(W(normed).unflatten(-1, (attn.h, -1)).transpose(1, 2)) for W in (attn.W_q, attn.W_k))
+        Q, K = (since.rotated(W(normed).unflatten(-1, (attn.h, -1)).transpose(1, 2)) for W in (attn.W_q, attn.W_k))
         scores = (Q @ K.mT)[0] / Q.size(-1) ** 0.5
         equal(found["scores"], scores)
         equal(found["weights"], scores.softmax(-1))

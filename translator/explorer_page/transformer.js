@@ -111,7 +111,7 @@ const Transformer = (() => {
       Object.assign(this, { h, rotary, off: new Set() }); // `off` has the heads that are set to zero, counted from 0
     }
 
-    // Queries or keys, of which all have the place `at` or else each its own: turned by their places if these are rotary (Part 7).
+    // Queries or keys, of which all have the place `at` or else each its own: turned by their places if these are rotary (since_2017).
     turned(x, at) {
       if (!this.rotary) return x;
       const width = x[0].length / this.h;

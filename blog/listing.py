@@ -1,0 +1,144 @@
+"""The page of one_screen.py: its listing, beside each block a sentence, a button that runs it, and numbers for whoever ports it.
+
+    python blog/listing.py OUT.html [--repository URL] [--language zh]
+
+one_screen.md has the sentences; a line such as `@attention` says that what follows belongs to the block that defines
+that name. In another language, the comments of the listing come from its catalogue, as all prose does.
+"""
+
+import argparse
+import ast
+import base64
+import io
+import itertools
+import json
+import re
+import sys
+import textwrap
+import tokenize
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from blog import editions  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = ROOT / "one_screen.py"
+NOTES = ROOT / "blog" / "one_screen.md"
+PORT = ROOT / "tests" / "one_screen.json"
+WIDTH = 100
+BANNER = r"=== (.+?) =+"
+
+
+def settings(source: str) -> dict[str, Any]:
+    """The numbers at the top of the listing, and those of its other lines that its twin in the browser needs."""
+    found: dict[str, Any] = {}
+    exec(source.partition("def random")[0], found)
+    names = ("N", "d_model", "d_ff", "h", "eps_ls", "updates", "pairs", "warmup", "factor", "seed")
+    places = {"held": r"shuffled\[:(\d+)\]", "every": r"step % (\d+)", "last": r"checkpoints\[-(\d+):\]"}
+    return {name: found[name] for name in names} | {k: int(re.search(p, source)[1]) for k, p in places.items()}
+
+
+def blocks(source: str) -> list[str]:
+    """The listing in pieces, at its blank lines."""
+    return re.split(r"\n\n", source.rstrip("\n"))
+
+
+def defines(block: str) -> set[str]:
+    """The names that a block of the listing defines at the top level; `docstring` and `main` for those that have none."""
+    names = set()
+    for node in ast.parse(block).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+        elif isinstance(node, ast.Expr):
+            names.add("docstring")
+        elif isinstance(node, ast.If):
+            names.add("main")
+    return names
+
+
+def notes() -> tuple[str, dict[str, str], str]:
+    """What comes before the listing, the text for each name, and what comes after the listing."""
+    before, *parts = re.split(r"(?m)^@(\w+)\n", NOTES.read_text("utf-8"))
+    texts = {name: text.strip() for name, text in itertools.batched(parts, 2)} if sys.version_info >= (3, 12) else {}
+    texts = texts or {parts[i]: parts[i + 1].strip() for i in range(0, len(parts), 2)}
+    return before.strip(), texts, texts.pop("end")
+
+
+def comments(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
+    """Each comment and docstring: where it begins and ends (line from 1, column), and its words."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            banner = re.fullmatch("# " + BANNER, token.string)
+            yield token.start, token.end, banner[1] if banner else token.string.removeprefix("# ")
+        elif token.type == tokenize.STRING and token.string.startswith('"""'):
+            yield token.start, token.end, " ".join(token.string.strip('"').split())
+
+
+def in_words(source: str, word: Callable[[str], str]) -> str:
+    """The listing with `word` of each comment and docstring in its place; banners and docstrings keep their form."""
+    lines = source.split("\n")
+    for (first, column), (last, end), text in reversed([*comments(source)]):
+        old = lines[first - 1][column:] if first < last else lines[first - 1][column:end]
+        new = word(text)
+        if new == text:
+            continue
+        if old.startswith('"""'):
+            wide = [*textwrap.wrap(new, (WIDTH - column) // 2 - 2)] or [""]
+            made = f'"""{wide[0]}' + "".join(f"\n{' ' * column}{line}" for line in wide[1:]) + '"""'
+        elif re.fullmatch("# " + BANNER, old):
+            made = f"# === {new} ".ljust(WIDTH - 2 - len(new), "=")
+        else:
+            made = f"# {new}"
+        lines[first - 1 : last] = (lines[first - 1][:column] + made + lines[last - 1][end:]).split("\n")
+    return "\n".join(lines)
+
+
+def notebook(language: str = "en") -> nbformat.NotebookNode:
+    """The page's cells, as of a notebook: the listing's blocks, and after each what is said beside it."""
+    source = FILE.read_text("utf-8")
+    before, texts, after = notes()
+    code = base64.b64encode(source.encode()).decode()
+    before = before.replace("{settings}", json.dumps(settings(source)).replace('"', "&quot;"))
+    before = before.replace("{file}", f"data:text/x-python;charset=utf-8;base64,{code}")
+    after = after.replace("{port}", PORT.read_text("utf-8").strip())
+    if language != "en":
+        known = editions.meanings(language, FILE.name)
+        source = in_words(source, lambda text: known.get(text, text))
+    cells = [nbformat.v4.new_markdown_cell(before, id="before")]
+    for number, block in enumerate(blocks(source)):
+        (name,) = defines(block) & texts.keys()
+        title, _, rest = texts[name].rpartition("\n\n")
+        if title:
+            cells.append(nbformat.v4.new_markdown_cell(title, id=f"title-{number}"))
+        cells.append(nbformat.v4.new_code_cell(block, id=f"block-{number}"))
+        cells.append(nbformat.v4.new_markdown_cell(rest, id=f"note-{number}"))
+    cells.append(nbformat.v4.new_markdown_cell(after, id="after"))
+    return nbformat.v4.new_notebook(cells=cells)
+
+
+def main() -> None:
+    """Do what the command line says."""
+    from blog import page
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--repository", help="public address of the repository (default: the document's REPOSITORY)")
+    parser.add_argument("--language", default="en", help="one that has a catalogue in languages/ (default: en)")
+    options = parser.parse_args()
+    try:
+        text = page.make_page(notebook(options.language), FILE.stem, ROOT, options.repository, options.language)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(text, "utf-8")
+    except (page.PageError, OSError) as error:
+        sys.exit(f"{Path(__file__).name}: {error}")
+    print(f"wrote {options.out} ({len(text.encode()) / 1e6:.1f} MB)")
+
+
+if __name__ == "__main__":
+    main()

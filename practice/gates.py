@@ -1,0 +1,374 @@
+"""The gates of the judge, in the order of the road: what a reader's function is asked, with the trained model's numbers.
+
+A gate is a generator: for each case it yields the arguments, and a function that computes the right
+answer by calling the document. It computes when it is called, so that a mistake in force counts.
+The docstring of a gate is the docstring of the stub.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import the_annotated_transformer as tat
+from practice import mistakes
+from the_annotated_transformer import BOS, EOS, PAD
+
+SECONDS = 30  # for a call; a translation, word by word, may take four times as long
+HEADER = '''"""My Transformer, in the order of the paper.
+
+There is no batch: a sentence is a matrix with one row for each token. Matrices multiply from the
+right, as in the paper: x @ W. A mask is True where a query (row) may attend to a key (column).
+Give back whatever numpy.asarray reads. `take` turns the NumPy arrays that come into what you
+compute with, for instance `torch.from_numpy(array)` or `array.tolist()`.
+
+The shipped weights have pre-norm, x + sublayer(norm(x)), and a last norm on top of each stack.
+`w` of a layer: self_attn.W_q, .W_k, .W_v, .W_o, each (d_model, d_model), and in the decoder's
+src_attn.W_q, ...; feed_forward.W_1, .b_1, .W_2, .b_2; norm_1.gain, norm_1.bias, norm_2.gain, ...
+`w` of a stack: table (vocab, d_model), layers (a list of the above), gain and bias of its norm.
+"""
+
+
+def take(array):
+    return array
+'''
+
+Case = tuple[tuple, Callable[[], Any]]  # arguments, and what computes the right answer
+Cases = Iterator[Case]
+
+
+class World(NamedTuple):
+    """The shipped model in double precision, with one of its sentences and that one's translation."""
+
+    model: tat.Transformer
+    tokenizer: tat.Tokenizer
+    src: Tensor  # (1, S)
+    tgt: Tensor  # (1, T), begins with <s>
+
+    def ids(self, sentence: str) -> Tensor:
+        """A German sentence as ids (1, S)."""
+        return torch.tensor([[*self.tokenizer.encode(sentence, "de"), EOS]])
+
+
+@functools.cache
+def world() -> World:
+    """The model, read once."""
+    model, tokenizer, _ = tat.load_translator(tat.beside(tat.SHIPPED_MODEL))
+    model.to("cpu").double().requires_grad_(False)
+    src = World(model, tokenizer, *2 * [torch.empty(0)]).ids(tat.OUR_SENTENCES[1])
+    tgt = tat.greedy_decode(model, src, tat.source_mask(src), 60)[:, :-1]
+    return World(model, tokenizer, src, tgt)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One function of the reader's file, and what it is asked; `axes` name the dimensions of its answer."""
+
+    stub: str
+    axes: tuple[str, ...]
+    cases: Callable[[World], Cases]
+    seconds: int = SECONDS
+    parts: int = 0  # how many results it gives, if there are several
+
+    @property
+    def function(self) -> str:
+        """Its name in the reader's file."""
+        return self.stub.partition("(")[0]
+
+    @property
+    def title(self) -> str:
+        """What it is about."""
+        return self.cases.__name__.replace("_", " ")
+
+
+GATES: list[Gate] = []
+
+
+def gate(stub: str, *axes: str, **more: int) -> Callable:
+    """Make a gate of what yields its cases."""
+    return lambda cases: GATES.append(Gate(stub, axes, cases, **more)) or cases
+
+
+def as_arrays(value: Any) -> Any:
+    """Arguments or answers with NumPy arrays for tensors."""
+    if isinstance(value, Tensor):
+        return value.detach().numpy().copy()
+    if isinstance(value, dict):
+        return {name: as_arrays(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(as_arrays(item) for item in value)
+    return value
+
+
+# --- numbers of the model, which several gates ask about ---
+
+
+def one_head(w: World) -> list[Tensor]:
+    """Queries, keys and values (S, d_k) of the second head of the first layer."""
+    layer, x = w.model.encoder.layers[0], w.model.src_embed(w.src)
+    attn, d_k = layer.self_attn, x.size(-1) // layer.self_attn.h
+    return [
+        W(layer.sublayer[0].norm(x))[0, :, d_k : 2 * d_k] for W in (attn.W_q, attn.W_k, attn.W_v)
+    ]
+
+
+def sources(w: World) -> list[Tensor]:
+    """Ids (1, S) of the sentence, of the same with padding, and of a single token."""
+    return [w.src, F.pad(w.src, (0, 3), value=PAD), w.src[:, -1:]]
+
+
+def visible(ids: Tensor) -> Tensor:
+    """The right mask of a source, whatever mistake is in force: (1, 1, S)."""
+    return (ids != PAD).unsqueeze(1)
+
+
+def past(size: int) -> Tensor:
+    """The right mask of a target, likewise: (1, size, size)."""
+    return torch.ones(1, size, size, dtype=torch.bool).tril()
+
+
+def targets(w: World) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Ids of a target (1, T), the memory that it is to look at, and both masks."""
+    for src, T in zip(sources(w), (w.tgt.size(1), 5, 1), strict=True):
+        yield w.tgt[:, :T], w.model.encode(src, visible(src)), visible(src), past(T)
+
+
+def named(layer: nn.Module) -> dict[str, Tensor]:
+    """The weights of a layer under the names of the header."""
+    found = {}
+    for name, p in layer.named_parameters():
+        *where, what = name.split(".")
+        if where[0] == "sublayer":
+            name = f"norm_{int(where[1]) + 1}.{'gain' if what == 'weight' else what}"
+        elif what == "bias":
+            name = f"{where[0]}.{where[1].replace('W', 'b')}"
+        else:
+            name = ".".join(where)
+        found[name] = p.T if p.dim() == 2 else p
+    return found
+
+
+def stack(w: World, side: str) -> dict[str, Any]:
+    """The weights of the encoder or the decoder under the names of the header."""
+    part = getattr(w.model, side)
+    rest = {
+        "table": w.model.src_embed.embeddings.table.weight,
+        "gain": part.norm.weight,
+        "bias": part.norm.bias,
+    }
+    return {"layers": [named(layer) for layer in part.layers], **rest}
+
+
+def scored(w: World) -> Iterator[tuple[Tensor, Tensor]]:
+    """Logits (T, vocab), and the tokens to predict (T), the last ones padding; then few of both."""
+    tgt, memory, *masks = next(targets(w))
+    y = torch.cat((tgt[0, 1:-2], torch.tensor([EOS, PAD, PAD])))
+    scores = w.model.generator.logits(w.model.decode(memory, masks[0], tgt, masks[1]))[0]
+    yield scores, y
+    yield scores[:3, :9], torch.tensor([5, 7, PAD])  # in so small a vocabulary, each share counts
+
+
+# --- the sentence through the model ---
+
+
+@gate("embed(ids, table)", "position", "dimension")
+def embedding(w: World) -> Cases:
+    """Section 3.4. ids (S), table (vocab, d_model); gives (S, d_model)."""
+    embeddings = w.model.src_embed.embeddings
+    for ids in (w.src[0], w.src[0, :1]):
+        yield (ids, embeddings.table.weight), lambda ids=ids: embeddings(ids)
+
+
+@gate("positions(length, d_model)", "position", "dimension")
+def positions(w: World) -> Cases:
+    """Section 3.5, the sinusoids. Gives (length, d_model)."""
+    for size in ((15, 128), (1, 8), (100, 6)):
+        yield size, lambda size=size: tat.positional_encoding(*size)
+
+
+@gate("attention(Q, K, V, mask)", "query", "dimension")
+def attention(w: World) -> Cases:
+    """Section 3.2.1, Equation (1). Q (T, d_k), K (S, d_k), V (S, d_v), mask None; gives (T, d_v)."""
+    Q, K, V = one_head(w)
+    for T, S in ((len(Q), len(K)), (3, len(K)), (1, 1)):
+        yield (Q[:T], K[:S], V[:S], None), lambda T=T, S=S: tat.attention(Q[:T], K[:S], V[:S])[0]
+
+
+@gate("attention(Q, K, V, mask)", "query", "dimension")
+def attention_with_a_mask(w: World) -> Cases:
+    """Section 3.2.3; mask (T, S)."""
+    (Q, K, V), T = one_head(w), w.src.size(1)
+    padded = (torch.arange(T) < T - 3).expand(T, T)
+    for mask in (past(T)[0], padded, torch.eye(T, dtype=torch.bool), past(T)[0] & padded):
+        yield (Q, K, V, mask), lambda mask=mask: tat.attention(Q, K, V, mask)[0]
+
+
+@gate("multi_head(x, y, mask, W_q, W_k, W_v, W_o, h)", "position", "dimension")
+def heads(w: World) -> Cases:
+    """Section 3.2.2. x (T, d_model) asks, y (S, d_model) is asked; gives (T, d_model)."""
+    layer, (tgt, memory, src_mask, tgt_mask) = w.model.decoder.layers[0], next(targets(w))
+    x = w.model.tgt_embed(tgt)
+    for attn, y, mask in ((layer.self_attn, x, tgt_mask), (layer.src_attn, memory, src_mask)):
+        W = [getattr(attn, name).weight.T for name in ("W_q", "W_k", "W_v", "W_o")]
+        whole = mask.expand(1, x.size(1), y.size(1))
+        yield (x[0], y[0], whole[0], *W, attn.h), lambda a=attn, y=y, m=whole: a(x, y, y, m)[0]
+
+
+@gate("layer_norm(x, gain, bias)", "position", "dimension")
+def norm(w: World) -> Cases:
+    """Section 3.1, after Ba et al. (2016), with epsilon 1e-5. x (T, d_model); gives (T, d_model)."""
+    layer, x = w.model.encoder.layers[0].sublayer[0].norm, w.model.src_embed(w.src)[0]
+    for rows in (x, 1 + x[:2] / 300):  # nearly constant rows show where epsilon is
+        yield (rows, layer.weight, layer.bias), lambda x=rows: layer(x.unsqueeze(0))[0]
+
+
+@gate("feed_forward(x, W_1, b_1, W_2, b_2)", "position", "dimension")
+def network(w: World) -> Cases:
+    """Section 3.3, Equation (2). x (T, d_model); gives (T, d_model)."""
+    layer = w.model.encoder.layers[0]
+    x, ffn = layer.sublayer[1].norm(w.model.src_embed(w.src)), layer.feed_forward
+    yield (x[0], ffn.W_1.weight.T, ffn.W_1.bias, ffn.W_2.weight.T, ffn.W_2.bias), lambda: ffn(x)[0]
+
+
+@gate("encoder_layer(x, mask, w, h)", "position", "dimension")
+def encoder_layer(w: World) -> Cases:
+    """Section 3.1. x (S, d_model), mask (1, S); gives (S, d_model)."""
+    layer = w.model.encoder.layers[0]
+    for ids in sources(w):
+        x, mask = w.model.src_embed(ids), visible(ids)
+        yield (x[0], mask[0], named(layer), layer.self_attn.h), lambda x=x, m=mask: layer(x, m)[0]
+
+
+@gate("encoder(ids, mask, w, h)", "position", "dimension")
+def encoder(w: World) -> Cases:
+    """Section 3.1 and Figure 1, left: from ids (S) to the memory (S, d_model)."""
+    h = w.model.encoder.layers[0].self_attn.h
+    for ids in sources(w):
+        arguments = ids[0], visible(ids)[0], stack(w, "encoder"), h
+        yield arguments, lambda ids=ids: w.model.encode(ids, visible(ids))[0]
+
+
+@gate("masks(src, tgt, pad)", "query", "key", parts=2)
+def masks(w: World) -> Cases:
+    """Section 3.2.3. src (S), tgt (T) as the decoder reads it, pad (an id); gives (1, S) and (T, T)."""
+    for src, T in zip(sources(w), (4, 9, 1), strict=True):
+        tgt = F.pad(w.tgt[:, :T], (0, min(T - 1, 2)), value=PAD)
+        yield (
+            (src[0], tgt[0], PAD),
+            lambda s=src, t=tgt: (tat.source_mask(s)[0], tat.target_mask(t)[0]),
+        )
+
+
+@gate("decoder_layer(x, memory, src_mask, tgt_mask, w, h)", "position", "dimension")
+def decoder_layer(w: World) -> Cases:
+    """Section 3.1. x (T, d_model), memory (S, d_model), masks as above; gives (T, d_model)."""
+    layer = w.model.decoder.layers[0]
+    for tgt, memory, *both in targets(w):
+        x = w.model.tgt_embed(tgt)
+        arguments = x[0], memory[0], *(mask[0] for mask in both), named(layer), layer.self_attn.h
+        yield arguments, lambda x=x, m=memory, b=both: layer(x, m, *b)[0]
+
+
+@gate("decoder(ids, memory, src_mask, tgt_mask, w, h)", "position", "dimension")
+def decoder(w: World) -> Cases:
+    """Section 3.1 and Figure 1, right, up to the last norm. ids (T); gives (T, d_model)."""
+    h = w.model.decoder.layers[0].self_attn.h
+    for tgt, memory, src, own in targets(w):
+        arguments = tgt[0], memory[0], src[0], own[0], stack(w, "decoder"), h
+        yield arguments, lambda t=tgt, m=memory, s=src, o=own: w.model.decode(m, s, t, o)[0]
+
+
+@gate("logits(x, table)", "position", "token")
+def logits(w: World) -> Cases:
+    """Section 3.4. x (T, d_model), table (vocab, d_model); gives (T, vocab), before the softmax."""
+    tgt, memory, src, own = next(targets(w))
+    x = w.model.decode(memory, src, tgt, own)
+    yield (x[0], w.model.src_embed.embeddings.table.weight), lambda: w.model.generator.logits(x)[0]
+
+
+@gate("translate(src, w, h, bos, eos, longest)", "step", seconds=4 * SECONDS)
+def greedy_decoding(w: World) -> Cases:
+    """Sections 3 and 3.1: from ids (S) to the most probable next id, again and again, until eos or
+    `longest` ids; gives a list without bos. w["encoder"] and w["decoder"] are the two stacks."""
+    both = {side: stack(w, side) for side in ("encoder", "decoder")}
+    for ids, longest in (
+        (w.src, 3),
+        (w.src, 40),
+    ):  # the short one first: it tells mistakes apart sooner
+        pair = [tat.Pair(ids[0].tolist(), [])]
+        arguments = ids[0], both, w.model.encoder.layers[0].self_attn.h, BOS, EOS, longest
+        yield (
+            arguments,
+            lambda p=pair, n=longest: torch.tensor(mistakes.translate(w.model, p, n)[0]),
+        )
+
+
+# --- how it learns ---
+
+
+@gate("shift(ids)", "position", parts=2)
+def shift(w: World) -> Cases:
+    """Sections 3.1 and 5.1. ids of a target from bos to eos; gives what the decoder reads, and what
+    it must predict at each position."""
+    for ids in (torch.cat((w.tgt[0], torch.tensor([EOS]))), w.tgt[0, :2]):
+
+        def right(ids: Tensor = ids) -> tuple[Tensor, Tensor]:
+            batch = tat.make_batch([tat.Pair([EOS], ids.tolist())])
+            return batch.tgt[0], batch.tgt_y[0]
+
+        yield (ids,), right
+
+
+@gate("loss(logits, target, smoothing, pad)")
+def loss(w: World) -> Cases:
+    """Section 5.4: cross-entropy, summed over the targets that aren't padding. logits (T, vocab),
+    target (T). All tokens but padding share `smoothing` evenly, the right one included."""
+    for scores, y in scored(w):
+        for eps in (0.0, 0.1):
+            yield (scores, y, eps, PAD), lambda z=scores, y=y, e=eps: tat.smoothed_loss(z, y, e)
+
+
+@gate("loss_gradient(logits, target, smoothing, pad)", "position", "token")
+def gradient_of_the_loss(w: World) -> Cases:
+    """The derivative of this loss with respect to the logits; gives (T, vocab)."""
+    for scores, y in scored(w):
+
+        def right(scores: Tensor = scores, y: Tensor = y) -> Tensor:
+            z = scores.clone().requires_grad_()
+            return torch.autograd.grad(tat.smoothed_loss(z, y, 0.1), z)[0]
+
+        yield (scores, y, 0.1, PAD), right
+
+
+@gate("rate(step, d_model, warmup)")
+def schedule(w: World) -> Cases:
+    """Section 5.3, Equation (3). step counts from 1; gives a number."""
+    for step in (1, 400, 4000, 100_000):
+        yield (step, 512, 4000), lambda step=step: tat.rate(step, 512, 1.0, 4000)
+
+
+@gate("adam(w, g, m, v, step, lrate)", "row", "column", parts=3)
+def update_of_Adam(w: World) -> Cases:
+    """Section 5.3. Weights and gradient, both averages before this step, all of one shape; step
+    counts from 1. Gives the new w, m and v."""
+    first, second = (layer.self_attn.W_q.weight[:4] for layer in w.model.encoder.layers[:2])
+    g = second / 1000
+    for step, m, v in ((1, 0 * g, 0 * g), (7, g.flip(0), g.flip(1) ** 2)):
+
+        def right(step: int = step, m: Tensor = m, v: Tensor = v) -> tuple[Tensor, ...]:
+            p = nn.Parameter(first.clone())
+            optimizer = torch.optim.Adam([p], lr=0.01, betas=(0.9, 0.98), eps=1e-9)
+            state = {
+                "step": torch.tensor(step - 1.0),
+                "exp_avg": m.clone(),
+                "exp_avg_sq": v.clone(),
+            }
+            optimizer.state[p], p.grad = state, g.clone()
+            optimizer.step()
+            return p.detach(), state["exp_avg"], state["exp_avg_sq"]
+
+        yield (first, g, m, v, step, 0.01), right

@@ -1,0 +1,139 @@
+"""The paper on one screen: it is the document's model, its twin in the browser is the same, and it fits on the screen."""
+
+import types
+from collections.abc import Iterable, Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import the_annotated_transformer as tat
+from blog import listing, page
+from tests.helpers import ROOT, node
+
+FILE = ROOT / "one_screen.py"
+NEAR = 1e-12
+RUN = """
+const asked = JSON.parse(require("fs").readFileSync(0, "utf8")), at = (name) => require(`${asked.folder}/${name}.js`);
+const learn = at("learn")(Float64Array, { PAD: -1, BOS: 0, EOS: 1 }), one = at("one_screen")(learn, at("tasks")(learn), asked.settings, asked.seed);
+const weights = () => Object.fromEntries(Object.entries(one.model.parameters).map(([name, p]) => [name, Array.from(p.data)]));
+"""
+
+
+def load(source: str = "", **globals_: object) -> types.ModuleType:
+    """A module from the text of one_screen.py, or from another one, freshly drawn."""
+    module = types.ModuleType("one_screen")
+    vars(module).update(globals_)
+    exec(compile(source or FILE.read_text("utf-8"), FILE.name, "exec"), vars(module))
+    return module
+
+
+def named(one: types.ModuleType, matrices: Iterable[list]) -> dict[str, Tensor]:
+    """What belongs to the parameters of one_screen.py, in their order, under the document's names and in its layout."""
+    found: dict[str, Tensor] = {}
+    rest: Iterator[Tensor] = (torch.tensor([*map(list, rows)], dtype=torch.float64) for rows in matrices)
+
+    def vectors(name: str) -> None:
+        found.update({f"{name}.{kind}": next(rest)[0] for kind in ("weight", "bias")})
+
+    found["src_embed.embeddings.table.weight"] = next(rest)
+    for stack, attentions in (("encoder", ["self_attn"]), ("decoder", ["self_attn", "src_attn"])):
+        for layer in (f"{stack}.layers.{n}" for n in range(one.N)):
+            for i, name in enumerate(attentions):
+                heads = [[next(rest) for _ in "qkv"] for _ in range(one.h)]
+                for W, parts in zip("qkv", zip(*heads, strict=True), strict=True):
+                    found[f"{layer}.{name}.W_{W}.weight"] = torch.cat(parts, 1).T
+                found[f"{layer}.{name}.W_o.weight"] = next(rest).T
+                vectors(f"{layer}.sublayer.{i}.norm")
+            for W in ("W_1", "W_2"):
+                found[f"{layer}.feed_forward.{W}.weight"] = next(rest).T
+                found[f"{layer}.feed_forward.{W}.bias"] = next(rest)[0]
+            vectors(f"{layer}.sublayer.{len(attentions)}.norm")
+    assert next(rest, None) is None
+    return found
+
+
+def difference(ours: Tensor, theirs: Tensor) -> float:
+    """Relative to the largest number."""
+    return ((ours - theirs).abs().max() / theirs.abs().max()).item()
+
+
+def document_model(one: types.ModuleType) -> tat.Transformer:
+    """The document's model with the weights of one_screen.py, in double precision."""
+    V = len(one.letters)
+    model = tat.make_model(V, V, one.N, one.d_model, one.d_ff, one.h, 0.0, norm="post", tie="all").double()
+    ours = named(one, one.parameters)
+    theirs = dict(model.named_parameters())
+    assert ours.keys() == theirs.keys()
+    with torch.no_grad():
+        for name, p in theirs.items():
+            p.copy_(ours[name])
+        for _, table in model.named_buffers():  # sinusoids, which the document computes in single precision
+            table[..., : len(one.positions), :] = torch.tensor(one.positions, dtype=torch.float64)
+    return model
+
+
+def document_loss(one: types.ModuleType, model: tat.Transformer, numbers: list[int]) -> tuple[Tensor, list[Tensor]]:
+    """The mean loss per target, and the logits of each number.
+
+    The document shares the smoothing among all tokens but padding; here there is none, as in PyTorch's own loss.
+    """
+    total, tokens, found = torch.zeros((), dtype=torch.float64), 0, []
+    for n in numbers:
+        src, tgt = one.ids(one.german_number(n) + ">"), one.ids(f"<{n}>")
+        found.append(model(torch.tensor([src]), torch.tensor([tgt[:-1]]), None, tat.subsequent_mask(len(tgt) - 1))[0])
+        y = torch.tensor(tgt[1:])
+        total = total + F.cross_entropy(found[-1], y, label_smoothing=one.eps_ls, reduction="sum")
+        tokens += len(y)
+    return total / tokens, found
+
+
+def test_the_document_computes_the_same():
+    """Logits, loss, gradients, and the weights after each of five updates, to twelve digits."""
+    one = load()
+    model = document_model(one)
+    adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
+    for step in range(1, 6):
+        state = one.seed
+        numbers = [one.known[int(len(one.known) * one.random())] for _ in range(one.pairs)]
+        expected, logits = document_loss(one, model, numbers)
+        for n, theirs in zip(numbers, logits, strict=True):
+            ours = one.decode(one.encode(one.ids(one.german_number(n) + ">")), one.ids(f"<{n}>")[:-1])
+            assert difference(torch.tensor([*map(list, ours)], dtype=torch.float64), theirs) < NEAR
+        one.tape.clear()
+        adam.zero_grad()
+        expected.backward()
+        one.backward(one.loss(numbers))
+        gradients = named(one, [W.gradient for W in one.parameters])
+        for name, p in model.named_parameters():
+            assert difference(gradients[name], p.grad) < NEAR, name
+        for W in one.parameters:
+            W.gradient = None
+        adam.param_groups[0]["lr"] = one.rate(step)
+        assert one.rate(step) == pytest.approx(tat.rate(step, one.d_model, one.factor, one.warmup), rel=NEAR)
+        adam.step()
+        one.seed = state  # the update draws the same numbers
+        assert one.update(step) == pytest.approx(expected.item(), rel=NEAR)
+        weights = named(one, one.parameters)
+        for name, p in model.named_parameters():
+            assert difference(weights[name], p.detach()) < NEAR, name
+
+
+def test_the_browser_computes_the_same():
+    """Draws, losses, and the weights after five updates."""
+    one = load()
+    script = (
+        RUN
+        + """const start = weights(), losses = Array.from({ length: 5 }, () => one.update());
+        console.log(JSON.stringify({ start, losses, end: weights(), letters: one.letters.join(""), held_out: one.held_out }));"""
+    )
+    settings = listing.settings(FILE.read_text("utf-8"))
+    found = node(script, {"folder": str(page.TEMPLATE), "settings": settings, "seed": settings["seed"]})
+    assert found["letters"] == one.letters and found["held_out"] == one.held_out
+    for name, p in named(one, one.parameters).items():
+        assert found["start"][name] == p.flatten().tolist(), name
+    for step, loss in enumerate(found["losses"], 1):
+        assert one.update(step) == pytest.approx(loss, rel=NEAR)
+    for name, p in named(one, one.parameters).items():
+        assert difference(torch.tensor(found["end"][name], dtype=torch.float64), p.flatten()) < NEAR, name
