@@ -61,7 +61,18 @@ SCRIPTS = [
     (BLOG.parent / "translator" / "explorer_page", "say.js"),
     *(
         (TEMPLATE, f"{name}.js")
-        for name in ("your_sentence", "blog", "find", "walk", "learn", "tasks", "learn_panel", "toys", "exercises", "write_it")
+        for name in (
+            "your_sentence",
+            "blog",
+            "find",
+            "walk",
+            "learn",
+            "tasks",
+            "learn_panel",
+            "toys",
+            "exercises",
+            "write_it",
+        )
     ),
 ]  # a folder and a file
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py

@@ -310,7 +310,7 @@ const WriteIt = (() => {
       said.textContent = say("computing…");
       try {
         await yourSentence.begin();
-        const sentence = yourSentence.sentence(), [layer, head] = where.value.split(" ").map(Number);
+        const sentence = yourSentence.current(), [layer, head] = where.value.split(" ").map(Number);
         const asked = { code: field.value, name, sentence, plug: plugged, where: where.value === "all" || !where.value ? null : { layer, head } };
         const found = await ask(asked, plugged ? PLUGGED : SECONDS, stopper.signal, (count) => { said.textContent = say("computing… {count} calls", { count }); });
         if (plugged && found.found) {
