@@ -9,7 +9,7 @@ const WriteIt = (() => {
   // Heading -> gate. The names and arguments are those of `judge`, so that what was written can be taken there.
   const PLACES = {
     "scaled-dot-product-attention-section-3-2-1": "attention", "positions-section-3-5": "positions", masks: "masks",
-    "residuals-and-normalisation-section-3-1": "layer_norm", "a-vector-becomes-a-word-section-3-4": "decode",
+    "residuals-and-normalisation-section-3-1": "layer_norm", "a-vector-becomes-a-word-section-3-4": "decode", "the-loss": "loss_gradient", "one-update": "rate",
   };
   const STUBS = {
     attention: "from math import exp, sqrt\n\ndef attention(Q, K, V, mask):\n    # Q, K, V: lists of rows; mask: rows of True and False, or None\n    return [[0.0 for v in V[0]] for q in Q]\n",
