@@ -256,7 +256,7 @@ def check_1_2(attempt: Callable[[int, int, int], int]) -> None:
     for _ in range(3):
         n, h, d, d_ff = random.randrange(3, 90, 2), 4, 4 * random.randint(2, 20), 211  # no two parts are equal
         with torch.device("meta"), FlopCounterMode(display=False) as counter:  # shapes without numbers
-            layer = EncoderLayer(d, MultiHeadedAttention(h, d), PositionwiseFeedForward(d, d_ff), 0.0, "post")
+            layer = EncoderLayer(d, MultiHeadedAttention(h, d), PositionwiseFeedForward(d, d_ff))
             layer(torch.empty(1, n, d), None)
         found, expected = attempt(n, d, d_ff), counter.get_total_flops() // 2  # an addition for each multiplication
         missing = {

@@ -18,7 +18,7 @@ from translator.files import Refused, Steady
 
 NAMES = (
     "accelerator", "alignment", "bootstrap", "clinic", "closest", "compare", "curve", "decoding_speed", "first_stage",
-    "gains", "layers", "miniature", "peers", "quality", "resample", "samples", "scale", "step_profile", "test_sets",
+    "gains", "layers", "learning", "miniature", "peers", "quality", "resample", "samples", "scale", "step_profile", "test_sets",
     "time_to_quality", "tuning",
 )  # fmt: skip
 HELP = "Measure something, and append rows to benchmarks/results/NAME.jsonl. `NAME --help` says what, and how."
