@@ -77,8 +77,8 @@ WRONG = [
     ("masks", "k <= t and", "", "no_causal_mask"),
     ("layer_norm", " / len(row) + 1e-5", " / (len(row) - 1) + 1e-5", "variance_of_a_sample"),
     ("layer_norm", " / len(row) + 1e-5)", " / len(row)) + 1e-5", "epsilon_outside_the_root"),
-    ("decode", "ids = [bos]", "ids = [eos]", None),
-    ("loss_gradient", "a - b for", "b - a for", "gradient_upside_down"),
+    ("decode", "ids.append(z.index(max(z)))", "ids.append(z.index(max(z)) - (len(ids) == 3))", None),
+    ("loss_gradient", "(a - b)", "(b - a)", "gradient_upside_down"),
     ("rate", "min(", "max(", "rate_with_max"),
 ]
 
@@ -101,7 +101,7 @@ def said(tab, name: str, code: str, button: str = "Check it") -> str:
     box.locator("textarea").fill(code)
     box.get_by_text(button).click()
     box.locator("output:not(.busy)").wait_for(timeout=60_000)
-    return box.locator("output").inner_text()
+    return box.locator("output").text_content()
 
 
 @pytest.mark.parametrize("name", RIGHT)

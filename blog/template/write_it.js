@@ -125,13 +125,15 @@ const WriteIt = (() => {
       },
     };
 
-    // What comes after some ids, by the live model; the reader's loop may ask for any ids, so nothing is kept.
+    // What comes after some ids, by the live model. If they go on from those of the last question, only the new ones are read.
     function scores(src) {
       const { memory } = translator.model.encode(src);
-      return (ids) => {
-        const decoder = new CachedDecoder(translator.model, memory);
-        let found;
-        for (const id of JSON.parse(ids)) found = decoder.step([id]).logits[0];
+      let decoder = new CachedDecoder(translator.model, memory), read = [], found;
+      return (text) => {
+        const ids = JSON.parse(text), goesOn = ids.length > read.length && read.every((id, i) => id === ids[i]);
+        if (!goesOn) [decoder, read] = [new CachedDecoder(translator.model, memory), []];
+        for (const id of ids.slice(read.length)) found = decoder.step([id]).logits[0];
+        read = ids;
         progress();
         return JSON.stringify([...found]);
       };
@@ -164,7 +166,7 @@ const WriteIt = (() => {
       if (x.length !== y.length) return { shape: shape(mine), wanted: shape(theirs) };
       if (!x.every(Number.isFinite)) return { infinite: x.filter((value) => !Number.isFinite(value)).length };
       const at = x.findIndex((value, i) => !close(value, y[i])), width = shape(theirs).at(-1) || 1;
-      return { row: Math.floor(at / width), column: at % width, mine: x[at], right: y[at], largest: Math.max(...x.map((value, i) => Math.abs(value - y[i]))) };
+      return { row: Math.floor(at / width), column: at % width, mine: x[at], expected: y[at], largest: Math.max(...x.map((value, i) => Math.abs(value - y[i]))) };
     }
 
     // The live model's translation with the reader's function in it: `where` has the layer and head for attention, or nothing for all.
@@ -286,9 +288,9 @@ const WriteIt = (() => {
     }
     if (found.infinite) return [false, say("{count} of the numbers aren't finite.", { count: found.infinite })];
     if (found.shape) return [false, say("The result has the shape ({mine}), and should have ({right}).", { mine: found.shape.join(", "), right: found.wanted.join(", ") })];
-    const { row, column, mine, right, largest } = found;
+    const { row, column, mine, expected, largest } = found;
     return [false, say("Row {row}, column {column} is {mine} instead of {right}; the largest error is {largest}. No mistake that I know gives this.",
-      { row, column, mine: number(mine), right: number(right), largest: number(largest) })];
+      { row, column, mine: number(mine), right: number(expected), largest: number(largest) })];
   }
 
   const PLUGGABLE = { attention: true, positions: true, layer_norm: true, decode: true };
@@ -312,7 +314,7 @@ const WriteIt = (() => {
         await yourSentence.begin();
         const sentence = yourSentence.current(), [layer, head] = where.value.split(" ").map(Number);
         const asked = { code: field.value, name, sentence, plug: plugged, where: where.value === "all" || !where.value ? null : { layer, head } };
-        const found = await ask(asked, plugged ? PLUGGED : SECONDS, stopper.signal, (count) => { said.textContent = say("computing… {count} calls", { count }); });
+        const found = await ask(asked, plugged ? PLUGGED : name === "decode" ? 4 * SECONDS : SECONDS, stopper.signal, (count) => { said.textContent = say("computing… {count} calls", { count }); });
         if (plugged && found.found) {
           said.className = "plugged";
           said.replaceChildren(say("With your function in it, the model writes:"), el("strong", { textContent: found.found.text || say("(nothing)") }));
