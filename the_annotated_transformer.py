@@ -24,7 +24,7 @@
 #
 # | how to read | what | time |
 # |---|---|---|
-# | **the road**, on a first visit | [how this text is laid out](#Part-0:-Prelims); Part 1 up to [the model assembled](#The-model-assembled); Part 2 up to [while it learns](#While-it-learns); the Part after it up to [what to do now](#What-to-do-now) | about 60 minutes |
+# | **the road**, on a first visit | [how this text is laid out](#Part-0:-Prelims); Part 1 up to [the model assembled](#The-model-assembled); Part 2 up to [while it learns](#While-it-learns); the Part after it up to [what to do now](#What-to-do-now) | about 55 minutes |
 # | **everything**, if you want to build systems like this yourself | Parts 1 to 6, those after Part 3 in any order; then [Since 2017](since_2017.ipynb) | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
@@ -4094,6 +4094,7 @@ def translate_lines(
     """One translation for each line, in order, or that of a single sentence; by greedy decoding or another search."""
     if isinstance(lines, str):
         return translate_lines(translator, [lines], search)[0]
+    lines = [plain(line) for line in lines]
     model, tokenizer, (language, _) = translator
     sources = [[*tokenizer.encode(line, language), EOS] for line in lines]
     order = sorted((i for i, line in enumerate(lines) if line.strip()), key=lambda i: len(sources[i]))
@@ -4245,7 +4246,10 @@ def live_run() -> LiveRun:
     number = positive(f"ANNOTATED_{kind.upper()}", 3)
     torch.manual_seed(0)
     fingerprint = batch_loss(LIVE.make_model(100).eval(), make_batch(copy_pairs(8, 100, seed=0)), LIVE.smoothing).item()
-    folder = Path(f"runs/live-{Path(choose_data().replace(':', '-')).name}-{kind}-{number:g}-{fingerprint:.3f}")
+    data = Path(choose_data().replace(":", "-")).name
+    if choose_data() not in ("multi30k", "phrases"):  # another text in a folder is another run, too
+        data += f"-{zlib.crc32(repr(load_split('train')).encode()):08x}"
+    folder = Path(f"runs/live-{data}-{kind}-{number:g}-{fingerprint:.3f}")
     history, new = folder / "history.pt", folder.with_name(f"{folder.name}.new")
     new.parent.mkdir(parents=True, exist_ok=True)  # if that is impossible, it shows before the training
     if not history.exists():

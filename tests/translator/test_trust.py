@@ -5,7 +5,9 @@ import torch
 
 import the_annotated_transformer as tat
 from tests.helpers import decided
+from translator import plan
 from translator.search import fast_beam
+from translator.settings import make_settings
 
 
 # --- translate --json ---
@@ -33,3 +35,49 @@ def test_what_a_beam_notes_is_what_one_pass_over_the_translation_gives(beam, n_b
             assert one.seen[:, 1].tolist() == cross.argmax(-1).tolist()
             lengths.add(len(one.ids))
     assert len(lengths) > 2  # otherwise the sentences test little
+
+
+# --- plan ---
+GOOD = [
+    (f"Satz {word} ist lang genug für alle.", f"Sentence {word} is long enough for all.") for word in "abcdefghijklmnop"
+]
+BAD = {
+    "empty": ("", "Nothing is on the other side."),
+    "twice": GOOD[3],
+    "same": ("Press any key to continue", "Press any key to continue"),
+    "lengths": (
+        "Ja, das ist so.",
+        "Yes, and then there is a very long story that nobody has told in the other language at all.",
+    ),
+    "script": ("Привет, мир, как дела?", "Hello, world, how are you?"),
+    "short": ("-", "2"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_each_thing_that_may_be_wrong_with_a_text_is_told_and_nothing_else(name):
+    assert plan.complaints(GOOD, []) == {}
+    assert plan.complaints([*GOOD, BAD[name]], []) == {name: [17]}
+
+
+def test_val_that_stands_in_train_is_told():
+    assert plan.complaints(GOOD[:8], GOOD[6:10]) == {"val in train": [1, 2]}
+
+
+def test_texts_of_another_script_are_well():
+    """Catches a script that is expected, instead of found: here one side is Greek, and names stay as they are."""
+    texts = [(f"Ο σκύλος {word} τρέχει στο χιόνι", f"Dog {word} runs in the snow") for word in "abcdefgh"]
+    assert plan.complaints([*texts, ("Παρίσι", "Paris")], []) == {}
+
+
+def test_what_to_expect_lies_between_the_measured_sizes():
+    known = {500: [8.0, 9.0], 1000: [13.0, 14.0], 4000: [25.0]}
+    assert plan.expected(700, known) == (8.0, 14.0) and plan.expected(1005, known) == (13.0, 14.0)
+    assert plan.expected(400, known) is None and plan.expected(9000, known) is None
+
+
+@pytest.mark.parametrize("pairs", [1, 500, 3000, 10_000, 29_000, 10**7])
+@pytest.mark.parametrize("trained", [False, True])
+def test_what_plan_recommends_can_be_trained(pairs, trained):
+    changes, updates = plan.recipe(pairs, trained)
+    assert make_settings("tiny", False, changes).warmup < updates  # ValueError for what does not fit

@@ -431,7 +431,7 @@ const Transformer = (() => {
 
     decode(ids) {
       const end = ids.indexOf(EOS), kept = (end < 0 ? ids : ids.slice(0, end)).filter((id) => id !== PAD && id !== BOS);
-      return this.tokens(kept).join("").replaceAll("▁", " ").trim();
+      return this.tokens(kept).join("").replaceAll("▁", " ").replaceAll("&amp;", "&").trim();
     }
   }
 
