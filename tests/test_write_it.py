@@ -96,7 +96,7 @@ def tab(browser, committed_page) -> Iterator:
 def said(tab, name: str, code: str, button: str = "Check it") -> str:
     """What a reader is told of a function."""
     box = tab.locator(f"details.write-it[data-function={name}]")
-    if not box.get_attribute("open") == "":
+    if box.get_attribute("open") != "":
         box.locator("summary").click()
     box.locator("textarea").fill(code)
     box.get_by_text(button).click()
