@@ -162,12 +162,17 @@ def readme(language: str) -> str:
 def wanted() -> dict[tuple[str | None, str], str]:
     """What a catalogue has to contain, in order: context and English text -> a note."""
     sys.path.insert(0, str(ROOT))
+    from blog import listing
     from blog.notebook import build
 
     entries: dict[tuple[str | None, str], str] = {}
     for script in SCRIPTS:
         for text, note in prose(build(script.read_text("utf-8")).cells):
             entries.setdefault((None, text), note)
+    for text, note in prose(listing.notebook().cells):
+        entries.setdefault((None, text), note)
+    for text in listing.texts():
+        entries.setdefault((listing.FILE.name, text), "comment in the listing")
     for _, text, _ in pieces(first_screen()):
         if text:
             entries.setdefault((None, text), "README")

@@ -42,7 +42,7 @@ from pygments.token import STANDARD_TYPES
 from traitlets.config import Config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from blog import companion, editions  # noqa: E402
+from blog import companion, editions, listing  # noqa: E402
 from blog import notebook as twins  # noqa: E402
 
 BLOG = Path(__file__).resolve().parent
@@ -61,6 +61,7 @@ SCRIPTS = [
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
 PLAIN = "n", "p", "w"  # in code, names, punctuation and space, by the classes that Pygments gives them
 SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."  # what the live figure shows first
+ONE_SCREEN = "one_screen"  # the page of the listing, which listing.py makes; it has a script and a style of its own
 MOVED = {  # headings that are gone: the page, the id, and where to find what was there
     "the_annotated_transformer": {
         "part-7-since-2017": "since_2017.html", "summary-of-part-7": "since_2017.html#summary",
@@ -466,12 +467,16 @@ def make_page(
     Links(tree).add()
     draw_formulas(tree)
     base, learn, blog = ((TEMPLATE / f"{name}.css").read_text("utf-8") for name in ("base", "learn", "blog"))
+    style, scripts = [blog, code_style(), katex_style(tree)], SCRIPTS
+    if name == ONE_SCREEN:
+        style = [*style, (TEMPLATE / f"{name}.css").read_text("utf-8")]
+        scripts = [*SCRIPTS, *((TEMPLATE, f"{name}{part}.js") for part in ("", "_panel"))]
     charts = any(CHART in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
     page = {
         "title": words(headings[0].descendants),
         "description": shortened(words(tree.p.descendants)) if tree.p else "",
         "language": language,
-        "editions": [] if name not in editions.NAMES else other_editions(name, language),
+        "editions": other_editions(name, language) if name in [*editions.NAMES, ONE_SCREEN] else [],
         "others": other_pages(name, language),
         "companion": ("" if language == "en" else "../") + companion.NAME,
         "moved": json.dumps(places) if (places := moved(name, prose.ids)) else "",
@@ -480,8 +485,9 @@ def make_page(
         **links,
         "base": base,
         "learn": learn,  # the style of a frame
-        "style": "\n".join([blog, code_style(), katex_style(tree)]),
-        "script": "\n".join((path / name).read_text("utf-8") for path, name in SCRIPTS),
+        "name": name,
+        "style": "\n".join(style),
+        "script": "\n".join((path / file).read_text("utf-8") for path, file in scripts),
         "learned": (BLOG / "learned.jsonl").read_text("utf-8").replace("<", "\\u003c"),
         "vega": f"(() => {{{vl_convert.javascript_bundle()}}})();" if charts else "",
         "chart": CHART,
@@ -519,14 +525,14 @@ def other_editions(name: str, language: str) -> list[tuple[str, str, str]]:
 
 def other_pages(name: str, language: str) -> list[tuple[str, str]]:
     """The pages that belong to this one: the title of each, and its address seen from this one."""
-    if name not in [script.stem for script in twins.SCRIPTS]:
-        return []
+    sources = {script.stem: script.read_text("utf-8") for script in twins.SCRIPTS}
+    titles = {stem: re.search(r"(?m)^# # (.+)$", source)[1] for stem, source in sources.items()}
+    titles[ONE_SCREEN] = listing.title()
     known, found = editions.meanings(language) if language != "en" else {}, []
-    for script in twins.SCRIPTS:
-        title = re.search(r"(?m)^# # (.+)$", script.read_text("utf-8"))[1]
-        up = "" if language == "en" or script.stem in editions.NAMES else "../"
-        if script.stem != name:
-            found.append((known.get(title, title) if not up else title, f"{up}{script.stem}.html"))
+    for stem, title in titles.items() if name in titles else ():
+        up = "" if language == "en" or stem in [*editions.NAMES, ONE_SCREEN] else "../"
+        if stem != name:
+            found.append((known.get(title, title) if not up else title, f"{up}{stem}.html"))
     return found
 
 
