@@ -120,7 +120,7 @@ def resembles(symptoms: list[Symptom]) -> list[Mistake]:
     kinds, exam = SUSPECTS.get(first, ()), "wires" if first in EVERY else None
     known = [one for one in CATALOGUE.values() if one.kind in kinds and not one.harmless]
     order = sorted(known, key=lambda one: kinds.index(one.kind))  # the likeliest kind first
-    return [one for one in order if exam is None or one.found == exam][:5]
+    return [one for one in order if exam is None or one.found == exam]
 
 
 def diagnose(folder: Path, data: str | None = None) -> dict[str, Any]:
