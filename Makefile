@@ -8,7 +8,8 @@ LANGUAGES := $(patsubst languages/%.po,%,$(wildcard languages/*.po))
 PAGES = for name in $(NOTEBOOKS); do $(BIN)/python blog/page.py $(1)$$name.ipynb build/$$name.html || exit 1; done; \
 	for language in $(LANGUAGES); do for name in $(TRANSLATED); do \
 		$(BIN)/python blog/page.py $(1)$$name.ipynb build/$$language/$$name.html --language $$language && \
-		$(BIN)/python blog/editions.py apply $$language $(1)$$name.ipynb build/$$language/$$name.ipynb || exit 1; done; done
+		$(BIN)/python blog/editions.py apply $$language $(1)$$name.ipynb build/$$language/$$name.ipynb || exit 1; done; done; \
+	$(BIN)/python blog/companion.py build/$(DOC).zip --notebooks ./$(1)
 # make pdf LANG=zh prints the page of that language; a locale such as zh_CN.UTF-8 is none
 EDITION := $(addsuffix /,$(filter $(LANG),$(LANGUAGES)))
 VENV := .venv
@@ -21,7 +22,7 @@ html notebook quick test: export ANNOTATED_DEVICE := cpu
 test: export ANNOTATED_TESTS := all
 # two files are tested at a time, each with one thread
 quick test soak: export OMP_NUM_THREADS := 1
-.PHONY: help setup html notebook page pdf lab quick test soak check format train bench clean
+.PHONY: help setup html notebook page pdf lab quick test soak check format address train bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,7 +38,7 @@ $(KATEX): $(READY) blog/package.json blog/package-lock.json
 
 setup: $(READY) $(KATEX) ## make the environment in .venv
 
-html: $(READY) $(KATEX) ## execute the document and write build/the_annotated_transformer.html and the pages that belong to it; build/zh is Chinese
+html: $(READY) $(KATEX) ## execute the document and write build/the_annotated_transformer.html, its other pages, and a .zip to take along; build/zh is Chinese
 	rm -rf runs/live-*-minutes-3-*
 	$(BIN)/python blog/notebook.py run --out build
 	$(call PAGES,build/)
@@ -48,9 +49,9 @@ notebook: $(READY) ## execute the document and write the notebooks that are comm
 page: $(READY) $(KATEX) ## write the pages from the committed notebooks, without executing them
 	$(call PAGES,)
 
-pdf: page ## print that page as a paper, build/the_annotated_transformer.pdf; needs Chromium; LANG=zh: the Chinese one
+pdf: page ## print the two documents as papers, build/the_annotated_transformer.pdf and build/since_2017.pdf; needs Chromium; LANG=zh: in Chinese
 	$(if $(filter zh/,$(EDITION)),$(BIN)/npm install --prefix blog --no-save --loglevel=error --no-audit --no-fund @fontsource/noto-sans-sc@5.3.0)
-	$(BIN)/python blog/pdf.py build/$(EDITION)$(DOC).html build/$(EDITION)$(DOC).pdf
+	for name in $(DOC) since_2017; do $(BIN)/python blog/pdf.py build/$(EDITION)$$name.html build/$(EDITION)$$name.pdf || exit 1; done
 
 lab: $(READY) ## open the document in JupyterLab, which is installed into .venv first
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt
@@ -76,6 +77,9 @@ check: $(READY) ## check the style and that notebook and script are twins
 format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+address: $(READY) ## write the public address, URL=https://github.com/OWNER/NAME, into notebooks, README, pyproject and CITATION
+	$(BIN)/python blog/address.py $(URL)
 
 train: $(READY) ## train the tiny model on Multi30k for 30 minutes in runs/tiny
 	$(BIN)/python $(DOC).py train --data multi30k --preset tiny --run runs/tiny --minutes 30

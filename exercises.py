@@ -7,13 +7,34 @@
 # > minutes how long it may take someone who has read that Part.
 
 # %% tags=["active-ipynb"]
-# # @title Setup: make charts work offline in Jupyter
-# import sys
+# # @title Setup: find what belongs to this notebook, install what Colab lacks, and make charts work offline in Jupyter
+# import base64, contextlib, importlib.util, sys, urllib.request, zipfile
+# from pathlib import Path
 #
+# REPOSITORY = ""  # the public address of this notebook's repository, once it has one
+# for bundle in Path().glob("the_annotated_transformer*.zip"):  # the companion, which the web page offers under Pages
+#     with zipfile.ZipFile(bundle) as files:
+#         files.extractall(members=[name for name in files.namelist() if not Path(name).exists()])
+# for module in ("the_annotated_transformer.py", "since_2017.py"):
+#     if REPOSITORY and not Path(module).exists():
+#         urllib.request.urlretrieve(f"{REPOSITORY}/raw/main/{module}", module)
+#
+# needed = ["tokenizers", "spacy", "pooch", "sacrebleu", "safetensors", "altair", "pandas", "tqdm"]
+# missing = [name for name in needed if importlib.util.find_spec(name) is None]
+# if missing:
+#     !{sys.executable} -m pip install --quiet {" ".join(missing)}
 # import altair as alt
 #
 # if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
-#     alt.renderers.register("data", lambda chart, **_: {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"})
+#     def forms(chart, **_):  # to draw; and as a picture for GitHub, which draws nothing
+#         found = {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"}
+#         with contextlib.suppress(Exception):  # without the package there is no picture
+#             import vl_convert
+#
+#             found["image/png"] = base64.b64encode(vl_convert.vegalite_to_png(chart, scale=1.5)).decode()
+#         return found
+#
+#     alt.renderers.register("data", forms)
 #     alt.renderers.enable("data")
 
 # %%
@@ -234,7 +255,7 @@ def check_1_2(attempt: Callable[[int, int, int], int]) -> None:
     for _ in range(3):
         n, h, d, d_ff = random.randrange(3, 90, 2), 4, 4 * random.randint(2, 20), 211  # no two parts are equal
         with torch.device("meta"), FlopCounterMode(display=False) as counter:  # shapes without numbers
-            layer = EncoderLayer(d, MultiHeadedAttention(h, d), PositionwiseFeedForward(d, d_ff), 0.0, "post")
+            layer = EncoderLayer(d, MultiHeadedAttention(h, d), PositionwiseFeedForward(d, d_ff))
             layer(torch.empty(1, n, d), None)
         found, expected = attempt(n, d, d_ff), counter.get_total_flops() // 2  # an addition for each multiplication
         missing = {

@@ -40,6 +40,9 @@ def ctranslate2_speed(work: Work, kind: str, at_once: int) -> dict[str, float]:
         tokens = [found.tokens for found in vocabulary.encode_batch(work.lines)]
         limits = {"max_batch_size": BATCH, "max_decoding_length": max(map(len, tokens)) + 51}
         found = model.translate_batch(tokens, beam_size=beam, length_penalty=ALPHA, **limits)
-        return [vocabulary.decode([vocabulary.token_to_id(t) for t in f.hypotheses[0]]) for f in found]
+        return [
+            vocabulary.decode([i for t in f.hypotheses[0] if (i := vocabulary.token_to_id(t)) is not None])
+            for f in found
+        ]
 
     return speed(work, translate)

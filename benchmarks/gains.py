@@ -132,7 +132,7 @@ DECODING: dict[str, tuple[str, object]] = {  # a name in the search, and what it
     "no key/value cache": ("StepwiseDecoder", UncachedDecoder),
     "ended sentences stay": ("StepwiseDecoder", StayingDecoder),
     "batches in the input's order": ("sorted", lambda rows, key: list(rows)),
-    "all threads on one batch": ("in_parallel", lambda work, items, device: [work(item) for item in items]),
+    "all threads on one batch": ("in_parallel", lambda work, items, *_: [work(item) for item in items]),
 }
 
 

@@ -46,7 +46,7 @@ VERBATIM = r"\s*|\|?[-:| ]+\||</?details[^>]*>|```.*"  # a line that is not tran
 WHOLE = r"(#+ )(.+)()|(<details[^>]*><summary>)(.+)(</summary>)|(!\[)(.+)(\]\([^()\s]+\))|(\| )(.*)( \|)"  # a line that is a piece
 CAPTION = r"(?s)(\*\*\d+\.\*\* )(.+)"  # of an executed example
 MARK = r"(#+|\d+[.)]|[-*+>|])\s|\s{4}|```|~~~"  # what makes another kind of block of a text
-SWITCH = r"(?m)^\[\w+\]\(README\.\w+\.md\)\n\n"  # the line that leads to a README in another language
+SWITCH = r"(?m)^\[(?:\w+\]\(README\.\w+\.md\)|!\[Open in Colab\].*)\n\n"  # what leads from the README to others
 LABELS = ["aria-label", "title", "placeholder"]  # attributes with text
 
 

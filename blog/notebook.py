@@ -25,6 +25,7 @@ import sysconfig
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,10 @@ def notices(cell: NotebookNode) -> list[str]:
 
 def prepare_client(notebook: NotebookNode, folder: Path, sockets: str, timeout: int) -> NotebookClient:
     """A client that starts a kernel in `folder` and sends it cells, through files in `sockets` if the system supports that."""
-    local = {"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}} if os.name == "posix" else {}
+    short = (
+        os.name == "posix" and len(os.fsencode(sockets)) < 80
+    )  # the path of a socket has at most about a hundred bytes
+    local = {"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}} if short else {}
     return NotebookClient(
         notebook,
         timeout=timeout,
@@ -187,7 +191,9 @@ def portable(value: Any, replacements: list[tuple[str, str]]) -> Any:
 
 def machine_paths(folder: Path) -> list[tuple[str, str]]:
     """What `portable` replaces: the working directory, installed packages, the user's home, IPython's cell files."""
-    names = {folder: ".", Path(sysconfig.get_path("purelib")): "site-packages", Path.home(): "~"}
+    names = {folder: ".", Path(sysconfig.get_path("purelib")): "site-packages"}
+    with suppress(RuntimeError):  # there may be no home
+        names[Path.home()] = "~"
     deepest_first = sorted(names, key=lambda path: -len(path.parts))
     whole = [(re.escape(str(path)) + r"(?![\w.-])", names[path]) for path in deepest_first if path != Path(path.anchor)]
     return [(r"[^\s'\"]*ipykernel_\d+[/\\]\d+\.py", "<cell>"), *whole]
@@ -204,7 +210,9 @@ def run(script: Path, out: Path, timeout: int) -> None:
         if cell.cell_type == "code":
             cell.outputs = nbformat.from_dict(portable(cell.outputs, replacements))
     nbformat.validate(notebook)
-    out.write_text(nbformat.writes(notebook) + "\n", "utf-8")
+    new = out.with_name(f".{out.name}.new")
+    new.write_text(nbformat.writes(notebook) + "\n", "utf-8")
+    os.replace(new, out)  # what was there stays until the new one is whole
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -42,7 +42,7 @@ from pygments.token import STANDARD_TYPES
 from traitlets.config import Config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from blog import editions  # noqa: E402
+from blog import companion, editions  # noqa: E402
 from blog import notebook as twins  # noqa: E402
 
 BLOG = Path(__file__).resolve().parent
@@ -472,6 +472,7 @@ def make_page(
         "language": language,
         "editions": [] if name not in editions.NAMES else other_editions(name, language),
         "others": other_pages(name, language),
+        "companion": ("" if language == "en" else "../") + companion.NAME,
         "moved": json.dumps(places) if (places := moved(name, prose.ids)) else "",
         "words": json.dumps(WORDS, ensure_ascii=False).replace("<", "\\u003c") if WORDS else "",
         "parts": contents(headings),

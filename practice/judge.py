@@ -12,6 +12,7 @@ import os
 import pickle
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -67,11 +68,10 @@ class Reader:
         """What a function of the file gives, or what went wrong."""
         if self.process is None:
             worker = [sys.executable, str(Path(__file__).with_name("worker.py")), str(self.path)]
-            threads = {
-                "OMP_NUM_THREADS": "1"
-            }  # for matrices this small, a second one only costs time
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            # one thread: for matrices this small, a second one only costs time
             self.process = subprocess.Popen(
-                worker, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=threads | os.environ
+                worker, env={"OMP_NUM_THREADS": "1"} | os.environ, **pipes
             )
         said: list[dict[str, Any]] = []
 
@@ -103,42 +103,38 @@ class Reader:
 
 def leaves(value: Any) -> list[np.ndarray]:
     """One array or several, as a list."""
-    return (
-        [np.asarray(part) for part in value]
-        if isinstance(value, (tuple, list))
-        else [np.asarray(value)]
-    )
+    several = isinstance(value, (tuple, list))
+    return [np.asarray(part) for part in (value if several else [value])]
 
 
 def agree(found: Any, right: Any) -> bool:
     """Whether two answers are the same up to rounding."""
-    pairs = list(zip(leaves(found), leaves(right), strict=False))
-    same = all(a.shape == b.shape and np.allclose(a, b, CLOSE, CLOSE) for a, b in pairs)
-    return same and len(leaves(found)) == len(leaves(right))
+    mine, theirs = leaves(found), leaves(right)
+    if [a.shape for a in mine] != [b.shape for b in theirs]:
+        return False
+    return all(np.allclose(a, b, CLOSE, CLOSE) for a, b in zip(mine, theirs, strict=True))
 
 
 def difference(found: Any, right: Any, axes: tuple[str, ...]) -> str:
     """Where two answers differ first, and by how much at most."""
-    for which, (a, b) in enumerate(zip(leaves(found), leaves(right), strict=True), 1):
-        of = f"of result {which}, " if len(leaves(right)) > 1 else ""
-        if a.shape != b.shape and b.ndim == 1 and a.ndim == 1 and axes == ("step",):
-            same = min(len(a), len(b))
-            at = next((i for i in range(same) if a[i] != b[i]), same)
-            return f"it writes {len(a)} tokens where {len(b)} are right; the first that differs is number {at + 1}"
-        if a.shape != b.shape:
-            return f"{of}the shape is {a.shape}, and should be {b.shape}"
-        if not np.isfinite(a.astype(float)).all():
-            return f"{of}{int((~np.isfinite(a.astype(float))).sum())} of {a.size} numbers aren't finite"
-        if not np.allclose(a, b, CLOSE, CLOSE):
-            at = np.argwhere(~np.isclose(a, b, CLOSE, CLOSE))[0]
-            where = ", ".join(
-                f"{name} {i}"
-                for name, i in zip(axes[-len(at) :] if len(at) else (), at, strict=True)
-            )
-            got, want = (x[tuple(at)] for x in (a, b))
-            most = np.abs(a.astype(float) - b.astype(float)).max()
-            return f"{of}{where + ': ' if where else ''}{got:.6g} instead of {want:.6g}; the largest error is {most:.3g}"
-    return ""
+    results = list(zip(leaves(found), leaves(right), strict=True))
+    which, (a, b) = next((i, pair) for i, pair in enumerate(results, 1) if not agree(*pair))
+    of = f"of result {which}, " if len(results) > 1 else ""
+    if axes == ("step",) and a.ndim == 1:
+        same = min(len(a), len(b))
+        at = next((i for i in range(same) if a[i] != b[i]), same)
+        return (
+            f"{len(a)} tokens where {len(b)} are right; the first that differs is number {at + 1}"
+        )
+    if a.shape != b.shape:
+        return f"{of}the shape is {a.shape}, and should be {b.shape}"
+    a, b = a.astype(float), b.astype(float)
+    if not np.isfinite(a).all():
+        return f"{of}{(~np.isfinite(a)).sum()} of {a.size} numbers aren't finite"
+    at = tuple(np.argwhere(~np.isclose(a, b, CLOSE, CLOSE))[0])
+    where = ", ".join(f"{name} {i}" for name, i in zip(axes, at, strict=False))
+    error = f"{a[at]:.6g} instead of {b[at]:.6g}; the largest error is {np.abs(a - b).max():.3g}"
+    return f"{of}{where}: {error}" if where else of + error
 
 
 def diagnosis(cases: list[Case], found: list[Any], bad: int) -> list[str]:
@@ -217,6 +213,9 @@ def translations(
         yield f"no score: {error}"
         return
     found = sentences_of(w, reader, [source for source, _ in pairs], seconds)
+    if not found:
+        yield "no score: your code didn't get through the first sentence"
+        return
     sources, references = (list(side) for side in zip(*pairs[: len(found)], strict=True))
     ours = tat.translate_lines(tat.Translator(w.model, w.tokenizer), sources)
     scores = [tat.bleu(lines, references)[0] for lines in (found, ours)]
@@ -260,25 +259,20 @@ def judge(
 
 def write_stubs(path: Path) -> None:
     """Write an empty file for the reader; FileExistsError if it is there."""
-    written, lines = set(), [HEADER]
+    written: set[str] = set()
+    lines = [HEADER]
     for number, gate in enumerate(GATES, 1):
         about = " ".join(gate.cases.__doc__.split())
         if gate.function in written:
             lines.append(f"# Gate {number} is {gate.function} again. {about}\n")
             continue
         written.add(gate.function)
+        text = "\n    ".join(textwrap.wrap(about, 88))
         lines.append(
-            f'# Gate {number}: {gate.title}\ndef {gate.stub}:\n    """{wrapped(about)}"""\n    raise NotImplementedError\n'
+            f'# Gate {number}: {gate.title}\ndef {gate.stub}:\n    """{text}"""\n    raise NotImplementedError\n'
         )
     with path.open("x", encoding="utf-8") as file:
         file.write("\n".join(lines))
-
-
-def wrapped(text: str) -> str:
-    """A docstring in lines of a hundred characters."""
-    import textwrap
-
-    return "\n    ".join(textwrap.wrap(text, 88))
 
 
 def watch(path: Path, only: int | None = None, split: str = "val") -> None:

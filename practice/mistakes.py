@@ -271,9 +271,9 @@ def encoder_causal(patch):
     sentence."""
 
     def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
-        return self.sublayers(
-            x, lambda x: self.self_attn(x, x, x, src_mask & square(x.size(1)).tril())
-        )
+        mask = src_mask & square(x.size(1)).tril()
+        x = self.sublayer[0](x, lambda x: self.self_attn(x, x, x, mask))
+        return self.sublayer[1](x, self.feed_forward)
 
     patch(tat.EncoderLayer, "forward", forward)
 
@@ -428,11 +428,7 @@ def heads_split_by_view(patch):
 def heads_joined_by_view(patch):
     """The shape is right. | The heads' rows are dealt out to the wrong positions; what the last
     ones computed is given to the first."""
-
-    def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        return self.weigh(Q, K, V, mask).reshape(Q.size(0), Q.size(2), -1)
-
-    patch(tat.MultiHeadedAttention, "combine", combine)
+    patch(tat, "join_heads", lambda x: x.reshape(x.size(0), x.size(2), -1))
 
 
 @mistake("heads", "K = self.W_q(key)", HEADS, "gradient", harmless=True)
@@ -451,11 +447,9 @@ def cross_attends_to_itself(patch):
     the same for every sentence."""
 
     def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor, tgt_mask: Tensor) -> Tensor:
-        return self.sublayers(
-            x,
-            lambda x: self.self_attn(x, x, x, tgt_mask),
-            lambda x: self.src_attn(x, x, x, tgt_mask),
-        )
+        x = self.sublayer[0](x, lambda x: self.self_attn(x, x, x, tgt_mask))
+        x = self.sublayer[1](x, lambda x: self.src_attn(x, x, x, tgt_mask))
+        return self.sublayer[2](x, self.feed_forward)
 
     patch(tat.DecoderLayer, "forward", forward)
 
@@ -543,15 +537,11 @@ RESIDUAL, FFN = (
 )
 
 
-@mistake("norm", "return self.dropout(sublayer(self.norm(x)))", RESIDUAL, "inventory")
+@mistake("norm", "return sublayer(self.norm(x))", RESIDUAL, "inventory")
 def no_residual(patch):
     """The sublayer computes the new x. | Each layer has to pass on everything by itself; what it
     doesn't pass on is lost. In one layer that works, in six it doesn't."""
-    patch(
-        tat.SublayerConnection,
-        "forward",
-        lambda self, x, sublayer: self.dropout(sublayer(self.norm(x))),
-    )
+    patch(tat.SublayerConnection, "forward", lambda self, x, sublayer: sublayer(self.norm(x)))
 
 
 def norm_over(dim: int, root: bool = True) -> Callable:
@@ -660,7 +650,7 @@ def rate_too_high(patch):
     never come back."""
 
 
-@mistake("schedule", "warmup=4000, from the paper", ADAM, "gradient", warmup=4000)
+@mistake("schedule", "warmup=4000, from the paper", ADAM, "heart", warmup=4000)
 def warmup_never_ends(patch):
     """The paper knows best. | A run of 1,500 updates ends before the rate has risen."""
 
@@ -696,15 +686,20 @@ def clipped_to_almost_nothing(patch):
 def sgd(patch):
     """An optimiser is an optimiser. | SGD moves by rate times gradient, Adam by the rate: most
     weights stand still."""
-    patch(
-        torch.optim, "Adam", lambda parameters, lr, betas, eps: torch.optim.SGD(parameters, lr=lr)
-    )
+    patch(torch.optim, "Adam", lambda parameters, lr, **_: torch.optim.SGD(parameters, lr=lr))
 
 
 class Uncorrected(torch.optim.Optimizer):
     """Adam without the division of both averages by what is missing of them at the start."""
 
-    def __init__(self, parameters: Any, lr: float, betas: tuple[float, float], eps: float):
+    def __init__(
+        self,
+        parameters: Any,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        fused: bool = False,
+    ):
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps})
 
     @torch.no_grad()
@@ -788,11 +783,11 @@ def cache_forgets(patch):
     """The cache holds keys and values. | It holds the last ones: each step knows the token before
     it and nothing else."""
 
-    def attend_to_past(self, i: int, x: Tensor) -> Tensor:
+    def own(self, i: int, query: Tensor, key: Tensor, value: Tensor, mask: None = None) -> Tensor:
         attn = self.model.decoder.layers[i].self_attn
-        return attn.attend(x, *attn.keys_values(x, x))
+        return attn.attend(query, *attn.keys_values(key, value))
 
-    patch(tat.CachedDecoder, "attend_to_past", attend_to_past)
+    patch(tat.CachedDecoder, "own", own)
     patch(HERE, "translate", cached)
 
 
@@ -864,7 +859,7 @@ def mask_missing_and_not_noticed(patch):
     "report",
     "held-out pairs are among those it learns from",
     "A second task: German numbers",
-    "inventory",
+    "run",
     harmless=True,
 )
 def held_out_in_training(patch):

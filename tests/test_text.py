@@ -25,7 +25,9 @@ from blog import notebook, page
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "the_annotated_transformer.py"
 NOTEBOOKS = [DOCUMENT, *(ROOT / f"{name}.py" for name in ("since_2017", "lab_notebook", "exercises"))]
-MARKDOWN = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/results/LOG.md")]
+MARKDOWN = [
+    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "TEACHING.md", "CHANGELOG.md", "benchmarks/results/LOG.md")
+]
 MARKDOWN += sorted(path for name in ("models", "recipes", "translator") for path in (ROOT / name).rglob("README.md"))
 PYTHON = [
     *NOTEBOOKS,

@@ -1,4 +1,4 @@
-"""The command line: train, translate, evaluate, average, explain, export, import, judge.
+"""The command line: plan, train, translate, evaluate, average, explain, export, import, judge.
 
 `cyclopts` makes options and help from signatures, dataclasses and docstrings. What a user can mend gets one line on standard
 error and exit status 2; a mistake of the program keeps its traceback.
@@ -18,12 +18,16 @@ from typing import Annotated, Any, Literal
 import cyclopts
 import torch
 from cyclopts import Parameter
+from cyclopts.types import PositiveFloat
 from torch import Tensor
 
-from the_annotated_transformer import ALPHA, BEAM, Translator
+from the_annotated_transformer import ALPHA, BEAM, Translator, plain
 from translator import explorer
 from translator import export as converter
-from translator.files import Refused, Steady, new_folder, read_json, refusing, warn, write_text, writing
+from translator import plan as planning
+from translator.confidence import judged
+from translator.files import Refused, Steady, new_folder, read_json, refusing, warn, within_memory, write_text, writing
+from translator.guard import doubts
 from translator.marian import import_marian, write_npz
 from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
 from translator.processes import Stopped, choose_device, load_weights, process_group, processes, use_device, weights_of
@@ -33,7 +37,7 @@ from translator.search import Search, check_stepwise
 from translator.settings import Count, Integer, make_settings, options, saved_settings
 from translator.sources import FullPairs, decoded_line, decoded_lines, load_pairs, new_text, open_file
 from translator.trainer import Objective, ParallelTrainer, mean_loss
-from translator.training import fit
+from translator.training import fit, rehearse
 
 Flat = Parameter(name="*")  # the fields of such a parameter are options of their own
 Device = Annotated[
@@ -52,13 +56,13 @@ OTHER_NAMES = {
 
 def train(
     *, data: str, run: Path | None = None, preset: Literal["tiny", "small", "base", "big"] = "tiny", words: bool = False,
-    src: str = "de", tgt: str = "en", held_out: float | None = None, start_from: Path | None = None, device: Device = None,
-    shard: bool = False, limits: Annotated[Limits | None, Flat] = None, changes: Annotated[options() | None, Flat] = None,
+    src: str = "de", tgt: str = "en", held_out: float | None = None, longest: Count | None = None,
+    start_from: Path | None = None, device: Device = None, shard: bool = False, limits: Annotated[Limits | None, Flat] = None, changes: Annotated[options() | None, Flat] = None,
 ) -> None:  # fmt: skip
     """Train a model, or continue a training that was interrupted.
 
-    Ctrl-C, SIGTERM and SIGUSR1 save the run and end it; the exit status is 128
-    plus the signal's number. The numbers in brackets are those of tiny, small,
+    Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and the like save the run and end it; the
+    exit status is 128 plus the signal's number. The numbers in brackets are those of tiny, small,
     base and big.
 
     Args:
@@ -69,18 +73,20 @@ def train(
         src: source language
         tgt: target language
         held_out: the share of train to validate on instead of val, such as 0.01
+        longest: leave out pairs with more tokens than this
         start_from: the run or model that a new run takes its weights and vocabulary from; sizes and languages must match
         shard: divide the model among the processes, so that it may be larger than the memory of one device
     """
     use_device(device)
     run = run or Path("runs") / preset
+    str(run.resolve()).encode()  # what writes and reads weights wants UTF-8 of names
     with refusing("these settings do not fit together", ValueError):
         settings = make_settings(preset, words, changes or {})
     if src == tgt:
         raise Refused(f"--src and --tgt are both {src}")
     if Path(data).is_dir() and Path(data).resolve() == run.resolve():
         raise Refused(f"--run is the folder of the data, {data}; give a folder of its own")
-    about = {"preset": preset, "data": data, "src": src, "tgt": tgt, "held_out": held_out}
+    about = {"preset": preset, "data": data, "src": src, "tgt": tgt, "held_out": held_out, "longest": longest}
     about["start_from"] = start_from.resolve().name if start_from else None
     with process_group():
         if shard and processes()[1] == 1:
@@ -113,6 +119,9 @@ def learn(run: Run, start_from: Path | None, limits: Limits, shard: bool) -> int
     trainer = ParallelTrainer(model, run.settings, choose_device(), shard)
     run.restore(trainer)
     before = run.progress.step
+    for doubt in doubts(trainer) if not before and trainer.world == 1 else ():
+        warn(doubt)
+    rehearse(run, trainer)
     fit(run, trainer, limits)
     return run.progress.step - before
 
@@ -135,14 +144,35 @@ def report(run: Run, new: int) -> None:
         print("it had finished before; a larger --minutes, --steps, --epochs or --patience makes it go on")
 
 
+def plan(
+    data: str, *, src: str = "de", tgt: str = "en", seconds: PositiveFloat = 20,
+    as_json: Annotated[bool, Parameter(name="--json")] = False, device: Device = None,
+) -> None:  # fmt: skip
+    """Before a training: what is wrong with a text, what to train on it, how long it takes here, and what to expect.
+
+    Args:
+        data: a folder with train.LANG and val.LANG (plain or .gz), or whatever `train --data` takes
+        src: source language
+        tgt: target language
+        seconds: how long to try this machine
+        as_json: print one JSON object
+    """
+    use_device(device)
+    if src == tgt:
+        raise Refused(f"--src and --tgt are both {src}")
+    found = planning.plan(data, src, tgt, seconds, warn)
+    answer(*([json.dumps(found)] if as_json else planning.report(found)))
+
+
 def readable(text: str) -> str:
     """An argument from the shell as text that can be written, even if its bytes are not valid UTF-8."""
-    return text.encode("utf-8", "replace").decode()
+    return plain(text.encode("utf-8", "replace").decode())
 
 
 def translate(
     *sentence: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA, input: Path | None = None,
-    output: Path | None = None, device: Device = None,
+    output: Path | None = None, as_json: Annotated[bool, Parameter(name="--json")] = False, n_best: Count = 1,
+    device: Device = None,
 ) -> None:  # fmt: skip
     """Translate sentences; if none is given, translate a file or standard input line by line.
 
@@ -153,6 +183,8 @@ def translate(
         sentence: sentences in the model's source language
         input: a UTF-8 file with one sentence per line, plain or .gz; by default standard input
         output: the file to write, plain or .gz; by default standard output
+        as_json: a JSON object per line: tokens, how probable each was, and which source token it is from
+        n_best: with --json, so many translations of each line, the best first; at most --beam
     """
     use_device(device)
     if sentence and input:
@@ -162,7 +194,9 @@ def translate(
     for text in sentence:
         if os.path.isfile(text):
             warn(f"{text} is translated as a sentence; --input {text} translates the lines of that file")
-    search, number = Search(read_translator(model_folder(model)), beam, alpha), 1
+    if n_best > 1 and not as_json:
+        raise Refused("--n-best needs --json; without it there is one line for each sentence")
+    search, number = Search(read_translator(model_folder(model)), beam, alpha, n_best), 1
     with ExitStack() as files:
         if sentence:
             chunks = [list(map(readable, sentence))]
@@ -172,7 +206,11 @@ def translate(
             chunks = arriving_lines(sys.stdin)
         out = files.enter_context(new_text(output)) if output else sys.stdout
         for chunk in filter(None, chunks):
-            translations = search.translate(chunk, warn, number)
+            if as_json:
+                found = judged(search, chunk, warn, number)
+                translations = [json.dumps(one, ensure_ascii=False) for one in found]
+            else:
+                translations = search.translate(chunk, warn, number)
             with writing(output) if output else nullcontext():
                 answer(*translations, file=out)
             number += len(chunk)
@@ -222,7 +260,7 @@ def evaluate(
     translations = search.translate(list(sources), warn)
     result = {"data": data, "split": split, "sentences": len(sources)}
     result |= {} if held_out is None else {"held_out": held_out}
-    result |= {"search": search.name} | score(translations, list(references), translator.languages[1])
+    result |= {"search": search.name} | score(translations, list(references), translator.languages[1], warn)
     part = "" if held_out is None else f", {held_out:g} of train held out"
     about = f"{folder}, {' to '.join(translator.languages)}; {split}{part}: {len(sources)} sentences, {search.name}"
     scores = [f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}" for name, title in SCORES.items()]
@@ -240,6 +278,7 @@ def average(run: Path, *, out: Out, last: Count = 5) -> None:
         run: the folder of a run
         last: number of checkpoints to average
     """
+    use_device()
     read_json(run / "config.json")
     paths = checkpoint_files(run)
     if not paths:
@@ -279,6 +318,7 @@ def explain(sentence: str, *, out: Path, model: Model = None) -> None:
         sentence: a sentence in the model's source language
         out: the HTML file to write
     """
+    use_device()
     if not sentence.strip():
         raise Refused("the sentence is blank")
     folder, sentence = model_folder(model), readable(sentence)
@@ -298,6 +338,7 @@ def export(
         to: ctranslate2; half: a model for this program with weights in float16; or `marian`: that program's file, for models from there
         quantization: for ctranslate2: int8, float16, ...; by default float32
     """
+    use_device()
     folder = model_folder(model)
     translator = read_translator(folder)
     if to != "ctranslate2" and quantization:
@@ -379,10 +420,16 @@ def captions(*, out: Out) -> None:
 def explained(error: Exception, given: list[str]) -> str:
     """What an error says, in one line; `given` are the arguments of the command line."""
     text = " ".join(str(error).split())
+    if isinstance(error, ModuleNotFoundError):
+        return f"this needs the package {error.name}: pip install {error.name}"
+    if isinstance(error, UnicodeEncodeError):
+        return f"a name that is not UTF-8, {error.object!r}; give another"
     if isinstance(error, cyclopts.UnknownCommandError):
         return f"{text}; --help lists them"
     if isinstance(error, cyclopts.UnknownOptionError) and (other := OTHER_NAMES.get(error.token.keyword)):
         return f"Unknown option: {error.token.keyword}. Did you mean {other}?"
+    if isinstance(error, cyclopts.UnknownOptionError) and given[:1] in (["translate"], ["explain"]):
+        return f"{text} A sentence that begins with a dash comes last, after --"
     missing = re.fullmatch(r'Command "\w+" parameter (\S+) requires an argument\.', text)
     return f"{missing[1]} {'needs a value' if missing[1] in given else 'is missing'}" if missing else text
 
@@ -392,19 +439,20 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
     installed = next(iter(distributions(name="annotated-transformer")), None)
     about = {"version": installed.version if installed else "from source, not installed", "help_format": "plaintext"}
     app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about, suppress_keyboard_interrupt=False)
-    for command in (train, translate, evaluate, average, explain, export, captions, judge):
+    for command in (plan, train, translate, evaluate, average, explain, export, captions, judge):
         app.command(command)
     app.command(import_model, name="import")
     with redirect_stdout(Steady(sys.stdout)) as out, redirect_stderr(Steady(sys.stderr)) as err:
         try:
-            app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+            with within_memory("out of memory"):
+                app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
             out.flush()
             if out.lost:
                 warn(f"standard output could not be written ({out.lost}), but the work is done")
             return 0
         except BrokenPipeError:  # the reader of `translate` has enough, such as `head`
             return 0
-        except (cyclopts.CycloptsError, Refused, OSError) as error:
+        except (cyclopts.CycloptsError, Refused, OSError, ModuleNotFoundError, UnicodeEncodeError) as error:
             print(f"error: {explained(error, sys.argv[1:] if arguments is None else arguments)}", file=sys.stderr)
             return 2
         except Stopped as request:

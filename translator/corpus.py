@@ -7,6 +7,7 @@ are touched. Those pages count as the program's memory until the mapping is clos
 
 import itertools
 import json
+import re
 from array import array
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from the_annotated_transformer import BOS, EOS, Pair, Tokenizer, words_of
-from translator.files import Refused, read_json, refusing, write_atomically
+from translator.files import Refused, read_json, refusing, warn, write_atomically
+
+HIDDEN = "\uf8ff"  # ends the names of tokens that stand in no text, such as `</s>`; nobody types it
 
 
 class SidedTokenizer(Tokenizer):
@@ -27,7 +30,11 @@ class SidedTokenizer(Tokenizer):
 
     def encode(self, text: str, language: str) -> list[int]:
         """The ids of a sentence, without BOS and EOS."""
-        return vocabulary_for(self, language).encode(text).ids
+        return encode_texts(self, [text], language)[0]
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """The tokens with these ids, specials included."""
+        return [token.removesuffix(HIDDEN) for token in super().tokens(ids)]
 
 
 def vocabulary_for(tokenizer: Tokenizer, language: str) -> Any:
@@ -84,7 +91,18 @@ def encode_texts(tokenizer: Tokenizer, texts: Iterable[str], language: str) -> l
     """The ids of many sentences, without BOS and EOS, encoded on all cores at once."""
     words = [words_of(text, language) for text in texts] if tokenizer.words else list(texts)
     rules = vocabulary_for(tokenizer, language)
-    return [found.ids for found in rules.encode_batch_fast(words, is_pretokenized=tokenizer.words)]
+    marks = [mark_of(tokenizer, text) for text in words] if isinstance(tokenizer, SidedTokenizer) else []
+    words = [text.lstrip().removeprefix(mark) for text, mark in zip(words, marks, strict=True)] if any(marks) else words
+    ids = [found.ids for found in rules.encode_batch_fast(words, is_pretokenized=tokenizer.words)]
+    for mark, row in zip(marks, ids, strict=False):
+        row[:0] = [rules.token_to_id(mark + HIDDEN)] if mark else []
+    return ids
+
+
+def mark_of(tokenizer: Tokenizer, text: str, known: bool = True) -> str:
+    """The token such as `>>fra<<` that a sentence begins with, which names a language; `known`: to the vocabulary."""
+    found = re.match(r"\s*(>>[^<>]+<<)", text)
+    return found[1] if found and (tokenizer.vocabulary.token_to_id(found[1] + HIDDEN) is not None) == known else ""
 
 
 def encode_pairs(tokenizer: Tokenizer, texts: Iterable[tuple[str, str]], languages: tuple[str, str]) -> list[Pair]:
@@ -120,18 +138,28 @@ class TokenStore:
         return [Pair(ids[src:tgt].tolist(), ids[tgt:end].tolist()) for src, tgt, end in spans]
 
 
-def write_store(path: Path, texts: Iterable[tuple], tokenizer: Tokenizer, languages: tuple[str, str]) -> TokenStore:
-    """Turn text into a store, ten thousand pairs at a time; a crash leaves a whole store or none."""
+def write_store(
+    path: Path, texts: Iterable[tuple], tokenizer: Tokenizer, languages: tuple[str, str], longest: int | None = None
+) -> TokenStore:
+    """Turn pairs of at most `longest` tokens a side into a store; a crash leaves a whole store or none."""
     store, texts, starts = TokenStore(path, len(tokenizer)), iter(texts), array("q", [0])
+    left_out = [0]
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
             while chunk := list(itertools.islice(texts, 10_000)):
-                sides = list(itertools.chain.from_iterable(encode_pairs(tokenizer, chunk, languages)))
+                pairs = encode_pairs(tokenizer, chunk, languages)
+                kept = [pair for pair in pairs if longest is None or max(map(len, pair)) <= longest]
+                sides = list(itertools.chain.from_iterable(kept))
+                left_out[0] += len(pairs) - len(kept)
                 starts.extend(itertools.accumulate(map(len, sides), initial=starts.pop()))
                 file.write(np.fromiter(itertools.chain.from_iterable(sides), store.kind).tobytes())
+        if len(starts) == 1:
+            raise Refused(f"--longest {longest} leaves no pair of {path.stem}")
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, write)
     write_atomically(path.with_suffix(".starts"), lambda temporary: temporary.write_bytes(starts.tobytes()))
+    if left_out[0]:
+        warn(f"pairs of {path.stem} of more than {longest} tokens, which are left out: {left_out[0]:,}")
     return store

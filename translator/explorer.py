@@ -41,7 +41,7 @@ def uniform(model: Transformer) -> bool:
     stacks = [model.encoder.layers, model.decoder.layers]
     layers = [layer for stack in stacks for layer in stack]
     heads = {module.h for module in model.modules() if isinstance(module, tat.MultiHeadedAttention)}
-    norms = {(sublayer.pre, sublayer.norm.eps) for layer in layers for sublayer in layer.sublayer}
+    norms = {(isinstance(sublayer, tat.PostNorm), sublayer.norm.eps) for layer in layers for sublayer in layer.sublayer}
     kinds = {type(embed.positions) for embed in (model.src_embed, model.tgt_embed)}
     attentions = {type(layer.self_attn) for layer in layers}
     alike = max(map(len, (heads, norms, kinds, attentions))) == 1 and len(stacks[0]) == len(stacks[1])
@@ -71,7 +71,7 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
         "N": len(model.encoder.layers),
         "d_model": model.src_embed.embeddings.table.embedding_dim,
         "h": first.self_attn.h,
-        "norm": "pre" if first.sublayer[0].pre else "post",
+        "norm": "post" if isinstance(first.sublayer[0], tat.PostNorm) else "pre",
         "positions": next((name for kind, name in ADDED.items() if isinstance(positions, kind)), "sinusoidal"),
         "rotary": isinstance(first.self_attn, since.RotaryAttention),
     }
@@ -90,10 +90,11 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
 def recorded(search: Search, sentence: str, top: int = 5) -> dict[str, Any]:
     """What `attentionMaps` of transformer.js gives: all weights of a sentence and its translation, and each step's tokens."""
     model, tokenizer, (language, _) = search.translator
-    found, known = tat.attention_maps(search.translator, sentence, search.decode), tokenizer.vocabulary.token_to_id
+    found = tat.attention_maps(search.translator, sentence, search.decode)
+    known = {token: i for i, token in enumerate(tokenizer.tokens(range(len(tokenizer))))}
     src = torch.tensor([[*tokenizer.encode(sentence, language), tat.EOS]], device=next(model.parameters()).device)
     sides = found.target, found.predicted
-    tgt, chosen = (torch.tensor([[known(x) for x in side]], device=src.device) for side in sides)
+    tgt, chosen = (torch.tensor([[known[x] for x in side]], device=src.device) for side in sides)
     with tat.evaluating(model):
         p = model(src, tgt, tat.source_mask(src), tat.target_mask(tgt))[0].softmax(-1)  # (T, vocab)
     steps = []
@@ -136,7 +137,10 @@ def page(translator: Translator, name: str, sentence: str, data: str = "") -> tu
 
     Raises ValueError for a blank sentence, and as `Search` does.
     """
-    translation = Search(translator, tat.BEAM).translate([sentence])[0]  # refuses what is too long for the model
+    notes: list[str] = []
+    translation = (search := Search(translator, tat.BEAM)).translate([sentence], notes.append)[0]
+    if search.lost:
+        raise Refused(notes[-1])
     about = content(translator, name, sentence, data)
     html = (PARTS / "page.html").read_text("utf-8").replace("<!-- figure -->", figure(about))
     return html, translation

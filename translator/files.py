@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -20,6 +21,11 @@ class Refused(ValueError):
     """What a user asked for cannot be had, for a reason that he can mend; the command line prints it as one line."""
 
 
+POINTER = b"version https://git-lfs"
+# what libraries say about protections that one could switch off
+ADVICE = re.compile("weights.only|allow_pickle|trust|pickle.load|unsafe|arbitrary code|file an issue", re.I)
+
+
 @contextmanager
 def refusing(what: str, *kinds: type[BaseException]) -> Iterator[None]:
     """Turn errors of these kinds into Refused that says `what`, with the error's own words; one that is Refused passes as it is."""
@@ -28,8 +34,16 @@ def refusing(what: str, *kinds: type[BaseException]) -> Iterator[None]:
     except kinds as error:
         if isinstance(error, (Refused, KeyboardInterrupt)):
             raise
-        words = textwrap.shorten(str(error), 300, placeholder=" ...")
+        sentences = re.split(r"(?<=[.!?:;])\s+", str(error))
+        words = " ".join(sentence for sentence in sentences if not ADVICE.search(sentence)) or type(error).__name__
+        words = textwrap.shorten(words, 300, placeholder=" ...")
         raise Refused(f"{what} ({words if words != '...' else str(error)[:300]})") from error
+
+
+def check_pointer(path: Path) -> None:
+    """Raise Refused for a pointer of Git LFS, which is in the place of a file that was not fetched."""
+    if path.is_file() and path.open("rb").read(len(POINTER)) == POINTER:
+        raise Refused(f"{path}: only a pointer of Git LFS; `git lfs pull` fetches the file itself")
 
 
 def warn(text: str) -> None:
@@ -38,10 +52,7 @@ def warn(text: str) -> None:
 
 
 class Steady:
-    """A stream of text whose reader may go away: what can't be written is lost, and work goes on; `lost` is the first error.
-
-    One that is missing, closed or detached is as good as the null device; one that takes UTF-8 gets it.
-    """
+    """A stream that may be missing, or its reader go: what can't be written is lost; `lost` is the first error."""
 
     def __init__(self, stream: Any):
         try:
@@ -107,6 +118,21 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             os.close(handle)
 
 
+MEMORY = re.compile("allocate memory|not enough memory|out of memory|alloc_failed|start new thread", re.I)
+
+
+@contextmanager
+def within_memory(what: str) -> Iterator[None]:
+    """Turn all that a device, PyTorch or Python raises when memory is out into Refused that says `what`."""
+    with refusing(what, MemoryError, torch.OutOfMemoryError):
+        try:
+            yield
+        except RuntimeError as error:
+            if MEMORY.search(str(error)):
+                raise MemoryError(str(error)) from error
+            raise
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Give the system's errors about a file that is being written its name; errors about other files pass as they are."""
@@ -169,6 +195,7 @@ def changed_files(folder: Path, names: list[str]) -> list[str]:
 def check_sums(folder: Path, names: list[str]) -> None:
     """Raise Refused if one of the named files is not what SHA256SUMS says."""
     for name in changed_files(folder, names):
+        check_pointer(folder / name)
         raise Refused(f"{folder / name}: damaged or edited, says {folder / SUMS}; if you edited it, delete {SUMS}")
 
 
@@ -202,6 +229,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     from safetensors import SafetensorError, safe_open
 
+    check_pointer(path)
     with refusing(f"{path}: not a safetensors file that a run wrote, or damaged", SafetensorError, ValueError):
         with safe_open(path, "pt") as file:
             tensors, notes = {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
@@ -215,6 +243,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file; raises Refused if it holds anything else, FileNotFoundError if it is missing."""
     if not path.is_file():  # a pipe would keep its reader waiting
         raise FileNotFoundError(f"{path}: no such file; is {path.parent} the folder of a run or a model?")
+    check_pointer(path)
     with refusing(f"{path}: not JSON", ValueError, RecursionError):
         value = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(value, dict):

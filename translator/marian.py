@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 import since_2017 as since
-from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, Translator
-from translator.corpus import SidedTokenizer, tokenizer_text
+from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, PostNorm, Translator
+from translator import files
+from translator.corpus import HIDDEN, SidedTokenizer, tokenizer_text
 from translator.export import check_marian
 from translator.files import Refused, new_folder, read_json, refusing, write_sums, write_tensors, write_text
 from translator.model_folder import MODEL_FILES, build_for
@@ -110,6 +111,7 @@ def read_arrays(file: Path) -> dict[str, Tensor]:
     with refusing(f"{file}: damaged, or not a file of arrays", Exception):  # of many kinds, from three libraries
         if not file.is_file():
             raise ValueError("it is no regular file")
+        files.check_pointer(file)
         if zipfile.is_zipfile(file):  # else PyTorch's format of before 2020
             with zipfile.ZipFile(file) as archive:
                 if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
@@ -194,6 +196,10 @@ def filled(found: Arrays, rows: list[int]) -> nn.Module:
         model = build_for(arrays, found.settings, len(rows), parts)
     tables = ("src_embed.embeddings.table.weight", "tgt_embed.embeddings.table.weight", "generator.proj.weight")
     theirs = dict(zip((*tables, "generator.proj.bias"), matrices, strict=True))
+    table = arrays.get("model.shared.weight")  # of which the hub's files may have copies
+    for copy in sorted(n for n in arrays if table is not None and re.search("embed_tokens|lm_head", n)):
+        if len(arrays[copy]) == len(table) and not torch.equal(arrays[copy], table):
+            raise Refused(f"{path}: {copy} differs from model.shared.weight, of which it should be a copy")
     unread = {n for n in arrays if not re.search("special:|embed_positions|embed_tokens|lm_head|^config|Wpos", n)}
     weights = {}
     for own, parameter in model.named_parameters(remove_duplicate=False):
@@ -255,6 +261,7 @@ def read_spm(path: Path) -> tuple[dict[str, float], bytes]:
     with refusing(f"{path}: damaged, or not a SentencePiece model", *wrong):
         if not path.is_file():
             raise ValueError("it is no regular file")
+        files.check_pointer(path)
         parts = list(fields(path.read_bytes()))
         trainer, normalizer = (dict(fields(dict(parts)[n])) for n in (2, 3))  # after the pieces: none is missing
         if trainer.get(3, 1) != 1 or trainer.get(35) or trainer.get(24):
@@ -272,21 +279,24 @@ def read_spm(path: Path) -> tuple[dict[str, float], bytes]:
 def unigram(path: Path, tokens: list[str]) -> Any:
     """A vocabulary of these tokens, in this order, that splits a text as the SentencePiece model does.
 
-    A piece that is no token is cut into smaller ones. A token such as `>>fra<<`, which names a language, stands for itself.
+    A piece that is no token is cut into smaller ones. Special tokens are in no text, nor is one such as `>>fra<<`, which
+    names a language; `SidedTokenizer` finds it in front of a sentence.
     """
-    from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
+    from tokenizers import Regex, normalizers, pre_tokenizers
     from tokenizers import Tokenizer as Vocabulary
     from tokenizers.models import Unigram
 
     scores, charsmap = read_spm(path)
     marks = {*SPECIALS, *(token for token in tokens if re.fullmatch(r">>.+<<", token))}
-    scored = [(t, FAR if t in marks or scores.get(t) is None else scores[t]) for t in tokens]
+    scored = [(t + HIDDEN, FAR) if t in marks else (t, FAR if scores.get(t) is None else scores[t]) for t in tokens]
     vocabulary = Vocabulary(Unigram(scored, UNK, False))
     with refusing(f"{path}: damaged", Exception):  # that is the library's kind
         steps = [normalizers.Precompiled(charsmap)] if charsmap else []
+    steps.insert(0, normalizers.NFC())  # the table knows composed letters only
     vocabulary.normalizer = normalizers.Sequence([*steps, normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()])
     vocabulary.pre_tokenizer = pre_tokenizers.Metaspace()
-    vocabulary.add_tokens([AddedToken(mark, normalized=False) for mark in sorted(marks - {*SPECIALS})])
+    if lacking := {piece for piece, score in scores.items() if score is not None} - {*tokens}:
+        files.warn(f"{len(lacking):,} pieces of {path.name} are not in the vocabulary: cut into smaller ones")
     return vocabulary
 
 
@@ -302,9 +312,10 @@ def read_yaml(path: Path) -> Any:
 
 def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path]:
     """The ids of the tokens by their numbers in the model, and the SentencePiece models of source and target."""
-    pieces = sorted(folder.glob("*.spm"))
+    pieces = sorted(folder.glob("[!.]*.spm"), key=lambda path: (len(path.name), path))  # a copy has a longer name
     only = pieces[0] if len(pieces) == 1 else None
-    sides = [next((path for path in pieces if side in path.stem), only) for side in ("source", "target")]
+    names = "source|src", "target|trg|tgt"
+    sides = [next((path for path in pieces if re.search(side, path.stem)), only) for side in names]
     if None in sides:
         raise FileNotFoundError(f"{folder}: neither source.spm and target.spm nor a single .spm")
     names = [folder / "vocab.json"] if hub else sorted(folder.glob("*vocab*.yml"))
@@ -385,7 +396,10 @@ def write_npz(translator: Translator, out: Path) -> None:
     check_marian(model)
     if model.tgt_embed.embeddings.table.weight[BOS].any():
         raise Refused("the start token has learned a vector in training, and Marian begins with zeros")
-    pre, swish = layers[0].sublayer[0].pre, isinstance(layers[0].feed_forward, since.SwishFeedForward)
+    pre, swish = (
+        not isinstance(layers[0].sublayer[0], PostNorm),
+        isinstance(layers[0].feed_forward, since.SwishFeedForward),
+    )
     order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD]  # Marian begins with </s> and <unk>
     apart = ["encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"]  # as many of them as there are matrices
     names = {"all": ["Wemb"], "target": apart[:2], "none": apart}[model.settings["tie"]]

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from translator.files import Refused, refusing
+from translator.files import Refused, refusing, warn
 
 
 def choose_device() -> torch.device:
@@ -32,19 +32,25 @@ def choose_device() -> torch.device:
     wanted = torch.device(os.environ.get("ANNOTATED_DEVICE") or device or "cpu")
     if device is None or wanted.type != device.type or wanted.index is not None:
         return wanted
-    if int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > torch.accelerator.device_count():
+    if told("LOCAL_WORLD_SIZE", 1) > torch.accelerator.device_count():
         return torch.device("cpu")  # more processes than accelerators
-    return torch.device(device.type, int(os.environ.get("LOCAL_RANK", 0)))
+    return torch.device(device.type, told("LOCAL_RANK", 0))
 
 
-def use_device(name: str | None) -> None:
-    """Have `choose_device` choose this device from now on; raises Refused if this machine has none of that name."""
-    if name is None:
-        return
-    with refusing(f"--device {name} cannot be used here", RuntimeError, AssertionError, ImportError):
-        if torch.empty(0, device=name).is_meta:
-            raise RuntimeError("its tensors have no numbers")
-    os.environ["ANNOTATED_DEVICE"] = name
+def told(name: str, default: int) -> int:
+    """The number that a launcher has put into the environment; Refused naming the variable if it is none."""
+    with refusing(f"{name} in the environment is no number", ValueError):
+        return int(os.environ.get(name) or default)
+
+
+def use_device(name: str | None = None) -> None:
+    """Have `choose_device` choose this device from now on; Refused if that, or else the one it chooses, does not compute here."""
+    what = f"--device {name}" if name else f"ANNOTATED_DEVICE={os.environ.get('ANNOTATED_DEVICE', '')}"
+    what += " cannot be used here; --device cpu always can"
+    with refusing(what, Exception):  # of as many kinds as there are devices
+        torch.ones(2, 2, device=name or choose_device()).mm(torch.eye(2, device=name or choose_device())).sum().item()
+    if name:
+        os.environ["ANNOTATED_DEVICE"] = name
 
 
 @contextmanager
@@ -54,18 +60,23 @@ def process_group() -> Iterator[None]:
     If another process dies, raises ConnectionError in this one. Raises OSError if torchrun may restart processes, but was not
     told to give them a new store: in the one of the dead processes they would find their addresses, and wait for them.
     """
-    if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", 1)) == 1:
+    if dist.is_initialized() or told("WORLD_SIZE", 1) == 1:
         yield
         return
     environment = os.environ.get
-    if int(environment("TORCHELASTIC_MAX_RESTARTS", 0)) and environment("TORCHELASTIC_USE_AGENT_STORE") == "True":
+    if told("TORCHELASTIC_MAX_RESTARTS", 0) and environment("TORCHELASTIC_USE_AGENT_STORE") == "True":
         raise OSError("torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment")
     device = choose_device()
     if device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
     wait = timedelta(days=1)  # the first process may read a large corpus for hours before the others have work
-    with refusing("WORLD_SIZE is set, but what torchrun sets beside it is not right", ValueError):
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=wait)
+    patience = threading.Timer(15, warn, ["waiting for the other processes of WORLD_SIZE"])
+    patience.start()
+    try:
+        with refusing("WORLD_SIZE is set, but what torchrun sets beside it is not right", ValueError, RuntimeError):
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=wait)
+    finally:
+        patience.cancel()
     try:
         yield
     except BaseException as error:

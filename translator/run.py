@@ -6,9 +6,11 @@ only on the seed and the update. So an interrupted run ends with the same weight
 """
 
 import errno
+import itertools
 import json
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,11 +27,11 @@ import the_annotated_transformer as tat
 from since_2017 import sorted_batches
 from the_annotated_transformer import Pair, Tokenizer, Transformer, learn_bpe
 from translator import files
-from translator.corpus import TokenStore, read_tokenizer, tokenizer_text, write_store
+from translator.corpus import SidedTokenizer, TokenStore, read_tokenizer, tokenizer_text, write_store
 from translator.files import Refused, read_json, read_tensors, refusing, warn, write_tensors, write_text
 from translator.processes import gathered, over_processes, processes, wait_for_all, weights_of
 from translator.settings import GONE, Count, Settings, build_model
-from translator.sources import FullPairs
+from translator.sources import FullPairs, fingerprint, stream_pairs
 
 LEARNED = 512  # positions that a model may learn
 KEPT = 20  # checkpoints of a run; the paper averaged up to 20
@@ -100,9 +102,9 @@ def check_same(folder: Path, wanted: dict[str, Any], advice: str = "give another
     if not isinstance(settings := about.get("settings"), dict):
         raise Refused(f"{folder / 'config.json'}: not the configuration of a run")
     old = about | asdict(Settings()) | settings  # a setting newer than the run gets its default
-    for key, value in wanted.items():
-        if old.get(key) != value:
-            raise Refused(f"{folder} has {key} = {old.get(key)}, not {value}; {advice}")
+    others = [f"{key} = {old.get(key)}, not {value}" for key, value in wanted.items() if old.get(key) != value]
+    if others:
+        raise Refused(f"{folder} has {', and '.join(others)}; {advice}")
     for key in GONE.keys() & settings.keys():
         if settings[key] != GONE[key]:
             raise Refused(f"{folder} was trained with {key} = {settings[key]}, which this version cannot go on with")
@@ -158,12 +160,12 @@ class Run:
     def prepare(self, start: Path | None) -> None:
         """Create or repair the folder, then open it. In a group of processes, the first one writes and the others wait."""
         if self.first:
+            if new := not (self.folder / "config.json").exists():
+                self.create(start)
             for folder in (self.folder, self.folder / "tokens", self.checkpoints, self.folder / "best"):
                 files.remove_partial(folder)
-            if (self.folder / "config.json").exists():
+            if not new:
                 self.repair()
-            else:
-                self.create(start)
             if not (self.folder / files.SUMS).exists():
                 files.write_sums(self.folder, ["config.json", "tokenizer.json", *TOKENS])
         wait_for_all()
@@ -182,16 +184,17 @@ class Run:
         `config.json` is written last, so a folder that has one is complete. Errors in the data show before anything is
         written, except for a sentence that fits into no batch: then the files are removed again.
         """
-        for name in ("model.safetensors", "log.jsonl", "checkpoints"):
+        begun = (self.folder / TOKENS[1]).exists()  # by a start that was interrupted
+        for name in ("model.safetensors", "log.jsonl", "checkpoints", "best", *["tokenizer.json"] * (not begun)):
             if (self.folder / name).exists():
                 raise Refused(f"{self.folder} holds {name} but no config.json, so it is no run; give another --run")
         for _ in self.texts("val"):
             pass  # reads every line now, to find a damaged one
         next(iter(self.texts("train")))  # its text is there
         tokenizer = self.vocabulary(start)
-        for old in (self.folder / "tokens").glob("*.starts"):
-            old.unlink()  # from an interrupted start: its ids belong to another vocabulary
-        longest, most = self.write_tokens(tokenizer), self.settings.tokens_per_batch
+        for name in ("tokenizer.json", *TOKENS[1::2]):  # in this order; ids of that start are of another vocabulary
+            (self.folder / name).unlink(missing_ok=True)
+        (longest, split, row), most = self.write_tokens(tokenizer), self.settings.tokens_per_batch
         option = "--tokens-per-batch is"
         if self.settings.positions == "learned" and most > LEARNED:
             option, most = "--positions learned has", LEARNED
@@ -200,9 +203,13 @@ class Run:
                 (self.folder / name).unlink()
             with suppress(OSError):  # keep a folder that holds something else
                 (self.folder / "tokens").rmdir()
-            raise Refused(f"{option} {most}, but the longest sentence has {longest} tokens")
+            found = f"the longest sentence has {longest} tokens{self.place(split, row)}"
+            raise Refused(f"{option} {most}, but {found}; --longest {most} leaves such pairs out")
+        if len(tokenizer) == len(tat.SPECIALS):
+            warn("the vocabulary is empty, and so every word is unknown; --bpe 6000 learns pieces of words")
         write_text(self.folder / "tokenizer.json", tokenizer_text(tokenizer))
-        content = self.about | {"vocab": len(tokenizer), "settings": asdict(self.settings)}
+        content = self.about | {"text": fingerprint(self.about["data"], self.languages)}
+        content |= {"vocab": len(tokenizer), "settings": asdict(self.settings)}
         if start and (parts := read_json(start / "config.json").get("marian")):
             content["marian"] = parts
         write_text(self.folder / "config.json", json.dumps(content, indent=1) + "\n")
@@ -213,7 +220,8 @@ class Run:
         Raises Refused if the folder holds another run, and for a damaged file that cannot be made again.
         """
         files.check_sums(self.folder, ["config.json", "tokenizer.json"])
-        check_same(self.folder, self.about | asdict(self.settings))
+        check_same(self.folder, {key: self.about[key] for key in self.about.keys() - {"data"}} | asdict(self.settings))
+        self.check_data()
         if not self.has_state():
             steps = checkpoint_files(self.folder)
             if len(steps) > 1 or ((self.folder / "model.safetensors").exists() and not steps):
@@ -229,6 +237,16 @@ class Run:
             changed = f"the text of {self.about['data']} has changed"
             raise Refused(f"{self.folder}: its tokens are lost, and {changed}; give another --run")
 
+    def check_data(self) -> None:
+        """Say if the text has changed, whose tokens the run keeps; Refused for another text in another place."""
+        old, new = read_json(self.folder / "config.json"), self.about["data"]
+        known, now = old.get("text"), fingerprint(new, self.languages)
+        moved = old["data"] != new and Path(old["data"]).resolve() != Path(new).resolve()
+        if moved and (now is None or known != now):
+            raise Refused(f"{self.folder} has data = {old['data']}, not {new}, another text; give another --run")
+        if now and known and known != now:
+            warn(f"{new} has changed since this run began, which goes on with the text as it was")
+
     # --- Its text ---
     def texts(self, split: str, *tell: Callable[[str], None]) -> FullPairs:
         """The text of a split, pair by pair."""
@@ -243,24 +261,40 @@ class Run:
             names = ["N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie", "bpe"]
             if "bpe" not in read_json(start / "config.json")["settings"]:
                 names.remove("bpe")  # the document saves only what a model needs; the vocabulary is taken over anyway
-            wanted = {"src": self.about["src"], "tgt": self.about["tgt"]}
-            wanted |= {name: getattr(self.settings, name) for name in names}
+            wanted = {name: getattr(self.settings, name) for name in names}
+            tokenizer, (src, tgt) = read_tokenizer(start / "tokenizer.json"), self.languages
+            about = read_json(start / "config.json")
+            if isinstance(tokenizer, SidedTokenizer) or (about.get("src"), about.get("tgt")) != (tgt, src):
+                wanted = {"src": src, "tgt": tgt} | wanted  # else: turned round, with one vocabulary for both
             check_same(start, wanted, "the new run needs the same")
-            return read_tokenizer(start / "tokenizer.json")
+            return tokenizer
         if self.settings.bpe:
             return learn_bpe(self.texts("train"), self.settings.bpe)
         with refusing("--words needs languages whose words spaCy knows", ValueError):
             return tat.learn_words(self.texts("train"), self.languages)
 
-    def write_tokens(self, tokenizer: Tokenizer) -> int:
-        """Write the token stores that the run lacks; returns the length of the longest sentence."""
-        longest = 0
+    def write_tokens(self, tokenizer: Tokenizer) -> tuple[int, str, int]:
+        """Write the token stores that the run lacks; returns the length of the longest sentence, its split and its row."""
+        longest = 0, "", 0
         for split in SPLITS:
             store = token_store(self.folder, split, tokenizer)
             if not store.path.with_suffix(".starts").exists():
-                write_store(store.path, self.texts(split, warn), tokenizer, self.languages)
-            longest = max(longest, store.lengths().max())
+                write_store(store.path, self.texts(split, warn), tokenizer, self.languages, self.about.get("longest"))
+            lengths = store.lengths().max(1)
+            row = int(lengths.argmax())
+            longest = max(longest, (int(lengths[row]), split, row))
         return longest
+
+    def place(self, split: str, row: int) -> str:
+        """Where in the text a pair of tokens comes from; nothing if the text is gone, or some of it was left out."""
+        split, asked = ("train" if self.about.get("held_out") else split), self.texts(split)
+        with suppress(Refused, OSError, StopIteration):
+            pair = next(itertools.islice(asked, row, None))
+            every = enumerate(stream_pairs(self.about["data"], split, *self.languages), 1)
+            number = next(number for number, other in every if other == pair)
+            side = max((0, 1), key=lambda side: len(pair[side]))
+            return f" ({self.about['data']}: {split}.{self.languages[side]}, line {number})"
+        return ""
 
     def batches(self) -> Iterator[list[Pair]]:
         """The batches of this epoch from where the run is, then those of the next, without an end; see `learned`."""
@@ -292,9 +326,9 @@ class Run:
                 trainer.load(tensors, progress.step, progress.skipped, path)
                 self.progress = progress
                 break
-            except torch.OutOfMemoryError:
-                raise
             except (KeyError, TypeError, ValueError, RuntimeError) as error:
+                if files.MEMORY.search(str(error)):
+                    raise
                 wrong = error if isinstance(error, Refused) else f"{path}: not the state of a run ({error})"
                 if path == paths[-1]:
                     raise Refused(str(wrong)) from error
@@ -354,7 +388,8 @@ def token_store(folder: Path, split: str, tokenizer: Tokenizer) -> TokenStore:
 
 def checkpoint_files(folder: Path) -> list[Path]:
     """The weights that a run keeps of its checkpoints, oldest first."""
-    return sorted((folder / "checkpoints").glob("[0-9]*[0-9].safetensors"), key=lambda path: int(path.stem))
+    found = (folder / "checkpoints").glob("*.safetensors")  # and no copies, such as "000010 2.safetensors"
+    return sorted((path for path in found if re.fullmatch("[0-9]{6,}", path.stem)), key=lambda path: int(path.stem))
 
 
 # --- The log ---
@@ -379,7 +414,7 @@ def matrix_speed(device: torch.device, dtype: torch.dtype = torch.float32) -> fl
         start = time.perf_counter()
         (a @ a)[0, 0].item()  # to ask for a number is to wait for it
         seconds.append(time.perf_counter() - start)
-    if device.type != "cpu":
+    with suppress(Exception):  # not every device counts; a figure for the log ends no training
         torch.accelerator.reset_peak_memory_stats(device)  # what follows is the model's
     return 2 * n**3 / min(seconds)
 
@@ -403,9 +438,10 @@ def accelerator_use(device: torch.device) -> dict[str, float]:
     """
     if device.type == "cpu":
         return {}
-    now, most = torch.accelerator.memory_allocated(device), torch.accelerator.max_memory_allocated(device)
-    found = {"memory": round(now / 2**30, 2), "most_memory": round(most / 2**30, 2)}
-    with suppress(Exception):  # what such a package may raise is not known here
+    found = {}
+    with suppress(Exception):  # what devices and such packages may raise is not known here
+        found["memory"] = round(torch.accelerator.memory_allocated(device) / 2**30, 2)
+        found["most_memory"] = round(torch.accelerator.max_memory_allocated(device) / 2**30, 2)
         found["utilisation"] = torch.cuda.utilization(device)
     return found
 

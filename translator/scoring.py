@@ -1,28 +1,54 @@
 """Scores of a corpus, each with a signature that says how it was computed."""
 
+import unicodedata
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 SCORES = {"bleu": "BLEU", "bleu_lower": "BLEU, lower-cased", "bleu_moses": "BLEU, lower-cased, Moses", "chrf": "chrF"}
+UNSPACED = {"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"}  # no spaces between words
 
 
-def score(translations: list[str], references: list[str], language: str = "en") -> dict[str, Any]:
+def cut_of(references: list[str]) -> str:
+    """sacreBLEU's tokeniser for a language: 13a, unless most letters are of a script without spaces between words."""
+    letters = Counter(unicodedata.name(c, "").split(" ")[0] for text in references for c in text if c.isalpha())
+    if 2 * sum(letters[script] for script in UNSPACED) <= letters.total():
+        return "13a"
+    if letters["HIRAGANA"] + letters["KATAKANA"]:
+        return "ja-mecab" if find_spec("MeCab") and find_spec("ipadic") else "char"
+    return "zh" if letters["CJK"] > letters.total() / 2 else "char"
+
+
+def score(
+    translations: list[str],
+    references: list[str],
+    language: str = "en",
+    tell: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
     """BLEU of a corpus (13a cased; lower-cased; lower-cased after Moses tokenisation) and chrF, each with its signature.
 
-    `length` is the length of the translations divided by the length of the references.
+    `length` is the length of the translations divided by the length of the references. For a script without spaces, all
+    BLEU is of sacreBLEU's tokens for it. `tell` is told if BLEU is 0 only because no translation has four tokens.
     """
     from sacrebleu.metrics import BLEU, CHRF
     from sacremoses import MosesTokenizer
 
-    moses = partial(MosesTokenizer(lang=language).tokenize, return_str=True, escape=False)
-    cut = [list(map(moses, side)) for side in (translations, references)]
-    metrics = {"bleu": BLEU(), "bleu_lower": BLEU(lowercase=True), "chrf": CHRF()}
-    metrics["bleu_moses"] = BLEU(lowercase=True, tokenize="none", force=True)
+    rules, sides = cut_of(references), (translations, references)
+    metrics = {"bleu": BLEU(tokenize=rules), "bleu_lower": BLEU(lowercase=True, tokenize=rules), "chrf": CHRF()}
+    metrics["bleu_moses"], cut = metrics["bleu_lower"], sides
+    if rules == "13a":
+        moses = partial(MosesTokenizer(lang=language).tokenize, return_str=True, escape=False)
+        cut = [list(map(moses, side)) for side in sides]
+        metrics["bleu_moses"] = BLEU(lowercase=True, tokenize="none", force=True)
     scores = {}
     for name in SCORES:
-        hypotheses, truth = cut if name == "bleu_moses" else (translations, references)
+        hypotheses, truth = cut if name == "bleu_moses" else sides
         result = metrics[name].corpus_score(hypotheses, [truth])
         scores |= {name: result.score, f"{name}_signature": str(metrics[name].get_signature())}
         if name == "bleu":
             scores["length"] = result.sys_len / max(1, result.ref_len)
+            if not result.totals[-1]:
+                tell("no translation has four tokens, and so BLEU is 0, whatever they say; chrF counts letters")
     return scores

@@ -8,12 +8,13 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from the_annotated_transformer import CHECKSUMS
+from the_annotated_transformer import CHECKSUMS, decoded, plain
 from translator.captions import CAPTION_SPLITS, caption_pairs
-from translator.files import PARTIAL, Refused, refusing, warn
+from translator.files import PARTIAL, POINTER, Refused, refusing, warn
 
 
 def find_file(folder: Path, name: str) -> Path:
@@ -21,11 +22,12 @@ def find_file(folder: Path, name: str) -> Path:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
+    advice = "; --held-out 0.01 takes val from train" if name.startswith("val.") else ""
     found = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     held = textwrap.shorten(", ".join(found), 120, placeholder=" ...") or "nothing"
     raise FileNotFoundError(
         f"{folder / name}: no such file, and no {name}.gz beside it; the folder holds {held}; "
-        "the endings are the languages, as --src and --tgt (or a model) name them"
+        f"the endings are the languages, as --src and --tgt (or a model) name them{advice}"
     )
 
 
@@ -36,16 +38,11 @@ def open_file(path: Path, mode: str = "rb", **how: str) -> IO:
 
 @contextmanager
 def new_text(path: Path) -> Iterator[IO]:
-    """A file to write text to as it comes; one that holds something already is kept until the new one is whole."""
+    """A file to write text to as it comes; one that holds something stays until the new one, with .partial, is whole."""
     kept = path.is_file() and path.stat().st_size > 0
     place = path.with_name(f"{path.stem}{PARTIAL}{path.suffix}") if kept else path
     with open_file(place, "wt", encoding="utf-8") as file:
-        try:
-            yield file
-        except BaseException:
-            if kept:
-                warn(f"{path} is as it was; what was written is in {place}")
-            raise
+        yield file
     if kept:
         os.replace(place, path)
 
@@ -57,10 +54,12 @@ def decoded_line(line: bytes, name: Path | str, number: int) -> str:
     """A line of UTF-8 text without surrounding space; raises Refused that names the file and the line."""
     if len(line) > LONGEST:
         raise Refused(f"{name}, line {number}: more than {LONGEST:,} bytes; there should be a sentence per line")
+    if line.startswith(POINTER):
+        raise Refused(f"{name}: only a pointer of Git LFS; `git lfs pull` fetches the file itself")
     try:
-        return (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).decode("utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise Refused(f"{name}, line {number}: not UTF-8 ({error.reason})") from error
+        return decoded(line, f"{name}, line {number}")
+    except ValueError as error:
+        raise Refused(str(error)) from error
 
 
 def decoded_lines(file: BinaryIO, name: Path | str) -> Iterator[list[str]]:
@@ -139,8 +138,9 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
         known = sorted({name.split(".")[0] for name in MULTI30K_FILES})
         raise Refused(f"multi30k has no split {split!r}; it has {', '.join(known)}")
     pooch.get_logger().setLevel("WARNING")
-    folder = pooch.os_cache("annotated-transformer") / "multi30k"
-    store = pooch.create(folder, url, registry=MULTI30K_FILES, retry_if_failed=2, env="MULTI30K_CACHE")
+    with refusing("multi30k needs a folder: MULTI30K_CACHE in the environment may name one", RuntimeError):  # no home
+        folder = os.environ.get("MULTI30K_CACHE") or pooch.os_cache("annotated-transformer") / "multi30k"
+    store = pooch.create(folder, url, registry=MULTI30K_FILES, retry_if_failed=2)
     missing = not all((store.abspath / name).is_file() for name in names)
     what = f"multi30k: {names[0]} is not in {store.abspath} and could not be fetched; put {' and '.join(names)}"
     with refusing(f"{what} from {url} there yourself, or use `captions`, which needs no network", OSError, ValueError):
@@ -170,9 +170,11 @@ def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, 
         raise Refused("hf: needs the name of a set, hf:NAME or hf:NAME:CONFIG")
     with refusing(f"hf:{name} cannot be read", Exception):  # the library raises errors of many kinds
         rows = load_dataset(path, split="validation" if split == "val" else split, **where)
-    with refusing(f"hf:{name}: translation sets have `translation` with {src}, {tgt}, but {split} lacks one", KeyError):
+    columns = ", ".join(getattr(rows, "column_names", None) or [])
+    what = f"hf:{name}: translation sets have `translation` with {src}, {tgt} (here: {columns}), but {split} lacks one"
+    with refusing(what, KeyError, TypeError, AttributeError):
         for row in rows:
-            yield tuple(" ".join((row["translation"][language] or "").split()) for language in (src, tgt))
+            yield tuple(plain(" ".join((row["translation"][language] or "").split())) for language in (src, tgt))
 
 
 def divided(pairs: Iterator[tuple[str, str]], share: float, split: str, data: str) -> Iterator[tuple[str, str]]:
@@ -186,12 +188,23 @@ def divided(pairs: Iterator[tuple[str, str]], share: float, split: str, data: st
         raise Refused(f"{data}: --held-out {share:g} leaves no pair of train for {split}")
 
 
+BUILT_IN = "multi30k", "captions"
+
+
+@cache
+def warn_of_hidden(data: str) -> None:
+    """Say once that data which come with the program have the name of a folder here."""
+    if data in BUILT_IN and any(Path(data).glob("*.*")):
+        warn(f"--data {data} is what comes with the program, not the folder here, which is ./{data}")
+
+
 def stream_pairs(data: str, split: str, src: str, tgt: str, held_out: float | None = None) -> Iterator[tuple[str, str]]:
     """The sentence pairs of a split of a source, one by one: `multi30k`, `captions`, `hf:NAME[:CONFIG]` or a folder.
 
     With `held_out`, `val` is that share of the source's `train`, and `train` is the rest. Raises Refused or
     FileNotFoundError with a one-line message; a damaged line raises only when it is read.
     """
+    warn_of_hidden(data)
     if held_out is not None:
         if not 0 < held_out < 1:
             raise Refused(f"--held-out must be above 0 and below 1, but it is {held_out}")
@@ -213,6 +226,17 @@ def stream_pairs(data: str, split: str, src: str, tgt: str, held_out: float | No
             raise Refused(f"{data}: a file; --data takes a folder {wanted}, one sentence per line")
         raise FileNotFoundError(f"{data}: no such folder {wanted}, and neither multi30k, captions nor hf:NAME")
     return read_parallel(Path(data), split, src, tgt)
+
+
+def fingerprint(data: str, languages: tuple[str, str]) -> str | None:
+    """A checksum of the beginnings and sizes of a folder's files of train and val; None for other data."""
+    names = [f"{split}.{language}" for split in ("train", "val") for language in languages]
+    paths = [path for name in names for path in (Path(data, name), Path(data, f"{name}.gz")) if path.is_file()]
+    digest = 0
+    for path in paths:
+        with path.open("rb") as file:
+            digest = zlib.crc32(file.read(1 << 20) + str(path.stat().st_size).encode(), digest)
+    return f"{digest:08x}" if paths and data not in BUILT_IN else None
 
 
 def load_pairs(data: str, split: str, src: str = "de", tgt: str = "en", held_out: float | None = None) -> list[tuple]:

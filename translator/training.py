@@ -8,15 +8,14 @@ import math
 import signal
 import time
 
-import torch
-
 from the_annotated_transformer import Pair
-from translator.files import Refused, refusing
+from translator.files import Refused, warn, within_memory
 from translator.processes import Stopped, any_process, stop_requests, wait_for_all
 from translator.run import Limits, Run
 from translator.trainer import ParallelTrainer
 
 ADVICE = "try a lower --tokens-per-batch, or --accumulate 2, in another --run"  # if memory is out
+FAR = 500  # tokens; a pair that is longer needs far more memory than the others
 PATIENCE = 10  # updates in a row whose gradient is not finite, after which a training gives up
 
 
@@ -51,11 +50,24 @@ def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
                 done = done or late
 
 
+def rehearse(run: Run, trainer: ParallelTrainer) -> None:
+    """Learn nothing from the longest pair, if it is unusual: what memory does not suffice for shows now, not after hours."""
+    longest = int(run.lengths.max(1).argmax())
+    if (tokens := run.lengths[longest].max()) <= FAR:
+        return
+    what = f"the longest pair of train has {tokens:,} tokens{run.place('train', longest)}"
+    if run.first:
+        warn(what)
+    trainer.model.train()
+    with within_memory(f"out of memory: {what}; --longest {FAR} leaves such pairs out, in another --run"):
+        trainer.gradient(run.train.pairs([longest]))
+
+
 def careful_update(trainer: ParallelTrainer, batch: list[Pair]) -> float:
     """An update; raises Refused, with advice, if memory runs out or too many gradients in a row are not finite."""
     longest = max(max(map(len, pair)) for pair in batch)
     what = f"out of memory at update {trainer.step + 1}, with {len(batch)} pairs of up to {longest} tokens"
-    with refusing(f"{what}; {ADVICE}", torch.OutOfMemoryError):
+    with within_memory(f"{what}; {ADVICE}"):
         loss = trainer.update(batch)
     if trainer.in_a_row >= PATIENCE:
         last = f"the last {PATIENCE} updates, up to {trainer.step}"
@@ -65,7 +77,7 @@ def careful_update(trainer: ParallelTrainer, batch: list[Pair]) -> float:
 
 def checkpoint(run: Run, trainer: ParallelTrainer) -> None:
     """Measure the validation loss, log it, and save the run; keep the model if no loss was lower."""
-    with refusing(f"out of memory in the validation after update {trainer.step}; {ADVICE}", torch.OutOfMemoryError):
+    with within_memory(f"out of memory in the validation after update {trainer.step}; {ADVICE}"):
         loss = trainer.validate(run.held_out)
     if not math.isfinite(loss):
         raise Refused(f"the validation loss at update {trainer.step} is {loss}; try a lower --factor, in another --run")

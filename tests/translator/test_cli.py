@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from docstring_parser import parse_from_object
 import the_annotated_transformer as tat
 from tests.helpers import ROOT, caption_files, refused, same
 from translator.__main__ import main
+from translator.confidence import judged
 from translator.corpus import TokenStore, encode_pairs
 from translator.files import read_tensors, write_atomically, write_tensors
 from translator.model_folder import MODEL_FILES, average_checkpoints, read_translator
@@ -406,6 +408,34 @@ def test_translate_reads_and_writes_files(run, tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_translate_prints_an_object_for_each_line(run, tmp_path, capsys):
+    lines = ["Ein Hund läuft.", "", "Zwei Katzen schlafen auf dem Sofa."]
+    (tmp_path / "in").write_text("\n".join(lines), encoding="utf-8")
+    command = f"translate --input {tmp_path / 'in'} --model {run} --beam 3"
+    assert main(command.split()) == 0
+    plain = capsys.readouterr().out.splitlines()
+    for options in ("", " --n-best 2"):
+        assert main(f"{command} --json{options}".split()) == 0
+        found = list(map(json.loads, capsys.readouterr().out.splitlines()))
+        assert [one["translation"] for one in found] == plain and [one["source"] for one in found] == lines
+        assert found[1] == {"source": "", "translation": ""}
+        for one in (found[0], found[2]):
+            assert one["source_tokens"][-1] == "</s>" and len(one["tokens"]) == len(one["log_probs"])
+            assert one["mean_log_prob"] == pytest.approx(sum(one["log_probs"]) / len(one["tokens"]), abs=1e-3)
+            for source, target in one["alignment"]:
+                assert source < len(one["source_tokens"]) - 1 and one["tokens"][target] != "</s>"
+            others = one.pop("hypotheses", None)
+            assert bool(others) == bool(options) and (not others or others[0].items() <= one.items())
+            assert not others or len(others) == 2
+
+
+def test_a_line_far_too_long_has_its_object_too(run):
+    search, told = Search(read_translator(run), 3, n_best=2), []
+    (found,) = judged(search, ["Hund " * 600], told.append)
+    assert "line 1 has" in told[0] and found["translation"] == search.translate(["Hund " * 600])[0]
+    assert len(found["hypotheses"]) == 1
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_text_that_is_not_utf8_is_refused_with_its_line(run, tmp_path, capsys, encoding):
     """What came before it is translated."""
@@ -504,6 +534,22 @@ def test_scores_of_known_translations():
     assert score(["a dog"], [""])["length"] == 2  # does not divide by 0
 
 
+# --- Before a training ---
+def test_plan_prints_a_command_that_can_be_copied(tmp_path, capsys):
+    data = caption_files(tmp_path / "my text", train=60, val=20)
+    assert main(["plan", str(data), "--seconds", "0.1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["pairs"] == 60 and found["bleu"] is None and found["machine"]["tokens_per_second"] > 0
+    assert main(["plan", str(data), "--seconds", "0.1"]) == 0
+    *_, said, expect, command = capsys.readouterr().out.splitlines()
+    assert re.match(r"train 2 \+ 2 layers of width 128 .* for 300 updates: about \d+ minutes here, ", said)
+    assert expect.startswith("nothing was measured that tells what to expect of so many pairs")
+    words = shlex.split(command)
+    assert words[:3] == ["python", "-m", "translator"] and command == found["command"]
+    words[words.index("--steps") + 1], words[words.index("--run") + 1] = "1", str(tmp_path / "run")
+    assert main(words[3:]) == 0
+
+
 # --- Averages, and runs that start from a model ---
 def test_average_is_the_mean_of_the_last_checkpoints(run, tmp_path, capsys):
     out = tmp_path / "averaged"
@@ -549,6 +595,19 @@ def test_a_run_may_start_from_a_model(run, tmp_path):
         assert same(*(weights_of(read_translator(folder).model) for folder in (run, new)))
     assert (new / "tokenizer.json").read_text() == (run / "tokenizer.json").read_text()
     assert [*validations(new)] == [2, 4]
+
+
+def test_a_run_may_start_from_the_other_direction(run, tmp_path, capsys):
+    """But not from other languages; with a rate of 0 it stays the same model."""
+    data, small = caption_files(tmp_path / "data", train=40, val=40), SMALL.replace("--factor 1", "--factor 0")
+    new, turned = tmp_path / "new", f"--data {data} {small} --start-from {run} --steps 2 --src en"
+    assert main(f"train {turned} --tgt de --run {new}".split()) == 0
+    assert same(*(weights_of(read_translator(folder).model) for folder in (run, new)))
+    assert read_translator(new).languages == ("en", "de")
+    for split in ("train", "val"):
+        shutil.copy(data / f"{split}.de", data / f"{split}.nl")
+    command = f"train {turned} --tgt nl --run {tmp_path / 'other'}"
+    assert "has src = de, not en; the new run needs the same" in refused(capsys, command)
 
 
 def test_a_run_that_goes_on_needs_its_start_no_more(run, tmp_path, monkeypatch):
@@ -630,9 +689,9 @@ TRAIN = {  # options of a training
     "--device none": "--device none cannot be used here",
     "--shard": "--shard divides the model among processes; start several with torchrun",
     "--start-from {tmp}/nowhere": "nowhere/config.json: no such file",
-    "--start-from {run}": "N = 1, not 4; the new run needs the same",
+    "--start-from {run}": "N = 1, not 4, and d_model = 32, not 128, and",
     f"{SMALL} --start-from {{run}} --norm post": "norm = pre, not post",
-    f"{SMALL} --steps 1 --start-from {{run}} --src en --tgt de": "src = de, not en",
+    f"{SMALL} --steps 1 --start-from {{run}} --src de --tgt fr": "captions has the splits",
 }
 OTHERS = {  # other commands
     "fly": '"fly"',
@@ -644,12 +703,20 @@ OTHERS = {  # other commands
     "train --data {tmp} --run {tmp}": "--run is the folder of the data",
     "train --data {tmp} --run {tmp}/r": "val.de: no such file, and no val.de.gz beside it; the folder holds file, r; the "
     "endings are the languages, as --src",
+    "plan": "--data is missing",
+    "plan {tmp}/nowhere": "nowhere: no such folder with train.de, train.en, val.de, val.en",
+    "plan {tmp}/file": "a file; --data takes a folder",
+    "plan captions --seconds 0": "--seconds. Must be > 0",
+    "plan captions --src en": "--src and --tgt are both en",
     "translate Hund --input {tmp}/file": "give sentences or --input, not both",
     "translate --input {tmp}/nowhere --model {run}": "nowhere",
     "translate Hund --model {run} --device cuda:77": "--device cuda:77 cannot be used here",
     "translate Hund --model {tmp}/file": "a file, not the folder of a run or a model",
     "translate Hund --model {tmp}/nowhere": "nowhere/config.json: no such file",
     "translate Hund --model {run} --beam 0": "--beam must be at least 1 and at most 1000",
+    "translate Hund --model {run} --n-best 2": "--n-best needs --json",
+    "translate Hund --model {run} --json --n-best 6": "--n-best must be at least 1 and at most --beam, 5, but it is 6",
+    "translate Hund --model {run} --json --beam 1 --n-best 2": "at most --beam, 1, but it is 2",
     "translate Hund --model {run} --beam 2.5": "'2.5' is not a whole number",
     "evaluate --data captions": "error: --split is missing",
     "evaluate --data captions --split": "error: --split needs a value",

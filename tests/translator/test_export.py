@@ -1,5 +1,6 @@
 """Export: the other program's translations equal ours, token by token."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
-from tests.helpers import refused, same
+from tests.helpers import refused, same, started
 from translator.__main__ import main
 from translator.model_folder import read_translator, write_model
 from translator.processes import weights_of
@@ -53,6 +54,35 @@ def test_what_is_exported_translates_text(tmp_path):
     assert found[0] == "A dog runs through the snow." and found[1] == "" and len(found) == 4, done.stderr
     assert found[2].startswith("Two men are sitting on a bench") and "▁" not in done.stdout
     assert "de to en" in (out / "README.md").read_text(encoding="utf-8")
+
+
+def test_what_is_exported_reads_and_answers_as_the_program_does(tmp_path):
+    """A line as it comes; a byte-order mark, entities, a line far too long, one too long for all, and one that is no UTF-8."""
+    out, pipe = tmp_path / "served", subprocess.PIPE
+    assert main(["export", "--out", str(out)]) == 0
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    with started(
+        [sys.executable, out / "translate.py"], stdin=pipe, stdout=pipe, stderr=pipe, env=environment
+    ) as process:
+        process.stdin.write(b"\xef\xbb\xbfEin Hund.\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"A dog.\n"
+        lines = ["Ein Hund &amp; eine Katze.", "Hund " * 600, "Hund " * 3000, "Ein Mädchen."]
+        found, error = process.communicate("\n".join(lines).encode() + b"\nK\xe4se\nEin Hund.\n")
+    assert process.returncode == 2
+    found, notes = found.decode().split("\n"), error.decode().splitlines()
+    assert found[0] == "A dog & a cat." and found[1] and found[2:] == ["", found[3], ""] and "girl" in found[3]
+    assert [note[:12] for note in notes] == ["note: line 3", "note: line 4", "error: line "]
+    assert "line 6: not UTF-8" in notes[2] and "left empty" in notes[1]
+
+
+def test_what_is_exported_stops_quietly_when_nobody_reads(tmp_path):
+    out, pipe = tmp_path / "served", subprocess.PIPE
+    assert main(["export", "--out", str(out)]) == 0
+    with started([sys.executable, out / "translate.py"], stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        process.stdout.close()
+        _, error = process.communicate(b"Ein Hund.\n" * 3000)
+    assert process.returncode == 0 and error == b""
 
 
 def test_half_a_model_is_half_as_large_and_loads_as_before(run, tmp_path):

@@ -7,6 +7,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import unicodedata
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -152,6 +153,26 @@ def test_pieces_are_those_of_sentencepiece(pieces, captions, hub):
     assert tokenizer.tokens(tokenizer.encode(">>fra<< Ein Hund", "de"))[:2] == [">>fra<<", "▁Ein"]
 
 
+def test_letters_in_parts_and_the_names_of_tokens_are_text(pieces, hub, capsys):
+    """As SentencePiece has it; a mark is one in front of a sentence alone, and one that is not known is said."""
+    translator = read_hub(hub)
+    tokenizer = translator.tokenizer
+    model = sentencepiece.SentencePieceProcessor(model_file=str(pieces / "source.spm"))
+    known = tokenizer.tokens(range(len(tokenizer)))
+    for text in ("Ein Ma\u0308dchen", "Ein </s> Hund <pad> <s> <unk>", "Ein >>fra<< Hund", "ein <strong>Hund</strong>"):
+        expected = model.encode(unicodedata.normalize("NFC", text), out_type=str)
+        found = tokenizer.encode(text, "de")
+        assert tokenizer.tokens(found) == [piece if piece in known else "<unk>" for piece in expected]
+        assert not {tat.PAD, tat.BOS, tat.EOS} & {*found, *tokenizer.encode(text, "en")}
+    for text in (">>fra<< Ein Hund", " >>fra<<Ein Hund"):
+        tokens = tokenizer.tokens(tokenizer.encode(text, "de"))
+        assert tokens[0] == ">>fra<<" and tokens[1:] == tokenizer.tokens(tokenizer.encode("Ein Hund", "de"))
+    notes, found = [], Search(translator)
+    for _ in range(2):
+        found.translate([">>xyz<< Ein Hund", ">>fra<< Ein Hund"], notes.append)
+    assert notes == ["the model does not know >>xyz<<, which it takes for text"]
+
+
 def test_an_imported_model_is_a_folder_like_any_other(pieces, captions, tmp_path, capsys, monkeypatch):
     """It translates, is scored, explained, exported, averaged into half its size, and trained further."""
     monkeypatch.setenv("ANNOTATED_DEVICE", "cpu")
@@ -282,6 +303,7 @@ def a_pickle(folder: Path) -> None:
 FIRST, TABLE = "model.encoder.layers.0.self_attn.q_proj.weight", "model.shared.weight"
 SSRU, HEAD = "model.encoder.layers.0.ssru.weight", {"lm_head.weight": torch.zeros(1)}
 ROWS = torch.zeros(1, 1).expand(100_000, 100_000)  # a hundred thousand rows that are one
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 12\n"
 NO_PREFIX = b"\x1a\x02\x18\x00"  # field 3 of the third part is add_dummy_prefix
 BAD = {
     "a pickle": (a_pickle, "pytorch_model.bin: damaged"),
@@ -290,6 +312,12 @@ BAD = {
     "a shape": (arrays({FIRST: torch.zeros(3, 3)}), f"{FIRST} has shape (3, 3), but (32, 32) is needed"),
     "an array less": (arrays({FIRST: None}), f"it has no array {FIRST}"),
     "an array more": (arrays({SSRU: torch.zeros(1)}), f"its array {SSRU}"),
+    "another copy": (arrays({"lm_head.weight": torch.ones(320, 32)}, "pytorch_model.bin"), "lm_head.weight differs"),
+    "a pointer": (
+        lambda folder: (folder / "model.safetensors").write_bytes(POINTER),
+        "model.safetensors: only a pointer",
+    ),
+    "another pointer": (lambda folder: (folder / "source.spm").write_bytes(POINTER), "source.spm: only a pointer"),
     "a smaller table": (arrays({TABLE: torch.zeros(50, 32)} | HEAD), f"{TABLE} has shape (50, 32)"),
     "a larger table": (arrays({TABLE: torch.zeros(329, 32)} | HEAD), f"{TABLE} has shape (329, 32)"),
     "not finite": (arrays({FIRST: torch.full((32, 32), torch.inf)}), "q_proj.weight has weights that are not finite"),
@@ -318,7 +346,7 @@ def test_a_bad_folder_is_refused_in_one_line(spoil, said, hub, tmp_path, capsys,
     monkeypatch.chdir(tmp_path)
     spoil(hub)
     error = refused(capsys, "import hub --out ours")
-    assert said in error and len(error) < 400
+    assert said in error and len(error) < 400 and "weights_only" not in error and "trust" not in error
     assert not (tmp_path / "ours").exists() and not (tmp_path / "stolen").exists()
 
 

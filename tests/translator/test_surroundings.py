@@ -1,20 +1,32 @@
 """Where the program runs: streams that are missing or replaced, readers and terminals that go away, signals, launchers."""
 
+import base64
 import builtins
 import io
 import os
+import shutil
 import signal
 import sys
 import types
 from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import torch
 
 import the_annotated_transformer as tat
-from tests.helpers import refused
+from benchmarks import __main__ as benchmarks
+from tests.helpers import ROOT, caption_files, refused
+from translator import search
 from translator.__main__ import main
-from translator.processes import stop_requests
-from translator.run import read_log
+from translator.files import Refused
+from translator.model_folder import model_folder
+from translator.processes import stop_requests, told
+from translator.run import accelerator_use, matrix_speed, read_log
+from translator.scoring import score
+from translator.sources import load_pairs, warn_of_hidden
+from translator.trainer import ParallelTrainer
 
 SMALL = "--N 1 --d-model 8 --d-ff 8 --h 1 --bpe 50 --tokens-per-batch 400"
 
@@ -95,17 +107,16 @@ def test_a_standard_input_that_is_closed_is_one_line(monkeypatch, capsys, tmp_pa
     assert (tmp_path / "out").read_text() == "mine" and len([*tmp_path.iterdir()]) == 1
 
 
-@pytest.mark.parametrize("lost", [unread, full])
-@pytest.mark.parametrize("names", [["stdout"], ["stdout", "stderr"]])
+@pytest.mark.parametrize(("lost", "names"), [(unread, ["stdout"]), (full, ["stdout"]), (unread, ["stdout", "stderr"])])
 def test_a_training_goes_on_when_nobody_reads(monkeypatch, capsys, tmp_path, lost, names):
     """`train | head`, `2>&1 | head`, a full disk behind the log; catches success without a model. Nothing fails later, either."""
     streams = {name: lost() for name in names}
     with monkeypatch.context() as patch:
         for name, stream in streams.items():
             patch.setattr(sys, name, stream)
-        command = f"train --data captions --run {tmp_path / 'run'} {SMALL} --steps 30 --checkpoint-every 10"
+        command = f"train --data captions --run {tmp_path / 'run'} {SMALL} --steps 10 --checkpoint-every 5"
         assert main(command.split()) == 0
-    assert read_log(tmp_path / "run")[-1]["step"] == 30 and (tmp_path / "run" / "model.safetensors").is_file()
+    assert read_log(tmp_path / "run")[-1]["step"] == 10 and (tmp_path / "run" / "model.safetensors").is_file()
     for stream in streams.values():
         stream.close()  # what was still to be flushed
     said = capsys.readouterr().err
@@ -162,7 +173,6 @@ def test_what_a_reader_has_is_not_written_over(capsys, tmp_path):
     (mine / "out").write_text("hours of work\n")
     command = ["translate", "--beam", "1", "--input", str(mine / "in"), "--output", str(mine / "out")]
     assert main(command) == 2
-    assert f"out is as it was; what was written is in {mine / 'out.partial'}" in capsys.readouterr().err
     assert (mine / "out").read_text() == "hours of work\n" and (mine / "out.partial").read_text().count("\n") == 1
     (mine / "in").write_text("Ein Hund.\n")
     assert main(command) == 0
@@ -183,3 +193,382 @@ def test_a_terminal_that_closes_is_a_request_unless_it_is_ignored(monkeypatch, t
             assert asked == [signal.SIGHUP] * heard and signal.getsignal(signal.SIGHUP) == before
         finally:
             signal.signal(signal.SIGHUP, earlier)
+
+
+# --- Devices, launchers, homes ---
+@pytest.mark.parametrize("name", ["GPU", "cuda:77", "meta", "0"])
+def test_a_device_that_does_not_compute_is_one_line_in_every_command(monkeypatch, capsys, tmp_path, name):
+    """Before a corpus is read; the line says what always works."""
+    monkeypatch.setenv("ANNOTATED_DEVICE", name)
+    run = tmp_path / "run"
+    for command in (
+        "translate Hund", "evaluate --data captions --split test", f"train --data captions --run {run}",
+        f"explain Hund --out {run}", f"export --out {run} --to half",
+    ):  # fmt: skip
+        said = refused(capsys, command)
+        assert f"ANNOTATED_DEVICE={name} cannot be used here" in said and "--device cpu" in said
+    assert main(["translate", "Hund", "--device", "cpu"]) == 0 and not run.exists()
+
+
+def test_a_card_without_kernels_is_left_to_itself(monkeypatch, capsys, few_phrases):
+    """Simulated: it is there, and computes nothing. The program says what to do, the document goes on with the CPU."""
+    monkeypatch.delenv("ANNOTATED_DEVICE", raising=False)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("meta"))
+    assert "--device cpu" in refused(capsys, "translate Hund")
+    tat.tried_device.cache_clear()
+    assert tat.best_device() == tat.best_device() == torch.device("cpu")
+    assert capsys.readouterr().out.count("NOTICE: meta doesn't compute here") == 1
+
+
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_MAX_RESTARTS"])
+def test_variables_of_launchers_may_be_empty_and_wrong_ones_are_named(monkeypatch, name):
+    monkeypatch.setenv(name, "")
+    assert told(name, 1) == 1
+    monkeypatch.setenv(name, "two")
+    with pytest.raises(Refused, match=f"{name} in the environment is no number"):
+        told(name, 1)
+
+
+def test_an_empty_number_of_processes_is_one(monkeypatch, tmp_path):
+    for name in ("WORLD_SIZE", "RANK"):
+        monkeypatch.setenv(name, "")
+    assert main(f"train --data captions --run {tmp_path / 'run'} {SMALL} --steps 1".split()) == 0
+
+
+def test_a_figure_for_the_log_ends_no_training(monkeypatch):
+    def fail(*_) -> None:
+        raise RuntimeError("not on this device")
+
+    for name in ("reset_peak_memory_stats", "memory_allocated", "max_memory_allocated"):
+        monkeypatch.setattr(torch.accelerator, name, fail)
+    assert matrix_speed(torch.device("cpu")) > 0 and accelerator_use(torch.device("meta")) == {}
+
+
+def test_without_a_home_multi30k_may_still_have_a_folder(monkeypatch, multi30k, capsys):
+    """A user without a name, as in some containers; the document goes on with phrases if nothing names a folder."""
+    homeless = Mock(side_effect=RuntimeError("could not determine the home directory"))
+    monkeypatch.setattr("pooch.os_cache", homeless)
+    monkeypatch.setenv("MULTI30K_CACHE", str(multi30k))
+    assert len(load_pairs("multi30k", "val")) == len(tat.multi30k("val")) == 1014
+    monkeypatch.setenv("MULTI30K_CACHE", "")
+    assert "MULTI30K_CACHE in the environment may name one" in refused(capsys, "evaluate --data multi30k --split val")
+    monkeypatch.delenv("ANNOTATED_DATA", raising=False)
+    assert tat.choose_data.__wrapped__() == "phrases" and "NOTICE" in capsys.readouterr().out
+
+
+# --- Memory and length ---
+def test_a_line_that_memory_does_not_suffice_for_costs_itself_alone(monkeypatch, capsys):
+    """The others are translated, in one batch with it, too; the status says that not all is done."""
+    decode = search.fast_greedy
+
+    def limited(model, src, *rest, **more):
+        if src.size(1) > 20:
+            raise RuntimeError(
+                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+            )
+        return decode(model, src, *rest, **more)
+
+    monkeypatch.setattr(search, "fast_greedy", limited)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Ein Hund.\n" + b"Hund " * 30 + b"\nEin Hund.")))
+    assert main(["translate", "--beam", "1"]) == 2
+    out, error = capsys.readouterr()
+    assert out == "A dog.\n\nA dog.\n"
+    assert "line 2, of 31 tokens, is left empty: out of memory" in error and "not translated: 1 of 3 lines" in error
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux alone")
+def test_a_line_whose_process_is_killed_costs_itself_alone(monkeypatch, capsys):
+    """As the system does where memory is lent without being there."""
+    decode = search.fast_greedy
+
+    def killed(model, src, *rest, **more):
+        return os.kill(os.getpid(), signal.SIGKILL) if src.size(1) > 500 else decode(model, src, *rest, **more)
+
+    monkeypatch.setattr(search, "fast_greedy", killed)
+    assert main(["translate", "Ein Hund.", "Hund " * 600, "--beam", "1"]) == 2
+    out, error = capsys.readouterr()
+    assert out == "A dog.\n\n" and "a process was killed" in error
+
+
+@pytest.mark.parametrize("error", [MemoryError("9 bytes"), RuntimeError("DefaultCPUAllocator: not enough memory")])
+def test_memory_that_is_out_is_one_line_in_every_command(monkeypatch, capsys, tmp_path, error):
+    monkeypatch.setattr("translator.__main__.read_translator", Mock(side_effect=error))
+    for command in ("translate Hund", "evaluate --data captions --split test", f"explain Hund --out {tmp_path}/x"):
+        assert "error: out of memory" in refused(capsys, command)
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    """A corpus whose last pair is far longer than the others."""
+    folder = caption_files(tmp_path / "data", train=60, val=20)
+    for name, word in (("train.de", "Hund "), ("train.en", "dog ")):
+        with (folder / name).open("a") as file:
+            file.write(word * 600 + "\n")
+    return folder
+
+
+def test_one_pair_makes_no_run_unfinishable(monkeypatch, capsys, data, tmp_path):
+    """What is too long is named with its line, before anything is learned, and can be left out."""
+    command = f"train --data {data} --run {tmp_path / 'run'} {SMALL} --steps 1"
+    said = refused(capsys, command)
+    assert "--tokens-per-batch is 400, but the longest sentence has 602 tokens" in said
+    assert "train.en, line 61); --longest 400 leaves" in said or "train.de, line 61); --longest 400 leaves" in said
+    gradient = ParallelTrainer.gradient
+
+    def limited(self, pairs):
+        if max(len(pair.src) for pair in pairs) > 500:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return gradient(self, pairs)
+
+    monkeypatch.setattr(ParallelTrainer, "gradient", limited)
+    roomy = command.replace("batch 400", "batch 4000")
+    assert main(roomy.split()) == 2
+    error = capsys.readouterr().err
+    assert "line 61); --longest 500 leaves such pairs out, in another --run" in error and "update" not in error
+    command = command.replace("/run", "/other")
+    assert main([*command.split(), "--longest", "100"]) == 0
+    assert "of more than 100 tokens, which are left out: 1" in capsys.readouterr().err
+    assert "longest = 100, not None" in refused(capsys, command)
+    assert "leaves no pair" in refused(capsys, command.replace("/other", "/third") + " --longest 2")
+
+
+# --- A run is its tokens ---
+def test_a_run_knows_its_text_in_another_place_and_under_another_name(monkeypatch, capsys, tmp_path):
+    data = caption_files(tmp_path / "data", train=40, val=40)
+    command = f"train --run {tmp_path / 'run'} {SMALL} --data"
+    monkeypatch.chdir(tmp_path)
+    for step, name in enumerate((str(data), f"{data}/", "data", "./data"), 1):
+        assert main([*command.split(), name, "--steps", str(step)]) == 0
+    data.rename(tmp_path / "moved")
+    assert main([*command.split(), "moved", "--steps", "5"]) == 0
+    assert capsys.readouterr().err == ""
+    shutil.copytree("moved", "data")
+    for name in ("data", "moved"):
+        Path(name, "train.de").write_text("Hund\n" * 40)
+    assert "moved, another text" in refused(capsys, f"{command} moved")
+    assert main([*command.split(), "data", "--steps", "6"]) == 0
+    assert "data has changed since this run began" in capsys.readouterr().err
+
+
+def test_all_settings_that_differ_are_named_at_once(capsys, tmp_path):
+    command = f"train --data captions --run {tmp_path / 'run'} {SMALL} --steps 1"
+    assert main(command.split()) == 0
+    said = refused(capsys, command.replace("--d-ff 8", "--d-ff 16") + " --norm post --seed 3")
+    assert all(other in said for other in ("d_ff = 8, not 16", "norm = pre, not post", "seed = 0, not 3"))
+
+
+@pytest.mark.parametrize("name", ["000001 2", "٠٠٠٠٠١"])
+def test_copies_beside_checkpoints_are_left_alone(tmp_path, name):
+    """Catches a training that dies at every checkpoint, and a copy that is averaged or removed."""
+    command = f"train --data captions --run {tmp_path / 'run'} {SMALL} --checkpoint-every 1 --steps"
+    assert main([*command.split(), "1"]) == 0
+    copy = tmp_path / "run" / "checkpoints" / f"{name}.safetensors"
+    copy.write_bytes(b"")
+    assert main([*command.split(), "2"]) == 0 and copy.exists()
+    assert main(f"average {tmp_path / 'run'} --last 2 --out {tmp_path / 'out'}".split()) == 0
+
+
+# --- Text ---
+PAIRS = {
+    "zh": "狗在跑。",
+    "ja": "犬が走っている。",
+    "th": "สุนัขกำลังวิ่ง",
+    "my": "ခွေးပြေးနေသည်",
+    "lo": "ໝາກຳລັງແລ່ນ",
+    "ko": "개가 지금 뛰고 있어요.",
+}
+
+
+@pytest.mark.parametrize("language", PAIRS)
+def test_a_perfect_translation_has_all_points_in_every_script(language):
+    """And its signature says how it was cut; catches words that are whole sentences."""
+    found = score([PAIRS[language]] * 9, [PAIRS[language]] * 9, language)
+    assert all(found[name] == pytest.approx(100) for name in ("bleu", "bleu_lower", "bleu_moses", "chrf"))
+    assert ("tok:13a" in found["bleu_signature"]) == (language == "ko")
+    wrong = score([PAIRS[language][::-1]] * 9, [PAIRS[language]] * 9, language)
+    assert wrong["bleu"] < 60
+
+
+def test_a_score_of_0_that_says_nothing_is_noted():
+    notes = []
+    assert score(["a dog"], ["a dog"], "en", notes.append)["bleu"] == 0 and "no translation has four tokens" in notes[0]
+
+
+@pytest.mark.parametrize(
+    "bad", [b"M\xe4dchen\n", "Mädchen\n".encode("utf-16"), "Hund\n".encode("utf-16-le")], ids=["8", "16", "no mark"]
+)
+def test_the_document_and_the_program_read_alike(tmp_path, bad, few_phrases):
+    """Byte-order marks, entities, letters in two parts, also where files were joined; what is no UTF-8 has its line."""
+    odd = "\ufeffEin M\u0061\u0308dchen &amp; ein Hund.\n\ufeffEr sagt &quot;ja&quot; &amp;#39;\r\n"
+    for language in ("de", "en"):
+        (tmp_path / f"train.{language}").write_text(odd, encoding="utf-8")
+    pairs = [("Ein Mädchen & ein Hund.",) * 2, ('Er sagt "ja" \'',) * 2]
+    assert tat.read_split(str(tmp_path), "train") == load_pairs(str(tmp_path), "train") == pairs
+    (tmp_path / "train.de").write_bytes(b"Hund\n" + bad)
+    for read in (tat.read_split, load_pairs):
+        with pytest.raises(ValueError, match=r"train\.de, line [23]: not UTF-8"):
+            read(str(tmp_path), "train")
+    (tmp_path / "val.de.gz").write_bytes(b"\x1f\x8bno")
+    with pytest.raises(ValueError, match=r"val\.de\.gz"):
+        tat.read_split(str(tmp_path), "val")
+    with pytest.raises(FileNotFoundError, match=r"nowhere/train\.de nor .*train\.de\.gz"):
+        tat.read_split(str(tmp_path / "nowhere"), "train")
+
+
+def test_no_translation_has_entities(capsys):
+    """The shipped models have seen some, in sixteen lines of Multi30k."""
+    assert main(["translate", "Ein Hund & eine Katze.", "Ein Hund &amp; eine Katze."]) == 0
+    assert capsys.readouterr().out == "A dog & a cat.\n" * 2
+
+
+def test_a_sentence_that_begins_with_a_dash_is_told_where_to_go(capsys):
+    for sentence in ("- Guten Tag.", "-1 Grad."):
+        assert "comes last, after --" in refused(capsys, ["translate", sentence])
+        assert main(["translate", "--beam", "1", "--", sentence]) == 0
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    said = refused(capsys, "evaluate --data captions --split test --beam 1")
+    assert "pip install sacremoses" in said
+
+
+def test_a_folder_that_is_hidden_by_a_name_is_pointed_out(monkeypatch, capsys, tmp_path):
+    caption_files(tmp_path / "captions", train=3, val=3, test=3)
+    monkeypatch.chdir(tmp_path)
+    warn_of_hidden.cache_clear()
+    assert main(["evaluate", "--data", "captions", "--split", "test", "--beam", "1"]) == 0
+    assert "which is ./captions" in capsys.readouterr().err
+    assert main(["evaluate", "--data", "./captions", "--split", "test", "--beam", "1"]) == 0
+    assert "3 sentences" in capsys.readouterr().out
+
+
+def test_a_folder_without_val_learns_of_another_way(capsys, tmp_path):
+    caption_files(tmp_path / "data", train=9)
+    said = refused(capsys, f"train --data {tmp_path / 'data'} --run {tmp_path / 'run'}")
+    assert "val.de: no such file" in said and "--held-out" in said
+
+
+# --- Files of others, and the document's own ---
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 12\n"
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_pointer_of_git_lfs_is_called_one(capsys, tmp_path, name):
+    folder = tmp_path / "model"
+    shutil.copytree(model_folder(), folder)
+    (folder / name).write_bytes(POINTER)
+    assert "git lfs pull" in refused(capsys, f"translate Hund --model {folder}")
+    if name == "model.safetensors":
+        with pytest.raises(ValueError, match="git lfs pull"):
+            tat.load_translator(folder)
+    caption_files(tmp_path / "data", val=3)
+    (tmp_path / "data" / "train.de").write_bytes(POINTER)
+    with pytest.raises(Refused, match="git lfs pull"):
+        load_pairs(str(tmp_path / "data"), "train", "de", "de")
+
+
+def test_a_half_written_run_of_the_document_is_named(monkeypatch, few_phrases, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    tat.live_run.__wrapped__()
+    (folder,) = Path("runs").iterdir()
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json",
+        "tokenizer.json",
+        "model.safetensors",
+        "history.pt",
+    }
+    for name in ("history.pt", "model.safetensors"):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[: 1000 if name == "history.pt" else 0])
+        with pytest.raises(RuntimeError, match=f"{folder} can't be read; delete it"):
+            tat.live_run.__wrapped__()
+        (folder / name).write_bytes(whole)
+    (folder / "history.pt").unlink()
+    tat.live_run.__wrapped__()
+    for wrong in ("", "0", "soon", "-1", "nan"):
+        monkeypatch.setenv("ANNOTATED_STEPS", wrong)
+        if wrong:
+            with pytest.raises(ValueError, match="ANNOTATED_STEPS must be a number above 0"):
+                tat.live_run.__wrapped__()
+
+
+def test_the_document_writes_over_no_run_and_says_who_reads_it(monkeypatch, tmp_path):
+    """Catches a run whose settings are replaced, so that it cannot go on; a translator of its own may be saved again."""
+    run, own = tmp_path / "run", tmp_path / "own"
+    assert main(f"train --data captions --run {run} {SMALL} --positions rotary --steps 1".split()) == 0
+    translator, before = tat.load_translator(model_folder()), (run / "config.json").read_bytes()
+    with pytest.raises(FileExistsError, match="holds"):
+        tat.save_translator(translator, run)
+    assert (run / "config.json").read_bytes() == before
+    for _ in range(2):
+        tat.save_translator(translator, own)
+    monkeypatch.setattr("safetensors.torch.save_file", Mock(side_effect=OSError("no space")))
+    before = {path.name: path.read_bytes() for path in own.iterdir()}
+    with pytest.raises(OSError, match="no space"):
+        tat.save_translator(translator, own)
+    assert {path.name: path.read_bytes() for path in own.iterdir()} == before and len([*tmp_path.iterdir()]) == 2
+    with pytest.raises(ValueError, match=f"python -m translator translate --model {run}"):
+        tat.load_translator(run)
+
+
+@pytest.mark.parametrize("name", ["the_annotated_transformer", "since_2017", "exercises", "lab_notebook"])
+def test_a_chart_keeps_its_picture_wherever_the_notebook_runs(monkeypatch, name):
+    """The cell that sets charts up, as any Jupyter runs it: a form to draw, and a picture for GitHub."""
+    alt = pytest.importorskip("altair")
+    text = (ROOT / f"{name}.py").read_text("utf-8").split('# %% tags=["active-ipynb"]\n')[1].split("\n# %%")[0]
+    code = "\n".join(line.removeprefix("#").removeprefix(" ") for line in text.splitlines())
+    shown = alt.renderers.active
+    try:
+        alt.renderers.enable("default")
+        exec(code.replace("!{", "pass  # {"), {})
+        chart = alt.Chart(alt.Data(values=[{"a": 1}])).mark_bar().encode(x="a:Q")
+        forms = alt.renderers.get()(chart.to_dict())
+    finally:
+        alt.renderers.enable(shown)
+    assert forms["application/vnd.vegalite.v5+json"] and base64.b64decode(forms["image/png"]).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "best/mine.txt", "log.jsonl"])
+def test_a_folder_of_something_else_becomes_no_run(capsys, tmp_path, name):
+    """Nothing in it is replaced or cleared away, not even what looks like a temporary file."""
+    run = tmp_path / "run"
+    mine = [run / name, run / ".tmpabcdef", run / "tokens" / "mine.starts"]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    assert "so it is no run" in refused(capsys, f"train --data captions --run {run} {SMALL} --steps 1")
+    mine[0].unlink()
+    if mine[0].parent != run:
+        mine[0].parent.rmdir()
+    assert main(f"train --data captions --run {run} {SMALL} --steps 1".split()) == 0
+    assert mine[2].read_text() == "mine"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_name_that_is_not_utf8_is_refused_before_hours_are_spent(capsys, tmp_path):
+    """Weights could be written there, and never read again."""
+    name = os.fsdecode(os.fsencode(tmp_path) + b"/M\xfcll")
+    for command in (
+        ["train", "--data", "captions", "--run", name], ["translate", "Hund", "--model", name],
+        ["explain", "Hund", "--model", name, "--out", "x"], ["export", "--out", name],
+    ):  # fmt: skip
+        assert "a name that is not UTF-8" in refused(capsys, command)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_an_empty_vocabulary_is_noted(capsys, tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("train.de", "val.de", "train.en", "val.en"):
+        (tmp_path / "data" / name).write_text("Hund\n" if name.endswith("de") else "dog\n")
+    command = (
+        f"train --data {tmp_path / 'data'} --run {tmp_path / 'run'} {SMALL.replace('--bpe 50', '--words')} --steps 1"
+    )
+    assert main(command.split()) == 0
+    assert "the vocabulary is empty" in capsys.readouterr().err
+
+
+def test_a_benchmark_goes_on_when_nobody_reads(monkeypatch):
+    with unread() as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert benchmarks.main(["--help"]) == 0

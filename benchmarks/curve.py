@@ -1,0 +1,116 @@
+"""What a number of sentence pairs buys: scores against the size of the corpus, from random weights and from another model's."""
+
+import random
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+import the_annotated_transformer as tat
+from benchmarks import quality
+from benchmarks.shared import RESULTS, Changes, Counts, Data, Rows, Runs, Seeds, portable
+from translator.__main__ import train
+from translator.files import Refused, write_text
+from translator.model_folder import read_translator
+from translator.plan import recipe
+from translator.processes import choose_device
+from translator.run import Limits, read_log
+from translator.settings import Count
+from translator.sources import load_pairs
+
+SIZES = (500, 1000, 2000, 4000, 8000, 16_000, 29_000)
+START = Path("models/multi30k-en-de")  # the other direction of the same language pair
+Starts = Literal["scratch", "other direction"]
+
+
+def sample(data: str, pairs: int, seed: int, languages: tuple[str, str], folder: Path) -> Path:
+    """A folder with so many pairs of train, drawn by the seed, and all of val; a smaller sample is the start of a larger one."""
+    every = load_pairs(data, "train", *languages)
+    if pairs > len(every):
+        raise Refused(f"{data} has {len(every):,} pairs to learn from, not {pairs:,}")
+    random.Random(seed).shuffle(every)
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, texts in ("train", every[:pairs]), ("val", load_pairs(data, "val", *languages)):
+        for language, side in zip(languages, zip(*texts, strict=True), strict=True):
+            write_text(folder / f"{split}.{language}", "\n".join(side) + "\n")
+    return folder
+
+
+def trained(
+    folder: Path, text: Path, languages: tuple[str, str], start: str, changes: dict[str, Any], steps: int
+) -> tuple[Path, float, bool]:
+    """Train on a folder of text; returns the run, the CPU minutes it took, and whether it went on from an earlier try."""
+    again, before = (folder / "config.json").exists(), time.process_time()
+    src, tgt = languages
+    limits = Limits(steps=steps, checkpoint_every=max(25, steps // 6))
+    start_from = None if start == "scratch" else START
+    train(
+        data=str(text), run=folder, preset="tiny", src=src, tgt=tgt, start_from=start_from, limits=limits, changes=changes
+    )  # fmt: skip
+    return folder, (time.process_time() - before) / 60, again
+
+
+def stopped(run: Path, data: str) -> tuple[str, tat.Translator, dict[str, Any]]:
+    """Where the run should have been stopped, by BLEU on val: at its lowest validation loss, or at its end."""
+    found = {}
+    last = [row for row in read_log(run) if "val_loss" in row][-1]
+    lowest = min(row["val_loss"] for row in read_log(run) if "val_loss" in row)
+    folders = {"lowest loss": run / "best", "end": run} if last["val_loss"] > lowest else {"end": run}
+    for name, folder in folders.items():
+        translator = read_translator(folder)
+        found[name] = name, translator, quality.scores(translator, data)
+    return max(found.values(), key=lambda one: one[2]["bleu"])
+
+
+def benchmark(
+    *, data: Data = "multi30k", src: str = "de", tgt: str = "en", test: str = "test_2016_flickr",
+    sizes: Annotated[Counts, Parameter(help="numbers of pairs")] = SIZES,
+    starts: tuple[Starts, ...] = ("scratch", "other direction"), seeds: Seeds = (0, 1, 2), steps: Count | None = None,
+    choose: bool = False, runs: Runs = Path("runs"), changes: Changes = None, rows: Rows = RESULTS,
+) -> None:  # fmt: skip
+    """Train on 500 pairs, 1,000, ... and score what comes of it.
+
+    Each seed draws its own pairs, so the spread over seeds holds what the choice of sentences does, too. All sizes share
+    `val`. Settings follow the number of pairs, as `plan` recommends them; they were chosen on `val` by runs of this command
+    with --choose, whose rows have no score on the test set. Seeds come one after the other, each with all sizes. The command can
+    be stopped and given again: an interrupted run continues, and a row that is saved is not trained again.
+
+    "other direction" begins with the weights and the vocabulary of models/multi30k-en-de. That model has learned from all
+    29,000 pairs of Multi30k the other way round, so it has met every sentence of these samples, but has never written English.
+
+    Args:
+        test: the split that finished runs are scored on
+        steps: updates of a run; by default as `plan` says
+        choose: score on `val` alone, to choose settings
+    """
+    changes, languages = changes or {}, (src, tgt)
+    for seed in seeds:
+        for pairs in sizes:
+            for start in starts:
+                settings, updates = recipe(pairs, start != "scratch")
+                settings, updates = settings | changes | {"seed": seed}, steps or updates
+                about = {"kind": "choice" if choose else "curve", "data": portable(data), "direction": f"{src}-{tgt}"}
+                about |= {"pairs": pairs, "start": start, "seed": seed, "updates": updates, "changed": settings}
+                if rows.saved(about):
+                    continue
+                name = f"{Path(data).name} {src} {tgt} {seed} {pairs}"
+                text = sample(data, pairs, seed, languages, runs / "curve" / "text" / name.replace(" ", "-"))
+                values = "-".join(f"{key}-{value}" for key, value in settings.items())
+                run = runs / "curve" / f"{name} {start} {updates} {values}".replace(" ", "-")
+                run, minutes, again = trained(run, text, languages, start, settings, updates)
+                stop, translator, found = stopped(run, data if data == "multi30k" else str(text))
+                row = about | quality.describe(run, translator) | {"preset": "tiny", "cpu_minutes": round(minutes, 2)}
+                row |= {"continued": again, "stopped_at": stop, "val": found}
+                losses = {one["step"]: one["val_loss"] for one in read_log(run) if "val_loss" in one}
+                row |= {"val_losses": losses}
+                if not choose:
+                    row["test"] = {"split": test} | {
+                        f"{'beam' if beam > 1 else 'greedy'}": quality.scores(translator, data, test, beam)
+                        for beam in (1, tat.BEAM)
+                    }
+                rows.add(row, choose_device())
+                scores = f"val {found['bleu']:.1f}" + (
+                    f", test {row['test']['beam']['bleu']:.1f}" if not choose else ""
+                )
+                print(f"{pairs:,} pairs, {start}, seed {seed}: {scores}, {minutes:.1f} CPU minutes", flush=True)

@@ -1,0 +1,78 @@
+"""The public address: written once into everything that names it.
+
+    python blog/address.py https://github.com/OWNER/NAME
+
+Stamps the constant REPOSITORY of every document, with which a notebook that is alone fetches what it lacks; the notebooks,
+without executing them; the badges of README.md; and the addresses in pyproject.toml and CITATION.cff. An address that is
+there already is replaced.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from blog import notebook  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
+GITHUB = r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?"
+BADGES = r"(?m)^\[!\[Open in Colab\].*\n\n"
+
+
+def stamp_script(text: str, address: str) -> str:
+    """A document's script with the address."""
+    return re.sub(r'(?m)^((?:# )?REPOSITORY = )"[^"]*"', rf'\g<1>"{address}"', text)
+
+
+def stamp_notebook(book: nbformat.NotebookNode, script: str) -> nbformat.NotebookNode:
+    """The notebook of a stamped script, with the outputs that it had: the same cells in the same order."""
+    made = notebook.build(script)
+    for old, new in zip(book.cells, made.cells, strict=True):
+        if new.cell_type == "code":
+            new.execution_count, new.outputs = old.execution_count, old.outputs
+    return made
+
+
+def badges(owner: str, name: str) -> str:
+    """A line that leads to Colab, and to the page that .github/workflows/page.yml publishes."""
+    colab = f"https://colab.research.google.com/github/{owner}/{name}/blob/main/the_annotated_transformer.ipynb"
+    badge = f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab})"
+    return f"{badge} [Read it on the web](https://{owner.lower()}.github.io/{name}/)\n\n"
+
+
+def stamp(root: Path, address: str) -> list[Path]:
+    """Write the address into all files below `root` that have a place for it; returns those that have changed."""
+    owner, name = re.fullmatch(GITHUB, address).groups()
+    address, changed = f"https://github.com/{owner}/{name}", []
+    texts: dict[Path, str] = {}
+    for script in (root / path.name for path in notebook.SCRIPTS):
+        texts[script] = stamp_script(script.read_text("utf-8"), address)
+        book = script.with_suffix(".ipynb")
+        made = stamp_notebook(nbformat.reads(book.read_text("utf-8"), 4), texts[script])
+        texts[book] = nbformat.writes(made) + "\n"
+    readme = re.sub(BADGES, "", (root / "README.md").read_text("utf-8"))
+    texts[root / "README.md"] = readme.replace("\n\n", f"\n\n{badges(owner, name)}", 1)
+    project = re.sub(r"(?m)^\[project\.urls\]\n(?:\w+ = .*\n)*\n", "", (root / "pyproject.toml").read_text("utf-8"))
+    urls = f'[project.urls]\nRepository = "{address}"\n\n[project.scripts]'
+    texts[root / "pyproject.toml"] = project.replace("[project.scripts]", urls, 1)
+    citation = re.sub(r"(?m)^repository-code: .*\n", "", (root / "CITATION.cff").read_text("utf-8"))
+    texts[root / "CITATION.cff"] = citation.replace("license:", f'repository-code: "{address}"\nlicense:', 1)
+    for path, text in texts.items():
+        if text != path.read_text("utf-8"):
+            path.write_text(text, "utf-8")
+            changed.append(path)
+    return changed
+
+
+def main() -> None:
+    """Do what the command line says."""
+    if len(sys.argv) != 2 or not re.fullmatch(GITHUB, sys.argv[1]):
+        sys.exit(f"{__doc__}\nIt needs one address, such as https://github.com/OWNER/NAME.")
+    for path in stamp(ROOT, sys.argv[1]):
+        print(f"stamped {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

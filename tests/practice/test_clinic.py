@@ -1,0 +1,176 @@
+"""The catalogue and the examination: every mistake changes something, is undone, and is found; healthy models pass."""
+
+import functools
+import itertools
+import math
+import random
+import re
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import the_annotated_transformer as tat
+from practice import examine, mistakes
+from practice.mistakes import CATALOGUE, HEALTHY
+from since_2017 import modern
+from tests.helpers import ROOT
+from the_annotated_transformer import PAD, Config, Pair, Trainer, number_pair
+
+FEW = [number_pair(n) for n in [7, 1, 12, 4, *random.Random(0).sample(range(1000), 28)]]
+CHEAP = ["wires", "loss", "gradient", "inventory"]
+
+
+def ill(make, pairs: list[Pair] = FEW, exams: list[str] = CHEAP) -> dict[str, float]:
+    """The tests that call a model ill, and what they measured."""
+    return {found.test: found.value for found in examine.examine(make, pairs, exams) if found.ill}
+
+
+# --- The catalogue ---
+
+
+@functools.cache
+def learned() -> nn.Module:
+    """A healthy model that knows eight numbers by heart."""
+    torch.manual_seed(0)
+    trainer = Trainer(HEALTHY.make_model(len(tat.LETTERS)), HEALTHY)
+    for _ in range(120):
+        trainer.update(FEW[:8])
+    return trainer.model
+
+
+def behaviour(config: Config) -> str:
+    """What a reader would see: predictions, losses and weights of some updates, translations, numbers to learn from."""
+    torch.manual_seed(0)
+    trainer = Trainer(config.make_model(len(tat.LETTERS)), config)
+    numbers = mistakes.numbers(list(range(100, 500)), list(range(500, 600)), random.Random(0))
+    return str(
+        [
+            examine.of_trainer(trainer).predict(FEW[:4]).tolist(),
+            [trainer.update(FEW[i : i + 8]) for i in (0, 8)],
+            [p.sum().item() for p in trainer.model.parameters()],
+            mistakes.translate(learned(), FEW[4:12]),
+            list(itertools.islice(numbers, 20)),
+            mistakes.examined(FEW[:3]),
+        ]
+    )
+
+
+@functools.cache
+def healthy(config: Config) -> str:
+    """The same of the document as it is."""
+    learned()
+    return behaviour(config)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_a_mistake_changes_something_and_is_undone(name):
+    """Catches a patch of a name that nobody calls any more, and one that stays."""
+    config = mistakes.settings_with(name)
+    expected = healthy(config if mistakes.replaced(name) else HEALTHY)
+    with mistakes.made(name):
+        assert behaviour(config) != expected
+    assert behaviour(HEALTHY) == healthy(HEALTHY)
+
+
+def test_each_mistake_says_where_the_document_explains_it():
+    """Catches a heading that was renamed, and a mistake without belief or effect."""
+    text = (ROOT / "the_annotated_transformer.py").read_text("utf-8")
+    headings = set(re.findall(r"^# #+ (.*)", text, re.M))
+    assert {mistake.section for mistake in CATALOGUE.values()} <= headings
+    for mistake in CATALOGUE.values():
+        assert mistake.belief.endswith((".", ":")) and mistake.effect.endswith("."), mistake.name
+
+
+# --- What is found, and by which examination ---
+
+
+@pytest.mark.parametrize("name", [name for name, m in CATALOGUE.items() if m.found in CHEAP])
+def test_a_mistake_is_found_by_the_examination_that_its_entry_names(name):
+    """Catches a test that sees nothing any more, and an entry whose examination isn't the first that sees it."""
+    mistake = CATALOGUE[name]
+    with mistakes.made(name):
+        found = ill(functools.partial(examine.of_document, mistakes.settings_with(name)))
+    assert mistake.found == next(examine.TESTS[test].exam for test in found), found
+
+
+# --- Healthy models of other kinds ---
+
+SIZES = [(1, 16, 2), (2, 32, 4), (3, 64, 8), (6, 32, 2)]  # N, d_model, h
+KINDS = [
+    *({"N": N, "d_model": d, "h": h, "norm": norm, "tie": tie} for N, d, h in SIZES for norm in ("pre", "post") for tie in ("all", "none")),
+    *({"dropout": p, "norm": norm} for p in (0.1, 0.3) for norm in ("pre", "post")),
+    *({"positions": "learned", "norm": norm} for norm in ("pre", "post")),
+    {"d_k": 4}, {"inner_dropout": 0.1}, {"smoothing": 0.1},
+    *({"parts": parts} for parts in (["rotary"], ["rms_norm"], ["gated"], ["grouped"], ["rotary", "rms_norm", "gated", "grouped"])),
+]  # fmt: skip
+
+
+def of_kind(norm="pre", tie="all", parts=(), N=2, d_model=32, h=4, smoothing=0.0, **sizes) -> examine.Patient:
+    """A fresh model of the document or one of its later forms."""
+    torch.manual_seed(0)
+    V = len(tat.LETTERS)
+    model = tat.make_model(V, V, N, d_model, 2 * d_model, h, norm=norm, tie=tie, **{"dropout": 0.0} | sizes)
+    config = Config(d_model=d_model, warmup=100, smoothing=smoothing)
+    return examine.of_trainer(Trainer(modern(model, *parts) if parts else model, config))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: " ".join(f"{k}={v}" for k, v in kind.items()))
+def test_no_healthy_kind_raises_a_false_alarm(kind):
+    """Catches bounds that only fit the model of the German numbers."""
+    assert not ill(functools.partial(of_kind, **kind), exams=["wires", "loss", "gradient"])
+
+
+class Own(nn.Module):
+    """A model that somebody else could have written: PyTorch's own layers, batches first, positions learned."""
+
+    def __init__(self, vocab: int, d: int = 32, **wrong):
+        super().__init__()
+        self.table, self.place, self.wrong = nn.Embedding(vocab, d), nn.Embedding(64, d), wrong
+        self.body, self.out = nn.Transformer(d, 4, 2, 2, 64, dropout=0.1, batch_first=True), nn.Linear(d, vocab)
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        embed = lambda ids: self.table(ids) + self.place(torch.arange(ids.size(1)))  # noqa: E731
+        causal = None if self.wrong.get("causal") is False else self.body.generate_square_subsequent_mask(tgt.size(1))
+        hidden = None if self.wrong.get("padding") is False else src == PAD
+        x = self.body(
+            embed(src), embed(tgt), tgt_mask=causal, src_key_padding_mask=hidden, memory_key_padding_mask=hidden
+        )
+        return self.out(x)
+
+
+def own(**wrong) -> examine.Patient:
+    """That model as the examination takes one's own: by three functions."""
+    torch.manual_seed(0)
+    model = Own(len(tat.LETTERS), **wrong)
+    adam = torch.optim.Adam(model.parameters(), lr=1e-4)
+
+    def predict(pairs: list[Pair]) -> Tensor:
+        model.eval()
+        with torch.no_grad():
+            return model(tat.pad_rows([p.src for p in pairs]), tat.pad_rows([p.tgt for p in pairs])[:, :-1])
+
+    def update(pairs: list[Pair]) -> float:
+        model.train()
+        adam.zero_grad()
+        src, tgt = tat.pad_rows([p.src for p in pairs]), tat.pad_rows([p.tgt for p in pairs])
+        loss = nn.functional.cross_entropy(model(src, tgt[:, :-1]).mT, tgt[:, 1:], ignore_index=PAD)
+        loss.backward()
+        adam.step()
+        return loss.item()
+
+    return examine.Patient(predict, model, update)
+
+
+@pytest.mark.parametrize("wrong, test", [({}, None), ({"causal": False}, "future"), ({"padding": False}, "padding")])
+def test_a_model_of_someone_else_is_examined_by_its_functions(wrong, test):
+    """PyTorch's own Transformer passes, and without a mask it does not."""
+    found = ill(functools.partial(own, **wrong), exams=["wires", "loss", "gradient"])
+    assert list(found)[:1] == ([test] if test else [])
+
+
+def test_a_finding_says_what_was_measured_and_what_it_means():
+    well, bad = examine.Finding("future", 0.0), examine.Finding("future", 0.34)
+    assert str(well) == "well a later word moves a prediction by 0"
+    assert str(bad) == "ILL  a later word moves a prediction by 0.34: it sees the future"
+    assert examine.Finding("gradient", math.nan).ill

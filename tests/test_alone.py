@@ -1,0 +1,117 @@
+"""A notebook that is alone: its companion, and the public address that is stamped into everything that names it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from blog import address, companion, notebook, page
+from tests.helpers import ROOT
+
+URL = "https://github.com/somebody/Some.where"
+SOCKETS = "import socket; socket.socket.connect = None"  # a network that nothing can reach
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("page") / companion.NAME
+    companion.write(out, ROOT)
+    return out
+
+
+def part(name: str, begin: str, end: str) -> list[nbformat.NotebookNode]:
+    """The code cells of a notebook from a heading to another, after those that it begins with."""
+    cells = nbformat.read(ROOT / name, 4).cells
+    heads = [
+        "\n".join(re.findall(r"(?m)^#+ .*", cell.source)) if cell.cell_type == "markdown" else "" for cell in cells
+    ]
+    first, last = (next(i for i, head in enumerate(heads) if text in head) for text in (begin, end))
+    start = next(i for i, cell in enumerate(cells) if "active-ipynb" in cell.metadata.get("tags", []))
+    cells = [*cells[start : max(first, start)], *cells[first:last]]
+    return [cell for cell in cells if cell.cell_type == "code"]
+
+
+def run_alone(folder: Path, cells: list[nbformat.NotebookNode]) -> str:
+    """What cells print in a kernel that has only this folder and no network."""
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(SOCKETS), *cells], metadata=notebook.METADATA)
+    nbformat.write(book, folder / "alone.ipynb")
+    command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--inplace", "alone.ipynb"]
+    settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    outputs = [output for cell in nbformat.read(folder / "alone.ipynb", 4).cells for output in cell.get("outputs", [])]
+    return "".join(str(output.get("text", output.get("data", ""))) for output in outputs)
+
+
+def test_alone_with_its_companion_the_first_part_translates(archive, tmp_path):
+    """In an empty folder, without a network, with the trained weights; the reader's own files stay as they are."""
+    shutil.copy(archive, tmp_path / "the_annotated_transformer (1).zip")  # as a browser names a second download
+    (tmp_path / "exercises.ipynb").write_text("mine")
+    printed = run_alone(tmp_path, part("the_annotated_transformer.ipynb", "Part 0", "Part 2"))
+    assert "two women are sitting on a bench while a man" in printed.lower().replace("▁", " ").replace("'", "")
+    assert "NOTICE" not in printed and (tmp_path / "exercises.ipynb").read_text() == "mine"
+
+
+def test_the_companion_makes_the_other_notebooks_run(archive, tmp_path):
+    shutil.copy(archive, tmp_path)
+    printed = run_alone(tmp_path, part("since_2017.ipynb", "Since 2017", "Gated feed-forward networks"))
+    assert "NOTICE" not in printed
+    with zipfile.ZipFile(archive) as files:
+        names = files.namelist()
+        assert {f"{script.stem}.ipynb" for script in notebook.SCRIPTS} <= {*names}
+        assert (
+            files.read("models/multi30k-de-en/model.safetensors")
+            == (ROOT / "models/multi30k-de-en/model.safetensors").read_bytes()
+        )
+    assert not [name for name in names if "pycache" in name] and archive.stat().st_size < 10e6
+
+
+def test_the_page_offers_the_companion(tree_of):
+    links = {
+        language: tree_of("since_2017", language).select_one(".pages .companion a")["href"] for language in ("en", "zh")
+    }
+    assert links == {"en": companion.NAME, "zh": f"../{companion.NAME}"}
+
+
+@pytest.fixture
+def stamped(tmp_path) -> Path:
+    """A copy of what has a place for the address."""
+    names = [path.name for script in notebook.SCRIPTS for path in (script, script.with_suffix(".ipynb"))]
+    for name in (*names, "README.md", "pyproject.toml", "CITATION.cff"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def test_one_command_stamps_the_address(stamped, monkeypatch):
+    """Everywhere, again and again; no output of a notebook is lost, and the twins agree."""
+    address.stamp(stamped, "https://github.com/before/it")
+    assert len(address.stamp(stamped, URL + ".git")) == 2 * len(notebook.SCRIPTS) + 3
+    assert not address.stamp(stamped, URL + "/")
+    for script in notebook.SCRIPTS:
+        text = (stamped / script.name).read_text("utf-8")
+        assert text.count(f'REPOSITORY = "{URL}"') == 1 and 'REPOSITORY = ""' not in text
+        books = [nbformat.read(folder / f"{script.stem}.ipynb", 4).cells for folder in (ROOT, stamped)]
+        outputs = [json.dumps([cell.get("outputs") for cell in cells]) for cells in books]
+        assert outputs[0] == outputs[1] and not notebook.check(stamped / script.name, stamped / f"{script.stem}.ipynb")
+    for name in ("README.md", "pyproject.toml", "CITATION.cff"):
+        text = (stamped / name).read_text("utf-8")
+        assert (
+            URL.removeprefix("https://") in text.replace("research.google.com/github/", "github.com/")
+            and "before/it" not in text
+        )
+    monkeypatch.setattr(page, "DOCUMENT", stamped / "the_annotated_transformer.py")
+    assert page.addresses("the_annotated_transformer", None, "")["address"] == "https://somebody.github.io/Some.where/"
+
+
+def test_no_address_is_refused(monkeypatch):
+    for wrong in ([], ["http://github.com/a/b"], ["https://github.com/a"]):
+        monkeypatch.setattr(sys, "argv", ["address.py", *wrong])
+        with pytest.raises(SystemExit, match="OWNER/NAME"):
+            address.main()

@@ -1,0 +1,81 @@
+"""What people and machines read first: README, TEACHING and llms.txt are short, and what they name and quote is there."""
+
+import json
+import re
+
+import the_annotated_transformer as tat
+from tests.helpers import ROOT
+
+README = " ".join((ROOT / "README.md").read_text("utf-8").split())
+
+
+def rows(name: str) -> list[dict]:
+    return [json.loads(line) for line in (ROOT / f"benchmarks/results/{name}.jsonl").read_text("utf-8").splitlines()]
+
+
+def test_they_are_short():
+    for name, most in (("README.md", 90), ("TEACHING.md", 55), ("llms.txt", 45)):
+        assert len((ROOT / name).read_text("utf-8").splitlines()) <= most, name
+
+
+def test_what_llms_txt_names_is_there():
+    text = (ROOT / "llms.txt").read_text("utf-8")
+    files = re.findall(r"\]\(([^)]+)\)", text) + re.findall(r"`([\w/]+\.(?:py|md|jsonl))`", text)
+    assert len(files) > 9 and not [name for name in files if not (ROOT / name).is_file()]
+    names = text.partition("## Names that hold")[2].partition(" in `the_annotated")[0]
+    found, model = re.findall(r"`(?:model\.)?(\w+)`", names), tat.make_model(9, 9, 1, 8, 8, 2)
+    assert len(found) == 9 and not [n for n in found if not hasattr(tat, n) and not hasattr(model, n)]
+    documents = "".join(
+        (ROOT / f"{name}.py").read_text("utf-8") for name in ("the_annotated_transformer", "since_2017")
+    )
+    for heading in ("Questions, and where they are answered", "Glossary", "BLEU"):
+        assert f'"{heading}"' in text and f"# ## {heading}\n" in documents
+    assert "# @title Answer" in (ROOT / "exercises.py").read_text("utf-8")
+
+
+def test_the_readme_quotes_samples_of_a_row():
+    """Each line of its table, and the one that goes wrong."""
+    row = rows("samples")[-1]
+    table = re.findall(
+        r"\| ([^|]*) \| ([^|]*) \| ([^|]*) \|", README.partition("## What you get")[2].partition("Two cores")[0]
+    )
+    asked, *lines = [cells for cells in table if set(cells[0]) != {"-"}]
+    numbers = [row["sentences"].index(sentence.strip('"')) for sentence in asked[1:]]
+    stages = {f"{stage['updates']}": stage for stage in row["stages"] if "updates" in stage} | {
+        "shipped": row["stages"][-1]
+    }
+    assert len(lines) == 4
+    for words, *translations in lines:
+        stage = next(found for name, found in stages.items() if re.search(rf"\b{name}\b", words))
+        assert translations == [stage["translations"][number] for number in numbers]
+    worst = row["sentences"].index("Mein Nachbar hat gestern sein Fahrrad verkauft.")
+    assert f"the shipped one makes *{row['stages'][-1]['translations'][worst]}*" in README
+
+
+def test_the_readme_compares_in_few_words_what_rows_hold():
+    """Each number of its six lines; the tables behind them are in the lab notebook and held to their rows there."""
+    compared = README.partition("## How it compares")[2].partition("## ")[0]
+    ratios = [row["ratio_of_pairs"] for row in rows("training_speed") if row["preset"] == "tiny"]
+    assert "about ten times slower" in compared and round(sum(ratios) / len(ratios)) == 10
+    last = [row for row in rows("peers") if row["preset"] == "tiny"][-1]
+    speeds = {who: found["median"] for who, found in last["tokens_per_second"].items()}
+    assert f"{speeds['this'] / speeds['nn.Transformer']:.1f} times as many tokens a second" in compared
+    sets = {(row["model"], row["split"]): row["bleu"] for row in rows("test_sets") if row["search"] != "greedy"}
+    shipped, rotary = (f"{sets[name, 'test_2016_flickr']:.1f}" for name in ("multi30k-de-en", "multi30k-de-en-rotary"))
+    assert f"document's has {shipped} BLEU; `--model models/multi30k-de-en-rotary` has {rotary}" in compared
+    means = {}
+    for direction, variant, kind in (
+        ("de-en", "base", "bleu"),
+        ("de-en", "rotary", "bleu"),
+        ("en-de", "base", "bleu_moses"),
+    ):
+        found = [
+            r["test_2016_flickr"]["beam"][kind]
+            for r in rows("first_stage")
+            if (r["direction"], r["variant"]) == (direction, variant)
+        ]
+        assert len(found) == 3
+        means[direction, variant] = sum(found) / 3
+    alone, turned = f"{means['de-en', 'base']:.1f}", f"{means['de-en', 'rotary']:.1f}"
+    assert f"on the 29,000 pairs alone it's {alone}, and {turned} with rotary positions" in compared
+    assert f"we are {41.02 - means['en-de', 'base']:.1f} BLEU *behind* a published model" in compared

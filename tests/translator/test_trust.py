@@ -1,0 +1,83 @@
+"""How far to trust a translation (`translate --json`), a text (`plan`) and a run (`doctor`)."""
+
+import pytest
+import torch
+
+import the_annotated_transformer as tat
+from tests.helpers import decided
+from translator import plan
+from translator.search import fast_beam
+from translator.settings import make_settings
+
+
+# --- translate --json ---
+@pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (4, 1), (4, 3)])
+def test_what_a_beam_notes_is_what_one_pass_over_the_translation_gives(beam, n_best):
+    """Catches notes of another beam or step, and attention read from another row, layer or head."""
+    torch.manual_seed(3)
+    model = decided(tat.make_model(13, 9, 2, 16, 24, 4, dropout=0.0, norm="pre")).double().eval()
+    rows = [[*torch.randint(4, 13, (n,)).tolist(), tat.EOS] for n in torch.randint(1, 9, (12,)).tolist()]
+    batch, notes = tat.Batch(tat.pad_rows(rows)), []
+    best = fast_beam(model, batch.src, batch.src_mask, 14, beam, 0.6, n_best, notes)
+    assert torch.equal(best, fast_beam(model, batch.src, batch.src_mask, 14, beam, 0.6))
+    lengths = set()
+    for row, ids, found in zip(rows, best.tolist(), notes, strict=True):
+        assert len(found) == n_best == len({tuple(one.ids) for one in found})
+        assert found == sorted(found, key=lambda one: -one.score) and ids[: len(found[0].ids)] == found[0].ids
+        for one in found:
+            src, tgt = torch.tensor([row]), torch.tensor([one.ids])
+            with torch.no_grad(), tat.recording(model) as weights:
+                logits = model(src, tgt[:, :-1], tat.source_mask(src), tat.subsequent_mask(len(one.ids) - 1))
+            sums = logits[0].log_softmax(-1).gather(1, tgt[0, 1:, None])[:, 0].cumsum(0)
+            cross = torch.stack([weights[layer.src_attn][0] for layer in model.decoder.layers]).mean((0, 1))
+            torch.testing.assert_close(one.seen[:, 0], sums.float(), atol=1e-4, rtol=1e-4)
+            assert one.score == pytest.approx(float(sums[-1] / tat.length_penalty(len(sums), 0.6)), rel=1e-4)
+            assert one.seen[:, 1].tolist() == cross.argmax(-1).tolist()
+            lengths.add(len(one.ids))
+    assert len(lengths) > 2  # otherwise the sentences test little
+
+
+# --- plan ---
+GOOD = [
+    (f"Satz {word} ist lang genug für alle.", f"Sentence {word} is long enough for all.") for word in "abcdefghijklmnop"
+]
+BAD = {
+    "empty": ("", "Nothing is on the other side."),
+    "twice": GOOD[3],
+    "same": ("Press any key to continue", "Press any key to continue"),
+    "lengths": (
+        "Ja, das ist so.",
+        "Yes, and then there is a very long story that nobody has told in the other language at all.",
+    ),
+    "script": ("Привет, мир, как дела?", "Hello, world, how are you?"),
+    "short": ("-", "2"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_each_thing_that_may_be_wrong_with_a_text_is_told_and_nothing_else(name):
+    assert plan.complaints(GOOD, []) == {}
+    assert plan.complaints([*GOOD, BAD[name]], []) == {name: [17]}
+
+
+def test_val_that_stands_in_train_is_told():
+    assert plan.complaints(GOOD[:8], GOOD[6:10]) == {"val in train": [1, 2]}
+
+
+def test_texts_of_another_script_are_well():
+    """Catches a script that is expected, instead of found: here one side is Greek, and names stay as they are."""
+    texts = [(f"Ο σκύλος {word} τρέχει στο χιόνι", f"Dog {word} runs in the snow") for word in "abcdefgh"]
+    assert plan.complaints([*texts, ("Παρίσι", "Paris")], []) == {}
+
+
+def test_what_to_expect_lies_between_the_measured_sizes():
+    known = {500: [8.0, 9.0], 1000: [13.0, 14.0], 4000: [25.0]}
+    assert plan.expected(700, known) == (8.0, 14.0) and plan.expected(1005, known) == (13.0, 14.0)
+    assert plan.expected(400, known) is None and plan.expected(9000, known) is None
+
+
+@pytest.mark.parametrize("pairs", [1, 500, 3000, 10_000, 29_000, 10**7])
+@pytest.mark.parametrize("trained", [False, True])
+def test_what_plan_recommends_can_be_trained(pairs, trained):
+    changes, updates = plan.recipe(pairs, trained)
+    assert make_settings("tiny", False, changes).warmup < updates  # ValueError for what does not fit

@@ -1,0 +1,46 @@
+"""How sure a model is of what it wrote, and which source token each token is from: `translate --json`.
+
+Names are those of other toolkits: `tokens`, `log_probs`, `score` and `hypotheses` of CTranslate2, `alignment` of fairseq and
+Marian. The alignment is read from cross-attention, from the mean over all heads of all layers in the row that predicts a
+token: of the ways that were measured, this one has the lowest error rate (benchmarks/results/alignment.jsonl).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from the_annotated_transformer import EOS, Tokenizer
+from translator.search import Hypothesis, Search
+
+
+def described(tokenizer: Tokenizer, source: list[int], found: Hypothesis) -> dict[str, Any]:
+    """A translation: its tokens, the natural logarithms of their probabilities, and [source, target] places that belong together.
+
+    EOS belongs to no token, nor does a token whose row looks at the source's EOS most.
+    """
+    predicted, sums = found.ids[1:], found.seen[:, 0].double()
+    log_p, places = sums.diff(prepend=sums.new_zeros(1)), found.seen[:, 1].int().tolist()
+    links = [[i, j] for j, i in enumerate(places) if i < len(source) - 1 and predicted[j] != EOS]
+    return {
+        "translation": tokenizer.decode(found.ids),
+        "tokens": tokenizer.tokens(predicted),
+        "log_probs": [round(value, 4) for value in log_p.tolist()],
+        "mean_log_prob": round(float(log_p.mean()), 4),
+        "score": round(found.score, 4),
+        "alignment": links,
+    }
+
+
+def judged(search: Search, lines: list[str], tell: Callable[[str], None], first: int = 1) -> list[dict[str, Any]]:
+    """What `translate --json` prints of each line; of a blank one an empty translation. Raises as `Search.translate` does."""
+    tokenizer = search.translator.tokenizer
+
+    def work(rows: list[list[int]]) -> list[dict[str, Any]]:
+        results = []
+        for row, found in zip(rows, search.hypotheses(rows), strict=True):
+            each = [described(tokenizer, row, one) for one in found]
+            more = {"hypotheses": each} if search.n_best > 1 else {}
+            results.append({"source_tokens": tokenizer.tokens(row)} | each[0] | more)
+        return results
+
+    found = search.each(lines, work, tell, first)
+    return [{"source": line} | (one or {"translation": ""}) for line, one in zip(lines, found, strict=True)]
