@@ -258,7 +258,7 @@ def example_claims() -> Any:
 # > differently, so each measure has one standard deviation $s$, pooled within all kinds of run: 34 of the miniature,
 # > eight of the long runs. An interval is $t\,s\sqrt{1/3 + 1/3}$, with Student's $t$ for the pooled degrees of
 # > freedom. (Pairing by seed gains nothing: with seeds as blocks, $s$ of the miniature's BLEU is 0.32, and 0.32
-# > without, on the H100. One exception: the perplexity of `adam post` scatters four times as much and is left out.)
+# > without, on the H100. One exception: the perplexity of `adam post` scatters five times as much and is left out.)
 # >
 # > **Other sentences.** Draw a thousand sentences from a test set again and again, with replacement, and the BLEU of
 # > one of our models varies by about one and a half points in either direction (a *bootstrap*; Koehn, 2004). The
@@ -449,7 +449,7 @@ def example_bootstrap() -> Any:
 
 # %% [markdown]
 # > **The first rounds have no control.** Each model after a round also trained for longer, and all but one of these
-# > comparisons have one seed (the second German-English round gains 0.87, and 0.63 and 0.58 with two other seeds).
+# > comparisons have one seed (the second German-English round gains 0.87, and 0.62 and 0.57 with two other seeds).
 # > The second English-German round is within chance.
 # >
 # > **The round with rotary positions has one:** from the same three models, with the same settings and for as many
@@ -478,7 +478,7 @@ def example_bootstrap() -> Any:
 # > post` shares its norm and optimiser, not its recipe.
 # >
 # > **A base that suits its budget.** It has no dropout, and its rate and warmup were chosen by the validation loss, once
-# > for each optimiser and place of the norm: three rates with one warmup, then other warmups with the best of them.
+# > for each optimiser and place of the norm: three rates with one warmup, then other lengths of it with the best of them.
 # > That's a star and not a grid. Factor 2 with a warmup of 400, for instance, which the first document uses with Adam,
 # > was not tried, and Muon's best warmup lies at the edge. `factor` is that of Equation 3; one seed each.
 
@@ -619,7 +619,7 @@ def example_differences() -> Chart | None:
 # > width 8 are worse.
 # >
 # > **Dropout** costs 1.2 at the paper's 0.1 and 4.6 at 0.25, where the paper's loses BLEU *without* it (24.6 without, 25.8
-# > with 0.1). Four passes are probably too few to overfit; the program's own recipe, of 38 passes, has 0.25.
+# > with 0.1). Four passes are probably too few for overfitting; the program's own recipe, of 38 passes, has 0.25.
 # > **Smoothing:** without it the perplexity is lower, as in the paper; there BLEU falls by 0.5, here by 0.4 ± 0.5. With
 # > 0.2, nothing but the perplexity moves beyond chance with five beams.
 # >
