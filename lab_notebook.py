@@ -680,8 +680,7 @@ def example_rotary() -> Any:
 # > Every difference is positive, in BLEU, without length and in chrF, and in the program's recipe the perplexity
 # > falls with every seed. But with five beams no difference *without length* is beyond chance if other sentences
 # > count as well (the table of claims). So the sign is hardly in doubt, and the size is: between a half and one BLEU.
-# > The penalty was chosen for a model with sinusoids. Beside the other runs on the same GPU, a run with rotary
-# > positions took a sixth longer.
+# > The penalty was chosen for a model with sinusoids.
 
 # %% [markdown]
 # ## Post-norm and Adam in a longer run
