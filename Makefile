@@ -6,7 +6,9 @@ NOTEBOOKS := $(TRANSLATED) lab_notebook
 LANGUAGES := $(patsubst languages/%.po,%,$(wildcard languages/*.po))
 # the English pages from the notebooks in a folder, then the pages and notebooks of every other language
 PAGES = for name in $(NOTEBOOKS); do $(BIN)/python blog/page.py $(1)$$name.ipynb build/$$name.html || exit 1; done; \
-	for language in $(LANGUAGES); do for name in $(TRANSLATED); do \
+	$(BIN)/python blog/listing.py build/one_screen.html || exit 1; \
+	for language in $(LANGUAGES); do \
+		$(BIN)/python blog/listing.py build/$$language/one_screen.html --language $$language || exit 1; for name in $(TRANSLATED); do \
 		$(BIN)/python blog/page.py $(1)$$name.ipynb build/$$language/$$name.html --language $$language && \
 		$(BIN)/python blog/editions.py apply $$language $(1)$$name.ipynb build/$$language/$$name.ipynb || exit 1; done; done; \
 	$(BIN)/python blog/companion.py build/$(DOC).zip --notebooks ./$(1)
@@ -49,9 +51,9 @@ notebook: $(READY) ## execute the document and write the notebooks that are comm
 page: $(READY) $(KATEX) ## write the pages from the committed notebooks, without executing them
 	$(call PAGES,)
 
-pdf: page ## print the two documents as papers, build/the_annotated_transformer.pdf and build/since_2017.pdf; needs Chromium; LANG=zh: in Chinese
+pdf: page ## print both documents as papers, build/the_annotated_transformer.pdf and build/since_2017.pdf, and one_screen.py on two pages; needs Chromium; LANG=zh: in Chinese
 	$(if $(filter zh/,$(EDITION)),$(BIN)/npm install --prefix blog --no-save --loglevel=error --no-audit --no-fund @fontsource/noto-sans-sc@5.3.0)
-	for name in $(DOC) since_2017; do $(BIN)/python blog/pdf.py build/$(EDITION)$$name.html build/$(EDITION)$$name.pdf || exit 1; done
+	for name in $(DOC) since_2017 one_screen; do $(BIN)/python blog/pdf.py build/$(EDITION)$$name.html build/$(EDITION)$$name.pdf || exit 1; done
 
 lab: $(READY) ## open the document in JupyterLab, which is installed into .venv first
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt

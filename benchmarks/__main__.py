@@ -17,9 +17,9 @@ from translator.__main__ import explained
 from translator.files import Refused, Steady
 
 NAMES = (
-    "accelerator", "alignment", "bootstrap", "clinic", "closest", "compare", "curve", "decoding_speed", "first_stage",
-    "gains", "layers", "learning", "miniature", "peers", "quality", "resample", "samples", "scale", "step_profile", "test_sets",
-    "time_to_quality", "tuning",
+    "accelerator", "alignment", "bootstrap", "clinic", "closest", "compare", "confidence", "curve", "decoding_speed", "first_stage",
+    "gains", "layers", "learning", "miniature", "one_screen", "peers", "quality", "resample", "samples", "scale", "step_profile",
+    "test_sets", "time_to_quality", "tuning",
 )  # fmt: skip
 HELP = "Measure something, and append rows to benchmarks/results/NAME.jsonl. `NAME --help` says what, and how."
 

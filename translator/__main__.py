@@ -1,4 +1,4 @@
-"""The command line: plan, train, translate, evaluate, average, explain, export, import, judge.
+"""The command line: plan, train, translate, evaluate, average, explain, export, import, judge, doctor.
 
 `cyclopts` makes options and help from signatures, dataclasses and docstrings. What a user can mend gets one line on standard
 error and exit status 2; a mistake of the program keeps its traceback.
@@ -145,7 +145,7 @@ def report(run: Run, new: int) -> None:
 
 
 def plan(
-    data: str, *, src: str = "de", tgt: str = "en", seconds: PositiveFloat = 20,
+    data: str, *, src: str = "de", tgt: str = "en", held_out: float | None = None, seconds: PositiveFloat = 20,
     as_json: Annotated[bool, Parameter(name="--json")] = False, device: Device = None,
 ) -> None:  # fmt: skip
     """Before a training: what is wrong with a text, what to train on it, how long it takes here, and what to expect.
@@ -154,13 +154,14 @@ def plan(
         data: a folder with train.LANG and val.LANG (plain or .gz), or whatever `train --data` takes
         src: source language
         tgt: target language
+        held_out: the share of train to validate on instead of val, such as 0.02
         seconds: how long to try this machine
         as_json: print one JSON object
     """
     use_device(device)
     if src == tgt:
         raise Refused(f"--src and --tgt are both {src}")
-    found = planning.plan(data, src, tgt, seconds, warn)
+    found = planning.plan(data, src, tgt, held_out, seconds, warn)
     answer(*([json.dumps(found)] if as_json else planning.report(found)))
 
 
@@ -269,6 +270,8 @@ def evaluate(
         lines = [json.dumps(result | {"seconds": round(time.monotonic() - start, 1)})]
     with writing(Path("standard output")):
         answer(*lines)
+    if search.lost:
+        raise Refused(f"not translated, and scored as if empty: {search.lost} of {len(sources)} sentences")
 
 
 def average(run: Path, *, out: Out, last: Count = 5) -> None:
@@ -409,6 +412,22 @@ def judge(
         sys.exit(1)
 
 
+def doctor(
+    run: Path, *, data: str | None = None, as_json: Annotated[bool, Parameter(name="--json")] = False
+) -> None:  # fmt: skip
+    """Examine a run or a model that trains and writes nonsense: what was measured, what it means, what it resembles.
+
+    Args:
+        run: the folder of a run or a model
+        data: the source whose val it is examined with; by default what the run holds out
+        as_json: print one JSON object
+    """
+    from translator import doctor as surgery  # its catalogue is read when it is asked
+
+    found = surgery.diagnose(run, data)
+    answer(*([json.dumps(found)] if as_json else surgery.report(found)))
+
+
 def captions(*, out: Out) -> None:
     """Write the captions of the built-in grammar as a folder of text, such as the document reads: train, val and test."""
     with new_folder(out):
@@ -439,7 +458,7 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
     installed = next(iter(distributions(name="annotated-transformer")), None)
     about = {"version": installed.version if installed else "from source, not installed", "help_format": "plaintext"}
     app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about, suppress_keyboard_interrupt=False)
-    for command in (plan, train, translate, evaluate, average, explain, export, captions, judge):
+    for command in (plan, train, translate, evaluate, average, explain, export, captions, judge, doctor):
         app.command(command)
     app.command(import_model, name="import")
     with redirect_stdout(Steady(sys.stdout)) as out, redirect_stderr(Steady(sys.stderr)) as err:

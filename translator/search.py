@@ -120,7 +120,7 @@ class StepwiseDecoder:
 
     def looked_at(self, weights: dict[nn.Module, Tensor]) -> Tensor:
         """The source token that each row looked at most in the last step, by the mean of all heads of all layers: (sources, places)."""
-        means = [weights[layer.layer.src_attn].mean(1) for layer in self.layers]  # (sources, places, S)
+        means = [weights[layer.src_attn].mean(1) for layer in self.layers]  # (sources, places, S)
         return torch.stack(means).sum(0).argmax(-1).float()
 
     def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
