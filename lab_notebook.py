@@ -193,6 +193,59 @@ def long_difference(
 
 
 # %%
+# @title The rows of short runs, and differences from their base
+MEASURES = {"perplexity": "val_perplexity", "greedy": "bleu", "BLEU": "bleu_beam", "best penalty": "bleu_alpha_best", "chrF": "chrf_beam"}  # fmt: skip
+
+
+def miniature() -> dict[str, Seeds]:
+    """The rows by seed of each variant that has three seeds on one kind of machine."""
+    found: dict[str, Seeds] = {}
+    for row in saved_rows("miniature"):
+        if (row.get("data", "multi30k"), row.get("epochs", 4)) != ("multi30k", 4):
+            continue
+        kind = "" if "accelerator" in row["machine"] else CPU
+        found.setdefault(row["variant"] + kind, {})[row["seed"]] = row
+    return {name: seeds for name, seeds in sorted(found.items(), key=place) if len(seeds) == 3}
+
+
+def place(item: tuple[str, Seeds]) -> tuple[bool, bool, str, int, str]:
+    """Where a variant stands: those of an accelerator first, the base before its variants, and these by the rows of the paper's table, short names first."""
+    name, seeds = item
+    row = next(iter(seeds.values())).get("row", "")
+    return name.endswith(CPU), name.removesuffix(CPU) != "base", row, len(name), name  # h = 8 before h = 16
+
+
+def comparable(variants: dict[str, Seeds], measure: str) -> dict[str, list[float]]:
+    """The scores of each variant that has them, of the same kind as the base's: the perplexity of words is per word."""
+    key, found = MEASURES[measure], {}
+    for name, seeds in variants.items():
+        per_word = (name.removesuffix(CPU), measure) == ("words", "perplexity")
+        if all(key in row for row in seeds.values()) and not per_word:
+            found[name] = [row[key] for row in seeds.values()]
+    return found
+
+
+def compared(variants: dict[str, Seeds]) -> int:
+    """How many differences from a base all measures have together."""
+    return sum(name.removesuffix(CPU) != "base" for measure in MEASURES for name in comparable(variants, measure))
+
+
+def reaches(variants: dict[str, Seeds], measure: str) -> tuple[float, float]:
+    """How far a difference's 95% interval reaches, and how far if it's corrected for all that is compared."""
+    alike = comparable(variants, measure)
+    if measure == "perplexity":
+        alike.pop("adam post", None)  # which scatters more than chance allows
+    found = pooled([*alike.values()])
+    return seeds_reach(*found), seeds_reach(*found, 0.05 / max(1, compared(variants)))
+
+
+def short_difference(variants: dict[str, Seeds], name: str, measure: str) -> tuple[float, float, float]:
+    """A variant's mean minus that of the base on the same kind of machine, with both reaches."""
+    alike = comparable(variants, measure)
+    return float(np.mean(alike[name]) - np.mean(alike["base" + CPU * name.endswith(CPU)])), *reaches(variants, measure)
+
+
+# %%
 # @title The claims about long runs, and about short ones
 LONG_CLAIMS = (  # claim, a, b, direction, search, like for like, file of the rows
     ("rotary positions, 38 passes", "de-en base", "de-en rotary", "de-en", "beam 5, alpha 1.8", "yes", "first_stage"),
@@ -507,59 +560,6 @@ def example_tuning() -> Any:
 # > compared (Bonferroni's correction). `BLEU` and `chrF` are with five beams and the penalty of 1.8, which favours
 # > models that write short translations; the `best penalty` of five, chosen for each run, doesn't. Most runs were made on
 # > an NVIDIA H100, and the rows that end in *(CPU)*, with their base, on two processor cores.
-
-
-# %%
-# @title Differences from the base
-MEASURES = {"perplexity": "val_perplexity", "greedy": "bleu", "BLEU": "bleu_beam", "best penalty": "bleu_alpha_best", "chrF": "chrf_beam"}  # fmt: skip
-
-
-def miniature() -> dict[str, Seeds]:
-    """The rows by seed of each variant that has three seeds on one kind of machine."""
-    found: dict[str, Seeds] = {}
-    for row in saved_rows("miniature"):
-        if (row.get("data", "multi30k"), row.get("epochs", 4)) != ("multi30k", 4):
-            continue
-        kind = "" if "accelerator" in row["machine"] else CPU
-        found.setdefault(row["variant"] + kind, {})[row["seed"]] = row
-    return {name: seeds for name, seeds in sorted(found.items(), key=place) if len(seeds) == 3}
-
-
-def place(item: tuple[str, Seeds]) -> tuple[bool, bool, str, int, str]:
-    """Where a variant stands: those of an accelerator first, the base before its variants, and these by the rows of the paper's table, short names first."""
-    name, seeds = item
-    row = next(iter(seeds.values())).get("row", "")
-    return name.endswith(CPU), name.removesuffix(CPU) != "base", row, len(name), name  # h = 8 before h = 16
-
-
-def comparable(variants: dict[str, Seeds], measure: str) -> dict[str, list[float]]:
-    """The scores of each variant that has them, of the same kind as the base's: the perplexity of words is per word."""
-    key, found = MEASURES[measure], {}
-    for name, seeds in variants.items():
-        per_word = (name.removesuffix(CPU), measure) == ("words", "perplexity")
-        if all(key in row for row in seeds.values()) and not per_word:
-            found[name] = [row[key] for row in seeds.values()]
-    return found
-
-
-def compared(variants: dict[str, Seeds]) -> int:
-    """How many differences from a base all measures have together."""
-    return sum(name.removesuffix(CPU) != "base" for measure in MEASURES for name in comparable(variants, measure))
-
-
-def reaches(variants: dict[str, Seeds], measure: str) -> tuple[float, float]:
-    """How far a difference's 95% interval reaches, and how far if it's corrected for all that is compared."""
-    alike = comparable(variants, measure)
-    if measure == "perplexity":
-        alike.pop("adam post", None)  # which scatters more than chance allows
-    found = pooled([*alike.values()])
-    return seeds_reach(*found), seeds_reach(*found, 0.05 / max(1, compared(variants)))
-
-
-def short_difference(variants: dict[str, Seeds], name: str, measure: str) -> tuple[float, float, float]:
-    """A variant's mean minus that of the base on the same kind of machine, with both reaches."""
-    alike = comparable(variants, measure)
-    return float(np.mean(alike[name]) - np.mean(alike["base" + CPU * name.endswith(CPU)])), *reaches(variants, measure)
 
 
 # %%
