@@ -2,11 +2,14 @@
 PYTHON ?= python3
 DOC := the_annotated_transformer
 TRANSLATED := $(DOC) since_2017 exercises
-NOTEBOOKS := $(TRANSLATED) lab_notebook
+NOTEBOOKS := $(TRANSLATED) lab_notebook practice/clinic
 LANGUAGES := $(patsubst languages/%.po,%,$(wildcard languages/*.po))
 # the English pages from the notebooks in a folder, then the pages and notebooks of every other language
-PAGES = for name in $(NOTEBOOKS); do $(BIN)/python blog/page.py $(1)$$name.ipynb build/$$name.html || exit 1; done; \
-	for language in $(LANGUAGES); do for name in $(TRANSLATED); do \
+PAGES = for path in $(NOTEBOOKS); do name=$$(basename $$path); \
+	$(BIN)/python blog/page.py $(if $(1),$(1)$$name,$$path).ipynb build/$$name.html || exit 1; done; \
+	$(BIN)/python blog/listing.py build/one_screen.html || exit 1; \
+	for language in $(LANGUAGES); do \
+		$(BIN)/python blog/listing.py build/$$language/one_screen.html --language $$language || exit 1; for name in $(TRANSLATED); do \
 		$(BIN)/python blog/page.py $(1)$$name.ipynb build/$$language/$$name.html --language $$language && \
 		$(BIN)/python blog/editions.py apply $$language $(1)$$name.ipynb build/$$language/$$name.ipynb || exit 1; done; done; \
 	$(BIN)/python blog/companion.py build/$(DOC).zip --notebooks ./$(1)
@@ -49,9 +52,9 @@ notebook: $(READY) ## execute the document and write the notebooks that are comm
 page: $(READY) $(KATEX) ## write the pages from the committed notebooks, without executing them
 	$(call PAGES,)
 
-pdf: page ## print that page as a paper, build/the_annotated_transformer.pdf; needs Chromium; LANG=zh: the Chinese one
+pdf: page ## print both documents as papers, build/the_annotated_transformer.pdf and build/since_2017.pdf, and one_screen.py on two pages; needs Chromium; LANG=zh: in Chinese
 	$(if $(filter zh/,$(EDITION)),$(BIN)/npm install --prefix blog --no-save --loglevel=error --no-audit --no-fund @fontsource/noto-sans-sc@5.3.0)
-	$(BIN)/python blog/pdf.py build/$(EDITION)$(DOC).html build/$(EDITION)$(DOC).pdf
+	for name in $(DOC) since_2017 one_screen; do $(BIN)/python blog/pdf.py build/$(EDITION)$$name.html build/$(EDITION)$$name.pdf || exit 1; done
 
 lab: $(READY) ## open the document in JupyterLab, which is installed into .venv first
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt

@@ -8,10 +8,10 @@ from operator import add, mul
 from sys import argv
 from time import time
 
-N, d_model, d_ff, h = 1, 16, 32, 4           # the paper's base model: 6, 512, 2048, 8 (Table 3)
+N, d_model, d_ff, h = 1, 16, 32, 2           # the paper's base model: 6, 512, 2048, 8 (Table 3)
 d_k, eps_ls = d_model // h, 0.1              # the width of a head (3.2.2), label smoothing (5.4)
-updates, pairs, warmup, factor = 1200, 8, 100, 0.5         # each update learns from 8 numbers
-seed = int(argv[1]) if __name__ == "__main__" and argv[1:] else 1      # python3 one_screen.py 2
+updates, pairs, warmup, factor = 1000, 8, 100, 0.5         # 8 pairs for each update; see rate
+seed = int(argv[1]) if __name__ == "__main__" and argv[1:] else 1      # or python3 one_screen.py 2
 
 def random():                                # Park and Miller's rule, the same in every language
     global seed
@@ -40,18 +40,18 @@ def ids(text):                               # letters as numbers; < begins a te
 # === Matrices, and how the loss depends on each: the chain rule, backwards ========================
 def each(f, *matrices): return [[*map(f, *rows)] for rows in zip(*matrices)]   # entry by entry
 def flip(A): return [*zip(*A)]                                                 # rows to columns
-def total(A): return [[*map(sum, zip(*A))]]                                    # of the rows
+def total(A): return [[*map(sum, zip(*A))]]                                    # sum of rows
 def mean(a): return sum(a) / len(a)
 try:
     from math import sumprod as dot          # since Python 3.12, and twice as fast
 except ImportError:
     def dot(a, b): return sum(map(mul, a, b))
-def dots(A, B): return [[dot(a, b) for b in B] for a in A]                     # of all rows
+def dots(A, B): return [[dot(a, b) for b in B] for a in A]   # each row of A with each row of B
 
 tape = []                                    # what was computed, in order
 def differentiable(function):
-    """Such a function returns its value and how to go back: from the gradient of the loss at the
-    value to the gradients at the inputs. The tape keeps both."""
+    """The function returns its value and how to go back, from the gradient of the loss at the value
+    to the gradients at the inputs. The operation that is made of it leaves both on the tape."""
     def operation(*inputs):
         value, back = function(*inputs)
         tape.append((Matrix(value), inputs, back))
@@ -64,7 +64,7 @@ def row_by_row(function):                    # the same for a function of a sing
         return rows, lambda dC: [[back(dc) for back, dc in zip(backs, dC)]]
     return differentiable(of_all)
 
-def backward(loss):
+def backward(loss):                          # undo the last operation first
     loss.gradient = [[1.0]]
     while tape:
         value, inputs, back = tape.pop()
@@ -173,8 +173,8 @@ def encode(src):
     return x
 
 def decode(memory, tgt):                     # memory is what the encoder returned
-    x, T = embed(tgt), range(len(tgt))
-    mask = [[0.0 if j <= i else -inf for j in T] for i in T]  # hides what comes later (3.2.3)
+    x, steps = embed(tgt), range(len(tgt))
+    mask = [[0.0 if j <= i else -inf for j in steps] for i in steps]  # hides what is later (3.2.3)
     for self_attention, cross_attention, feed_forward in decoder:
         x = feed_forward(cross_attention(self_attention(x, x, mask), memory))
     return x @ embeddings.T                  # at each position, a score for each letter (3.4)
@@ -208,7 +208,7 @@ def rate(step):                              # Equation (3)
 def update(step, beta1=0.9, beta2=0.98, eps=1e-9):         # with Adam (5.3)
     now = loss([known[int(len(known) * random())] for _ in range(pairs)])
     backward(now)
-    lr, c1, c2 = rate(step), 1 - beta1 ** step, 1 - beta2 ** step
+    lr, c1, c2 = rate(step), 1 - beta1 ** step, 1 - beta2 ** step     # because m and v begin at 0
     for W in parameters:
         W.m = each(lambda m, g: beta1 * m + (1 - beta1) * g, W.m, W.gradient)
         W.v = each(lambda v, g: beta2 * v + (1 - beta2) * g * g, W.v, W.gradient)

@@ -86,9 +86,11 @@ from the_annotated_transformer import (
     LIVE,
     OUR_SENTENCES,
     PAD,
+    AdjustableAttention,
     CachedDecoder,
     Chart,
     Config,
+    DroppingFeedForward,
     Generator,
     MultiHeadedAttention,
     Pair,
@@ -123,6 +125,7 @@ from the_annotated_transformer import (
     target_mask,
     token_batches,
     translate_lines,
+    with_attention,
 )
 
 # %% [markdown]
@@ -163,12 +166,12 @@ def rotated(x: Tensor, start: int = 0) -> Tensor:
 
 
 # %%
-class RotaryAttention(MultiHeadedAttention):
+class RotaryAttention(AdjustableAttention):
     """Self-attention with rotary positions: keys are at 0 to S - 1, queries at the last T of them (Su et al., 2021)."""
 
-    def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        """Q (B, h, T, d_k), K and V (B, h, S, d_k) as they are cached, not turned; returns (B, T, h * d_v)."""
-        return super().combine(rotated(Q, K.size(2) - Q.size(2)), rotated(K), V, mask)
+    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        """Q (B, h, T, d_k), K and V (B, h, S, d_k) as they are cached, not turned; returns (B, h, T, d_v)."""
+        return super().weigh(rotated(Q, K.size(2) - Q.size(2)), rotated(K), V, mask)
 
 
 # %%
@@ -282,7 +285,7 @@ def example_gated() -> None:
 
 
 # %%
-class GroupedQueryAttention(MultiHeadedAttention):
+class GroupedQueryAttention(AdjustableAttention):
     """Attention with h_kv heads of keys and values, each shared by h / h_kv heads of queries (Ainslie et al., 2023)."""
 
     def __init__(self, h: int, d_model: int, dropout: float = 0.0, d_k: int | None = None, h_kv: int = 2):
@@ -296,10 +299,10 @@ class GroupedQueryAttention(MultiHeadedAttention):
         """key and value (B, S, d_model) to K (B, h_kv, S, d_k) and V (B, h_kv, S, d_v)."""
         return split_heads(self.W_k(key), self.h_kv), split_heads(self.W_v(value), self.h_kv)
 
-    def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        """Each head of K and V serves a group of heads of Q (B, h, T, d_k): (B, T, h * d_v)."""
+    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        """Each head of K and V serves a group of heads of Q (B, h, T, d_k): (B, h, T, d_v)."""
         K, V = (x.repeat_interleave(self.h // self.h_kv, dim=1) for x in (K, V))  # (B, h, S, d_k), (B, h, S, d_v)
-        return super().combine(Q, K, V, mask)
+        return super().weigh(Q, K, V, mask)
 
 
 # %%
@@ -356,7 +359,7 @@ def modern(model: Transformer, *what: str, h_kv: int = 2) -> Transformer:
     names = ("d_model", "d_ff", "h", "dropout", "tie", "inner_dropout", "d_k")
     d_model, d_ff, h, dropout, tie, inner_dropout, d_k = (model.settings[name] for name in names)
     rotary, grouped = "rotary" in what, "grouped" in what
-    cross = functools.partial(GroupedQueryAttention, h_kv=h_kv) if grouped else MultiHeadedAttention
+    cross = functools.partial(GroupedQueryAttention, h_kv=h_kv) if grouped else AdjustableAttention
     own = functools.partial(RotaryGroupedAttention, h_kv=h_kv) if grouped and rotary else RotaryAttention
     for module in list(model.modules()):
         for name, part in list(module.named_children()):
@@ -419,7 +422,7 @@ def example_modern() -> Any:
 
 
 # %%
-class BiasedAttention(MultiHeadedAttention):
+class BiasedAttention(AdjustableAttention):
     """Multi-head attention whose four projections have biases."""
 
     def __init__(self, h: int, d_model: int, dropout: float = 0.0, d_k: int | None = None):
@@ -429,7 +432,7 @@ class BiasedAttention(MultiHeadedAttention):
             setattr(self, name, nn.Linear(plain.in_features, plain.out_features))
 
 
-class SwishFeedForward(PositionwiseFeedForward):
+class SwishFeedForward(DroppingFeedForward):
     """Equation (2) with swish, x * sigmoid(x), in place of the ReLU."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -678,8 +681,7 @@ class FusedAttention(MultiHeadedAttention):
 
     def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
         """Equation (1) in every head: (B, h, T, d_v)."""
-        p = self.dropout.p if self.training else 0.0
-        return F.scaled_dot_product_attention(Q, K, V, attn_mask=mask, dropout_p=p)
+        return F.scaled_dot_product_attention(Q, K, V, attn_mask=mask)
 
 
 # %%
@@ -1043,13 +1045,17 @@ class CachedStack(CachedDecoder):
     def __init__(self, model: DecoderOnly, rows: int):
         self.model, self.length = model, 0
         nothing = model.generator.proj.weight.new_empty(rows, 0, model.generator.proj.in_features)
-        self.past = [layer.self_attn.keys_values(nothing, nothing) for layer in model.decoder.layers]
+        layers = model.decoder.layers  # encoder layers: there is no memory to attend to
+        self.past = [layer.self_attn.keys_values(nothing, nothing) for layer in layers]
+        self.layers = [
+            with_attention(layer, self_attn=functools.partial(self.own, i)) for i, layer in enumerate(layers)
+        ]
 
     def step(self, tokens: Tensor) -> Tensor:
         """The next token of each sequence (B) to the logits of the one after it (B, vocab)."""
         x = self.model.tgt_embed(tokens.unsqueeze(1), self.length)  # (B, 1, d_model)
-        for i, layer in enumerate(self.model.decoder.layers):  # encoder layers: there is no memory to attend to
-            x = layer.sublayers(x, functools.partial(self.attend_to_past, i))
+        for layer in self.layers:
+            x = layer(x, None)
         self.length += 1
         return self.model.generator.logits(self.model.decoder.norm(x))[:, 0]
 

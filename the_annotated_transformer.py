@@ -17,46 +17,42 @@
 # > *Attention Is All You Need* ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)) built a translation system
 # > out of attention alone and called it the Transformer. Nearly every system that reads or writes language today is
 # > one of its relatives. In this document a German sentence travels through a trained Transformer and comes out in
-# > English. Each part of the model is built and checked as the sentence reaches it, and you see what that part does
-# > to the words. Then you train a model like it yourself and look inside.
+# > English. You predict what each part will do to the words, and then you look. Then you watch a model like it learn.
 
 # %% [markdown]
 # ![A German sentence, its English translation token by token with probabilities, the five most probable next tokens at the fourth step, and the beam as a tree](images/live_figure.png)
 #
 # | how to read | what | time |
 # |---|---|---|
-# | **the road**, on a first visit | the first box of [Part 0](#Part-0:-Prelims); Part 1 up to [the translation](#A-vector-becomes-a-word-(Section-3.4)), that section included; in [Part 2](#Part-2:-Training) [the shift](#Batches-and-the-shift-(Section-5.1)), [the loss](#Regularisation-(Section-5.4)), [one update](#One-update), [greedy decoding](#Greedy-decoding) and [the copy task](#A-first-task:-copying); in Part 3 [the training run](#Training); the maps at the beginning of [Part 6](#Part-6:-Looking-inside) | about ninety minutes |
+# | **the road**, on a first visit | [how this text is laid out](#Part-0:-Prelims); Part 1 up to [the model assembled](#The-model-assembled); Part 2 up to [while it learns](#While-it-learns); the Part after it up to [what to do now](#What-to-do-now) | about 55 minutes |
 # | **everything**, if you want to build systems like this yourself | Parts 1 to 6, those after Part 3 in any order; then [Since 2017](since_2017.ipynb) | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
 # *On the web page, the figure above is live: it runs the trained model in your browser, with no internet connection.
-# Type a German sentence, or pick one, and watch the translation grow token by token. (The numbers under the
-# tokens of the tree are the log-probabilities so far; [Part 4](#Part-4:-What-else-the-paper-used) explains them.) In
-# the notebook it is a still picture, and the command `explain` writes the figure out as a web page for any sentence
-# and any model.*
+# Type a German sentence, or pick one, and watch the translation grow token by token. In the notebook it is a still
+# picture.*
 
 # %% [markdown]
 # # Part 0: Prelims
 #
 # > **How this text is laid out.** Plain paragraphs say what the paper says, in our own words, with its section and
-# > equation numbers. Paragraphs set like this one are our commentary: reasons, experience, what has changed since
-# > 2017, and where the code differs from the paper. Nearly every idea is presented in the same order: the statement,
-# > the equation, the code, a picture or a few numbers, and an assertion that would fail if the code were wrong. Cells
-# > that only draw, print or check something are folded, with a caption below their output; so are those that you can
-# > skip on a first reading.
+# > equation numbers. Paragraphs set like this one are our commentary, and most of the explaining is done in them. Code
+# > that only draws, prints or checks something is folded; so is everything that you can skip on a first reading. Where
+# > it says **Predict**, stop and make up your mind before you open the answer: a wrong guess teaches most. Where it
+# > says **Try it**, there's a line to run in the notebook.
 # >
-# > You need Python and some linear algebra, and it helps if you've trained a neural network before. All the code in
-# > this document runs on a laptop without a GPU. This is the third edition; the first two, from 2018 (Alexander Rush)
-# > and 2022 (Austin Huang and others), are called "the earlier editions" below. The same text is also available as a
-# > Jupyter notebook and as a Python module that you can import. A program built on it, in the folder `translator/`,
-# > has everything needed for real use.
+# > You need Python and some linear algebra, and it helps if you've trained a neural network before. All the code runs
+# > on a laptop without a GPU. The same text is available as a Jupyter notebook and as a Python module that you can
+# > import. This is the third edition; the first two, from 2018 (Alexander Rush) and 2022 (Austin Huang and others),
+# > are called "the earlier editions" below.
 # >
 # > <details><summary>What you'll have at the end of each part</summary>
 # >
 # > | part | what you'll have at its end |
 # > |---|---|
 # > | 1 A sentence through the model | a translation made by the code that you've just read, and a check for nearly every block of the model |
-# > | 2 Training | batches, loss, optimiser, the training loop; a model that learns to copy in a minute or two |
+# > | 2 How it learns | loss, gradient and update; then batches, optimiser and training loop in full, and a model that learns to copy in a minute or two |
+# > | What next | what separates this model from GPT, and a test of what you've understood |
 # > | 3 A real translation system | a translator trained on Multi30k, its BLEU score, and training with two processes |
 # > | 4 What else the paper used | beam search, checked against exhaustive search, and averaged checkpoints |
 # > | 5 Results | the paper's tables beside ours |
@@ -64,6 +60,7 @@
 # > | Appendix | the departures from the paper, questions, references, glossary, the command line |
 # >
 # > </details>
+
 
 # %% tags=["active-ipynb"]
 # # @title Setup: unpack what travels with this notebook, install what Colab lacks, and make charts work offline in Jupyter
@@ -95,6 +92,7 @@
 # %%
 # @title Imports
 import builtins
+import copy
 import functools
 import gzip
 import html
@@ -126,9 +124,8 @@ from tqdm import tqdm
 
 # %% [markdown]
 # > A cell that shows something is a function marked `@example`. In the notebook it runs straight away. If you
-# > import the script as a module, the function is only defined: importing prints nothing, downloads nothing and
-# > draws no random numbers. If PyTorch finds an accelerator, such as a GPU, it's used; set `ANNOTATED_DEVICE=cpu`
-# > in the environment to stay on the CPU.
+# > import the script as a module, the function is only defined. If PyTorch finds an accelerator, such as a GPU, it's
+# > used; set `ANNOTATED_DEVICE=cpu` in the environment to stay on the CPU.
 
 
 # %%
@@ -335,13 +332,14 @@ def saved_rows(name: str) -> list[dict]:
 # ## What it is for (Abstract, Sections 1 and 2)
 #
 # The paper introduces a network that maps one sequence to another, such as a sentence to its translation, and that is
-# built from attention alone. On two translation tasks it does better than any model before it. Most of it can be
-# computed in parallel, and it takes much less time to train. On WMT 2014 English-German it reached a score of 28.4
-# BLEU (a measure of how closely a translation agrees with a person's; [Part 3](#BLEU) computes it), more than 2
-# points above the best earlier results; on English-French it reached 41.8, the best of any single model, after three
-# and a half days on eight GPUs. It also learned to parse English, from both large and small amounts of training data.
+# built from attention alone. It translated better than any model before it, after far less training.
 #
-# <details><summary>What came before it, according to the paper</summary>
+# <details><summary>The paper's figures, and what came before it</summary>
+#
+# On WMT 2014 English-German the network reached a score of 28.4 BLEU (a measure of how closely a translation agrees
+# with a person's; [Part 3](#BLEU) computes it), more than 2 points above the best earlier results; on English-French
+# it reached 41.8, the best of any single model, after three and a half days on eight GPUs. It also learned to parse
+# English, from both large and small amounts of training data.
 #
 # In 2017 the best models for translation and language modelling were recurrent neural networks, above all LSTMs and
 # GRUs. A recurrent network reads a sequence position by position: its state at position *t* is a function of its
@@ -371,31 +369,26 @@ def saved_rows(name: str) -> list[dict]:
 #
 # ## The plan (Section 3)
 #
-# Most competitive models of the time had two halves. An *encoder* maps the source tokens $(x_1, \dots, x_S)$ to
-# vectors $\mathbf{z} = (z_1, \dots, z_S)$. Given $\mathbf{z}$, a *decoder* generates the target tokens $(y_1, \dots,
-# y_T)$ one at a time. The decoder is *autoregressive*: to produce the next token, it reads the ones it has produced
-# so far. The Transformer keeps this plan and builds both halves from attention and position-wise feed-forward
-# networks.
+# Most competitive models of the time had two halves. An *encoder* turns the source tokens into vectors. Given these,
+# a *decoder* generates the target tokens one at a time; to produce the next token, it reads the ones it has produced
+# so far (it's *autoregressive*). The Transformer keeps this plan and builds both halves from attention and
+# position-wise feed-forward networks.
 #
 # ![The Transformer: on the left the encoder stack with self-attention and feed-forward sublayers, on the right the decoder stack with masked self-attention, attention to the encoder's output, and feed-forward sublayers; embeddings and positional encodings below, linear layer and softmax above](images/architecture.svg)
 #
 # *The Transformer, after the paper's Figure 1.*
 #
-# > We'll go through this figure from the bottom left-hand corner to the top right, and we won't go alone. A German
-# > sentence is coming with us:
+# > You don't need to understand the figure yet; at the end of this part you'll have built every box. And we won't go
+# > alone. A German sentence is coming with us:
 # >
 # > "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
 # >
 # > Word for word, that's *two women sit on a bench, while a man a newspaper reads*.
 # >
-# > At each box, we report what the paper says about it, write it as a function or a class, and look at the numbers
-# > that it turns this sentence into. The numbers are those of a trained model that comes with this document. It's far
-# > smaller than the paper's: two million weights, learned from 29,000 captions with their translations, and from
-# > translations that models made of them. [Part 3](#Part-3:-A-real-translation-system) trains one of its size. The
-# > model's file holds a dictionary of matrices. The folded cell reads this file; the method `fill` copies matrices
-# > into a module, and `SIZES` holds the model's sizes: four layers in each half, vectors of width 128, four heads,
-# > and 256 neurons in each feed-forward network.
-# > Everything that happens to the numbers is in the code that you're about to read.
+# > The numbers that you'll see are those of a trained model that comes with this document: four layers in each half,
+# > vectors of width 128, two million weights in all, learned from 29,000 photo captions and their translations.
+# > They're in a file, as a dictionary of 125 named matrices and vectors. Everything that happens to the numbers is in
+# > the code that you're about to read.
 
 # %%
 # @title The file of the trained model
@@ -437,16 +430,6 @@ def our_file() -> TrainedFile:
     return TrainedFile({}, vocabulary)
 
 
-# %%
-@example
-def example_file() -> None:
-    """A few of the matrices in the file, with their shapes."""
-    weights = our_file().weights
-    for name in ("src_embed.embeddings.table.weight", *sorted(weights)[-14:-4]) if weights else ():
-        print(f"{name:48}{tuple(weights[name].shape)}")
-    print(f"{sum(weight.numel() for weight in weights.values()):,} numbers in {len(weights)} matrices and vectors")
-
-
 # %% [markdown]
 # ## Words become vectors (Section 3.4)
 #
@@ -456,16 +439,13 @@ def example_file() -> None:
 #
 # > A model can't read letters, so the sentence is first cut into *tokens*: words, pieces of words and punctuation
 # > marks. A *vocabulary* numbers all the tokens that the model knows, and the number of a token is its *id*. Our
-# > model's vocabulary has 6,106 entries, German and English together. It was made by byte-pair encoding, which [Part
-# > 3](#Words-and-word-pieces-(Section-5.1)) explains: frequent words are tokens in their own right, while rare words
-# > are cut into pieces. `▁` marks the beginning of a word. The first four ids are special: 0 is `<pad>`, which fills
-# > up shorter sentences when several are processed together, 1 is `<s>`, the beginning of a sentence, 2 is `</s>`,
-# > its end, and 3 is `<unk>`, anything unknown. In the code they're `PAD`, `BOS`, `EOS` and `UNK`. (Where the code
-# > gives shapes, `S` is the number of tokens of a source, or of keys; `T` that of a target or of any sequence, or of
-# > queries; and `B` the number of sentences that are processed side by side, here 1.)
+# > model's vocabulary has 6,106 entries, German and English together. Frequent words are tokens in their own right;
+# > rare words are cut into pieces ([Part 3](#Words-and-word-pieces-(Section-5.1)) shows how). `▁` marks the beginning
+# > of a word. A source ends with `</s>`, so that the model can see where it ends.
 
 
 # %%
+# @title The ids of the sentence
 @functools.cache
 def our_ids() -> Tensor:
     """The ids of the sentence, with the end mark: (1, S)."""
@@ -491,9 +471,16 @@ def example_ids() -> Any:
 # vocabulary, and to embed a token is to look up its row. The rows are multiplied by $\sqrt{d_{\text{model}}}$. The
 # same matrix is used for the source, for the target and, [at the end](#A-vector-becomes-a-word-(Section-3.4)), for
 # choosing the next token (after Press and Wolf, 2016).
+#
+# > So the id 7 stands for row 7 of the table, 128 numbers. Nobody has told the model what they mean, and a single
+# > number rarely means anything. What counts is which way the whole row points: words that are used in similar ways
+# > point in similar directions. The cosine of the angle between two rows says how similar. Here are a few tokens, each
+# > with the tokens whose rows are nearest to its own. (A token without the mark `▁`, such as `bank`, is the end of a
+# > longer word.)
 
 
 # %%
+# @title The table of embeddings
 class Embeddings(nn.Module):
     """Learned embeddings, scaled by the root of d_model (Section 3.4)."""
 
@@ -507,37 +494,11 @@ class Embeddings(nn.Module):
         return self.table(x) * self.scale
 
 
-# %%
 @functools.cache
 def our_embeddings() -> Embeddings:
     """The trained table of embeddings."""
     vocabulary = our_file().vocabulary
     return our_file().fill(Embeddings(SIZES["d_model"], vocabulary.get_vocab_size()), "src_embed.embeddings")
-
-
-# %%
-@example
-def example_embeddings() -> Chart:
-    """The first 24 of the 128 numbers of each token."""
-    x = our_embeddings()(our_ids())  # (1, S, d_model)
-    return heatmap(
-        x[0, :, :24],
-        token_names(our_ids()[0]),
-        [str(i) for i in range(24)],
-        axes=("token", "dimension"),
-        signed=4,
-        unit="value",
-    )
-
-
-# %% [markdown]
-# > Each row of the picture is a token. Nobody has told the model what the columns mean, and a single column rarely
-# > means anything. What counts is which way the whole row points: words that are used in similar ways point in
-# > similar directions. The articles `ein` and `eine` point in nearly the same direction, and their vectors are short.
-# > The vectors of the full stop and the end mark are long. We don't know why.
-# >
-# > The cosine of the angle between two rows says how similar their directions are. Here are a few tokens, each with
-# > the tokens whose rows are nearest to its own.
 
 
 # %%
@@ -559,39 +520,282 @@ def example_neighbours() -> Any:
 # > the same row of the table: the row is multiplied by a vector whose entries are about 1 in size. That dot product
 # > sums $d_{\text{model}}$ terms. For the scores to start at a size of about 1, the entries of the row must have a
 # > standard deviation of $d_{\text{model}}^{-1/2}$. In an embedding, such small entries would be drowned out by the
-# > positional encoding of the next section, whose entries have a root mean square of 0.71. Multiplying by
+# > [positional encoding](#Positions-(Section-3.5)), whose entries have a root mean square of 0.71. Multiplying by
 # > $\sqrt{d_{\text{model}}}$ brings the entries of the embedding to a size of about 1. So the factor makes sense only
-# > in combination with the way the weights are [initialised](#The-model-assembled). The earlier editions of this
-# > document, those of 2018 and 2022, used Glorot's initialisation here, which makes the size of an embedding depend
-# > on the size of the vocabulary.
+# > in combination with the way the weights are [initialised](#A-fresh-model). The earlier editions of this document
+# > used Glorot's initialisation here, which makes the size of an embedding depend on the size of the vocabulary.
 # >
 # > </details>
 #
+# ## Attention (Section 3.2)
+#
+# ![Where we are: the attention sublayers, one in an encoder layer and two in a decoder layer](images/here/attention.svg)
+#
+# ### Queries, keys and values
+#
+# > Fifteen rows of a table know nothing of each other: the row of `Bank` is the same whether somebody sits on it or
+# > robs it. Attention changes that. Think of a search in a library. The *query* is what you ask for. A *key* is what is
+# > written on a book's spine, and the *value* is what is inside. You don't get one book: you get a blend of all of
+# > them, in which a book counts for more the better its spine fits your question. In our sentence, the query of `auf`
+# > ("on") may ask: on what? The key of `Bank` ("bench") fits best, so what `auf` receives is mostly the value of
+# > `Bank`, with a little of the others.
+#
+# An attention function takes a query and a set of pairs of keys and values. Its output is a weighted sum of the
+# values. The weight of each value says how well its key fits the query. The query, keys, values and output are all
+# vectors.
+#
+# ![One vector becomes three: the vector x of a word is multiplied by three matrices and becomes its query, its key and its value; its query meets the keys of all words, a softmax makes weights of the scores, and the weighted values add up to what the word receives](images/qkv.svg)
+#
+# > Where do queries, keys and values come from? Each is the vector of a word multiplied by a learned matrix: $W^Q$,
+# > $W^K$ or $W^V$. All words share these three matrices. So training decides what words ask for, how they're found,
+# > and what they pass on.
+# >
+# > How can a matrix make a question out of a word? Take vectors with just two numbers. The first says "names a thing";
+# > the second is 1 for a word that says *where*, and −1 for one that says *what happens*. So `Bank` is (1, 0), `auf`
+# > is (0, 1) and `sitzen` is (0, −1). Now let $W^Q = \begin{pmatrix} 0 & 0 \\ 4 & 0 \end{pmatrix}$. It turns
+# > `auf` into the query (4, 0), which points where things are: "I say where; which thing is it about?" Let the keys be
+# > the vectors themselves, and let $W^V$ multiply them by 10. On the next few lines, everything can be checked with
+# > pencil and paper.
+#
+# ### Scaled dot-product attention (Section 3.2.1)
+#
+# Queries and keys have width $d_k$, and values have width $d_v$. The score of a query and a key is their dot product
+# divided by $\sqrt{d_k}$, and a softmax over the keys turns the scores into weights. In practice many queries are
+# computed together, as the rows of a matrix $Q$. Keys and values are the rows of $K$ and $V$:
+#
+# $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right)V \tag{1}$$
+#
+# > The softmax of scores $s$ is $\mathrm{softmax}(s)_j = e^{s_j} / \sum_i e^{s_i}$: all weights are positive and add
+# > up to 1, and a score that is 3 higher gets twenty times the weight. In our example, the query of `auf` has the
+# > scores $4/\sqrt 2 \approx 2.83$ with `Bank`, 0 with itself and 0 with `sitzen`. As $e^{2.83} \approx 17$, the
+# > weights are 17/19, 1/19 and 1/19, and the values (10, 0), (0, 10) and (0, −10) blend to (8.9, 0): `auf` now
+# > carries a thing.
+
+
+# %%
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: Callable | None = None
+) -> tuple[Tensor, Tensor]:
+    """Scaled dot-product attention, Equation (1): the output (..., T, d_v) and the weights (..., T, S).
+
+    query (..., T, d_k), key (..., S, d_k), value (..., S, d_v); mask broadcasts to (..., T, S), true or 1 = may attend;
+    a query that may attend to no key at all gets NaN.
+    """
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (..., T, S)
+    if mask is not None:
+        scores = scores.masked_fill(mask == 0, -torch.inf)
+    weights = scores.softmax(dim=-1)
+    return (weights if dropout is None else dropout(weights)) @ value, weights
+
+
+# %%
+@example
+def example_attention() -> None:
+    """The case above: what `auf` receives. PyTorch's own function gives the same, also when `Bank` is hidden."""
+    x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # `Bank`, `auf`, `sitzen`: (S=3, 2)
+    W_q, W_v = torch.tensor([[0.0, 0.0], [4.0, 0.0]]), torch.tensor([[10.0, 0.0], [0.0, 10.0]])
+    Q, K, V = x[1:2] @ W_q, x, x @ W_v  # one query, three keys and values
+    output, weights = attention(Q, K, V)
+    print("weights", weights.numpy().round(3)[0], "output", output.numpy().round(3)[0])
+    torch.testing.assert_close(weights, torch.tensor([[17.0, 1, 1]]) / 19, atol=2e-3, rtol=0)
+    for mask in (torch.tensor([[1, 1, 1]]), torch.tensor([[0, 1, 1]])):
+        fused = F.scaled_dot_product_attention(Q[None], K[None], V[None], attn_mask=mask.bool())[0]
+        torch.testing.assert_close(attention(Q, K, V, mask)[0], fused)
+
+
+# %% [markdown]
+# > (The arguments `mask` and `dropout` will be needed later.) Now the same with the trained numbers, and nothing but
+# > the rows of the table. A layer has several sets of $W^Q$, $W^K$ and $W^V$, called *heads*; this is the second head of
+# > the first layer, whose queries and keys have width 32. The folded cell looks up the rows, brings them to a common
+# > size (the section on the [norm](#Residuals-and-normalisation-(Section-3.1)) says why) and multiplies them by the
+# > three matrices.
+# >
+# > **Predict.** Which of the 15 tokens will `auf` look at most?
+# >
+# > 1. `auf` itself
+# > 2. `einer`, the word after it
+# > 3. `Bank`
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **3.** `Bank` gets nearly half of the weight, and no other token gets more than about a tenth. Nobody told the model
+# > what a preposition is; training made matrices that turn `auf` into such a question.
+# >
+# > </details>
+
+
+# %%
+# @title The queries, keys and values of one head
+@functools.cache
+def our_head(head: int = 2) -> list[nn.Linear]:
+    """W^Q, W^K and W^V of one head, counted from 1, of the first encoder layer: each d_model to d_k."""
+    d_model, d_k = SIZES["d_model"], SIZES["d_model"] // SIZES["h"]
+    matrices = []
+    for name in ("W_q", "W_k", "W_v"):
+        whole = our_file().fill(nn.Linear(d_model, d_model, bias=False), f"encoder.layers.0.self_attn.{name}")
+        own = nn.Linear(d_model, d_k, bias=False).requires_grad_(False)
+        own.weight.copy_(whole.weight[(head - 1) * d_k : head * d_k])  # a linear layer keeps its matrix transposed
+        matrices.append(own)
+    return matrices
+
+
+def one_head(x: Tensor, head: int = 2) -> list[Tensor]:
+    """Queries, keys and values of vectors x (1, S, d_model) in one head of the first encoder layer: each (S, d_k)."""
+    norm = our_file().fill(nn.LayerNorm(SIZES["d_model"]), "encoder.layers.0.sublayer.0.norm")
+    return [W(norm(x)[0]) for W in our_head(head)]
+
+
+# %%
+@example
+def example_by_hand() -> None:
+    """What `auf` asks of three tokens: dot products, scores and weights, from the rows of the table alone."""
+    Q, K, V = one_head(our_embeddings()(our_ids()))  # each (S, d_k)
+    tokens, keys = token_names(our_ids()[0]), [2, 5, 9]
+    dots = Q[3] @ K[keys].T  # one query, three keys
+    scores = dots / math.sqrt(Q.size(-1))
+    weights = scores.exp() / scores.exp().sum()
+    for key, dot, score, weight in zip(keys, dots, scores, weights, strict=True):
+        print(f"{tokens[3]} → {tokens[key]:9} dot product {dot:6.2f}, score {score:5.2f}, weight {weight:.2f}")
+    print(f"with all {len(tokens)} keys: {attention(Q[3:4], K, V)[1][0, 5]:.2f} for {tokens[5]}")
+    torch.testing.assert_close(attention(Q[3:4], K[keys], V[keys])[0][0], weights @ V[keys])
+
+
+# %% [markdown]
+# > That's attention: dot products, a softmax, an average. Now the whole sentence at once: 15 queries and 15 keys, so
+# > 225 scores. Each row of the map is a token that asks, and its weights add up to 1.
+
+
+# %%
+@example
+def example_first_map() -> Chart:
+    """Who looks at whom in one head of the first encoder layer, if it sees only the rows of the table."""
+    tokens, (Q, K, V) = token_names(our_ids()[0]), one_head(our_embeddings()(our_ids()))
+    weights = attention(Q, K, V)[1]  # (S, S)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(len(tokens)))
+    return heatmap(weights, tokens, tokens)
+
+
+# %% [markdown]
+# > A map shows where information *may* flow, not what the model makes of it; [a later section](#What-the-maps-don't-tell)
+# > comes back to that.
+# >
+# > **Why project the values too?** Because it separates what a word is *found by* from what it *passes on*. A noun may
+# > be found because it's the subject of the sentence, and then pass on whether it is singular or plural, which the
+# > verb needs.
+# >
+# > **Why different matrices for queries and keys?** With one matrix for both, scores would be symmetric: if `auf`
+# > looked at `Bank`, `Bank` would have to score `auf` just as high. And most words would fit themselves best, because
+# > the dot product of a vector with itself is large.
+# >
+# > **Why a softmax?** We need weights that are positive and add up to 1, so that the output stays the size of a value
+# > whatever the number of words. The exponential does that for any scores, it has a slope everywhere (picking the
+# > largest score has none, so training could not improve the choice), and it depends only on *differences* of scores.
+# >
+# > **Why divide by $\sqrt{d_k}$?** To see how dot products grow, let the entries of $q$ and $k$ be independent with mean
+# > 0 and variance 1. Then $q \cdot k = \sum_i q_i k_i$ has mean 0 and variance $d_k$. Dividing by $\sqrt{d_k}$
+# > brings the variance back to 1. Without the division, one key takes nearly all the weight as soon as $d_k$ is
+# > large. In the map above, the largest weight of a row is 0.21 on average; without the division, it would be 0.71.
+#
+# The authors suspect that large dot products push the softmax into regions where its gradient is tiny, and that this
+# is why unscaled dot products do worse for large $d_k$.
+#
+# <details><summary>Additive attention, and what happens to the gradient</summary>
+#
+# The two common attention functions are dot-product attention, which is the function above without the scaling, and
+# *additive* attention (Bahdanau et al., 2015), which computes the score with a feed-forward network of one hidden
+# layer, $v^\top \tanh(W q + U k)$ with learned $v$, $W$ and $U$. In theory they cost about the same. In practice the
+# dot product is much faster and needs less memory, because it can be computed as a matrix product. For small $d_k$
+# both do equally well; for large $d_k$ additive attention beats unscaled dot products.
+#
+# The chart below shows what the authors suspect: 64 random keys compete for one query. Its right half adds up the
+# slopes $\partial p_j / \partial s_j = p_j (1 - p_j)$ (with $p$ for the weights and $s$ for the scores), which say how
+# much each weight changes with its own score. A slope is small where $p_j$ is near 0 or near 1. Without the
+# division, their sum falls towards 0 as $d_k$ grows. With it, the sum hardly depends on $d_k$.
+#
+# ![Scaled dot-product attention: queries and keys are multiplied, scaled, optionally masked, put through a softmax, and the weights multiply the values](images/scaled_dot_product_attention.svg)
+#
+# *After the paper's Figure 2, left.*
+#
+# </details>
+
+
+# %%
+# @title What happens without the division by √d_k
+def softmax_saturation(d_k: int, scale: float, trials: int = 500, keys: int = 64) -> dict[str, float]:
+    """The largest weight of a softmax and the sum of its slopes, which is how much gradient gets through (Section 3.2.1)."""
+    torch.manual_seed(0)
+    p = ((torch.randn(trials, 1, d_k) * torch.randn(trials, keys, d_k)).sum(-1) * scale).softmax(-1)  # (trials, keys)
+    return {"largest weight": p.amax(-1).mean().item(), "sum of the slopes": (p * (1 - p)).sum(-1).mean().item()}
+
+
+@example
+def example_scaling() -> Chart:
+    """The softmax saturates with the width of the keys, unless the scores are scaled."""
+    rows = []
+    for d_k in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512):
+        for name, scale in (("not divided", 1.0), ("divided by √d_k", d_k**-0.5)):
+            rows.append({"d_k": d_k, "scores": name, **softmax_saturation(d_k, scale)})
+    assert rows[-2]["largest weight"] > 0.9 > 0.2 > rows[-1]["largest weight"]
+    assert rows[-2]["sum of the slopes"] < 0.2 < 0.9 < rows[-1]["sum of the slopes"]
+    return grid([[curves(rows, "d_k", y, "scores", log_x=True, width=280) for y in list(rows[0])[2:]]])
+
+
+# %% [markdown]
 # ## Positions (Section 3.5)
 #
 # ![Where we are: the positional encodings, added to the embeddings](images/here/positions.svg)
 #
-# > Attention treats a sentence as a bag of words: shuffle the words, and each word receives the same answer as
-# > before. So the order of the words has to be written into the vectors themselves. Think of the digits of a counter:
+# > Look at the row of `ein` in the map. It should find its noun, `Mann`. But it spreads its weight over all the nouns
+# > and the punctuation, and the most goes to `Zeitung`. How should it know which noun is *its* noun? It would have to
+# > be the one that comes next, and nothing in the rows of the table says what comes next.
+# >
+# > **Predict.** Shuffle the 15 words and compute attention again. What does each word receive?
+# >
+# > 1. something else, because its neighbours are others
+# > 2. exactly the same as before
+# > 3. the same, except for the first and the last word
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **2.** The keys and values are the same vectors, only in another order, and a sum doesn't depend on the order. To
+# > attention, a sentence is a *bag of words*. The cell below tries it.
+# >
+# > </details>
+
+
+# %%
+@example
+def example_shuffled() -> None:
+    """What each word receives in the sentence, and in the same sentence shuffled: the difference is rounding."""
+    x, order = (
+        our_embeddings()(our_ids()),
+        torch.randperm(our_ids().size(1), generator=torch.Generator().manual_seed(0)),
+    )
+    before, after = (attention(*one_head(y))[0] for y in (x, x[:, order]))
+    print("read as:", *token_names(our_ids()[0, order]))
+    print(f"largest difference: {(after - before[order]).abs().max():.6f}")
+    torch.testing.assert_close(after, before[order])
+
+
+# %% [markdown]
+# > *Therefore* the order of the words has to be written into the vectors themselves. Think of the digits of a counter:
 # > the last digit changes at every step, the one before it a tenth as often, and together they identify the step. The
 # > paper does the same with waves instead of digits.
 #
 # The model has no recurrence and no convolution to tell it the order of the tokens, so *positional encodings* do.
-# They have the same width as the embeddings and are added to them at the bottom of both stacks. They can be learned
-# or fixed; the paper uses sines and cosines of different frequencies:
+# They have the same width as the embeddings and are added to them at the bottom of both stacks. The paper uses sines
+# and cosines of different frequencies:
 #
 # $$PE_{(pos,\,2i)} = \sin\left(pos / 10000^{2i/d_{\text{model}}}\right)$$
 # $$PE_{(pos,\,2i+1)} = \cos\left(pos / 10000^{2i/d_{\text{model}}}\right)$$
 #
 # Here $pos$ is the position, and $2i$ and $2i + 1$ are two neighbouring dimensions. The wavelengths form a geometric
-# progression from $2\pi$ to $10000 \cdot 2\pi$. The authors hoped that this would make it easy to attend by relative
-# position: for any fixed offset $k$, $PE_{pos+k}$ is a linear function of $PE_{pos}$. Learned positions gave nearly
-# the same results (Table 3, row E). The sinusoids were kept because they might let the model handle sentences longer
-# than those in training.
+# progression from $2\pi$ to $10000 \cdot 2\pi$.
 #
-# > Each pair of dimensions is the hand of a clock. Moving on by $k$ positions means turning the hand by an angle that
-# > depends on $k$ alone, wherever the hand was. (The code computes the powers of 10000 as exponentials of a
-# > logarithm.)
+# > Each pair of dimensions is the hand of a clock, and each clock runs slower than the one before. Moving on by $k$
+# > positions means turning the hand by an angle that depends on $k$ alone, wherever the hand was. That's why the
+# > authors hoped that a query could easily ask for "the word before me". (The code computes the powers of 10000 as
+# > exponentials of a logarithm.)
 
 
 # %%
@@ -607,7 +811,7 @@ def positional_encoding(length: int, d_model: int) -> Tensor:
 # %%
 @example
 def example_positions() -> Chart:
-    """The encodings of 48 positions, and four of their dimensions as curves."""
+    """On the left, each row is the vector of one position: the left-hand dimensions turn quickly, the right-hand ones slowly. On the right, two pairs of sine and cosine as curves."""
     PE, dimensions = positional_encoding(100, 32), (4, 5, 10, 11)
     rows = [{"position": p, "value": PE[p, d].item(), "dimension": str(d)} for p in range(100) for d in dimensions]
     labels = [[str(n) if n % 8 == 0 else "" for n in range(size)] for size in (48, 32)]
@@ -616,54 +820,12 @@ def example_positions() -> Chart:
     return grid([[picture, curves(rows, "position", "value", "dimension", width=320)]], "independent")
 
 
-# %% [markdown]
-# > On the left, every row is the vector of one position. The left-hand dimensions oscillate quickly, the right-hand
-# > ones slowly. On the right, you see four dimensions as curves: two that oscillate quickly and two that oscillate
-# > slowly, each pair made up of a sine and a cosine.
-
-
 # %%
-class PositionalEncoding(nn.Module):
-    """Adds positional encodings, then applies dropout (Sections 3.5 and 5.4)."""
-
-    def __init__(self, d_model: int, dropout: float):
-        super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.register_buffer("table", positional_encoding(256, d_model), persistent=False)
-
-    def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """x (B, T, d_model) holds positions start to start + T - 1."""
-        end = start + x.size(1)
-        if end > len(self.table):
-            self.table = positional_encoding(2 * end, x.size(-1)).to(self.table)
-        return self.dropout(x + self.table[start:end].to(x.dtype))
-
-
-# %%
-class EmbeddingsWithPositions(nn.Module):
-    """What is below each stack: embeddings plus positional encoding (Figure 1)."""
-
-    def __init__(self, embeddings: Embeddings, positions: nn.Module):
-        super().__init__()
-        self.embeddings, self.positions = embeddings, positions
-
-    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
-        """Ids (B, T) to vectors (B, T, d_model); `start` is the position of the first."""
-        return self.positions(self.embeddings(ids), start)
-
-
-# %% [markdown]
-# > `PositionalEncoding` keeps a table of encodings and makes a longer one when needed, so no sentence is too long.
-# > (The argument `start` is for later, when the decoder reads one token at a time.
-# > [Dropout](#Residuals-and-normalisation-(Section-3.1)) does nothing here.) Now look at the first two tokens of our
-# > sentence.
-
-
-# %%
+# @title The sentence with positions
 @functools.cache
 def our_vectors() -> Tensor:
     """The sentence as vectors with positions: (1, S, d_model)."""
-    return EmbeddingsWithPositions(our_embeddings(), PositionalEncoding(SIZES["d_model"], 0.0))(our_ids())
+    return our_embeddings()(our_ids()) + positional_encoding(our_ids().size(1), SIZES["d_model"])
 
 
 # %%
@@ -686,18 +848,47 @@ def example_positions_added() -> None:
 # > At position 0 the encoding is 0, 1, 0, 1, …: sin 0 is 0, and cos 0 is 1. So every second entry of the first word's
 # > vector goes up by exactly one. At position 1 the fast dimensions have already moved on (sin 1 ≈ 0.84, cos 1 ≈
 # > 0.54), while the slow ones, at the end of the row, have hardly moved: they still add 0 and 1.
+# >
+# > Doesn't the sum destroy the word, or the position? With 128 numbers there's room for both: training can keep them
+# > in different directions, and the matrices $W^Q$ and $W^K$ can read one and ignore the other.
+# >
+# > **Predict.** The same head, now with positions. What changes in the row of `ein`, and what in the row of `auf`?
+# >
+# > 1. `ein` finds `Mann`; `auf` still looks at `Bank`, even more than before
+# > 2. `ein` finds `Mann`; `auf` now looks at its neighbours
+# > 3. both look mostly at themselves
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **1.** `ein` gives `Mann`, the next word, 54% of its weight instead of 10%. And `auf → Bank` goes up from
+# > 49% to 78%: of all the things one can sit on, this one is near.
+# >
+# > </details>
+
+
+# %%
+@example
+def example_second_map() -> Chart:
+    """The same head of the first encoder layer, with positions."""
+    tokens = token_names(our_ids()[0])
+    return heatmap(attention(*one_head(our_vectors()))[1], tokens, tokens)
+
 
 # %% [markdown]
-# > <details><summary>Why sine and cosine, why 10000, and why add them?</summary>
+# > Look along the rows. `ein` looks at `Mann`, and `während` ("while") also looks at `Mann`, the one who does what the
+# > clause describes. Several tokens look mostly at themselves. And the full stop looks at the end mark, perhaps because
+# > it needs nothing from the words.
+# >
+# > <details><summary>Why sine and cosine, why 10000, and why add them? Learned positions</summary>
 # >
 # > **Why sine *and* cosine?** Only together are they the hand of a clock, which can be turned: there's one rotation
 # > matrix for each offset, and it serves all positions. For a pair of dimensions with frequency $\omega$:
 # >
 # > $$\begin{pmatrix} \sin \omega(p + k) \\ \cos \omega(p + k) \end{pmatrix} = \begin{pmatrix} \cos \omega k & \sin \omega k \\ -\sin \omega k & \cos \omega k \end{pmatrix} \begin{pmatrix} \sin \omega p \\ \cos \omega p \end{pmatrix}$$
 # >
-# > The dot product of two encodings depends only on how far apart they are, because each pair contributes $\sin
-# > \omega p \sin \omega q + \cos \omega p \cos \omega q = \cos \omega (p - q)$. The chart below shows this for
-# > position 100 and its neighbours.
+# > So for any fixed offset $k$, $PE_{pos+k}$ is a linear function of $PE_{pos}$. The dot product of two encodings
+# > depends only on how far apart they are, because each pair contributes $\sin \omega p \sin \omega q + \cos \omega p
+# > \cos \omega q = \cos \omega (p - q)$. The folded cell below checks both.
 # >
 # > **Why 10000?** The fastest pair of dimensions, with wavelength $2\pi$, already gives every position a value of its
 # > own. But a value that jumps about says little: positions six apart look more alike than neighbours. The slow pairs
@@ -709,9 +900,14 @@ def example_positions_added() -> None:
 # > the choice is left to training: the embeddings can stay near zero in those dimensions where the encoding says
 # > most.
 # >
-# > **Do the sinusoids extend to longer sentences?** The vectors do. Whether a trained model knows what to do with
-# > them is another question. The paper doesn't test this; with one small model, [Part 2
+# > **Do the sinusoids extend to longer sentences?** That was the authors' reason for keeping them, since learned
+# > positions gave nearly the same results (Table 3, row E). The vectors extend. Whether a trained model knows what to
+# > do with them is another question. The paper doesn't test this; with one small model, [Part 2
 # > does](#Keeping-keys-and-values).
+# >
+# > **Learned positions** are a second embedding, indexed by position instead of by token. They aren't multiplied by
+# > $\sqrt{d_{\text{model}}}$, so they start out small compared with the tokens' vectors. Their table has a fixed
+# > length, so no sentence can be longer than that.
 # >
 # > </details>
 
@@ -719,7 +915,7 @@ def example_positions_added() -> None:
 # %%
 # @title Turning by a fixed angle moves every position on
 @example
-def example_rotation() -> Chart:
+def example_rotation() -> None:
     """A rotation by a fixed angle per dimension pair moves every position on by k; dot products depend on distance alone."""
     PE, k, d_model = positional_encoding(200, 64).double(), 7, 64
     angle = k * torch.exp(torch.arange(0, d_model, 2).double() * (-math.log(10_000) / d_model))
@@ -728,258 +924,36 @@ def example_rotation() -> Chart:
     torch.testing.assert_close(torch.stack(moved, -1).flatten(1)[:-k], PE[k:], atol=1e-4, rtol=0)
     dots = PE @ PE.T
     torch.testing.assert_close(dots.diagonal(k), dots[0, k].expand(200 - k), atol=1e-4, rtol=0)
-    rows = [{"offset": o, "dot product": dots[100, 100 + o].item(), "with": "position 100"} for o in range(-90, 91)]
-    return curves(rows, "offset", "dot product", "with")
 
 
 # %% [markdown]
-# > Learned positions (row E of Table 3) are a second embedding, indexed by position instead of by token. They aren't
-# > multiplied by $\sqrt{d_{\text{model}}}$, so they start out small compared with the tokens' vectors. Their table
-# > has a fixed length, so no sentence can be longer than that.
-
-
-# %%
-# @title Learned positions
-class LearnedPositions(nn.Module):
-    """Adds a learned vector for each position, then applies dropout (Section 3.5; Table 3, row E)."""
-
-    def __init__(self, d_model: int, dropout: float, longest: int = 512):
-        super().__init__()
-        self.dropout, self.table = nn.Dropout(dropout), nn.Embedding(longest, d_model)
-
-    def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """x (B, T, d_model) holds positions start to start + T - 1; raises ValueError beyond the last that is learned."""
-        if (end := start + x.size(1)) > len(self.table.weight):
-            raise ValueError(f"a sentence has {end} tokens, but only {len(self.table.weight)} positions are learned")
-        return self.dropout(x + self.table.weight[start:end])
-
-
-# %% [markdown]
-# ## Attention (Section 3.2)
+# ## Multi-head attention (Section 3.2.2)
 #
-# ![Where we are: the attention sublayers, one in an encoder layer and two in a decoder layer](images/here/attention.svg)
+# > A verb may need its subject *and* its object. One head can pass on only a mixture of the two. Two heads pass on both.
 #
-# ### Queries, keys and values
+# Instead of attending once with vectors of width $d_{\text{model}}$, the authors found it better to project the
+# queries, keys and values $h$ times, each time with different learned matrices, attend with each version in parallel,
+# concatenate the results and project once more. Different heads can then look at different positions, and at
+# different aspects of them:
 #
-# > Think of a search in a library. The *query* is what you ask for. A *key* is what is written on a book's spine, and
-# > the *value* is what is inside. You don't get one book: you get a blend of all of them, in which a book counts for
-# > more the better its spine fits your question. In our sentence, the query of `auf` ("on") may ask: on what? The key
-# > of `Bank` ("bench") fits best, so what `auf` receives is mostly the value of `Bank`, with a little of the others.
+# $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_h)\,W^O$$
+# $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_i^K,\; VW_i^V)$$
 #
-# An attention function takes a query and a set of pairs of keys and values. Its output is a weighted sum of the
-# values. The weight of each value says how well its key fits the query. The query, keys, values and output are all
-# vectors.
+# > (In these two formulas, $Q$, $K$ and $V$ are the vectors *before* they're projected; in Equation (1) they were
+# > projected already. The paper uses the same letters for both.)
 #
-# > Where do queries, keys and values come from? Each is the vector of a position multiplied by a learned matrix:
-# > $W^Q$, $W^K$ or $W^V$. So training decides what positions ask for, how they're found, and what they pass on.
-#
-# ### Scaled dot-product attention (Section 3.2.1)
-#
-# ![Scaled dot-product attention: queries and keys are multiplied, scaled, optionally masked, put through a softmax, and the weights multiply the values](images/scaled_dot_product_attention.svg)
-#
-# *After the paper's Figure 2, left.*
-#
-# Queries and keys have width $d_k$, and values have width $d_v$. The score of a query and a key is their dot product
-# divided by $\sqrt{d_k}$, and a softmax over the keys turns the scores into weights. In practice many queries are
-# computed together, as the rows of a matrix $Q$. Keys and values are the rows of $K$ and $V$:
-#
-# $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right)V \tag{1}$$
-#
-# > The softmax of scores $s$ is $\mathrm{softmax}(s)_j = e^{s_j} / \sum_i e^{s_i}$: all weights are positive and add
-# > up to 1, and a score that is 3 higher gets twenty times the weight. Dividing by $\sqrt{d_k}$ keeps the scores from
-# > growing with the width; the end of this section says why that matters. A mask, if there is one, is applied before
-# > the softmax. A key that must not be looked at (padding, or a word still to come) gets the score $-\infty$, and
-# > therefore a weight of exactly 0. The function returns the weights as well, so that we can draw them.
-
-
-# %%
-def attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: Callable | None = None
-) -> tuple[Tensor, Tensor]:
-    """Scaled dot-product attention, Equation (1): the output (..., T, d_v) and the weights (..., T, S).
-
-    query (..., T, d_k), key (..., S, d_k), value (..., S, d_v); mask broadcasts to (..., T, S), true or 1 = may attend;
-    a query that may attend to no key at all gets NaN.
-    """
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (..., T, S)
-    if mask is not None:
-        scores = scores.masked_fill(mask == 0, -torch.inf)
-    weights = scores.softmax(dim=-1)
-    return (weights if dropout is None else dropout(weights)) @ value, weights
-
-
-# %% [markdown]
-# > Here is a case that you can check with pencil and paper: the query (4, 0), the keys (1, 0), (0, 1) and (0, −1),
-# > and the values (10, 0), (0, 10) and (0, 20). The scores are $4/\sqrt 2 \approx 2.83$, 0 and 0, and $e^{2.83}
-# > \approx 17$, so the weights are 17/19, 1/19 and 1/19: the query fits the first key, and the output is near the
-# > first value. If the first key is masked, the other two share the weight equally.
-
-
-# %%
-@example
-def example_attention() -> None:
-    """One query over three keys, with and without a mask; PyTorch's own function gives the same result."""
-    Q = torch.tensor([[4.0, 0.0]])  # (T=1, d_k=2)
-    K = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # (S=3, d_k=2)
-    V = torch.tensor([[10.0, 0.0], [0.0, 10.0], [0.0, 20.0]])  # (S=3, d_v=2)
-    for mask in (torch.tensor([[1, 1, 1]]), torch.tensor([[0, 1, 1]])):
-        output, weights = attention(Q, K, V, mask)
-        print("mask", mask.tolist()[0], "weights", weights.numpy().round(3)[0], "output", output.numpy().round(3)[0])
-        fused = F.scaled_dot_product_attention(Q[None], K[None], V[None], attn_mask=mask.bool())[0]
-        torch.testing.assert_close(output, fused)
-    torch.testing.assert_close(output, torch.tensor([[0.0, 15.0]]))
-
-
-# %% [markdown]
-# > And here's the same calculation with the numbers from our sentence: the query of `auf` and three of the keys, in
-# > one of the first layer's four *heads* (attention functions that work side by side, each 32 wide; the next section
-# > explains them). First come the dot products, then the scores, then the weights.
-
-
-# %%
-@functools.cache
-def one_head(head: int = 1) -> list[Tensor]:
-    """Queries, keys and values of the sentence in one head of the first encoder layer: each (S, d_k)."""
-    d_model, d_k = SIZES["d_model"], SIZES["d_model"] // SIZES["h"]
-    norm = our_file().fill(nn.LayerNorm(d_model), "encoder.layers.0.sublayer.0.norm")
-    x = norm(our_vectors())[0]  # (S, d_model), brought to a common size; a section below says how and why
-    matrices = [nn.Linear(d_model, d_model, bias=False) for _ in range(3)]
-    for W, name in zip(matrices, ("W_q", "W_k", "W_v"), strict=True):
-        our_file().fill(W, f"encoder.layers.0.self_attn.{name}")
-    return [W(x)[:, head * d_k : (head + 1) * d_k] for W in matrices]  # the columns of this head
-
-
-# %%
-@example
-def example_by_hand() -> None:
-    """What `auf` asks of three tokens: dot products, scores and weights."""
-    Q, K, V = one_head()
-    tokens, keys = token_names(our_ids()[0]), [2, 3, 5]
-    dots = Q[3] @ K[keys].T  # one query, three keys
-    scores = dots / math.sqrt(Q.size(-1))
-    weights = scores.exp() / scores.exp().sum()
-    for i, key in enumerate(keys):
-        print(
-            f"{tokens[3]} → {tokens[key]:10} dot product {dots[i]:6.2f}, score {scores[i]:5.2f}, weight {weights[i]:.2f}"
-        )
-    torch.testing.assert_close(attention(Q[3:4], K[keys], V[keys])[0][0], weights @ V[keys])
-
-
-# %% [markdown]
-# > Of these three, `auf` looks mainly at `Bank` and hardly looks at the others: 97% of its weight goes to `Bank`.
-# > Now the whole sentence at once: 15 queries and 15 keys, so 225 scores. Each row of the map stands for a token
-# > that asks, and its weights add up to 1. With all 15 keys sharing the weight, 78% is left for `Bank`.
-
-
-# %%
-@example
-def example_first_map() -> Chart:
-    """Who looks at whom in one head of the first encoder layer."""
-    tokens, (Q, K, V) = token_names(our_ids()[0]), one_head()
-    weights = attention(Q, K, V)[1]  # (S, S)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(len(tokens)))
-    return heatmap(weights, tokens, tokens)
-
-
-# %% [markdown]
-# > Look along the rows. `auf` looks at `Bank`, its noun; `ein` looks at `Mann`, and `während` ("while") also looks at
-# > `Mann`, the one who does what the clause describes. Several tokens look mostly at themselves. And the full stop
-# > looks at the end mark, perhaps because it needs nothing from the words.
-# >
-# > **Why project the values too?** Because it separates what a position is *found by* from what it *passes on*. A
-# > noun may be found because it's the subject of the sentence, and then pass on whether it is singular or plural,
-# > which the verb needs.
-# >
-# > **Why different matrices for queries and keys?** With one matrix for both, scores would be symmetric: if `auf`
-# > looked at `Bank`, `Bank` would have to score `auf` just as high. And most positions would fit themselves best,
-# > because the dot product of a vector with itself is large.
-#
-# The two common attention functions are dot-product attention, which is the function above without the scaling, and
-# *additive* attention, which computes the score with a feed-forward network of one hidden layer. In theory they cost
-# about the same. In practice the dot product is much faster and needs less memory, because it can be computed as a
-# matrix product. For small $d_k$ both do equally well; for large $d_k$ additive attention beats unscaled dot
-# products. The authors suspect that large dot products push the softmax into regions where its gradient is tiny. To
-# see why dot products grow, let the entries of $q$ and $k$ be independent with mean 0 and variance 1. Then $q \cdot k
-# = \sum_i q_i k_i$ has mean 0 and variance $d_k$. Dividing by $\sqrt{d_k}$ brings the variance back to 1.
-#
-# > Additive attention (Bahdanau et al., 2015) computes the score as $v^\top \tanh(W q + U k)$, with learned $v$, $W$
-# > and $U$. The folded cell shows what the authors suspect: 64 random keys compete for one query. Without the
-# > division, one key takes nearly all the weight as $d_k$ grows, and hardly any gradient gets through the softmax.
-
-
-# %%
-# @title What happens without the division by √d_k
-def softmax_saturation(d_k: int, scale: float, trials: int = 500, keys: int = 64) -> dict[str, float]:
-    """The largest weight of a softmax and the sum of its slopes, which is how much gradient gets through (Section 3.2.1)."""
-    torch.manual_seed(0)
-    p = ((torch.randn(trials, 1, d_k) * torch.randn(trials, keys, d_k)).sum(-1) * scale).softmax(-1)  # (trials, keys)
-    return {"largest weight": p.amax(-1).mean().item(), "sum of the slopes": (p * (1 - p)).sum(-1).mean().item()}
-
-
-# %%
-# @title Keys of growing width, with and without the division
-@example
-def example_scaling() -> Chart:
-    """The softmax saturates with the width of the keys, unless the scores are scaled."""
-    rows = []
-    for d_k in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512):
-        for name, scale in (("not divided", 1.0), ("divided by √d_k", d_k**-0.5)):
-            rows.append({"d_k": d_k, "scores": name, **softmax_saturation(d_k, scale)})
-    assert rows[-2]["largest weight"] > 0.9 > 0.2 > rows[-1]["largest weight"]
-    assert rows[-2]["sum of the slopes"] < 0.2 < 0.9 < rows[-1]["sum of the slopes"]
-    return grid([[curves(rows, "d_k", y, "scores", log_x=True, width=280) for y in list(rows[0])[2:]]])
-
-
-# %% [markdown]
-# > The chart on the right adds up the slopes $\partial p_j / \partial s_j = p_j (1 - p_j)$ (with $p$ for the weights
-# > and $s$ for the scores), which say how much each weight changes with its own score. A slope is small where $p_j$
-# > is near 0 or near 1. Without the division, their sum falls towards 0 as $d_k$ grows. With it, the sum hardly
-# > depends on $d_k$.
-#
-# ### Multi-head attention (Section 3.2.2)
+# The paper uses $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total cost
+# is about that of one head of full width.
 #
 # ![Multi-head attention: queries, keys and values are each projected h times, scaled dot-product attention runs in every head, and the concatenated outputs are projected once more](images/multi_head_attention.svg)
 #
 # *After the paper's Figure 2, right.*
 #
-# Instead of attending once with vectors of width $d_{\text{model}}$, the authors found it better to project the
-# queries, keys and values $h$ times, each time with different learned matrices, attend with each version in parallel,
-# concatenate the results and project once more. Different heads can then look at different positions, and at
-# different aspects of them. With a single head, averaging gets in the way of that.
-#
-# > In the formulas below, $Q$, $K$ and $V$ are the vectors *before* they're projected; in self-attention, all three
-# > are the sentence itself. (In Equation (1), and in `one_head` above, they have already been projected.)
-#
-# $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_h)\,W^O$$
-# $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_i^K,\; VW_i^V)$$
-#
-# The matrices are $W_i^Q, W_i^K \in \mathbb{R}^{d_{\text{model}} \times d_k}$, $W_i^V \in
-# \mathbb{R}^{d_{\text{model}} \times d_v}$ and $W^O \in \mathbb{R}^{h d_v \times d_{\text{model}}}$. The paper uses
-# $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total cost is about
-# that of one head of full width.
-#
-# > **Why several heads?** A verb may need its subject *and* its object. One head can pass on only a mixture of the
-# > two. Two heads pass on both.
-# >
-# > **One matrix or $h$ small ones?** Both. Put the $h$ matrices $W_i^Q$ side by side, and you have one matrix of size
-# > $d_{\text{model}} \times h d_k$; one large product is faster than $h$ small ones. So `W_q` is a single linear
-# > layer, and its *output* is cut into heads. Cutting up the *input* would be something else: each head would then
-# > see only a slice of the vector.
-# >
-# > **Why $W^O$?** Concatenation gives each head its own slice of the output. $W^O$ mixes the slices, so that every
-# > head can write to every entry of the result.
-# >
-# > In the paper's *base* model, the smaller of its two, $d_{\text{model}}$ is 512. For queries from `T` positions,
-# > `W_q` takes $(B, T, 512)$ to $(B, T, 512)$, and cutting that into heads gives $(B, 8, T, 64)$. The same goes for
-# > the keys and values. Equation (1) in each head gives $(B, 8, T, 64)$. Placed side by side, the heads make $(B, T,
-# > 512)$ again, and `W_o` mixes them. (In our model, our sentence is $(1, 15, 128)$, cut into $(1, 4, 15, 32)$.)
-# >
-# > In one line, the class computes `W_o(join(attention(cut(W_q(query)), cut(W_k(key)), cut(W_v(value)))))`. On a
-# > first visit, that line is enough. In the class, read from `forward` downwards: project the keys and values,
-# > project the query, apply Equation (1) in every head, put the heads side by side and mix them. These steps are
-# > methods of their own so that other code can call or replace just one of them: `keys_values` and `attend` when the
-# > decoder writes word by word ([Part 2](#Keeping-keys-and-values)), `combine` and `weigh` for later forms of
-# > attention ([Since 2017](since_2017.ipynb)).
+# > In code, the $h$ small matrices $W_i^Q$ are put side by side: one matrix and one product, whose *output* is cut into
+# > heads. (Cutting up the *input* would be something else: each head would then see only a slice of the vector.) In our
+# > model, the sentence is $(15, 128)$; `W_q` makes $(15, 128)$ of it, which is cut into four heads of $(15, 32)$; each
+# > head does Equation (1), and joined they are $(15, 128)$ again. Then $W^O$ mixes them: without it, each head could
+# > write only to its own slice of the result.
 
 
 # %%
@@ -988,54 +962,78 @@ def split_heads(x: Tensor, h: int) -> Tensor:
     return x.unflatten(-1, (h, -1)).transpose(1, 2)
 
 
+def join_heads(x: Tensor) -> Tensor:
+    """Put the heads side by side again: (B, h, T, d) to (B, T, h * d)."""
+    return x.transpose(1, 2).flatten(2)
+
+
 # %%
 class MultiHeadedAttention(nn.Module):
-    """Multi-head attention with named projections (Section 3.2.2); d_k, the width of a head's keys, is d_model / h or given."""
+    """Attention in h heads, side by side (Section 3.2.2)."""
 
-    def __init__(self, h: int, d_model: int, dropout: float = 0.0, d_k: int | None = None):
+    def __init__(self, h: int, d_model: int):
         super().__init__()
-        if h < 1 or d_model % h:
-            raise ValueError(f"d_model must be a multiple of h, but d_model = {d_model} and h = {h}")
-        self.h, d_v = h, d_model // h
-        self.W_q, self.W_k = (nn.Linear(d_model, h * (d_k or d_v), bias=False) for _ in range(2))
-        self.W_v, self.W_o = nn.Linear(d_model, h * d_v, bias=False), nn.Linear(h * d_v, d_model, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.h, square = h, functools.partial(nn.Linear, d_model, d_model, bias=False)
+        self.W_q, self.W_k, self.W_v, self.W_o = square(), square(), square(), square()
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-        """query (B, T, d_model), key and value (B, S, d_model), mask (B or 1, T or 1, S); returns (B, T, d_model)."""
+        """query (B, T, d_model), key and value (B, S, d_model); returns (B, T, d_model)."""
         return self.attend(query, *self.keys_values(key, value), mask)
 
     def keys_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """key and value (B, S, d_model) to K (B, h, S, d_k) and V (B, h, S, d_v)."""
+        """What is offered: keys (B, h, S, d_k) and values (B, h, S, d_v)."""
         return split_heads(self.W_k(key), self.h), split_heads(self.W_v(value), self.h)
 
     def attend(self, query: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None) -> Tensor:
-        """query (B, T, d_model) over K and V; mask (B or 1, T or 1, S); returns (B, T, d_model)."""
-        if mask is not None and mask.dim() != 3:
-            raise ValueError(f"a mask has the shape (B or 1, T or 1, S), but this one has {tuple(mask.shape)}")
-        mask = None if mask is None else (mask != 0).unsqueeze(1)  # (B, 1, T, S): one mask for all heads
-        return self.W_o(self.combine(split_heads(self.W_q(query), self.h), K, V, mask))
-
-    def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        """Q (B, h, T, d_k) over K (B, h, S, d_k) and V (B, h, S, d_v), heads side by side: (B, T, h * d_v)."""
-        return self.weigh(Q, K, V, mask).transpose(1, 2).flatten(2)
+        """What is asked of them, and what each position receives: (B, T, d_model)."""
+        Q = split_heads(self.W_q(query), self.h)  # (B, h, T, d_k)
+        heads = self.weigh(Q, K, V, for_all_heads(mask))  # (B, h, T, d_v)
+        return self.W_o(join_heads(heads))
 
     def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        """Equation (1) in every head: (B, h, T, d_v); mask (B or 1, 1, T or 1, S)."""
-        return attention(Q, K, V, mask, self.dropout)[0]
+        """Equation (1) in every head."""
+        return attention(Q, K, V, mask)[0]
 
 
 # %% [markdown]
-# > Here are all four heads of the first layer. The second is the one that we've just seen.
+# > (`B` is the number of sentences that are processed side by side, here 1; `T` is the number of queries, `S` that of
+# > keys.) Here are all four heads of the first layer. The second is the one that we've just seen.
 
 
 # %%
-# @title The trained attention of a layer, and maps of its heads
-@functools.cache
-def our_attention(layer: int) -> MultiHeadedAttention:
-    """The trained self-attention of an encoder layer; the first is number 0."""
-    plain = MultiHeadedAttention(SIZES["h"], SIZES["d_model"])
-    return our_file().fill(plain, f"encoder.layers.{layer}.self_attn")
+# @title One mask for all heads
+def for_all_heads(mask: Tensor | None) -> Tensor | None:
+    """A mask (B or 1, T or 1, S), with one more dimension for the heads; ValueError for another shape."""
+    if mask is not None and mask.dim() != 3:
+        raise ValueError(f"a mask has the shape (B or 1, T or 1, S), but this one has {tuple(mask.shape)}")
+    return None if mask is None else (mask != 0).unsqueeze(1)  # (B or 1, 1, T or 1, S)
+
+
+# %%
+# @title Recording the attention weights, for maps
+@contextmanager
+def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
+    """Inside, the weights (B, h, T, S) of each attention layer are kept in the dictionary; ValueError for another `weigh`."""
+    kept, plain = {}, MultiHeadedAttention.weigh
+
+    def weigh(layer: MultiHeadedAttention, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        x, weights = attention(Q, K, V, mask)
+        kept[layer] = weights.detach()
+        return x
+
+    def check(layer: MultiHeadedAttention, inputs: tuple, output: Tensor) -> None:
+        if layer not in kept:
+            raise ValueError(f"{type(layer).__name__} weighs in a way of its own, so its weights are not known")
+
+    layers = [layer for layer in model.modules() if isinstance(layer, MultiHeadedAttention)]
+    hooks = [layer.register_forward_hook(check) for layer in layers]
+    MultiHeadedAttention.weigh = weigh  # a subclass that changes Q, K or V calls it, too
+    try:
+        yield kept
+    finally:
+        MultiHeadedAttention.weigh = plain
+        for hook in hooks:
+            hook.remove()
 
 
 def maps(weights: Tensor, rows: list[str], columns: list[str], title: str = "head") -> Chart:
@@ -1045,13 +1043,23 @@ def maps(weights: Tensor, rows: list[str], columns: list[str], title: str = "hea
 
 
 # %%
+# @title The trained attention of a layer
+@functools.cache
+def our_attention(layer: int) -> MultiHeadedAttention:
+    """The trained self-attention of an encoder layer; the first is number 0."""
+    plain = MultiHeadedAttention(SIZES["h"], SIZES["d_model"])
+    return our_file().fill(plain, f"encoder.layers.{layer}.self_attn")
+
+
+# %%
 @example
 def example_four_heads() -> Chart:
     """Four heads read the same sentence in different ways."""
     attn, tokens = our_attention(0), token_names(our_ids()[0])
     x = our_file().fill(nn.LayerNorm(SIZES["d_model"]), "encoder.layers.0.sublayer.0.norm")(our_vectors())
-    weights = attention(split_heads(attn.W_q(x), attn.h), *attn.keys_values(x, x))[1]  # (1, h, S, S)
-    return maps(weights[0], tokens, tokens)
+    with recording(attn) as kept:
+        attn(x, x, x)
+    return maps(kept[attn][0], tokens, tokens)
 
 
 # %% [markdown]
@@ -1061,8 +1069,18 @@ def example_four_heads() -> Chart:
 # > weights, so they can go different ways, but nothing forces them to: in trained models, many heads can be removed
 # > with little loss (Michel et al., 2019; Voita et al., 2019).
 # >
-# > The folded cell shows that one wide matrix is the same as $h$ small ones, and that the number of parameters
-# > doesn't depend on $h$.
+# > **Predict.** Our layer has four heads. Suppose that it had eight instead. How many weights would it have?
+# >
+# > 1. twice as many
+# > 2. half as many
+# > 3. as many as now
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **3.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128. The
+# > number of heads only says into how many pieces their outputs are cut.
+# >
+# > </details>
 
 
 # %%
@@ -1086,25 +1104,15 @@ def example_heads() -> None:
 #
 # Both halves of the model are stacks of identical *layers*, and a layer consists of two or three *sublayers*: one or
 # two attention sublayers and a position-wise feed-forward network. Around each sublayer there's a **residual
-# connection** (He et al., 2016), which adds the sublayer's input to its output. This is followed by **layer
-# normalisation** (Ba et al., 2016):
+# connection** (He et al., 2016), which adds the sublayer's input to its output, and **layer normalisation** (Ba et
+# al., 2016).
 #
-# $$\mathrm{LayerNorm}(x + \mathrm{Sublayer}(x))$$
-#
-# To make the additions possible, all sublayers and the embeddings have outputs of the same width, $d_{\text{model}} =
-# 512$.
-#
-# > That's the paper's order, today called *post-norm*: first the sum, then the norm. The authors' own code soon moved
-# > to *pre-norm*, $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, and most models since have done the same, ours
-# > included.
-# >
 # > **Why add?** Imagine that each position has a wire running from its embedding to the top of the stack. It carries
 # > a vector of width `d_model`, often called the *residual stream*. Each sublayer reads the stream, computes
 # > something, and adds it. So `auf` doesn't turn into the value of `Bank`: it stays `auf`, and now it also knows its
 # > noun. Whatever an early layer writes is there for later layers to read, and in training the gradient has only a
 # > short way to travel from the loss back to each layer. A sublayer that hasn't learned anything yet does little
-# > harm, because its output is merely added. (The figure below shows both orders. All this describes pre-norm. In
-# > post-norm, on the left, a norm rescales the wire after every addition, and with it what was written there.)
+# > harm, because its output is merely added.
 #
 # ![The residual stream of one position: a vertical line from embedding plus position at the bottom to the output at the top; self-attention reads the streams of all positions and adds its result, the feed-forward network reads and adds to its own stream; on the left post-norm, where a normalisation stands on the line after each addition, on the right pre-norm, where it stands at the entrance of each sublayer](images/residual_stream.svg)
 #
@@ -1114,11 +1122,42 @@ def example_heads() -> None:
 # > time. It shifts and scales its $d$ entries to mean 0 and variance 1, and then applies a learned gain $\gamma$ and
 # > bias $\beta$ to each entry ($\odot$ multiplies entry by entry):
 # >
-# > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta, \qquad \mu = \frac{1}{d}\sum_i x_i$$
-# > $$\sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
+# > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta, \qquad \mu = \frac{1}{d}\sum_i x_i, \qquad \sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
+# >
+# > A sublayer reads the normalised vector; what it computes is added to the stream itself, as on the right of the
+# > picture. (The left is the order in the paper, which is hardly used today. A [side room](#The-paper's-order-and-dropout)
+# > compares the two.)
 
 
 # %%
+class SublayerConnection(nn.Module):
+    """A residual connection: the norm of x goes through a sublayer, and the result is added to x (Section 3.1)."""
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """x (B, T, d_model); the result has the same shape."""
+        return x + sublayer(self.norm(x))
+
+
+# %% [markdown]
+# > **Predict.** How large is what the first attention adds to the vector of `auf`, compared with that vector?
+# >
+# > 1. about a hundredth
+# > 2. about half
+# > 3. about ten times as large
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **2.** So after the sum `auf` is still mostly `auf`. The numbers are below.
+# >
+# > </details>
+
+
+# %%
+# @title LayerNorm in three lines
 def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     """Normalise the last dimension, then scale and shift it (Ba et al., 2016)."""
     mean = x.mean(-1, keepdim=True)
@@ -1127,61 +1166,11 @@ def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float = 1e-5) -> Tens
 
 
 # %%
-@example
-def example_layer_norm() -> None:
-    """Ours equals PyTorch's, which the model uses because it is faster."""
-    x = torch.tensor([[1.0, 0.0, 0.0, 0.0], [2.0, 4.0, 6.0, 8.0]])
-    print(ours := layer_norm(x, torch.ones(4), torch.zeros(4)))
-    torch.testing.assert_close(ours, nn.LayerNorm(4)(x))
-
-
-# %% [markdown]
-# > In the variance, the sum is divided by $d$, not by $d - 1$, and the small constant $\epsilon$ is inside the
-# > root. PyTorch does the same in both cases.
-# >
-# > <details class="note"><summary>The earlier editions, and batch normalisation</summary>
-# >
-# > The earlier editions divided by $d - 1$ and added $\epsilon$ outside the root. *Batch* normalisation takes the
-# > mean and variance over the whole batch, so the result for one sentence would depend on the other sentences in its
-# > batch, and on their padding.
-# >
-# > </details>
-#
-# **Dropout** (Srivastava et al., 2014; Section 5.4) is applied to the output of each sublayer, before it is added to
-# the sublayer's input.
-#
-# > In training, dropout sets each entry to zero with probability $P_{\text{drop}}$, and multiplies the others by $1 /
-# > (1 - P_{\text{drop}})$, so that the expected value of each entry stays the same. It is applied to what the
-# > sublayer adds rather than to the stream: anything zeroed on the stream would be lost to all later layers. (There's
-# > one exception: at the bottom, dropout acts on the stream itself, on the sum of embedding and position.) When the
-# > model translates, dropout does nothing.
-# >
-# > The class below can put the norm in either place.
-
-
-# %%
-class SublayerConnection(nn.Module):
-    """A residual connection around a sublayer, a function of x alone, with dropout and LayerNorm (Sections 3.1, 5.4)."""
-
-    def __init__(self, d_model: int, dropout: float, norm: str):
-        super().__init__()
-        self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
-        self.pre = norm == "pre"
-
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Apply `sublayer` to x (B, T, d_model); the result has the same shape."""
-        if self.pre:
-            return x + self.dropout(sublayer(self.norm(x)))
-        return self.norm(x + self.dropout(sublayer(x)))
-
-
-# %%
+# @title The trained residual connections
 @functools.cache
 def our_connection(layer: int, sublayer: int) -> SublayerConnection:
     """The trained residual connection around a sublayer of the encoder."""
-    plain = SublayerConnection(SIZES["d_model"], dropout=0.0, norm="pre")
-    return our_file().fill(plain, f"encoder.layers.{layer}.sublayer.{sublayer}")
+    return our_file().fill(SublayerConnection(SIZES["d_model"]), f"encoder.layers.{layer}.sublayer.{sublayer}")
 
 
 @functools.cache
@@ -1193,9 +1182,11 @@ def our_attended() -> Tensor:
 # %%
 @example
 def example_residual() -> None:
-    """The vector of `auf` on the stream, the same vector normalised, what attention adds to it, and the sum."""
+    """The vector of `auf` on the stream, the same vector normalised, what attention adds to it, and the sum. (Our norm gives what PyTorch's does.)"""
     x, norm = our_vectors(), our_connection(0, 0).norm
-    vectors = {"stream": x, "(x - μ) / σ": F.layer_norm(x, (128,)), "× γ + β": norm(x)}
+    unit = layer_norm(x, torch.tensor(1.0), torch.tensor(0.0))
+    torch.testing.assert_close(layer_norm(x, norm.weight, norm.bias), norm(x))
+    vectors = {"stream": x, "(x - μ) / σ": unit, "× γ + β": norm(x)}
     vectors |= {"attention": our_attended() - x, "stream + attention": our_attended()}
     for name, vector in vectors.items():
         size = vector[0, 3].square().mean().sqrt()
@@ -1208,8 +1199,17 @@ def example_residual() -> None:
 
 # %% [markdown]
 # > The norm brings the vector to a root mean square of 1, and then the learned gains make it nearly seven times
-# > smaller. Why would training want that? We don't know. What attention adds is about half the size of the stream, so
-# > after the sum `auf` is still mostly `auf`.
+# > smaller. The gain alone says little, because matrices follow: gains half as large and matrices twice as large would
+# > compute the same.
+# >
+# > <details class="note"><summary>Details of the norm, the earlier editions, and batch normalisation</summary>
+# >
+# > In the variance, the sum is divided by $d$, not by $d - 1$, and the small constant $\epsilon$ is inside the root.
+# > The earlier editions divided by $d - 1$ and added $\epsilon$ outside the root. *Batch* normalisation takes the
+# > mean and variance over the whole batch, so the result for one sentence would depend on the other sentences in its
+# > batch, and on their padding.
+# >
+# > </details>
 #
 # ## Position-wise feed-forward networks (Section 3.3)
 #
@@ -1235,23 +1235,36 @@ def example_residual() -> None:
 class PositionwiseFeedForward(nn.Module):
     """The feed-forward network of Equation (2)."""
 
-    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0):
+    def __init__(self, d_model: int, d_ff: int):
         super().__init__()
         self.W_1 = nn.Linear(d_model, d_ff)
         self.W_2 = nn.Linear(d_ff, d_model)
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) to (B, T, d_model), each position on its own."""
-        return self.W_2(self.dropout(self.W_1(x).relu()))
+        return self.W_2(self.W_1(x).relu())
 
 
 # %% [markdown]
 # > What does a neuron respond to? The first layer of our model has 256 of them, and on average only about
-# > one in fifteen is above zero for a token of the sentence: most rules are about something else. Here is number 215.
+# > one in fifteen is above zero for a token of the sentence: most rules are about something else.
+# >
+# > **Predict.** Number 215 answers to two of the 15 tokens, and to no other. Which two would a translator need to
+# > notice?
+# >
+# > 1. `ein` and `eine`, the articles
+# > 2. `sitzen` and `liest`, the verbs
+# > 3. the comma and the full stop
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **2.** It's a verb detector.
+# >
+# > </details>
 
 
 # %%
+# @title The trained feed-forward network of a layer
 @functools.cache
 def our_feed_forward(layer: int) -> PositionwiseFeedForward:
     """The trained feed-forward network of an encoder layer."""
@@ -1275,12 +1288,10 @@ def example_neuron(number: int = 215) -> Chart:
 
 
 # %% [markdown]
-# > It responds to `liest` ("reads") and `sitzen` ("sit"), and to nothing else. It's a verb detector: if we give the
-# > model each token of its vocabulary, followed by `</s>`, the neuron responds most strongly to `raucht`, `liest`,
-# > `bedient`, `rutscht`, `zeigen` and `nimmt`. Not every neuron is that clear. But in the third layer there is one
-# > (number 18) for *green*: it responds most strongly to `grün`, `grüne`, `grünen`, `grüner`, `grünem`, `grünes`
-# > and three pieces of such words (`Gr` is one). No other token comes close. [Part 6](#Part-6:-Looking-inside) has
-# > more of this.
+# > If we give the model each token of its vocabulary, followed by `</s>`, this neuron responds most strongly to
+# > `raucht`, `liest`, `bedient`, `rutscht`, `zeigen` and `nimmt`. Not every neuron is that clear. But in the third
+# > layer there is one (number 18) for *green*: it responds most strongly to `grün`, `grüne`, `grünen`, `grüner`,
+# > `grünem`, `grünes` and three pieces of such words (`Gr` is one). No other token comes close.
 #
 # ## The encoder (Section 3.1)
 #
@@ -1289,34 +1300,28 @@ def example_neuron(number: int = 215) -> Chart:
 # **The encoder** is a stack of $N = 6$ identical layers. Each has two sublayers: self-attention, then a feed-forward
 # network.
 #
-# > "Identical" means identical in shape: each layer has weights of its own. The residual connection expects its
-# > sublayer to be a function of one argument, so the layer makes such a function from its attention: `lambda x:
-# > self.self_attn(x, x, x, src_mask)`. Queries, keys and values all come from `x`; that is what *self*-attention
-# > means. (`sublayers` is separate from `forward` so that a different attention function can be passed in.)
+# > "Identical" means identical in shape: each layer has weights of its own. Queries, keys and values all come from the
+# > same sentence; that is what *self*-attention means.
 
 
 # %%
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward (Section 3.1)."""
 
-    def __init__(self, d_model: int, self_attn: nn.Module, feed_forward: nn.Module, dropout: float, norm: str):
+    def __init__(self, d_model: int, self_attn: nn.Module, feed_forward: nn.Module):
         super().__init__()
         self.self_attn, self.feed_forward = self_attn, feed_forward
-        self.sublayer = nn.ModuleList(SublayerConnection(d_model, dropout, norm) for _ in range(2))
-
-    def sublayers(self, x: Tensor, own: Callable[[Tensor], Tensor]) -> Tensor:
-        """Both sublayers in their order; `own` is the self-attention of x."""
-        x = self.sublayer[0](x, own)
-        return self.sublayer[1](x, self.feed_forward)
+        self.sublayer = nn.ModuleList(SublayerConnection(d_model) for _ in range(2))
 
     def forward(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
         """x (B, S, d_model), src_mask (B, 1, S)."""
-        return self.sublayers(x, lambda x: self.self_attn(x, x, x, src_mask))  # query, key and value are x
+        x = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, src_mask))  # query, key and value are y
+        return self.sublayer[1](x, self.feed_forward)
 
 
 # %%
 class Encoder(nn.Module):
-    """A stack of N encoder layers (Section 3.1); `norm` closes a pre-norm stack, and does nothing after post-norm."""
+    """A stack of encoder layers, with a norm at its end (Section 3.1)."""
 
     def __init__(self, layers: list[nn.Module], norm: nn.Module):
         super().__init__()
@@ -1334,27 +1339,29 @@ class Encoder(nn.Module):
 
 
 # %%
-# @title The trained encoder
+# @title The trained encoder, what comes out of each layer, and the weights of its heads
 @functools.cache
 def our_encoder() -> Encoder:
     """The trained encoder, made of the parts that we've met."""
     attentions, networks = map(our_attention, range(SIZES["N"])), map(our_feed_forward, range(SIZES["N"]))
-    layers = [EncoderLayer(SIZES["d_model"], *parts, 0.0, "pre") for parts in zip(attentions, networks, strict=True)]
+    layers = [EncoderLayer(SIZES["d_model"], *parts) for parts in zip(attentions, networks, strict=True)]
     return our_file().fill(Encoder(layers, nn.LayerNorm(SIZES["d_model"])), "encoder")
 
 
-# %%
-# @title What comes out of each layer, and the weights of its heads
 @functools.cache
 def our_maps() -> tuple[list[Tensor], list[Tensor]]:
     """What comes out of each encoder layer (1, S, d_model), and the weights of its heads (h, S, S)."""
-    x, streams, weights = our_vectors(), [our_vectors()], []
-    for layer in our_encoder().layers:
-        attn, y = layer.self_attn, layer.sublayer[0].norm(x)
-        weights.append(attention(split_heads(attn.W_q(y), attn.h), *attn.keys_values(y, y))[1][0])
-        x = layer(x, None)
-        streams.append(x)
-    return streams, weights
+    streams = [our_vectors()]
+    with recording(our_encoder()) as kept:
+        for layer in our_encoder().layers:
+            streams.append(layer(streams[-1], None))
+    return streams, [kept[layer.self_attn][0] for layer in our_encoder().layers]
+
+
+@functools.cache
+def our_memory() -> Tensor:
+    """What the encoder makes of the sentence: (1, S, d_model)."""
+    return our_encoder()(our_vectors(), None)
 
 
 # %%
@@ -1374,9 +1381,10 @@ def example_encoder_maps() -> Chart:
 
 
 # %%
+# @title The stream from layer to layer
 @example
 def example_streams() -> Any:
-    """The size of the stream after each layer, and how similar the vectors of four tokens still are to their starting points."""
+    """The size of the stream after each layer, and how similar the vectors of four tokens still are to their starting points. (Called one by one, the layers and the norm give the memory; and the first layer does what we did by hand.)"""
     rows = []
     for i, x in enumerate(our_maps()[0]):
         similar = F.cosine_similarity(x, our_vectors(), dim=-1)[0]
@@ -1386,32 +1394,17 @@ def example_streams() -> Any:
         rows[-1] |= {
             token: round(similar[k].item(), 2) for k, token in ((3, "▁auf"), (5, "▁Bank"), (12, "▁liest"), (14, "</s>"))
         }
+    torch.testing.assert_close(our_maps()[0][1], our_connection(0, 1)(our_attended(), our_feed_forward(0)))
+    torch.testing.assert_close(our_memory(), our_encoder().norm(our_maps()[0][-1]))
     return table(rows)
 
 
 # %% [markdown]
-# > With pre-norm, nothing ever normalises the stream itself, so it grows from layer to layer. That is why a pre-norm
-# > stack ends with one more LayerNorm. The other columns give the cosine with the same token's vector at the start.
-# > Each layer turns the vectors a little further, but even at the top a word still points roughly the way it did at
-# > the start. What comes out at the top is called the *memory*: one vector for each German token, a vector that knows
-# > its surroundings. It's all that the decoder will ever see of the German.
-
-
-# %%
-@functools.cache
-def our_memory() -> Tensor:
-    """What the encoder makes of the sentence: (1, S, d_model)."""
-    return our_encoder()(our_vectors(), None)
-
-
-# %%
-@example
-def example_memory() -> None:
-    """Called one by one, the layers and a final norm give the memory; and the first layer does what we did by hand."""
-    by_hand = our_connection(0, 1)(our_attended(), our_feed_forward(0))
-    torch.testing.assert_close(our_maps()[0][1], by_hand)
-    torch.testing.assert_close(our_memory(), our_encoder().norm(our_maps()[0][-1]))
-    print("the memory:", tuple(our_memory().shape), "- the layers called one by one give the same")
+# > Nothing ever normalises the stream itself, so it grows from layer to layer, six-fold in all. That is why the stack
+# > ends with one more norm. The other columns give the cosine with the same token's vector at the start. Each layer
+# > turns the vectors a little further, but even at the top a word still points roughly the way it did at the start.
+# > What comes out at the top is called the *memory*: one vector for each German token, a vector that knows its
+# > surroundings. It's all that the decoder will ever see of the German.
 
 
 # %% [markdown]
@@ -1426,16 +1419,6 @@ def example_memory() -> None:
 # **The decoder** is also a stack of $N = 6$ layers. Each has a third sublayer between the other two, which attends to
 # the encoder's output.
 #
-# ![The target `<s> two cats </s>`, used twice: its first three tokens are what the decoder reads, its last three what it must predict; lines lead from each token that is read to the predictions that may use it](images/target_shift.svg)
-#
-# > The picture has a shorter example. To predict `two cats </s>`, the decoder reads `<s> two cats`, which is the
-# > target *shifted* by one position. Number the positions of this row 0, 1, 2. Position 1 reads `two`, may look at
-# > positions 0 and 1, and predicts `cats`.
-#
-# The decoder's self-attention is masked: position $i$ may attend to positions up to $i$, and to none after it. Since
-# the target is also shifted by one position, position $i$ predicts token $i + 1$, and has seen only the tokens up to
-# $i$.
-#
 # ### Masks
 #
 # ![Where we are: the masked self-attention of the decoder](images/here/masks.svg)
@@ -1445,31 +1428,34 @@ def example_memory() -> None:
 # - In *encoder self-attention*, queries, keys and values all come from the layer below. Every source position may
 #   attend to every source position.
 # - In *decoder self-attention* (today also called causal) each position may attend to itself and to the positions
-#   before it, because the decoder must stay autoregressive: nothing may flow back from later positions. These are ruled out inside the attention
-#   function, by setting their scores to $-\infty$ before the softmax.
+#   before it, because the decoder must stay autoregressive: nothing may flow back from later positions. These are
+#   ruled out inside the attention function, by setting their scores to $-\infty$ before the softmax.
 # - In *encoder-decoder attention* (today usually called cross-attention), the queries come from the decoder, and the
-#   keys and values from the encoder's output. Every target position may attend to all of the source, as in earlier
-#   translation models.
+#   keys and values from the encoder's output. Every target position may attend to all of the source.
 #
 # > When the decoder writes, there are no later positions yet, so a mask seems superfluous. But in training the
 # > whole target is known and all positions are computed at once, and then the mask is what keeps a position from
-# > copying its answer from the next one. It also makes training agree with writing: both compute the same numbers.
+# > copying its answer from the next one.
 # >
-# > Batches are a second reason for masking. Sentences have different lengths, so shorter ones are padded, and no
-# > position should attend to padding. Masks always rule out **keys**, which are the columns of the matrix of
-# > attention weights. Its rows belong to the queries, the positions that receive an answer. A padded position gets
-# > one too, but nothing uses it.
+# > **Why $-\infty$ before the softmax, and not zero weights after it?** As $e^{-\infty} = 0$, a hidden key gets exactly
+# > no weight, and the softmax shares the whole weight among the others. If you set weights to zero afterwards, the
+# > rest would no longer add up to 1, and hidden keys would still have influenced them.
+# >
+# > Batches are a second reason for masking. Sentences have different lengths, so shorter ones are filled up with
+# > `<pad>`, and no position should attend to padding. That's why every attention, cross-attention included, has a
+# > mask. Masks always rule out **keys**, which are the columns of the matrix of attention weights. Its rows belong to
+# > the queries, the positions that receive an answer. A padded position gets one too, but nothing uses it.
 
 
 # %%
-def subsequent_mask(size: int) -> Tensor:
-    """The causal mask (1, size, size), true on and below the diagonal (Section 3.1)."""
-    return torch.ones(1, size, size, dtype=torch.bool).tril()
-
-
 def source_mask(src: Tensor, pad: int = PAD) -> Tensor:
     """Which source positions (B, S) may be attended to: (B, 1, S), the same for every query."""
     return (src != pad).unsqueeze(-2)
+
+
+def subsequent_mask(size: int) -> Tensor:
+    """The causal mask (1, size, size), true on and below the diagonal (Section 3.1)."""
+    return torch.ones(1, size, size, dtype=torch.bool).tril()
 
 
 def target_mask(tgt: Tensor, pad: int = PAD) -> Tensor:
@@ -1491,8 +1477,9 @@ def example_masks() -> Chart:
 
 
 # %% [markdown]
-# > Two of the masks have a single row, because all queries share it; broadcasting repeats it. Masks are combined with
-# > *and*: the decoder may attend to a key if it is real **and** not in the future.
+# > Two of the masks have a single row, because all queries share it. Masks are combined with *and*: the decoder may
+# > attend to a key if it is real **and** not in the future. (A causal mask also makes order matter, even without
+# > positions: the third word sees three words, the fourth sees four.)
 # >
 # > <details><summary>What if every key of a row is masked?</summary>
 # >
@@ -1502,7 +1489,7 @@ def example_masks() -> Chart:
 # > gives every key the same weight, *including the masked ones*, and nobody notices. The rule is therefore: every
 # > query must have at least one key. It always does here, because our masks block columns, never whole rows: even a
 # > padded position may look at the real keys. That's harmless: nothing attends to a padded position, since its
-# > column is masked, and its prediction doesn't enter the loss.
+# > column is masked, and its prediction doesn't enter the loss. The folded cell below checks all of this.
 # >
 # > </details>
 
@@ -1511,14 +1498,11 @@ def example_masks() -> Chart:
 # @title A row without keys
 @example
 def example_masked_row() -> None:
-    """Masking a padded query's row gives NaN, or with -1e9 a blend of everything; leaving it open changes no real position."""
+    """For those who opened the note: masking a padded query's row gives NaN, or with -1e9 a blend of everything; leaving it open changes no real position."""
     torch.manual_seed(0)
     x, real = torch.randn(1, 4, 8), torch.tensor([[1, 1, 1, 0]])
     open_rows, closed_rows = real.unsqueeze(-2), real.unsqueeze(-2) * real.unsqueeze(-1)  # (1, 1, 4), (1, 4, 4)
     scores = (x @ x.mT / 8**0.5).masked_fill(closed_rows == 0, -1e9)
-    print("row 3 open:         ", attention(x, x, x, open_rows)[1][0, 3])
-    print("row 3 closed:       ", attention(x, x, x, closed_rows)[1][0, 3])
-    print("row 3 closed, -1e9: ", scores.softmax(-1)[0, 3])
     assert attention(x, x, x, closed_rows)[0][0, 3].isnan().all()
     assert scores.softmax(-1)[0, 3].tolist() == [0.25] * 4
     torch.testing.assert_close(attention(x, x, x, open_rows)[0][:, :3], attention(x[:, :3], x[:, :3], x[:, :3])[0])
@@ -1531,39 +1515,30 @@ def example_masked_row() -> None:
 #
 # > A decoder layer is an encoder layer with one more sublayer. It first looks back at what has been written, then at
 # > the source. That second attention is where the two languages meet: the queries come from the decoder, the keys and
-# > values from the memory.
+# > values from the memory. All decoder layers read the same memory, the output of the *last* encoder layer, but each
+# > makes its own keys and values of it.
 
 
 # %%
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention to the memory, then feed-forward (Section 3.1)."""
 
-    def __init__(
-        self, d_model: int, self_attn: nn.Module, src_attn: nn.Module, feed_forward: nn.Module, dropout: float,
-        norm: str,
-    ):  # fmt: skip
+    def __init__(self, d_model: int, self_attn: nn.Module, src_attn: nn.Module, feed_forward: nn.Module):
         super().__init__()
         self.self_attn, self.src_attn, self.feed_forward = self_attn, src_attn, feed_forward
-        self.sublayer = nn.ModuleList(SublayerConnection(d_model, dropout, norm) for _ in range(3))
-
-    def sublayers(self, x: Tensor, own: Callable[[Tensor], Tensor], cross: Callable[[Tensor], Tensor]) -> Tensor:
-        """All three sublayers in their order; `own` attends to the target's positions, `cross` to the source's."""
-        x = self.sublayer[0](x, own)
-        x = self.sublayer[1](x, cross)
-        return self.sublayer[2](x, self.feed_forward)
+        self.sublayer = nn.ModuleList(SublayerConnection(d_model) for _ in range(3))
 
     def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
         """x (B, T, d_model), memory (B, S, d_model), src_mask (B, 1, S), tgt_mask (B, T, T)."""
-        return self.sublayers(
-            x,
-            own=lambda x: self.self_attn(x, x, x, tgt_mask),
-            cross=lambda x: self.src_attn(x, memory, memory, src_mask),  # query x; keys and values: memory
-        )
+        x = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, tgt_mask))
+        x = self.sublayer[1](x, lambda y: self.src_attn(y, memory, memory, src_mask))  # keys and values: memory
+        return self.sublayer[2](x, self.feed_forward)
 
 
 # %%
+# @title The stack of decoder layers
 class Decoder(nn.Module):
-    """A stack of N decoder layers (Section 3.1); `norm` closes a pre-norm stack, and does nothing after post-norm."""
+    """A stack of decoder layers, with a norm at its end (Section 3.1)."""
 
     def __init__(self, layers: list[nn.Module], norm: nn.Module):
         super().__init__()
@@ -1576,11 +1551,6 @@ class Decoder(nn.Module):
         return self.norm(x)
 
 
-# %% [markdown]
-# > Given the trained matrices, and the memory to look at, the decoder turns what has been written so far into
-# > vectors, one for each position.
-
-
 # %%
 # @title The trained decoder, and what it makes of ids
 @functools.cache
@@ -1591,7 +1561,7 @@ def our_decoder() -> Decoder:
     layers = [
         DecoderLayer(
             d_model, MultiHeadedAttention(h, d_model), MultiHeadedAttention(h, d_model),
-            PositionwiseFeedForward(d_model, d_ff), 0.0, "pre",
+            PositionwiseFeedForward(d_model, d_ff),
         )
         for _ in range(SIZES["N"])
     ]  # fmt: skip
@@ -1600,46 +1570,49 @@ def our_decoder() -> Decoder:
 
 def our_decoded(ids: Tensor) -> Tensor:
     """Target ids (1, T) to the decoder's vectors (1, T, d_model), one for each position."""
-    x = EmbeddingsWithPositions(our_embeddings(), PositionalEncoding(SIZES["d_model"], 0.0))(ids)
+    x = our_embeddings()(ids) + positional_encoding(ids.size(1), SIZES["d_model"])
     return our_decoder()(x, our_memory(), None, subsequent_mask(ids.size(1)))
 
 
-# %% [markdown]
-# > Here's what the decoder asks, and which of the German words answer, in the fourth layer. Each row is labelled with
-# > the token that it reads and the one that it's about to predict.
-
-
-# %%
 def target_ids() -> Tensor:
     """The beginning of a translation, as ids: (1, T)."""
     written = ["<s>", "▁Two", "▁women", "▁are", "▁sitting", "▁on", "▁a", "▁bench", "▁while", "▁a", "▁man"]
     return torch.tensor([[our_file().vocabulary.token_to_id(token) or UNK for token in written]])
 
 
+# %% [markdown]
+# > With the trained matrices, the decoder turns what has been written so far into vectors, one for each position.
+# >
+# > **Predict.** The last position reads `man` and has to find the next word. Which German word does it look at?
+# >
+# > 1. `Mann`, which it has just translated
+# > 2. `eine`, which comes after `Mann`
+# > 3. `liest`, at the end of the sentence
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **3.** It skips `eine Zeitung` and gives `liest` three quarters of its weight: the verb that German has put at the
+# > very end of the clause, and that English needs now.
+# >
+# > </details>
+
+
 # %%
 @example
 def example_cross() -> Chart:
-    """Which German words each position of the translation looks at, in one head of the last decoder layer."""
-    ids, x = target_ids(), EmbeddingsWithPositions(our_embeddings(), PositionalEncoding(128, 0.0))(target_ids())
-    *before, last = our_decoder().layers
-    for layer in before:
-        x = layer(x, our_memory(), None, subsequent_mask(ids.size(1)))
-    x = last.sublayer[0](x, lambda x: last.self_attn(x, x, x, subsequent_mask(ids.size(1))))
-    attn, query = last.src_attn, last.sublayer[1].norm(x)
-    weights = attention(split_heads(attn.W_q(query), attn.h), *attn.keys_values(our_memory(), our_memory()))[1][
-        0, 3
-    ]  # (T, S)
-    rows = [
-        f"{reads} → {word}" for reads, word in zip(token_names(ids[0]), [*token_names(ids[0, 1:]), "?"], strict=True)
-    ]
+    """Which German words each position of the translation looks at: cross-attention of the third decoder layer, mean of its four heads."""
+    ids, layer = target_ids(), our_decoder().layers[2]
+    with recording(our_decoder()) as kept:
+        our_decoded(ids)
+    rows = [f"{a} → {b}" for a, b in zip(token_names(ids[0]), [*token_names(ids[0, 1:]), "?"], strict=True)]
+    weights = kept[layer.src_attn][0].mean(0)  # (T, S)
     return heatmap(weights, rows, token_names(our_ids()[0]), axes=("reads → predicts", "looks at"))
 
 
 # %% [markdown]
-# > English follows German almost word for word here, so much of the map is close to a diagonal. (The row that
-# > predicts *are* looks at `liest` as well as at `sitzen`, and the one that predicts *sitting* even more at `liest`,
-# > which is a verb too, but the wrong one.) Now look at the last row. It reads `man` and has to find the next word:
-# > it skips `eine Zeitung` and looks at `liest`, the verb that German has put at the very end of the clause.
+# > Each row is labelled with the token that it reads and the one that it's about to predict. English follows German
+# > almost word for word here, so much of the map is close to a diagonal. (Both *are* and *sitting* are made from
+# > `sitzen`.)
 #
 # ## A vector becomes a word (Section 3.4)
 #
@@ -1649,8 +1622,9 @@ def example_cross() -> Chart:
 # uses the same matrix as the embeddings.
 #
 # > To score a token is to take the dot product of its row in the table with the decoder's vector. The largest wins: a
-# > row that points the right way, or a long one. The scores are called *logits*. The loss is computed from them; to
-# > compare translations, you add up *log-probabilities*; plain probabilities are for people to look at.
+# > row that points the right way, or a long one. (Words that the model has to write do have longer rows than words
+# > that it only reads; the folded cell at the end of this section compares them.) The scores are called *logits*; the
+# > logarithms of the probabilities, which we'll need for the loss, are *log-probabilities*.
 
 
 # %%
@@ -1671,6 +1645,7 @@ class Generator(nn.Module):
 
 
 # %%
+# @title The trained output layer
 @functools.cache
 def our_generator() -> Generator:
     """The trained output layer: the matrix is that of the embeddings."""
@@ -1715,17 +1690,27 @@ def example_translation() -> None:
 # %% [markdown]
 # > There it is: a translation, although no line of the code knows a word of either language. All the German and all
 # > the English are in two million numbers. How those numbers come about is the subject of [Part
-# > 2](#Part-2:-Training).
+# > 2](#Part-2:-How-it-learns).
 # >
-# > How sure was the model? The table shows each step: what the decoder reads, and its five favourites. Even where
-# > it's sure, the first of them gets only 90 to 95%. In training, the model was asked to give the right token about
-# > 90% ([label smoothing](#Regularisation-(Section-5.4))).
+# > **Predict.** How sure was the model of its third word, *are*?
+# >
+# > 1. 95%: what else could come after *Two women*?
+# > 2. 41%
+# > 3. 5%
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **2.** *Two women sit* and *Two women sitting* were nearly as good. Where there's no choice, the first of the five
+# > favourites in the table gets 90% or more. It isn't 100%, because in training the model was asked for about 90%
+# > only ([label smoothing](#Regularisation-(Section-5.4))).
+# >
+# > </details>
 
 
 # %%
 @example
 def example_top_five() -> Any:
-    """The token that is read, and the five most probable next tokens. Computed all at once, the favourites are the tokens that we found one by one."""
+    """What the decoder reads at each step, and its five favourites. Computed for all positions at once, the first of them are the tokens that the loop found one by one."""
     ids = write_by_hand()
     p, found = our_generator()(our_decoded(ids[:, :-1]))[0].exp().topk(5)  # (T, 5)
     rows = [{"reads": token} for token in token_names(ids[0, :-1])]
@@ -1738,27 +1723,33 @@ def example_top_five() -> Any:
     return table(rows)
 
 
+# %%
+# @title Rows that are read, and rows that are written
+@example
+def example_lengths() -> Any:
+    """How long the rows of some German words are, which the model only reads, and those of the English words, which it also writes. The full stop and `</s>` belong to both."""
+    pairs = {"▁Zwei": "▁Two", "▁Frauen": "▁women", "▁sitzen": "▁sitting", "▁Bank": "▁bench", "▁während": "▁while"}
+    pairs |= {"▁Mann": "▁man", "▁Zeitung": "▁newspaper", "▁liest": "▁reads", ".": ".", "</s>": "</s>"}
+    lengths, number = our_embeddings().table.weight.norm(dim=1), our_file().vocabulary.token_to_id
+    rows = [{"read": a, "its length": lengths[number(a) or UNK].item()} for a in pairs]
+    for row, b in zip(rows, pairs.values(), strict=True):
+        row |= {"written": b, "its length ": lengths[number(b) or UNK].item()}
+    return table([{k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()} for row in rows])
+
+
 # %% [markdown]
-# > We found these tokens one after the other. If the whole translation is known, all positions can be computed in one
-# > go, with the mask, and the folded cell checks that the numbers agree. That's why training can treat all positions
-# > of a sentence at once.
-# >
 # > **The journey so far.** Tokens became ids, ids became vectors, and each vector was told its position. In each of
 # > four encoder layers, attention let every position read the others, and a small network worked on what it had read;
 # > both only added to the stream. The result was the memory. The decoder did the same with what had been written,
 # > looked at the memory as well, and turned its last vector into probabilities. The most probable token was appended,
 # > and so on until `</s>`.
-# >
-# > *The road goes on with [the shift](#Batches-and-the-shift-(Section-5.1)) in Part 2. The rest of this part
-# > assembles the model, counts its weights, and asks what attention costs.*
 #
 # ## The model assembled
 #
 # ![Where we are: everything](images/here/assembled.svg)
 #
-# > The class `Transformer` connects the parts. Two things are often misread in the paper's figure. First, it's the
-# > output of the *last* encoder layer that *every* decoder layer reads. Second, the output covers every target
-# > position at once, because in training the whole target is known: `forward` returns logits for all of them.
+# > Now the parts become one object. `encode` makes the memory of a source, `decode` makes vectors of a target, and
+# > calling the model does both and scores every token at every target position: it returns logits.
 
 
 # %%
@@ -1785,7 +1776,199 @@ class Transformer(nn.Module):
         return self.generator.logits(self.decode(self.encode(src, src_mask), src_mask, tgt, tgt_mask))
 
 
+# %%
+# @title Embeddings and positions as one module
+class PositionalEncoding(nn.Module):
+    """Adds positional encodings, then applies dropout (Sections 3.5 and 5.4); its table grows when a sentence is longer."""
+
+    def __init__(self, d_model: int, dropout: float):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("table", positional_encoding(256, d_model), persistent=False)
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """x (B, T, d_model) holds positions start to start + T - 1; a decoder that reads token by token needs `start`."""
+        end = start + x.size(1)
+        if end > len(self.table):
+            self.table = positional_encoding(2 * end, x.size(-1)).to(self.table)
+        return self.dropout(x + self.table[start:end].to(x.dtype))
+
+
+class LearnedPositions(nn.Module):
+    """Adds a learned vector for each position, then applies dropout (Section 3.5; Table 3, row E)."""
+
+    def __init__(self, d_model: int, dropout: float, longest: int = 512):
+        super().__init__()
+        self.dropout, self.table = nn.Dropout(dropout), nn.Embedding(longest, d_model)
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """x (B, T, d_model) holds positions start to start + T - 1; raises ValueError beyond the last that is learned."""
+        if (end := start + x.size(1)) > len(self.table.weight):
+            raise ValueError(f"a sentence has {end} tokens, but only {len(self.table.weight)} positions are learned")
+        return self.dropout(x + self.table.weight[start:end])
+
+
+class EmbeddingsWithPositions(nn.Module):
+    """What is below each stack: embeddings plus positional encoding (Figure 1)."""
+
+    def __init__(self, embeddings: Embeddings, positions: nn.Module):
+        super().__init__()
+        self.embeddings, self.positions = embeddings, positions
+
+    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
+        """Ids (B, T) to vectors (B, T, d_model); `start` is the position of the first."""
+        return self.positions(self.embeddings(ids), start)
+
+
+# %%
+# @title The trained model, and what it makes of any sentence
+def our_transformer() -> Transformer:
+    """A new copy of the trained model, assembled from the parts that we've met."""
+    place = EmbeddingsWithPositions(our_embeddings(), PositionalEncoding(SIZES["d_model"], 0.0))
+    return copy.deepcopy(Transformer(our_encoder(), our_decoder(), place, place, our_generator()).eval())
+
+
+def translate(sentence: str, positions: bool = True, scaling: bool = True, longest: int = 30) -> str:
+    """The trained model's translation, if you like without the source's positions or the division by the root of d_k."""
+    model = our_transformer()
+    if not positions:
+        model.src_embed = model.src_embed.embeddings
+    for part in model.modules() if not scaling else ():
+        if isinstance(part, MultiHeadedAttention):
+            part.W_q.weight *= math.sqrt(part.W_q.out_features // part.h)  # undoes the division
+    src = torch.tensor([[*our_file().vocabulary.encode(sentence).ids, EOS]])
+    memory, ids = model.encode(src, None), torch.tensor([[BOS]])
+    while ids.size(1) < longest and ids[0, -1] != EOS:
+        x = model.decode(memory, None, ids, subsequent_mask(ids.size(1)))
+        ids = torch.cat([ids, model.generator.logits(x[:, -1:]).argmax(-1)], dim=1)
+    return "".join(token_names(ids[0][ids[0] > UNK])).replace("▁", " ").strip()
+
+
+# %%
+@example
+def example_assembled() -> None:
+    """The assembled model gives the same memory, logits and translation that we got step by step."""
+    model, ids = our_transformer(), write_by_hand()
+    torch.testing.assert_close(model.encode(our_ids(), source_mask(our_ids())), our_memory())
+    logits = model(our_ids(), ids[:, :-1], source_mask(our_ids()), target_mask(ids[:, :-1]))
+    torch.testing.assert_close(logits, our_generator().logits(our_decoded(ids[:, :-1])))
+    assert torch.equal(logits.argmax(-1), ids[:, 1:])
+    assert translate(SENTENCE) == "".join(token_names(ids[0][ids[0] > UNK])).replace("▁", " ").strip()
+    print(f"{sum(p.numel() for p in model.parameters()):,} weights; memory, logits and translation agree")
+
+
 # %% [markdown]
+# > You now have a translator in your hands. Break it.
+# >
+# > **Try it.** `translate("Ein Mann jagt einen Hund.")` gives *A man chases a dog.* Swap the two animals of this hunt,
+# > and take the positions away from the source: `translate("Ein Hund jagt einen Mann.", positions=False)`. Who chases
+# > whom?
+# >
+# > 1. the dog chases the man: the word endings say so
+# > 2. the man chases the dog
+# > 3. nonsense
+# >
+# > <details class="answer"><summary>What happens</summary>
+# >
+# > **2.** *A man chases a dog.* Both sentences consist of the same five words and a full stop, and without positions the
+# > encoder can't tell them apart, so it *must* give both the same translation. With positions, it's *A dog chases a
+# > man.*
+# >
+# > </details>
+# >
+# > **Try it.** Take away the division by $\sqrt{d_k}$: `translate("Ein Hund fotografiert einen Mann.", scaling=False)`.
+# > All scores become $\sqrt{32} \approx 5.7$ times as large. Does the translation survive?
+# >
+# > 1. yes, the largest score is still the largest
+# > 2. it becomes worse
+# > 3. not a single word comes out
+# >
+# > <details class="answer"><summary>What happens</summary>
+# >
+# > **2.** *A dog is taking pictures of a dog, wearing.* The largest score is still the largest, but the blend is gone:
+# > nearly all the weight falls on one word, and the matrices were trained with blends. Easy sentences survive; the one
+# > about the bench even comes out unchanged. In training it would be worse: a softmax that is sure of one key has
+# > hardly any slope, so it hardly learns.
+# >
+# > </details>
+# >
+# > *The road goes on with [Part 2](#Part-2:-How-it-learns). The rest of this part is for those who want to build it:
+# > the paper's order of the norm, fresh weights, and checks.*
+#
+# ## The paper's order, and dropout
+#
+# In the paper, the norm comes after the addition:
+#
+# $$\mathrm{LayerNorm}(x + \mathrm{Sublayer}(x))$$
+#
+# All sublayers and the embeddings have outputs of the same width, $d_{\text{model}} = 512$. **Dropout** (Srivastava et
+# al., 2014; Section 5.4) is applied to the output of each sublayer, before it is added to the sublayer's input.
+#
+# > Today that order is called *post-norm*. The authors' own code soon moved to *pre-norm*, $x +
+# > \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, and most models since have done the same. In post-norm, a norm rescales
+# > the wire after every addition, and with it what was written there; so no norm is needed at the end of a stack.
+# >
+# > In training, dropout sets each entry to zero with probability $P_{\text{drop}}$, and multiplies the others by $1 /
+# > (1 - P_{\text{drop}})$, so that the expected value of each entry stays the same. It is applied to what the
+# > sublayer adds rather than to the stream: anything zeroed on the stream would be lost to all later layers. (There's
+# > one exception: at the bottom, dropout acts on the stream itself, on the sum of embedding and position.) When the
+# > model translates, dropout does nothing.
+
+
+# %%
+class DroppingConnection(SublayerConnection):
+    """With dropout on what the sublayer adds (Section 5.4)."""
+
+    def __init__(self, d_model: int, dropout: float):
+        super().__init__(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """x (B, T, d_model); the result has the same shape."""
+        return super().forward(x, lambda y: self.dropout(sublayer(y)))
+
+
+class PostNorm(DroppingConnection):
+    """The paper's order: first the sum, then the norm (Section 3.1)."""
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """x (B, T, d_model); the result has the same shape."""
+        return self.norm(x + self.dropout(sublayer(x)))
+
+
+# %%
+# @title Attention and feed-forward network with inner dropout, and keys of another width
+class AdjustableAttention(MultiHeadedAttention):
+    """With dropout on the weights (Section 6.3), and d_k, the width of a head's keys, given or d_model / h (Table 3, row B)."""
+
+    def __init__(self, h: int, d_model: int, dropout: float = 0.0, d_k: int | None = None):
+        super().__init__(h, d_model)
+        self.dropout = nn.Dropout(dropout)
+        if d_k:
+            self.W_q, self.W_k = (nn.Linear(d_model, h * d_k, bias=False) for _ in range(2))
+
+    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        """Equation (1) in every head: (B, h, T, d_v)."""
+        if self.training and self.dropout.p:
+            return attention(Q, K, V, mask, self.dropout)[0]
+        return super().weigh(Q, K, V, mask)
+
+
+class DroppingFeedForward(PositionwiseFeedForward):
+    """With dropout between the two matrices, as in the authors' code."""
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float):
+        super().__init__(d_model, d_ff)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, d_model) to (B, T, d_model), each position on its own."""
+        return self.W_2(self.dropout(self.W_1(x).relu()))
+
+
+# %% [markdown]
+# ## A fresh model
+#
 # > `make_model` builds a new model, with fresh weights. `make_model(37_000, 37_000, tie="all")` is the paper's base
 # > model. The keyword arguments `norm`, `positions` and `tie` select variants. `tie` says which of the three
 # > embedding matrices are shared: `"all"` as in the paper (the two languages then need a shared vocabulary),
@@ -1812,12 +1995,19 @@ def make_model(
     settings = dict(N=N, d_model=d_model, d_ff=d_ff, h=h, dropout=dropout, norm=norm, tie=tie)
     settings |= dict(inner_dropout=inner_dropout, d_k=d_k, positions=positions)
     check_sizes(src_vocab, tgt_vocab, settings)
-    attn = functools.partial(MultiHeadedAttention, h, d_model, inner_dropout, d_k)
-    ffn = functools.partial(PositionwiseFeedForward, d_model, d_ff, inner_dropout)
+    attn = functools.partial(MultiHeadedAttention, h, d_model)
+    ffn = functools.partial(PositionwiseFeedForward, d_model, d_ff)
+    if inner_dropout or d_k:
+        attn = functools.partial(AdjustableAttention, h, d_model, inner_dropout, d_k)
+        ffn = functools.partial(DroppingFeedForward, d_model, d_ff, inner_dropout)
     final_norm = functools.partial(nn.LayerNorm, d_model) if norm == "pre" else nn.Identity
     place = functools.partial(PositionalEncoding if positions == "sinusoidal" else LearnedPositions, d_model, dropout)
-    encoder = Encoder([EncoderLayer(d_model, attn(), ffn(), dropout, norm) for _ in range(N)], final_norm())
-    decoder = Decoder([DecoderLayer(d_model, attn(), attn(), ffn(), dropout, norm) for _ in range(N)], final_norm())
+    encoder = Encoder([EncoderLayer(d_model, attn(), ffn()) for _ in range(N)], final_norm())
+    decoder = Decoder([DecoderLayer(d_model, attn(), attn(), ffn()) for _ in range(N)], final_norm())
+    if dropout or norm == "post":
+        connection = PostNorm if norm == "post" else DroppingConnection
+        for layer in [*encoder.layers, *decoder.layers]:
+            layer.sublayer = nn.ModuleList(connection(d_model, dropout) for _ in layer.sublayer)
     src_embed, tgt_embed = (EmbeddingsWithPositions(Embeddings(d_model, n), place()) for n in (src_vocab, tgt_vocab))
     model = Transformer(encoder, decoder, src_embed, tgt_embed, Generator(d_model, tgt_vocab))
     model.settings = settings  # to be saved with the weights
@@ -1855,7 +2045,7 @@ CHOICES = {"norm": ("post", "pre"), "tie": ("none", "target", "all"), "positions
 
 
 def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> None:
-    """Raise ValueError for what does not make a model; MultiHeadedAttention and positional_encoding check their own."""
+    """Raise ValueError for what does not make a model; `positional_encoding` checks its own."""
     for name, value in {"src_vocab": src_vocab, "tgt_vocab": tgt_vocab, **settings}.items():
         if name in CHOICES and value not in (known := CHOICES[name]):
             raise ValueError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, but it is {value}")
@@ -1863,30 +2053,11 @@ def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> Non
             raise ValueError(f"{name} must be at least 0 and below 1, but it is {value}")
         if isinstance(value, int) and not name.endswith("dropout") and value < 1:
             raise ValueError(f"{name} must be at least 1, but it is {value}")
+    if settings["d_model"] % settings["h"]:
+        raise ValueError("d_model must be a multiple of h, but d_model = {d_model} and h = {h}".format(**settings))
     if settings["tie"] == "all" and src_vocab != tgt_vocab:
         sizes = f"{src_vocab} and {tgt_vocab}"
         raise ValueError(f"tie='all' needs one vocabulary for both sides, but the sizes are {sizes}")
-
-
-# %% [markdown]
-# > Does this model do what we did by hand? We give it the same weights and the same sentence.
-
-
-# %%
-@example
-def example_assembled() -> None:
-    """The assembled model gives the same memory, logits and translation that we got step by step."""
-    vocab, d_model = our_file().vocabulary.get_vocab_size(), SIZES["d_model"]
-    place = EmbeddingsWithPositions(our_embeddings(), PositionalEncoding(d_model, 0.0))
-    model = Transformer(our_encoder(), our_decoder(), place, place, our_generator())
-    if our_file().weights:
-        model = our_file().fill(make_model(vocab, vocab, **SIZES, norm="pre", tie="all"))
-    ids = write_by_hand()
-    torch.testing.assert_close(model.encode(our_ids(), source_mask(our_ids())), our_memory())
-    logits = model(our_ids(), ids[:, :-1], source_mask(our_ids()), target_mask(ids[:, :-1]))
-    torch.testing.assert_close(logits, our_generator().logits(our_decoded(ids[:, :-1])))
-    assert torch.equal(logits.argmax(-1), ids[:, 1:])
-    print(f"{sum(p.numel() for p in model.parameters()):,} weights; memory, logits and translation agree")
 
 
 # %% [markdown]
@@ -2111,43 +2282,55 @@ def example_layer_times() -> Chart | None:
 # > - [1.4 The mask after the softmax](exercises.ipynb#1.4-The-mask-after-the-softmax) ★, 15 minutes
 # > - [1.5 Attention from memory](exercises.ipynb#1.5-Attention-from-memory) ★★, 15 minutes
 
+
 # %% [markdown]
-# # Part 2: Training
+# # Part 2: How it learns
+#
+# > A fresh model has random numbers in its matrices, and writes gibberish. It learns from pairs of sentences, by three
+# > steps that are repeated thousands of times: predict, measure the error, move every weight a little in the direction
+# > that makes the error smaller.
 #
 # ## Batches and the shift (Section 5.1)
-#
-# > From here on, a model is one object of the class [`Transformer`](#The-model-assembled), which puts the parts of
-# > Part 1 together. `encode` makes the memory from a source, `decode` makes a vector for each position of a target,
-# > and `generator` turns these vectors into log-probabilities. `make_model` makes a fresh model.
 #
 # The decoder predicts each target token from those before it. Its input is the target, shifted right by one position
 # (Sections 3 and 3.1, Figure 1).
 #
-# > During training the whole target is known, so the decoder reads all of it at once. Each target sentence is used
-# > twice. Without its last token, it's what the decoder *reads*; without its first, it's what the decoder must
-# > *predict*. Every target begins with `<s>` and ends with `</s>`; every source ends with `</s>`. (A source needs no
-# > `<s>`, which only gives the decoder something to read before the first word.) So position $t$ reads token $t$,
-# > sees those before it, and must predict token $t + 1$. (The [picture in Part
-# > 1](#The-decoder-writes-(Sections-3.1-and-3.2.3)) shows both uses of `two cats`.)
+# ![The target `<s> two cats </s>`, used twice: its first three tokens are what the decoder reads, its last three what it must predict; lines lead from each token that is read to the predictions that may use it](images/target_shift.svg)
+#
+# > Each target sentence is used twice. Without its last token, it's what the decoder *reads*; without its first, it's
+# > what the decoder must *predict*. In the picture, the position that reads `two` may look at `<s>` and `two`, and must
+# > predict `cats`.
 # >
-# > **Why a shift of exactly one?** Without the shift, the decoder could simply copy its input. With a shift of two,
-# > it would have to guess token $t + 2$ without having seen token $t + 1$.
+# > **All positions at once.** During training the whole target is known, so the decoder reads all of it in one pass,
+# > with the mask. Each position sees exactly what it would have seen while writing, and computes exactly the same. So
+# > one pass gives a prediction, and an error, at *every* position: that's why a Transformer trains so fast, although it
+# > writes one word at a time. Showing the model the true earlier tokens instead of its own guesses is called *teacher
+# > forcing*. It isn't cheating, because the mask hides from each position what that position has to predict.
 # >
-# > **Is it cheating to feed in the whole target?** No: at each position the causal mask hides what that position has
-# > to predict. Showing the model the true earlier tokens instead of its own guesses is called *teacher forcing*. It
-# > is what makes training parallel: one pass gives a prediction, and a loss, at every position.
+# > **Predict.** Suppose that you forget the shift: each position has to predict the very token that it reads. What will
+# > you see?
 # >
-# > Shorter sentences in a batch are padded. `ntokens` counts the tokens to be predicted, leaving out the padding.
+# > 1. the error soon falls almost to zero, and the model writes `<s> <s> <s> …` for ever
+# > 2. the error doesn't fall
+# > 3. an error message
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **1.** Copying what you have just read is easy, and when the model writes, it goes on copying its first token. So
+# > if an error falls suspiciously fast, check the shift. (With a shift of two, on the other hand, the model would have
+# > to guess a word without having seen the one before.)
+# >
+# > </details>
 
 
 # %%
+# @title Sentences as a batch
 def pad_rows(rows: list[list[int]], pad: int = PAD) -> Tensor:
     """Rows of ids as one tensor (B, longest), filled up with `pad`."""
     longest = max(len(row) for row in rows)
     return torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
 
 
-# %%
 class Batch:
     """Sources (B, S) and targets (B, T + 1) with everything the model needs of them (Sections 3.1 and 5.1)."""
 
@@ -2164,15 +2347,10 @@ class Batch:
         return self
 
 
-# %% [markdown]
-# > Below is the second, shorter row of a batch of two, with positions counted from 0. The position that reads `</s>`
-# > would have to predict padding, so it doesn't count.
-
-
 # %%
 @example
 def example_shift() -> Any:
-    """A padded row, position by position: what it reads, what it may attend to, what it must predict, and whether it counts in the loss."""
+    """The shorter sentence of a batch of two, position by position: what it reads, what it may attend to, what it must predict, and whether that counts. (A source ends with `</s>` but needs no `<s>`, which only gives the decoder something to read before the first word.)"""
     names = {PAD: "<pad>", BOS: "<s>", EOS: "</s>", 10: "a", 11: "dog", 12: "runs", 13: "two", 14: "cats"}
     batch, rows = Batch(torch.tensor([[5, EOS], [6, EOS]]), pad_rows([[BOS, 10, 11, 12, EOS], [BOS, 13, 14, EOS]])), []
     for t in range(4):
@@ -2184,130 +2362,65 @@ def example_shift() -> Any:
     return table(rows)
 
 
-# %%
-class Pair(NamedTuple):
-    """One training example as ids: the source ends with EOS, the target begins with BOS and ends with EOS."""
-
-    src: list[int]
-    tgt: list[int]
-
-
-def make_batch(pairs: list[Pair]) -> Batch:
-    """Pairs as one padded batch."""
-    return Batch(pad_rows([p.src for p in pairs]), pad_rows([p.tgt for p in pairs]))
-
-
 # %% [markdown]
-# > *The road goes on with [the loss](#Regularisation-(Section-5.4)).*
+# ## The loss
 #
-# ### Batches of similar lengths
-#
-# Sentence pairs of about the same length were batched together. Each batch had about 25,000 source tokens and 25,000
-# target tokens.
-#
-# > **Why count tokens and not sentences?** Because the work and the memory that a batch needs grow with its tokens.
-# > If the number of sentences were fixed, one long sentence would make all the others in its batch as long as
-# > itself. If sentences are sorted by length first, there is little to pad. So the code sorts the pairs, and begins
-# > a new batch whenever one more pair would exceed the budget: with a budget of 12, pairs of lengths 3, 3, 4, 5, 5
-# > and 6 become three batches: (3, 3, 4), which is three rows of 4; (5, 5); and (6). Pairs of equal length come in
-# > random order, and so do the batches. Each *epoch*, that is, each pass through the data, uses a different `seed`,
-# > so both orders change.
+# > The error is measured by the *cross-entropy*: the loss of a token is $-\log p(y)$, where $p(y)$ is the probability
+# > that the model gave to the right token $y$. Probability 1 costs nothing; every time the probability halves, the loss
+# > grows by 0.69. (With natural logarithms its unit is the *nat*.) The exponential of the mean loss is the
+# > *perplexity*: a model with perplexity 5 is as unsure as if it had to guess among five tokens.
 # >
-# > **What does sorting cost?** A batch of sentences that all have the same length isn't a random sample:
-# > short captions resemble each other, so the gradients of two batches are likely to differ more than those of two
-# > random samples. That is why at least the *order* of the batches must be random. (If they came sorted, the model
-# > would see only short sentences for a while, and then only long ones.)
+# > **Predict.** Our vocabulary has 6,106 tokens. What is the loss of a fresh model, roughly?
 # >
-# > The number of tokens in an update (one step of the optimiser) matters for the learning rate, too: a gradient over
-# > more tokens is less noisy, so the step can be larger, but there are fewer steps per epoch. If you change
-# > `tokens_per_batch` (see [Configuration](#Configuration)), expect to tune the learning rate again.
-
-
-# %%
-# @title Pairs of similar lengths in one batch
-def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pair]]:
-    """Pairs of similar lengths in batches of at most `budget` padded tokens a side, in random order (Section 5.1)."""
-    draw, batches, longest = random.Random(seed), [[]], 0
-    for pair in sorted(pairs, key=lambda pair: (len(pair.tgt), len(pair.src), draw.random())):
-        size = max(len(pair.src), len(pair.tgt))
-        if size > budget:
-            raise ValueError(f"a pair has {size} tokens, but a batch holds {budget}")
-        longest = max(longest, size)
-        if longest * (len(batches[-1]) + 1) > budget:
-            batches, longest = [*batches, []], size
-        batches[-1].append(pair)
-    draw.shuffle(batches)
-    return batches if pairs else []
-
-
-# %% [markdown]
-# > How much of a batch is padding, for lengths roughly like those of Multi30k? (We compare with the edition of
-# > 2022, which padded every sentence to 72 tokens.)
+# > 1. 0.7
+# > 2. 8.7
+# > 3. 6,106
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **2.** A model that knows nothing finds all tokens about equally likely, and $-\log(1/6106) = \log 6106 \approx
+# > 8.7$; its perplexity is 6,106. Wherever you train a language model, compare its first loss with the logarithm of the
+# > vocabulary.
+# >
+# > </details>
+# >
+# > **Where learning begins: $p - q$.** How should the scores change so that the loss falls? The probabilities are the
+# > softmax of the logits $z$, so $\log p_k = z_k - \log \sum_j e^{z_j}$. Let $q$ be what the model should say: 1 for the
+# > right token, 0 for all others. Then the loss is $-\sum_k q_k \log p_k = \log \sum_j e^{z_j} - \sum_k q_k z_k$, and
+# > its derivative is what the model says minus what it should say:
+# >
+# > $$\frac{\partial\,\mathrm{loss}}{\partial z_k} = p_k - q_k$$
+# >
+# > A token that got too much probability is pushed down, one that got too little is pulled up, and the force is as
+# > large as the error. When $p_k$ and $q_k$ agree, nothing changes. Take our trained model at the moment when
+# > it has read *Two women are sitting on a bench while a man* and should say *reads*.
 
 
 # %%
 @example
-def example_padding() -> None:
-    """How much of a batch is padding: random order padded to 72, and grouped by length."""
-    draw = random.Random(0)
-    lengths = [max(4, round(draw.gauss(14, 4.5))) for _ in range(29_000)]
-    pairs = [Pair([5] * max(4, n + round(draw.gauss(0, 2))), [5] * n) for n in lengths]
-    tokens, batches = sum(map(len, itertools.chain(*pairs))), map(make_batch, token_batches(pairs, 5000))
-    padded = sum(batch.src.numel() + batch.tgt.numel() + len(batch.tgt) for batch in batches)  # with the cut-off column
-    print(f"padding: {1 - tokens / (2 * 72 * len(pairs)):.1%} if all have 72, {1 - tokens / padded:.1%} by length")
-    assert 1 - tokens / padded < 0.08
+def example_p_minus_q() -> Any:
+    """What the trained model says, what it should say, and the gradient: its five largest entries."""
+    logits = our_generator().logits(our_decoded(target_ids()))[0, -1].requires_grad_()  # (vocab)
+    right = our_file().vocabulary.token_to_id("▁reads") or UNK
+    F.cross_entropy(logits, torch.tensor(right)).backward()
+    p, q = logits.detach().softmax(-1), F.one_hot(torch.tensor(right), len(logits))
+    torch.testing.assert_close(logits.grad, p - q, atol=1e-6, rtol=1e-4)
+    largest = [right, *(i for i in p.topk(5).indices.tolist() if i != right)][:5]
+    rows = zip(token_names(torch.tensor(largest)), p[largest].tolist(), q[largest].tolist(), strict=True)
+    return table([{"token": token, "p": f"{a:.3f}", "q": b, "p − q": f"{a - b:+.3f}"} for token, a, b in rows])
 
 
 # %% [markdown]
-# ## Hardware and duration (Section 5.2)
+# > From the logits, the error travels back through every layer, by the chain rule: each part takes the gradient of
+# > its output, passes on the gradient of its input, and picks up the gradients of its weights on the way. PyTorch
+# > does all of that in `backward`. (A [side room](#The-gradient-by-hand) does it by hand.)
 #
-# The paper trained on one machine with eight P100 GPUs. The base model took 100,000 updates of about 0.4 seconds, 12
-# hours in all. The big model took 300,000 updates of 1.0 second, three and a half days.
+# ## One update
 #
-# > An *update* is one step of the optimiser; the paper calls it a step. The model of Part 3 is far smaller and has
-# > far fewer sentences to learn from, so a laptop will do.
-#
-# ## Optimiser (Section 5.3)
-#
-# The optimiser is Adam (Kingma and Ba, 2015) with $\beta_1 = 0.9$, $\beta_2 = 0.98$ and $\epsilon = 10^{-9}$. The
-# learning rate first rises linearly, for `warmup` = 4000 updates, and then falls with the inverse square root of the
-# update number:
+# The learning rate first rises linearly, for `warmup` = 4000 updates, and then falls with the inverse square root of
+# the update number (Section 5.3):
 #
 # $$\mathit{lrate} = d_{\text{model}}^{-0.5} \cdot \min(\mathit{step}^{-0.5},\; \mathit{step} \cdot \mathit{warmup}^{-1.5}) \tag{3}$$
-#
-# > **What Adam does.** For every weight it keeps two running averages: one of the gradient $g$, and one of its
-# > square. With $\beta_1 = 0.9$, the first looks back over about ten updates, which smooths out the noise of
-# > individual batches; with $\beta_2 = 0.98$, the second looks back over about fifty. The step is the learning rate
-# > times the first, divided by the square root of the second, so a weight moves by at most about the learning
-# > rate, however large the gradients are:
-# >
-# > $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2, \qquad w \leftarrow w - \mathit{lrate} \cdot \hat m \,/\, (\sqrt{\hat v} + \epsilon)$$
-# >
-# > The hats stand for a correction that matters in the first steps, when the averages, which start at zero, are still
-# > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$.
-# >
-# > **Why warm up?** After only a handful of batches, Adam has a poor estimate of how large the gradients usually are,
-# > and some steps go wrong. Small first steps give it time to settle. In a fresh post-norm model, the last layers
-# > also get much larger gradients than the first ones ([Part 1](#The-model-assembled)). What the warmup itself does
-# > is hard to isolate, because the highest rate of the schedule is $(d_{\text{model}} \cdot \mathit{warmup})^{-0.5}$,
-# > so a shorter warmup also means a higher peak. In [exercise 2.2](exercises.ipynb#2.2-Training-without-a-warmup), on
-# > a toy task, training without a warmup works once the whole curve is lowered until its peak is no higher than with
-# > a warmup. It's still debated how much a warmup helps if the peak is moderate anyway (Liyuan Liu et al., 2020,
-# > blame the poor estimate).
-# >
-# > **Why $\beta_2 = 0.98$ and not the usual 0.999?** It makes the estimate an average over about the last $1/(1 -
-# > \beta_2) = 50$ updates instead of the last 1000. So it can follow gradients whose size changes quickly. The paper
-# > gives no reason; this is the usual guess.
-# >
-# > **Why fall as $\mathit{step}^{-0.5}$?** The rate has to fall, because near a minimum large steps just jump about.
-# > This curve falls slowly, and it doesn't need to know in advance when training will end. Our `factor` scales the
-# > whole curve; in the paper it is 1.
-# >
-# > The chart shows three schedules. After the warmup, the schedule no longer depends on how long the warmup was: the
-# > lines "512, 4000" and "512, 8000" become one.
-# >
-# > *Step* counts updates. If an update is accumulated from several micro-batches (see below), it still counts as one
-# > step.
 
 
 # %%
@@ -2320,7 +2433,7 @@ def rate(step: int, model_size: int, factor: float, warmup: int) -> float:
 # %%
 @example
 def example_rate() -> Chart:
-    """Three schedules; the rate peaks at the end of the warmup."""
+    """Three schedules; the rate peaks at the end of the warmup. After it, the schedule no longer depends on how long the warmup was."""
     kinds, steps = ((512, 4000), (512, 8000), (256, 4000)), range(1, 20_001, 100)
     rows = [{"update": s, "rate": rate(s, d, 1, w), "d_model, warmup": f"{d}, {w}"} for d, w in kinds for s in steps]
     assert max(range(1, 20_000), key=lambda s: rate(s, 512, 1, 4000)) == 4000
@@ -2329,13 +2442,125 @@ def example_rate() -> Chart:
 
 
 # %% [markdown]
+# > The optimiser, Adam, moves each weight against its gradient, by at most about the learning rate. How large the
+# > gradient is hardly matters, because Adam divides it by its usual size. While it's still finding out how large that
+# > is, the rate is small: that's the warmup. (More about both in the [side room on the
+# > optimiser](#Optimiser-(Section-5.3)).) Now everything is there, and an update is six lines.
+
+
+# %%
+def learn(model: Transformer, optimizer: torch.optim.Optimizer, batch: Batch, lr: float) -> float:
+    """One update: predict, measure the error, move every weight; returns the mean loss per target token."""
+    logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)  # (B, T, vocab)
+    loss = F.cross_entropy(logits.flatten(0, 1), batch.tgt_y.flatten(), ignore_index=PAD)
+    optimizer.param_groups[0]["lr"] = lr
+    optimizer.zero_grad()
+    loss.backward()  # the gradient of the loss for every weight
+    optimizer.step()
+    return loss.item()
+
+
+# %%
+# @title Learning one sentence
+def learn_one_sentence(shift: bool = True, mask: bool = True, updates: int = 50) -> None:
+    """A fresh model learns our sentence and its translation by heart; prints its losses, and what it writes then."""
+    torch.manual_seed(0)
+    vocab, width = our_file().vocabulary.get_vocab_size(), SIZES["d_model"]
+    model = make_model(vocab, vocab, 2, width, SIZES["d_ff"], SIZES["h"], dropout=0.0, norm="pre", tie="all")
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
+    batch = Batch(our_ids(), write_by_hand())
+    batch.tgt_y = batch.tgt_y if shift else batch.tgt
+    batch.tgt_mask = batch.tgt_mask if mask else torch.ones_like(batch.tgt_mask)
+    losses = [learn(model, optimizer, batch, rate(step, width, 0.3, warmup=20)) for step in range(1, updates + 1)]
+    print("loss:", ", ".join(f"{losses[i]:.2f} at update {i + 1}" for i in (0, 4, 9, updates - 1)))
+    memory, ids = model.encode(batch.src, batch.src_mask), torch.tensor([[BOS]])
+    while ids.size(1) < 17 and ids[0, -1] != EOS:
+        x = model.decode(memory, batch.src_mask, ids, subsequent_mask(ids.size(1)))
+        ids = torch.cat([ids, model.generator.logits(x[:, -1:]).argmax(-1)], dim=1)
+    print("it writes:", *token_names(ids[0]))
+
+
+# %%
+@example
+def example_learn() -> None:
+    """Fifty updates on a single pair, from gibberish to a sentence known by heart."""
+    learn_one_sentence()
+
+
+# %% [markdown]
+# > That model knows one sentence; give it another, and it will write the same. To *translate*, it has to see so many
+# > sentences that learning them by heart is harder than learning German.
+# >
+# > **Try it.** Let the decoder see the future: `learn_one_sentence(mask=False)`. What will it write afterwards?
+# >
+# > 1. the same sentence
+# > 2. something that isn't the sentence
+# > 3. the sentence backwards
+# >
+# > <details class="answer"><summary>What happens</summary>
+# >
+# > **2.** Each position could read its answer one place further on, so that's what the model learned to do. When it
+# > writes, nothing is there to be read. In [German numbers](#A-second-task:-German-numbers), on the web page, you can
+# > watch this happen in your browser: without the mask the loss falls to 0.000, and not one answer is right. (And
+# > `learn_one_sentence(shift=False)` shows what you predicted above.)
+# >
+# > </details>
+#
+# ## While it learns
+#
+# > [Part 3](#Training) trains a model like ours on 29,000 pairs. On a laptop it makes about 170 updates a minute. Here is
+# > what it makes of our sentence on the way.
+
+
+# %%
+@example
+def example_while_it_learns() -> Any:
+    """The same sentence after half a minute, one minute, and five minutes of training. (The loss is that of 1,014 pairs that it isn't trained on.)"""
+    rows = [stage for row in saved_rows("learning")[-1:] for stage in row["stages"]]
+    return table([{k: stage[k] for k in ("updates", "loss", "translation")} for stage in rows]) if rows else None
+
+
+# %% [markdown]
+# > **Predict.** What does its cross-attention look like after one minute, compared with the map in [Part
+# > 1](#Layers-of-three-sublayers)?
+# >
+# > 1. the same, only paler
+# > 2. each row looks at words of the right *kind*, but often at the wrong one
+# > 3. grey everywhere
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **2.** Grey is what it looks like after half a minute. After one minute, the rows that predict *man* and *newspaper*
+# > look at a noun, but both look at `Bank`; those that predict *a* look at articles. After five minutes, *reads* has
+# > found `liest`, and most rows their word. So first the model learns which *kind* of word it needs, then which one.
+# >
+# > </details>
+
+
+# %%
+@example
+def example_maps_while_it_learns() -> Chart | None:
+    """Cross-attention of the third layer, mean of the heads, while the model in training reads a right translation."""
+    rows = [stage for row in saved_rows("learning")[-1:] for stage in row["stages"]]
+    charts = [
+        heatmap(torch.tensor(s["weights"]), s["steps"], s["source"], f"{s['updates']} updates", size=13) for s in rows
+    ]
+    return grid([charts[:2], charts[2:]]) if charts else None
+
+
+# %% [markdown]
+# > *The road goes on with [What next](#What-next). The rest of this part holds the side rooms: the loss with label
+# > smoothing, batches, the optimiser, gradients by hand, the trainer, and two small tasks.*
+
+
+# %% [markdown]
 # ## Regularisation (Section 5.4)
 #
 # **Dropout**, with $P_{\text{drop}} = 0.1$ for the base model, is applied to the output of each sublayer, before it
 # is added and normalised, and to the sums of embeddings and positional encodings in both stacks.
 #
-# > `SublayerConnection` and `PositionalEncoding` do exactly this. Two more uses of dropout, which Section 5.4 doesn't
-# > name, are controlled by [`inner_dropout`](#The-model-assembled).
+# > `DroppingConnection` and `PositionalEncoding` do exactly this. Two more uses of dropout, which Section 5.4 doesn't
+# > name, are controlled by [`inner_dropout`](#A-fresh-model).
 # >
 # > <details class="note"><summary>Three types?</summary>
 # >
@@ -2344,11 +2569,8 @@ def example_rate() -> Chart:
 # >
 # > </details>
 #
-# > The plain loss of a token is the *cross-entropy* $-\log p(y)$: the model is asked to give probability 1 to the
-# > right token $y$. (With natural logarithms its unit is the *nat*.) The exponential of its mean is the *perplexity*:
-# > a model with perplexity 5 is as unsure as if it had to guess among five tokens. Label smoothing, the other kind of
-# > regularisation, asks for a little less than certainty: it takes a tenth away from the right token and shares it
-# > out among all tokens, so the right one is left with about 0.9.
+# > Label smoothing, the other kind of regularisation, asks for a little less than certainty: it takes a tenth away from
+# > the right token and shares it out among all tokens, so the right one is left with about 0.9.
 #
 # Training uses **label smoothing** (Szegedy et al., 2016) with $\epsilon_{ls} = 0.1$. This makes the perplexity
 # worse, since the model learns to be less sure, but it improves accuracy and BLEU. Table 3 has the figures: without
@@ -2461,39 +2683,12 @@ def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
 
 
 # %% [markdown]
-# > **Where learning begins: $p - q$.** Every update starts with one question: how should the scores change so
-# > that the loss falls? For logits $z$ the loss is $\log \sum_k e^{z_k} - \sum_k q_k z_k$, because the $q_k$ add up
-# > to 1. Its derivative is what the model gives minus what it should give:
-# >
-# > $$\frac{\partial\,\mathrm{loss}}{\partial z_k} = p_k - q_k$$
-# >
-# > A token that got too much probability is pushed down, one that got too little is pulled up, and the force is as
-# > large as the error. When $p_k$ and $q_k$ agree, nothing changes. Take the sentence of Part 1 at the moment when
-# > the decoder has read *Two women are sitting on a bench while a man* and should say *reads*.
-
-
-# %%
-@example
-def example_p_minus_q() -> Any:
-    """What the trained model gives, what it should give, and the gradient: its five largest entries."""
-    logits = our_generator().logits(our_decoded(target_ids()))[0, -1].requires_grad_()  # (vocab)
-    right = our_file().vocabulary.token_to_id("▁reads") or UNK
-    target = torch.tensor(right)
-    smoothed_loss(logits, target).backward()
-    p, q = logits.detach().softmax(-1), smoothed_targets(target, len(logits))
-    known = torch.arange(len(logits)) != PAD
-    torch.testing.assert_close(logits.grad[known], (p - q)[known], atol=1e-6, rtol=1e-4)
-    largest = [right, *(i for i in p.topk(5).indices.tolist() if i != right)][:5]
-    rows = zip(token_names(torch.tensor(largest)), p[largest].tolist(), q[largest].tolist(), strict=True)
-    return table([{"token": token, "p": f"{a:.3f}", "q": f"{b:.3f}", "p − q": f"{a - b:+.3f}"} for token, a, b in rows])
-
-
-# %% [markdown]
-# > From the logits, the error travels back through every layer, by the chain rule: each part takes the gradient of
-# > its output, passes on the gradient of its input, and picks up the gradients of its weights on the way. PyTorch
-# > does all of that in `backward`. There's no magic in it. The folded cell does the same by hand for the three
-# > parts that a Transformer is made of (attention, LayerNorm and the feed-forward network), and compares the
-# > results.
+# > With smoothing, too, the gradient at the logits is $p - q$, because the $q_k$ add up to 1.
+#
+# ## The gradient by hand
+#
+# > There's no magic in `backward`. The folded cell does the same by hand for the three parts that a Transformer is made
+# > of (attention, LayerNorm and the feed-forward network), and compares the results.
 
 
 # %%
@@ -2550,8 +2745,124 @@ def example_backward() -> None:
 
 
 # %% [markdown]
-# > *The road goes on with [one update](#One-update).*
+# ## Batches of similar lengths
 #
+# Sentence pairs of about the same length were batched together. Each batch had about 25,000 source tokens and 25,000
+# target tokens.
+#
+# > **Why count tokens and not sentences?** Because the work and the memory that a batch needs grow with its tokens.
+# > If the number of sentences were fixed, one long sentence would make all the others in its batch as long as
+# > itself. If sentences are sorted by length first, there is little to pad. So the code sorts the pairs, and begins
+# > a new batch whenever one more pair would exceed the budget: with a budget of 12, pairs of lengths 3, 3, 4, 5, 5
+# > and 6 become three batches: (3, 3, 4), which is three rows of 4; (5, 5); and (6). Pairs of equal length come in
+# > random order, and so do the batches. Each *epoch*, that is, each pass through the data, uses a different `seed`,
+# > so both orders change.
+# >
+# > **What does sorting cost?** A batch of sentences that all have the same length isn't a random sample:
+# > short captions resemble each other, so the gradients of two batches are likely to differ more than those of two
+# > random samples. That is why at least the *order* of the batches must be random. (If they came sorted, the model
+# > would see only short sentences for a while, and then only long ones.)
+# >
+# > The number of tokens in an update (one step of the optimiser) matters for the learning rate, too: a gradient over
+# > more tokens is less noisy, so the step can be larger, but there are fewer steps per epoch. If you change
+# > `tokens_per_batch` (see [Configuration](#Configuration)), expect to tune the learning rate again.
+
+
+# %%
+# @title A pair of sentences, and pairs as a batch
+class Pair(NamedTuple):
+    """One training example as ids: the source ends with EOS, the target begins with BOS and ends with EOS."""
+
+    src: list[int]
+    tgt: list[int]
+
+
+def make_batch(pairs: list[Pair]) -> Batch:
+    """Pairs as one padded batch."""
+    return Batch(pad_rows([p.src for p in pairs]), pad_rows([p.tgt for p in pairs]))
+
+
+# %%
+# @title Pairs of similar lengths in one batch
+def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pair]]:
+    """Pairs of similar lengths in batches of at most `budget` padded tokens a side, in random order (Section 5.1)."""
+    draw, batches, longest = random.Random(seed), [[]], 0
+    for pair in sorted(pairs, key=lambda pair: (len(pair.tgt), len(pair.src), draw.random())):
+        size = max(len(pair.src), len(pair.tgt))
+        if size > budget:
+            raise ValueError(f"a pair has {size} tokens, but a batch holds {budget}")
+        longest = max(longest, size)
+        if longest * (len(batches[-1]) + 1) > budget:
+            batches, longest = [*batches, []], size
+        batches[-1].append(pair)
+    draw.shuffle(batches)
+    return batches if pairs else []
+
+
+# %% [markdown]
+# > How much of a batch is padding, for lengths roughly like those of Multi30k? (We compare with the edition of
+# > 2022, which padded every sentence to 72 tokens.)
+
+
+# %%
+@example
+def example_padding() -> None:
+    """How much of a batch is padding: random order padded to 72, and grouped by length."""
+    draw = random.Random(0)
+    lengths = [max(4, round(draw.gauss(14, 4.5))) for _ in range(29_000)]
+    pairs = [Pair([5] * max(4, n + round(draw.gauss(0, 2))), [5] * n) for n in lengths]
+    tokens, batches = sum(map(len, itertools.chain(*pairs))), map(make_batch, token_batches(pairs, 5000))
+    padded = sum(batch.src.numel() + batch.tgt.numel() + len(batch.tgt) for batch in batches)  # with the cut-off column
+    print(f"padding: {1 - tokens / (2 * 72 * len(pairs)):.1%} if all have 72, {1 - tokens / padded:.1%} by length")
+    assert 1 - tokens / padded < 0.08
+
+
+# %% [markdown]
+# ## Hardware and duration (Section 5.2)
+#
+# The paper trained on one machine with eight P100 GPUs. The base model took 100,000 updates of about 0.4 seconds, 12
+# hours in all. The big model took 300,000 updates of 1.0 second, three and a half days.
+#
+# > An *update* is one step of the optimiser; the paper calls it a step. The model of Part 3 is far smaller and has
+# > far fewer sentences to learn from, so a laptop will do.
+#
+# ## Optimiser (Section 5.3)
+#
+# The optimiser is Adam (Kingma and Ba, 2015) with $\beta_1 = 0.9$, $\beta_2 = 0.98$ and $\epsilon = 10^{-9}$, and the
+# learning rate is that of Equation (3).
+#
+# > **What Adam does.** For every weight it keeps two running averages: one of the gradient $g$, and one of its
+# > square. With $\beta_1 = 0.9$, the first looks back over about ten updates, which smooths out the noise of
+# > individual batches; with $\beta_2 = 0.98$, the second looks back over about fifty. The step is the learning rate
+# > times the first, divided by the square root of the second, so a weight moves by at most about the learning
+# > rate, however large the gradients are:
+# >
+# > $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2, \qquad w \leftarrow w - \mathit{lrate} \cdot \hat m \,/\, (\sqrt{\hat v} + \epsilon)$$
+# >
+# > The hats stand for a correction that matters in the first steps, when the averages, which start at zero, are still
+# > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$.
+# >
+# > **Why warm up?** After only a handful of batches, Adam has a poor estimate of how large the gradients usually are,
+# > and some steps go wrong. Small first steps give it time to settle. In a fresh post-norm model, the last layers
+# > also get much larger gradients than the first ones ([Part 1](#A-fresh-model)). What the warmup itself does
+# > is hard to isolate, because the highest rate of the schedule is $(d_{\text{model}} \cdot \mathit{warmup})^{-0.5}$,
+# > so a shorter warmup also means a higher peak. In [exercise 2.2](exercises.ipynb#2.2-Training-without-a-warmup), on
+# > a toy task, training without a warmup works once the whole curve is lowered until its peak is no higher than with
+# > a warmup. It's still debated how much a warmup helps if the peak is moderate anyway (Liyuan Liu et al., 2020,
+# > blame the poor estimate).
+# >
+# > **Why $\beta_2 = 0.98$ and not the usual 0.999?** It makes the estimate an average over about the last $1/(1 -
+# > \beta_2) = 50$ updates instead of the last 1000. So it can follow gradients whose size changes quickly. The paper
+# > gives no reason; this is the usual guess.
+# >
+# > **Why fall as $\mathit{step}^{-0.5}$?** The rate has to fall, because near a minimum large steps just jump about.
+# > This curve falls slowly, and it doesn't need to know in advance when training will end. Our `factor` scales the
+# > whole curve; in the paper it is 1.
+# >
+# > *Step* counts updates. If an update is accumulated from several micro-batches (see below), it still counts as one
+# > step.
+
+# %% [markdown]
 # ## Configuration
 #
 # > The sizes and settings that we vary are in one frozen dataclass. Its defaults are those of the base model
@@ -2587,17 +2898,10 @@ class Config:
 
 
 # %% [markdown]
-# ## One update
+# ## The trainer
 #
-# > An update takes four steps: compute the loss of a batch; call `backward`, which computes the gradient of the loss
-# > for every weight; ask the schedule for the learning rate ([`rate`, Equation (3)](#Optimiser-(Section-5.3))); and
-# > let Adam, the optimiser, move each weight against its gradient, by at most about the learning rate. How large
-# > the gradient is hardly matters, because Adam divides it by its usual size.
-# >
-# > The schedule raises the rate over the first `warmup` updates, while Adam learns how large the gradients usually
-# > are, and lowers it afterwards; `factor` scales it. The trainer puts the model, Adam and the schedule together.
-# > (Sizes and settings are in a [`Config`](#Configuration). The loop in `gradient` goes round once, unless an update
-# > is cut into [micro-batches](#Micro-batches).)
+# > The trainer does what `learn` did, with label smoothing, for many batches, and knows the schedule. `factor` scales it.
+# > (The loop in `gradient` goes round once, unless an update is cut into [micro-batches](#Micro-batches).)
 
 
 # %%
@@ -2639,8 +2943,6 @@ class Trainer:
 
 
 # %% [markdown]
-# > *The road goes on with [greedy decoding](#Greedy-decoding).*
-#
 # ### Micro-batches
 #
 # > The gradient of an update is the *sum* over its target tokens, divided by *their number*. If an update doesn't
@@ -2802,8 +3104,6 @@ def example_copy() -> Chart:
 
 
 # %% [markdown]
-# > *The road goes on with [the training run](#Training) in Part 3.*
-#
 # ## Keeping keys and values
 #
 # > Because of the causal mask, nothing that earlier positions computed changes when a token is added (which is also
@@ -2831,10 +3131,19 @@ def example_cache() -> Chart:
 
 
 # %% [markdown]
-# > In the code, `CachedDecoder.step` calls the same `sublayers` as `DecoderLayer.forward`, but passes in two
-# > attention functions that look at the cached keys and values. So what you change in `sublayers`, or in
-# > `keys_values`, `attend`, `combine` or `weigh` of an attention module, takes effect in decoding as well. What you
-# > change in the `forward` of the layer or of its attention doesn't.
+# > A decoder layer calls two attentions. For decoding, we make a copy of the layer that has the same weights, but calls
+# > two functions in their place, which look at the cached keys and values. So whatever you change in a layer, or in
+# > the `keys_values`, `attend` or `weigh` of its attention, takes effect in decoding as well. Only what you change in
+# > the `forward` of an attention doesn't.
+
+
+# %%
+def with_attention(layer: nn.Module, **functions: Callable) -> nn.Module:
+    """A copy of a layer, with the same weights, that calls these functions in place of the attentions of these names."""
+    other = copy.copy(layer)
+    other._modules = {name: part for name, part in layer._modules.items() if name not in functions}
+    vars(other).update(functions)
+    return other
 
 
 # %%
@@ -2845,23 +3154,29 @@ class CachedDecoder:
         memory, layers = model.encode(src, src_mask), model.decoder.layers
         self.model, self.src_mask, self.length = model, src_mask, 0
         self.source = [layer.src_attn.keys_values(memory, memory) for layer in layers]  # computed once
-        nothing = memory[:, :0]  # no position yet
+        nothing = memory[:, :0]  # a target of no positions yet
         self.past = [layer.self_attn.keys_values(nothing, nothing) for layer in layers]
+        self.layers = [
+            with_attention(layer, self_attn=functools.partial(self.own, i), src_attn=functools.partial(self.cross, i))
+            for i, layer in enumerate(layers)
+        ]
 
-    def attend_to_past(self, i: int, x: Tensor) -> Tensor:
+    def own(self, i: int, query: Tensor, key: Tensor, value: Tensor, mask: None = None) -> Tensor:
         """Self-attention of the new position in layer i; its key and value join those of the earlier ones."""
         attn = self.model.decoder.layers[i].self_attn
-        (past_K, past_V), (K, V) = self.past[i], attn.keys_values(x, x)  # K (B, h, 1, d_k), V (B, h, 1, d_v)
-        self.past[i] = torch.cat((past_K, K), dim=2), torch.cat((past_V, V), dim=2)  # one position longer
-        return attn.attend(x, *self.past[i])
+        new = attn.keys_values(key, value)  # K (B, h, 1, d_k), V (B, h, 1, d_v)
+        self.past[i] = tuple(torch.cat(pair, dim=2) for pair in zip(self.past[i], new, strict=True))
+        return attn.attend(query, *self.past[i])  # without a mask: no key is in the future
+
+    def cross(self, i: int, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Attention of the new position in layer i to the source, whose keys and values are known."""
+        return self.model.decoder.layers[i].src_attn.attend(query, *self.source[i], mask)
 
     def step(self, tokens: Tensor) -> Tensor:
         """The next token of each sentence (B) to the logits of the one after it (B, vocab)."""
         x = self.model.tgt_embed(tokens.unsqueeze(1), self.length)  # (B, 1, d_model)
-        for i, (layer, (K, V)) in enumerate(zip(self.model.decoder.layers, self.source, strict=True)):
-            own = functools.partial(self.attend_to_past, i)
-            cross = functools.partial(layer.src_attn.attend, K=K, V=V, mask=self.src_mask)
-            x = layer.sublayers(x, own, cross)
+        for layer in self.layers:
+            x = layer(x, None, self.src_mask, None)
         self.length += 1
         return self.model.generator.logits(self.model.decoder.norm(x))[:, 0]
 
@@ -3034,6 +3349,7 @@ def example_number_map(n: int = 345) -> Chart:
 # > `vierzig`, and for the 5 it comes back to `fünf`. (Such a map can be misleading: the encoder may already have
 # > moved what it knows about a letter to a neighbour, and then the decoder looks there.)
 
+
 # %% [markdown]
 # ## What the loss can't see
 #
@@ -3141,13 +3457,49 @@ def example_wires() -> None:
 
 
 # %% [markdown]
+# > **Doesn't the loss show it in the end?** We trained the model of the German numbers with a mistake in it, for 500
+# > updates. *Forced* is the share of held-out tokens that are right if the model reads the reference before them, as
+# > in training; *written* is the share of held-out numbers that it gets right when it writes them by itself.
+
+
+# %%
+# @title Five mistakes, and what shows them
+PATIENTS = {
+    "healthy": "none: a healthy model",
+    "no_causal_mask": "no causal mask",
+    "heads_joined_by_view": "heads joined without a transpose",
+    "softmax_over_queries": "softmax over the queries",
+    "norm_over_time": "LayerNorm over time",
+    "shift_by_two": "target shifted twice",
+}
+
+
+@example
+def example_clinic() -> Any:
+    """Trained with a mistake: the loss, the accuracy with the reference before each word and without it, and what shows the mistake."""
+    shown = []
+    for row in saved_rows("clinic"):
+        if row["mistake"] in PATIENTS and row["seed"] == 0 and row["planned"] == 500:
+            numbers = {"loss": row["loss"], "forced": row["held_out_forced"], "written": row["held_out_exact"]}
+            tests = [test for test in row["seen"] if test not in ("curve", "held out", "written")]
+            shown.append({"mistake": PATIENTS[row["mistake"]]} | {key: f"{x:.3f}" for key, x in numbers.items()})
+            shown[-1]["shown by"] = ", ".join(tests) or "nothing"
+    assert all(row["loss"] < shown[0]["loss"] and float(row["written"]) == 0 for row in shown[1:])
+    return table(shown) if shown else None
+
+
+# %% [markdown]
+# > All five have a lower loss than the healthy model, and nearly the same accuracy with the reference before each
+# > word. None of them can write a single number.
+# >
 # > Not all that's wrong is a wire. In this order you find the rest soonest: compute the **loss** once more from the
 # > logits, position $t$ against token $t + 1$, and see whether it's the one that's reported. Compute the **gradient**
 # > twice, and see whether it's the same and whether every matrix has one. **Count** the weights. Let the model learn
 # > **eight pairs by heart** and then *translate* them: if it can't, there's no need for a long run. These are the
-# > examinations of [`practice/examine.py`](practice/examine.py). The program's `train` does the first three before
-# > the first update and tells you if something is wrong. The mistakes that people make most often are in a
-# > [catalogue](practice/mistakes.py): what they write, what they believe, and what it does.
+# > examinations of `practice/examine.py`. The program's `train` looks at wires, loss and gradient before the first
+# > update, and tells you if something is wrong. The mistakes that people make most often are in a catalogue,
+# > `practice/mistakes.py`: what they write, what they believe, and what it does. In the clinic,
+# > `practice/clinic.ipynb`, twelve broken models wait for you to repair them.
 
 
 # %% [markdown]
@@ -3164,6 +3516,201 @@ def example_wires() -> None:
 # > - [2.2 Training without a warmup](exercises.ipynb#2.2-Training-without-a-warmup) ★★, 20 minutes
 # > - [2.3 A shift of zero](exercises.ipynb#2.3-A-shift-of-zero) ★, 10 minutes
 # > - [2.4 The gradient of the smoothed loss](exercises.ipynb#2.4-The-gradient-of-the-smoothed-loss) ★★, 15 minutes
+
+
+# %% [markdown]
+# # What next
+#
+# > You've built a Transformer, seen it translate, and seen how it learns. This Part says how it's related to the models
+# > that everybody talks about, and lets you find out what you've understood.
+#
+# ## What to delete to get GPT
+#
+# > Most language models of today are this model with parts taken away. Delete the encoder. Then there's no memory, so
+# > delete the second sublayer of each decoder layer, cross-attention, too. What is left is self-attention with a causal
+# > mask and a feed-forward network: an `EncoderLayer` that is given a causal mask. That is GPT (Radford et al., 2018).
+# > With the classes of Part 1, it's three lines:
+
+
+# %%
+def gpt(ids: Tensor, embed: nn.Module, stack: Encoder, generator: Generator) -> Tensor:
+    """Logits of the token after each position (B, T, vocab), from the tokens up to that position (B, T)."""
+    x = embed(ids)  # (B, T, d_model)
+    x = stack(x, subsequent_mask(ids.size(1)))  # each position sees itself and what is before it
+    return generator.logits(x)
+
+
+# %%
+@example
+def example_gpt() -> None:
+    """A fresh GPT with the sizes of our model: how many weights it has, and that no position sees the future."""
+    torch.manual_seed(0)
+    whole = make_model(6106, 6106, **SIZES, dropout=0.0, norm="pre", tie="all").eval()
+    parts = whole.tgt_embed, whole.encoder, whole.generator
+    ids = torch.randint(4, 6106, (1, 8))
+    logits, other = gpt(ids, *parts), gpt(ids + torch.tensor([0, 0, 0, 0, 0, 0, 0, 1]), *parts)
+    assert torch.equal(logits[:, :7], other[:, :7]) and not torch.equal(logits[:, 7], other[:, 7])
+    kinds = {"translator": whole, "GPT": nn.ModuleList(parts)}
+    print({name: f"{sum(p.numel() for p in kind.parameters()):,} weights" for name, kind in kinds.items()})
+
+
+# %% [markdown]
+# > | | our translator | GPT |
+# > |---|---|---|
+# > | reads | a source, and what it has written so far | one text, in which question and answer follow each other |
+# > | attention | three kinds | one: masked self-attention |
+# > | learns from | pairs of sentences | any text: every token is the target of those before it |
+# > | loss, $p - q$, update | Part 2 | the same |
+# >
+# > The rest is mostly size. A layer has $4d^2$ weights in attention and $8d^2$ in its network, with $d$ for
+# > $d_{\text{model}}$. GPT-3 has 96 layers of width 12,288 (Brown et al., 2020): $96 \cdot 12 \cdot 12288^2 \approx 174$
+# > billion. The layers have changed a little since: positions are turned into queries and keys, norms and networks
+# > are slightly different, and heads share keys. [Since 2017](since_2017.ipynb) builds all of that, and a small GPT that
+# > writes captions.
+#
+# ## All shapes on one page
+#
+# > Our sentence has 15 tokens with `</s>`, and its translation has 15 with `</s>`. Read from top to bottom, this is Part
+# > 1; the last lines are Part 2.
+# >
+# > | what | shape, one sentence | shape in a batch | paper's base model |
+# > |---|---|---|---|
+# > | source ids | 15 | (B, S) | |
+# > | embeddings + positions | 15 × 128 | (B, S, d_model) | d_model = 512 |
+# > | queries, keys, values, in heads | 4 × 15 × 32 | (B, h, S, d_k) | h = 8, d_k = 64 |
+# > | scores and weights | 4 × 15 × 15 | (B, h, S, S) | |
+# > | heads side by side, after $W^O$ | 15 × 128 | (B, S, d_model) | |
+# > | inside the feed-forward network | 15 × 256 | (B, S, d_ff) | d_ff = 2048 |
+# > | memory, after 4 layers | 15 × 128 | (B, S, d_model) | 6 layers |
+# > | target ids that are read: `<s>` … `.` | 15 | (B, T) | |
+# > | weights of masked self-attention | 4 × 15 × 15, above the diagonal 0 | (B, h, T, T) | |
+# > | weights of cross-attention | 4 × 15 × 15 | (B, h, T, S) | |
+# > | the decoder's vectors | 15 × 128 | (B, T, d_model) | |
+# > | logits | 15 × 6,106 | (B, T, vocab) | vocab ≈ 37,000 |
+# > | target ids to predict: `Two` … `</s>` | 15 | (B, T) | |
+# > | loss | one number | one number | |
+#
+# ## What the maps don't tell
+#
+# > "`auf` looks at `Bank`" is a good story, and the weights are real. But be careful with such stories, for three
+# > reasons. A weight says how much of a value is taken, not what is in it. After the first layer, the vector at the
+# > place of `Bank` is no longer just `Bank`: it has taken in the words around it. And there are other heads and layers,
+# > and the stream flows past all of them. So a map suggests what the model may be doing; to know, change something and
+# > see what happens.
+# >
+# > **Predict.** We did, with a hundred captions that begin with `Ein Mann` (a man). At the moment when *man* is due, the
+# > output of the last layer's cross-attention, where the map points at `Mann`, is replaced by its output for the same
+# > sentence with `Ein Junge` (a boy). In how many of the hundred does the model now say *boy*?
+# >
+# > 1. in nearly all
+# > 2. in about half
+# > 3. in none
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **3.** In none. The third layer had already passed the word on. If the last *two* layers are replaced together, it's
+# > nearly all of them. [Part 6](#Watching-and-intervening) tells the whole story.
+# >
+# > </details>
+#
+# ## A test of yourself
+#
+# > Answer aloud, as if somebody had asked you; then open the answer.
+# >
+# > **1. What are query, key and value, and where do they come from?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > Each is the vector of a position times a learned matrix. The query says what the position is looking for, the key
+# > under what it can be found, and the value what it passes on. Query times key gives a score, the softmax makes weights
+# > of the scores, and the position receives the weighted sum of the values. Read again: [Queries, keys and
+# > values](#Queries,-keys-and-values).
+# >
+# > </details>
+# >
+# > **2. Why are scores divided by $\sqrt{d_k}$?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > A dot product of $d_k$ random terms has variance $d_k$. With large scores, the softmax gives everything to one key and
+# > has hardly any slope. The division brings the variance back to 1. Read again: [Scaled dot-product
+# > attention](#Scaled-dot-product-attention-(Section-3.2.1)).
+# >
+# > </details>
+# >
+# > **3. If you shuffle the words of the source, what changes without positions, and what with them?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > Without positions, nothing: every word receives the same, and the translation stays the same. With them, each vector
+# > knows its place, so queries can ask for "the next word". Read again: [Positions](#Positions-(Section-3.5)).
+# >
+# > </details>
+# >
+# > **4. What flows along the residual stream, and who may change it?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > One vector for each position, from its embedding to the top. Each sublayer reads a normalised copy, computes
+# > something, and *adds* it; nothing is overwritten. The stream itself is normalised only at the end of the stack. Read
+# > again: [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)).
+# >
+# > </details>
+# >
+# > **5. Where does a mask act, and why not after the softmax?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > It sets scores to $-\infty$ before the softmax, so that hidden keys get exactly no weight and the others share all of
+# > it. It hides padding, in all three kinds of attention, and the future, in the decoder's self-attention. Read again:
+# > [Masks](#Masks).
+# >
+# > </details>
+# >
+# > **6. In cross-attention, where do queries, keys and values come from?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > Queries from the decoder's stream, keys and values from the memory, the output of the last encoder layer. All decoder
+# > layers read the same memory, each with matrices of its own. Read again: [Layers of three
+# > sublayers](#Layers-of-three-sublayers).
+# >
+# > </details>
+# >
+# > **7. The decoder writes one token at a time. How can it be trained on all positions at once?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > In training the whole target is known. It's fed in, shifted by one; thanks to the mask, each position sees just what
+# > it would have seen while writing, and predicts the next token. Read again: [Batches and the
+# > shift](#Batches-and-the-shift-(Section-5.1)).
+# >
+# > </details>
+# >
+# > **8. The model says *is* with probability 0.06, and *is* is wrong. What is the gradient of the loss for its score, and
+# > what does the update do?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > $p - q = 0.06 - 0 = 0.06$. The score is pushed down, gently, because the error is small. Read again: [The
+# > loss](#The-loss).
+# >
+# > </details>
+# >
+# > Six or more: you've understood it. Fewer: the links are short ways.
+#
+# ## What to do now
+#
+# > Understanding is one thing, doing another. In the order of effort:
+# >
+# > - Type a sentence of your own into the [figure on the first page](#The-Annotated-Transformer), and find one that the
+# >   model gets wrong.
+# > - Do two or three [exercises](exercises.ipynb), which check your answers: 1.1, 1.4 and 2.3 fit what you've just read.
+# > - Train a translator of your own in [Part 3](#Part-3:-A-real-translation-system): three minutes for a first one, half
+# >   an hour for one that's usable.
+# > - [Change a part](#Changing-it) of the model and train again. What breaks? What gets better?
+# > - Read on: [Part 6](#Part-6:-Looking-inside) looks inside, and [Since 2017](since_2017.ipynb) leads up to the
+# >   models of today.
 
 # %% [markdown]
 # # Part 3: A real translation system
@@ -3583,6 +4130,7 @@ def translate_lines(
     """One translation for each line, in order, or that of a single sentence; by greedy decoding or another search."""
     if isinstance(lines, str):
         return translate_lines(translator, [lines], search)[0]
+    lines = [plain(line) for line in lines]
     model, tokenizer, (language, _) = translator
     sources = [[*tokenizer.encode(line, language), EOS] for line in lines]
     order = sorted((i for i, line in enumerate(lines) if line.strip()), key=lambda i: len(sources[i]))
@@ -3734,7 +4282,10 @@ def live_run() -> LiveRun:
     number = positive(f"ANNOTATED_{kind.upper()}", 3)
     torch.manual_seed(0)
     fingerprint = batch_loss(LIVE.make_model(100).eval(), make_batch(copy_pairs(8, 100, seed=0)), LIVE.smoothing).item()
-    folder = Path(f"runs/live-{Path(choose_data().replace(':', '-')).name}-{kind}-{number:g}-{fingerprint:.3f}")
+    data = Path(choose_data().replace(":", "-")).name
+    if choose_data() not in ("multi30k", "phrases"):  # another text in a folder is another run, too
+        data += f"-{zlib.crc32(repr(load_split('train')).encode()):08x}"
+    folder = Path(f"runs/live-{data}-{kind}-{number:g}-{fingerprint:.3f}")
     history, new = folder / "history.pt", folder.with_name(f"{folder.name}.new")
     new.parent.mkdir(parents=True, exist_ok=True)  # if that is impossible, it shows before the training
     if not history.exists():
@@ -4579,30 +5130,6 @@ def example_table_4() -> Any:
 
 
 # %%
-# @title Recording the attention weights
-@contextmanager
-def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
-    """Inside, the weights (B, h, T, S) of each attention layer are kept in the dictionary; ValueError for another `weigh`."""
-    layers, kept = [layer for layer in model.modules() if isinstance(layer, MultiHeadedAttention)], {}
-
-    def weigh(layer: MultiHeadedAttention, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        x, weights = attention(Q, K, V, mask, layer.dropout)
-        kept[layer] = weights.detach()
-        return x
-
-    for kind in {type(layer) for layer in layers}:
-        if kind.weigh is not MultiHeadedAttention.weigh:
-            raise ValueError(f"{kind.__name__} weighs in a way of its own, so its weights are not known")
-    for layer in layers:
-        layer.weigh = functools.partial(weigh, layer)  # hides the method of its class
-    try:
-        yield kept
-    finally:
-        for layer in layers:
-            del layer.weigh
-
-
-# %%
 # @title What a sentence's maps contain
 class AttentionMaps(NamedTuple):
     """The weights of one translation: `maps` has encoder (N, h, S, S), decoder (N, h, T, T) and cross (N, h, T, S)."""
@@ -4930,14 +5457,6 @@ def example_patching_many() -> Any:
 # ![The figure of the first page again: a sentence, its translation, and the tokens that the model thinks most probable](images/live_figure.png)
 
 # %% [markdown]
-# # What next
-#
-# > The paper ends here, but the Transformer doesn't: what has changed since is in the second document, [Since
-# > 2017](since_2017.ipynb). It puts rotary positions, RMSNorm, gated networks and grouped queries into this model,
-# > opens a model trained by others, explains what makes training fast, and ends with a decoder alone that writes
-# > captions, as GPT writes text.
-
-# %% [markdown]
 # # Appendix
 #
 # ## Departures from the paper
@@ -4968,18 +5487,18 @@ def example_patching_many() -> Any:
 # >
 # > | question | answer |
 # > |---|---|
-# > | Pre- or post-norm, and why a final norm? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)), [the gradients](#The-model-assembled), [the encoder](#The-encoder-(Section-3.1)) |
+# > | Pre- or post-norm, and why a final norm? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)), [the gradients](#A-fresh-model), [the encoder](#The-encoder-(Section-3.1)) |
 # > | Why LayerNorm and not batch normalisation? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)) |
 # > | Why normalise at all? Why residual connections? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)) |
 # > | Where does dropout go? | [Regularisation](#Regularisation-(Section-5.4)), [Residuals](#Residuals-and-normalisation-(Section-3.1)) |
 # > | What are queries, keys and values? Why project the values? Why different matrices for queries and keys? | [Attention](#Attention-(Section-3.2)) |
 # > | Why divide by $\sqrt{d_k}$? | [Scaled dot-product attention](#Scaled-dot-product-attention-(Section-3.2.1)) |
 # > | Why split the width among the heads? Why $W^O$? | [Multi-head attention](#Multi-head-attention-(Section-3.2.2)) |
-# > | Does every decoder layer read the last encoder layer? | [The model assembled](#The-model-assembled) |
+# > | Does every decoder layer read the last encoder layer? | [Layers of three sublayers](#Layers-of-three-sublayers) |
 # > | Why $-\infty$? Why mask keys and not queries? What if a whole row is masked? | [Masks](#Masks) |
 # > | Why multiply embeddings by $\sqrt{d_{\text{model}}}$? How can three places share one matrix? | [Embeddings](#Embeddings) |
 # > | Why sine and cosine, why 10000, why add? Do they extrapolate? | [Positions](#Positions-(Section-3.5)), [longer copies](#Keeping-keys-and-values) |
-# > | Why Glorot? | [The model assembled](#The-model-assembled) |
+# > | Why Glorot? | [A fresh model](#A-fresh-model) |
 # > | Logits, log-probabilities or probabilities: which are used where? | [A vector becomes a word](#A-vector-becomes-a-word-(Section-3.4)) |
 # > | Why a shift of one? Why isn't it cheating to see the target? | [Batches and the shift](#Batches-and-the-shift-(Section-5.1)) |
 # > | Why does parallel training compute the same as decoding step by step? What does a cache save? | [Keeping keys and values](#Keeping-keys-and-values) |

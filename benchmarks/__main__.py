@@ -7,18 +7,19 @@ parameter `rows` appends rows of results to a file.
 import importlib
 import inspect
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 
 import cyclopts
 from cyclopts import Parameter
 
 from benchmarks.shared import RESULTS
 from translator.__main__ import explained
-from translator.files import Refused
+from translator.files import Refused, Steady
 
 NAMES = (
-    "accelerator", "alignment", "bootstrap", "clinic", "closest", "compare", "curve", "decoding_speed", "first_stage",
-    "gains", "layers", "miniature", "peers", "quality", "resample", "samples", "scale", "step_profile", "test_sets",
-    "time_to_quality", "tuning",
+    "accelerator", "alignment", "bootstrap", "clinic", "closest", "compare", "confidence", "curve", "decoding_speed", "first_stage",
+    "gains", "layers", "learning", "miniature", "one_screen", "peers", "quality", "resample", "samples", "scale", "step_profile",
+    "test_sets", "time_to_quality", "tuning",
 )  # fmt: skip
 HELP = "Measure something, and append rows to benchmarks/results/NAME.jsonl. `NAME --help` says what, and how."
 
@@ -32,6 +33,12 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     for name in arguments[:1] if arguments[:1] and arguments[0] in NAMES else NAMES:
         app.command(importlib.import_module(f"benchmarks.{name}").benchmark, name=name)
+    with redirect_stdout(Steady(sys.stdout)), redirect_stderr(Steady(sys.stderr)):
+        return measure(app, arguments)
+
+
+def measure(app: cyclopts.App, arguments: list[str]) -> int:
+    """Run the benchmark of a command line; rows are written though nobody may read what is printed."""
     try:
         benchmark, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
         if "rows" in inspect.signature(benchmark).parameters:

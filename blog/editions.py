@@ -143,6 +143,17 @@ def own_words() -> Iterator[tuple[str, str]]:
     for about in json.loads((FIGURE / "models.json").read_text("utf-8")).values():
         yield about["note"], "models.json"
         yield from ((one["teaches"], "models.json") for one in about.get("provocations", []))
+    from practice.mistakes import CATALOGUE, SLIPS
+
+    yield from (((CATALOGUE | SLIPS)[name].effect, "mistakes.py") for name in mistakes_of_the_page())
+
+
+def mistakes_of_the_page() -> list[str]:
+    """The mistakes that the page can name in what a reader writes there."""
+    from practice.mistakes import CATALOGUE, SLIPS
+
+    script = (BLOG / "template" / "write_it.js").read_text("utf-8")
+    return [name for name in CATALOGUE | SLIPS if re.search(rf"\b{name}: ", script)]
 
 
 def first_screen() -> str:
@@ -163,12 +174,17 @@ def readme(language: str) -> str:
 def wanted() -> dict[tuple[str | None, str], str]:
     """What a catalogue has to contain, in order: context and English text -> a note."""
     sys.path.insert(0, str(ROOT))
+    from blog import listing
     from blog.notebook import build
 
     entries: dict[tuple[str | None, str], str] = {}
     for script in SCRIPTS:
         for text, note in prose(build(script.read_text("utf-8")).cells):
             entries.setdefault((None, text), note)
+    for text, note in prose(listing.notebook().cells):
+        entries.setdefault((None, text), note)
+    for text in listing.texts():
+        entries.setdefault((listing.FILE.name, text), "comment in the listing")
     for _, text, _ in pieces(first_screen()):
         if text:
             entries.setdefault((None, text), "README")

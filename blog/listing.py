@@ -10,7 +10,6 @@ import argparse
 import ast
 import base64
 import io
-import itertools
 import json
 import re
 import sys
@@ -65,9 +64,18 @@ def defines(block: str) -> set[str]:
 def notes() -> tuple[str, dict[str, str], str]:
     """What comes before the listing, the text for each name, and what comes after the listing."""
     before, *parts = re.split(r"(?m)^@(\w+)\n", NOTES.read_text("utf-8"))
-    texts = {name: text.strip() for name, text in itertools.batched(parts, 2)} if sys.version_info >= (3, 12) else {}
-    texts = texts or {parts[i]: parts[i + 1].strip() for i in range(0, len(parts), 2)}
+    texts = {name: text.strip() for name, text in zip(parts[::2], parts[1::2], strict=True)}
     return before.strip(), texts, texts.pop("end")
+
+
+def title() -> str:
+    """The title of the page."""
+    return re.match(r"# (.+)", NOTES.read_text("utf-8"))[1]
+
+
+def texts() -> list[str]:
+    """The comments and docstrings of the listing, for a catalogue."""
+    return [text for *_, text in comments(FILE.read_text("utf-8")) if re.search("[A-Za-z]{3}", text)]
 
 
 def comments(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
@@ -103,10 +111,6 @@ def notebook(language: str = "en") -> nbformat.NotebookNode:
     """The page's cells, as of a notebook: the listing's blocks, and after each what is said beside it."""
     source = FILE.read_text("utf-8")
     before, texts, after = notes()
-    code = base64.b64encode(source.encode()).decode()
-    before = before.replace("{settings}", json.dumps(settings(source)).replace('"', "&quot;"))
-    before = before.replace("{file}", f"data:text/x-python;charset=utf-8;base64,{code}")
-    after = after.replace("{port}", PORT.read_text("utf-8").strip())
     if language != "en":
         known = editions.meanings(language, FILE.name)
         source = in_words(source, lambda text: known.get(text, text))
@@ -122,6 +126,19 @@ def notebook(language: str = "en") -> nbformat.NotebookNode:
     return nbformat.v4.new_notebook(cells=cells)
 
 
+def filled(html: str) -> str:
+    """The page with the listing itself, the settings of its twin and the numbers of a port in their places."""
+    source = FILE.read_text("utf-8")
+    values = {
+        "FILE": f"data:text/x-python;charset=utf-8;base64,{base64.b64encode(source.encode()).decode()}",
+        "SETTINGS": json.dumps(settings(source)),
+        "PORT": PORT.read_text("utf-8").strip().replace('"', "&quot;"),
+    }
+    for name, value in values.items():
+        html = html.replace(f"{name}_HERE", value)
+    return html
+
+
 def main() -> None:
     """Do what the command line says."""
     from blog import page
@@ -132,7 +149,7 @@ def main() -> None:
     parser.add_argument("--language", default="en", help="one that has a catalogue in languages/ (default: en)")
     options = parser.parse_args()
     try:
-        text = page.make_page(notebook(options.language), FILE.stem, ROOT, options.repository, options.language)
+        text = filled(page.make_page(notebook(options.language), FILE.stem, ROOT, options.repository, options.language))
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(text, "utf-8")
     except (page.PageError, OSError) as error:

@@ -3,7 +3,7 @@
     python blog/notebook.py check                 compare notebook and script; if they differ, say how and exit 1
     python blog/notebook.py run [--out FOLDER]    execute the script's cells in order and write the notebook
 
-Both do so for the two documents, the lab notebook and the exercises, one after the other, or for --script PATH alone. A
+Both do so for the two documents, the lab notebook, the exercises and the clinic, one after the other, or for --script PATH alone. A
 notebook is beside its script unless --out says otherwise. `run` takes --timeout SECONDS, the limit for one cell, and
 writes nothing if a cell fails.
 
@@ -39,9 +39,8 @@ from nbformat import NotebookNode
 from traitlets.config import Config
 
 BLOG = Path(__file__).resolve().parent
-SCRIPTS = [
-    BLOG.parent / f"{name}.py" for name in ("the_annotated_transformer", "since_2017", "lab_notebook", "exercises")
-]
+NAMES = ("the_annotated_transformer", "since_2017", "lab_notebook", "exercises", "practice/clinic")
+SCRIPTS = [BLOG.parent / f"{name}.py" for name in NAMES]
 METADATA = {
     # otherwise jupytext guesses the twin's format
     "jupytext": {"text_representation": {"extension": ".py", "format_name": "percent", "format_version": "1.3"}},
@@ -156,6 +155,12 @@ def enable_charts(client: NotebookClient) -> None:
         raise RuntimeError("\n".join(["cannot enable the chart renderer", *reply["traceback"]]))
 
 
+def say(*words: str, **how: Any) -> None:
+    """Print what happens; half an hour of work goes on though nobody may read it any more."""
+    with suppress(OSError):
+        print(*words, **how)
+
+
 def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> None:
     """Fill in the outputs of all cells, printing one line for each; an error names its cell."""
     cells = [(i, cell) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source.strip()]
@@ -165,7 +170,7 @@ def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> 
             enable_charts(client)
             for number, (index, cell) in enumerate(cells, 1):
                 first_line = cell.source.strip().removeprefix("@example\n").partition("\n")[0]
-                print(f"[{number:3}/{len(cells)}] {first_line[:80]:80}", end="", flush=True)
+                say(f"[{number:3}/{len(cells)}] {first_line[:80]:80}", end="", flush=True)
                 start = time.monotonic()
                 try:
                     client.execute_cell(cell, index)
@@ -173,8 +178,8 @@ def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> 
                 except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
                     error.add_note(f"\n{place(script, cell, index)} failed")
                     raise
-                print(f" {time.monotonic() - start:7.1f} s", flush=True)
-                print(*notices(cell), sep="", end="", flush=True)
+                say(f" {time.monotonic() - start:7.1f} s", flush=True)
+                say(*notices(cell), sep="", end="", flush=True)
 
 
 def portable(value: Any, replacements: list[tuple[str, str]]) -> Any:
@@ -234,7 +239,7 @@ def main(arguments: list[str] | None = None) -> int:
             notebook = (options.out or script.parent) / f"{script.stem}.ipynb"
             if options.command == "run":
                 run(script, notebook, options.timeout)
-                print(f"wrote {notebook}")
+                say(f"wrote {notebook}")
             else:
                 status |= check(script, notebook)
         return status

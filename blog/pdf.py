@@ -31,6 +31,7 @@ def print_page(page: Path, out: Path, chromium: str) -> None:
         tab.evaluate("document.fonts.ready.then(() => true)")
         margin = {"top": "18mm", "bottom": "18mm", "left": "17mm", "right": "17mm"}
         options = {"format": "A4", "margin": margin, "display_header_footer": True, "print_background": True}
+        options["prefer_css_page_size"] = True  # the listing's page has a size of its own
         options |= {"header_template": "<span></span>", "footer_template": FOOTER}
         tab.pdf(path=out, outline=True, tagged=True, **options)
         browser.close()

@@ -1,5 +1,11 @@
 """The paper on one screen: it is the document's model, its twin in the browser is the same, and it fits on the screen."""
 
+import ast
+import functools
+import json
+import re
+import subprocess
+import sys
 import types
 from collections.abc import Iterable, Iterator
 
@@ -9,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import the_annotated_transformer as tat
+from benchmarks.one_screen import port_numbers
 from blog import listing, page
 from tests.helpers import ROOT, node
 
@@ -137,3 +144,110 @@ def test_the_browser_computes_the_same():
         assert one.update(step) == pytest.approx(loss, rel=NEAR)
     for name, p in named(one, one.parameters).items():
         assert difference(torch.tensor(found["end"][name], dtype=torch.float64), p.flatten()) < NEAR, name
+
+
+BREAKS = {  # each in place of what it is named after: a derivative that is wrong
+    "matmul, left": ("(dots(dC, B), dots(flip(A), flip(dC)))", "(dots(dC, flip(flip(B)[::-1])), dots(flip(A), flip(dC)))"),
+    "matmul, right": ("dots(flip(A), flip(dC)))", "each(lambda g: 0.9 * g, dots(flip(A), flip(dC))))"),
+    "transpose": ("lambda dC: [flip(dC)]", "lambda dC: [flip(dC[::-1])]"),
+    "plus, left": ("lambda dC: (dC, dC if", "lambda dC: (each(lambda g: 0.5 * g, dC), dC if"),
+    "plus, one row for all": ("else total(dC))", "else dC[:1])"),
+    "times, left": ("(each(mul, dC, cycle(B)), total", "(dC, total"),
+    "times, right": ("total(each(mul, dC, A)))", "total(dC))"),
+    "lookup": ("one_hot = [[float(i == j) for j in range(len(table))] for i in ids]",
+               "one_hot = [[float(i == j and i not in ids[:k]) for j in range(len(table))] for k, i in enumerate(ids)]"),
+    "softmax": ("p_i * (g - along)", "p_i * g"),
+    "concat": ("for i in range(0, d_model, d_k)]", "for i in range(d_model - d_k, -1, -d_k)]"),
+    "normalise, mean": ("(g - shift - along * a)", "(g - along * a)"),
+    "normalise, length": ("(g - shift - along * a)", "(g - shift)"),
+    "relu": ("g * (a > 0) for", "g * (a > -0.1) for"),
+    "loss": ("-q / p * dL[0][0]", "(1 - q) / p * dL[0][0]"),
+}  # fmt: skip
+
+
+@functools.cache
+def gradients() -> tuple[types.ModuleType, list[list]]:
+    """Those of one number, which the test above holds to the document's."""
+    one = load()
+    one.backward(one.loss(one.known[100:101]))
+    return one, [W.gradient for W in one.parameters]
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_broken_derivative_is_found(name):
+    """By the comparison of gradients, and by the file's own check."""
+    source, (right, broken) = FILE.read_text("utf-8"), BREAKS[name]
+    assert source.count(right) == 1
+    one = load(source.replace(right, broken))
+    one.backward(one.loss(one.known[100:101]))
+    ours, theirs = (named(gradients()[0], all_) for all_ in ([W.gradient for W in one.parameters], gradients()[1]))
+    assert max(difference(ours[name], theirs[name]) for name in theirs) > 1e-3
+    for W in one.parameters:
+        W.gradient = None
+    assert any(error > 1e-5 for error in one.gradient_errors())
+
+
+def test_it_fits_on_the_screen_and_needs_nothing():
+    source = FILE.read_text("utf-8")
+    lines = source.splitlines()
+    assert len(lines) <= 250 and max(map(len, lines)) <= 100
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {
+        name.split(".")[0]
+        for n in nodes
+        for name in ([n.module] if isinstance(n, ast.ImportFrom) else [a.name for a in n.names])
+    }
+    assert names and names <= sys.stdlib_module_names
+
+
+def test_it_says_what_it_does(tmp_path):
+    """A short run, by a Python that sees no packages: parameters, check, progress, a guess, what is right, the map."""
+    source = FILE.read_text("utf-8")
+    for old, new in (
+        ("= 1000, 8,", "= 4, 1,"),
+        ("step % 50", "step % 2"),
+        ("step // 50", "step // 2"),
+        ("[:180],", "[:5],"),
+    ):
+        assert source.count(old) == 1
+        source = source.replace(old, new)
+    (tmp_path / FILE.name).write_text(source, "utf-8")
+    command = [sys.executable, "-I", "-S", "-X", "utf8", FILE.name, "2"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    assert re.match(r"5904 parameters; their gradients are wrong by \de-\d\d at most\n", done.stdout)
+    assert float(re.search(r"by (\S+) at", done.stdout)[1]) < 1e-5
+    assert (
+        len(re.findall(r"(?m)^update .*, +\d s left: loss \d\.\d\d, rate 0\.\d{4}, [a-zäöüß]+ -> ", done.stdout)) == 2
+    )
+    assert re.search(r"(?m)^Right of 5 numbers .*: 0; .*: 0$", done.stdout) and "cross-attention" in done.stdout
+    assert load().seed == load().seed
+
+
+def test_a_port_finds_these_numbers():
+    """The file is what the command writes, as far as ten updates; the twin finds the same after a hundred."""
+    written = json.loads(listing.PORT.read_text("utf-8"))
+    found = port_numbers((0, 1, 10))
+    assert {name: value for name, value in found.items() if "after" not in name} == {
+        n: v for n, v in written.items() if "after" not in n
+    }
+    for step in (0, 1, 10):
+        agree(found[f"after {step}"], written[f"after {step}"])
+    script = (
+        RUN
+        + """while (one.model.step < 100) one.update();
+        const { size, loss } = { size: Math.hypot(...Object.values(weights()).flat()), loss: one.loss(one.held_out.slice(0, 8)) };
+        console.log(JSON.stringify({ size, loss, writes: one.read(one.held_out[0]).text }));"""
+    )
+    settings = listing.settings(FILE.read_text("utf-8"))
+    agree(
+        node(script, {"folder": str(page.TEMPLATE), "settings": settings, "seed": settings["seed"]}),
+        written["after 100"],
+    )
+
+
+def agree(ours: dict, theirs: dict) -> None:
+    """As far as the number of digits that the file promises."""
+    assert ours["writes"] == theirs["writes"]
+    for name in ("loss", "size"):
+        assert ours[name] == pytest.approx(theirs[name], rel=10 ** -theirs["digits"]), name

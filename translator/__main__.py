@@ -1,4 +1,4 @@
-"""The command line: train, translate, evaluate, average, explain, export, import, judge.
+"""The command line: plan, train, translate, evaluate, average, explain, export, import, judge, doctor.
 
 `cyclopts` makes options and help from signatures, dataclasses and docstrings. What a user can mend gets one line on standard
 error and exit status 2; a mistake of the program keeps its traceback.
@@ -18,11 +18,13 @@ from typing import Annotated, Any, Literal
 import cyclopts
 import torch
 from cyclopts import Parameter
+from cyclopts.types import PositiveFloat
 from torch import Tensor
 
 from the_annotated_transformer import ALPHA, BEAM, Translator, plain
 from translator import explorer
 from translator import export as converter
+from translator import plan as planning
 from translator.confidence import judged
 from translator.files import Refused, Steady, new_folder, read_json, refusing, warn, within_memory, write_text, writing
 from translator.guard import doubts
@@ -59,8 +61,8 @@ def train(
 ) -> None:  # fmt: skip
     """Train a model, or continue a training that was interrupted.
 
-    Ctrl-C, SIGTERM and SIGUSR1 save the run and end it; the exit status is 128
-    plus the signal's number. The numbers in brackets are those of tiny, small,
+    Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and the like save the run and end it; the
+    exit status is 128 plus the signal's number. The numbers in brackets are those of tiny, small,
     base and big.
 
     Args:
@@ -77,6 +79,7 @@ def train(
     """
     use_device(device)
     run = run or Path("runs") / preset
+    str(run.resolve()).encode()  # what writes and reads weights wants UTF-8 of names
     with refusing("these settings do not fit together", ValueError):
         settings = make_settings(preset, words, changes or {})
     if src == tgt:
@@ -139,6 +142,27 @@ def report(run: Run, new: int) -> None:
         print(f"that is less than the warmup of {warmup} updates: the learning rate was still rising")
     if not new:
         print("it had finished before; a larger --minutes, --steps, --epochs or --patience makes it go on")
+
+
+def plan(
+    data: str, *, src: str = "de", tgt: str = "en", held_out: float | None = None, seconds: PositiveFloat = 20,
+    as_json: Annotated[bool, Parameter(name="--json")] = False, device: Device = None,
+) -> None:  # fmt: skip
+    """Before a training: what is wrong with a text, what to train on it, how long it takes here, and what to expect.
+
+    Args:
+        data: a folder with train.LANG and val.LANG (plain or .gz), or whatever `train --data` takes
+        src: source language
+        tgt: target language
+        held_out: the share of train to validate on instead of val, such as 0.02
+        seconds: how long to try this machine
+        as_json: print one JSON object
+    """
+    use_device(device)
+    if src == tgt:
+        raise Refused(f"--src and --tgt are both {src}")
+    found = planning.plan(data, src, tgt, held_out, seconds, warn)
+    answer(*([json.dumps(found)] if as_json else planning.report(found)))
 
 
 def readable(text: str) -> str:
@@ -246,6 +270,8 @@ def evaluate(
         lines = [json.dumps(result | {"seconds": round(time.monotonic() - start, 1)})]
     with writing(Path("standard output")):
         answer(*lines)
+    if search.lost:
+        raise Refused(f"not translated, and scored as if empty: {search.lost} of {len(sources)} sentences")
 
 
 def average(run: Path, *, out: Out, last: Count = 5) -> None:
@@ -386,6 +412,22 @@ def judge(
         sys.exit(1)
 
 
+def doctor(
+    run: Path, *, data: str | None = None, as_json: Annotated[bool, Parameter(name="--json")] = False
+) -> None:  # fmt: skip
+    """Examine a run or a model that trains and writes nonsense: what was measured, what it means, what it resembles.
+
+    Args:
+        run: the folder of a run or a model
+        data: the source whose val it is examined with; by default what the run holds out
+        as_json: print one JSON object
+    """
+    from translator import doctor as surgery  # its catalogue is read when it is asked
+
+    found = surgery.diagnose(run, data)
+    answer(*([json.dumps(found)] if as_json else surgery.report(found)))
+
+
 def captions(*, out: Out) -> None:
     """Write the captions of the built-in grammar as a folder of text, such as the document reads: train, val and test."""
     with new_folder(out):
@@ -416,7 +458,7 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
     installed = next(iter(distributions(name="annotated-transformer")), None)
     about = {"version": installed.version if installed else "from source, not installed", "help_format": "plaintext"}
     app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about, suppress_keyboard_interrupt=False)
-    for command in (train, translate, evaluate, average, explain, export, captions, judge):
+    for command in (plan, train, translate, evaluate, average, explain, export, captions, judge, doctor):
         app.command(command)
     app.command(import_model, name="import")
     with redirect_stdout(Steady(sys.stdout)) as out, redirect_stderr(Steady(sys.stderr)) as err:

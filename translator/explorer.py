@@ -50,7 +50,7 @@ def uniform(model: Transformer) -> bool:
     stacks = [model.encoder.layers, model.decoder.layers]
     layers = [layer for stack in stacks for layer in stack]
     heads = {module.h for module in model.modules() if isinstance(module, tat.MultiHeadedAttention)}
-    norms = {(sublayer.pre, sublayer.norm.eps) for layer in layers for sublayer in layer.sublayer}
+    norms = {(isinstance(sublayer, tat.PostNorm), sublayer.norm.eps) for layer in layers for sublayer in layer.sublayer}
     kinds = {type(embed.positions) for embed in (model.src_embed, model.tgt_embed)}
     attentions = {type(layer.self_attn) for layer in layers}
     alike = max(map(len, (heads, norms, kinds, attentions))) == 1 and len(stacks[0]) == len(stacks[1])
@@ -80,7 +80,7 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
         "N": len(model.encoder.layers),
         "d_model": model.src_embed.embeddings.table.embedding_dim,
         "h": first.self_attn.h,
-        "norm": "pre" if first.sublayer[0].pre else "post",
+        "norm": "post" if isinstance(first.sublayer[0], tat.PostNorm) else "pre",
         "positions": next((name for kind, name in ADDED.items() if isinstance(positions, kind)), "sinusoidal"),
         "rotary": isinstance(first.self_attn, since.RotaryAttention),
     }

@@ -48,7 +48,7 @@ def papers_layer(layer: nn.Module, x: Tensor, mask: Tensor, *memory: Tensor) -> 
         sublayers.insert(1, lambda y: attend(layer.src_attn, y, *memory))
     for connection, sublayer in zip(layer.sublayer, sublayers, strict=True):
         norm = partial(papers_norm, connection.norm)
-        x = x + sublayer(norm(x)) if connection.pre else norm(x + sublayer(x))
+        x = norm(x + sublayer(x)) if isinstance(connection, tat.PostNorm) else x + sublayer(norm(x))
     return x
 
 
@@ -99,7 +99,7 @@ def check_marian(model: Transformer) -> None:
     """Raise Refused naming the first part of such a model that is neither Marian's nor the paper's."""
     known = {
         "self_attn": {since.BiasedAttention}, "src_attn": {since.BiasedAttention}, "positions": {since.SplitPositions},
-        "feed_forward": {since.SwishFeedForward, tat.PositionwiseFeedForward}, "norm": {nn.LayerNorm, nn.Identity}, "proj": {nn.Linear},
+        "feed_forward": {since.SwishFeedForward, tat.PositionwiseFeedForward, tat.DroppingFeedForward}, "norm": {nn.LayerNorm, nn.Identity}, "proj": {nn.Linear},
     }  # fmt: skip
     for name, part in model.named_modules():
         if type(part) not in known.get(name.rpartition(".")[2], {type(part)}):
@@ -165,7 +165,7 @@ def specification(translator: Translator) -> Any:
     first, depths = model.encoder.layers[0], (len(model.encoder.layers), len(model.decoder.layers))
     if first.self_attn.W_k.out_features != first.self_attn.W_v.out_features:
         raise Refused("CTranslate2 has keys and values of one width alone, but this model has d_k of its own")
-    pre_norm = first.sublayer[0].pre
+    pre_norm = not isinstance(first.sublayer[0], tat.PostNorm)
     activation = Activation.SWISH if isinstance(first.feed_forward, since.SwishFeedForward) else Activation.RELU
     spec = TransformerSpec.from_config(depths, first.self_attn.h, pre_norm=pre_norm, activation=activation)
     fill_embeddings(spec.encoder, spec.encoder.embeddings[0], model.src_embed)

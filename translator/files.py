@@ -42,7 +42,7 @@ def refusing(what: str, *kinds: type[BaseException]) -> Iterator[None]:
 
 def check_pointer(path: Path) -> None:
     """Raise Refused for a pointer of Git LFS, which is in the place of a file that was not fetched."""
-    if path.is_file() and path.open("rb").read(len(POINTER)) == POINTER:
+    if path.is_file() and path.stat().st_size < 1000 and path.read_bytes().startswith(POINTER):
         raise Refused(f"{path}: only a pointer of Git LFS; `git lfs pull` fetches the file itself")
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import since_2017 as since
-from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, Translator
+from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, PostNorm, Translator
 from translator import files
 from translator.corpus import HIDDEN, SidedTokenizer, tokenizer_text
 from translator.export import check_marian
@@ -396,7 +396,10 @@ def write_npz(translator: Translator, out: Path) -> None:
     check_marian(model)
     if model.tgt_embed.embeddings.table.weight[BOS].any():
         raise Refused("the start token has learned a vector in training, and Marian begins with zeros")
-    pre, swish = layers[0].sublayer[0].pre, isinstance(layers[0].feed_forward, since.SwishFeedForward)
+    pre, swish = (
+        not isinstance(layers[0].sublayer[0], PostNorm),
+        isinstance(layers[0].feed_forward, since.SwishFeedForward),
+    )
     order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD]  # Marian begins with </s> and <unk>
     apart = ["encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"]  # as many of them as there are matrices
     names = {"all": ["Wemb"], "target": apart[:2], "none": apart}[model.settings["tie"]]

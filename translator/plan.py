@@ -1,13 +1,198 @@
-"""What to train with how many sentence pairs, and what to expect."""
+"""Before a training: what is wrong with a text, what to train on so many pairs, how long it takes here, and what to expect."""
 
+import resource
+import shlex
+import sys
+import time
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
+from itertools import islice
+from pathlib import Path
 from typing import Any
+
+import the_annotated_transformer as tat
+from since_2017 import sorted_batches
+from translator.corpus import encode_pairs
+from translator.files import Refused
+from translator.processes import choose_device
+from translator.settings import build_model, make_settings
+from translator.sources import stream_pairs
+from translator.trainer import ParallelTrainer
+
+SAMPLE = 20_000  # pairs that vocabulary and speed are tried on
+Texts = list[tuple[str, str]]
 
 
 def recipe(pairs: int, trained: bool = False) -> tuple[dict[str, Any], int]:
-    """Settings in place of those of the preset `tiny`, and updates, for so many pairs; `trained`: from a model's weights."""
+    """Settings in place of those of the preset `tiny`, and updates, for so many pairs; `trained`: from a model's weights.
+
+    What the benchmark `curve` trains with. From 20,000 pairs on it is the preset as the shipped models' first stage had it.
+    """
     if trained:
         return {"tokens_per_batch": 1000, "factor": 0.5, "warmup": 30, "dropout": 0.25}, 60 if pairs < 4000 else 100
     small = {"N": 2, "positions": "rotary", "factor": 0.75, "warmup": 100}
-    if pairs < 4000:
-        return small | {"bpe": 1000, "tokens_per_batch": 1000, "dropout": 0.3}, 300
-    return small | {"bpe": 3000, "tokens_per_batch": 2000, "dropout": 0.1}, 400
+    updates = next(
+        (n for most, n in ((700, 300), (1400, 400), (2800, 600), (5600, 800), (11_000, 1500)) if pairs < most), 2500
+    )
+    if pairs < 2800:
+        return small | {"bpe": 1000, "tokens_per_batch": 1000, "dropout": 0.3}, updates
+    if pairs < 20_000:
+        return small | {"bpe": 3000, "tokens_per_batch": 2000, "dropout": 0.1}, updates
+    return {"positions": "rotary"}, 4200
+
+
+# --- What is wrong with a text ---
+def script(line: str) -> str:
+    """The script of most letters of a line, as Unicode names it, such as LATIN or CYRILLIC; nothing without letters."""
+    names = Counter(unicodedata.name(letter, "?").split()[0] for letter in line[:200] if letter.isalpha())
+    return names.most_common(1)[0][0] if names else ""
+
+
+def complaints(train: Texts, val: Texts) -> dict[str, list[int]]:
+    """What may be wrong with pairs of train, and the numbers of the lines; of val, which of its lines stand in train."""
+    full = [(number, *pair) for number, pair in enumerate(train, 1) if all(pair)]
+    usual = [Counter(script(pair[side]) for pair in islice(iter(train), SAMPLE)).most_common(1) for side in (0, 1)]
+    usual = [most[0][0] if most else "" for most in usual]
+    ratios = sorted(len(tgt) / len(src) for _, src, tgt in full)
+    middle = ratios[len(ratios) // 2] if ratios else 1.0
+    seen: dict[tuple[str, str], int] = {}
+    found: dict[str, list[int]] = {name: [] for name in SAYS}
+    found["empty"] = [number for number, pair in enumerate(train, 1) if not all(pair)]
+    for number, src, tgt in full:
+        if (src, tgt) in seen:
+            found["twice"].append(number)
+        seen.setdefault((src, tgt), number)
+        if src == tgt and len(src.split()) > 2:  # a name or a number may stay as it is
+            found["same"].append(number)
+        if max(len(src), len(tgt)) > 30 and not 1 / 3 < len(tgt) / len(src) / middle < 3:
+            found["lengths"].append(number)
+        if any(script(side) not in ("", expected) for side, expected in zip((src, tgt), usual, strict=True)):
+            found["script"].append(number)
+        if min(sum(map(str.isalpha, side)) for side in (src, tgt)) < 2:
+            found["short"].append(number)
+    sources = {src for _, src, _ in full}
+    found["val in train"] = [number for number, (src, _) in enumerate(val, 1) if src in sources]
+    return {name: numbers for name, numbers in found.items() if numbers}
+
+
+SAYS = {
+    "empty": "pairs without text on one side; they are left out, and may mean that the files have slipped",
+    "twice": "pairs that were there before; they teach nothing new",
+    "same": "pairs of three words or more with the same text on both sides; the model will learn to copy",
+    "lengths": "pairs whose lengths do not match the others'; perhaps they are no translations",
+    "script": "pairs with a side in another script than most lines of that side",
+    "short": "pairs with a side of fewer than two letters",
+    "val in train": "lines of val whose source stands in train; scores on val will be too high",
+}
+
+
+# --- This machine ---
+def rehearse(train: Texts, languages: tuple[str, str], changes: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Train on some of the text for so many seconds: target tokens per second, tokens per pair, the longest, gigabytes."""
+    began, texts = time.monotonic(), [pair for pair in train if all(pair)][:SAMPLE]
+    settings = make_settings("tiny", False, changes)
+    tokenizer = tat.learn_bpe(texts, settings.bpe)
+    pairs = encode_pairs(tokenizer, texts, languages)
+    longest = max(max(map(len, pair)) for pair in pairs)
+    fits = [pair for pair in pairs if max(map(len, pair)) <= settings.tokens_per_batch]
+    if not fits:
+        raise Refused(f"no sentence of train has fewer than {settings.tokens_per_batch:,} tokens")
+    trainer = ParallelTrainer(build_model(settings, len(tokenizer)), settings, choose_device())
+    rows = sorted_batches([(len(p.src), len(p.tgt)) for p in fits], settings.tokens_per_batch, seed=0)
+    trainer.update([fits[i] for i in rows[0]])  # the first one is slower
+    start, tokens, updates = time.monotonic(), 0, 0
+    while time.monotonic() - began < seconds or updates < 3:
+        batch = [fits[i] for i in rows[(updates + 1) % len(rows)]]
+        trainer.update(batch)
+        tokens, updates = tokens + sum(len(pair.tgt) - 1 for pair in batch), updates + 1
+    speed = tokens / (time.monotonic() - start)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
+    return {
+        "tokens_per_second": round(speed), "tokens_per_pair": sum(len(p.tgt) - 1 for p in pairs) / len(pairs),
+        "longest": longest, "seconds_per_update": (time.monotonic() - start) / updates, "gigabytes": round(memory, 1),
+        "vocabulary": len(tokenizer), "parameters": sum(p.numel() for p in trainer.model.parameters()),
+    }  # fmt: skip
+
+
+# --- What to expect ---
+def points(start: str = "scratch") -> dict[int, list[float]]:
+    """BLEU on test_2016_flickr by number of pairs, one for each seed, from the saved rows; none where they are not there."""
+    found: dict[int, list[float]] = {}
+    with redirect_stdout(sys.stderr):  # the notice that there are none
+        curve, whole = tat.saved_rows("curve"), tat.saved_rows("first_stage") if start == "scratch" else []
+    for row in curve:
+        if row["kind"] == "curve" and row["start"] == start and row["data"] == "multi30k":
+            found.setdefault(row["pairs"], []).append(row["test"]["beam"]["bleu"])
+    for row in whole:
+        if row["variant"] == "rotary" and row["direction"] == "de-en":
+            found.setdefault(29_000, []).append(row["test_2016_flickr"]["beam"]["bleu"])
+    return dict(sorted(found.items()))
+
+
+def expected(pairs: int, known: dict[int, list[float]]) -> tuple[float, float] | None:
+    """The range of BLEU between the measured sizes next to so many pairs; None outside of what was measured."""
+    below = [size for size in known if size <= pairs * 1.01]
+    above = [size for size in known if size >= pairs * 0.99]
+    if not below or not above:
+        return None
+    scores = known[max(below)] + known[min(above)]
+    return min(scores), max(scores)
+
+
+def plan(
+    data: str, src: str, tgt: str, held_out: float | None, seconds: float, tell: Callable[[str], None]
+) -> dict[str, Any]:  # fmt: skip
+    """All that `plan` finds; `tell` hears what is being done."""
+    train, val = (list(stream_pairs(data, split, src, tgt, held_out)) for split in ("train", "val"))
+    count = sum(all(pair) for pair in train)
+    if not count:
+        raise Refused(f"{data}: no line of train has text in both {src} and {tgt}")
+    changes, updates = recipe(count)
+    tell(f"{count:,} pairs; trying this machine for {seconds:g} seconds")
+    machine = rehearse(train, (src, tgt), changes, seconds)
+    settings = make_settings("tiny", False, changes)
+    found = complaints(train, val)
+    advice: dict[str, Any] = {"preset": "tiny"} | changes | {"steps": updates}
+    if machine["longest"] > settings.tokens_per_batch:
+        advice["tokens_per_batch"] = machine["longest"]
+    options = [f"--{name.replace('_', '-') if name != 'N' else name} {value}" for name, value in advice.items()]
+    options += [] if held_out is None else [f"--held-out {held_out:g}"]
+    run = Path("runs") / f"{src}-{tgt}"
+    command = (
+        f"python -m translator train --data {shlex.quote(data)} --src {src} --tgt {tgt} --run {run} {' '.join(options)}"
+    )
+    forward = len(val) * machine["tokens_per_pair"] / machine["tokens_per_second"] / 3  # a validation: no way back
+    minutes = (updates * machine["seconds_per_update"] + -(-updates // 200) * forward) / 60
+    known = points()
+    return {
+        "data": data, "src": src, "tgt": tgt, "pairs": count, "val": len(val), "complaints": found, "advice": advice,
+        "machine": machine, "minutes": round(minutes, 1), "bleu": expected(count, known), "measured": known, "command": command,
+    }  # fmt: skip
+
+
+def report(found: dict[str, Any]) -> Iterable[str]:
+    """The lines that `plan` prints."""
+    for name, numbers in found["complaints"].items():
+        shown = ", ".join(map(str, numbers[:5])) + (", ..." if len(numbers) > 5 else "")
+        what, _, means = SAYS[name].partition("; ")
+        yield f"{what}: {len(numbers):,} (line {shown})" + (f"; {means}" if means else "")
+    if not found["complaints"]:
+        yield "nothing is wrong with the text, as far as counting can tell"
+    machine, advice = found["machine"], found["advice"]
+    layers = advice.get("N", make_settings("tiny", False, {}).N)
+    yield (
+        f"train {layers} + {layers} layers of width 128 ({machine['parameters'] / 1e6:.1f} million weights, {machine['vocabulary']:,} "
+        f"tokens) for {advice['steps']:,} updates: about {found['minutes']:.0f} minutes here, {machine['gigabytes']} GB of memory"
+    )
+    if found["bleu"]:
+        low, high = found["bleu"]
+        yield (
+            f"expect {low:.0f} to {high:.0f} BLEU for text as plain as captions of photographs (German to English, "
+            "benchmarks/results/curve.jsonl); other text is harder"
+        )
+    else:
+        sizes = ", ".join(f"{size:,}" for size in found["measured"]) or "none"
+        yield f"nothing was measured that tells what to expect of so many pairs; measured: {sizes}"
+    yield found["command"]

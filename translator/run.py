@@ -120,6 +120,7 @@ class Run:
         self.folder, self.settings, self.about = Path(folder), settings, about
         self.languages, self.first = (about["src"], about["tgt"]), processes()[0] == 0
         self.checkpoints, self.progress = self.folder / "checkpoints", Progress()
+        self.signed = False  # whether it was looked for an early sign that nothing is learned
 
     # --- Its folder ---
     @contextmanager
@@ -160,12 +161,12 @@ class Run:
     def prepare(self, start: Path | None) -> None:
         """Create or repair the folder, then open it. In a group of processes, the first one writes and the others wait."""
         if self.first:
+            if new := not (self.folder / "config.json").exists():
+                self.create(start)
             for folder in (self.folder, self.folder / "tokens", self.checkpoints, self.folder / "best"):
                 files.remove_partial(folder)
-            if (self.folder / "config.json").exists():
+            if not new:
                 self.repair()
-            else:
-                self.create(start)
             if not (self.folder / files.SUMS).exists():
                 files.write_sums(self.folder, ["config.json", "tokenizer.json", *TOKENS])
         wait_for_all()
@@ -184,15 +185,16 @@ class Run:
         `config.json` is written last, so a folder that has one is complete. Errors in the data show before anything is
         written, except for a sentence that fits into no batch: then the files are removed again.
         """
-        for name in ("model.safetensors", "log.jsonl", "checkpoints"):
+        begun = (self.folder / TOKENS[1]).exists()  # by a start that was interrupted
+        for name in ("model.safetensors", "log.jsonl", "checkpoints", "best", *["tokenizer.json"] * (not begun)):
             if (self.folder / name).exists():
                 raise Refused(f"{self.folder} holds {name} but no config.json, so it is no run; give another --run")
         for _ in self.texts("val"):
             pass  # reads every line now, to find a damaged one
         next(iter(self.texts("train")))  # its text is there
         tokenizer = self.vocabulary(start)
-        for old in (self.folder / "tokens").glob("*.starts"):
-            old.unlink()  # from an interrupted start: its ids belong to another vocabulary
+        for name in ("tokenizer.json", *TOKENS[1::2]):  # in this order; ids of that start are of another vocabulary
+            (self.folder / name).unlink(missing_ok=True)
         (longest, split, row), most = self.write_tokens(tokenizer), self.settings.tokens_per_batch
         option = "--tokens-per-batch is"
         if self.settings.positions == "learned" and most > LEARNED:
@@ -204,6 +206,8 @@ class Run:
                 (self.folder / "tokens").rmdir()
             found = f"the longest sentence has {longest} tokens{self.place(split, row)}"
             raise Refused(f"{option} {most}, but {found}; --longest {most} leaves such pairs out")
+        if len(tokenizer) == len(tat.SPECIALS):
+            warn("the vocabulary is empty, and so every word is unknown; --bpe 6000 learns pieces of words")
         write_text(self.folder / "tokenizer.json", tokenizer_text(tokenizer))
         content = self.about | {"text": fingerprint(self.about["data"], self.languages)}
         content |= {"vocab": len(tokenizer), "settings": asdict(self.settings)}

@@ -41,31 +41,35 @@ from translator.files import Refused, refusing, within_memory
 class CachedLayer:
     """A decoder layer that is called with one position of each row; its two attentions look at what is kept."""
 
-    def __init__(self, layer: tat.DecoderLayer, memory: Tensor, mask: Tensor | None):
-        self.layer, self.mask = layer, mask  # mask (sources, 1, S)
+    def __init__(self, layer: nn.Module, memory: Tensor, mask: Tensor | None):
+        self.attn, self.src_attn, self.mask = layer.self_attn, layer.src_attn, mask  # mask (sources, 1, S)
+        self.layer = tat.with_attention(layer, self_attn=self.own, src_attn=self.cross)
         self.past: list[Tensor] = []  # keys and values so far, (rows, h, t, ...)
         self.rows: Tensor | None = None  # which of these rows continue, in which order; None: all, as they are
+        self.live: Tensor | None = None  # `StepwiseDecoder.step` explains it
         self.source = [y.contiguous() for y in layer.src_attn.keys_values(memory, memory)]  # (sources, h, S, ...)
 
     def __call__(self, x: Tensor, live: Tensor | None = None) -> Tensor:
-        """x (rows, 1, d_model) at the next position to the layer's output; `StepwiseDecoder.step` explains `live`."""
-        return self.layer.sublayers(x, self.own, partial(self.cross, live=live))
+        """x (rows, 1, d_model) at the next position to the layer's output."""
+        self.live = live
+        return self.layer(x, None, self.mask, None)
 
-    def own(self, x: Tensor) -> Tensor:
+    def own(self, query: Tensor, key: Tensor, value: Tensor, mask: None = None) -> Tensor:
         """Self-attention of the new position to itself and to the earlier ones; its key and value join theirs."""
-        attn, rows, self.rows = self.layer.self_attn, self.rows, None
+        rows, self.rows = self.rows, None
         past = self.past if rows is None else [y.index_select(0, rows) for y in self.past]
-        new = attn.keys_values(x, x)
+        new = self.attn.keys_values(key, value)
         self.past = [torch.cat(pair, dim=2) for pair in zip(past, new, strict=True)] if past else [*new]
-        return attn.attend(x, *self.past)
+        return self.attn.attend(query, *self.past)
 
-    def cross(self, x: Tensor, live: Tensor | None) -> Tensor:
+    def cross(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Attention of each row to its source; the rows of one source are asked together, as if they were its positions."""
-        attend, sources = partial(self.layer.src_attn.attend, mask=self.mask), len(self.source[0])
-        if live is None:
-            return attend(x.reshape(sources, -1, x.size(-1)), *self.source).view_as(x)
-        places = x.new_zeros(*live.shape, x.size(-1)).masked_scatter(live.unsqueeze(-1), x)  # without a row: empty
-        return attend(places, *self.source)[live].unsqueeze(1)
+        if self.live is None:
+            together = query.reshape(len(self.source[0]), -1, query.size(-1))
+            return self.src_attn.attend(together, *self.source, mask).view_as(query)
+        places = query.new_zeros(*self.live.shape, query.size(-1))  # those without a row stay empty
+        places = places.masked_scatter(self.live.unsqueeze(-1), query)
+        return self.src_attn.attend(places, *self.source, mask)[self.live].unsqueeze(1)
 
 
 class PaddedLinear(nn.Module):
@@ -116,7 +120,7 @@ class StepwiseDecoder:
 
     def looked_at(self, weights: dict[nn.Module, Tensor]) -> Tensor:
         """The source token that each row looked at most in the last step, by the mean of all heads of all layers: (sources, places)."""
-        means = [weights[layer.layer.src_attn].mean(1) for layer in self.layers]  # (sources, places, S)
+        means = [weights[layer.src_attn].mean(1) for layer in self.layers]  # (sources, places, S)
         return torch.stack(means).sum(0).argmax(-1).float()
 
     def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
@@ -132,8 +136,8 @@ class StepwiseDecoder:
 def check_stepwise(model: Transformer, S: int = 40, T: int = 32) -> None:
     """Raise Refused naming the first part of a model that gives something else step by step than for all positions at once.
 
-    A layer whose `forward` does more than its `sublayers` is such, or a cross-attention that depends on where its query is:
-    in a beam, the rows of a source stand in for positions. The ids are random, two rows for one source.
+    A layer that mixes positions elsewhere than in its attentions is such, or a cross-attention that depends on where its
+    query is: in a beam, the rows of a source stand in for positions. The ids are random, two rows for one source.
     """
     draw, device = torch.Generator().manual_seed(0), next(model.parameters()).device
     special = lambda *size: torch.randint(4, size, generator=draw).to(device)  # every vocabulary has them  # noqa: E731

@@ -254,6 +254,13 @@ const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) => { // 
   }
   const smoothed_loss_of = (logits, rows, smoothing) => smoothed_loss(logits, rows.flatMap((row) => row.predict), smoothing);
 
+  /** The mean loss per target token, without gradients. */
+  function loss(model, pairs, smoothing = 0) {
+    const rows = batch(pairs), found = smoothed_loss_of(forward(model, rows), rows, smoothing);
+    tape = [];
+    return found;
+  }
+
   /** Equation (3). */
   const rate = (step, d_model, factor, warmup) => factor * d_model ** -0.5 * Math.min(step ** -0.5, step * warmup ** -1.5);
 
@@ -306,6 +313,6 @@ const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) => { // 
   }
   const exact = (model, pairs) => 1 - wrong_ones(model, pairs).length / pairs.length;
 
-  return { PAD, BOS, EOS, generator, make_model, gradient, rate, update, greedy_decode, wrong_ones, exact };
+  return { PAD, BOS, EOS, generator, make_model, gradient, loss, rate, update, greedy_decode, wrong_ones, exact };
 };
 if (typeof module !== "undefined") module.exports = Learn;

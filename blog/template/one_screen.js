@@ -1,7 +1,7 @@
 // What one_screen.py does, with learn.js: the same random numbers in the same order, so the same weights, batches and losses.
 // `settings` has the values that stand at the top of one_screen.py, under their names there.
 const OneScreen = (learn, tasks, settings, seed) => {
-  const { N, d_model, d_ff, h, eps_ls, updates, pairs, warmup, factor, held } = settings, M = 2 ** 31 - 1;
+  const { N, d_model, d_ff, h, eps_ls, pairs, warmup, factor, held, every, last } = settings, M = 2 ** 31 - 1;
   let state = seed;
 
   /** A number between 0 and 1; the products are below 2 ** 53, so they are exact. */
@@ -38,8 +38,26 @@ const OneScreen = (learn, tasks, settings, seed) => {
 
   const batch = () => Array.from({ length: pairs }, () => pair(known[Math.floor(known.length * random())]));
   const rate = (step) => learn.rate(step, d_model, factor, warmup);
+  const checkpoints = [], parameters = Object.values(model.parameters);
   /** One update; returns the loss before it. */
-  const update = () => learn.update(model, batch(), { lr: rate(model.step + 1), smoothing: eps_ls });
-  return { model, letters, held_out, known, pair, batch, rate, update };
+  function update() {
+    const loss = learn.update(model, batch(), { lr: rate(model.step + 1), smoothing: eps_ls });
+    if (model.step % every === 0) checkpoints.push(parameters.map(({ data }) => data.slice()));
+    if (checkpoints.length > last) checkpoints.shift();
+    return loss;
+  }
+  /** Put the mean of the last checkpoints into the model (Section 6.1). */
+  function average() {
+    parameters.forEach(({ data }, p) => data.forEach((_, i) => { data[i] = checkpoints.reduce((sum, kept) => sum + kept[p][i], 0) / checkpoints.length; }));
+  }
+  /** What it writes for a number, and where it looks, the mean of the heads: a row for each letter that it writes. */
+  function read(n) {
+    const { ids: found, weights } = learn.greedy_decode(model, pair(n).src, 5);
+    const map = weights.map((heads) => heads[0].map((_, j) => heads.reduce((sum, head) => sum + head[j], 0) / h));
+    return { text: found.map((i) => letters[i]).join("").replace(/>$/, ""), map };
+  }
+  const loss = (numbers) => learn.loss(model, numbers.map(pair), eps_ls);
+  const right = () => held_out.filter((n) => read(n).text === String(n)).length;
+  return { model, letters, held_out, known, pair, batch, rate, update, average, read, loss, right };
 };
 if (typeof module !== "undefined") module.exports = OneScreen;

@@ -147,7 +147,7 @@ def test_the_document_goes_on_without_the_shipped_model(monkeypatch, capsys, tmp
     own = small_translator()
     monkeypatch.setattr(tat, "live_run", lambda: tat.LiveRun(own, [], []))
     for place, name, value, notice in (
-        (tat, "HERE", tmp_path, "NOTICE: models/multi30k-de-en/config.json is not beside"),
+        (tat, "HERE", tmp_path, "config.json is not beside this document (put the_annotated_transformer.zip there"),
         (tat.nn, "LayerNorm", tat.nn.RMSNorm, "not weights of this document's model"),  # a reader changes the norm
         (tat.PositionwiseFeedForward, "forward", with_tanh, "does not fit this architecture"),
     ):

@@ -30,8 +30,8 @@ def window(Q: Tensor, K: Tensor, width: int) -> Tensor:
 class WindowedAttention(tat.MultiHeadedAttention):
     """Self-attention to the last three positions alone (the restricted one of Table 1)."""
 
-    def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        return super().combine(Q, K, V, window(Q, K, 3))  # padding is at the end, where no real position looks
+    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        return super().weigh(Q, K, V, window(Q, K, 3))  # padding is at the end, where no real position looks
 
 
 class ScaledAttention(since.FusedAttention):
@@ -41,20 +41,21 @@ class ScaledAttention(since.FusedAttention):
         super().__init__(h, d_model)
         self.temperature = nn.Parameter(torch.linspace(0.5, 2, h).view(h, 1, 1))
 
-    def combine(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        return super().combine(Q * self.temperature, K, V, mask)
+    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+        return super().weigh(Q * self.temperature, K, V, mask)
 
 
 class OwnLayer(tat.DecoderLayer):
     """A reader's own: feed-forward first, then both attentions, and a gate on the way out."""
 
     def __init__(self, *parts: nn.Module):
-        super().__init__(16, *parts, 0.0, "pre")
+        super().__init__(16, *parts)
         self.gate = nn.Parameter(torch.rand(16) + 0.5)
 
-    def sublayers(self, x: Tensor, own: Callable, cross: Callable) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
         x = self.sublayer[2](x, self.feed_forward)
-        return self.gate * self.sublayer[1](self.sublayer[0](x, own), cross)
+        x = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, tgt_mask))
+        return self.gate * self.sublayer[1](x, lambda y: self.src_attn(y, memory, memory, src_mask))
 
 
 def with_attention(model: tat.Transformer, kind: Callable, *names: str) -> tat.Transformer:
@@ -164,7 +165,7 @@ def test_a_cross_attention_that_depends_on_the_position_of_its_query_is_refused(
     """The rows of a beam stand in for positions there; catches a check without beams."""
     translator = fresh()
     attn = translator.model.decoder.layers[0].src_attn
-    attn.combine = lambda Q, K, V, mask: tat.MultiHeadedAttention.combine(attn, since.rotated(Q), K, V, mask)
+    attn.weigh = lambda Q, K, V, mask: tat.MultiHeadedAttention.weigh(attn, since.rotated(Q), K, V, mask)
     assert_refused(translator, "decoder.layers.0 (DecoderLayer)", STEPS, PAPER)
 
 
@@ -184,7 +185,7 @@ def test_a_window_as_wide_as_a_long_sentence_is_refused_by_exports():
     """Decoded as it is; but what an export or the page computes has no window."""
     translator = fresh()
     attn = translator.model.decoder.layers[0].self_attn
-    attn.combine = lambda Q, K, V, mask: tat.MultiHeadedAttention.combine(attn, Q, K, V, window(Q, K, 151))
+    attn.weigh = lambda Q, K, V, mask: tat.MultiHeadedAttention.weigh(attn, Q, K, V, window(Q, K, 151))
     check_stepwise(translator.model)
     assert_refused(translator, "decoder.layers.0 (DecoderLayer)", PAPER)
 
@@ -199,13 +200,13 @@ def test_a_model_is_checked_with_full_products(check, works, way):
     """Rounded to TF32 they refused a trained model on a GPU; afterwards the caller's choice holds again."""
     model, found = fresh().model, set()
     attn = model.decoder.layers[0].self_attn
-    combine = attn.combine
+    weigh = attn.weigh
 
     def watched(*given):
         found.add((*(kind.fp32_precision for kind in KINDS), torch.get_float32_matmul_precision()))
-        return combine(*given) if works else combine(*given) / given[0].size(2)  # fewer queries, another result
+        return weigh(*given) if works else weigh(*given) / given[0].size(2)  # fewer queries, another result
 
-    attn.combine = watched
+    attn.weigh = watched
     before = [kind.fp32_precision for kind in KINDS]
     try:
         if way == "all at once":

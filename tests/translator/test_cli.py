@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -533,6 +534,25 @@ def test_scores_of_known_translations():
     assert score(["a dog"], [""])["length"] == 2  # does not divide by 0
 
 
+# --- Before a training ---
+def test_plan_prints_a_command_that_can_be_copied(tmp_path, capsys):
+    data = caption_files(tmp_path / "my text", train=60, val=20)
+    assert main(["plan", str(data), "--seconds", "0.1", "--held-out", "0.2", "--json"]) == 0
+    held = json.loads(capsys.readouterr().out)
+    assert held["pairs"] + held["val"] == 60 and held["command"].endswith("--held-out 0.2")
+    assert main(["plan", str(data), "--seconds", "0.1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["pairs"] == 60 and found["bleu"] is None and found["machine"]["tokens_per_second"] > 0
+    assert main(["plan", str(data), "--seconds", "0.1"]) == 0
+    *_, said, expect, command = capsys.readouterr().out.splitlines()
+    assert re.match(r"train 2 \+ 2 layers of width 128 .* for 300 updates: about \d+ minutes here, ", said)
+    assert expect.startswith("nothing was measured that tells what to expect of so many pairs")
+    words = shlex.split(command)
+    assert words[:3] == ["python", "-m", "translator"] and command == found["command"]
+    words[words.index("--steps") + 1], words[words.index("--run") + 1] = "1", str(tmp_path / "run")
+    assert main(words[3:]) == 0
+
+
 # --- Averages, and runs that start from a model ---
 def test_average_is_the_mean_of_the_last_checkpoints(run, tmp_path, capsys):
     out = tmp_path / "averaged"
@@ -590,7 +610,7 @@ def test_a_run_may_start_from_the_other_direction(run, tmp_path, capsys):
     for split in ("train", "val"):
         shutil.copy(data / f"{split}.de", data / f"{split}.nl")
     command = f"train {turned} --tgt nl --run {tmp_path / 'other'}"
-    assert "has src = de, not en; the new run needs the same" in refused(capsys, command)
+    assert "has src = de, not en, and tgt = en, not nl; the new run needs the same" in refused(capsys, command)
 
 
 def test_a_run_that_goes_on_needs_its_start_no_more(run, tmp_path, monkeypatch):
@@ -686,6 +706,16 @@ OTHERS = {  # other commands
     "train --data {tmp} --run {tmp}": "--run is the folder of the data",
     "train --data {tmp} --run {tmp}/r": "val.de: no such file, and no val.de.gz beside it; the folder holds file, r; the "
     "endings are the languages, as --src",
+    "doctor": "--run is missing",
+    "doctor {tmp}/nowhere": "nowhere/config.json: no such file",
+    "doctor {tmp}/file": "a file, not the folder of a run or a model",
+    "doctor models/multi30k-de-en": "holds no text to examine it with; --data names a source",
+    "doctor {run} --data {tmp}/nowhere": "nowhere: no such folder",
+    "plan": "--data is missing",
+    "plan {tmp}/nowhere": "nowhere: no such folder with train.de, train.en, val.de, val.en",
+    "plan {tmp}/file": "a file; --data takes a folder",
+    "plan captions --seconds 0": "--seconds. Must be > 0",
+    "plan captions --src en": "--src and --tgt are both en",
     "translate Hund --input {tmp}/file": "give sentences or --input, not both",
     "translate --input {tmp}/nowhere --model {run}": "nowhere",
     "translate Hund --model {run} --device cuda:77": "--device cuda:77 cannot be used here",

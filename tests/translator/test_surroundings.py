@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
+from benchmarks import __main__ as benchmarks
 from tests.helpers import ROOT, caption_files, refused
 from translator import search
 from translator.__main__ import main
@@ -526,3 +527,48 @@ def test_a_chart_keeps_its_picture_wherever_the_notebook_runs(monkeypatch, name)
     finally:
         alt.renderers.enable(shown)
     assert forms["application/vnd.vegalite.v5+json"] and base64.b64decode(forms["image/png"]).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "best/mine.txt", "log.jsonl"])
+def test_a_folder_of_something_else_becomes_no_run(capsys, tmp_path, name):
+    """Nothing in it is replaced or cleared away, not even what looks like a temporary file."""
+    run = tmp_path / "run"
+    mine = [run / name, run / ".tmpabcdef", run / "tokens" / "mine.starts"]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    assert "so it is no run" in refused(capsys, f"train --data captions --run {run} {SMALL} --steps 1")
+    mine[0].unlink()
+    if mine[0].parent != run:
+        mine[0].parent.rmdir()
+    assert main(f"train --data captions --run {run} {SMALL} --steps 1".split()) == 0
+    assert mine[2].read_text() == "mine"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_name_that_is_not_utf8_is_refused_before_hours_are_spent(capsys, tmp_path):
+    """Weights could be written there, and never read again."""
+    name = os.fsdecode(os.fsencode(tmp_path) + b"/M\xfcll")
+    for command in (
+        ["train", "--data", "captions", "--run", name], ["translate", "Hund", "--model", name],
+        ["explain", "Hund", "--model", name, "--out", "x"], ["export", "--out", name],
+    ):  # fmt: skip
+        assert "a name that is not UTF-8" in refused(capsys, command)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_an_empty_vocabulary_is_noted(capsys, tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("train.de", "val.de", "train.en", "val.en"):
+        (tmp_path / "data" / name).write_text("Hund\n" if name.endswith("de") else "dog\n")
+    command = (
+        f"train --data {tmp_path / 'data'} --run {tmp_path / 'run'} {SMALL.replace('--bpe 50', '--words')} --steps 1"
+    )
+    assert main(command.split()) == 0
+    assert "the vocabulary is empty" in capsys.readouterr().err
+
+
+def test_a_benchmark_goes_on_when_nobody_reads(monkeypatch):
+    with unread() as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert benchmarks.main(["--help"]) == 0

@@ -108,7 +108,8 @@ const Transformer = (() => {
   class MultiHeadedAttention {
     constructor(weights, name, h, rotary = false) {
       for (const W of ["W_q", "W_k", "W_v", "W_o"]) this[W] = { weight: weights(`${name}.${W}.weight`) };
-      Object.assign(this, { h, rotary, off: new Set() }); // `off` has the heads that are set to zero, counted from 0
+      // `off` has the heads that are set to zero, counted from 0; `own(head)` may give a function for Equation (1)
+      Object.assign(this, { h, rotary, off: new Set(), own: null });
     }
 
     // Queries or keys, of which all have the place `at` or else each its own: turned by their places if these are rotary (since_2017).
@@ -136,7 +137,7 @@ const Transformer = (() => {
         const together = new Float32Array(this.h * valueWidth), { keys, values, hidden } = visible[t];
         weights.push(Array.from({ length: this.h }, (_, head) => {
           const [a, b] = [head * keyWidth, head * valueWidth];
-          const found = attention(query, keys, values, a, keyWidth, b, valueWidth, hidden);
+          const found = (this.own?.(head) || attention)(query, keys, values, a, keyWidth, b, valueWidth, hidden);
           if (!this.off.has(head)) together.set(found.output, b);
           return found.weights;
         }));
@@ -221,7 +222,7 @@ const Transformer = (() => {
       return ids.map((id, t) => {
         const place = order ? order[t] : start + t;
         if (positions && place >= positions.shape[0]) throw new Error(`only ${positions.shape[0]} positions are learned`);
-        const at = positions ? positions.data.subarray(place * d_model) : none || positionalEncoding(place, d_model);
+        const at = positions ? positions.data.subarray(place * d_model) : none || (this.place?.(place) ?? positionalEncoding(place, d_model));
         return table.data.slice(id * d_model, (id + 1) * d_model).map((value, i) => value * scale + at[i]);
       });
     }
@@ -430,7 +431,7 @@ const Transformer = (() => {
 
     decode(ids) {
       const end = ids.indexOf(EOS), kept = (end < 0 ? ids : ids.slice(0, end)).filter((id) => id !== PAD && id !== BOS);
-      return this.tokens(kept).join("").replaceAll("▁", " ").trim();
+      return this.tokens(kept).join("").replaceAll("▁", " ").replaceAll("&amp;", "&").trim();
     }
   }
 
