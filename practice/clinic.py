@@ -217,7 +217,7 @@ def example_answer_5() -> None:
 def step(self, tokens: Tensor) -> Tensor:
     """The next token of each sentence (B) to the logits of the one after it (B, vocab)."""
     x = self.model.tgt_embed(tokens.unsqueeze(1))  # (B, 1, d_model)
-    for layer in self.layers:
+    for layer in self.layers:  # each looks at the keys and values that are kept
         x = layer(x, None, self.src_mask, None)
     self.length += 1
     return self.model.generator.logits(self.model.decoder.norm(x))[:, 0]

@@ -9,19 +9,18 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 import the_annotated_transformer as tat
+from practice import mistakes
 from practice.examine import TESTS, Finding, Patient, examine
 from practice.mistakes import CATALOGUE, Mistake
-from the_annotated_transformer import EOS, PAD, Pair, Translator
+from the_annotated_transformer import Pair, Translator
 from translator.corpus import encode_pairs
 from translator.files import Refused, read_json
 from translator.model_folder import read_translator
 from translator.run import read_log, token_store
-from translator.search import Search
 from translator.settings import saved_settings
 from translator.sources import load_pairs
 
@@ -30,10 +29,11 @@ SOME = 48  # pairs that are examined
 YOUNG = 0.5  # nats; a model that reads loses more by another's source: captions after 90 seconds, one core: 0.69
 SUSPECTS = {  # a test that is ill, and kinds of mistakes that it was ill with
     "future": ("mask", "attention", "heads", "norm"), "past": ("mask",), "padding": ("mask",), "source": ("heads", "data"),
-    "neighbours": ("positions", "norm"), "source order": ("positions",), "target order": ("positions",),
+    "neighbours": ("positions", "norm"), "first loss": ("shift", "data"), "source order": ("positions",), "target order": ("positions",),
     "looks ahead": ("mask",), "twice": ("report",), "swap": ("heads", "data"), "variety": ("heads", "data"),
     "alone": ("decoding",), "fed back": ("decoding",), "peeks": ("report",), "frequency": ("schedule", "data", "adam"),
 }  # fmt: skip
+WIRED = "future", "padding", "neighbours", "twice", "peeks", "skipped"  # as ill in the first update as in the last
 EVERY = ("future", "past", "padding", "neighbours", "source", "source order", "target order", "looks ahead", "twice")
 
 
@@ -46,21 +46,20 @@ class Symptom(NamedTuple):
 
 
 def patient_of(translator: Translator) -> Patient:
-    """A trained model as `practice.examine` needs it, with the program's own greedy decoding."""
-    model, search = translator.model, Search(translator)
-    device = next(model.parameters()).device
+    """A trained model as `practice.examine` needs it, with the document's greedy decoding.
+
+    The program's own search refuses a model that sees the future, and such ones come to a doctor.
+    """
+    model = translator.model
 
     @torch.inference_mode()
     def predict(pairs: list[Pair]) -> Tensor:
-        batch = tat.make_batch(pairs).to(device)
+        batch = tat.make_batch(pairs)
         with tat.evaluating(model):
-            return model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask).cpu()
+            return model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
 
     def decode(pairs: list[Pair]) -> list[list[int]]:
-        order = sorted(range(len(pairs)), key=lambda i: -len(pairs[i].src))  # `decode_rows` takes the longest first
-        found = dict(zip(order, search.decode_rows([list(pairs[i].src) for i in order]), strict=True))
-        ends = (found[i][1:].index(EOS) + 2 if EOS in found[i] else len(found[i]) for i in range(len(pairs)))
-        return [[token for token in found[i][1:end] if token != PAD] for i, end in enumerate(ends)]
+        return mistakes.translate(model, pairs, max(len(pair.src) for pair in pairs) + 15)
 
     return Patient(predict, model, decode=decode)
 
@@ -79,13 +78,6 @@ def some_pairs(folder: Path, translator: Translator, data: str | None) -> list[P
     if len({tuple(pair.src) for pair in found}) < 8:
         raise Refused(f"{data or folder}: val has fewer than eight sentences of three to sixty tokens")
     return found
-
-
-def frequencies(ids: np.ndarray) -> float:
-    """The loss in nats of who knows nothing but how often each token occurs."""
-    counts = np.bincount(ids)
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
 
 
 def of_log(rows: list[dict], warmup: int, guessing: float | None) -> list[Symptom]:
@@ -127,7 +119,8 @@ def resembles(symptoms: list[Symptom]) -> list[Mistake]:
     first = next((one.test for one in symptoms if one.state == "ill" and one.test in SUSPECTS), None)
     kinds, exam = SUSPECTS.get(first, ()), "wires" if first in EVERY else None
     known = [one for one in CATALOGUE.values() if one.kind in kinds and not one.harmless]
-    return [one for one in known if exam is None or one.found == exam]
+    order = sorted(known, key=lambda one: kinds.index(one.kind))  # the likeliest kind first
+    return [one for one in order if exam is None or one.found == exam]
 
 
 def diagnose(folder: Path, data: str | None = None) -> dict[str, Any]:
@@ -135,8 +128,7 @@ def diagnose(folder: Path, data: str | None = None) -> dict[str, Any]:
     translator, about = read_translator(folder, torch.device("cpu")), read_json(folder / "config.json")
     pairs, settings = some_pairs(folder, translator, data), saved_settings(about["settings"])
     train = token_store(folder, "train", translator.tokenizer)
-    known = train.path.exists()
-    guessing = frequencies(np.fromfile(train.path, train.kind, count=10**6)) if known else None
+    guessing = train.guessing() if train.path.exists() else None
     symptoms = of_log(read_log(folder), settings.warmup, guessing)
     patient = patient_of(translator)
     symptoms += [of_finding(finding) for finding in examine(lambda: patient, pairs, EXAMS)]
@@ -144,6 +136,9 @@ def diagnose(folder: Path, data: str | None = None) -> dict[str, Any]:
     share, sources = len(rows) / len(pairs), len({tuple(pair.src) for pair in pairs}) / len(pairs)
     state = "ill" if share < 0.1 * sources else "young" if share < 0.5 * sources else "well"
     symptoms.append(Symptom("variety", state, f"{len(rows)} different translations of {len(pairs)} sentences"))
+    if any(one.test == "warmup" for one in symptoms):  # what has just begun doesn't read yet, but its wires are there
+        ill = [one for one in symptoms if one.state == "ill" and one.test not in WIRED]
+        symptoms = [one._replace(state="young") if one in ill else one for one in symptoms]
     ill, young = (any(one.state == state for one in symptoms) for state in ("ill", "young"))
     found = resembles(symptoms)
     verdict = "healthy"
@@ -153,17 +148,8 @@ def diagnose(folder: Path, data: str | None = None) -> dict[str, Any]:
             verdict = "healthy, but it has learned for too long"
     elif young:
         verdict = "undertrained"
-    mistakes = (
-        [{"name": one.name, "line": one.line, "section": one.section} for one in found]
-        if verdict == "resembles"
-        else []
-    )
-    return {
-        "run": str(folder),
-        "verdict": verdict,
-        "resembles": mistakes,
-        "symptoms": [one._asdict() for one in symptoms],
-    }
+    like = [{"name": one.name, "line": one.line, "section": one.section} for one in found if verdict == "resembles"]
+    return {"run": str(folder), "verdict": verdict, "resembles": like, "symptoms": [one._asdict() for one in symptoms]}
 
 
 def report(found: dict[str, Any]) -> list[str]:
