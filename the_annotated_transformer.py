@@ -3667,6 +3667,8 @@ def example_gpt() -> None:
 #
 # > Understanding is one thing, doing another. In the order of effort:
 # >
+# > - Run [`one_screen.py`](one_screen.py), the whole paper in 250 lines of plain Python, and read it while it learns:
+# >   you know what every line of it says by now. Only its derivatives are new, and each is written beside its function.
 # > - Type a sentence of your own into the [figure on the first page](#The-Annotated-Transformer), and find one that the
 # >   model gets wrong.
 # > - Do two or three [exercises](exercises.ipynb), which check your answers: 1.1, 1.4 and 2.3 fit what you've just read.
