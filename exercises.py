@@ -2,9 +2,10 @@
 # # Exercises that check your answers
 #
 # > These exercises belong to [The Annotated Transformer](the_annotated_transformer.ipynb). Each one has step-by-step
-# > hints, a place for your attempt, a check that tries it out and says what's wrong, and a folded answer. Run the
-# > cells from the top, fill in a place, and run its cell again. The stars say how hard an exercise is, and the
-# > minutes how long it may take someone who has read that Part.
+# > hints, a place for your attempt, a check that tries it out and says what's wrong, and a folded answer. In the
+# > notebook, run the cells from the top, fill in a place, and run its cell again. On the web page, some have a field
+# > or buttons for the answer; the others say that they need the notebook. The stars say how hard an exercise is, and
+# > the minutes how long it may take someone who has read that Part.
 
 # %% tags=["active-ipynb"]
 # # @title Setup: find what belongs to this notebook, install what Colab lacks, and make charts work offline in Jupyter
@@ -1101,7 +1102,7 @@ def example_answer_3_3() -> Any:
 #
 # > ★★, 15 minutes, after [Beam search](the_annotated_transformer.ipynb#Beam-search-(Section-6.1)). When the beams
 # > change places, the rows of the cache must follow them. Which keys and values must: those of the `"source"`, those
-# > of the `"target"`, or both? Give a set.
+# > of the `"target"`, or both? (In the notebook, give a set.)
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -1401,7 +1402,7 @@ def example_answer_5_1() -> None:
 # ## 5.2 BLEU without commas
 #
 # > ★, 10 minutes, after [BLEU](the_annotated_transformer.ipynb#BLEU). Remove all commas from translations and
-# > references, and score again. BLEU changes. Is the model better now? Answer `True` or `False`.
+# > references, and score again. BLEU changes. Is the model better now? (In the notebook, answer `True` or `False`.)
 # >
 # > <details><summary>Hint</summary>
 # >
@@ -1616,8 +1617,8 @@ def example_answer_6_2() -> Chart:
 #
 # > ★, 10 minutes, after [Does attention find the right
 # > word?](the_annotated_transformer.ipynb#Does-attention-find-the-right-word?) Compare alignment error rates: is the
-# > mean over all heads a better aligner than the best single head, counted by the row that predicts? Answer `True` or
-# > `False`. Which of the two comparisons in the table should you distrust?
+# > mean over all heads a better aligner than the best single head, counted by the row that predicts? (In the notebook,
+# > answer `True` or `False`.) Which of the two comparisons in the table should you distrust?
 # >
 # > <details><summary>Hint</summary>
 # >
@@ -1830,7 +1831,7 @@ def example_answer_7_2() -> Any:
 #
 # > ★★, 15 minutes, after [Rotary positions](since_2017.ipynb#Rotary-positions). Keys and queries of
 # > the cross-attention aren't turned. Suppose they were, and the source were counted from 3 instead of 0. Would the
-# > scores of a target position change? Answer `True` or `False`, and say why that's bad.
+# > scores of a target position change, and why is that bad? (In the notebook, answer `True` or `False`.)
 # >
 # > <details><summary>Hint</summary>
 # >

@@ -3457,13 +3457,49 @@ def example_wires() -> None:
 
 
 # %% [markdown]
+# > **Doesn't the loss show it in the end?** We trained the model of the German numbers with a mistake in it, for 500
+# > updates. *Forced* is the share of held-out tokens that are right if the model reads the reference before them, as
+# > in training; *written* is the share of held-out numbers that it gets right when it writes them by itself.
+
+
+# %%
+# @title Five mistakes, and what shows them
+PATIENTS = {
+    "healthy": "none: a healthy model",
+    "no_causal_mask": "no causal mask",
+    "heads_joined_by_view": "heads joined without a transpose",
+    "softmax_over_queries": "softmax over the queries",
+    "norm_over_time": "LayerNorm over time",
+    "shift_by_two": "target shifted twice",
+}
+
+
+@example
+def example_clinic() -> Any:
+    """Trained with a mistake: the loss, the accuracy with the reference before each word and without it, and what shows the mistake."""
+    shown = []
+    for row in saved_rows("clinic"):
+        if row["mistake"] in PATIENTS and row["seed"] == 0 and row["planned"] == 500:
+            numbers = {"loss": row["loss"], "forced": row["held_out_forced"], "written": row["held_out_exact"]}
+            tests = [test for test in row["seen"] if test not in ("curve", "held out", "written")]
+            shown.append({"mistake": PATIENTS[row["mistake"]]} | {key: f"{x:.3f}" for key, x in numbers.items()})
+            shown[-1]["shown by"] = ", ".join(tests) or "nothing"
+    assert all(row["loss"] < shown[0]["loss"] and float(row["written"]) == 0 for row in shown[1:])
+    return table(shown) if shown else None
+
+
+# %% [markdown]
+# > All five have a lower loss than the healthy model, and nearly the same accuracy with the reference before each
+# > word. None of them can write a single number.
+# >
 # > Not all that's wrong is a wire. In this order you find the rest soonest: compute the **loss** once more from the
 # > logits, position $t$ against token $t + 1$, and see whether it's the one that's reported. Compute the **gradient**
 # > twice, and see whether it's the same and whether every matrix has one. **Count** the weights. Let the model learn
 # > **eight pairs by heart** and then *translate* them: if it can't, there's no need for a long run. These are the
-# > examinations of [`practice/examine.py`](practice/examine.py). The program's `train` does the first three before
-# > the first update and tells you if something is wrong. The mistakes that people make most often are in a
-# > [catalogue](practice/mistakes.py): what they write, what they believe, and what it does.
+# > examinations of `practice/examine.py`. The program's `train` looks at wires, loss and gradient before the first
+# > update, and tells you if something is wrong. The mistakes that people make most often are in a catalogue,
+# > `practice/mistakes.py`: what they write, what they believe, and what it does. In the clinic,
+# > `practice/clinic.ipynb`, twelve broken models wait for you to repair them.
 
 
 # %% [markdown]

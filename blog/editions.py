@@ -142,6 +142,18 @@ def own_words() -> Iterator[tuple[str, str]]:
     yield from ((text, "figure.html") for text in found)
     for about in json.loads((FIGURE / "models.json").read_text("utf-8")).values():
         yield about["note"], "models.json"
+        yield from ((one["teaches"], "models.json") for one in about.get("provocations", []))
+    from practice.mistakes import CATALOGUE, SLIPS
+
+    yield from (((CATALOGUE | SLIPS)[name].effect, "mistakes.py") for name in mistakes_of_the_page())
+
+
+def mistakes_of_the_page() -> list[str]:
+    """The mistakes that the page can name in what a reader writes there."""
+    from practice.mistakes import CATALOGUE, SLIPS
+
+    script = (BLOG / "template" / "write_it.js").read_text("utf-8")
+    return [name for name in CATALOGUE | SLIPS if re.search(rf"\b{name}: ", script)]
 
 
 def first_screen() -> str:

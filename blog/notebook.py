@@ -3,7 +3,7 @@
     python blog/notebook.py check                 compare notebook and script; if they differ, say how and exit 1
     python blog/notebook.py run [--out FOLDER]    execute the script's cells in order and write the notebook
 
-Both do so for the two documents, the lab notebook and the exercises, one after the other, or for --script PATH alone. A
+Both do so for the two documents, the lab notebook, the exercises and the clinic, one after the other, or for --script PATH alone. A
 notebook is beside its script unless --out says otherwise. `run` takes --timeout SECONDS, the limit for one cell, and
 writes nothing if a cell fails.
 
@@ -39,9 +39,8 @@ from nbformat import NotebookNode
 from traitlets.config import Config
 
 BLOG = Path(__file__).resolve().parent
-SCRIPTS = [
-    BLOG.parent / f"{name}.py" for name in ("the_annotated_transformer", "since_2017", "lab_notebook", "exercises")
-]
+NAMES = ("the_annotated_transformer", "since_2017", "lab_notebook", "exercises", "practice/clinic")
+SCRIPTS = [BLOG.parent / f"{name}.py" for name in NAMES]
 METADATA = {
     # otherwise jupytext guesses the twin's format
     "jupytext": {"text_representation": {"extension": ".py", "format_name": "percent", "format_version": "1.3"}},

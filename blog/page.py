@@ -49,13 +49,30 @@ BLOG = Path(__file__).resolve().parent
 DOCUMENT = BLOG.parent / "the_annotated_transformer.py"
 TEMPLATE = BLOG / "template"
 KATEX = BLOG / "node_modules" / "katex" / "dist"
+MICROPYTHON = BLOG / "node_modules" / "@micropython" / "micropython-webassembly-pyscript"
+AS_SCRIPT = {  # what makes a script, to be put into a worker, of the module micropython.mjs
+    "import.meta.url": '""', "export default _createMicroPythonModule;": "", "export async function": "async function",
+    'const path=await import("path"),url=await import("url")': 'const path=import("path"),url=import("url")',
+    "let Module={locateFile": "let Module={wasmBinary:options.wasmBinary,locateFile",
+}  # fmt: skip
 CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
 OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]  # the best first
 SCRIPTS = [
     (BLOG.parent / "translator" / "explorer_page", "say.js"),
     *(
         (TEMPLATE, f"{name}.js")
-        for name in ("your_sentence", "blog", "find", "walk", "learn", "tasks", "learn_panel", "toys", "exercises")
+        for name in (
+            "your_sentence",
+            "blog",
+            "find",
+            "walk",
+            "learn",
+            "tasks",
+            "learn_panel",
+            "toys",
+            "exercises",
+            "write_it",
+        )
     ),
 ]  # a folder and a file
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
@@ -79,7 +96,7 @@ LIVE = "images/live_figure.png"  # where this picture stands, the page has the f
 OWN_IDS = {  # those of the template
     "search", "search-close", "query", "results", "found", "card", "walk", "walk-title", "vega", "explorer-figure",
     "explorer-content", "top", "contents", "left", "theme", "toc", "content", "your-sentence",
-    "style-base", "style-learn", "learned",
+    "style-base", "style-learn", "learned", "micropython", "micropython-wasm", "explorer-weights",
 }  # fmt: skip
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 CLOSED = {*HEADINGS, "a", "code", "svg"}  # no link may be put there
@@ -264,11 +281,13 @@ class Highlighter(Highlight2HTML):
 def minutes(heading: Tag, ends: list[str]) -> float:
     """What it takes to read from a heading to the next of the headings `ends`; what is folded does not count.
 
-    In a minute one reads 200 words, 400 Chinese characters, or 8 lines of code.
+    In a minute one reads 200 words, 400 Chinese characters, or 8 lines of code. An exercise says itself what it takes.
     """
     nodes = list(itertools.takewhile(lambda node: node.name not in ends, heading.next_elements))
     lines = sum(int(node.get("lines", 0)) for node in nodes if isinstance(node, Tag))
     text = words(node for node in nodes if not any(parent.name == "details" for parent in node.parents))
+    if stated := re.findall(r"★[,，]\s*(\d+)", text):
+        return sum(map(int, stated))
     han = f"[{editions.HAN}]"
     return len(re.sub(han, " ", text).split()) / 200 + len(re.findall(han, text)) / 400 + lines / 8
 
@@ -452,6 +471,8 @@ def make_page(
         anchors, notebook = editions.anchors(notebook), editions.translated(notebook, language)
     notebook.cells = [cell for cell in notebook.cells if "active-ipynb" not in cell.metadata.get("tags", [])]
     for cell in notebook.cells:
+        if any("nothing is there yet." in output.get("text", "") for output in cell.get("outputs", [])):
+            cell.outputs = []  # said of an exercise's empty place, which nobody can fill here
         if cell.source.startswith(TITLE) and cell.cell_type == "code":
             cell.metadata.title, _, cell.source = cell.source.removeprefix(TITLE).partition("\n")
     notebook.cells = [piece for cell in notebook.cells for piece in at_headings(cell)]
@@ -493,6 +514,7 @@ def make_page(
         "vega": f"(() => {{{vl_convert.javascript_bundle()}}})();" if charts else "",
         "chart": CHART,
         "live": live_figure() if prose.live else "",
+        "python": python() if prose.live else {},
     }
     for heading in headings:
         anchor = {"class": "anchor", "href": f"#{heading['id']}", "aria-label": say("Link to this section")}
@@ -554,6 +576,21 @@ def live_figure() -> str:
     folder = model_folder()
     template, end, rest = figure(content(read_translator(folder), folder.name, SENTENCE)).partition("</template>")
     return (editions.labelled(template + end, say) if WORDS else template + end) + rest
+
+
+def python() -> dict[str, str]:
+    """What runs the functions that readers write: MicroPython, and by mistake what is said of it."""
+    from practice.mistakes import CATALOGUE, SLIPS
+
+    script = (MICROPYTHON / "micropython.mjs").read_text("utf-8")
+    for old, new in AS_SCRIPT.items():
+        if old not in script:
+            raise PageError(f"{MICROPYTHON.name} has no {old!r}: another version?")
+        script = script.replace(old, new)
+    known, names = CATALOGUE | SLIPS, editions.mistakes_of_the_page()
+    about = {name: {"line": known[name].line, "effect": say(known[name].effect)} for name in names}
+    wasm = base64.b64encode(gzip.compress((MICROPYTHON / "micropython.wasm").read_bytes(), mtime=0)).decode()
+    return {"script": script, "wasm": wasm, "about": json.dumps(about, ensure_ascii=False).replace("<", "\\u003c")}
 
 
 def refuse_requests(text: str) -> None:

@@ -936,8 +936,8 @@ def pairwise(j: Tensor, d_model: int) -> Tensor:
 
 @slip("positions", "all sines, then all cosines", POSITIONS)
 def sines_then_cosines(patch):
-    """The order of the dimensions means nothing. | To a new model it doesn't; trained weights expect
-    sine and cosine side by side."""
+    """The order of the dimensions means nothing. | A new model wouldn't mind; trained
+    weights expect sine and cosine side by side."""
     patch(tat, "positional_encoding", waves(pairwise, halves=True))
 
 
@@ -950,15 +950,15 @@ def cosine_with_its_own_frequency(patch):
 
 @slip("positions", "10000 ** (i / d_model)  # i for 2i", POSITIONS)
 def frequency_of_half_the_exponent(patch):
-    """i counts the pairs, and the formula has an i. | It has 2i: the slowest wave ends at 100 times
-    2 pi, and not near 10000 times."""
+    """i counts the pairs, and the formula has an i. | The formula has 2i: with
+    i, the slowest wave ends at 100 times 2 pi, and not near 10000 times."""
     patch(tat, "positional_encoding", waves(lambda j, d: (j - j % 2) / 2 / d))
 
 
 @slip("positions", "positions 1, 2, 3, ...", POSITIONS)
 def positions_from_one(patch):
-    """The first word is number 1. | In the paper's formula it may be; these weights learned that it
-    is number 0."""
+    """The first word is number 1. | These weights learned that the first
+    position is number 0."""
     patch(tat, "positional_encoding", waves(pairwise, start=1))
 
 
@@ -974,7 +974,8 @@ def cosine_first(patch):
 
 @slip("attention", "scores @ V  # no softmax", DOT)
 def no_softmax(patch):
-    """The scores are weights already. | They add up to anything, and some are negative."""
+    """The scores are weights already. | Scores add up to anything, and some are
+    negative; the softmax makes weights of them."""
 
     def scores_as_weights(query, key, value, mask=None, dropout=None):
         scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5
@@ -998,15 +999,15 @@ def scaled_by_length(patch):
 
 @slip("attention", "mask isn't looked at", MASKS)
 def mask_ignored(patch):
-    """The mask belongs to training. | What is hidden there is seen here."""
+    """The mask belongs to training. | What the mask should hide is seen."""
     right = tat.attention
     patch(tat, "attention", lambda Q, K, V, mask=None, dropout=None: right(Q, K, V))
 
 
 @slip("attention", "scores + mask  # of 0 and 1", MASKS)
 def mask_added(patch):
-    """A mask is added to the scores. | A mask of 0 and -inf is; one of True and False adds 1 to what
-    may be seen, and hides nothing."""
+    """A mask is added to the scores. | A mask of True and False, added,
+    gives 1 to what may be seen, and hides nothing."""
 
     def added(query, key, value, mask=None, dropout=None):
         scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5
@@ -1025,8 +1026,8 @@ def mask_times_scores(patch):
 
 @slip("heads", "x.unflatten(-1, (d_k, h))  # heads interleaved", HEADS)
 def heads_interleaved(patch):
-    """Any cut into heads is as good as another. | For new weights it is; trained ones have their
-    heads in blocks of d_k columns."""
+    """Any cut into heads is as good as another. | New weights wouldn't mind; trained
+    ones have their heads in blocks of d_k columns."""
     patch(tat, "split_heads", lambda x, h: x.unflatten(-1, (-1, h)).permute(0, 3, 1, 2))
 
 
@@ -1061,7 +1062,8 @@ def normed(eps_inside: float, eps_outside: float, centred: bool = True) -> Calla
 
 @slip("norm", "/ (std + eps)  # outside the root", RESIDUAL)
 def epsilon_outside_the_root(patch):
-    """It only prevents a division by zero. | On rows that hardly vary it is what counts."""
+    """It only prevents a division by zero. | On rows that hardly vary epsilon
+    decides, and belongs inside the root."""
     patch(nn.LayerNorm, "forward", normed(0.0, 1e-5))
 
 
@@ -1073,7 +1075,8 @@ def no_epsilon(patch):
 
 @slip("norm", "the mean isn't taken away", RESIDUAL)
 def norm_without_mean(patch):
-    """The size is what matters. | That is RMSNorm, and other weights."""
+    """The size is what matters. | That is RMSNorm; these weights were trained with
+    LayerNorm."""
     patch(nn.LayerNorm, "forward", normed(1e-5, 0.0, centred=False))
 
 
@@ -1091,7 +1094,8 @@ def connected(forward: Callable) -> Callable:
 
 @slip("norm", "norm(x + sublayer(x))  # these weights: x + sublayer(norm(x))", RESIDUAL)
 def post_norm_for_pre_norm(patch):
-    """The paper's Figure 1 has Add & Norm. | It has; the shipped weights were trained with pre-norm."""
+    """The paper's Figure 1 has Add & Norm. | It has, but the shipped weights were trained
+    with pre-norm."""
     connected(lambda self, x, sublayer: self.norm(x + sublayer(x)))(patch)
 
 
@@ -1183,7 +1187,7 @@ def cross_attention_missing(patch):
 
 @slip("mask", "the decoder's own attention without its mask", STEPS)
 def own_attention_unmasked(patch):
-    """When it writes, there is no future. | When it learns, there is."""
+    """When it writes, there is no future. | In training there is, and it must be hidden."""
 
     def order(self, x, memory, src_mask, tgt_mask):
         x = self.sublayer[0](x, lambda x: self.self_attn(x, x, x))
@@ -1195,8 +1199,8 @@ def own_attention_unmasked(patch):
 
 @slip("mask", ".tril()  # without & (tgt != pad)", MASKS)
 def target_mask_without_padding(patch):
-    """Padding comes last, so the causal mask hides it. | From all words it does; the pads themselves
-    see each other. Harmless, because they don't count, but not what was asked."""
+    """Padding comes last, so the causal mask hides it. | The words don't see the pads, but
+    the pads see each other: harmless, because they don't count, but not what was asked."""
     patch(
         tat, "target_mask", lambda tgt, pad=PAD: square(tgt.size(1)).tril().expand(len(tgt), -1, -1)
     )
@@ -1233,8 +1237,8 @@ def log_probabilities_for_logits(patch):
 
 @slip("loss", "x @ (table * math.sqrt(d_model)).T", "A vector becomes a word (Section 3.4)")
 def logits_of_scaled_rows(patch):
-    """The table's rows are multiplied by the root of d_model. | When they are read; not when they
-    score: the softmax would be far too sure."""
+    """The table's rows are multiplied by the root of d_model. | The rows are
+    scaled when they are read, not when they score: the softmax would be far too sure."""
     patch(tat.Generator, "logits", lambda self, x: self.proj(x) * x.size(-1) ** 0.5)
 
 
@@ -1267,8 +1271,8 @@ def padding_has_a_share(patch):
 
 @slip("loss", "1 - smoothing for the right token, the rest for the others", LOSS)
 def right_token_without_share(patch):
-    """Nine tenths for the right one. | So it is in the authors' code; here the right token has its
-    part of the tenth as well."""
+    """Nine tenths for the right one. | That is what the authors' code does;
+    here the right token has its part of the tenth as well."""
 
     def share(hot: Tensor, real: Tensor, eps: float) -> Tensor:
         return torch.where(hot > 0, 1 - eps, eps / (real.sum() - 1)) * real
@@ -1284,7 +1288,7 @@ def no_smoothing(patch):
 
 @slip("loss", "the mean over the tokens", LOSS)
 def mean_for_sum(patch):
-    """A loss is a mean. | In the end it is; a batch gives its sum, so that short sentences don't
+    """A loss is a mean. | A batch gives its sum, so that short sentences don't
     count for more."""
     patch(tat, "smoothed_loss", smoothed(evenly, mean=True))
 
@@ -1298,7 +1302,8 @@ def pads_counted(patch):
 
 @slip("loss", "q - p", LOSS)
 def gradient_upside_down(patch):
-    """The force pulls towards q. | It does, against the gradient: the derivative is p - q."""
+    """The force pulls towards q. | The derivative is p - q; an update goes
+    against it."""
     right = tat.smoothed_loss
     patch(tat, "smoothed_loss", lambda *arguments: -right(*arguments))
 
@@ -1314,7 +1319,8 @@ def rate_with(formula: Callable[[int, int, int], float]) -> Callable:
 
 @slip("schedule", "max for min", ADAM)
 def rate_with_max(patch):
-    """The larger of the two. | It starts at one and falls, then rises for ever."""
+    """The larger of the two. | The rate begins at its highest, falls, and then rises for
+    ever."""
     rate_with(lambda s, d, w: d**-0.5 * max(s**-0.5, s * w**-1.5))(patch)
 
 
@@ -1326,7 +1332,7 @@ def rate_without_warmup(patch):
 
 @slip("schedule", "without d_model ** -0.5", ADAM)
 def rate_without_width(patch):
-    """Only a constant. | It is what makes wide models learn more slowly."""
+    """Only a constant. | That factor makes wide models learn more slowly."""
     rate_with(lambda s, d, w: min(s**-0.5, s * w**-1.5))(patch)
 
 

@@ -633,6 +633,7 @@ def test_what_was_once_on_a_page_is_found_on_another(browser, committed_page):
     for title in ("Since 2017", "Exercises that check your answers", "The lab notebook", "The Annotated Transformer"):
         tab.locator("header .pages summary").click()
         assert tab.locator("header .pages li:not(.companion)").count() == 3
+        assert tab.locator("header .pages ul").bounding_box()["x"] >= 0
         tab.locator("header .pages a", has_text=title).click()
         tab.wait_for_function("title => document.querySelector('h1')?.textContent.startsWith(title)", arg=title)
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390 and not problems

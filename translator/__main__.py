@@ -145,7 +145,7 @@ def report(run: Run, new: int) -> None:
 
 
 def plan(
-    data: str, *, src: str = "de", tgt: str = "en", seconds: PositiveFloat = 20,
+    data: str, *, src: str = "de", tgt: str = "en", held_out: float | None = None, seconds: PositiveFloat = 20,
     as_json: Annotated[bool, Parameter(name="--json")] = False, device: Device = None,
 ) -> None:  # fmt: skip
     """Before a training: what is wrong with a text, what to train on it, how long it takes here, and what to expect.
@@ -154,13 +154,14 @@ def plan(
         data: a folder with train.LANG and val.LANG (plain or .gz), or whatever `train --data` takes
         src: source language
         tgt: target language
+        held_out: the share of train to validate on instead of val, such as 0.02
         seconds: how long to try this machine
         as_json: print one JSON object
     """
     use_device(device)
     if src == tgt:
         raise Refused(f"--src and --tgt are both {src}")
-    found = planning.plan(data, src, tgt, seconds, warn)
+    found = planning.plan(data, src, tgt, held_out, seconds, warn)
     answer(*([json.dumps(found)] if as_json else planning.report(found)))
 
 

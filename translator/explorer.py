@@ -21,7 +21,9 @@ from translator.files import Refused
 from translator.search import Search
 
 PARTS = Path(__file__).with_name("explorer_page")
-FILES = "figure.html", "panels.css", "say.js", "transformer.js", "panels.js", "figure.js"
+FILES = "figure.html", "panels.css"
+SCRIPTS = "say.js", "transformer.js", "inside.js", "trust.js", "panels.js", "figure.js"
+IN_WORKER = "transformer.js", "inside.js"  # which find themselves in the page
 LARGEST = 7_500_000  # bytes of a model in a page, in base64
 ADDED = {tat.LearnedPositions: "learned", since.NoPositions: "none"}  # to embeddings, and what transformer.js calls it
 ABOUT = json.loads((PARTS / "models.json").read_text("utf-8"))  # by model: sentences to start with, and what it knows
@@ -29,11 +31,18 @@ ABOUT = json.loads((PARTS / "models.json").read_text("utf-8"))  # by model: sent
 
 def figure(about: dict[str, Any]) -> str:
     """The figure's template, its scripts and its content, for a page to contain once. Its own script calls the figure."""
-    html, style, *scripts = ((PARTS / name).read_text("utf-8") for name in FILES)
+    html, style = ((PARTS / name).read_text("utf-8") for name in FILES)
+    weights = ""
+    if model := about.get("model"):  # its weights are read by the worker alone
+        about = about | {"model": {name: value for name, value in model.items() if name != "weights"}}
+        weights = f'<script type="application/gzip" id="explorer-weights">{model["weights"]}</script>\n'
     data = json.dumps(about, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")  # no "</script>" in it
-    code = "".join(f"<script>\n{script}</script>\n" for script in scripts)
+    code = "".join(
+        f"<script{' data-worker' * (name in IN_WORKER)}>\n{(PARTS / name).read_text('utf-8')}</script>\n"
+        for name in SCRIPTS
+    )
     data = f'<script type="application/json" id="explorer-content">{data}</script>'
-    return f"{html}<style>\n{style}</style>\n{code}{data}\n"
+    return f"{html}<style>\n{style}</style>\n{code}{data}\n{weights}"
 
 
 def uniform(model: Transformer) -> bool:
@@ -127,7 +136,8 @@ def content(translator: Translator, name: str, sentence: str, data: str = "") ->
     if data == "captions" and not translator.tokenizer.words:
         about["alignment"] = known_alignment(translator, sentence)
     if model := model_content(translator, name):
-        return about | {"model": model, "samples": ABOUT.get(name, {}).get("samples", [])}
+        known = ABOUT.get(name, {})
+        return about | {"model": model, **{part: known.get(part, []) for part in ("samples", "provocations")}}
     searches = {"greedy": Search(translator), "beam": Search(translator, tat.BEAM)}
     return about | {"recorded": {kind: recorded(search, sentence) for kind, search in searches.items()}}
 

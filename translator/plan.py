@@ -141,9 +141,11 @@ def expected(pairs: int, known: dict[int, list[float]]) -> tuple[float, float] |
     return min(scores), max(scores)
 
 
-def plan(data: str, src: str, tgt: str, seconds: float, tell: Callable[[str], None]) -> dict[str, Any]:
+def plan(
+    data: str, src: str, tgt: str, held_out: float | None, seconds: float, tell: Callable[[str], None]
+) -> dict[str, Any]:  # fmt: skip
     """All that `plan` finds; `tell` hears what is being done."""
-    train, val = (list(stream_pairs(data, split, src, tgt)) for split in ("train", "val"))
+    train, val = (list(stream_pairs(data, split, src, tgt, held_out)) for split in ("train", "val"))
     count = sum(all(pair) for pair in train)
     if not count:
         raise Refused(f"{data}: no line of train has text in both {src} and {tgt}")
@@ -156,6 +158,7 @@ def plan(data: str, src: str, tgt: str, seconds: float, tell: Callable[[str], No
     if machine["longest"] > settings.tokens_per_batch:
         advice["tokens_per_batch"] = machine["longest"]
     options = [f"--{name.replace('_', '-') if name != 'N' else name} {value}" for name, value in advice.items()]
+    options += [] if held_out is None else [f"--held-out {held_out:g}"]
     run = Path("runs") / f"{src}-{tgt}"
     command = (
         f"python -m translator train --data {shlex.quote(data)} --src {src} --tgt {tgt} --run {run} {' '.join(options)}"

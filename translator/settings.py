@@ -106,6 +106,8 @@ def saved_settings(saved: dict[str, Any]) -> Settings:
     """The settings that `config.json` of a run or a model lists; raises TypeError for one that never was."""
     if not isinstance(saved, dict):
         raise TypeError("it lists no settings")
+    if strange := [name for name, value in saved.items() if isinstance(value, bool)]:
+        raise TypeError(f"{strange[0]} is true or false, and not a number or a word")
     return Settings(**{name: value for name, value in saved.items() if name not in GONE})
 
 

@@ -41,15 +41,18 @@ const Exercises = (() => {
     return node;
   }
 
-  // A field or buttons for an answer, and what there is to say of it.
+  // A field or buttons for an answer, and what there is to say of it. After a wrong choice a right one may be a guess.
   function question({ ask, check }, right) {
     const said = el("output");
+    let guessed = false;
     const answer = (value) => {
-      const message = check(value);
-      said.textContent = message || say("Right.");
+      const message = check(value), counts = !(guessed && Array.isArray(ask));
+      said.textContent = message || (counts ? say("Right.") : say("Right. If you could explain it, tick the box yourself."));
       said.className = message ? "wrong" : "right";
-      if (!message) right();
+      if (message) guessed = true;
+      else if (counts) right();
     };
+    const refuse = (message) => Object.assign(said, { className: "wrong", textContent: message });
     const form = el("form", { className: "own-answer" });
     if (Array.isArray(ask)) form.append(say("Your answer: "), ...ask.map((choice) => {
       const button = el("button", { type: "button", textContent: WORDS_OF[choice] });
@@ -63,7 +66,7 @@ const Exercises = (() => {
         event.preventDefault();
         const value = ask === "number" ? Number(field.value.replace(",", ".")) : field.value;
         if (field.value.trim() && !Number.isNaN(value)) answer(value);
-        else said.textContent = ask === "number" ? say("A number, please.") : say("A word, please.");
+        else refuse(ask === "number" ? say("A number, please.") : say("A word, please."));
       });
     }
     form.append(said);
@@ -94,6 +97,8 @@ const Exercises = (() => {
       const section = heading.closest("section"), number = heading.textContent.match(/^[\d.]+/)[0];
       heading.after(el("label", { className: "done" }, box, say(" done")));
       if (ANSWERS[number]) section.append(question(ANSWERS[number], () => done(true)));
+      else section.append(el("p", { className: "in-notebook" }, say("This one is done in the notebook, which tries out what you write."), " ",
+        ...[...document.querySelectorAll(".pages .companion a, header a.link[href*='colab']")].map((link) => link.cloneNode(true)).flatMap((link) => [link, " "])));
       let part = section;
       do {
         part.querySelectorAll("details").forEach((details, i) => {

@@ -2,10 +2,11 @@
 (() => {
   const PLACES = { // heading -> panels at the end of its section
     embeddings: ["vectors"], "positions-section-3-5": ["positions"],
-    "multi-head-attention-section-3-2-2": ["scores", "heads"], "residuals-and-normalisation-section-3-1": ["residual"],
+    "multi-head-attention-section-3-2-2": ["heads"], "residuals-and-normalisation-section-3-1": ["residual"],
     "position-wise-feed-forward-networks-section-3-3": ["neurons"], masks: ["masks"], "layers-of-three-sublayers": ["cross"],
-    "a-vector-becomes-a-word-section-3-4": ["logits"], "beam-search-section-6-1": ["beam"], sampling: ["temperature"], "watching-and-intervening": ["lens", "removed"],
+    "a-vector-becomes-a-word-section-3-4": ["logits"], "beam-search-section-6-1": ["beam"], sampling: ["temperature"], "watching-and-intervening": ["lens", "removed", "patch"],
   };
+  const FIRST = { "multi-head-attention-section-3-2-2": { layer: 3, head: 3 } }; // the layer and the head that the text speaks of, from 0
   const figures = []; // the live figures that are ready
   let sentence = null;
 
@@ -13,13 +14,22 @@
   async function follow(text, from = null, keep = true) {
     text = text.trim();
     if (!text || text === sentence) return;
-    const { translator } = await liveContent(), count = translator.source(text).length, most = Transformer.LONGEST;
+    const { engine, language } = await liveContent(), count = engine.source(text).length, most = Transformer.LONGEST;
     field.setCustomValidity(count > most ? say("it has {count} tokens, and here at most {most} are read", { count, most }) : "");
     if (count > most) return void field.reportValidity();
     sentence = field.value = text;
     try { if (keep) sessionStorage.annotatedSentence = text; } catch { /* not kept */ }
     for (const figure of figures) if (figure !== from) figure.ask(text);
-    SentencePanels.follow(translator, text);
+    SentencePanels.follow(engine, text);
+    result.textContent = "…";
+    try {
+      const { translation, steps } = await engine.ask("translate", { sentence: text, search: "beam" });
+      if (text !== sentence) return;
+      const doubts = Trust.doubts(text, engine.tokenizer, language);
+      result.textContent = `→ ${translation}`;
+      sure.textContent = [Trust.verdict(steps), ...doubts].join(" ");
+      sure.classList.toggle("warning", Trust.guessing(steps) || doubts.length > 0);
+    } catch (error) { result.textContent = error.message; }
   }
   let kept = ""; // the reader's, until the tab is closed
   try { kept = sessionStorage.annotatedSentence?.trim() ?? ""; } catch { /* a page that may not remember */ }
@@ -27,7 +37,7 @@
     if (sentence === null && kept) await follow(kept);
     if (sentence === null) await follow((await liveContent()).sentence, null, false);
   };
-  window.yourSentence = { follow, begin, join: (figure) => { figures.push(figure); if (sentence || kept) figure.ask(sentence || kept); } };
+  window.yourSentence = { follow, begin, current: () => sentence, join: (figure) => { figures.push(figure); if (sentence || kept) figure.ask(sentence || kept); } };
 
   const first = document.querySelector(".explorer");
   if (!first) return;
@@ -38,7 +48,7 @@
     let end = section;
     while (end.nextElementSibling && !end.nextElementSibling.querySelector(":scope > :is(h1, h2, h3)")) end = end.nextElementSibling;
     end.after(host); // behind what the section shows of ours
-    for (const name of names) SentencePanels.add(host, name);
+    for (const name of names) SentencePanels.add(host, name, FIRST[heading]);
     return host;
   });
 
@@ -46,13 +56,17 @@
 
   const bar = document.createElement("form"), field = document.createElement("input"), fold = document.createElement("button");
   bar.id = "your-sentence";
-  Object.assign(field, { type: "text", maxLength: 400, ariaLabel: say("Your German sentence"), spellcheck: false, required: true, pattern: ".*\\S.*" });
+  Object.assign(field, { type: "text", maxLength: 2000, ariaLabel: say("Your German sentence"), spellcheck: false, required: true, pattern: ".*\\S.*" });
   Object.assign(fold, { type: "button", ariaLabel: say("Fold this bar away") });
   const send = Object.assign(document.createElement("button"), { textContent: say("Follow") });
-  bar.append(field, send, fold);
+  const name = Object.assign(document.createElement("label"), { textContent: say("Your sentence") });
+  const [result, sure] = ["output", "small"].map((tag) => document.createElement(tag));
+  [field.id, name.htmlFor, field.placeholder] = ["your-words", "your-words", say("a German sentence")];
+  bar.append(name, field, send, result, sure, fold);
   document.body.append(bar);
   const folded = (is) => {
     bar.classList.toggle("folded", is);
+    document.body.classList.toggle("with-sentence", !is && bar.classList.contains("shown"));
     fold.textContent = is ? say("Your sentence ▴") : "▾";
     fold.setAttribute("aria-expanded", !is);
     try { localStorage.sentenceFolded = is ? 1 : ""; } catch { /* not remembered */ }
@@ -69,6 +83,7 @@
   const watch = (set, margin) => new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) set[isIntersecting ? "add" : "delete"](target);
     bar.classList.toggle("shown", near.size > 0 && own.size === 0);
+    document.body.classList.toggle("with-sentence", bar.classList.contains("shown") && !bar.classList.contains("folded"));
   }, { rootMargin: margin });
   const panels = watch(near, "800px"), live = watch(own, "0px");
   hosts.forEach((host) => panels.observe(host));

@@ -537,6 +537,9 @@ def test_scores_of_known_translations():
 # --- Before a training ---
 def test_plan_prints_a_command_that_can_be_copied(tmp_path, capsys):
     data = caption_files(tmp_path / "my text", train=60, val=20)
+    assert main(["plan", str(data), "--seconds", "0.1", "--held-out", "0.2", "--json"]) == 0
+    held = json.loads(capsys.readouterr().out)
+    assert held["pairs"] + held["val"] == 60 and held["command"].endswith("--held-out 0.2")
     assert main(["plan", str(data), "--seconds", "0.1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["pairs"] == 60 and found["bleu"] is None and found["machine"]["tokens_per_second"] > 0
@@ -703,6 +706,11 @@ OTHERS = {  # other commands
     "train --data {tmp} --run {tmp}": "--run is the folder of the data",
     "train --data {tmp} --run {tmp}/r": "val.de: no such file, and no val.de.gz beside it; the folder holds file, r; the "
     "endings are the languages, as --src",
+    "doctor": "--run is missing",
+    "doctor {tmp}/nowhere": "nowhere/config.json: no such file",
+    "doctor {tmp}/file": "a file, not the folder of a run or a model",
+    "doctor models/multi30k-de-en": "holds no text to examine it with; --data names a source",
+    "doctor {run} --data {tmp}/nowhere": "nowhere: no such folder",
     "plan": "--data is missing",
     "plan {tmp}/nowhere": "nowhere: no such folder with train.de, train.en, val.de, val.en",
     "plan {tmp}/file": "a file; --data takes a folder",

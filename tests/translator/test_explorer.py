@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import gzip
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,8 +47,12 @@ class Tab:
         return getattr(self.page, name)
 
     def text(self, selector: str) -> str:
-        """The text of the first element that matches, spaces put together."""
+        """The text of the first element that matches, spaces put together, once the model has answered."""
+        self.answered()
         return " ".join(self.page.locator(selector).first.inner_text().split())
+
+    def answered(self) -> None:
+        self.page.locator("#panel[aria-busy=false]").first.wait_for()
 
     def translate(self, sentence: str) -> None:
         """Write a sentence into the field and press the button."""
@@ -56,11 +61,20 @@ class Tab:
 
     def ask(self, expression: str, given=None):
         """What a JavaScript expression of the page's `translator` and of `given` gives."""
-        start = "async (given) => { const { translator } = await explorerContent(); return "
+        start = """async (given) => {
+            const packed = document.getElementById("explorer-weights").textContent, read = JSON.parse(document.getElementById("explorer-content").textContent);
+            const translator = await (window.translator ??= Transformer.Translator.load({ ...read.model, weights: packed }));
+            return """
         return self.page.evaluate(f"{start}{expression}; }}", given)
 
+    def translation(self) -> str:
+        """All of it, also of what the figure does not show yet."""
+        self.answered()
+        return self.page.evaluate("document.getElementById('figure').explored.result.translation")
+
     def written(self) -> list[str]:
-        return self.page.locator("#target bdi").all_inner_texts()
+        self.answered()
+        return self.page.locator("#target bdi").all_text_contents()
 
 
 def written_page(
@@ -239,8 +253,12 @@ def test_a_sentence_is_translated_and_stepped_through(tab, shipped):
 def test_a_drawn_translation_shows_what_it_was_drawn_from(tab):
     """A nucleus of one token has that token at 100%; the shaded tokens say whose they are."""
     tab.locator("input[value=sample]").check()
+    assert (
+        tab.locator("#top-p").input_value() == "0.9"
+    )  # with 1, the tail that label smoothing has taught would be drawn from
     tab.locator("#top-p").fill("0.1")
     tab.locator("#again").click()
+    tab.answered()
     shares = tab.locator("#target small").all_text_contents()
     assert len(shares) > 3 and set(shares) == {"100%"}
     tab.locator("#target button").nth(1).hover()
@@ -254,27 +272,35 @@ def test_a_drawn_translation_shows_what_it_was_drawn_from(tab):
 def test_the_tree_shows_the_search(tab):
     tab.click("#tree-box summary")
     best = tab.locator("#tree .best text:not(.score)").all_text_contents()
-    assert best == ["<s>", *tab.written()]
+    assert best == ["<s>", *tab.written()] and any(
+        text.startswith("·") for text in tab.locator("#tree text").all_text_contents()
+    )
     assert tab.locator("#tree g").count() > 3 * len(best)
     for width in (390, 1440):  # and nothing is wider than the screen
         tab.set_viewport_size({"width": width, "height": 900})
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
     tab.check("text=greedy")
-    assert not tab.locator("#tree-box").is_visible()
+    tab.locator("#tree-box").wait_for(state="hidden")
 
 
 def test_a_head_can_be_set_to_zero(tab):
     """The weights that are zeroed are the chosen head's, and restoring brings the translation back."""
-    before = tab.text("#translation")
+    before = tab.translation()
     for layer, head in itertools.product("34", "1234"):
         tab.select_option("#layer", layer)
         tab.select_option("#head", head)
         tab.check("#zero")
+        tab.answered()
     assert tab.locator("#overview button.off").count() == 8
-    assert tab.text("#translation") != before
+    assert tab.translation() != before
     assert before in tab.text("#compared") and "cross-attention 3/1, cross-attention 3/2" in tab.text("#compared")
+    assert tab.locator("#effect mark").count() > 0  # beside the control
+    tab.check("#switch")
+    tab.locator("#overview button[data-layer='3'][data-head='1']").click()
+    tab.answered()
+    assert tab.locator("#overview button.off").count() == 7
     tab.click("#restore")
-    assert tab.text("#translation") == before and not tab.locator("#compared").is_visible()
+    assert tab.translation() == before and not tab.locator("#compared").is_visible()
 
 
 def test_strange_text_is_answered_honestly(tab):
@@ -288,6 +314,112 @@ def test_strange_text_is_answered_honestly(tab):
     assert "Write a sentence" in tab.text("#notice")
     tab.translate(SENTENCE)
     assert tab.text("#notice") == note and not tab.locator("#notice.warning").count()
+
+
+def test_what_a_sentence_has_that_the_model_hardly_knows_is_said(tab):
+    """Small letters, a negation, figures, another language; and that it is guessing, where its tokens have little probability."""
+    for sentence, said, guessing in (
+        ("ein hund spielt im park.", "write “Hund”, “Park”", None),
+        ("Die Katze sitzt nicht auf dem Sofa.", "leaves “nicht” out", None),
+        ("37 Leute stehen dort.", "few numbers in figures", None),
+        ("A man is reading a newspaper.", "looks like English", True),
+        ("Guten Tag, wie geht es Ihnen?", "", True),
+        (SENTENCE, "", False),
+    ):
+        tab.translate(sentence)
+        assert said in tab.text("#notice")
+        assert guessing is None or guessing == tab.text("#sure").startswith("The model is guessing")
+    shares = [int(text.rstrip("%")) / 100 for text in tab.locator("#target small").all_text_contents()]
+    mean = torch.tensor(shares).log().mean().exp().item()
+    assert int(re.search(r"(\d+)%", tab.text("#sure"))[1]) == pytest.approx(100 * mean, abs=1)
+
+
+def test_every_provocation_says_what_it_teaches(tab):
+    values = tab.locator("#provocations option").evaluate_all("options => options.map(option => option.value)")
+    assert len(values) == 8
+    tab.select_option("#samples", values[0])
+    tab.locator("#teaches", has_text="Negation").wait_for()
+    tab.translate(SENTENCE)
+    tab.locator("#teaches").wait_for(state="hidden")
+
+
+def test_another_token_is_taken_and_the_sentence_goes_on(tab, shipped):
+    """One of the five or a word of one's own: what follows is what the model writes after it, and what it costs is said."""
+    before = tab.translation()
+    tab.locator("#step").fill("3")
+    tab.locator("#likeliest button").nth(1).click()
+    tab.locator("#taken", has_text="at step 3").wait_for()
+    tab.answered()
+    pieces = tab.written()
+    known = shipped.tokenizer.vocabulary.token_to_id
+    taken = tab.ask(
+        "Transformer.beamSearch(translator.model, translator.source(given[0]), 5, 1.8, { forced: given[1] }).ids",
+        [SENTENCE, [known("▁" + piece) for piece in pieces[:3]]],
+    )
+    assert shipped.tokenizer.decode(taken) == tab.translation() != before
+    own, now = (int(share) for share in re.findall(r"(\d+)%", tab.text("#taken"))[-1:-3:-1])
+    assert now < own
+    tab.locator("#step").fill("2")
+    tab.fill("#own-word", "snowboarder")
+    tab.press("#own-word", "Enter")
+    tab.locator("#taken", has_text="snowboarder").wait_for()
+    assert tab.text("#translation").split()[1] == "snowboarder"
+    tab.click("#untake")
+    assert tab.translation() == before
+
+
+def test_later_tokens_are_guessed_before_they_are_seen(tab):
+    tab.check("#guess")
+    tab.locator("#step-readout", has_text="comes next").wait_for()
+    seen = tab.locator("#target li:not(.later):not(.unseen)")
+    assert seen.count() == 0 and tab.text("#translation") == "…" and "%" not in tab.text("#likeliest")
+    word = tab.locator("#target bdi").first.text_content()
+    tab.locator("#likeliest button", has_text=re.compile(f"^{word}$")).click()
+    tab.locator("#step-readout", has_text="You guessed it.").wait_for()
+    assert seen.count() == 1 and tab.text("#count").startswith("1 of 1")
+    tab.click("#forward")
+    other = next(
+        b
+        for b in tab.locator("#likeliest button").all()
+        if b.inner_text() != tab.locator("#target bdi").nth(1).text_content()
+    )
+    other.click()
+    assert "1 of 2" in tab.text("#count") and seen.count() == 2
+
+
+def test_tokens_are_hidden_and_change_places(tab):
+    """A hidden token has no weight in any map; both changes are said, with the words that they change."""
+    before = tab.translation()
+    tab.select_option("#touch", "hide")
+    tab.locator("#source button").nth(2).click()
+    tab.locator("#compared", has_text="Hidden: “Junge”").wait_for()
+    maps = tab.evaluate(
+        """() => { const { maps } = document.getElementById("figure").explored.result; return ["encoder", "cross"].map((kind) => Math.max(...maps[kind].flat(2).map((row) => row[2]))); }"""
+    )
+    assert maps == [0, 0]
+    assert tab.translation() != before and tab.locator("#compared mark").count() > 0
+    tab.locator("#source button").nth(2).click()
+    tab.locator("#compared").wait_for(state="hidden")
+    assert tab.translation() == before
+    tab.select_option("#touch", "swap")
+    tab.locator("#source button").nth(0).click()
+    tab.locator("#compared", has_text="Positions swapped: “Ein” ⇄ “kleiner”").wait_for()
+    tab.click("#restore")
+    tab.locator("#compared").wait_for(state="hidden")
+
+
+def test_a_search_that_takes_long_says_so_and_is_stopped(tab):
+    """The page stays awake meanwhile; what is shown is that of the sentence before, and is marked as such where the sentence is refused."""
+    shown = tab.translation()
+    tab.fill("#text", "Der Hund und " * 45)
+    tab.press("#text", "Enter")
+    tab.locator("#halt").click()
+    tab.locator("#notice", has_text="Stopped").wait_for()
+    assert tab.translation() == shown
+    tab.fill("#text", "Der Hund und " * 80)
+    tab.press("#text", "Enter")
+    tab.locator("#notice", has_text="at most 150").wait_for()
+    assert float(tab.locator("#panel").evaluate("panel => getComputedStyle(panel).opacity")) < 1
 
 
 def test_text_is_never_read_as_html(browser, shipped, tmp_path):
@@ -305,7 +437,7 @@ def test_a_model_that_cannot_run_there_is_recorded(browser, shipped, tmp_path, m
     found = {}
     for name, label in (("greedy", "greedy"), ("beam", "beam of five")):
         tab.check(f"text={label}")
-        found[name] = tab.text("#translation")
+        found[name] = tab.translation()
     searches = {"greedy": Search(shipped), "beam": Search(shipped, tat.BEAM)}
     assert found == {name: search.translate([SENTENCE])[0] for name, search in searches.items()}
     assert not tab.problems
@@ -357,8 +489,10 @@ def test_the_keyboard_keeps_its_place(tab):
     tab.keyboard.press("Enter")
     assert tab.evaluate(focused) == "forward"
     tab.check("#zero")
+    tab.answered()
     tab.locator("#restore").focus()
     tab.keyboard.press("Enter")
+    tab.answered()
     assert tab.evaluate(focused) == "head"
 
 
@@ -412,6 +546,7 @@ def test_the_true_alignment_of_a_caption_lies_over_the_map(browser, shipped, tmp
         const maps = translator.attentionMaps(src, [1, ...tgt]);
         const recorded = Object.fromEntries(["beam", "greedy"].map((kind) => [kind, { ...maps, nodes: null, best: null }]));
         exploreAttention(host, { ...about, model: null, recorded }, { open: true });
+        await new Promise((drawn) => setTimeout(drawn, 200));
         return [...host.shadowRoot.querySelectorAll("#heat td.true")].map((cell) => [+cell.dataset.k, +cell.dataset.q]);
     }"""
     tab = Tab(browser, written_page(shipped, tmp_path))
@@ -426,6 +561,7 @@ def test_the_panels_follow_the_sentence(tab):
     panel = tab.locator(".sentence-panel[data-panel=vectors]")
     panel.scroll_into_view_if_needed()
     panel.locator(".panel-row").first.wait_for()
+    assert SENTENCE in panel.locator("figcaption").inner_text()  # whose it is
     assert "Junge" in panel.inner_text()
     tab.fill("#text", "Eine Katze schläft.")
     tab.press("#text", "Enter")

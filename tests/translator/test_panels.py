@@ -16,13 +16,17 @@ RUN = """
 const asked = JSON.parse(require("fs").readFileSync(0, "utf8"));
 require(asked.folder + "/say.js");
 globalThis.Transformer = require(asked.folder + "/transformer.js");
-const panels = require(asked.folder + "/panels.js");
+const inside = require(asked.folder + "/inside.js");
 Transformer.Translator.load(asked.content).then((translator) => {
-  const { translator: _, name: __, ...facts } = panels.trace(translator, asked.sentence), f = panels.trace(translator, asked.sentence);
-  facts.lens = f.steps.map((_, step) => panels.lens(f, step));
-  facts.without = panels.without(f, "cross", 2, 3);
-  facts.again = [panels.without(f, "cross", 0, 0), panels.without(f, "cross", 2, 3)];
-  facts.whole = Transformer.greedyDecode(translator.model, f.src);
+  const { model, tokenizer } = translator, facts = inside.trace(translator, asked.sentence);
+  const all = (search) => { for (;;) { const { done, value } = search.next(); if (done) return value; } };
+  const without = (place) => tokenizer.decode(all(inside.without(model, { cross: [place] }, () => Transformer.greedySteps(model, facts.src))));
+  facts.lens = facts.steps.map((step) => inside.lens(translator, step));
+  facts.without = without("3 4");
+  facts.again = [without("1 1"), without("3 4")];
+  facts.near = inside.neighbours(translator, facts.src[1]);
+  facts.patch = inside.patched(translator, [asked.sentence, asked.sentence.replace("Frauen", "Kinder")], facts.ids.slice(0, -1));
+  facts.whole = Transformer.greedyDecode(model, facts.src);
   console.log(JSON.stringify(facts, (_, value) => (ArrayBuffer.isView(value) ? Array.from(value) : value)));
 });
 """
@@ -101,7 +105,6 @@ def test_the_decoders_numbers_are_pytorchs(facts, shipped):
     for hook in hooks:
         hook.remove()
     equal([step["logits"] for step in facts["steps"]], logits)
-    equal([step["p"] for step in facts["steps"]], logits.softmax(-1))
     equal([step["states"] for step in facts["steps"]], torch.stack([state[0] for state in states], 1))
     said = model.generator.logits(model.decoder.norm(torch.cat(states))).softmax(-1).max(-1)  # (layers, T)
     assert [[one["id"] for one in step] for step in facts["lens"]] == said.indices.T.tolist()
@@ -117,3 +120,20 @@ def test_the_decoders_numbers_are_pytorchs(facts, shipped):
 def test_a_head_that_was_removed_is_there_again(facts):
     assert facts["without"] != facts["translation"]
     assert facts["again"][1] == facts["without"] and facts["whole"] == facts["ids"]
+
+
+@torch.inference_mode()
+def test_neighbours_and_patches_are_the_documents(facts, shipped):
+    """The nearest rows by their cosine; `patched` after the words before the first difference, for every choice of sublayers."""
+    table = shipped.model.src_embed.embeddings.table.weight
+    cosines = torch.nn.functional.cosine_similarity(table, table[facts["src"][1]][None])
+    near = cosines.topk(9).indices.tolist()[1:]
+    assert [one["id"] for one in facts["near"]] == near
+    equal([one["cosine"] for one in facts["near"]], cosines[near])
+    found, layers = facts["patch"], shipped.model.decoder.layers
+    prefix = shipped.tokenizer.decode(facts["ids"][: found["at"] + 1])
+    assert prefix == "Two" and len(found["rows"]) == 8
+    for row in found["rows"]:
+        attentions = [layers[n].src_attn if row["kind"] == "cross" else layers[n].self_attn for n in row["layers"]]
+        p = tat.patched(shipped, (SENTENCE, SENTENCE.replace("Frauen", "Kinder")), prefix, attentions)
+        equal(row["p"], p[found["names"]])

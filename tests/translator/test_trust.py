@@ -1,11 +1,16 @@
 """How far to trust a translation (`translate --json`), a text (`plan`) and a run (`doctor`)."""
 
+import json
+import re
+
+import numpy as np
 import pytest
 import torch
 
 import the_annotated_transformer as tat
-from tests.helpers import decided
-from translator import plan
+from tests.helpers import ROOT, caption_files, decided
+from translator import doctor, plan
+from translator.__main__ import main
 from translator.search import fast_beam
 from translator.settings import make_settings
 
@@ -81,3 +86,70 @@ def test_what_to_expect_lies_between_the_measured_sizes():
 def test_what_plan_recommends_can_be_trained(pairs, trained):
     changes, updates = plan.recipe(pairs, trained)
     assert make_settings("tiny", False, changes).warmup < updates  # ValueError for what does not fit
+
+
+# --- doctor ---
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run that was stopped in its warmup."""
+    data, run = (
+        caption_files(tmp_path_factory.mktemp("data"), train=200, val=60),
+        tmp_path_factory.mktemp("runs") / "young",
+    )
+    small = "--N 1 --d-model 32 --d-ff 32 --h 2 --bpe 100 --tokens-per-batch 400"
+    assert main(f"train --data {data} --run {run} {small} --steps 20 --checkpoint-every 10".split()) == 0
+    return run
+
+
+def test_a_run_that_was_stopped_in_its_warmup_is_young_and_not_ill(trained):
+    found = doctor.diagnose(trained)
+    states = {one["test"]: one["state"] for one in found["symptoms"]}
+    assert found["verdict"] == "undertrained" and states["warmup"] == "young" and "ill" not in states.values()
+
+
+def test_a_decoder_that_sees_the_future_is_named(trained, monkeypatch):
+    """Catches an examination that doesn't reach the model, and a verdict without its mistake."""
+    monkeypatch.setattr(tat, "subsequent_mask", lambda size: torch.ones(1, size, size, dtype=torch.bool))
+    found = doctor.diagnose(trained)
+    assert found["verdict"] == "resembles" and "no_causal_mask" in [one["name"] for one in found["resembles"]]
+    assert any("Masks" in line for line in doctor.report(found))
+
+
+def rows_of(*losses):
+    return [{"step": 100 * i, "val_loss": loss} for i, loss in enumerate(losses, 1)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        (rows_of(3.0, 2.9, 2.85, 2.84), []),
+        (rows_of(3.0, 2.5), [("falling", "young")]),
+        (rows_of(3.0, 2.5, 2.4, 2.45, 2.8), [("overfit", "ill")]),
+        (rows_of(5.4, 5.35), [("frequency", "young")]),
+        (rows_of(5.4, 5.3, 5.3, 5.25, 5.25), [("frequency", "ill")]),
+        ([*rows_of(3.0, 2.95), {"step": 200, "skipped": 150}], [("skipped", "ill")]),
+        ([], []),
+    ],
+)
+def test_what_a_log_shows(rows, found):
+    assert [(one.test, one.state) for one in doctor.of_log(rows, 100, 5.5)] == found
+
+
+def test_the_loss_of_word_frequencies():
+    assert doctor.frequencies(np.array([4, 4, 5, 5])) == pytest.approx(np.log(2))
+
+
+def test_the_readmes_figures_are_the_rows():
+    lines = (ROOT / "benchmarks" / "results" / "confidence.jsonl").read_text(encoding="utf-8").splitlines()
+    row = next(row for row in map(json.loads, lines) if row["model"] == "multi30k-de-en")
+    text = " ".join((ROOT / "translator" / "README.md").read_text(encoding="utf-8").split())
+    sentences, words = ({one["from"]: one for one in row["calibration"][kind]} for kind in ("sentences", "words"))
+    for low in (0.6, 0.7, 0.8):
+        assert re.search(rf"{low:.1f} to {low + 0.1:.1f} {sentences[low]['right']:.0%}", text)
+    assert f"0.5 to 0.6, {sentences[0.5]['right']:.0%} of" in text
+    assert f"reference had {words[0.0]['right']:.0%}, above 0.9 {words[0.9]['right']:.0%}" in text
+    kinds = row["contrasts"]
+    assert f"more probable for {round(20 * (1 - kinds['negation']))}, because" in text
+    assert (
+        f"right one for {round(20 * kinds['numbers'])}, of twenty with names for {round(20 * kinds['names'])}" in text
+    )

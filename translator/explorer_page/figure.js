@@ -1,15 +1,15 @@
 // The figure of a translation: type a sentence, step through its translation, look at every attention weight.
 //
 // `exploreAttention(host, content, options)` draws it into an element. `content` is what explorer.py writes: a `model` that
-// runs here (transformer.js), or `recorded` translations of one sentence. Results of both have the same form, that of
+// runs in a worker (inside.js), or `recorded` translations of one sentence. Results of both have the same form, that of
 // Translator.attentionMaps in transformer.js; one that a beam found has the search's `nodes` and `best` as well.
 
 "use strict";
 
-// What explorer.py wrote into this page; a model in it is made ready to run.
+// What explorer.py wrote into this page; a model in it begins to load.
 async function explorerContent() {
   const content = JSON.parse(document.getElementById("explorer-content").textContent);
-  if (content.model) content.translator = await Transformer.Translator.load(content.model);
+  if (content.model) content.engine = Inside.engine(content.model);
   return content;
 }
 
@@ -28,69 +28,90 @@ function exploreAttention(host, content, options = {}) {
     cross: { name: say("Cross-attention"), queries: "predicted", keys: "source", explanation:
       say("Each decoder position (query, row) reads one target token and predicts the next. To do so it looks at the source tokens in the encoder’s output (keys, columns).") },
   };
-  const state = { sentence: "", search: "beam", temperature: 1, topP: 1, step: 1,
-                  kind: "cross", layer: 0, head: "mean", words: false };
+  const state = { sentence: "", search: "beam", temperature: 1, topP: 0.9, step: 1,
+                  kind: "cross", layer: 0, head: "mean", words: false, guess: false };
+  const { engine } = content, LARGEST = 3000; // cells of a map that are drawn at once
   const off = { encoder: new Set(), decoder: new Set(), cross: new Set() }; // heads set to zero, as "layer head" from 1
+  const source = { hidden: new Set(), order: null }; // what was done to the tokens that are read
+  let taken = null;    // where the reader chose a token: { forced, step, token, p, other, q }
+  let guessed = 0;     // up to this step the reader has guessed
   let result = null;   // what is shown
+  let whole = null;    // its translation without what the reader has changed
   let view = null;     // the map that is drawn: { queries, keys, weights }
   let pinned = null;   // index of the query whose lines stay; null: the lines of all
   let playing = 0;     // the timer of a running animation
 
   // ---- translating ----
 
-  function applyHeads(chosen) {
-    for (const kind of Object.keys(KINDS)) {
-      content.translator.model.heads(kind).forEach((attention, layer) => {
-        attention.off.clear();
-        for (const place of chosen[kind] ?? []) {
-          const [l, h] = place.split(" ").map(Number);
-          if (l === layer + 1) attention.off.add(h - 1);
-        }
-      });
-    }
-  }
-
-  function translate(sentence, chosen = off) {
-    const { translator } = content, src = translator.source(sentence), { model } = translator;
-    if (src.length > Transformer.LONGEST) throw new Error(say("it has {count} tokens, and here at most {most} are read", { count: src.length, most: Transformer.LONGEST }));
-    applyHeads(chosen);
-    try {
-      const found = { beam: () => Transformer.beamSearch(model, src),
-                      greedy: () => ({ ids: Transformer.greedyDecode(model, src) }),
-                      sample: () => ({ ids: Transformer.sampleDecode(model, src, state.temperature, state.topP) }) };
-      const { ids, nodes = null, best = null } = found[state.search]();
-      const named = nodes?.map((node) => ({ ...node, token: translator.tokenizer.pieces[node.id] })) ?? null;
-      const drawnFrom = state.search === "sample" ? (logits) => Transformer.nucleus(logits, state.temperature, state.topP) : undefined;
-      return { ...translator.attentionMaps(src, ids, drawnFrom), nodes: named, best };
-    } finally {
-      applyHeads({});
-    }
-  }
-
   const anyOff = () => Object.values(off).some((places) => places.size);
+  const anyMoved = () => source.hidden.size > 0 || source.order !== null;
+  const asItIs = () => ({ sentence: state.shown, search: state.search, temperature: state.temperature, topP: state.topP });
+  const asChanged = () => ({ ...asItIs(), forced: taken?.forced ?? [],
+    off: anyOff() ? Object.fromEntries(Object.entries(off).map(([kind, places]) => [kind, [...places]])) : {},
+    changes: anyMoved() ? { hidden: [...source.hidden], order: source.order } : undefined });
 
-  function compute() {
+  /** Ask the model; a question that is still open is given up for it. */
+  async function translated(asked, signal) {
+    if (!engine) return content.recorded[asked.search];
+    const count = engine.source(asked.sentence).length, most = Transformer.LONGEST;
+    if (count > most) throw new Error(say("it has {count} tokens, and here at most {most} are read", { count, most }));
+    return engine.ask("translate", asked, { signal, step: (step) => busy(step ? say("Thinking: {step} tokens", { step }) : say("Thinking")) });
+  }
+
+  function busy(text) {
+    clearTimeout(busy.waiting);
+    $("panel").ariaBusy = text !== null;
+    if (text === null) $("busy").hidden = true;
+    else busy.waiting = setTimeout(() => { $("busy").hidden = false; $("busy-text").textContent = text; }, $("busy").hidden ? 250 : 0);
+  }
+
+  let open; // the question that the model is at
+  /** Translate and show; true if there is something new to see. */
+  async function compute(step = null) {
     stop();
+    open?.abort(new DOMException("", "AbortError"));
+    const mine = (open = new AbortController());
     const blank = !state.sentence.trim(), sentence = blank ? state.shown : state.sentence.trim(); // a choice may come while the field is empty
     if (blank) notice(say("Write a sentence first."));
     if (!sentence) return false;
+    if (sentence !== state.shown) { // what was done to another one
+      taken = null;
+      source.hidden.clear();
+      source.order = null;
+    }
+    const before = state.shown;
     try {
-      const before = result;
-      result = content.translator ? translate(sentence) : content.recorded[state.search];
+      busy(say("Thinking"));
       state.shown = sentence;
-      const same = before && before.source.join() === result.source.join();
-      if (!same) pinned = null;
-      const note = say(content.translator?.note ?? ""), found = content.translator ? warnings(sentence) : [];
-      if (result.predicted.at(-1) !== "</s>") found.push(say("It has reached the limit of length."));
-      if (!blank) notice([...found, note].join(" "), found.length > 0);
-      compare(sentence);
-      state.step = result.target.length;
-      drawResult();
-      return !blank;
+      const changed = anyOff() || anyMoved() || taken, found = await translated(asChanged(), mine.signal);
+      const own = changed && state.search !== "sample" ? await translated(asItIs(), mine.signal) : null;
+      if (result?.source.join() !== found.source.join()) pinned = null;
+      [result, whole, guessed] = [found, own, 0];
     } catch (error) {
-      notice(say("This sentence cannot be translated: {why}.", { why: error.message }));
+      if (open !== mine) return false; // another question has come
+      state.shown = before;
+      busy(null);
+      if (error.name === "AbortError") notice(say("Stopped."));
+      else notice(say("This sentence cannot be translated: {why}.", { why: error.message }));
+      if (error.name !== "AbortError") fade(true);
       return false;
     }
+    busy(null);
+    fade(false);
+    if (!blank) warn(sentence);
+    state.step = Math.min(result.target.length, step ?? (state.guess ? 1 : Infinity));
+    drawResult();
+    return !blank;
+  }
+  const fade = (is) => { $("panel").style.opacity = is ? 0.4 : ""; }; // what is shown is of another sentence
+
+  function warn(sentence) {
+    const found = engine ? Trust.doubts(sentence, engine.tokenizer, content.language) : [];
+    if (result.predicted.at(-1) !== "</s>") found.push(say("It has reached the limit of length."));
+    notice([...found, say(engine?.note ?? "")].join(" "), found.length > 0);
+    const teaches = content.provocations?.find((one) => one.sentence === sentence)?.teaches;
+    $("teaches").hidden = !teaches;
+    $("teaches").textContent = teaches ? say(teaches) : "";
   }
 
   const notice = (text, warning = true) => {
@@ -98,27 +119,25 @@ function exploreAttention(host, content, options = {}) {
     $("notice").classList.toggle("warning", warning);
   };
 
-  // What the vocabulary shows of a sentence's strangeness: characters that are unknown, words that fall into many pieces.
-  function warnings(sentence) {
-    const { tokenizer } = content.translator, found = [];
-    const bare = sentence.split(/\s+/).map((word) => word.replace(/^\p{P}+|\p{P}+$/gu, "")).filter(Boolean);
-    const rare = bare.filter((word) => tokenizer.encode(word).length > 4);
-    const unknown = [...new Set(sentence.normalize("NFC"))].filter((character) =>
-      character.trim() && tokenizer.encode(character).includes(Transformer.UNK));
-    if (unknown.length) found.push(say("It has never seen {characters}.", { characters: unknown.map((c) => `“${c}”`).join(", ") }));
-    if (rare.length) found.push(say("It does not know {words} as a word, and reads small pieces.", { words: rare.map((w) => `“${w}”`).join(", ") }));
-    return found;
-  }
-
-  function compare(sentence) {
-    $("compared").hidden = !anyOff();
-    if (!anyOff()) return;
-    const whole = state.search === "sample" ? null : translate(sentence, {}).translation;
-    const names = Object.entries(off).flatMap(([kind, places]) => [...places].map((place) =>
-      `${KINDS[kind].name.toLowerCase()} ${place.replace(" ", "/")}`));
-    $("compared").replaceChildren(say("Set to zero (layer/head): {names}. ", { names: names.join(", ") }),
-      ...(whole === null ? [] : [whole === result.translation ? say("The translation is the same with all heads.") : say("With all heads: "),
-        ...(whole === result.translation ? [] : [el("strong", {}, whole)])]));
+  // What the reader has changed, and what became of it: once under the translation, and once beside the heads.
+  function compare() {
+    const zeroed = Object.entries(off).flatMap(([kind, places]) => [...places].map((place) => `${KINDS[kind].name.toLowerCase()} ${place.replace(" ", "/")}`));
+    const name = (i) => `“${spell(result.source, [i])}”`, moved = source.order?.flatMap((place, t) => (place > t ? [`${name(t)} ⇄ ${name(place)}`] : [])) ?? [];
+    const done = [...(zeroed.length ? [say("Set to zero (layer/head): {names}. ", { names: zeroed.join(", ") })] : []),
+      ...(source.hidden.size ? [say("Hidden: {names}. ", { names: [...source.hidden].map(name).join(", ") })] : []),
+      ...(moved.length ? [say("Positions swapped: {names}. ", { names: moved.join(", ") })] : [])];
+    const own = whole?.translation, same = own === result.translation;
+    const after = own === undefined ? [] : same ? [say("The translation is the same as without it.")]
+      : [say("Now: "), el("strong", {}, ...Trust.marked(result.translation, own)), el("br"), say("Before: "), el("span", {}, ...Trust.marked(own, result.translation))];
+    for (const id of ["compared", "effect"]) {
+      $(id).hidden = !done.length || (id === "effect" && !anyOff());
+      $(id).replaceChildren(...done, ...after.map((part) => (part.cloneNode ? part.cloneNode(true) : part)));
+    }
+    $("taken").hidden = !taken;
+    if (!taken) return;
+    const { token, p, other, q, step } = taken, share = (found) => `${Math.round(100 * Trust.confidence(found.steps))}%`;
+    $("taken").firstElementChild.textContent = say("You took “{token}” at step {step} (probability {p}) instead of “{other}” ({q}).", { token: plain(token), step, p: percent(p), other: plain(other), q: percent(q) }) +
+      (whole ? say(" The sentence has now {now} per token; the model’s own has {before}.", { now: share(result), before: share(whole) }) : "");
   }
 
   // ---- tokens ----
@@ -223,15 +242,43 @@ function exploreAttention(host, content, options = {}) {
 
   // ---- reading and writing ----
 
+  const unseen = () => state.guess && state.step > guessed; // the reader is still to guess this step
+  const pieceName = (token) => (isMarker(token) || token.startsWith("▁") || !hasPieces() || /^\p{P}+$/u.test(token) ? "" : "·") + plain(token);
+
+  function answer(id) { // the reader's guess
+    const right = id === result.ids[state.step];
+    guessed = state.step;
+    Guesses.add(right);
+    drawStep();
+    $("step-readout").append(" ", el("strong", {}, right ? say("You guessed it.") : say("You guessed “{token}”.", { token: plain(engine.tokenizer.pieces[id]) })));
+    $("forward").focus();
+  }
+
+  /** Have the sentence go on from tokens of the reader's choice. */
+  function take(ids) {
+    const at = result.steps[state.step - 1], listed = at.likeliest.find(({ id }) => id === ids[0]);
+    const [best] = at.likeliest, forced = [...result.ids.slice(1, state.step), ...ids], step = state.step;
+    taken = { forced, step, token: engine.tokenizer.tokens(ids).join(""), p: listed?.p ?? 0, other: best.token, q: best.p };
+    compute(step).then((is) => {
+      if (!is) return;
+      taken.p = ids.reduce((p, _, i) => p * (result.steps[step - 1 + i]?.own ?? 1), 1);
+      compare();
+      if (calm.matches) go(result.predicted.length);
+      else play();
+    });
+  }
+
   function drawStrips() {
-    const token = (tokens, text, i, about) => el("li", { class: startsWord(tokens, i) ? "start" : "" },
+    const token = (tokens, text, i, about, name = "") => el("li", { class: `${startsWord(tokens, i) ? "start" : ""} ${name}`.trim() },
       el("button", { type: "button", tabindex: i ? -1 : 0, "data-i": i },
         el("bdi", {}, text), ...(about ? [el("small", {}, about)] : [])));
-    $("source").replaceChildren(...result.source.map((_, i) => token(result.source, spell(result.source, [i]), i)));
+    $("source").replaceChildren(...result.source.map((_, i) => token(result.source, spell(result.source, [i]), i,
+      source.order && source.order[i] !== i ? say("at {place}", { place: source.order[i] + 1 }) : "", source.hidden.has(i) ? "gone" : "")));
     $("target").replaceChildren(...result.predicted.map((_, i) =>
       token(result.predicted, spell(result.predicted, [i]), i, Math.round(100 * result.steps[i].chosen) + "%")));
     $("dot").hidden = ![result.source, result.predicted].some((tokens) => tokens.some((_, i) => !startsWord(tokens, i)));
-    $("translation").replaceChildren(el("strong", { dir: "auto" }, result.translation));
+    $("sure").textContent = Trust.verdict(result.steps);
+    $("sure").classList.toggle("warning", Trust.guessing(result.steps));
   }
 
   // The weights that a token's row has in the chosen layer and head; without a token, those of the current step.
@@ -242,7 +289,7 @@ function exploreAttention(host, content, options = {}) {
     light("source", side === "target" ? rawWeights("cross", layer, head)[i] : rawWeights("encoder", layer, head)[i]);
     light("target", side === "target" ? rawWeights("decoder", layer, head)[i].slice(1) : []);
     const token = plain(side === "target" ? result.predicted[i] : result.source[i]), place = { token, layer, head: headName(head) };
-    $("shades").textContent = side === "target" ? say("Shaded: where the step that writes “{token}” looks (layer {layer}, {head}).", place)
+    $("shades").textContent = side === "target" && unseen() && i === state.step - 1 ? say("Shaded: where this step looks (layer {layer}, {head}).", place) : side === "target" ? say("Shaded: where the step that writes “{token}” looks (layer {layer}, {head}).", place)
       : say("Shaded: where “{token}” looks in the encoder (layer {layer}, {head}).", place);
   }
 
@@ -255,31 +302,39 @@ function exploreAttention(host, content, options = {}) {
       if (atEnd && root.activeElement === $(id)) $(count > 1 ? other : "step").focus();
       $(id).disabled = atEnd;
     }
-    [...$("target").children].forEach((li, i) => {
+    [...$("target").children].forEach((li, i) => { // what comes later is not to be seen before
       li.classList.toggle("later", i >= step);
+      li.classList.toggle("unseen", i === step - 1 && unseen());
       li.firstChild.classList.toggle("now", i === step - 1);
     });
-    const before = plain(result.predicted.slice(0, step - 1).join(""));
+    const before = plain(result.predicted.slice(0, step - 1).join("")), shown = result.predicted.slice(0, unseen() ? step - 1 : step).filter((token) => !isMarker(token));
+    $("translation").replaceChildren(el("strong", { dir: "auto" }, step === count && !unseen() ? result.translation : `${plain(shown.join(""))} …`));
     $("step-readout").replaceChildren(...(step > 1 ? told("Step {step} of {count}. It has written {written} and predicts:", { step, count, written: quoted(before) })
       : [say("Step {step} of {count}. It has written nothing, and predicts:", { step, count })]));
     const { likeliest } = result.steps[step - 1], chosen = result.predicted[step - 1];
-    const listed = likeliest.some(({ token }) => token === chosen) ? likeliest
-      : [...likeliest, { token: chosen, p: result.steps[step - 1].chosen }];
-    $("likeliest").replaceChildren(...listed.flatMap(({ token, p }) => {
-      const name = token === chosen ? "chosen" : "";
-      return [el("span", { class: name }, el("bdi", {}, plain(token)), name ? " ←" : ""),
-              el("i", { style: `width:${Math.max(.2, 100 * p)}%` }), el("span", { class: name }, percent(p))];
+    const listed = likeliest.some(({ token }) => token === chosen) ? [...likeliest]
+      : [...likeliest, { id: result.ids?.[step], token: chosen, p: result.steps[step - 1].chosen }];
+    if (unseen()) listed.sort((a, b) => (plain(a.token) < plain(b.token) ? -1 : 1));
+    $("likeliest").replaceChildren(...listed.flatMap(({ id, token, p }) => {
+      const name = token === chosen && !unseen() ? "chosen" : "", text = el("bdi", {}, pieceName(token));
+      const first = engine ? el("button", { type: "button", class: name, "data-id": id }, text) : el("span", {}, text);
+      return [el("span", { class: name }, first, name ? " ←" : ""), ...(unseen() ? [el("span"), el("span")]
+        : [el("i", { style: `width:${Math.max(.2, 100 * p)}%` }), el("span", { class: name }, percent(p))])];
     }));
+    if (unseen()) $("step-readout").append(" ", say("Which of these comes next? Click it."));
+    $("count").textContent = Guesses.text();
     lightUp();
     for (const node of $("tree").querySelectorAll("[data-step]")) node.classList.toggle("later", Number(node.dataset.step) > step);
-    if (!state.words && state.kind !== "encoder" && view) pin(Math.min(step - 1, view.queries.length - 1));
+    if (state.words || state.kind === "encoder" || !view || !$("maps").open) return;
+    if (view.queries[step - 1 - view.first]) pin(step - 1 - view.first);
+    else drawMaps(); // a map of a long sentence shows the rows around the step
   }
 
   // One column for each step, one row for each place in the beam; the line of the translation is marked.
   function drawTree() {
     const { nodes, best } = result;
     $("tree-box").hidden = !nodes;
-    if (!nodes) return $("tree").replaceChildren();
+    if (!nodes || !$("tree-box").open) return $("tree").replaceChildren();
     const [wide, high] = [112, 40], chosen = new Set();
     for (let at = best; at !== null; at = nodes[at].parent) chosen.add(at);
     const seen = {}, place = nodes.map((node) => (seen[node.step] = (seen[node.step] ?? -1) + 1));
@@ -289,7 +344,7 @@ function exploreAttention(host, content, options = {}) {
       const values = { step, token: plain(token), p: percent(Math.exp(p)), logP: logP.toFixed(2), score: score?.toFixed(2) };
       const about = score === undefined ? say("step {step}: {token}, {p}, log-probability in all {logP}", values)
         : say("step {step}: {token}, {p}, log-probability in all {logP}, score {score}", values);
-      const text = [...plain(token)].slice(0, 9).join("");
+      const text = [...pieceName(token)].slice(0, 9).join("");
       return svg("g", { class: chosen.has(i) ? "best" : "", "data-step": step }, svg("title", {}, about),
         svg("path", { d: from }), svg("text", { x: x(i), y: y(i) + 4, "text-anchor": "middle" }, text),
         svg("text", { x: x(i), y: y(i) + 17, "text-anchor": "middle", class: "score" }, (score ?? logP).toFixed(2)));
@@ -324,7 +379,7 @@ function exploreAttention(host, content, options = {}) {
   function rawWeights(kind, layer, head) {
     const heads = result.maps[kind][layer - 1];
     if (head !== "mean") return heads[head - 1];
-    return heads[0].map((row, q) => row.map((_, k) => heads.reduce((sum, map) => sum + map[q][k], 0) / heads.length));
+    return heads[0].map((row, q) => Float32Array.from(row, (_, k) => heads.reduce((sum, map) => sum + map[q][k], 0) / heads.length));
   }
 
   // As a key, a word gets the sum of its pieces' weights; as a query, the mean of their rows. So each row still sums to 1.
@@ -340,8 +395,11 @@ function exploreAttention(host, content, options = {}) {
   function thumbnail(layer, head, colour) {
     const weights = rawWeights(state.kind, layer, head), width = weights[0].length;
     const canvas = el("canvas", { width, height: weights.length }), zeroed = off[state.kind].has(`${layer} ${head}`);
-    const image = new ImageData(width, weights.length);
-    weights.flat().forEach((weight, i) => image.data.set([...colour, 255 * opacity(weight)], 4 * i));
+    const image = new ImageData(width, weights.length), [red, green, blue] = colour;
+    weights.forEach((row, q) => row.forEach((weight, k) => {
+      const at = 4 * (q * width + k);
+      [image.data[at], image.data[at + 1], image.data[at + 2], image.data[at + 3]] = [red, green, blue, 255 * opacity(weight)];
+    }));
     canvas.getContext("2d").putImageData(image, 0, 0);
     return el("button", { type: "button", "data-layer": layer, "data-head": head, tabindex: -1, class: zeroed ? "off" : "",
                           "aria-label": say(zeroed ? "layer {layer}, {head}, set to zero" : "layer {layer}, {head}", { layer, head: headName(head) }) }, canvas);
@@ -400,7 +458,7 @@ function exploreAttention(host, content, options = {}) {
     // Without this, the arrow keys could move to a cell under the sticky labels.
     $("heat-box").style.scrollPadding = `${head.offsetHeight}px 0 0 ${rows[0].firstChild.offsetWidth}px`;
     $("heat-title").textContent = say("{attention}, layer {layer}, {head}", { attention: KINDS[state.kind].name, layer: state.layer, head: headName(state.head) });
-    $("readout").textContent = say("Point at a cell, or use Tab and the arrow keys. Click it (or press Enter) to keep its query’s lines.");
+    $("readout").textContent = (view.queries.length < view.all ? say("Rows {from} to {to} of {all}, those around the step. ", { from: view.first + 1, to: view.first + view.queries.length, all: view.all }) : "") + say("Point at a cell, or use Tab and the arrow keys. Click it (or press Enter) to keep its query’s lines.");
   }
 
   function readCell(td) {
@@ -486,10 +544,12 @@ function exploreAttention(host, content, options = {}) {
     fillSelect($("head"), headChoices(), state.head);
     $("words").checked = state.words;
     $("words-label").hidden = !hasPieces();
-    $("zero-label").hidden = !content.translator || state.head === "mean";
+    $("zero-label").hidden = !engine || state.head === "mean";
+    $("switch-label").hidden = !engine;
     $("zero").checked = off[state.kind].has(`${state.layer} ${state.head}`);
-    if (!anyOff() && root.activeElement === $("restore")) $("head").focus();
-    $("restore").hidden = !anyOff();
+    const changed = anyOff() || anyMoved();
+    if (!changed && root.activeElement === $("restore")) $("head").focus();
+    $("restore").hidden = !changed;
     $("explanation").textContent = KINDS[state.kind].explanation;
   }
 
@@ -497,9 +557,12 @@ function exploreAttention(host, content, options = {}) {
   function drawMaps() {
     state.layer = fit(state.layer, result.maps[state.kind].length, result.maps[state.kind].length);
     state.head = fit(state.head, headChoices().length - 1, "mean");
-    const queries = items(KINDS[state.kind].queries, true), keys = items(KINDS[state.kind].keys, false);
-    view = { queries, keys, weights: merged(rawWeights(state.kind, state.layer, state.head), queries, keys) };
+    const all = items(KINDS[state.kind].queries, true), keys = items(KINDS[state.kind].keys, false);
+    const rows = Math.max(6, Math.floor(LARGEST / keys.length)), at = state.kind === "encoder" ? 0 : state.step - 1 - Math.floor(rows / 2);
+    const first = Math.max(0, Math.min(all.length - rows, at)), queries = all.slice(first, first + rows);
+    view = { queries, keys, first, all: all.length, weights: merged(rawWeights(state.kind, state.layer, state.head), queries, keys) };
     showChoices();
+    if (!$("maps").open) return; // nobody sees the rest
     drawOverview();
     markThumbnail();
     drawHeat();
@@ -513,6 +576,7 @@ function exploreAttention(host, content, options = {}) {
     drawTree();
     drawMaps();
     drawStep();
+    compare();
     options.changed?.(state, result);
   }
 
@@ -541,12 +605,30 @@ function exploreAttention(host, content, options = {}) {
       if (picked) ask(picked, true);
     });
     for (const radio of root.querySelectorAll("input[name=search]"))
-      radio.addEventListener("change", () => { state.search = radio.value; compute(); });
+      radio.addEventListener("change", () => { state.search = radio.value; taken = null; compute(); });
     for (const [id, name] of [["temperature", "temperature"], ["top-p", "topP"]]) {
       $(id).addEventListener("input", () => { $(id + "-value").textContent = state[name] = Number($(id).value); });
-      $(id).addEventListener("change", compute);
+      $(id).addEventListener("change", () => compute());
     }
-    $("again").addEventListener("click", compute);
+    $("again").addEventListener("click", () => compute());
+    $("halt").addEventListener("click", () => open?.abort(new DOMException("", "AbortError")));
+    $("likeliest").addEventListener("click", (event) => {
+      const button = event.target.closest("button");
+      if (button) (unseen() ? answer : (id) => take([id]))(Number(button.dataset.id));
+    });
+    $("own").addEventListener("submit", (event) => {
+      event.preventDefault();
+      const word = $("own-word").value.trim(), { tokenizer } = engine, ids = word.startsWith("·") ? tokenizer.merge(word.slice(1)) : tokenizer.encode(word);
+      if (ids.length) take(word === "</s>" ? [Transformer.EOS] : ids);
+      $("own-word").value = "";
+    });
+    $("untake").addEventListener("click", () => { taken = null; compute(); });
+    $("guess").addEventListener("change", () => {
+      [state.guess, guessed] = [$("guess").checked, 0];
+      stop();
+      go(1);
+    });
+    $("tree-box").addEventListener("toggle", () => { if (result) { drawTree(); drawStep(); } });
     $("step").addEventListener("input", () => { stop(); go(Number($("step").value)); });
     $("back").addEventListener("click", () => { stop(); go(state.step - 1); });
     $("forward").addEventListener("click", () => { stop(); go(state.step + 1); });
@@ -556,7 +638,11 @@ function exploreAttention(host, content, options = {}) {
       for (const name of ["pointerover", "focusin"])
         box.addEventListener(name, (event) => { if (place(event)) lightUp(side, Number(place(event))); });
       for (const name of ["pointerleave", "focusout"]) box.addEventListener(name, () => lightUp());
-      if (side === "target") box.addEventListener("click", (event) => { if (place(event)) { stop(); go(Number(place(event)) + 1); } });
+      box.addEventListener("click", (event) => {
+        if (!place(event)) return;
+        if (side === "source") touch(Number(place(event)));
+        else { stop(); go(Number(place(event)) + 1); }
+      });
       rove(box, "button", () => 1);
     }
     for (const radio of root.querySelectorAll("input[name=kind]"))
@@ -567,13 +653,23 @@ function exploreAttention(host, content, options = {}) {
       off[state.kind][event.target.checked ? "add" : "delete"](`${state.layer} ${state.head}`);
       compute();
     });
-    $("restore").addEventListener("click", () => { Object.values(off).forEach((places) => places.clear()); compute(); });
+    $("restore").addEventListener("click", () => {
+      Object.values(off).forEach((places) => places.clear());
+      source.hidden.clear();
+      source.order = null;
+      compute();
+    });
     $("overview").addEventListener("click", (event) => {
       const button = event.target.closest("button");
-      if (button) choose({ layer: button.dataset.layer, head: button.dataset.head });
+      if (!button) return;
+      const { layer, head } = button.dataset, places = off[state.kind], place = `${layer} ${head}`;
+      choose({ layer, head });
+      if (!$("switch").checked || head === "mean") return;
+      places[places.has(place) ? "delete" : "add"](place);
+      compute();
     });
     rove($("overview"), "button", () => headChoices().length);
-    $("maps").addEventListener("toggle", () => { if (result && $("maps").open) drawMaps(); });   // lines need sizes
+    $("maps").addEventListener("toggle", () => { if (result && $("maps").open) { drawMaps(); drawStep(); } }); // lines need sizes
     listenToHeat();
     listenToLines();
   }
@@ -597,32 +693,45 @@ function exploreAttention(host, content, options = {}) {
     rove(queries, "li", () => 1);
   }
 
-  function ask(sentence, toldTo = false) {
+  /** What the reader does to a token that was read; the end stays where it is. */
+  function touch(i) {
+    const last = result.source.length - 1, what = $("touch").value;
+    if (what === "look" || i >= last) return;
+    if (what === "hide") source.hidden[source.hidden.has(i) ? "delete" : "add"](i);
+    if (what === "swap" && i + 1 < last) {
+      source.order ??= result.source.map((_, t) => t);
+      [source.order[i], source.order[i + 1]] = [source.order[i + 1], source.order[i]];
+      if (source.order.every((place, t) => place === t)) source.order = null;
+    }
+    compute().then(() => $("source").children[i]?.firstChild.focus());
+  }
+
+  async function ask(sentence, toldTo = false) {
     clearTimeout(listen.waiting);
     listen.waiting = null;
     if (!toldTo && sentence.trim() === state.sentence.trim()) return;
     state.sentence = $("text").value = sentence;
-    if (compute() && toldTo && !calm.matches) { state.step = 1; drawStep(); play(); }
+    if (await compute() && toldTo && !calm.matches && !state.guess) { state.step = 1; drawStep(); play(); }
   }
 
   function start() {
-    $("live").hidden = !content.translator;
-    $("sample-label").hidden = !content.translator;
+    for (const id of ["live", "sample-label", "own", "guess-label", "touch-label"]) $(id).hidden = !engine;
     $("maps").open = Boolean(options.open);
-    for (const sentence of content.samples ?? []) $("samples").append(el("option", { value: sentence }, sentence));
+    for (const sentence of content.samples ?? []) $("captions").append(el("option", { value: sentence }, sentence));
+    for (const { sentence } of content.provocations ?? []) $("provocations").append(el("option", { value: sentence }, sentence));
+    $("provocations").hidden = !content.provocations?.length;
     $("samples-label").hidden = !content.samples?.length;
     if (content.language) $("text-label").textContent = languageName(content.language);
     Object.assign(state, options.state);
     state.sentence = $("text").value = content.sentence ?? "";
     listen();
-    compute();
-    if (result) go(4); // the last step shows little
+    compute(4); // the last step shows little
     new MutationObserver(() => result && drawMaps()).observe(document.documentElement, { attributeFilter: ["data-theme"] });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => result && drawMaps());
   }
 
   start();
   // what has been typed, translated or not; what is shown if nothing has
-  const sentence = () => (content.translator && $("text").value.trim() ? $("text").value : state.shown ?? state.sentence);
+  const sentence = () => (engine && $("text").value.trim() ? $("text").value : state.shown ?? state.sentence);
   return { choose, ask, state, sentence, get result() { return result; } };
 }

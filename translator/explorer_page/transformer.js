@@ -10,12 +10,12 @@ const Transformer = (() => {
   const [PAD, BOS, EOS, UNK] = [0, 1, 2, 3];
   const MORE = 50; // a translation may be this much longer than its source
   const [BEAM, ALPHA] = [5, 1.8];
-  const LONGEST = 150; // tokens of a source: with more, the page would stand still
+  const LONGEST = 150; // tokens of a source: with more, a search would take too long
 
   // --- numbers ---
 
   // All 65,536 numbers of 16 bits: a sign, five bits of exponent, ten of fraction.
-  const HALVES = Float32Array.from({ length: 65536 }, (_, bits) => {
+  const halves = () => Float32Array.from({ length: 65536 }, (_, bits) => {
     const sign = bits >> 15 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
     if (exponent === 31) return fraction ? NaN : sign * Infinity;
     return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
@@ -23,7 +23,7 @@ const Transformer = (() => {
 
   // Weights in float16 as {name: {shape, data}}. bytes: the lower byte of every number, then the upper one of every number.
   function readTensors(shapes, bytes) {
-    const half = bytes.length / 2;
+    const half = bytes.length / 2, HALVES = halves();
     let at = 0;
     return Object.fromEntries(Object.entries(shapes).map(([name, shape]) => {
       const data = new Float32Array(shape.reduce((a, b) => a * b, 1));
@@ -93,9 +93,11 @@ const Transformer = (() => {
     }
   }
 
-  // One head: one query over the keys that it may see, all given by where their part begins. Equation (1).
-  function attention(query, keys, values, keyStart, keyWidth, valueStart, valueWidth) {
-    const scores = keys.map((key) => dot(query, keyStart, key, keyStart, keyWidth) / Math.sqrt(keyWidth));
+  // One head: one query over the keys that it may see, all given by where their part begins. Equation (1). `hidden` has
+  // the places of keys that are not to be seen.
+  function attention(query, keys, values, keyStart, keyWidth, valueStart, valueWidth, hidden) {
+    const score = (key) => dot(query, keyStart, key, keyStart, keyWidth) / Math.sqrt(keyWidth);
+    const scores = keys.map((key, s) => (hidden?.has(s) ? -Infinity : score(key)));
     const weights = softmax(scores), output = new Float32Array(valueWidth);
     values.forEach((value, s) => {
       for (let i = 0; i < valueWidth; i++) output[i] += weights[s] * value[valueStart + i];
@@ -106,7 +108,8 @@ const Transformer = (() => {
   class MultiHeadedAttention {
     constructor(weights, name, h, rotary = false) {
       for (const W of ["W_q", "W_k", "W_v", "W_o"]) this[W] = { weight: weights(`${name}.${W}.weight`) };
-      Object.assign(this, { h, rotary, off: new Set() }); // `off` has the heads that are set to zero, counted from 0
+      // `off` has the heads that are set to zero, counted from 0; `own(head)` may give a function for Equation (1)
+      Object.assign(this, { h, rotary, off: new Set(), own: null });
     }
 
     // Queries or keys, of which all have the place `at` or else each its own: turned by their places if these are rotary (since_2017).
@@ -131,10 +134,10 @@ const Transformer = (() => {
     attend(x, visible, at) {
       const [keyWidth, valueWidth] = [this.W_k, this.W_v].map(({ weight }) => weight.shape[0] / this.h);
       const weights = [], joined = this.queries(x, at).map((query, t) => {
-        const together = new Float32Array(this.h * valueWidth), { keys, values } = visible[t];
+        const together = new Float32Array(this.h * valueWidth), { keys, values, hidden } = visible[t];
         weights.push(Array.from({ length: this.h }, (_, head) => {
           const [a, b] = [head * keyWidth, head * valueWidth];
-          const found = attention(query, keys, values, a, keyWidth, b, valueWidth);
+          const found = (this.own?.(head) || attention)(query, keys, values, a, keyWidth, b, valueWidth, hidden);
           if (!this.off.has(head)) together.set(found.output, b);
           return found.weights;
         }));
@@ -212,31 +215,32 @@ const Transformer = (() => {
       if (unread.size) throw new Error(`these weights belong to no known part: ${[...unread].join(", ")}`);
     }
 
-    // The embeddings of ids, scaled, with the positions from `start` on.
-    embed({ table, positions }, ids, start = 0) {
+    // The embeddings of ids, scaled, with the positions from `start` on, or with those in `order`.
+    embed({ table, positions }, ids, start = 0, order = null) {
       const { d_model } = this.config, scale = Math.sqrt(d_model);
       const none = this.config.positions === "none" && new Float32Array(d_model);
       return ids.map((id, t) => {
-        if (positions && start + t >= positions.shape[0])
-          throw new Error(`only ${positions.shape[0]} positions are learned`);
-        const at = positions ? positions.data.subarray((start + t) * d_model) : none || positionalEncoding(start + t, d_model);
+        const place = order ? order[t] : start + t;
+        if (positions && place >= positions.shape[0]) throw new Error(`only ${positions.shape[0]} positions are learned`);
+        const at = positions ? positions.data.subarray(place * d_model) : none || (this.place?.(place) ?? positionalEncoding(place, d_model));
         return table.data.slice(id * d_model, (id + 1) * d_model).map((value, i) => value * scale + at[i]);
       });
     }
 
-    // Ids of the source, EOS included: the memory, and the weights of every layer, position and head.
-    encode(ids) {
-      let x = this.embed(this.src_embed, ids);
+    // Ids of the source, EOS included: the memory, and the weights of every layer, position and head. Tokens may have the
+    // positions of others (`order`) and be `hidden`, so that nobody looks at them.
+    encode(ids, { order = null, hidden = null } = {}) {
+      let x = this.embed(this.src_embed, ids, 0, order);
       const weights = [];
       for (const { self_attn, feed_forward, sublayer } of this.encoder.layers) {
         x = sublayer[0].forward(x, (y) => {
-          const all = self_attn.keysValues(y), found = self_attn.attend(y, y.map(() => all));
+          const all = { ...self_attn.keysValues(y), hidden }, found = self_attn.attend(y, y.map(() => all));
           weights.push(found.weights);
           return found.output;
         });
         x = sublayer[1].forward(x, (y) => feed_forward.forward(y));
       }
-      return { memory: this.encoder.norm.forward(x), weights };
+      return { memory: this.encoder.norm.forward(x), weights, hidden };
     }
 
     heads(kind) { // the attentions of all layers: "encoder", "decoder" or "cross"
@@ -248,11 +252,11 @@ const Transformer = (() => {
   // --- decoding: Parts 2 and 4 ---
 
   // The decoder, one token of each row at a time, with the keys and values of all that was before. Rows share the source.
+  // `change` is given the output of every attention, with "decoder" or "cross" and the layer, and gives what takes its place.
   class CachedDecoder {
-    constructor(model, memory) {
-      this.model = model;
-      this.length = 0;
-      this.source = model.decoder.layers.map((layer) => layer.src_attn.keysValues(memory));
+    constructor(model, memory, hidden = null, change = (kind, layer, output) => output) {
+      Object.assign(this, { model, change, length: 0 });
+      this.source = model.decoder.layers.map((layer) => ({ ...layer.src_attn.keysValues(memory), hidden }));
       this.past = [model.decoder.layers.map(() => ({ keys: [], values: [] }))]; // of each row and layer
     }
 
@@ -271,12 +275,12 @@ const Transformer = (() => {
           });
           const found = self_attn.attend(y, visible, this.length);
           decoder.push(found.weights);
-          return found.output;
+          return this.change("decoder", n, found.output);
         });
         x = sublayer[1].forward(x, (y) => {
           const found = src_attn.attend(y, y.map(() => this.source[n]));
           cross.push(found.weights);
-          return found.output;
+          return this.change("cross", n, found.output);
         });
         x = sublayer[2].forward(x, (y) => feed_forward.forward(y));
         states.push(x);
@@ -304,13 +308,26 @@ const Transformer = (() => {
     return places;
   }
 
+  // The searches are generators: they yield the number of the step, so that whoever runs them can pause or stop between two.
+  // `forced` has the tokens that a translation is to begin with; `changes` are those of `encode`.
+  const finished = (search) => {
+    for (;;) {
+      const { done, value } = search.next();
+      if (done) return value;
+    }
+  };
+
   // One token after another, each chosen from its logits; the likeliest one unless `choose` says otherwise.
-  function greedyDecode(model, src, choose = (logits) => largest(logits, 1)[0]) {
-    const decoder = new CachedDecoder(model, model.encode(src).memory), ids = [BOS];
-    while (ids.length < src.length + MORE && (ids.length === 1 || ids.at(-1) !== EOS))
-      ids.push(choose(decoder.step([ids.at(-1)]).logits[0]));
+  function* greedySteps(model, src, choose = (logits) => largest(logits, 1)[0], { forced = [], changes } = {}) {
+    const { memory, hidden } = model.encode(src, changes), decoder = new CachedDecoder(model, memory, hidden), ids = [BOS];
+    while (ids.length < src.length + MORE && (ids.length === 1 || ids.at(-1) !== EOS)) {
+      const { logits } = decoder.step([ids.at(-1)]);
+      ids.push(forced[ids.length - 1] ?? choose(logits[0]));
+      yield ids.length;
+    }
     return ids;
   }
+  const greedyDecode = (...asked) => finished(greedySteps(...asked));
 
   // The probabilities of the fewest tokens that have topP together, else zero.
   function nucleus(logits, temperature = 1, topP = 1) {
@@ -327,27 +344,28 @@ const Transformer = (() => {
   }
 
   // As greedyDecode, but each token is drawn; `random` gives numbers from 0 to below 1.
-  function sampleDecode(model, src, temperature = 1, topP = 1, random = Math.random) {
-    return greedyDecode(model, src, (logits) => {
+  function sampleSteps(model, src, temperature = 1, topP = 1, random = Math.random, options) {
+    return greedySteps(model, src, (logits) => {
       const p = nucleus(logits, temperature, topP);
       let rest = random();
       const drawn = p.findIndex((value) => (rest -= value) < 0);
       return drawn < 0 ? largest(p, 1)[0] : drawn; // the rest of rounding
-    });
+    }, options);
   }
+  const sampleDecode = (...asked) => finished(sampleSteps(...asked));
 
   const lengthPenalty = (length, alpha) => ((5 + length) / 6) ** alpha;
 
   // The best translation that a beam finds, and the search as a tree: a node has an id, the node that it continues (its
   // parent), its step, its log-probability alone (p) and with all before it (logP); an ended one has a score.
-  function beamSearch(model, src, beam = BEAM, alpha = ALPHA) {
-    const limit = src.length + MORE, decoder = new CachedDecoder(model, model.encode(src).memory);
+  function* beamSteps(model, src, beam = BEAM, alpha = ALPHA, { forced = [], changes } = {}) {
+    const limit = src.length + MORE, { memory, hidden } = model.encode(src, changes), decoder = new CachedDecoder(model, memory, hidden);
     const nodes = [{ id: BOS, parent: null, step: 0, p: 0, logP: 0 }];
     let rows = [0], open = beam, best = null; // rows and best are places in nodes
     for (let t = 1; t < limit; t++) {
       const found = decoder.step(rows.map((row) => nodes[row].id)).logits.flatMap((logits, row) => {
-        const p = logSoftmax(logits);
-        return largest(p, beam).map((id) => ({ id, row, p: p[id], logP: nodes[rows[row]].logP + p[id] }));
+        const p = logSoftmax(logits), next = t <= forced.length ? [forced[t - 1]] : largest(p, beam);
+        return next.map((id) => ({ id, row, p: p[id], logP: nodes[rows[row]].logP + p[id] }));
       });
       const kept = found.sort((a, b) => b.logP - a.logP).slice(0, open), going = [];
       for (const { id, row, p, logP } of kept) {
@@ -361,13 +379,16 @@ const Transformer = (() => {
       }
       const bound = going.length ? going[0].logP / lengthPenalty(limit - 1, alpha) : -Infinity;
       if (best !== null && bound <= nodes[best].score) break; // no continuation can score more
+      if (!going.length) break;
       decoder.select(going.map(({ row }) => row));
       rows = going.map(({ place }) => place);
+      yield t;
     }
     const ids = [];
     for (let at = best; at !== null; at = nodes[at].parent) ids.unshift(nodes[at].id);
     return { ids, nodes, best };
   }
+  const beamSearch = (...asked) => finished(beamSteps(...asked));
 
   // --- text ---
 
@@ -436,30 +457,33 @@ const Transformer = (() => {
       return this.tokenizer.decode(ids);
     }
 
-    // All weights of a source and its translation (ids with BOS, and EOS at the end), and the likeliest tokens of every
-    // step. Named as in the document's AttentionMaps: maps[kind][layer][head][query][key].
-    attentionMaps(src, ids, distribution = softmax, top = 5) {
-      const { memory, weights } = this.model.encode(src), decoder = new CachedDecoder(this.model, memory);
+    // All weights of a source and its translation (ids with BOS, and EOS at the end), and of every step the likeliest
+    // tokens, and the model's probability of the one that was taken (`own`). Named as in the document's AttentionMaps:
+    // maps[kind][layer][head][query][key].
+    attentionMaps(src, ids, distribution = softmax, { changes, top = 5 } = {}) {
+      const { memory, weights, hidden } = this.model.encode(src, changes), decoder = new CachedDecoder(this.model, memory, hidden);
       const steps = ids.slice(0, -1).map((id, t) => {
         const { logits, states, ...found } = decoder.step([id]), p = distribution(logits[0]);
-        const likeliest = largest(p, top).map((token) => ({ token: this.tokenizer.pieces[token], p: p[token] }));
-        return { ...found, likeliest, chosen: p[ids[t + 1]] };
+        const own = distribution === softmax ? p : softmax(logits[0]);
+        const likeliest = largest(p, top).map((token) => ({ id: token, token: this.tokenizer.pieces[token], p: p[token] }));
+        return { ...found, likeliest, chosen: p[ids[t + 1]], own: own[ids[t + 1]] };
       });
-      const heads = [...Array(this.model.config.h).keys()], padded = (row) => [...row, ...Array(steps.length - row.length).fill(0)];
-      const byHead = (layers) => layers.map((rows) => heads.map((head) => rows.map((row) => [...row[head]])));
+      const heads = [...Array(this.model.config.h).keys()], padded = (row) => Float64Array.from({ length: steps.length }, (_, k) => row[k] ?? 0);
+      const byHead = (layers) => layers.map((rows) => heads.map((head) => rows.map((row) => row[head])));
       const overSteps = (kind) => weights.map((_, n) => steps.map((step) => step[kind][n][0]));
       const maps = { encoder: byHead(weights), decoder: byHead(overSteps("decoder")), cross: byHead(overSteps("cross")) };
       maps.decoder = maps.decoder.map((layer) => layer.map((rows) => rows.map(padded))); // later tokens have weight 0
       return {
         source: this.tokenizer.tokens(src), target: this.tokenizer.tokens(ids.slice(0, -1)),
         predicted: this.tokenizer.tokens(ids.slice(1)), maps, translation: this.tokenizer.decode(ids),
-        steps: steps.map(({ likeliest, chosen }) => ({ likeliest, chosen })),
+        steps: steps.map(({ likeliest, chosen, own }) => ({ likeliest, chosen, own })), ids,
       };
     }
   }
 
-  return { PAD, BOS, EOS, UNK, BEAM, ALPHA, LONGEST, readTensors, unpack, linear, softmax, attention, positionalEncoding, Model, CachedDecoder,
-           greedyDecode, nucleus, sampleDecode, lengthPenalty, beamSearch, Tokenizer, Translator };
+  return { PAD, BOS, EOS, UNK, BEAM, ALPHA, LONGEST, readTensors, unpack, linear, softmax, largest, attention, positionalEncoding, Model,
+           CachedDecoder, greedySteps, greedyDecode, nucleus, sampleSteps, sampleDecode, lengthPenalty, beamSteps, beamSearch, Tokenizer,
+           Translator };
 })();
 
 if (typeof module !== "undefined") module.exports = Transformer;

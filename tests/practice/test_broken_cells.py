@@ -1,0 +1,59 @@
+"""The clinic's notebook and the interview: every cell is ill as it stands, and well once it is repaired."""
+
+import runpy
+
+import pytest
+
+from practice import clinic, examine
+from tests.helpers import ROOT
+
+ANSWERS = sorted(
+    (name for name in vars(clinic) if name.startswith("example_answer_")), key=lambda name: int(name.split("_")[-1])
+)
+
+
+def test_there_are_twelve_cells_and_each_is_ill(capsys):
+    """Catches a broken cell that is found well, as it would be after a change of the document."""
+    runpy.run_path(str(ROOT / "practice" / "clinic.py"))
+    said = capsys.readouterr().out
+    assert "ILL" in said and "well:" not in said and len(ANSWERS) == 12
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_the_answer_is_well(name, capsys):
+    getattr(clinic, name)()
+    assert capsys.readouterr().out.startswith("well:")
+
+
+REPAIRS = {
+    ".tril(diagonal=1)": ".tril()",
+    "self.places[: x.size(0)].unsqueeze(1)": "self.places[: x.size(1)]",
+    "cross_entropy(logits.mT, tgt[:, 1:])": "cross_entropy(logits.mT, tgt[:, 1:], ignore_index=PAD)",
+    "    loss.backward()\n": "    adam.zero_grad()\n    loss.backward()\n",
+}
+SHOWN = {
+    "future": ".tril(diagonal=1)",
+    "neighbours": "self.places[: x.size(0)].unsqueeze(1)",
+    "again": "    loss.backward()\n",
+}
+SHOWN |= {"recomputed": "cross_entropy(logits.mT, tgt[:, 1:])"}
+
+
+def ill(left: set[str], tmp_path) -> set[str]:
+    """What the examination says of the interview with only these mistakes left."""
+    text = (ROOT / "practice" / "interview.py").read_text("utf-8")
+    for wrong, right in REPAIRS.items():
+        assert wrong in text
+        text = text if wrong in left else text.replace(wrong, right)
+    (tmp_path / "repaired.py").write_text(text, "utf-8")
+    own = runpy.run_path(str(tmp_path / "repaired.py"))
+    patient = examine.Patient(own["predict"], own["model"], own["update"])
+    pairs = [own["number_pair"](n) for n in [7, 1, 12, 4, *range(200, 900, 25)]]
+    return {found.test for found in examine.examine(lambda: patient, pairs, ["wires", "loss", "gradient"]) if found.ill}
+
+
+def test_the_interview_has_four_mistakes_and_each_is_seen(tmp_path):
+    """Each mistake alone is seen by its test, and the repaired file is well."""
+    assert ill(set(), tmp_path) == set()
+    for test, wrong in SHOWN.items():
+        assert test in ill({wrong}, tmp_path)

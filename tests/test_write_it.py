@@ -1,0 +1,142 @@
+"""What a reader writes on the page: right functions, wrong ones and what each is told, and functions in the live model."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from blog import editions
+from practice.mistakes import CATALOGUE, SLIPS
+from tests.helpers import offline_tab
+
+ATTENTION = """from math import exp, sqrt
+
+def attention(Q, K, V, mask):
+    out = []
+    for t, q in enumerate(Q):
+        scores = [sum(a * b for a, b in zip(q, k)) / sqrt(len(k)) for k in K]
+        if mask:
+            scores = [s if m else -1e30 for s, m in zip(scores, mask[t])]
+        powers = [exp(s - max(scores)) for s in scores]
+        weights = [p / sum(powers) for p in powers]
+        out.append([sum(w * v[j] for w, v in zip(weights, V)) for j in range(len(V[0]))])
+    return out
+"""
+POSITIONS = """from math import sin, cos
+
+def positions(length, d_model):
+    wave = lambda p, i: (cos if i % 2 else sin)(p / 10000 ** ((i - i % 2) / d_model))
+    return [[wave(p, i) for i in range(d_model)] for p in range(length)]
+"""
+MASKS = """def masks(src, tgt, pad):
+    n = range(len(tgt))
+    return [[i != pad for i in src]], [[k <= t and tgt[k] != pad for k in n] for t in n]
+"""
+NORM = """from math import sqrt
+
+def layer_norm(x, gain, bias):
+    out = []
+    for row in x:
+        mean = sum(row) / len(row)
+        root = sqrt(sum((a - mean) ** 2 for a in row) / len(row) + 1e-5)
+        out.append([g * (a - mean) / root + b for a, g, b in zip(row, gain, bias)])
+    return out
+"""
+DECODE = """def decode(scores, bos, eos, longest):
+    ids = [bos]
+    while len(ids) <= longest and ids[-1] != eos:
+        z = scores(ids)
+        ids.append(z.index(max(z)))
+    return ids[1:]
+"""
+GRADIENT = """from math import exp
+
+def loss_gradient(logits, target, smoothing, pad):
+    out = []
+    for z, y in zip(logits, target):
+        powers = [exp(a - max(z)) for a in z]
+        p = [a / sum(powers) for a in powers]
+        q = [(k != pad) * ((k == y) * (1 - smoothing) + smoothing / (len(z) - 1)) for k in range(len(z))]
+        out.append([(y != pad) * (a - b) for a, b in zip(p, q)])
+    return out
+"""
+RATE = """def rate(step, d_model, warmup):
+    return d_model ** -0.5 * min(step ** -0.5, step * warmup ** -1.5)
+"""
+RIGHT = dict(attention=ATTENTION, positions=POSITIONS, masks=MASKS, layer_norm=NORM, decode=DECODE)
+RIGHT |= dict(loss_gradient=GRADIENT, rate=RATE)
+WRONG = [
+    ("attention", " / sqrt(len(k))", "", "not_scaled"),
+    ("attention", " / sqrt(len(k))", " / len(k)", "scaled_by_d_k"),
+    ("attention", "s if m else -1e30", "-1e30 if m else s", "mask_the_other_way_round"),
+    ("attention", "s if m else -1e30", "s + m", "mask_added"),
+    ("attention", "s if m else -1e30", "s * m", "mask_times_scores"),
+    ("attention", "p / sum(powers)", "p", None),
+    ("positions", "(i - i % 2) / d_model", "i / d_model", "cosine_with_its_own_frequency"),
+    ("positions", "wave(p, i) for i", "wave(p + 1, i) for i", "positions_from_one"),
+    ("masks", " and tgt[k] != pad", "", "target_mask_without_padding"),
+    ("masks", "k <= t and", "", "no_causal_mask"),
+    ("layer_norm", " / len(row) + 1e-5", " / (len(row) - 1) + 1e-5", "variance_of_a_sample"),
+    ("layer_norm", " / len(row) + 1e-5)", " / len(row)) + 1e-5", "epsilon_outside_the_root"),
+    ("decode", "ids.append(z.index(max(z)))", "ids.append(z.index(max(z)) - (len(ids) == 3))", None),
+    ("loss_gradient", "(a - b)", "(b - a)", "gradient_upside_down"),
+    ("rate", "min(", "max(", "rate_with_max"),
+]
+
+
+@pytest.fixture(scope="module")
+def tab(browser, committed_page) -> Iterator:
+    """The document's page, from a file and without a network."""
+    page, problems = offline_tab(browser)
+    page.goto(committed_page("the_annotated_transformer").as_uri())
+    yield page
+    assert problems == []
+    page.context.close()
+
+
+def said(tab, name: str, code: str, button: str = "Check it") -> str:
+    """What a reader is told of a function."""
+    box = tab.locator(f"details.write-it[data-function={name}]")
+    if box.get_attribute("open") != "":
+        box.locator("summary").click()
+    box.locator("textarea").fill(code)
+    box.get_by_text(button).click()
+    box.locator("output:not(.busy)").wait_for(timeout=60_000)
+    return box.locator("output").text_content()
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_function_is_right_and_works_in_the_live_model(tab, name):
+    assert "Right" in said(tab, name, RIGHT[name])
+    if name in ("attention", "positions", "layer_norm", "decode"):
+        plugged = said(tab, name, RIGHT[name], "Put it into the model")
+        assert "Two women are sitting on a bench while a man reads a newspaper." in plugged
+
+
+@pytest.mark.parametrize(("name", "old", "new", "mistake"), WRONG)
+def test_a_wrong_function_gets_its_diagnosis(tab, name, old, new, mistake):
+    assert old in RIGHT[name]
+    text = said(tab, name, RIGHT[name].replace(old, new))
+    if mistake:
+        assert (CATALOGUE | SLIPS)[mistake].line in text and (CATALOGUE | SLIPS)[mistake].effect in text
+    else:
+        assert "No mistake that I know" in text
+
+
+def test_what_else_can_go_wrong_is_told(tab):
+    assert "Line 2: IndexError" in said(tab, "attention", "def attention(Q, K, V, mask):\n    return Q[99]\n")
+    assert "SyntaxError" in said(tab, "attention", "def attention(Q, K, V, mask)\n    return Q\n")
+    assert "gives nothing" in said(tab, "attention", "def attention(Q, K, V, mask):\n    x = 1\n")
+    assert "shape (1)" in said(tab, "attention", "def attention(Q, K, V, mask):\n    return [1]\n")
+    assert "within 5 seconds" in said(tab, "rate", "def rate(step, d_model, warmup):\n    while True:\n        pass\n")
+    assert "Right" in said(tab, "rate", RATE)  # in a new worker
+
+
+def test_without_the_division_the_model_writes_something_else(tab):
+    broken = said(tab, "attention", ATTENTION.replace(" / sqrt(len(k))", " * 5"), "Put it into the model")
+    assert "the model writes" in broken
+
+
+def test_what_was_written_is_kept(tab):
+    said(tab, "rate", RATE)
+    assert "warmup ** -1.5" in tab.evaluate("JSON.parse(localStorage.mine).rate")
+    assert set(editions.mistakes_of_the_page()) <= {*CATALOGUE, *SLIPS}

@@ -1,0 +1,69 @@
+// How far a translation is to be trusted: what the model's own probabilities say, and what a sentence has that it hardly knows.
+
+const Trust = (() => {
+  "use strict";
+
+  // Of 22 sentences that were tried, six good captions had 70% or more, and twelve outputs without sense 60% or less. A wrong
+  // word of which the model is sure isn't found in this way.
+  const GUESSING = 0.65;
+  const ENGLISH = /^(the|is|are|and|with|of|you|this|that|what|how|my|i|we)$/i;
+
+  /** The geometric mean of the probabilities that the model gave the tokens it wrote. */
+  const confidence = (steps) => Math.exp(steps.reduce((sum, { own, chosen }) => sum + Math.log(Math.max(1e-12, own ?? chosen)), 0) / steps.length);
+  const guessing = (steps) => confidence(steps) < GUESSING;
+  const verdict = (steps) => say(guessing(steps) ? "The model is guessing: it gives its tokens {share} on average." : "The model gives its tokens {share} on average.",
+    { share: `${Math.round(100 * confidence(steps))}%` });
+
+  /** What is to be said of a German sentence before anyone believes its translation. */
+  function doubts(sentence, tokenizer, language) {
+    const found = [], quoted = (words) => words.map((word) => `“${word}”`).join(", "), pieces = (word) => tokenizer.encode(word).length;
+    const bare = sentence.split(/\s+/).map((word) => word.replace(/^\p{P}+|\p{P}+$/gu, "")).filter(Boolean);
+    const unknown = [...new Set(sentence.normalize("NFC"))].filter((character) => character.trim() && tokenizer.encode(character).includes(Transformer.UNK));
+    if (unknown.length) found.push(say("It has never seen {characters}.", { characters: quoted(unknown) }));
+    const german = language === "de", capital = (word) => word[0].toUpperCase() + word.slice(1);
+    const english = german && bare.filter((word) => ENGLISH.test(word)).length * 5 > bare.length;
+    if (english) found.push(say("This looks like English, but the model reads German."));
+    const small = german && !english ? bare.filter((word) => /^\p{Ll}/u.test(word) && pieces(capital(word)) < pieces(word)) : [];
+    if (small.length) found.push(say("German nouns begin with a capital letter, and the model knows them only so: write {words}.", { words: quoted(small.map(capital)) }));
+    const rare = bare.filter((word) => pieces(word) > 4 && !small.includes(word) && !/\d/.test(word));
+    if (rare.length) found.push(say("It does not know {words} as a word, and reads small pieces.", { words: quoted(rare) }));
+    const no = german ? bare.filter((word) => /^(nicht|kein(e[mnrs]?)?|nie|niemals|niemand|nirgends)$/i.test(word)) : [];
+    if (no.length) found.push(say("In captions hardly anything is denied, so it often leaves {words} out and is sure all the same.", { words: quoted(no) }));
+    if (bare.some((word) => /\d/.test(word))) found.push(say("It has read very few numbers in figures."));
+    return found;
+  }
+
+  /** The words of a text, with those marked that another text does not have in this order. */
+  function marked(text, other) {
+    const [ours, theirs] = [text, other].map((one) => one.split(" ")), common = ours.map(() => []);
+    const length = (i, j) => (i < 0 || j < 0 ? 0 : common[i][j]);
+    ours.forEach((word, i) => theirs.forEach((their, j) => {
+      common[i][j] = word === their ? length(i - 1, j - 1) + 1 : Math.max(length(i - 1, j), length(i, j - 1));
+    }));
+    const kept = new Set();
+    for (let [i, j] = [ours.length - 1, theirs.length - 1]; i >= 0 && j >= 0;) {
+      if (ours[i] === theirs[j]) { kept.add(i); i--; j--; } else if (length(i - 1, j) >= length(i, j - 1)) i--; else j--;
+    }
+    return ours.flatMap((word, i) => {
+      const node = document.createElement(kept.has(i) ? "span" : "mark");
+      node.textContent = word;
+      return i ? [" ", node] : [node];
+    });
+  }
+
+  return { confidence, guessing, verdict, doubts, marked };
+})();
+
+/** How often a reader has guessed right, over the whole page; kept in the browser. */
+const Guesses = (() => {
+  let kept = { right: 0, all: 0 };
+  try { kept = { ...kept, ...JSON.parse(localStorage.guesses ?? "{}") }; } catch { /* nothing was kept, or may be */ }
+  return {
+    add(right) {
+      kept = { right: kept.right + Boolean(right), all: kept.all + 1 };
+      try { localStorage.guesses = JSON.stringify(kept); } catch { /* not kept */ }
+      dispatchEvent(new Event("guessed"));
+    },
+    text: () => (kept.all ? say("{right} of {all} guesses right", kept) : ""),
+  };
+})();
