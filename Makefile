@@ -2,10 +2,11 @@
 PYTHON ?= python3
 DOC := the_annotated_transformer
 TRANSLATED := $(DOC) since_2017 exercises
-NOTEBOOKS := $(TRANSLATED) lab_notebook
+NOTEBOOKS := $(TRANSLATED) lab_notebook practice/clinic
 LANGUAGES := $(patsubst languages/%.po,%,$(wildcard languages/*.po))
 # the English pages from the notebooks in a folder, then the pages and notebooks of every other language
-PAGES = for name in $(NOTEBOOKS); do $(BIN)/python blog/page.py $(1)$$name.ipynb build/$$name.html || exit 1; done; \
+PAGES = for path in $(NOTEBOOKS); do name=$$(basename $$path); \
+	$(BIN)/python blog/page.py $(if $(1),$(1)$$name,$$path).ipynb build/$$name.html || exit 1; done; \
 	$(BIN)/python blog/listing.py build/one_screen.html || exit 1; \
 	for language in $(LANGUAGES); do \
 		$(BIN)/python blog/listing.py build/$$language/one_screen.html --language $$language || exit 1; for name in $(TRANSLATED); do \

@@ -78,6 +78,7 @@ def benchmark(
 
     "other direction" begins with the weights and the vocabulary of models/multi30k-en-de. That model has learned from all
     29,000 pairs of Multi30k the other way round, so it has met every sentence of these samples, but has never written English.
+    In a row, `cpu_minutes` are those of the last try; if `continued`, there was an earlier one, and `minutes` has both.
 
     Args:
         test: the split that finished runs are scored on

@@ -47,7 +47,7 @@ def stamp(root: Path, address: str) -> list[Path]:
     owner, name = re.fullmatch(GITHUB, address).groups()
     address, changed = f"https://github.com/{owner}/{name}", []
     texts: dict[Path, str] = {}
-    for script in (root / path.name for path in notebook.SCRIPTS):
+    for script in (root / path.relative_to(ROOT) for path in notebook.SCRIPTS):
         texts[script] = stamp_script(script.read_text("utf-8"), address)
         book = script.with_suffix(".ipynb")
         made = stamp_notebook(nbformat.reads(book.read_text("utf-8"), 4), texts[script])

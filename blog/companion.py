@@ -26,8 +26,8 @@ def files(notebooks: Path) -> dict[str, Path]:
         path for pattern in HELD for path in ROOT.glob(pattern) if path.is_file() and "__pycache__" not in path.parts
     }
     held = {path.relative_to(ROOT).as_posix(): path for path in sorted(found)}
-    executed = {name: notebooks / name for name in held if name.endswith(".ipynb") and (notebooks / name).is_file()}
-    return held | executed
+    made = {name: notebooks / Path(name).name for name in held if name.endswith(".ipynb")}
+    return held | {name: path for name, path in made.items() if path.is_file()}
 
 
 def write(out: Path, notebooks: Path) -> None:

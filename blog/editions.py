@@ -47,7 +47,7 @@ WHOLE = r"(#+ )(.+)()|(<details[^>]*><summary>)(.+)(</summary>)|(!\[)(.+)(\]\([^
 CAPTION = r"(?s)(\*\*\d+\.\*\* )(.+)"  # of an executed example
 MARK = r"(#+|\d+[.)]|[-*+>|])\s|\s{4}|```|~~~"  # what makes another kind of block of a text
 SWITCH = r"(?m)^\[(?:\w+\]\(README\.\w+\.md\)|!\[Open in Colab\].*)\n\n"  # what leads from the README to others
-LABELS = ["aria-label", "title", "placeholder"]  # attributes with text
+LABELS = ["aria-label", "title", "placeholder", "label"]  # attributes with text
 
 
 # --- the pieces of a text ---

@@ -146,8 +146,8 @@ class Prose(IPythonRenderer):
         return f'<h{level} id="{name}">{text}</h{level}>\n'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
-        """A link; one to a heading names it as Jupyter does, spaces as hyphens, and leads to the id on its page."""
-        if found := re.fullmatch(r"(\w+)?(?(1)\.ipynb)(?:#(.+))?", url):
+        """A link; one to a heading names it as Jupyter does, spaces as hyphens, and leads to the id on its page. All pages are in one folder."""
+        if found := re.fullmatch(r"(?:(?:[.\w]+/)*(\w+))?(?(1)\.ipynb)(?:#(.+))?", url):
             folder = "" if found[1] in editions.NAMES else self.english
             url = (f"{folder}{found[1]}.html" if found[1] else "") + (f"#{anchor_name(found[2])}" if found[2] else "")
         url = f"{ONE_SCREEN}.html" if url == f"{ONE_SCREEN}.py" else url  # the listing has a page

@@ -27,7 +27,7 @@ def print_page(page: Path, out: Path, chromium: str) -> None:
             tab.add_style_tag(content=style.read_text("utf-8").replace("url(./files", f"url({files}"))
         tab.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
         # so that the panels have a sentence to show
-        tab.evaluate("document.querySelector('.explorer') && yourSentence.begin()")
+        tab.evaluate("document.querySelector('.explorer') && yourSentence.begin().then(SentencePanels.drawn)")
         tab.evaluate("document.fonts.ready.then(() => true)")
         margin = {"top": "18mm", "bottom": "18mm", "left": "17mm", "right": "17mm"}
         options = {"format": "A4", "margin": margin, "display_header_footer": True, "print_background": True}

@@ -65,7 +65,7 @@ def test_the_companion_makes_the_other_notebooks_run(archive, tmp_path):
     assert "NOTICE" not in printed
     with zipfile.ZipFile(archive) as files:
         names = files.namelist()
-        assert {f"{script.stem}.ipynb" for script in notebook.SCRIPTS} <= {*names}
+        assert {script.with_suffix(".ipynb").relative_to(ROOT).as_posix() for script in notebook.SCRIPTS} <= {*names}
         assert (
             files.read("models/multi30k-de-en/model.safetensors")
             == (ROOT / "models/multi30k-de-en/model.safetensors").read_bytes()
@@ -83,23 +83,25 @@ def test_the_page_offers_the_companion(tree_of):
 @pytest.fixture
 def stamped(tmp_path) -> Path:
     """A copy of what has a place for the address."""
-    names = [path.name for script in notebook.SCRIPTS for path in (script, script.with_suffix(".ipynb"))]
-    for name in (*names, "README.md", "pyproject.toml", "CITATION.cff"):
-        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "practice").mkdir()
+    paths = [path.relative_to(ROOT) for script in notebook.SCRIPTS for path in (script, script.with_suffix(".ipynb"))]
+    for path in (*paths, "README.md", "pyproject.toml", "CITATION.cff"):
+        shutil.copy(ROOT / path, tmp_path / path)
     return tmp_path
 
 
 def test_one_command_stamps_the_address(stamped, monkeypatch):
     """Everywhere, again and again; no output of a notebook is lost, and the twins agree."""
+    placed = [script.relative_to(ROOT) for script in notebook.SCRIPTS if "REPOSITORY = " in script.read_text("utf-8")]
     address.stamp(stamped, "https://github.com/before/it")
-    assert len(address.stamp(stamped, URL + ".git")) == 2 * len(notebook.SCRIPTS) + 3
+    assert len(address.stamp(stamped, URL + ".git")) == 2 * len(placed) + 3 and len(placed) >= 4
     assert not address.stamp(stamped, URL + "/")
-    for script in notebook.SCRIPTS:
-        text = (stamped / script.name).read_text("utf-8")
+    for script in placed:
+        text, book = (stamped / script).read_text("utf-8"), script.with_suffix(".ipynb")
         assert text.count(f'REPOSITORY = "{URL}"') == 1 and 'REPOSITORY = ""' not in text
-        books = [nbformat.read(folder / f"{script.stem}.ipynb", 4).cells for folder in (ROOT, stamped)]
+        books = [nbformat.read(folder / book, 4).cells for folder in (ROOT, stamped)]
         outputs = [json.dumps([cell.get("outputs") for cell in cells]) for cells in books]
-        assert outputs[0] == outputs[1] and not notebook.check(stamped / script.name, stamped / f"{script.stem}.ipynb")
+        assert outputs[0] == outputs[1] and not notebook.check(stamped / script, stamped / book)
     for name in ("README.md", "pyproject.toml", "CITATION.cff"):
         text = (stamped / name).read_text("utf-8")
         assert (

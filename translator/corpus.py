@@ -131,6 +131,12 @@ class TokenStore:
     def __len__(self) -> int:
         return len(self.starts()) // 2
 
+    def guessing(self) -> float:
+        """The loss in nats of who knows nothing but how often each token occurs, in the first million."""
+        shares = np.unique(np.fromfile(self.path, self.kind, count=10**6), return_counts=True)[1] / 1.0
+        shares /= shares.sum()
+        return float(-(shares * np.log(shares)).sum())
+
     def pairs(self, rows: Iterable[int]) -> list[Pair]:
         """The pairs with these numbers."""
         ids, starts = np.asarray(np.memmap(self.path, self.kind, "r")), self.starts()

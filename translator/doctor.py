@@ -9,7 +9,6 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,7 +29,7 @@ SOME = 48  # pairs that are examined
 YOUNG = 0.5  # nats; a model that reads loses more by another's source: captions after 90 seconds, one core: 0.69
 SUSPECTS = {  # a test that is ill, and kinds of mistakes that it was ill with
     "future": ("mask", "attention", "heads", "norm"), "past": ("mask",), "padding": ("mask",), "source": ("heads", "data"),
-    "neighbours": ("positions", "norm"), "source order": ("positions",), "target order": ("positions",),
+    "neighbours": ("positions", "norm"), "first loss": ("shift", "data"), "source order": ("positions",), "target order": ("positions",),
     "looks ahead": ("mask",), "twice": ("report",), "swap": ("heads", "data"), "variety": ("heads", "data"),
     "alone": ("decoding",), "fed back": ("decoding",), "peeks": ("report",), "frequency": ("schedule", "data", "adam"),
 }  # fmt: skip
@@ -81,13 +80,6 @@ def some_pairs(folder: Path, translator: Translator, data: str | None) -> list[P
     return found
 
 
-def frequencies(ids: np.ndarray) -> float:
-    """The loss in nats of who knows nothing but how often each token occurs."""
-    counts = np.bincount(ids)
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
-
-
 def of_log(rows: list[dict], warmup: int, guessing: float | None) -> list[Symptom]:
     """What the log of a run shows by itself; `guessing` is the loss of word frequencies."""
     losses, step = [row["val_loss"] for row in rows if "val_loss" in row], max([row["step"] for row in rows], default=0)
@@ -128,7 +120,7 @@ def resembles(symptoms: list[Symptom]) -> list[Mistake]:
     kinds, exam = SUSPECTS.get(first, ()), "wires" if first in EVERY else None
     known = [one for one in CATALOGUE.values() if one.kind in kinds and not one.harmless]
     order = sorted(known, key=lambda one: kinds.index(one.kind))  # the likeliest kind first
-    return [one for one in order if exam is None or one.found == exam][:5]
+    return [one for one in order if exam is None or one.found == exam]
 
 
 def diagnose(folder: Path, data: str | None = None) -> dict[str, Any]:
@@ -136,8 +128,7 @@ def diagnose(folder: Path, data: str | None = None) -> dict[str, Any]:
     translator, about = read_translator(folder, torch.device("cpu")), read_json(folder / "config.json")
     pairs, settings = some_pairs(folder, translator, data), saved_settings(about["settings"])
     train = token_store(folder, "train", translator.tokenizer)
-    known = train.path.exists()
-    guessing = frequencies(np.fromfile(train.path, train.kind, count=10**6)) if known else None
+    guessing = train.guessing() if train.path.exists() else None
     symptoms = of_log(read_log(folder), settings.warmup, guessing)
     patient = patient_of(translator)
     symptoms += [of_finding(finding) for finding in examine(lambda: patient, pairs, EXAMS)]

@@ -120,6 +120,7 @@ class Run:
         self.folder, self.settings, self.about = Path(folder), settings, about
         self.languages, self.first = (about["src"], about["tgt"]), processes()[0] == 0
         self.checkpoints, self.progress = self.folder / "checkpoints", Progress()
+        self.signed = False  # whether it was looked for an early sign that nothing is learned
 
     # --- Its folder ---
     @contextmanager

@@ -84,9 +84,21 @@ def checkpoint(run: Run, trainer: ParallelTrainer) -> None:
     progress = run.progress
     run.log.row(trainer.lr)
     run.log.write(val_loss=round(loss, 4), val_perplexity=round(math.exp(min(loss, 50)), 3))
+    early_sign(run, loss)
     better = loss < progress.best
     progress.best, progress.since_best = min(loss, progress.best), 0 if better else progress.since_best + 1
     if better:
         run.save_best(trainer)
     run.save(trainer)
     run.saved_at = progress.seconds = time.monotonic() - run.began
+
+
+def early_sign(run: Run, loss: float) -> None:
+    """One line, once: after twice the warmup, the model still knows little more than how often each token occurs."""
+    if run.first and not run.signed and run.progress.step >= 2 * run.settings.warmup:
+        run.signed = True
+        if loss > run.train.guessing() - 0.5:
+            guessing = f"{run.train.guessing():.2f}, that of word frequencies"
+            warn(
+                f"validation loss {loss:.2f} after twice the warmup is little better than {guessing}; `doctor` looks why"
+            )

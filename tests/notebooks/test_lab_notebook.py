@@ -1,5 +1,8 @@
 """The lab notebook: every example shows its rows, and what it counts itself is right."""
 
+import gzip
+import hashlib
+import math
 import re
 from pathlib import Path
 
@@ -9,12 +12,15 @@ import pytest
 import lab_notebook
 from benchmarks import miniature
 from tests.helpers import counted
+from translator.scoring import score
+from translator.sources import load_pairs
 
 EXAMPLES = [name for name in vars(lab_notebook) if name.startswith("example_")]
 TEXT = Path(lab_notebook.__file__).read_text(encoding="utf-8")
-FOLDER, NAMES = Path(lab_notebook.__file__).parent, ("the_annotated_transformer", "since_2017")
-OTHER = "".join((FOLDER / f"{name}.py").read_text(encoding="utf-8") for name in NAMES)  # both documents
-LAB, DOCUMENTS = (re.sub(r"\s*\n# > ", " ", text) for text in (TEXT, OTHER))  # without the breaks of lines
+OTHERS = (Path(lab_notebook.__file__).with_name(f"{name}.py") for name in ("the_annotated_transformer", "since_2017"))
+OTHER = "".join(path.read_text(encoding="utf-8") for path in OTHERS)
+RESULTS = Path(lab_notebook.__file__).parent / "benchmarks" / "results"
+LAB, DOCUMENT = (re.sub(r"\s*\n# > +", " ", text) for text in (TEXT, OTHER))  # without the breaks of lines
 ROWLESS = {"example_parameters", "example_leaving"}  # what they show is computed
 
 
@@ -39,172 +45,189 @@ def test_every_section_is_in_the_list():
     assert re.findall(r"^# ## (.*)", TEXT, re.M)[:-1] == re.findall(r"^# > \| \[([^\]]+)\]", TEXT, re.M)
 
 
-def test_the_threshold_leaves_so_much_of_students_distribution_outside():
-    """The density with two degrees of freedom, added up."""
+def test_a_referee_can_read_it_in_twenty_minutes():
+    """At most 3,500 words before the appendix, tables aside; and no claim rests on the log of what was tried."""
+    main = TEXT.partition("# ## How it compares")[0]
+    prose = [cell for cell in re.split(r"(?m)^# %%", main) if cell.startswith(" [markdown]")]
+    lines = [line for cell in prose for line in cell.splitlines() if not line.startswith("# > |")]
+    words = re.findall(r"[^\s>#*`$]+", re.sub(r"\]\([^)]*\)", "]", " ".join(lines)))
+    assert 1000 < len(words) < 3500 and "LOG.md" not in TEXT
+    claims = lab_notebook.example_claims()
+    assert 5 < len(getattr(claims, "data", claims)) <= 10
+
+
+@pytest.mark.parametrize("freedom", [2, 16, 66])
+def test_the_threshold_leaves_so_much_of_students_distribution_outside(freedom):
+    """Its density, added up."""
+    norm = math.gamma((freedom + 1) / 2) / math.gamma(freedom / 2) / math.sqrt(freedom * math.pi)
     for chance in (0.2, 0.05, 0.002):
-        t = np.linspace(-lab_notebook.threshold(chance), lab_notebook.threshold(chance), 200_001)
-        inside = np.trapezoid((1 + t**2 / 2) ** -1.5 / (2 * 2**0.5), t)
-        assert inside == pytest.approx(1 - chance, abs=1e-6)
+        edge = lab_notebook.threshold(chance, freedom)
+        t = np.linspace(-edge, edge, 200_001)
+        inside = norm * np.trapezoid((1 + t**2 / freedom) ** (-(freedom + 1) / 2), t)
+        assert inside == pytest.approx(1 - chance, abs=1e-4)
 
 
-def test_a_difference_is_taken_seed_by_seed(monkeypatch):
-    """Catches seeds that are paired in the order of the rows, variants that lack a seed, and another machine's base."""
-    rows = [{"variant": "base", "seed": seed, "bleu": 10.0 * seed} for seed in (0, 1, 2)]
-    rows += [{"variant": "other", "seed": seed, "bleu": 10.0 * seed + more} for seed, more in ((2, 3), (0, 1), (1, 2))]
+def test_all_intervals_come_from_one_pooled_deviation():
+    """Catches a division by n instead of n - 1, a reach that forgets one side, and 0.05 in place of a corrected chance."""
+    sd, freedom = lab_notebook.pooled([[1.0, 2.0, 3.0], [11.0, 11.0, 14.0]])
+    assert (sd, freedom) == (pytest.approx(2**0.5), 4)
+    assert lab_notebook.seeds_reach(sd, freedom) == pytest.approx(2.7764 * 2**0.5 * (2 / 3) ** 0.5, rel=1e-3)
+    assert lab_notebook.seeds_reach(sd, freedom, each=(3, 2)) > lab_notebook.seeds_reach(sd, freedom)
+    assert lab_notebook.seeds_reach(sd, freedom, 0.01) == pytest.approx(4.6041 * 2 / 3**0.5, rel=1e-3)
+
+
+def test_a_variant_is_compared_with_the_base_of_its_machine(monkeypatch):
+    """Catches variants that lack a seed, another machine's base, and a correction that misses some cells."""
+    rows = [{"variant": "base", "seed": seed, "bleu": 10.0 + seed} for seed in (0, 1, 2)]
+    rows += [{"variant": "other", "seed": seed, "bleu": 12.0 + seed} for seed in (0, 1, 2)]
     rows += [{"variant": "half", "seed": 0, "bleu": 99.0}]
-    elsewhere = [row | {"machine": {}, "bleu": row["bleu"] + 50} for row in rows]
+    rows = [row | dict.fromkeys(("bleu_beam", "val_perplexity"), row["bleu"]) for row in rows]
+    elsewhere = [row | {"machine": {}, "bleu": row["bleu"] + 50 * (row["variant"] == "base")} for row in rows]
     rows = elsewhere + [row | {"machine": {"accelerator": "one"}} for row in rows]
     monkeypatch.setattr(lab_notebook, "saved_rows", lambda name: rows)
     found = lab_notebook.miniature()
     assert list(found) == ["base", "other", "base (CPU)", "other (CPU)"]
-    for name in ("other", "other (CPU)"):
-        mean, reach = lab_notebook.difference(found[name], lab_notebook.base_of(found, name), "bleu", 0.05)
-        assert mean == pytest.approx(2) and reach == pytest.approx(4.3027 / 3**0.5, abs=1e-3)
+    assert lab_notebook.compared(found) == 6  # two variants in three measures
+    for name, mean in (("other", 2), ("other (CPU)", -48)):
+        difference, reach, strict = lab_notebook.short_difference(found, name, "greedy")
+        assert difference == pytest.approx(mean) and reach == pytest.approx(2.306 * (2 / 3) ** 0.5, rel=1e-3)
+        assert strict == pytest.approx(lab_notebook.threshold(0.05 / 6, 8) * (2 / 3) ** 0.5)
+
+
+def test_every_verdict_follows_from_its_intervals():
+    shown = [(1.0, 0.5), (0.8, 0.5), (0.5, 0.4)]
+    assert lab_notebook.verdict(shown, 0.3) == "shown"
+    assert lab_notebook.verdict([*shown[:2], (0.3, 0.4)], 0.3) == "suggested"
+    assert lab_notebook.verdict([(1.0, 1.1), *shown[1:]], 1.05) == "not shown"
+    claims = lab_notebook.example_claims()
+    table = getattr(claims, "data", claims)
+    for told in table["verdict"]:
+        assert told in ("shown", "suggested", "not shown")
+    rotary = [name for name in table.index if name.startswith("rotary")]
+    assert len(rotary) == 4 and set(table.loc[rotary, "verdict"]) == {"suggested"}
+    assert table.loc["pairs that models wrote, beside the old pairs", "verdict"] == "shown"
+
+
+def test_the_scatter_of_the_miniature_is_what_the_text_says():
+    """That seeds as blocks gain nothing, how many kinds of run are pooled, and that one variant alone stands out."""
+    found = lab_notebook.miniature()
+    alike = {name: np.array(row) for name, row in lab_notebook.comparable(found, "BLEU").items()}
+    here = np.array([[found[name][seed]["bleu_beam"] for seed in range(3)] for name in alike if "CPU" not in name])
+    rest = here - here.mean(1, keepdims=True) - here.mean(0) + here.mean()
+    blocks = ((rest**2).sum() / (2 * (len(here) - 1))) ** 0.5
+    assert (
+        f"{blocks:.2f}" == f"{lab_notebook.pooled(list(here))[0]:.2f}" == "0.32"
+        and "BLEU is 0.32, and 0.32 without" in LAB
+    )
+    assert f"{len(found)} of the miniature" in LAB and len(here) == 25
+    apart = lab_notebook.comparable(found, "perplexity")
+    own = lab_notebook.pooled([apart.pop("adam post")])[0] / lab_notebook.pooled(list(apart.values()))[0]
+    assert "scatters five times as much" in LAB and 5 <= own < 6
+    runs = lab_notebook.long_runs()
+    assert lab_notebook.spread(runs, lab_notebook.TEST, "beam 5, alpha 1.8", "score")[1] == 16  # eight kinds of three
+    drawn = [
+        (row["difference_interval"][1] - row["difference_interval"][0]) / 2
+        for row in lab_notebook.saved_rows("bootstrap") if row["a"]["model"] != row["b"]["model"]
+    ]  # fmt: skip
+    assert f"varies by {min(drawn):.1f} to {max(drawn):.1f}, because" in LAB
 
 
 def test_what_is_said_of_the_miniature_is_in_its_rows():
-    """Of both documents; catches a sentence that its rows no longer carry."""
+    """Of all documents; catches a sentence that its rows no longer carry."""
     found, best = lab_notebook.miniature(), {}
 
-    def gain(name, key="bleu_beam"):
-        return lab_notebook.difference(found[name], lab_notebook.base_of(found, name), key, 0.05)
+    def mean(name, measure="BLEU"):
+        return lab_notebook.short_difference(found, name, measure)[0]
 
-    def mean(name, key="bleu_beam"):
-        return gain(name, key)[0]
+    def told(name, measure="BLEU"):
+        return f"{abs(mean(name, measure)):.1f} ± {lab_notebook.reaches(found, measure)[0]:.1f}"
 
-    def interval(name, key="bleu_beam"):
-        return f"{abs(mean(name, key)):.1f} ± {gain(name, key)[1]:.1f}"
+    def stars(name, measure):
+        return sum(abs(mean(name, measure)) > reach for reach in lab_notebook.reaches(found, measure))
 
     for sentence in (
-        f"two of 64 gain {interval('h = 2')} and one of 128 gains {interval('h = 1')} (the one run",
-        f"its base); eight of 16 lose {interval('h = 8')} and sixteen of 8 lose {interval('h = 16')},",
-        f"model costs most, {interval('d_model = 64')},", f"twice the width gains {interval('d_model = 256')}, with",
-        f"(greedily {interval('d_model = 256', 'bleu')}).",
-        f"from chance, either ({interval('N = 6')} less).", f"half the width costs {interval('d_ff = 128')},",
-        f"twice the width gains {interval('d_ff = 512')}, neither", f"BLEU is {interval('smoothing = 0.2')} higher",
-        f"({interval('smoothing = 0.2', 'bleu')} with greedy decoding), less than",
-        f"grouped queries alone ({interval('grouped')} less)", f"it's {interval('decoder_only', 'bleu')} behind the base,",
-        f"and {interval('decoder_only rotary', 'bleu')} ahead with", f"million parameters, gain {interval('tie = none')}, which",
-        f"*costs* {interval('gated')} on its own", f"({interval('rms_norm (CPU)')} less, on a CPU)", f"Post-norm costs {interval('muon post')} with Muon;",
-        f"the paper's combination is {interval('adam post')} behind", f"of width 8 cost {interval('d_k = 8')},",
-        f"cost {interval('N = 2')}, which can't be told from chance, but {interval('N = 2', 'bleu')} with greedy",
-        f"costs {interval('dropout = 0.1')} at 0.1, the paper's value, and {interval('dropout = 0.25')} at 0.25",
-        f"here by {interval('smoothing = 0.0')}.", f"the model loses {interval('positions = none')}.",
-        f"Learned positions are {interval('positions = learned')} worse",
-        f"positions gain {interval('rotary')}, and {interval('rotary', 'bleu')} with greedy",
-        f"best penalty, {interval('rotary', 'bleu_alpha_best')}.",
-        f"best penalty, {interval('modern', 'bleu_alpha_best')}.",
-        f"best penalty, words cost {interval('words (CPU)', 'bleu_alpha_best')}.",
-        f"| {interval('adam pre (CPU)')} BLEU after four passes;",
-        f"parameters: +{interval('modern')}, and {interval('modern', 'bleu')} with greedy",
-        f"in place of pieces cost {interval('words (CPU)')},", f"is {interval('adam pre (CPU)')} behind Muon",
-        f"positions gain {interval('rotary (CPU)')} on the CPU",
+        f"*ahead* of four ({told('h = 1')}),", f"behind, sixteen by {-mean('h = 16'):.1f}.", f"chrF has only {told('h = 1', 'chrF')}, and",
+        f"**Dropout** costs {-mean('dropout = 0.1'):.1f} at the paper's 0.1 and {-mean('dropout = 0.25'):.1f} at 0.25",
+        f"here by {told('smoothing = 0.0')}.", f"Learned positions are {-mean('positions = learned'):.1f} behind sinusoids",
+        f"and {-mean('positions = none'):.1f} BLEU are lost.", f"Rotary positions gain {told('rotary')}, {told('rotary', 'greedy')} with greedy",
+        f"in chrF {told('rotary', 'chrF')}.", f"Half of the layers cost {told('N = 2')}, and chrF falls",
+        f"*costs* {told('gated')}, at a rate", f"third fewer parameters, is {told('decoder_only', 'greedy')} behind greedily;",
+        f"in place of pieces cost {-mean('words (CPU)'):.1f}, and half", f"with the best one, {-mean('words (CPU)', 'best penalty'):.1f}.",
+        f"Adam is {told('adam pre (CPU)')} behind Muon with pre-norm", f"| {told('adam pre (CPU)')} BLEU after four passes;",
     ):  # fmt: skip
         assert sentence in LAB, sentence
-    assert mean("rotary", "val_perplexity") < mean("modern", "val_perplexity") < 0 < mean("h = 1")
-    narrow, base = found["d_k = 8"], found["base"]
-    assert all(narrow[seed]["val_perplexity"] > base[seed]["val_perplexity"] for seed in base)
-    for key in ("val_perplexity", "bleu"):
-        assert all(abs(gain(name, key)[0]) < gain(name, key)[1] for name in ("h = 1", "h = 2"))
-    assert gain("h = 16", "bleu")[0] + gain("h = 16", "bleu")[1] > 0
-    for name in ("h = 8", "h = 16", "smoothing = 0.2", "d_ff = 128", "decoder_only", "decoder_only rotary"):
-        assert all(found[name][seed]["val_perplexity"] > base[seed]["val_perplexity"] for seed in base)
-    for name in ("d_ff = 512", "tie = none"):
-        assert all(found[name][seed]["val_perplexity"] < base[seed]["val_perplexity"] for seed in base)
-    one_stack, reach = lab_notebook.difference(found["decoder_only rotary"], found["rotary"], "bleu", 0.05)
-    assert f"rotary positions, it's {-one_stack:.1f} ± {reach:.1f} behind." in LAB
-    assert f"untied, {mean('tie = none'):.1f} ± 0.5 BLEU more" in DOCUMENTS
-    behind, reach = lab_notebook.difference(found["adam post"], found["muon post"], "bleu_beam", 0.05)
-    assert f"and {-behind:.1f} ± {reach:.1f} with post-norm. Post-norm" in LAB
+    assert all(row["chrf_beam"] < found["base"][seed]["chrf_beam"] for seed, row in found["N = 2"].items())
+    for measure in ("BLEU", "best penalty", "chrF", "greedy"):  # neither can be told from chance
+        assert stars("N = 6", measure) == stars("d_ff = 512", measure) == 0
+    assert stars("modern", "greedy") and stars("modern", "best penalty") and not stars("modern", "chrF")
+    assert not any(stars("smoothing = 0.2", measure) for measure in ("BLEU", "best penalty", "chrF"))
+    assert stars("smoothing = 0.2", "perplexity") == 2 and mean("smoothing = 0.0", "perplexity") < 0
+    one_stack = mean("decoder_only rotary", "greedy") - mean("rotary", "greedy")
+    reach = lab_notebook.reaches(found, "greedy")[0]
+    assert f"behind greedily; {-one_stack:.1f} ± {reach:.1f} if both have" in LAB
+    behind = mean("adam post") - mean("muon post")
+    assert f"and {-behind:.1f} ± {lab_notebook.reaches(found, 'BLEU')[0]:.1f} with post-norm, with" in LAB
     one = {
         row["variant"]: row
         for row in lab_notebook.saved_rows("miniature")
         if "accelerator" not in row["machine"] and row["seed"] == 0
     }
     assert f"on a CPU was {one['base']['bleu_beam'] - one['h = 1']['bleu_beam']:.1f} behind its base" in LAB
-    assert f"eight are {-mean('h = 8'):.1f} worse, sixteen {-mean('h = 16'):.1f}." in DOCUMENTS
-    assert f"costs most, {-mean('d_model = 64'):.1f}; twice the width gains {mean('d_model = 256'):.1f}." in DOCUMENTS
-    alone = (
-        f"is {-mean('decoder_only', 'bleu'):.1f} BLEU behind an encoder and decoder of four each, which may be chance,"
-    )
-    assert f"{alone} and {-one_stack:.1f} behind if both" in DOCUMENTS
-    assert f"size of `tiny` it's {-mean('gated'):.1f} BLEU worse" in DOCUMENTS
-    assert f"keys (B) cost {-mean('d_k = 8'):.1f} BLEU" in DOCUMENTS
-    assert (
-        f"0.1 costs {-mean('dropout = 0.1'):.1f} and 0.25 more than four" in DOCUMENTS and mean("dropout = 0.25") < -4
-    )
-    assert f"(E) are {-mean('positions = learned'):.1f} worse" in DOCUMENTS and -6 < mean("positions = none") < -5
-    assert f"it gains {mean('rotary'):.1f}." in DOCUMENTS
-    assert f"with greedy decoding, rotary positions gain {mean('rotary', 'bleu'):.1f} ± 0.6 BLEU in [short" in DOCUMENTS
+    tokens = {row.get("model"): row["tokens"] for row in lab_notebook.saved_rows("quality")}
+    assert f"With {tokens['wu-averaged'] / found['base'][0]['tokens']:.0f} times as many target tokens" in LAB
+    for sentence in (
+        f"95% interval of ± {lab_notebook.reaches(found, 'BLEU')[0]:.1f} BLEU over the seeds",
+        f"eight are {-mean('h = 8'):.1f} worse, sixteen {-mean('h = 16'):.1f}.", f"keys (B) cost {-mean('d_k = 8'):.1f} BLEU",
+        f"costs most, {-mean('d_model = 64'):.1f}; twice the width gains {mean('d_model = 256'):.1f}.",
+        f"0.1 costs {-mean('dropout = 0.1'):.1f} and 0.25 more than four", f"(E) are {-mean('positions = learned'):.1f} worse",
+        f"it gains {mean('rotary'):.1f}.", f"untied, {told('tie = none')} BLEU more", f"positions gain {told('rotary', 'greedy')} BLEU in [short",
+        f"size of `tiny` it's {-mean('gated'):.1f} BLEU worse", f"{-one_stack:.1f} behind if both",
+        f"is {-mean('decoder_only', 'greedy'):.1f} BLEU behind an encoder and decoder of four each, which may be chance,",
+    ):  # fmt: skip
+        assert sentence in DOCUMENT, sentence
+    assert mean("dropout = 0.25") < -4 and -6 < mean("positions = none") < -5
+    for name in ("h = 8", "d_model = 256"):  # "could be chance" if corrected
+        assert stars(name, "BLEU") == 1
+    for name in ("h = 16", "d_k = 8", "d_model = 64", "dropout = 0.1", "positions = learned", "rotary"):
+        assert stars(name, "BLEU") == 2
     assert {name.removesuffix(lab_notebook.CPU) for name in found} == miniature.VARIANTS.keys()
     paper = {row["variant"]: row["bleu"] for row in lab_notebook.saved_rows("paper") if row["table"] == 3}
-    more = {name: f"{abs(bleu - paper['base']):.1f}" for name, bleu in paper.items()}
-    wider, deeper = (
-        f"twice the width gains {more['d_model = 1024']},",
-        f"four of six layers cost {more['N = 4']}; eight",
+    assert (
+        paper["h = 1"] == min(paper[f"h = {h}"] for h in (1, 4, 16))
+        and f"is {paper['h = 4'] - paper['h = 1']:.1f} BLEU" in LAB
     )
-    assert f"{wider} a feed-forward twice as wide {more['d_ff = 4096']}, and {deeper} score {more['N = 8']} less" in LAB
-    assert f"There, BLEU falls by {more['smoothing = 0.0']};" in LAB and f"it is {more['smoothing = 0.2']} lower" in LAB
+    assert f"({paper['dropout = 0.0']} without, {paper['base']} with 0.1)" in LAB
+    assert f"there BLEU falls by {paper['base'] - paper['smoothing = 0.0']:.1f}, here" in LAB
     apart = [
         abs(row["bleu_beam"] - found[name + lab_notebook.CPU][seed]["bleu_beam"])
         for name in found if name + lab_notebook.CPU in found for seed, row in found[name].items()
     ]  # fmt: skip
-    assert "lie 0.5 BLEU apart on average, and up to 1.3" in LAB and f"{sum(apart) / len(apart):.1f}" == "0.5"
-    assert f"{max(apart):.1f}" == "1.3"
+    assert f"lie {np.mean(apart):.1f} BLEU apart on average, and up to {max(apart):.1f}." in LAB
     for row in lab_notebook.saved_rows("tuning"):
         best[row["recipe"]] = min(best.get(row["recipe"], row), row, key=lambda row: row["val_loss"])
-    bleu = {recipe: f"{row['bleu']:.1f}" for recipe, row in best.items()}
-    assert f"with {bleu['muon pre']} BLEU" in LAB and f"it reaches {bleu['muon post']}." in LAB
-    assert f"Adam reaches {bleu['adam pre']} with pre-norm, and {bleu['adam post']} with post-norm" in LAB
-    assert best["muon post"]["factor"] == best["muon pre"]["factor"] / 2
-    assert best["adam pre"]["warmup"] == best["adam post"]["warmup"] == 400
+    assert not any((row["factor"], row["warmup"]) == (2, 400) for row in lab_notebook.saved_rows("tuning"))
+    assert best["muon pre"]["warmup"] == min(row["warmup"] for row in lab_notebook.saved_rows("tuning"))
 
 
 def test_what_is_said_of_rotary_positions_is_in_its_rows():
-    """Of both documents, and the lab notebook's table; catches a sentence that its rows no longer carry."""
-    scores, told, gains, test = {}, {}, {}, ("test_2016_flickr", "beam")
-    rows = lab_notebook.saved_rows("first_stage")
+    """Of both documents; catches a sentence that its rows no longer carry."""
+    rows, runs = lab_notebook.saved_rows("first_stage"), lab_notebook.long_runs()
     assert len(rows) == 12  # one for each direction, kind of positions and seed
-    for row in rows:
-        found = {(split, kind): row[split][kind]["bleu"] for split in ("val", test[0]) for kind in ("greedy", "beam")}
-        seeds = scores.setdefault((row["direction"], row["variant"]), {})
-        seeds[row["seed"]] = found | {"ppl": row["val_perplexity"]}
-    for direction in ("de-en", "en-de"):
-        rotary, base = scores[direction, "rotary"], scores[direction, "base"]
-        assert rotary.keys() == base.keys() and len(base) == 3
-        assert all(rotary[seed]["ppl"] < base[seed]["ppl"] for seed in base)
-        for key in found:
-            mean, reach = gains[direction, key] = lab_notebook.difference(rotary, base, key, 0.05)
-            told[direction, key] = f"{mean:.1f} ± {reach:.1f}"
-        told[direction] = [f"{sum(row[test] for row in seeds.values()) / 3:.1f}" for seeds in (rotary, base)]
-    (there, there_base), (back, back_base) = told["de-en"], told["en-de"]
-    assert f"give {there} BLEU in place of {there_base} from German" in LAB
-    assert f"{back} in place of {back_base} from" in LAB
-    assert len(gains) == 8 and all(mean > 0 for mean, _ in gains.values())
-    assert sum(mean > reach for mean, reach in gains.values()) == 5
-    assert all(round(mean) == 1 for (_, (_, kind)), (mean, _) in gains.items() if kind == "greedy")
-    assert f"({told['de-en', test]} more)" in LAB and f"({told['en-de', test]})" in LAB
-    assert f"gain {told['de-en', ('val', 'beam')]} and {told['en-de', ('val', 'beam')]}." in LAB
-    assert "and about one in [long ones]" in DOCUMENTS
-    bleu = {
-        (row["model"], row["split"]): f"{row['bleu']:.1f}"
-        for row in lab_notebook.saved_rows("quality")
-        if row["search"] == "beam 5, alpha 1.8" and row.get("model") in ("rotary-en-de", "multi30k-en-de")
-    }
-    ours, theirs = ([bleu[name, split] for split in ("val", test[0])] for name in ("rotary-en-de", "multi30k-en-de"))
-    assert f"it has {ours[0]} on the validation set, where `multi30k-en-de` has {theirs[0]}, but" in LAB
-    assert f"on test_2016_flickr both have {ours[1]} (" in LAB and ours[1] == theirs[1]
-    told = [
-        f"{row['difference']:.1f} {{}}{low:.1f} to {high:.1f}".replace("-", "−")
-        for row in lab_notebook.saved_rows("bootstrap")
-        if "rotary-pairs" in (row["a"]["model"], row["b"]["model"])
-        for low, high in [row["difference_interval"]]
-    ]  # the new pairs against the control, greedy and with a beam; the control against its beginning
-    assert f"With five beams it gains {told[3].format('(95%: ')}), and the model with new pairs is" in LAB
-    assert f"is {told[1].format('ahead of it (')}); with greedy decoding, {told[2].format('(')}) and" in LAB
-    assert f"and {told[0].format('(')}).\n" in LAB
-    shown = lab_notebook.example_rotary()
-    assert len(shown.data if hasattr(shown, "data") else shown) == 6
+    loss = {(row["direction"], row["variant"], row["seed"]): row["val_perplexity"] for row in rows}
+    assert all(loss[d, "rotary", s] < loss[d, "base", s] for d in ("de-en", "en-de") for s in range(3))
+    table = lab_notebook.example_rotary()
+    table = getattr(table, "data", table)
+    assert len(table) == 12 and all(
+        cell.startswith("+") for name in ("BLEU", "without length", "chrF") for cell in table[name]
+    )
+    claims = lab_notebook.example_claims()
+    claims = getattr(claims, "data", claims)
+    long = [name for name in claims.index if name.startswith("rotary") and "4 passes" not in name]
+    for cell in claims.loc[long, "without length"]:
+        mean, reach = map(float, cell.split(" ± "))
+        assert 0 < mean < reach  # "no difference without length is beyond chance"
+    gains = [lab_notebook.long_difference(runs, f"{d} base", f"{d} rotary", split, "greedy")[0] for d in ("de-en", "en-de") for split in ("val", lab_notebook.TEST)]  # fmt: skip
+    assert {round(gain) for gain in gains} == {1} and "and about one in [long ones]" in DOCUMENT
 
 
 def test_what_is_said_of_the_accelerator_is_in_its_rows():
@@ -228,75 +251,126 @@ def test_what_is_said_of_the_accelerator_is_in_its_rows():
         assert all(abs(tflops / said - 1) < 0.05 for tflops in reached[numbers])
 
 
-def by_seed(pattern):
-    """The rows of `quality` whose model has such a name, by split and search and then by seed (that of the first stage)."""
-    found = {}
-    for row in lab_notebook.saved_rows("quality"):
-        if re.fullmatch(pattern, row.get("model", "")):
-            start = re.search(r"--start-from \S+seed-(\d)", row["command"])
-            found.setdefault((row["split"], row["search"]), {})[int(start[1]) if start else row["seed"]] = row
-    return found
-
-
 def test_what_is_said_of_the_recipe_of_wu_et_al_is_in_its_rows():
-    def mean(rows):
-        return sum(row["bleu_moses"] for row in rows.values()) / len(rows)
-
-    def told(split, search):
-        gain, reach = lab_notebook.difference(rotary[split, search], plain[split, search], "bleu_moses", 0.05)
-        return f"{gain:.1f} ± {reach:.1f}"
-
-    test, theirs, our = "test_2016_flickr", "beam 5, alpha 1.0", "beam 5, alpha 1.8"
-    plain, rotary = by_seed(r"wu(-\d)?-averaged"), by_seed(r"wurot-\d-averaged")
-    ours = {split: rows[0]["bleu_moses"] for (split, search), rows in by_seed("lower-en-de").items() if search == our}
-    listed = [[f"{row['bleu_moses']:.2f}" for row in found[test, theirs].values()] for found in (plain, rotary)]
-    assert "**Their recipe does here what they report:** {}, {} and {} with their penalty".format(*listed[0]) in LAB
-    assert (
-        f"That is about {mean(plain[test, theirs]) - ours[test]:.1f} ahead of ours, each with its own penalty." in LAB
+    test, one, ours = lab_notebook.TEST, "beam 5, alpha 1.0", "beam 5, alpha 1.8"
+    runs = lab_notebook.long_runs()
+    plain, rotary = (
+        {key[1:]: seeds for key, seeds in runs.items() if key[0] == kind}
+        for kind in ("close to Wu", "close to Wu, rotary")
     )
-    val = f"{mean(plain['val', theirs]):.1f} on average with their penalty and {mean(plain['val', our]):.1f} with ours"
-    assert f"behind: {val}, where ours has {ours['val']:.1f}." in LAB
-    best = plain[test, theirs][0]
+
+    def mean(rows, key="score"):
+        return sum(row[key] for row in rows.values()) / len(rows)
+
+    lower = {
+        (row["split"], row["search"]): row["bleu_moses"]
+        for row in lab_notebook.saved_rows("quality")
+        if row.get("model") == "lower-en-de"
+    }
+    listed = [[f"{row['score']:.2f}" for row in found[test, one].values()] for found in (plain, rotary)]
+    assert "the three seeds score {}, {} and {}, as much as".format(*listed[0]) in LAB
+    assert "in this recipe score {}, {} and {} with α = 1, ".format(*listed[1]) in LAB
+    gain, bare = (mean(rotary[test, one], key) - mean(plain[test, one], key) for key in ("score", "without length"))
+    assert f"with α = 1, {gain:.1f} more." in LAB and f"for length the gain is {bare:.1f}." in LAB and bare < gain / 2
+    assert f"translations have {mean(plain[test, one], 'length'):.2f} of the references' length and theirs 0.999" in LAB
+    told = f"has {mean(plain[test, ours]):.1f} on the test set (two seeds) where ours has {lower[test, ours]:.1f} (one seed), and on the"
+    assert told in LAB and len(plain[test, ours]) == 2
+    assert f"validation set {mean(plain['val', ours]):.1f} and {lower['val', ours]:.1f}: neither" in LAB
+    both = [rotary[test, ours][seed]["score"] - row["score"] for seed, row in plain[test, ours].items()]
+    assert f"the two seeds that have both rows gain {both[0]:.1f} and {both[1]:.1f}." in LAB
+    assert all(row["length"] >= 1 for found in (plain, rotary) for row in found[test, ours].values())
+    chrf = [row["chrf"] - plain[test, one][seed]["chrf"] for seed, row in rotary[test, one].items()]
+    assert f"by {min(chrf):.1f} to {max(chrf):.1f} at α = 1." in LAB
+    models = {
+        row["model"]: row["bleu_moses"] for row in lab_notebook.saved_rows("quality")
+        if (row["split"], row["search"], row["step"]) == (test, ours, 3400) and row["direction"] == "en-de"
+    }  # fmt: skip
+    assert (
+        f"At α = 1.8 these models have {mean(rotary[test, ours]):.1f}, and so has `multi30k-en-de`; `rotary-en-de` has {models['rotary-en-de']:.1f}."
+        in LAB
+    )
+    assert f"{models['multi30k-en-de']:.1f}" == f"{mean(rotary[test, ours]):.1f}"
+    assert models["rotary-en-de"] > max(
+        row["score"] for row in rotary[test, ours].values()
+    )  # none of these is the best
+    best = plain[test, one][0]
     assert f"{best['step']:,} updates of up to {best['settings']['tokens_per_batch']:,} tokens a side" in LAB
-    assert f"({best['tokens'] / 1e6:.0f} million target tokens where ours read 20)" in LAB
-    assert f"**Rotary positions add {told(test, theirs)}** to their recipe" in LAB
-    assert "on the test set: {}, {} and {}. (".format(*listed[1]) in LAB
-    assert f"they add {told('val', theirs)}, with our penalty {told('val', our)}, and with greedy" in LAB
-    assert f"and with greedy decoding on the test set {told(test, 'greedy')}. No other model" in LAB
-    others = [
-        row["bleu_moses"] for row in lab_notebook.saved_rows("quality")
-        if (row["split"], row["direction"]) == (test, "en-de") and row["model"] not in {r["model"] for r in rotary[test, theirs].values()}
-    ]  # fmt: skip
-    assert max(others) < min(row["bleu_moses"] for row in rotary[test, theirs].values())
-    on_gpu = ["H100" in row["command"] for found in (plain, rotary) for row in found[test, theirs].values()]
-    assert on_gpu.count(False) == 1 and "One of the six runs was made on a CPU" in LAB
-    for found in (plain, rotary):
-        for split, better in (("val", 1), (test, -1)):  # 1.8 is the better penalty on one, and the worse on the other
-            pairs = (
-                (row["bleu_moses"], found[split, theirs][seed]["bleu_moses"]) for seed, row in found[split, our].items()
-            )
-            assert all(better * (high - low) > 0 for high, low in pairs)
-    assert len(plain[test, our]) == 2 and len(rotary[test, our]) == len(plain["val", our]) == 3
-    means = [f"{mean(found[test, theirs]):.1f}" for found in (plain, rotary)]
-    assert f"on lower-cased text, it scores {means[0]}, but" in DOCUMENTS and f"it scores {means[1]}, and" in DOCUMENTS
+    assert f"({best['tokens'] / 1e6:.0f} million target tokens, as" in LAB
+    at = [row["trained_on"] for found in (plain, rotary) for row in found[test, one].values()]
+    assert sum("H100" in where for where in at) == 5 and "One of the six runs was made on a CPU" in LAB
+    alone = [
+        row["bleu_moses"]
+        for row in lab_notebook.saved_rows("quality")
+        if re.fullmatch(r"en-de-\d|multi30k-en-de", row.get("model") or "")
+        and (row["split"], row["search"], row["step"]) == (test, ours, 4700)
+    ]
+    assert f"ours scores {sum(alone) / 3:.2f} in that way" in LAB and len(alone) == 3
+    means = [f"{mean(found[test, one]):.1f}" for found in (plain, rotary)]
+    assert f"on lower-cased text, it scores {means[0]}, but" in DOCUMENT and f"it scores {means[1]}, and" in DOCUMENT
+    assert f"scores {41.02 - sum(alone) / 3:.1f} *less*" in DOCUMENT
 
 
 def test_what_is_said_of_the_round_and_its_controls_is_in_their_rows():
-    new, old = by_seed(r"multi30k-de-en-rotary|round-\d"), by_seed(r"rotary-pairs|control-\d")
-    gains = {key: lab_notebook.difference(new[key], old[key], "bleu", 0.05) for key in new}
-    told = {key: f"{mean:.1f} ± {reach:.1f}" for key, (mean, reach) in gains.items()}
-    test, beam = "test_2016_flickr", "beam 5, alpha 1.8"
-    assert all(rows.keys() == {0, 1, 2} for found in (new, old) for rows in found.values())
-    means = [f"{sum(row['bleu'] for row in found[test, beam].values()) / 3:.1f}" for found in (old, new)]
-    assert (
-        f"the old pairs bring {means[0]} BLEU on" in LAB and f"the new ones {means[1]}: {told[test, beam]} more" in LAB
+    runs, test, beam = lab_notebook.long_runs(), lab_notebook.TEST, "beam 5, alpha 1.8"
+    assert all(
+        runs[kind, split, beam].keys() == {0, 1, 2} for kind in ("old pairs", "new pairs") for split in ("val", test)
     )
-    assert f"and {told[test, 'greedy']} with greedy decoding" in LAB
-    assert f"it's {told['val', beam]}, an interval with 0, and {told['val', 'greedy']}." in LAB
-    assert gains["val", beam][0] < gains["val", beam][1]
-    scores = [f"{new[test, beam][seed]['bleu']:.1f}" for seed in range(3)]
-    assert f"and have {scores[0]}, {scores[1]} and {scores[2]} on test_2016_flickr" in LAB
-    assert max(new["val", beam], key=lambda seed: new["val", beam][seed]["bleu"]) == 2
+
+    def gain(split, measure="score"):
+        return lab_notebook.long_difference(runs, "old pairs", "new pairs", split, beam, measure)
+
+    assert (
+        f"ahead by {gain(test)[0]:.1f} BLEU on test_2016_flickr ({gain(test, 'without length')[0]:.1f} without length)"
+        in LAB
+    )
+    assert gain(test, "chrf")[0] > gain(test, "chrf")[1]
+    assert "set the difference is {:.1f} ± {:.1f} for other seeds.".format(*gain("val")) in LAB
+    assert max(range(3), key=lambda seed: runs["new pairs", "val", beam][seed]["score"]) == 2  # the one in models/
+    found = {
+        (row["a"]["model"], row["b"]["model"], row["a"]["search"]): row for row in lab_notebook.saved_rows("bootstrap")
+    }
+    third = [found["made-pairs", f"made-pairs-{kind}", "greedy"] for kind in ("own", "back", "back-own")]
+    assert f"`own` gains {third[0]['difference']:.1f} and both together {third[2]['difference']:.1f};" in LAB
+    p = [row["p"] for row in lab_notebook.saved_rows("bootstrap") if row["a"]["model"] == "made-pairs"]
+    assert len(p) == 6 and sum(value < 0.05 / 6 for value in p) == 1 and third[2]["p"] == min(p)
+    resampled = {row["split"]: row for row in lab_notebook.saved_rows("resample")}[test]
+    low, high = resampled["interval"]
+    assert f"on test_2016_flickr by {resampled['difference']:.1f} (95%: {low:.1f} to {high:.1f}, other" in LAB
+    assert [file.partition("-test")[0] for file in resampled["a"] + resampled["b"]] == [
+        "multi30k-de-en",
+        "multi30k-de-en-rotary",
+    ]
+    twice = [row for row in found.values() if row["b"]["model"] == "multi30k-de-en" and "beam" in row["a"]["search"]]
+    before = twice[0]["a"]["bleu"]
+    others = [row["bleu"] - before for row in lab_notebook.saved_rows("quality") if re.fullmatch(r"de-en-\d", row.get("model") or "") and (row["split"], row["search"]) == (test, beam)]  # fmt: skip
+    assert f"gains {twice[0]['difference']:.2f}, and {others[0]:.2f} and {others[1]:.2f} with two other seeds" in LAB
+    bleu = {
+        (row.get("model"), row["split"]): f"{row['bleu']:.1f}"
+        for row in lab_notebook.saved_rows("quality")
+        if row["search"] == beam and row["step"] == 3400
+    }
+    assert (
+        f"it has {bleu['rotary-en-de', 'val']} on the validation set, where `multi30k-en-de` has {bleu['multi30k-en-de', 'val']}, and {bleu['rotary-en-de', test]} on"
+        in LAB
+    )
+
+
+def test_kept_translations_score_what_their_rows_say(multi30k):
+    """Catches a file that another run has taken over, and translations of another split."""
+    rows = [row for row in lab_notebook.saved_rows("test_sets") if "translations" in row]
+    assert len(rows) == 12
+    for row in rows:
+        file = RESULTS / row["translations"]
+        lines = gzip.decompress(file.read_bytes()).decode("utf-8").splitlines()
+        assert (
+            len(lines) == row["sentences"]
+            and hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()[:8] in file.name
+        )
+    row = next(row for row in rows if (row["model"], row["split"]) == ("multi30k-de-en", "val"))
+    lines = gzip.decompress((RESULTS / row["translations"]).read_bytes()).decode("utf-8").splitlines()
+    assert score(lines, [target for _, target in load_pairs(str(multi30k), "val")])["bleu"] == pytest.approx(
+        row["bleu"]
+    )
 
 
 def test_what_is_said_of_pythons_share_is_in_its_row():

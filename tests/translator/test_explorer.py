@@ -244,10 +244,11 @@ def test_a_sentence_is_translated_and_stepped_through(tab, shipped):
     weight = lambda n: float(tab.evaluate(f"""() => document.querySelector("#figure").shadowRoot
         .querySelector("{shade.format(n)}").style.getPropertyValue("--a")"""))  # fmt: skip  # noqa: E731
     assert weight(2) > weight(4)  # the step that writes "women" looks at "Frauen"
-    tab.hover("#target li:nth-child(5) button")  # "book"
+    assert not tab.locator("#target li:nth-child(3)").is_visible()  # not before it is due
+    tab.locator("#step").fill("5")  # "book"
     assert weight(5) > weight(2)
     tab.click("#forward")
-    assert tab.text("#step-readout").startswith("Step 3")
+    assert tab.text("#step-readout").startswith("Step 6")
 
 
 def test_a_drawn_translation_shows_what_it_was_drawn_from(tab):
@@ -272,9 +273,7 @@ def test_a_drawn_translation_shows_what_it_was_drawn_from(tab):
 def test_the_tree_shows_the_search(tab):
     tab.click("#tree-box summary")
     best = tab.locator("#tree .best text:not(.score)").all_text_contents()
-    assert best == ["<s>", *tab.written()] and any(
-        text.startswith("·") for text in tab.locator("#tree text").all_text_contents()
-    )
+    assert best == ["<s>", *tab.written()]
     assert tab.locator("#tree g").count() > 3 * len(best)
     for width in (390, 1440):  # and nothing is wider than the screen
         tab.set_viewport_size({"width": width, "height": 900})
@@ -319,7 +318,7 @@ def test_strange_text_is_answered_honestly(tab):
 def test_what_a_sentence_has_that_the_model_hardly_knows_is_said(tab):
     """Small letters, a negation, figures, another language; and that it is guessing, where its tokens have little probability."""
     for sentence, said, guessing in (
-        ("ein hund spielt im park.", "write “Hund”, “Park”", None),
+        ("ein hund spielt im park.", "write “Hund”", None),
         ("Die Katze sitzt nicht auf dem Sofa.", "leaves “nicht” out", None),
         ("37 Leute stehen dort.", "few numbers in figures", None),
         ("A man is reading a newspaper.", "looks like English", True),

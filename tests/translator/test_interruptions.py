@@ -384,6 +384,7 @@ def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(tmp_path,
 
 def test_memory_that_runs_out_names_the_batch_and_what_to_lower(tmp_path, monkeypatch, capsys):
     full = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"))
+    monkeypatch.setattr("translator.__main__.doubts", lambda trainer: ())  # of two short pairs, before the first update
     monkeypatch.setattr(ParallelTrainer, "gradient", full)
     error = refused(capsys, training(tmp_path / "run"))
     assert "out of memory at update 1, with" in error and "--tokens-per-batch" in error

@@ -11,6 +11,7 @@ import the_annotated_transformer as tat
 from tests.helpers import ROOT, caption_files, decided
 from translator import doctor, plan
 from translator.__main__ import main
+from translator.corpus import TokenStore
 from translator.search import fast_beam
 from translator.settings import make_settings
 
@@ -135,8 +136,20 @@ def test_what_a_log_shows(rows, found):
     assert [(one.test, one.state) for one in doctor.of_log(rows, 100, 5.5)] == found
 
 
-def test_the_loss_of_word_frequencies():
-    assert doctor.frequencies(np.array([4, 4, 5, 5])) == pytest.approx(np.log(2))
+def test_a_training_that_learns_nothing_says_so_once(tmp_path, capsys):
+    """And one that learns doesn't."""
+    data = caption_files(tmp_path / "data", train=100, val=40)
+    small = "--N 1 --d-model 32 --d-ff 32 --h 2 --bpe 100 --tokens-per-batch 400 --checkpoint-every 4"
+    for factor, warmup, count in ((0, 4, 1), (2, 40, 0)):
+        command = f"train --data {data} --run {tmp_path / str(factor)} {small} --factor {factor} --warmup {warmup} --steps {2 * warmup + 8}"
+        assert main(command.split()) == 0
+        said = capsys.readouterr().err
+        assert said.count("little better than") == count, said
+
+
+def test_the_loss_of_word_frequencies(tmp_path):
+    np.array([4, 4, 5, 5], np.uint16).tofile(tmp_path / "x.ids")
+    assert TokenStore(tmp_path / "x.ids", 9).guessing() == pytest.approx(np.log(2))
 
 
 def test_the_readmes_figures_are_the_rows():

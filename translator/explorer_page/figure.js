@@ -308,7 +308,7 @@ function exploreAttention(host, content, options = {}) {
       li.firstChild.classList.toggle("now", i === step - 1);
     });
     const before = plain(result.predicted.slice(0, step - 1).join("")), shown = result.predicted.slice(0, unseen() ? step - 1 : step).filter((token) => !isMarker(token));
-    $("translation").replaceChildren(el("strong", { dir: "auto" }, step === count && !unseen() ? result.translation : `${plain(shown.join(""))} …`));
+    $("translation").replaceChildren(el("strong", { dir: "auto" }, step === count && !unseen() ? result.translation : shown.length ? `${plain(shown.join(""))} …` : "…"));
     $("step-readout").replaceChildren(...(step > 1 ? told("Step {step} of {count}. It has written {written} and predicts:", { step, count, written: quoted(before) })
       : [say("Step {step} of {count}. It has written nothing, and predicts:", { step, count })]));
     const { likeliest } = result.steps[step - 1], chosen = result.predicted[step - 1];
@@ -323,6 +323,7 @@ function exploreAttention(host, content, options = {}) {
     }));
     if (unseen()) $("step-readout").append(" ", say("Which of these comes next? Click it."));
     $("count").textContent = Guesses.text();
+    $("play").disabled = state.guess;
     lightUp();
     for (const node of $("tree").querySelectorAll("[data-step]")) node.classList.toggle("later", Number(node.dataset.step) > step);
     if (state.words || state.kind === "encoder" || !view || !$("maps").open) return;

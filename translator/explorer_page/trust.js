@@ -11,8 +11,10 @@ const Trust = (() => {
   /** The geometric mean of the probabilities that the model gave the tokens it wrote. */
   const confidence = (steps) => Math.exp(steps.reduce((sum, { own, chosen }) => sum + Math.log(Math.max(1e-12, own ?? chosen)), 0) / steps.length);
   const guessing = (steps) => confidence(steps) < GUESSING;
-  const verdict = (steps) => say(guessing(steps) ? "The model is guessing: it gives its tokens {share} on average." : "The model gives its tokens {share} on average.",
-    { share: `${Math.round(100 * confidence(steps))}%` });
+  function verdict(steps) {
+    const unsure = guessing(steps), share = `${Math.round(100 * confidence(steps))}%`;
+    return say(unsure ? "The model is guessing: it gives its tokens {share} on average." : "The model gives its tokens {share} on average.", { share });
+  }
 
   /** What is to be said of a German sentence before anyone believes its translation. */
   function doubts(sentence, tokenizer, language) {
@@ -21,7 +23,7 @@ const Trust = (() => {
     const unknown = [...new Set(sentence.normalize("NFC"))].filter((character) => character.trim() && tokenizer.encode(character).includes(Transformer.UNK));
     if (unknown.length) found.push(say("It has never seen {characters}.", { characters: quoted(unknown) }));
     const german = language === "de", capital = (word) => word[0].toUpperCase() + word.slice(1);
-    const english = german && bare.filter((word) => ENGLISH.test(word)).length * 5 > bare.length;
+    const english = german && bare.filter((word) => ENGLISH.test(word)).length * 6 >= Math.max(1, bare.length);
     if (english) found.push(say("This looks like English, but the model reads German."));
     const small = german && !english ? bare.filter((word) => /^\p{Ll}/u.test(word) && pieces(capital(word)) < pieces(word)) : [];
     if (small.length) found.push(say("German nouns begin with a capital letter, and the model knows them only so: write {words}.", { words: quoted(small.map(capital)) }));
