@@ -2204,6 +2204,8 @@ def example_base() -> Any:
 # | convolutional | $O(k n d^2)$ | $O(1)$ | $O(\log_k n)$ |
 # | self-attention, restricted | $O(r n d)$ | $O(1)$ | $O(n/r)$ |
 #
+# <details><summary>What the paper says about the table</summary>
+#
 # Here $k$ is the width of a convolution's kernel. Self-attention is cheaper than recurrence if $n < d$, which holds
 # for most sentences in word pieces. For very long sequences it could be restricted to a neighbourhood of $r$
 # positions, at the cost of longer paths; the authors left that for later. A single convolution with $k < n$ does
@@ -2213,6 +2215,10 @@ def example_base() -> Any:
 # the Transformer uses. As a side benefit, self-attention may be easier to interpret: its heads clearly learn
 # different tasks, and many of them seem to follow the syntax and the meaning of a sentence (Part 6).
 #
+# </details>
+#
+# > <details><summary>Where these numbers come from, and what the table leaves out</summary>
+# >
 # > **Where do these numbers come from?** Count the multiplications. *Self-attention* takes the dot product of $n$
 # > queries with $n$ keys, $d$ multiplications each: $n^2 d$. Weighting the values takes another $n^2 d$. *Recurrence*
 # > multiplies the state by a $d \times d$ matrix at each of $n$ positions: $n d^2$, and each must wait for the one
@@ -2225,6 +2231,8 @@ def example_base() -> Any:
 # > count only attention's own products, $2n^2d$ is less than $nd^2$ only if $n < d/2$. (A plain recurrent layer has
 # > two matrices, not one, and an LSTM has eight.) What remains true at every length is the column of sequential
 # > operations: attention can handle all positions at once, and recurrence can't.
+# >
+# > </details>
 
 
 # %%
@@ -2515,9 +2523,9 @@ def example_learn() -> None:
 # %%
 @example
 def example_while_it_learns() -> Any:
-    """The same sentence after half a minute, one minute, and five minutes of training. (The loss is that of 1,014 pairs that it isn't trained on.)"""
+    """The same sentence after half a minute, one minute, and five minutes of training."""
     rows = [stage for row in saved_rows("learning")[-1:] for stage in row["stages"]]
-    return table([{k: stage[k] for k in ("updates", "loss", "translation")} for stage in rows]) if rows else None
+    return table([{k: stage[k] for k in ("updates", "translation")} for stage in rows]) if rows else None
 
 
 # %% [markdown]
@@ -2641,6 +2649,8 @@ def example_smoothing() -> Chart:
 
 
 # %% [markdown]
+# > <details><summary>What is the smallest loss, and why does smoothing help BLEU?</summary>
+# >
 # > **What is the smallest loss that can be reached?** It is reached at $p = q$, and there it equals the entropy of
 # > $q$, which isn't zero. (The loss is that entropy plus the Kullback-Leibler divergence $D_{\text{KL}}(q \,\|\, p)$,
 # > which measures how far $p$ is from $q$, and only the second can be lowered.) A model that is surer than $q$ pays a
@@ -2651,6 +2661,8 @@ def example_smoothing() -> Chart:
 # > **Why does smoothing help BLEU?** BLEU looks at the words that were chosen, not at how sure the model was. A model
 # > that isn't pushed towards certainty overfits less, and keeps its second choices alive for beam search ([Part
 # > 4](#Part-4:-What-else-the-paper-used)). That's the usual explanation; the paper shows only the gain.
+# >
+# > </details>
 
 
 # %%
@@ -2758,6 +2770,8 @@ def example_backward() -> None:
 # > random order, and so do the batches. Each *epoch*, that is, each pass through the data, uses a different `seed`,
 # > so both orders change.
 # >
+# > <details><summary>What does sorting cost, and what else depends on the size of a batch?</summary>
+# >
 # > **What does sorting cost?** A batch of sentences that all have the same length isn't a random sample:
 # > short captions resemble each other, so the gradients of two batches are likely to differ more than those of two
 # > random samples. That is why at least the *order* of the batches must be random. (If they came sorted, the model
@@ -2766,6 +2780,8 @@ def example_backward() -> None:
 # > The number of tokens in an update (one step of the optimiser) matters for the learning rate, too: a gradient over
 # > more tokens is less noisy, so the step can be larger, but there are fewer steps per epoch. If you change
 # > `tokens_per_batch` (see [Configuration](#Configuration)), expect to tune the learning rate again.
+# >
+# > </details>
 
 
 # %%
@@ -2842,6 +2858,8 @@ def example_padding() -> None:
 # > The hats stand for a correction that matters in the first steps, when the averages, which start at zero, are still
 # > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$.
 # >
+# > <details><summary>Why warm up, why β₂ = 0.98, and why fall as a root</summary>
+# >
 # > **Why warm up?** After only a handful of batches, Adam has a poor estimate of how large the gradients usually are,
 # > and some steps go wrong. Small first steps give it time to settle. In a fresh post-norm model, the last layers
 # > also get much larger gradients than the first ones ([Part 1](#A-fresh-model)). What the warmup itself does
@@ -2861,6 +2879,8 @@ def example_padding() -> None:
 # >
 # > *Step* counts updates. If an update is accumulated from several micro-batches (see below), it still counts as one
 # > step.
+# >
+# > </details>
 
 # %% [markdown]
 # ## Configuration
@@ -3381,9 +3401,12 @@ def influence(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> Ten
 
 # %%
 # @title A healthy model, and two others
-def joined_by_view(layer: MultiHeadedAttention, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-    """`combine` without its transpose."""
-    return layer.weigh(Q, K, V, mask).reshape(Q.size(0), Q.size(2), -1)
+def joined_by_view(
+    layer: MultiHeadedAttention, query: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    """`attend` without the transpose of `join_heads`."""
+    heads = layer.weigh(split_heads(layer.W_q(query), layer.h), K, V, for_all_heads(mask))
+    return layer.W_o(heads.reshape(query.shape))
 
 
 def predict_with(model: Transformer, causal: bool, pairs: list[Pair]) -> Tensor:
@@ -3402,7 +3425,7 @@ def example_influence() -> Chart:
     for title, causal in (("healthy", True), ("no mask", False), ("no transpose", True)):
         if title == "no transpose":
             for layer in (m for m in model.modules() if isinstance(m, MultiHeadedAttention)):
-                layer.combine = functools.partial(joined_by_view, layer)
+                layer.attend = functools.partial(joined_by_view, layer)
         moves = influence(functools.partial(predict_with, model, causal), pairs)
         assert (moves.triu(1).max() == 0) == (title == "healthy")
         names = [str(t) for t in range(len(moves))]
@@ -3703,6 +3726,8 @@ def example_gpt() -> None:
 #
 # > Understanding is one thing, doing another. In the order of effort:
 # >
+# > - Run [`one_screen.py`](one_screen.py), the whole paper in 250 lines of plain Python, and read it while it learns:
+# >   you know what every line of it says by now. Only its derivatives are new, and each is written beside its function.
 # > - Type a sentence of your own into the [figure on the first page](#The-Annotated-Transformer), and find one that the
 # >   model gets wrong.
 # > - Do two or three [exercises](exercises.ipynb), which check your answers: 1.1, 1.4 and 2.3 fit what you've just read.
@@ -4246,9 +4271,9 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 # %% [markdown]
 # > Now for the real thing. By default, the next cell trains for three minutes. That's enough to see translations take
 # > shape; usable ones take about a quarter of an hour. To train for longer, set the environment variable
-# > `ANNOTATED_MINUTES` or `ANNOTATED_STEPS`. The output shown here comes from a half-hour run; after three minutes,
-# > expect much worse translations. If the same run has already been completed, its result is loaded from a folder
-# > instead.
+# > `ANNOTATED_MINUTES` or `ANNOTATED_STEPS`. The output shown here comes from a run of fifteen minutes on a single
+# > core; after three minutes, expect much worse translations. If the same run has already been completed, its result
+# > is loaded from a folder instead.
 # >
 # > <details class="note"><summary>To continue a run, or repeat it</summary>
 # >
@@ -4312,8 +4337,8 @@ def example_training() -> None:
 # > their heights. A fresh model knows nothing, so the training curve starts near the logarithm of the number of
 # > tokens in the vocabulary, which is the loss of a model that finds all of them equally likely. (The very first loss
 # > is somewhat higher, because the scores of a fresh model differ at random. Since the embedding is also the output
-# > matrix, such a model often prefers the token that it has just read.) If training goes on for half an hour, the
-# > validation loss is lowest about half-way through; then it rises again, while the training loss keeps falling.
+# > matrix, such a model often prefers the token that it has just read.) If training goes on for thousands of updates,
+# > the validation loss stops falling and then rises again, while the training loss keeps falling.
 # > That's *overfitting*: the model learns the training sentences by heart. Dropout, which this run lacks, is there to
 # > counteract it. (Usually you'd keep the weights of the best moment, as the program does. To keep the code short,
 # > the translations and scores below are from the end of the run.)
@@ -4535,7 +4560,9 @@ def example_bleu() -> None:
 # ![Two processes, rank 0 and rank 1, each with a copy of the model and half of the rows of a batch; each computes a gradient, all-reduce gives both the sum, and both make the same update](images/data_parallel.svg)
 #
 # > As with accumulation, each process divides by the number of tokens in the *whole* update. Accumulation spreads an
-# > update over time; data parallelism spreads it across processes. The sum is the same.
+# > update over time; data parallelism spreads it across processes. The sum is the same. (PyTorch's
+# > `DistributedDataParallel` takes the *mean* over the processes. If you use it, multiply each loss by the number of
+# > processes; otherwise every gradient is that many times too small.)
 
 
 # %%
@@ -5616,7 +5643,7 @@ def example_patching_many() -> Any:
 # > | n-gram | $n$ words or tokens in a row |
 # > | nat | the unit of losses with natural logarithms |
 # > | overfitting | learning the training sentences by heart, so that others are predicted worse |
-# > | perplexity | the exponential of the mean loss per token |
+# > | perplexity | the exponential of the mean loss per token, where the loss is computed without label smoothing |
 # > | positional encoding | a vector that is added to an embedding and tells its place in the sequence |
 # > | pre-norm, post-norm | the norm before the sublayer, or after the addition |
 # > | query, key, value | what a position asks for, what it is found by, and what it hands over ([Part 1](#Attention-(Section-3.2))) |

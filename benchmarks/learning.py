@@ -21,7 +21,7 @@ RIGHT = "Two women are sitting on a bench while a man reads a newspaper."
 def benchmark(*, updates: Counts = (85, 170, 850), runs: Runs = Path("runs"), rows: Rows = RESULTS) -> None:
     """Train the document's live model and look at it after these numbers of updates.
 
-    The row holds, for each of them, the validation loss, the translation of the sentence of Part 1, and the cross-attention
+    The row holds, for each of them, the translation of the sentence of Part 1, and the cross-attention
     of the third layer (mean of the heads) while the model reads one and the same translation. Weights that a run has kept
     are not trained again.
     """
@@ -54,7 +54,7 @@ def train(model: tat.Transformer, tokenizer: tat.Tokenizer, kept: dict[int, Path
 
 @torch.inference_mode()
 def look(translator: tat.Translator) -> dict[str, Any]:
-    """The loss on `val`, the translation of the sentence, and the weights while a right translation is read."""
+    """The translation of the sentence, and the weights while a right translation is read."""
     model, tokenizer, _ = translator
     model.eval()
     device = next(model.parameters()).device
@@ -65,7 +65,6 @@ def look(translator: tat.Translator) -> dict[str, Any]:
         model(src, tgt, tat.source_mask(src), tat.target_mask(tgt))
     mean = weights[model.decoder.layers[LAYER].src_attn][0].mean(0)  # (T, S)
     return {
-        "loss": round(tat.validation_loss(model, tat.to_pairs(tokenizer, tat.load_split("val"))), 2),
         "translation": tat.translate_lines(translator, tat.SENTENCE),
         "source": tokenizer.tokens(src[0].tolist()),
         "steps": [f"{reads} → {predicts}" for reads, predicts in itertools.pairwise(tokenizer.tokens(ids))],

@@ -217,9 +217,8 @@ def example_answer_5() -> None:
 def step(self, tokens: Tensor) -> Tensor:
     """The next token of each sentence (B) to the logits of the one after it (B, vocab)."""
     x = self.model.tgt_embed(tokens.unsqueeze(1))  # (B, 1, d_model)
-    for i, (layer, (K, V)) in enumerate(zip(self.model.decoder.layers, self.source, strict=True)):
-        cross = functools.partial(layer.src_attn.attend, K=K, V=V, mask=self.src_mask)
-        x = layer.sublayers(x, functools.partial(self.attend_to_past, i), cross)
+    for layer in self.layers:  # each looks at the keys and values that are kept
+        x = layer(x, None, self.src_mask, None)
     self.length += 1
     return self.model.generator.logits(self.model.decoder.norm(x))[:, 0]
 
@@ -279,11 +278,9 @@ def forward(
     self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None
 ) -> Tensor:
     """x (B, T, d_model), memory (B, S, d_model), src_mask (B, 1, S), tgt_mask (B, T, T)."""
-    return self.sublayers(
-        x,
-        own=lambda x: self.self_attn(x, x, x, tgt_mask),
-        cross=lambda x: self.src_attn(x, x, x, tgt_mask),
-    )
+    x = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, tgt_mask))
+    x = self.sublayer[1](x, lambda y: self.src_attn(y, y, y, tgt_mask))
+    return self.sublayer[2](x, self.feed_forward)
 
 
 check("wires", "gradient", DecoderLayer__forward=forward)
@@ -298,11 +295,9 @@ def example_answer_8() -> None:
     def forward(
         self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None
     ) -> Tensor:
-        return self.sublayers(
-            x,
-            own=lambda x: self.self_attn(x, x, x, tgt_mask),
-            cross=lambda x: self.src_attn(x, memory, memory, src_mask),
-        )
+        x = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, tgt_mask))
+        x = self.sublayer[1](x, lambda y: self.src_attn(y, memory, memory, src_mask))
+        return self.sublayer[2](x, self.feed_forward)
 
     check("wires", "gradient", DecoderLayer__forward=forward)
 

@@ -268,7 +268,8 @@ def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
             even.append((entropy / keys[keys > 1].log()).mean().item())
             missed.append((weights.sum(-1) - 1).abs().max().item())
         for part in (m for m in model.modules() if isinstance(m, tat.SublayerConnection)):
-            silent = part(x, torch.zeros_like) - (x if part.pre else part.norm(x))
+            expected = part.norm(x) if isinstance(part, tat.PostNorm) else x
+            silent = part(x, torch.zeros_like) - expected
             stream.append(silent.abs().max().item())
         ids = torch.tensor([[a] * 8 for a in pairs[0].src[:2]])
         a, b = model.src_embed(ids)

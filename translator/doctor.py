@@ -29,7 +29,7 @@ SOME = 48  # pairs that are examined
 YOUNG = 0.5  # nats; a model that reads loses more by another's source: captions after 90 seconds, one core: 0.69
 SUSPECTS = {  # a test that is ill, and kinds of mistakes that it was ill with
     "future": ("mask", "attention", "heads", "norm"), "past": ("mask",), "padding": ("mask",), "source": ("heads", "data"),
-    "neighbours": ("positions", "norm"), "source order": ("positions",), "target order": ("positions",),
+    "neighbours": ("positions", "norm"), "first loss": ("shift", "data"), "source order": ("positions",), "target order": ("positions",),
     "looks ahead": ("mask",), "twice": ("report",), "swap": ("heads", "data"), "variety": ("heads", "data"),
     "alone": ("decoding",), "fed back": ("decoding",), "peeks": ("report",), "frequency": ("schedule", "data", "adam"),
 }  # fmt: skip
