@@ -77,7 +77,8 @@
       // a chart of one panel shrinks, unless it is very wide; panels side by side go below each other
       const single = !["hconcat", "vconcat", "concat", "facet", "repeat", "spec"].some((key) => key in spec);
       if (single && wanted < 720) Object.assign(spec, { width: room, autosize: { type: "fit-x", contains: "padding" } });
-      else if (!single) stack(spec);
+      else if (!single && wanted > 1.4 * room) stack(spec);
+      else if (!single) figure.classList.add("scaled"); // a little too wide: smaller is better than a column of charts
       config.legend = { ...config.legend, orient: "bottom", columns: 1, labelLimit: room - 40 };
       config.title = { ...config.title, limit: room, anchor: "start" };
     }

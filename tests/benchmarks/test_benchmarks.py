@@ -14,6 +14,7 @@ from torch import nn
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
 from benchmarks import gains, peers, quality, samples, step_profile, time_to_quality
+from benchmarks.shared import Rows
 from tests.helpers import ROOT, caption_files, decided
 from translator import search
 from translator.__main__ import export, main, train
@@ -306,3 +307,24 @@ def test_samples_are_those_of_the_weights_that_were_kept(rows_of, few_phrases, t
     (row,) = rows_of(f"samples --runs {tmp_path}")
     assert [stage.get("updates", stage.get("model")) for stage in row["stages"]] == [9, 120, "multi30k-de-en"]
     assert [stage["translations"] for stage in row["stages"][:2]] == expected and expected[0] != expected[1]
+
+
+def test_kept_translations_are_resampled_with_their_seeds(rows_of, tmp_path):
+    """Catches sides that are swapped, seeds that aren't drawn, and a file that another run has taken over."""
+    data, kept = caption_files(tmp_path, train=4, val=40), Rows(tmp_path / "kept" / "rows.jsonl")
+    kept.out.parent.mkdir()
+    lines = (tmp_path / "val.en").read_text(encoding="utf-8").splitlines()
+    worse = lambda n: [line if i % n else "no" for i, line in enumerate(lines)]  # noqa: E731
+    files = [kept.out.parent / kept.keep("a model: val", found) for found in (worse(2), worse(3), worse(9), lines)]
+    assert len({*files}) == 4 and files[3] == kept.out.parent / kept.keep("a model: val", lines)
+    (row,) = rows_of(f"resample --data {data} --samples 200", "--a", *files[:2], "--b", *files[2:])
+    assert row["bleu"][1][1] == 100 and row["difference"] == pytest.approx(
+        sum(row["bleu"][1]) / 2 - sum(row["bleu"][0]) / 2, abs=0.01
+    )
+    wide, narrow = (high - low for low, high in (row["interval"], row["sentences_interval"]))
+    assert row["difference"] > 0 and wide > narrow > 0  # the seeds of a side differ
+    (
+        (tmp_path / "val.de").write_text("\n" * 3, encoding="utf-8"),
+        (tmp_path / "val.en").write_text("a\nb\nc\n", encoding="utf-8"),
+    )
+    assert len(rows_of(f"resample --data {data}", "--a", files[0], "--b", files[1], status=2)) == 1
