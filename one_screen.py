@@ -1,6 +1,6 @@
 """Attention Is All You Need (Vaswani et al., 2017) on one screen: the whole model, and how it
-learns, here to read German numbers: einundzwanzig is 21. A number in brackets is a section of the
-paper. Left out are dropout, beam search, and the paper's sizes and data."""
+learns, here to read German numbers: `einundzwanzig` is 21. A number in brackets is a section of
+the paper. Left out are dropout, beam search, and the paper's sizes and data."""
 from collections import deque
 from itertools import chain, cycle
 from math import cos, exp, inf, log, sin, sqrt
