@@ -90,7 +90,7 @@ def benchmark(
 ) -> None:  # fmt: skip
     """Train with each seed, and count what is right of the numbers that it has never seen: at the end, and with the mean of checkpoints."""
     if port:
-        lines = (f'  "{name}": {json.dumps(value)}' for name, value in port_numbers().items())
+        lines = (f'  "{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in port_numbers().items())
         port.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
         return
     about = listing.settings(FILE.read_text("utf-8"))

@@ -150,6 +150,7 @@ class Prose(IPythonRenderer):
         if found := re.fullmatch(r"(?:(?:[.\w]+/)*(\w+))?(?(1)\.ipynb)(?:#(.+))?", url):
             folder = "" if found[1] in editions.NAMES else self.english
             url = (f"{folder}{found[1]}.html" if found[1] else "") + (f"#{anchor_name(found[2])}" if found[2] else "")
+        url = f"{ONE_SCREEN}.html" if url == f"{ONE_SCREEN}.py" else url  # the listing has a page
         return super().link(text, url, title)
 
     def image(self, text: str, url: str, title: str | None = None) -> str:

@@ -1,23 +1,28 @@
 """The paper on one screen: it is the document's model, its twin in the browser is the same, and it fits on the screen."""
 
 import ast
+import base64
 import functools
 import json
+import os
 import re
 import subprocess
 import sys
 import types
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
+import nbformat
 import pytest
 import torch
 import torch.nn.functional as F
+from bs4 import BeautifulSoup
 from torch import Tensor
 
 import the_annotated_transformer as tat
 from benchmarks.one_screen import port_numbers
-from blog import listing, page
-from tests.helpers import ROOT, node
+from blog import editions, listing, page
+from tests.helpers import ROOT, node, offline_tab
 
 FILE = ROOT / "one_screen.py"
 NEAR = 1e-12
@@ -251,3 +256,71 @@ def agree(ours: dict, theirs: dict) -> None:
     assert ours["writes"] == theirs["writes"]
     for name in ("loss", "size"):
         assert ours[name] == pytest.approx(theirs[name], rel=10 ** -theirs["digits"]), name
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory) -> dict[str, Path]:
+    """The page of the listing in each language, as the command makes it."""
+    if not page.KATEX.is_dir():
+        (pytest.fail if os.environ.get("ANNOTATED_TESTS") == "all" else pytest.skip)("no KaTeX: npm ci --prefix blog")
+    folder, made = tmp_path_factory.mktemp("listing"), {}
+    for language in ("en", *editions.languages()):
+        made[language] = folder / ("" if language == "en" else language) / "one_screen.html"
+        command = [sys.executable, "blog/listing.py", made[language], "--language", language]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    return made
+
+
+def test_the_page_has_every_line_and_beside_each_block_a_sentence_whose_links_lead_somewhere(pages):
+    source = FILE.read_text("utf-8")
+    _, texts, _ = listing.notes()
+    named_ = [listing.defines(block) & texts.keys() for block in listing.blocks(source)]
+    assert all(len(names) == 1 for names in named_) and set().union(*named_) == texts.keys()
+    headings = {
+        name: page.anchor_name(name)
+        for name in editions.anchors(nbformat.read(ROOT / "the_annotated_transformer.ipynb", 4))
+    }
+    for language, path in pages.items():
+        tree = BeautifulSoup(path.read_text("utf-8"), "lxml")
+        shown = [block.get_text().strip("\n") for block in tree.select(".jp-CodeCell pre")]
+        assert language != "en" or "\n\n".join(shown) == source.strip("\n")
+        assert len(shown) == len(named_) and len(tree.select(".jp-CodeCell + .prose")) == len(shown)
+        links = [a["href"] for a in tree.select("main a[href^='the_annotated_transformer.html#']")]
+        assert len(links) >= 18 and {link.partition("#")[2] for link in links} <= {*headings.values()}
+        kept = base64.b64decode(tree.select_one("main a[href^='data:']")["href"].partition(",")[2])
+        assert kept.decode() == source and "_HERE" not in tree.get_text()
+        assert all(number in tree.get_text() for number in re.findall(r"\d\.\d{9,}", listing.PORT.read_text("utf-8")))
+
+
+def test_a_translated_listing_is_the_same_program():
+    """Only comments and docstrings differ, and there are as many."""
+    source = FILE.read_text("utf-8")
+    known = editions.meanings("zh", FILE.name)
+    chinese = listing.in_words(source, lambda text: known.get(text, text))
+    plain = lambda text: re.sub(r'(?s)""".*?"""', '""""""', text)  # noqa: E731
+    assert ast.dump(ast.parse(plain(chinese))) == ast.dump(ast.parse(plain(source)))
+    assert len([*listing.comments(chinese)]) == len([*listing.comments(source)])
+    assert re.search(f"[{editions.HAN}]", chinese) and listing.in_words(source, str) == source
+
+
+def test_the_page_runs_it(pages, browser):
+    """Until the first guess; a second click stops it."""
+    tab, problems = offline_tab(browser)
+    tab.goto(pages["en"].as_uri())
+    tab.locator("#run-button").click()
+    tab.wait_for_function("document.getElementById('run-out').textContent.includes('->')", timeout=120_000)
+    text = tab.locator("#run-out").inner_text()
+    assert text.startswith("5904 parameters") and re.search(r"update +50, +\d+ s left: loss \d\.\d\d", text)
+    tab.locator("#run-button").click()
+    assert "Run" in tab.locator("#run-button").inner_text() and not problems
+    tab.context.close()
+
+
+def test_on_paper_it_has_two_pages(pages, browser, tmp_path):
+    """A4, in both languages, with every line of the listing."""
+    for language, path in pages.items():
+        out = tmp_path / f"{language}.pdf"
+        subprocess.run([sys.executable, "blog/pdf.py", path, out], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        data = out.read_bytes()
+        boxes = re.findall(rb"/MediaBox ?\[0 0 ([\d.]+) ([\d.]+)\]", data)
+        assert [(round(float(w)), round(float(h))) for w, h in boxes] == [(842, 595)] * 2
