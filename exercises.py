@@ -1298,8 +1298,7 @@ check_4_3(running_mean)
 # > The first figure is that of the last checkpoint alone, and each further one adds an older checkpoint to the mean.
 # > Two things work against each other. The mean cancels out the noise of individual updates, which lowers the loss,
 # > the more so while the rate is high. But older checkpoints are worse models, and they pull the mean back, the more
-# > so while the model is still learning fast. In the printed run of half an hour, every extra checkpoint lowered the
-# > loss. In one of three minutes, we'd expect the oldest to do harm.
+# > so while the model is still learning fast. The longer a run, the more older checkpoints it can use.
 # >
 # > </details>
 

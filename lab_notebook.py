@@ -974,6 +974,29 @@ def example_decoding_speed() -> Any:
 # > processes.
 
 # %% [markdown]
+# ## What shows a mistake
+#
+# > The mistakes of the catalogue `practice/mistakes.py`, made one at a time in the model of the German numbers, trained
+# > and examined (`python -m benchmarks clinic`). Only some of them have been measured so far, with one seed and 500
+# > updates. *Seen* lists where a row looks ill: in the loss of training (*curve*), in loss or accuracy on held-out
+# > numbers with the reference before each word (*held out*), in what it writes (*written*), and in which of the
+# > examinations. The tests were written by people who knew these mistakes, so such a table says that mistakes *can*
+# > be told apart, and not that a mistake that nobody thought of would be found.
+
+
+# %%
+@example
+def example_clinic() -> Any:
+    """Every measured mistake: the loss, accuracy with the reference before each word, numbers written right, and where it is seen."""
+    found = []
+    for row in saved_rows("clinic"):
+        numbers = {"loss": row.get("loss"), "forced": row.get("held_out_forced"), "written": row.get("held_out_exact")}
+        found.append({"mistake": row["mistake"], "seed": row["seed"], "updates": row["updates"]} | numbers)
+        found[-1]["seen"] = ", ".join(row["seen"]) or "nowhere"
+    return table(found)
+
+
+# %% [markdown]
 # ## Departures of the program
 #
 # > [The table of the document](the_annotated_transformer.ipynb#Departures-from-the-paper) lists the places where its

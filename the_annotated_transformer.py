@@ -4271,9 +4271,9 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 # %% [markdown]
 # > Now for the real thing. By default, the next cell trains for three minutes. That's enough to see translations take
 # > shape; usable ones take about a quarter of an hour. To train for longer, set the environment variable
-# > `ANNOTATED_MINUTES` or `ANNOTATED_STEPS`. The output shown here comes from a half-hour run; after three minutes,
-# > expect much worse translations. If the same run has already been completed, its result is loaded from a folder
-# > instead.
+# > `ANNOTATED_MINUTES` or `ANNOTATED_STEPS`. The output shown here comes from a run of fifteen minutes on a single
+# > core; after three minutes, expect much worse translations. If the same run has already been completed, its result
+# > is loaded from a folder instead.
 # >
 # > <details class="note"><summary>To continue a run, or repeat it</summary>
 # >
@@ -4337,8 +4337,8 @@ def example_training() -> None:
 # > their heights. A fresh model knows nothing, so the training curve starts near the logarithm of the number of
 # > tokens in the vocabulary, which is the loss of a model that finds all of them equally likely. (The very first loss
 # > is somewhat higher, because the scores of a fresh model differ at random. Since the embedding is also the output
-# > matrix, such a model often prefers the token that it has just read.) If training goes on for half an hour, the
-# > validation loss is lowest about half-way through; then it rises again, while the training loss keeps falling.
+# > matrix, such a model often prefers the token that it has just read.) If training goes on for thousands of updates,
+# > the validation loss stops falling and then rises again, while the training loss keeps falling.
 # > That's *overfitting*: the model learns the training sentences by heart. Dropout, which this run lacks, is there to
 # > counteract it. (Usually you'd keep the weights of the best moment, as the program does. To keep the code short,
 # > the translations and scores below are from the end of the run.)
