@@ -20,6 +20,7 @@
 # > | [How it compares](#How-it-compares) | appendix: Where do speed and scores stand beside others'? |
 # > | [Where the speed comes from](#Where-the-speed-comes-from) | appendix: What does each idea gain, and how fast are others? |
 # > | [Many processes and machines](#Many-processes-and-machines) | appendix: How does the program share a training run? |
+# > | [What shows a mistake](#What-shows-a-mistake) | appendix: Where do mistakes show that the loss hides? |
 # > | [Departures of the program](#Departures-of-the-program) | appendix: Where does the program differ from the paper? |
 # >
 # > **Rows.** Every table and chart reads its rows from `benchmarks/results`. A row holds the command that made it,
@@ -993,7 +994,7 @@ def example_clinic() -> Any:
         numbers = {"loss": row.get("loss"), "forced": row.get("held_out_forced"), "written": row.get("held_out_exact")}
         found.append({"mistake": row["mistake"], "seed": row["seed"], "updates": row["updates"]} | numbers)
         found[-1]["seen"] = ", ".join(row["seen"]) or "nowhere"
-    return table(found)
+    return table(found) if found else None
 
 
 # %% [markdown]
