@@ -21,11 +21,15 @@ LEAK, DEAF = 1e-2, 1e-5  # nats: a fresh model's wires move predictions by 0.01 
 def doubts(trainer: ParallelTrainer) -> Iterator[str]:
     """What a model of one process shows that no sound one does, a line for each; no weight changes."""
     vocab, eps = trainer.model.generator.proj.out_features, trainer.settings.smoothing
+    if vocab <= len(tat.SPECIALS):
+        return  # there are no words to try
     pairs = tat.copy_pairs(2, vocab, seed=0, shortest=5, longest=5)
     with precise(), tat.evaluating(trainer.model):
         with torch.inference_mode():
             moved = tat.wires(lambda some: logits(trainer, some), pairs)
             own = mean_loss(logits(trainer, pairs), pairs, eps)
+        if not math.isfinite(own):
+            return  # the training says so, and ends
         loss = trainer.gradient(pairs)
         weights = [p for p in trainer.model.parameters() if p.requires_grad]
         grads = [torch.zeros(1) if p.grad is None else p.grad for p in weights]
