@@ -20,6 +20,7 @@
 # > | [How it compares](#How-it-compares) | appendix: Where do speed and scores stand beside others'? |
 # > | [Where the speed comes from](#Where-the-speed-comes-from) | appendix: What does each idea gain, and how fast are others? |
 # > | [Many processes and machines](#Many-processes-and-machines) | appendix: How does the program share a training run? |
+# > | [What shows a mistake](#What-shows-a-mistake) | appendix: Where do mistakes show that the loss hides? |
 # > | [Departures of the program](#Departures-of-the-program) | appendix: Where does the program differ from the paper? |
 # >
 # > **Rows.** Every table and chart reads its rows from `benchmarks/results`. A row holds the command that made it,
@@ -972,6 +973,29 @@ def example_decoding_speed() -> Any:
 # > Two, three or four processes compute the same gradient as one, up to rounding, with and without accumulation and
 # > `--shard`; `tests/translator/test_distributed.py` asserts that. A run can be continued with a different number of
 # > processes.
+
+# %% [markdown]
+# ## What shows a mistake
+#
+# > The mistakes of the catalogue `practice/mistakes.py`, made one at a time in the model of the German numbers, trained
+# > and examined (`python -m benchmarks clinic`). Only some of them have been measured so far, with one seed and 500
+# > updates. *Seen* lists where a row looks ill: in the loss of training (*curve*), in loss or accuracy on held-out
+# > numbers with the reference before each word (*held out*), in what it writes (*written*), and in which of the
+# > examinations. The tests were written by people who knew these mistakes, so such a table says that mistakes *can*
+# > be told apart, and not that a mistake that nobody thought of would be found.
+
+
+# %%
+@example
+def example_clinic() -> Any:
+    """Every measured mistake: the loss, accuracy with the reference before each word, numbers written right, and where it is seen."""
+    found = []
+    for row in saved_rows("clinic"):
+        numbers = {"loss": row.get("loss"), "forced": row.get("held_out_forced"), "written": row.get("held_out_exact")}
+        found.append({"mistake": row["mistake"], "seed": row["seed"], "updates": row["updates"]} | numbers)
+        found[-1]["seen"] = ", ".join(row["seen"]) or "nowhere"
+    return table(found) if found else None
+
 
 # %% [markdown]
 # ## Departures of the program

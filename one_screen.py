@@ -1,6 +1,6 @@
 """Attention Is All You Need (Vaswani et al., 2017) on one screen: the whole model, and how it
-learns, here to read German numbers: einundzwanzig is 21. A number in brackets is a section of the
-paper. Left out are dropout, beam search, and the paper's sizes and data."""
+learns, here to read German numbers: `einundzwanzig` is 21. A number in brackets is a section of
+the paper. Left out are dropout, beam search, and the paper's sizes and data."""
 from collections import deque
 from itertools import chain, cycle
 from math import cos, exp, inf, log, sin, sqrt
@@ -10,7 +10,7 @@ from time import time
 
 N, d_model, d_ff, h = 1, 16, 32, 2           # the paper's base model: 6, 512, 2048, 8 (Table 3)
 d_k, eps_ls = d_model // h, 0.1              # the width of a head (3.2.2), label smoothing (5.4)
-updates, pairs, warmup, factor = 1000, 8, 100, 0.5         # 8 pairs for each update; see rate
+updates, pairs, warmup, factor = 1200, 8, 100, 0.5         # 8 pairs for each update; see rate
 seed = int(argv[1]) if __name__ == "__main__" and argv[1:] else 1      # or python3 one_screen.py 2
 
 def random():                                # Park and Miller's rule, the same in every language

@@ -204,7 +204,7 @@ def test_the_tool_finds_nothing_to_mend_and_writes_the_notebook(tmp_path):
     out = tmp_path / "zh" / "exercises.ipynb"
     for arguments in (["check"], ["apply", "zh", ROOT / "exercises.ipynb", out]):
         subprocess.run([sys.executable, ROOT / "blog" / "editions.py", *arguments], check=True)
-    assert "会批改的练习" in out.read_text("utf-8")
+    assert "自动批改的练习" in out.read_text("utf-8")
 
 
 def test_every_text_of_the_scripts_own_is_found():

@@ -31,6 +31,7 @@ def test_the_document_imports_nothing_of_ours():
 @pytest.mark.parametrize(
     ("files", "allowed"),
     [
+        ("one_screen.py", set()),
         ("since_2017.py", {DOCUMENT.stem}),
         ("lab_notebook.py", DOCUMENTS),
         ("exercises.py", DOCUMENTS),

@@ -209,7 +209,7 @@ def test_it_says_what_it_does(tmp_path):
     """A short run, by a Python that sees no packages: parameters, check, progress, a guess, what is right, the map."""
     source = FILE.read_text("utf-8")
     for old, new in (
-        ("= 1000, 8,", "= 4, 1,"),
+        ("= 1200, 8,", "= 4, 1,"),
         ("step % 50", "step % 2"),
         ("step // 50", "step // 2"),
         ("[:180],", "[:5],"),

@@ -31,6 +31,7 @@ MARKDOWN = [
 MARKDOWN += sorted(path for name in ("models", "recipes", "translator") for path in (ROOT / name).rglob("README.md"))
 PYTHON = [
     *NOTEBOOKS,
+    ROOT / "one_screen.py",
     *sorted(path for name in ("blog", "translator", "benchmarks") for path in (ROOT / name).glob("*.py")),
 ]
 PYTHON += sorted((ROOT / "tests").rglob("*.py"))

@@ -125,6 +125,28 @@
   }, { rootMargin: "300px" });
   all(".explorer").forEach((place) => live.observe(place));
 
+  // --- predict, then look: one of the choices before a folded answer, which begins with the number of the right one ---
+
+  all("details.answer").forEach((answer) => {
+    const list = answer.previousElementSibling, right = parseInt(answer.querySelector("strong")?.textContent, 10);
+    if (list?.tagName !== "OL" || !right || typeof Guesses === "undefined") return;
+    const items = [...list.children], count = document.createElement("small");
+    const buttons = items.map((item, i) => {
+      const button = document.createElement("button");
+      Object.assign(button, { type: "button", textContent: "○", ariaLabel: say("I say: {choice}", { choice: item.textContent.trim() }) });
+      button.addEventListener("click", () => {
+        Guesses.add(i + 1 === right);
+        count.textContent = Guesses.text();
+        buttons.forEach((one, j) => Object.assign(one, { disabled: true, textContent: j + 1 === right ? "✓" : j === i ? "✗" : "○" }));
+        answer.open = true;
+      });
+      item.prepend(button, " ");
+      return button;
+    });
+    list.classList.add("choices");
+    answer.before(count);
+  });
+
   // --- theme: the system's, until the reader chooses; paper is light ---
 
   document.getElementById("theme").addEventListener("click", () => {

@@ -105,6 +105,6 @@
     const host = own.closest(".sentence-panel").parentElement, lit = ["pointerover", "focusin"].includes(name);
     for (let part = host.begins; part !== host; part = part.nextElementSibling)
       for (const symbol of part.querySelectorAll(".katex-html .mord"))
-        if (own.dataset.symbol.includes(symbol.textContent)) symbol.classList.toggle("panel-lit", lit); // one letter
+        if (symbol.textContent && own.dataset.symbol.includes(symbol.textContent)) symbol.classList.toggle("panel-lit", lit); // one letter
   });
 })();

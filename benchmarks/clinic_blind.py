@@ -1,0 +1,123 @@
+"""A blind trial of the examination: mistakes that nobody chose, and healthy models of kinds that nobody tried."""
+
+import ast
+import functools
+import inspect
+import random
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+import the_annotated_transformer as tat
+from benchmarks.clinic import finding, findings, numbers_of
+from benchmarks.shared import RESULTS, Rows
+from practice import examine
+from practice.mistakes import HEALTHY
+from the_annotated_transformer import Config, number_pair
+from translator.settings import Count
+
+CODE = (  # where a mistake may be made: all that lies between pairs and an update
+    "attention", "subsequent_mask", "source_mask", "target_mask", "split_heads", "positional_encoding", "pad_rows", "rate",
+    "smoothed_loss", "batch_loss", "make_batch", "initialise", "Batch.__init__", "Embeddings.forward",
+    "PositionalEncoding.forward", "MultiHeadedAttention.keys_values", "MultiHeadedAttention.attend",
+    "MultiHeadedAttention.weigh", "join_heads", "SublayerConnection.forward", "PositionwiseFeedForward.forward",
+    "EncoderLayer.forward", "Encoder.forward", "DecoderLayer.forward",
+    "Decoder.forward", "Transformer.encode", "Transformer.decode", "Transformer.forward",
+    "Trainer.gradient", "Trainer.update",
+)  # fmt: skip
+SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+CONFIGS = {"N": (1, 2, 3), "d_model": (16, 32, 64), "h": (1, 2, 4), "norm": ("pre", "post"), "dropout": (0.0, 0.1, 0.3)}
+
+
+def changes(tree: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Every small change of a function's code, as what it is and how to make it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and type(node.op) in SWAPS:
+            yield "another operator", functools.partial(setattr, node, "op", SWAPS[type(node.op)]())
+        if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
+            yield "the opposite comparison", functools.partial(setattr, node, "ops", [SWAPS[type(node.ops[0])]()])
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            yield "a number one higher", functools.partial(setattr, node, "value", node.value + 1)
+            yield "a number one lower", functools.partial(setattr, node, "value", node.value - 1)
+        if isinstance(node, ast.Call) and len(node.args) > 1:
+            yield (
+                "two arguments change places",
+                functools.partial(setattr, node, "args", [*node.args[1::-1], *node.args[2:]]),
+            )
+        for name in ("value", "func", "elt"):
+            inner = getattr(node, name, None)
+            if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
+                yield "a call is left out", functools.partial(setattr, node, name, inner.func.value)
+        for body in (getattr(node, "body", None),):
+            for at, line in enumerate(body if isinstance(body, list) and len(body) > 1 else ()):
+                if isinstance(line, ast.Expr | ast.Assign | ast.AugAssign):
+                    yield "a line is left out", functools.partial(body.__setitem__, at, ast.Pass())
+
+
+def mutant(seed: int) -> tuple[str, str, Any, str, Any]:
+    """A change drawn by chance: where, what, the owner, the name and the new function."""
+    draw = random.Random(seed)
+    where = draw.choice(CODE)
+    owner, _, name = where.rpartition(".")
+    place = getattr(tat, owner) if owner else tat
+    tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(place, name))))
+    what, change = draw.choice([("nothing", lambda: None), *changes(tree)][1:])
+    before = ast.unparse(tree)
+    change()
+    lines = zip(before.splitlines(), ast.unparse(ast.fix_missing_locations(tree)).splitlines(), strict=False)
+    line = next((new.strip() for old, new in lines if old != new), "")
+    made: dict[str, Any] = {}
+    exec(compile(tree, where, "exec"), vars(tat), made)
+    return where, f"{what}: {line}", place, name, made[name]
+
+
+def behaviour(pairs: list, config: Config = HEALTHY) -> list[float]:
+    """Losses and weights of some updates, to see whether a change changes anything."""
+    torch.manual_seed(0)
+    trainer = tat.Trainer(config.make_model(len(tat.LETTERS)), config)
+    losses = [trainer.update(pairs[i::4]) for i in range(4)]
+    return [*losses, *(p.double().sum().item() for p in trainer.model.parameters())]
+
+
+def ill(found: dict[str, float | None]) -> list[str]:
+    """The tests that call a model ill."""
+    return [test for test, value in found.items() if finding(test, value).ill]
+
+
+def benchmark(*, mistakes: Count = 20, healthy: Count = 10, first: int = 0, rows: Rows = RESULTS) -> None:
+    """Examine fresh models with a random change of the document's code, and healthy ones of random kinds.
+
+    A change that raises an error is noted and not examined; nor is one that changes neither a loss nor a weight.
+
+    Args:
+        mistakes: changes that are drawn
+        healthy: models whose sizes and settings are drawn
+        first: the first number that draws
+    """
+    small = random.Random(0).sample(range(100), 10)
+    pairs = [number_pair(n) for n in small + numbers_of(0)[1][:22]]
+    usual, exams = behaviour(pairs), examine.FRESH[:4]  # without learning by heart: two seconds each
+    for seed in range(first, first + mistakes):
+        where, what, place, name, new = mutant(seed)
+        row: dict[str, Any] = {"kind": "mistake", "draw": seed, "where": where, "change": what}
+        with mock.patch.object(place, name, new):
+            try:
+                row["works"] = "the same" if behaviour(pairs) == usual else "differently"
+                if row["works"] == "differently":
+                    make = functools.partial(examine.of_document, HEALTHY)
+                    row["fresh"] = findings(make, pairs, exams)
+            except Exception as error:  # whatever a random change may do
+                row["works"] = type(error).__name__
+        row["ill"] = ill(row.get("fresh", {}))
+        rows.add(row)
+        print(row["works"], where, what, row["ill"], sep=" | ", flush=True)
+    for seed in range(first, first + healthy):
+        draw = random.Random(seed)
+        changed = {key: draw.choice(values) for key, values in CONFIGS.items()}
+        config = Config(**vars(HEALTHY) | changed | {"d_ff": 2 * changed["d_model"]})
+        found = findings(functools.partial(examine.of_document, config, seed=seed), pairs, exams)
+        rows.add({"kind": "healthy", "draw": seed, "settings": changed, "fresh": found, "ill": ill(found)})
+        print("healthy", changed, ill(found), sep=" | ", flush=True)
