@@ -65,11 +65,15 @@ def environment(wheel) -> Path:
 
 def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
     """Catches missing package data, an installed test, and a module left over from an older build."""
-    program = {path.relative_to(clone).as_posix() for path in (clone / "translator").rglob("*.py")}
+    program = {
+        path.relative_to(clone).as_posix()
+        for room in ("practice", "translator")
+        for path in (clone / room).rglob("*.py")
+    }
     data = {
         "translator": "captions.txt ctranslate2_folder/README.md",
         "translator/models/multi30k-de-en": "README.md SHA256SUMS config.json model.safetensors tokenizer.json",
-        "translator/explorer_page": "figure.html figure.js models.json page.html panels.css panels.js say.js transformer.js",
+        "translator/explorer_page": "figure.html figure.js inside.js models.json page.html panels.css panels.js say.js transformer.js trust.js",
     }
     data = {f"{folder}/{name}" for folder, names in data.items() for name in names.split()}
     assert len(program) > 10 and (clone / "build/page.html").is_file()

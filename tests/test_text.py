@@ -221,7 +221,8 @@ def broken(html: BeautifulSoup, file: Path) -> list[str]:
                 found.append(f"no sound https address: [{words}]({target})")
             continue
         path, _, fragment = target.partition("#")
-        path = re.sub(r"\.html$", ".ipynb", path)  # a page is made from it
+        path = "one_screen.py" if path == "one_screen.html" else path  # a page is made from it, as from a notebook
+        path = re.sub(r"\.html$", ".ipynb", path)
         goal = (file.parent / unquote(path)).resolve() if path else file
         if not goal.exists() or not goal.is_relative_to(ROOT):
             found.append(f"no such file: [{words}]({target})")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from the_annotated_transformer import BOS, EOS, Pair, Tokenizer, words_of
 from translator.files import Refused, read_json, refusing, warn, write_atomically
@@ -133,9 +134,8 @@ class TokenStore:
 
     def guessing(self) -> float:
         """The loss in nats of who knows nothing but how often each token occurs, in the first million."""
-        shares = np.unique(np.fromfile(self.path, self.kind, count=10**6), return_counts=True)[1] / 1.0
-        shares /= shares.sum()
-        return float(-(shares * np.log(shares)).sum())
+        counts = np.bincount(np.fromfile(self.path, self.kind, count=10**6))
+        return torch.distributions.Categorical(torch.from_numpy(counts).double()).entropy().item()
 
     def pairs(self, rows: Iterable[int]) -> list[Pair]:
         """The pairs with these numbers."""

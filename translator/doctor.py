@@ -6,23 +6,24 @@ too soon. The bounds for real text are wider than those for German numbers, on w
 """
 
 import math
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 import the_annotated_transformer as tat
 from practice import mistakes
 from practice.examine import TESTS, Finding, Patient, examine
 from practice.mistakes import CATALOGUE, Mistake
-from the_annotated_transformer import Pair, Translator
+from the_annotated_transformer import Pair, Transformer, Translator
 from translator.corpus import encode_pairs
 from translator.files import Refused, read_json
 from translator.model_folder import read_translator
 from translator.run import read_log, token_store
 from translator.settings import saved_settings
-from translator.sources import load_pairs
+from translator.sources import FullPairs
 
 EXAMS = ("wires", "loss", "swap", "translations", "references")  # the cheap ones that hold for a trained model
 SOME = 48  # pairs that are examined
@@ -38,38 +39,28 @@ EVERY = ("future", "past", "padding", "neighbours", "source", "source order", "t
 
 
 class Symptom(NamedTuple):
-    """What was seen, in words; `state` is well, young or ill."""
+    """What was seen, in words."""
 
     test: str
-    state: str
+    state: str  # well, young or ill
     said: str
 
 
-def patient_of(translator: Translator) -> Patient:
+def patient_of(model: Transformer) -> Patient:
     """A trained model as `practice.examine` needs it, with the document's greedy decoding.
 
     The program's own search refuses a model that sees the future, and such ones come to a doctor.
     """
-    model = translator.model
-
-    @torch.inference_mode()
-    def predict(pairs: list[Pair]) -> Tensor:
-        batch = tat.make_batch(pairs)
-        with tat.evaluating(model):
-            return model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-
-    def decode(pairs: list[Pair]) -> list[list[int]]:
-        return mistakes.translate(model, pairs, max(len(pair.src) for pair in pairs) + 15)
-
-    return Patient(predict, model, decode=decode)
+    decode = lambda pairs: mistakes.translate(model, pairs, max(len(pair.src) for pair in pairs) + 15)  # noqa: E731
+    return Patient(partial(tat.predict_with, model, True), model, decode=decode)
 
 
 def some_pairs(folder: Path, translator: Translator, data: str | None) -> list[Pair]:
     """Held-out pairs of a run; of a source if one is given. Refused if there is neither, or too little text."""
     store = token_store(folder, "val", translator.tokenizer)
     if data:
-        texts = [pair for pair in load_pairs(data, "val", *translator.languages) if all(pair)]
-        found = encode_pairs(translator.tokenizer, texts[: 4 * SOME], translator.languages) if texts else []
+        texts = islice(FullPairs(data, "val", *translator.languages), 4 * SOME)
+        found = encode_pairs(translator.tokenizer, texts, translator.languages)
     elif store.path.with_suffix(".starts").exists():
         found = store.pairs(range(min(len(store), 4 * SOME)))
     else:
@@ -83,24 +74,24 @@ def some_pairs(folder: Path, translator: Translator, data: str | None) -> list[P
 def of_log(rows: list[dict], warmup: int, guessing: float | None) -> list[Symptom]:
     """What the log of a run shows by itself; `guessing` is the loss of word frequencies."""
     losses, step = [row["val_loss"] for row in rows if "val_loss" in row], max([row["step"] for row in rows], default=0)
+    last, skipped = (
+        f"validation loss {losses[-1]:.2f}" if losses else "",
+        max([row.get("skipped", 0) for row in rows], default=0),
+    )
     found = []
     if rows and step < warmup:
-        found.append(Symptom("warmup", "young", f"{step} updates, and the rate rises until {warmup}: train longer"))
+        found += [("warmup", "young", f"{step} updates, and the rate rises until {warmup}: train longer")]
     if guessing and losses and step >= warmup and losses[-1] > guessing - 0.5:
-        said = f"validation loss {losses[-1]:.2f} after the warmup; knowing nothing but word frequencies has {guessing:.2f}"
-        found.append(Symptom("frequency", "young" if step < 3 * warmup else "ill", said))
+        said = f"{last} after the warmup; knowing nothing but word frequencies has {guessing:.2f}"
+        found += [("frequency", "young" if step < 3 * warmup else "ill", said)]
     if len(losses) > 3 and losses[-1] > min(losses) + 0.1:
-        said = f"validation loss {losses[-1]:.2f}, but it was {min(losses):.2f}: it learns its text by heart; RUN/best is better"
-        found.append(Symptom("overfit", "ill", said))
+        said = f"{last}, but it was {min(losses):.2f}: it learns its text by heart; RUN/best is better"
+        found += [("overfit", "ill", said)]
     elif len(losses) > 1 and losses[-2] - losses[-1] > 0.1:
-        said = f"validation loss still falls, from {losses[-2]:.2f} to {losses[-1]:.2f}: train longer"
-        found.append(Symptom("falling", "young", said))
-    skipped = max((row.get("skipped", 0) for row in rows), default=0)
+        found += [("falling", "young", f"{last}; it still falls, before it was {losses[-2]:.2f}: train longer")]
     if skipped > step / 10:
-        found.append(
-            Symptom("skipped", "ill", f"{skipped} of {step} updates changed nothing: their gradient wasn't finite")
-        )
-    return found
+        found += [("skipped", "ill", f"{skipped} of {step} updates changed nothing: their gradient wasn't finite")]
+    return [Symptom(*one) for one in found]
 
 
 def of_finding(finding: Finding) -> Symptom:
@@ -130,7 +121,7 @@ def diagnose(folder: Path, data: str | None = None) -> dict[str, Any]:
     train = token_store(folder, "train", translator.tokenizer)
     guessing = train.guessing() if train.path.exists() else None
     symptoms = of_log(read_log(folder), settings.warmup, guessing)
-    patient = patient_of(translator)
+    patient = patient_of(translator.model)
     symptoms += [of_finding(finding) for finding in examine(lambda: patient, pairs, EXAMS)]
     rows = {tuple(row) for row in patient.decode(pairs)}
     share, sources = len(rows) / len(pairs), len({tuple(pair.src) for pair in pairs}) / len(pairs)

@@ -2,13 +2,14 @@
 
 import resource
 import shlex
+import statistics
 import sys
 import time
 import unicodedata
+from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from since_2017 import sorted_batches
 from translator.corpus import encode_pairs
 from translator.files import Refused
 from translator.processes import choose_device
-from translator.settings import build_model, make_settings
-from translator.sources import stream_pairs
+from translator.settings import PRESETS, build_model, make_settings
+from translator.sources import load_pairs
 from translator.trainer import ParallelTrainer
 
 SAMPLE = 20_000  # pairs that vocabulary and speed are tried on
@@ -32,15 +33,12 @@ def recipe(pairs: int, trained: bool = False) -> tuple[dict[str, Any], int]:
     """
     if trained:
         return {"tokens_per_batch": 1000, "factor": 0.5, "warmup": 30, "dropout": 0.25}, 60 if pairs < 4000 else 100
-    small = {"N": 2, "positions": "rotary", "factor": 0.75, "warmup": 100}
-    updates = next(
-        (n for most, n in ((700, 300), (1400, 400), (2800, 600), (5600, 800), (11_000, 1500)) if pairs < most), 2500
-    )
-    if pairs < 2800:
-        return small | {"bpe": 1000, "tokens_per_batch": 1000, "dropout": 0.3}, updates
-    if pairs < 20_000:
-        return small | {"bpe": 3000, "tokens_per_batch": 2000, "dropout": 0.1}, updates
-    return {"positions": "rotary"}, 4200
+    if pairs >= 20_000:
+        return {"positions": "rotary"}, 4200
+    updates = (300, 400, 600, 800, 1500, 2500)[bisect((700, 1400, 2800, 5600, 11_000), pairs)]
+    bpe, tokens, dropout = (1000, 1000, 0.3) if pairs < 2800 else (3000, 2000, 0.1)
+    sizes = {"N": 2, "positions": "rotary", "bpe": bpe}
+    return sizes | {"tokens_per_batch": tokens, "factor": 0.75, "warmup": 100, "dropout": dropout}, updates
 
 
 # --- What is wrong with a text ---
@@ -53,27 +51,25 @@ def script(line: str) -> str:
 def complaints(train: Texts, val: Texts) -> dict[str, list[int]]:
     """What may be wrong with pairs of train, and the numbers of the lines; of val, which of its lines stand in train."""
     full = [(number, *pair) for number, pair in enumerate(train, 1) if all(pair)]
-    usual = [Counter(script(pair[side]) for pair in islice(iter(train), SAMPLE)).most_common(1) for side in (0, 1)]
-    usual = [most[0][0] if most else "" for most in usual]
-    ratios = sorted(len(tgt) / len(src) for _, src, tgt in full)
-    middle = ratios[len(ratios) // 2] if ratios else 1.0
-    seen: dict[tuple[str, str], int] = {}
+    usual = [Counter(map(script, side)).most_common(1)[0][0] for side in zip(*train[:SAMPLE], strict=True)]
+    middle = statistics.median([len(tgt) / len(src) for _, src, tgt in full] or [1.0])
+    seen: set[tuple[str, str]] = set()
+    sources = {src for _, src, _ in full}
     found: dict[str, list[int]] = {name: [] for name in SAYS}
     found["empty"] = [number for number, pair in enumerate(train, 1) if not all(pair)]
-    for number, src, tgt in full:
-        if (src, tgt) in seen:
-            found["twice"].append(number)
-        seen.setdefault((src, tgt), number)
-        if src == tgt and len(src.split()) > 2:  # a name or a number may stay as it is
-            found["same"].append(number)
-        if max(len(src), len(tgt)) > 30 and not 1 / 3 < len(tgt) / len(src) / middle < 3:
-            found["lengths"].append(number)
-        if any(script(side) not in ("", expected) for side, expected in zip((src, tgt), usual, strict=True)):
-            found["script"].append(number)
-        if min(sum(map(str.isalpha, side)) for side in (src, tgt)) < 2:
-            found["short"].append(number)
-    sources = {src for _, src, _ in full}
     found["val in train"] = [number for number, (src, _) in enumerate(val, 1) if src in sources]
+    for number, *pair in full:
+        src, tgt = pair
+        wrong = {
+            "twice": (src, tgt) in seen,
+            "same": src == tgt and len(src.split()) > 2,  # a name or a number may stay as it is
+            "lengths": max(map(len, pair)) > 30 and not 1 / 3 < len(tgt) / len(src) / middle < 3,
+            "script": any(script(side) not in ("", most) for side, most in zip(pair, usual, strict=True)),
+            "short": min(sum(map(str.isalpha, side)) for side in pair) < 2,
+        }
+        seen.add((src, tgt))
+        for name in filter(wrong.get, wrong):
+            found[name].append(number)
     return {name: numbers for name, numbers in found.items() if numbers}
 
 
@@ -95,7 +91,6 @@ def rehearse(train: Texts, languages: tuple[str, str], changes: dict[str, Any], 
     settings = make_settings("tiny", False, changes)
     tokenizer = tat.learn_bpe(texts, settings.bpe)
     pairs = encode_pairs(tokenizer, texts, languages)
-    longest = max(max(map(len, pair)) for pair in pairs)
     fits = [pair for pair in pairs if max(map(len, pair)) <= settings.tokens_per_batch]
     if not fits:
         raise Refused(f"no sentence of train has fewer than {settings.tokens_per_batch:,} tokens")
@@ -111,7 +106,7 @@ def rehearse(train: Texts, languages: tuple[str, str], changes: dict[str, Any], 
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
     return {
         "tokens_per_second": round(speed), "tokens_per_pair": sum(len(p.tgt) - 1 for p in pairs) / len(pairs),
-        "longest": longest, "seconds_per_update": (time.monotonic() - start) / updates, "gigabytes": round(memory, 1),
+        "longest": max(max(map(len, pair)) for pair in pairs), "seconds_per_update": (time.monotonic() - start) / updates, "gigabytes": round(memory, 1),
         "vocabulary": len(tokenizer), "parameters": sum(p.numel() for p in trainer.model.parameters()),
     }  # fmt: skip
 
@@ -133,41 +128,34 @@ def points(start: str = "scratch") -> dict[int, list[float]]:
 
 def expected(pairs: int, known: dict[int, list[float]]) -> tuple[float, float] | None:
     """The range of BLEU between the measured sizes next to so many pairs; None outside of what was measured."""
-    below = [size for size in known if size <= pairs * 1.01]
-    above = [size for size in known if size >= pairs * 0.99]
-    if not below or not above:
-        return None
-    scores = known[max(below)] + known[min(above)]
-    return min(scores), max(scores)
+    below, above = [n for n in known if n <= pairs * 1.01], [n for n in known if n >= pairs * 0.99]
+    scores = known[max(below)] + known[min(above)] if below and above else []
+    return (min(scores), max(scores)) if scores else None
 
 
 def plan(
     data: str, src: str, tgt: str, held_out: float | None, seconds: float, tell: Callable[[str], None]
 ) -> dict[str, Any]:  # fmt: skip
     """All that `plan` finds; `tell` hears what is being done."""
-    train, val = (list(stream_pairs(data, split, src, tgt, held_out)) for split in ("train", "val"))
+    train, val = (load_pairs(data, split, src, tgt, held_out) for split in ("train", "val"))
     count = sum(all(pair) for pair in train)
     if not count:
         raise Refused(f"{data}: no line of train has text in both {src} and {tgt}")
     changes, updates = recipe(count)
     tell(f"{count:,} pairs; trying this machine for {seconds:g} seconds")
     machine = rehearse(train, (src, tgt), changes, seconds)
-    settings = make_settings("tiny", False, changes)
-    found = complaints(train, val)
     advice: dict[str, Any] = {"preset": "tiny"} | changes | {"steps": updates}
-    if machine["longest"] > settings.tokens_per_batch:
+    if machine["longest"] > make_settings("tiny", False, changes).tokens_per_batch:
         advice["tokens_per_batch"] = machine["longest"]
-    options = [f"--{name.replace('_', '-') if name != 'N' else name} {value}" for name, value in advice.items()]
-    options += [] if held_out is None else [f"--held-out {held_out:g}"]
-    run = Path("runs") / f"{src}-{tgt}"
-    command = (
-        f"python -m translator train --data {shlex.quote(data)} --src {src} --tgt {tgt} --run {run} {' '.join(options)}"
-    )
+    options = {"data": shlex.quote(data), "src": src, "tgt": tgt, "run": Path("runs") / f"{src}-{tgt}"} | advice
+    options |= {} if held_out is None else {"held-out": f"{held_out:g}"}
+    given = (f"--{name.replace('_', '-')} {value}" for name, value in options.items())
+    command = f"python -m translator train {' '.join(given)}"
     forward = len(val) * machine["tokens_per_pair"] / machine["tokens_per_second"] / 3  # a validation: no way back
     minutes = (updates * machine["seconds_per_update"] + -(-updates // 200) * forward) / 60
     known = points()
     return {
-        "data": data, "src": src, "tgt": tgt, "pairs": count, "val": len(val), "complaints": found, "advice": advice,
+        "data": data, "src": src, "tgt": tgt, "pairs": count, "val": len(val), "complaints": complaints(train, val), "advice": advice,
         "machine": machine, "minutes": round(minutes, 1), "bleu": expected(count, known), "measured": known, "command": command,
     }  # fmt: skip
 
@@ -181,17 +169,14 @@ def report(found: dict[str, Any]) -> Iterable[str]:
     if not found["complaints"]:
         yield "nothing is wrong with the text, as far as counting can tell"
     machine, advice = found["machine"], found["advice"]
-    layers = advice.get("N", make_settings("tiny", False, {}).N)
+    layers = advice.get("N", PRESETS["tiny"].N)
     yield (
         f"train {layers} + {layers} layers of width 128 ({machine['parameters'] / 1e6:.1f} million weights, {machine['vocabulary']:,} "
         f"tokens) for {advice['steps']:,} updates: about {found['minutes']:.0f} minutes here, {machine['gigabytes']} GB of memory"
     )
     if found["bleu"]:
-        low, high = found["bleu"]
-        yield (
-            f"expect {low:.0f} to {high:.0f} BLEU for text as plain as captions of photographs (German to English, "
-            "benchmarks/results/curve.jsonl); other text is harder"
-        )
+        expect = "expect {:.0f} to {:.0f} BLEU for text as plain as captions of photographs".format(*found["bleu"])
+        yield f"{expect} (German to English, benchmarks/results/curve.jsonl); other text is harder"
     else:
         sizes = ", ".join(f"{size:,}" for size in found["measured"]) or "none"
         yield f"nothing was measured that tells what to expect of so many pairs; measured: {sizes}"

@@ -96,9 +96,7 @@ def checkpoint(run: Run, trainer: ParallelTrainer) -> None:
 def early_sign(run: Run, loss: float) -> None:
     """One line, once: after twice the warmup, the model still knows little more than how often each token occurs."""
     if run.first and not run.signed and run.progress.step >= 2 * run.settings.warmup:
-        run.signed = True
-        if loss > run.train.guessing() - 0.5:
-            guessing = f"{run.train.guessing():.2f}, that of word frequencies"
-            warn(
-                f"validation loss {loss:.2f} after twice the warmup is little better than {guessing}; `doctor` looks why"
-            )
+        run.signed, guessing = True, run.train.guessing()
+        if loss > guessing - 0.5:
+            known = f"{guessing:.2f}, that of word frequencies; `doctor` looks why"
+            warn(f"validation loss {loss:.2f} after twice the warmup is little better than {known}")
