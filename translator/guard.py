@@ -4,6 +4,7 @@ The wires are those of the document (Part 2), so that this floor and `practice.e
 more, share them. The words are random: a wire is the same whatever is said.
 """
 
+import math
 from collections.abc import Iterator
 
 import torch
