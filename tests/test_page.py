@@ -388,7 +388,7 @@ def test_one_guesses_what_a_model_lacks(open_page):
 def test_small_figures_are_touched_with_the_keyboard(shared_page):
     """What they compute is right: the dot product of two positions, the running sum, the number of keys computed."""
     tab = shared_page(390)
-    clocks, scaling, heads, smoothing, cache, tiles = (tab.locator(".toy").nth(i) for i in range(6))
+    scaling, clocks, heads, smoothing, cache = (tab.locator(".toy").nth(i) for i in range(5))
     places = clocks.locator("input")
     for place in (0, 1):
         for _ in range(7):
@@ -411,10 +411,18 @@ def test_small_figures_are_touched_with_the_keyboard(shared_page):
     assert smoothing.locator("svg text").all_text_contents()[::2] == [f"{share:.3f}" for share in q]
     cache.locator("input").press("End")
     assert "so far: 21" in cache.locator("svg").text_content() and "so far: 6" in cache.locator("svg").text_content()
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_attention_tile_by_tile_is_touched_with_the_keyboard(browser, committed_page):
+    """On the page of what has changed since: the running sum is that of all at once."""
+    tab, problems = offline_tab(browser)
+    tab.goto(committed_page("since_2017").as_uri())
+    tiles = tab.locator(".toy").last
     tiles.locator("input").press("End")
     total = torch.tensor([2.0, 0, 5, 1, 3, 4]).sub(5).exp().sum().item()
-    assert tiles.locator("svg").text_content().count(f"{total:.3f}") == 2  # tile by tile, and all at once
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    assert tiles.locator("svg").text_content().count(f"{total:.3f}") == 2 and problems == []
+    tab.context.close()
 
 
 def test_symbols_lead_to_the_legend(tree_of):
@@ -464,7 +472,7 @@ def test_every_citation_has_a_reference_and_every_reference_is_cited(tree_of):
     soup = tree_of("the_annotated_transformer")
     listed = {li["id"] for li in soup.select("li[id^=ref-]")}
     cited = {link["href"][1:] for link in soup.select("a.cite")}
-    assert len(listed) >= 40 and cited <= listed
+    assert len(listed) >= 30 and cited <= listed
     assert listed - cited == {f"ref-{name}" for name in NOT_LINKED}
     prose = " ".join(" ".join(part.stripped_strings) for part in soup.select("section.prose"))
     for name in re.findall(r"\b([A-Z][\w-]+) et al\.,? \(?(\d{4}b?)", " ".join(prose.split())):
