@@ -5582,6 +5582,7 @@ def example_patching_many() -> Any:
 # > - Matt Post (2018). [A call for clarity in reporting BLEU scores](https://arxiv.org/abs/1804.08771).
 # > - Ofir Press, Lior Wolf (2016). [Using the output embedding to improve language
 # >   models](https://arxiv.org/abs/1608.05859).
+# > - Alec Radford and others (2018). Improving language understanding by generative pre-training. OpenAI (GPT).
 # > - Rico Sennrich, Barry Haddow, Alexandra Birch (2016). [Neural machine translation of rare words with subword
 # >   units](https://arxiv.org/abs/1508.07909).
 # > - Noam Shazeer and others (2017). [Outrageously large neural networks: the sparsely-gated mixture-of-experts
