@@ -5555,6 +5555,7 @@ def example_patching_many() -> Any:
 # >   and translate](https://arxiv.org/abs/1409.0473).
 # > - Denny Britz and others (2017). [Massive exploration of neural machine translation
 # >   architectures](https://arxiv.org/abs/1703.03906).
+# > - Tom Brown and others (2020). [Language models are few-shot learners](https://arxiv.org/abs/2005.14165) (GPT-3).
 # > - Chris Dyer and others (2016). [Recurrent neural network grammars](https://arxiv.org/abs/1602.07776).
 # > - Desmond Elliott and others (2016). [Multi30K: multilingual English-German image
 # >   descriptions](https://arxiv.org/abs/1605.00459).
