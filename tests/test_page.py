@@ -241,7 +241,7 @@ def test_search_finds_words_in_the_text(shared_page):
     assert tab.locator("#results mark").first.inner_text().lower() == "teacher forcing"
     tab.keyboard.press("Enter")
     assert not tab.locator("#query").is_visible() and tab.url.endswith("#batches-and-the-shift-section-5-1")
-    in_view = """(text) => [...CSS.highlights.get("found") ?? []].map((range) => [range.toString().toLowerCase(), range.getBoundingClientRect().top])
+    in_view = """(text) => [...CSS.highlights.get("found") ?? []].map((range) => [range.toString().toLowerCase().replace(/\\s+/g, " "), range.getBoundingClientRect().top])
         .some(([found, top]) => found === text && top > 0 && top < innerHeight)"""
     tab.wait_for_function(in_view, arg="teacher forcing")
     for sought, found in (("def forward", "def forward"), ("model’s", "model's"), ("residual", "residual")):
