@@ -2281,7 +2281,7 @@ def example_learn() -> None:
 # %%
 @example
 def example_while_it_learns() -> Any:
-    """The same sentence after some updates, a few more, and many."""
+    """What a model in training makes of our sentence."""
     rows = [stage for row in saved_rows("learning")[-1:] for stage in row["stages"]]
     return table([{k: stage[k] for k in ("updates", "translation")} for stage in rows]) if rows else None
 
@@ -4956,7 +4956,7 @@ def example_patching() -> Any:
 # > | How does training on several machines work? | [Several processes](#Several-processes-(Section-5.2)) |
 # > | What changed since 2017? What do decoder-only models do differently? Why is fused attention fast? | [Since 2017](since_2017.ipynb#Questions,-and-where-they-are-answered) |
 # > | How do I change the attention, or another part, and train again? | [Changing it](#Changing-it) |
-# > | How do I train on text of my own? | [The program](#The-program) |
+# > | How do I train on text of my own? Will it work for my language? May I trust a translation? | [The program](#The-program) |
 #
 # ## References
 #
@@ -5074,6 +5074,13 @@ def example_patching() -> Any:
 # > from Part 1. This script is one way in: `python the_annotated_transformer.py` lists the commands. To train on
 # > text of your own, put `train.fr`, `train.en`, `val.fr` and `val.en` into a folder, one sentence per line, and
 # > use `train --data FOLDER --src fr --tgt en --run runs/fr-en`; `translator/README.md` has the rest.
+# >
+# > Three questions come up again and again. *Will it work for my language?* `plan FOLDER` looks at your text, tries
+# > your machine for twenty seconds, and says which size, how many minutes, and what range of BLEU so many pairs of
+# > captions gave. *It trains, and writes nonsense: what is wrong?* `doctor RUN` looks for the mistake. *May I trust
+# > this translation?* `translate --json` gives the probability of each token, and `translator/README.md` says how
+# > often such tokens were right. But a model can be sure and wrong: ours may drop a *not*, because captions hardly
+# > ever have one.
 #
 # ### Changing it
 #
