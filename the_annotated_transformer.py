@@ -1085,7 +1085,7 @@ def example_four_heads() -> Chart:
 # > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta, \qquad \mu = \frac{1}{d}\sum_i x_i, \qquad \sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
 # >
 # > A sublayer reads the normalised vector; what it computes is added to the stream itself, as on the right of the
-# > picture. (The left is the order in the paper, which is hardly used today. A [side room](#The-paper's-order-and-dropout)
+# > picture. (The left is the order in the paper, which is hardly used today. A [side room](#The-paper's-order,-and-dropout)
 # > compares the two.)
 
 

@@ -518,7 +518,7 @@ def test_without_a_page_there_is_no_paper(tmp_path):
 def test_no_link_stands_inside_another_or_inside_code(tree_of):
     """The links that the page adds to citations, terms and equations leave links, code, headings and pictures alone."""
     soup = tree_of("the_annotated_transformer")
-    assert len(soup.select("a.cite")) > 30 and len(soup.select("a.term")) > 15
+    assert len(soup.select("a.cite")) >= 30 and len(soup.select("a.term")) > 15
     assert not soup.select("a a, code a, svg svg a, :is(h1, h2, h3) :is(.cite, .term, .equation-link)")
     assert not soup.select(":is(img, [role]):is([alt*='<a'], [aria-label*='<a'])")
 
@@ -602,7 +602,7 @@ def test_a_panel_answers_the_keyboard_and_the_bar_folds(shared_page):
     assert tab.locator("#your-sentence input").is_visible()
     reach(tab, ".sentence-panel[data-panel=positions] .panel-body")
     tab.locator(".sentence-panel[data-panel=positions] [data-symbol=PE]").hover()
-    assert {"P", "E"} == set(tab.locator(".panel-lit").all_inner_texts())
+    assert {"P", "E"} == set(tab.locator(".panel-lit").all_text_contents())
 
 
 def test_the_bar_says_what_is_left_to_read(shared_page):
@@ -613,7 +613,7 @@ def test_the_bar_says_what_is_left_to_read(shared_page):
         number, unit = tab.locator("#left").inner_text().split()[1:3]  # after a sign
         return float(number) * (60 if unit == "h" else 1)
 
-    for heading in ("the-plan-section-3", "one-update", "part-6-looking-inside"):
+    for heading in ("the-plan-section-3", "one-update", "what-the-maps-don-t-tell"):
         tab.locator(f"#{heading}").evaluate("heading => heading.scrollIntoView()")
         tab.wait_for_function("id => document.querySelector('#toc [aria-current]')?.hash === '#' + id", arg=heading)
         assert "on the road" in tab.locator("#left").inner_text()
