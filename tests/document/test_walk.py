@@ -103,7 +103,10 @@ def test_the_decoder_looks_where_the_text_says(tokens):
     assert [int(rows[t].argmax()) for t in (2, 3, 10)] == [at["sitzen"], at["sitzen"], at["liest"]]
     assert abs(rows[10, at["liest"]] - 0.75) < 0.02
     length, number = tat.our_embeddings().table.weight.norm(dim=1), tat.our_file().vocabulary.token_to_id
-    german, english = "Zwei Frauen sitzen Bank während Mann Zeitung liest", "Two women sitting bench while man newspaper reads"
+    german, english = (
+        "Zwei Frauen sitzen Bank während Mann Zeitung liest",
+        "Two women sitting bench while man newspaper reads",
+    )
     for read, written in zip(german.split(), english.split(), strict=True):
         assert length[number(f"▁{written}")] > length[number(f"▁{read}")]
     are = tat.example_top_five().iloc[2].tolist()
