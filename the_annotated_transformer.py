@@ -24,7 +24,7 @@
 #
 # | how to read | what | time |
 # |---|---|---|
-# | **the road**, on a first visit | [how this text is laid out](#Part-0:-Prelims); Part 1 up to [the model assembled](#The-model-assembled); Part 2 up to [while it learns](#While-it-learns); the Part after it up to [what to do now](#What-to-do-now) | about 55 minutes |
+# | **the road**, on a first visit | [how this text is laid out](#Part-0:-Prelims); Part 1 up to [the model assembled](#The-model-assembled); Part 2 up to [while it learns](#While-it-learns); the Part after it up to [what to do now](#What-to-do-now) | about 53 minutes |
 # | **everything**, if you want to build systems like this yourself | Parts 1 to 6, those after Part 3 in any order; then [Since 2017](since_2017.ipynb) | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
@@ -900,8 +900,7 @@ def example_second_map() -> Chart:
 # > length, so no sentence can be longer than that.
 # >
 # > </details>
-
-# %% [markdown]
+#
 # ## Multi-head attention (Section 3.2.2)
 #
 # > A verb may need its subject *and* its object. One head can pass on only a mixture of the two. Two heads pass on both.
@@ -1056,8 +1055,7 @@ def example_four_heads() -> Chart:
 # > **3.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128. The
 # > number of heads only says into how many pieces their outputs are cut.
 # >
-
-# %% [markdown]
+#
 # ## Residuals and normalisation (Section 3.1)
 #
 # ![Where we are: the additions and norms around every sublayer](images/here/residuals.svg)
@@ -1354,9 +1352,7 @@ def example_streams() -> Any:
 # > turns the vectors a little further, but even at the top a word still points roughly the way it did at the start.
 # > What comes out at the top is called the *memory*: one vector for each German token, a vector that knows its
 # > surroundings. It's all that the decoder will ever see of the German.
-
-
-# %% [markdown]
+#
 # ## The decoder writes (Sections 3.1 and 3.2.3)
 #
 # ![Where we are: the decoder stack](images/here/decoder.svg)
@@ -2317,9 +2313,7 @@ def example_maps_while_it_learns() -> Chart | None:
 # %% [markdown]
 # > *The road goes on with [What next](#What-next). The rest of this part holds the side rooms: the loss with label
 # > smoothing, batches, the optimiser, gradients by hand, the trainer, and two small tasks.*
-
-
-# %% [markdown]
+#
 # ## Regularisation (Section 5.4)
 #
 # **Dropout**, with $P_{\text{drop}} = 0.1$ for the base model, is applied to the output of each sublayer, before it
@@ -2612,8 +2606,7 @@ def example_padding() -> None:
 # > step.
 # >
 # > </details>
-
-# %% [markdown]
+#
 # ## Configuration
 #
 # > The sizes and settings that we vary are in one frozen dataclass, whose defaults are those of the base model. Some
@@ -2849,9 +2842,7 @@ def example_copy() -> Chart:
 # > position isn't kept, because no other position needs it.) The keys and values of the source are computed only
 # > once. A step then computes one position (which still attends to all $t$ keys) instead of $t$, and it needs no
 # > causal mask, because all the keys in the cache lie in the past.
-
-
-# %% [markdown]
+#
 # > A decoder layer calls two attentions. For decoding, we make a copy of the layer that has the same weights, but calls
 # > two functions in their place, which look at the cached keys and values. So whatever you change in a layer, or in
 # > the `keys_values`, `attend` or `weigh` of its attention, takes effect in decoding as well. Only what you change in
@@ -3067,9 +3058,7 @@ def example_number_map(n: int = 345) -> Chart:
 # %% [markdown]
 # > For the 3 it looks at the beginning of `dreihundert`. For the 4 it jumps ahead, to the `v` and the `r` of
 # > `vierzig`, and for the 5 it comes back to `fünf`.
-
-
-# %% [markdown]
+#
 # ## What the loss can't see
 #
 # > "It learns, but it writes nonsense. Why?" Of all questions about Transformers, this is the one that's asked most
@@ -3119,9 +3108,7 @@ def example_clinic() -> Any:
 # > `practice/examine.py` does all of this for any model. The program's `train` looks at wires, loss and gradient before
 # > the first update. `practice/mistakes.py` is a catalogue of the mistakes that people make most often, and in the
 # > clinic, `practice/clinic.ipynb`, twelve broken models wait for you to repair them.
-
-
-# %% [markdown]
+#
 # ## Summary of Part 2
 #
 # > Targets are shifted by one, and a batch is measured in tokens. Smoothing asks for a little less than certainty,
@@ -4109,8 +4096,7 @@ def example_processes() -> None:
 # > The program leaves this to PyTorch's `DistributedDataParallel`, on one machine or several, and can also divide
 # > the weights and the optimiser's state among the processes
 # > ([how](lab_notebook.ipynb#Many-processes-and-machines)).
-
-# %% [markdown]
+#
 # ## Summary of Part 3
 #
 # > Real text needs a vocabulary that can spell words it has never seen, and a score that others can compare with
@@ -4458,9 +4444,14 @@ def example_base() -> Any:
 # everything before it, ensembles included. Even the base model was better than all of them, at a fraction of their
 # training cost. From English to French the big model reached 41.8 in the table (the text says 41.0), better than
 # every earlier single model, at less than a quarter of the cost of the best of them; for this language pair it used a
-# dropout rate of 0.1, not 0.3 as for English to German. The cost is an estimate: the training time, times the number
-# of GPUs, times the operations per second that a GPU of that type sustains (2.8, 3.7, 6.0 and 9.5 TFLOPS in single
-# precision for the K80, K40, M40 and P100).
+# dropout rate of 0.1, not 0.3 as for English to German.
+#
+# <details><summary>How the cost was estimated</summary>
+#
+# The cost is the training time, times the number of GPUs, times the operations per second that a GPU of that type
+# sustains (2.8, 3.7, 6.0 and 9.5 TFLOPS in single precision for the K80, K40, M40 and P100).
+#
+# </details>
 
 
 # %%
@@ -4626,8 +4617,7 @@ def example_table_4() -> Any:
 # faster than models with recurrence or convolution, and set a new state of the art on both translation tasks. The
 # authors planned to apply it to images, audio and video, to restrict attention to neighbourhoods when input and
 # output are large, and to make generation less sequential.
-
-# %% [markdown]
+#
 # ## Summary of Part 5
 #
 # > A score means something only next to another score for the same sentences, computed in the same way, and only if
@@ -4772,8 +4762,7 @@ def example_alignment() -> Chart | None:
 # > diagonal. Counted by the predicting row, the heads' averaged weights find most of the links, but by no means all,
 # > even though the model translates these captions almost without a mistake. So looking at the wrong word doesn't
 # > prevent a correct translation.
-
-# %% [markdown]
+#
 # ## Watching and intervening
 #
 # > A map shows where information may flow. But what does the model make of it? Two experiments put the question to
@@ -4876,8 +4865,7 @@ def example_patching() -> Any:
 # > than it seems to. Removing heads tells the same story. Removed one at a time, most heads of the cross-attention are
 # > hardly missed; removing the less important half all at once costs far more than removing them one by one would
 # > suggest ([exercise 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
-
-# %% [markdown]
+#
 # > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and
 # > label them with care. They suggest what a model may be doing; to know, change something and see what happens.
 # >
@@ -4917,8 +4905,7 @@ def example_patching() -> Any:
 # > | Multi30k in place of WMT 2014, and German to English besides English to German | a laptop | scores cannot be compared with the paper's |
 # > | learned positions are not scaled, and there are at most 512 | the paper does not say | not measured |
 # > | finished translations keep their places; the length penalty counts `</s>` and has no coverage term | the paper does not say | not measured |
-
-# %% [markdown]
+#
 # ## Questions, and where they are answered
 #
 # > These are questions that readers often ask.
