@@ -84,8 +84,10 @@ MOVED = {  # headings that are gone: the page, the id, and where to find what wa
         "part-7-since-2017": "since_2017.html", "summary-of-part-7": "since_2017.html#summary",
         "part-2-training": "#part-2-how-it-learns",
         "part-5-results-and-speed-section-6": "#part-5-results-section-6",
+        "what-surprises-the-model": "#training",
     },
     "exercises": {
+        "exercises-for-part-2-training": "#exercises-for-part-2-how-it-learns",
         "exercises-for-part-5-results-and-speed": "#exercises-for-part-5-results",
         "exercises-for-part-7-since-2017": "#exercises-for-since-2017",
     },

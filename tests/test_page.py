@@ -161,12 +161,12 @@ def test_panels_go_below_each_other_on_a_phone(shared_page):
 
 
 def test_maps_have_the_colours_of_the_page(open_page):
-    """Its background where there is no weight; the text calls what is computed orange and what is kept blue, also in the dark."""
+    """Its background where there is no weight; what is positive is orange and what is negative blue, also in the dark."""
     for scheme, nothing in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(13, 17, 23)")):
         tab = open_page(color_scheme=scheme)
         found = fills(tab, "example_masks")
         assert nothing in found and len(found) == 2
-        signed = [list(map(int, re.findall(r"\d+", fill))) for fill in fills(tab, "example_cache")]
+        signed = [list(map(int, re.findall(r"\d+", fill))) for fill in fills(tab, "example_positions")]
         assert any(red > green > blue for red, green, blue in signed)
         assert any(blue > green > red for red, green, blue in signed)
 
