@@ -174,10 +174,10 @@ def own_loss(patient: Patient, pairs: list[Pair]) -> float:
 
 
 @contextlib.contextmanager
-def kept(model: nn.Module, dropout: bool = False) -> Iterator[None]:
-    """The weights as before, afterwards; inside, no dropout unless it is asked for."""
-    before, rates = [(p, p.detach().clone()) for p in model.parameters()], []
-    for module in model.modules() if not dropout else ():
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """No dropout inside, whatever mode the model is in."""
+    rates = []
+    for module in model.modules():
         for key in {"p", "dropout"} & vars(module).keys():  # nn.MultiheadAttention has a number
             if isinstance(vars(module)[key], float):
                 rates.append((module, key, vars(module)[key]))
@@ -185,20 +185,27 @@ def kept(model: nn.Module, dropout: bool = False) -> Iterator[None]:
     yield
     for module, key, rate in rates:
         setattr(module, key, rate)
+
+
+@contextlib.contextmanager
+def kept(model: nn.Module) -> Iterator[None]:
+    """The weights as before, afterwards."""
+    before = [p.detach().clone() for p in model.parameters()]
+    yield
     with torch.no_grad():
-        for p, old in before:
+        for p, old in zip(model.parameters(), before, strict=True):
             p.copy_(old)
+
+
+def update(patient: Patient, pairs: list[Pair]) -> float:
+    """The loss that an update without dropout reports; the weights stay as they were."""
+    with kept(patient.model), without_dropout(patient.model):
+        return patient.update(pairs)
 
 
 def tokens(pairs: list[Pair]) -> int:
     """How many tokens are predicted."""
     return sum(len(p.tgt) - 1 for p in pairs)
-
-
-def update(patient: Patient, pairs: list[Pair], dropout: bool = False) -> float:
-    """The loss that an update reports; the weights stay as they were."""
-    with kept(patient.model, dropout):
-        return patient.update(pairs)
 
 
 def see_wires(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
@@ -229,24 +236,23 @@ def recompute_loss(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
 
 def take_gradient(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     """The gradient of an update, computed twice, and the first step."""
-    weights, norms, steps = list(patient.model.parameters()), [], None
-    for _ in range(2):
-        with kept(patient.model):
-            before = torch.cat([p.detach().flatten() for p in weights])
-            patient.update(pairs)
-            grads = [torch.zeros(1) if p.grad is None else p.grad.flatten() for p in weights]
-            if steps is None:
-                steps = torch.cat([p.detach().flatten() for p in weights]) - before
-                rate = patient.rate() if patient.rate else 0.0
-            norms.append(torch.cat(grads).norm().item())
-    found = {"gradient": norms[0], "again": norms[1] / max(norms[0], 1e-12)}
-    found["without"] = sum(not grad.any() for grad in grads)
-    found["step"] = (steps.norm() / before.norm()).item()
-    return found | (
-        {"step by rate": (steps[steps != 0].abs().median() / rate).item()}
-        if rate and steps.any()
-        else {}
-    )
+    weights = list(patient.model.parameters())
+
+    def gradient() -> list[Tensor]:
+        return [torch.zeros(1) if p.grad is None else p.grad.flatten() for p in weights]
+
+    before = nn.utils.parameters_to_vector(weights).detach().clone()
+    with kept(patient.model), without_dropout(patient.model):
+        patient.update(pairs)
+        step, once = nn.utils.parameters_to_vector(weights).detach() - before, gradient()
+        rate, norm = patient.rate() if patient.rate else 0.0, torch.cat(once).norm().item()
+    update(patient, pairs)
+    found = {"gradient": norm, "again": torch.cat(gradient()).norm().item() / max(norm, 1e-12)}
+    found["without"] = sum(not grad.any() for grad in once)
+    found["step"] = (step.norm() / before.norm()).item()
+    if rate and step.any():
+        found["step by rate"] = (step[step != 0].abs().median() / rate).item()
+    return found
 
 
 def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
@@ -255,7 +261,8 @@ def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     if patient.weights is not None:
         found["weights"] = sum(p.numel() for p in model.parameters()) - patient.weights
     if patient.update and any(isinstance(m, nn.Dropout) and m.p for m in model.modules()):
-        found["dropout"] = float(update(patient, pairs) == update(patient, pairs, dropout=True))
+        with kept(model):
+            found["dropout"] = float(update(patient, pairs) == patient.update(pairs))
     if not isinstance(model, tat.Transformer):
         return found
     with torch.inference_mode(), tat.recording(model) as maps, tat.evaluating(model):
@@ -288,8 +295,9 @@ def learn_by_heart(patient: Patient, pairs: list[Pair], updates: int = 150) -> d
     )
     words = patient.predict(few).size(-1) - 1
     lowest = -(1 - eps) * math.log(1 - eps) - eps * math.log(eps / words) if eps else 0.0
-    for _ in range(updates):
-        loss = patient.update(few)
+    with without_dropout(patient.model):
+        for _ in range(updates):
+            loss = patient.update(few)
     return {"heart loss": loss - lowest} | (
         {"by heart": exact(patient, few)} if patient.decode else {}
     )
