@@ -9,7 +9,6 @@
 
 # %%
 # @title Where the document is, and imports
-import contextlib
 import copy
 import functools
 import random
@@ -37,11 +36,7 @@ NUMBERS = [7, 1, 12, 4, 30, *random.Random(0).sample(range(1000), 27)]
 
 def check(*exams: str, **parts: Any) -> list[str]:
     """Put `parts` into the document's code (`Class__method` for a method), examine a model, and print what is ill."""
-    with contextlib.ExitStack() as stack:
-        for name, new in parts.items():
-            owner, _, method = name.partition("__")
-            place = mistakes if hasattr(mistakes, name) else getattr(tat, owner) if method else tat
-            stack.enter_context(mock.patch.object(place, method or name, new))
+    with mistakes.put(parts):
         pairs = [tat.number_pair(n) for n in NUMBERS]
         found = examine.examine(functools.partial(examine.of_document, HEALTHY), pairs, exams)
     sick = [str(finding) for finding in found if finding.ill]

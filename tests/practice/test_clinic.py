@@ -67,7 +67,7 @@ def healthy(config: Config) -> str:
 def test_a_mistake_changes_something_and_is_undone(name):
     """Catches a patch of a name that nobody calls any more, and one that stays."""
     config = mistakes.settings_with(name)
-    expected = healthy(config if mistakes.replaced(name) else HEALTHY)
+    expected = healthy(config if CATALOGUE[name].puts else HEALTHY)
     with mistakes.made(name):
         assert behaviour(config) != expected
     assert behaviour(HEALTHY) == healthy(HEALTHY)
