@@ -14,7 +14,7 @@ from unittest import mock
 import torch
 
 import the_annotated_transformer as tat
-from benchmarks.clinic import finding, findings, mean, numbers_of, quick_adam, train
+from benchmarks.clinic import findings, judged, mean, numbers_of, quick_adam, train
 from benchmarks.shared import RESULTS, Rows
 from practice import examine
 from practice.mistakes import HEALTHY
@@ -84,11 +84,6 @@ def behaviour(pairs: list, config: Config = HEALTHY) -> list[float]:
     return [*losses, *(p.double().sum().item() for p in trainer.model.parameters())]
 
 
-def ill(found: dict[str, float | None]) -> list[str]:
-    """The tests that call a model ill."""
-    return [test for test, value in found.items() if finding(test, value).ill]
-
-
 def trained(updates: int) -> dict[str, float]:
     """What a short training shows: its loss, and how many held-out numbers are then translated."""
     with quick_adam():
@@ -102,8 +97,7 @@ def trained(updates: int) -> dict[str, float]:
 
 def examined(about: dict[str, Any], make: Callable[[], examine.Patient], pairs: list[Pair]) -> dict[str, Any]:
     """A row of what the examination of a fresh model finds."""
-    found = findings(make, pairs, examine.FRESH)
-    return about | {"fresh": found, "ill": ill(found)}
+    return judged(about | {"fresh": findings(make, pairs, examine.FRESH)})
 
 
 def changed(seed: int, pairs: list[Pair], usual: list[float], updates: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 import the_annotated_transformer as tat
-from benchmarks.clinic import CONTROLS, NAMES, finding, findings, mean, patient_of, quick_adam, reported
+from benchmarks.clinic import CONTROLS, NAMES, findings, judged, mean, patient_of, quick_adam, reported
 from benchmarks.shared import RESULTS, Rows
 from practice import examine
 from practice.mistakes import CATALOGUE
@@ -74,6 +74,5 @@ def benchmark(*, steps: Count = 400, only: tuple[Literal[NAMES], ...] = SOME, ro
             row |= {"updates": len(run[1]), "minutes": round((time.process_time() - start) / 60, 2)}
             if math.isfinite(run[1][-1]):
                 row |= measures(*run, val, tokenizer)
-        values = row["fresh"] | row.get("trained", {})
-        rows.add(row | {"ill": [test for test, value in values.items() if finding(test, value).ill]})
+        rows.add(judged(row))
         print(name, *(row.get(key) for key in ("loss", "held_out_loss", "held_out_forced", "bleu")), flush=True)

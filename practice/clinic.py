@@ -413,6 +413,6 @@ def example_answer_12() -> None:
 # ## The interview
 #
 # > "Here are a hundred lines. They learn. They don't work. You have half an hour." That's a common interview by now,
-# > so here is one to practise on: [`interview.py`](interview.py), a Transformer of one file with four mistakes.
+# > so here is one to practise on: `practice/interview.py`, a Transformer of one file with four mistakes.
 # > `python practice/interview.py` starts the clock, examines the model, and says how long you've taken. Read the code
 # > before you run it a second time. `python practice/interview.py key` explains.
