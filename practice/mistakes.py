@@ -42,7 +42,8 @@ class Mistake(NamedTuple):
     # decoding or report; slip for those at the end of this file
     line: str  # what is written, for what should be
     section: str  # the heading under which the document explains it
-    found: str  # the cheapest examination that sees it, a key of examine.EXAMINATIONS; or none
+    found: str  # the cheapest examination that sees it, a key of examine.EXAMINATIONS; run
+    # if only a finished run shows it, or none
     belief: str  # what the one who writes it believes
     effect: str  # what it does
     puts: dict[str, Any]  # what is put in place of what
@@ -569,7 +570,7 @@ def adam_with(divided: bool) -> type:
 
     return Adam
 
-mistake("no_bias_correction", "adam", "m, v for m / (1 - b1 ** t), v / (1 - b2 ** t)", ADAM, "none",
+mistake("no_bias_correction", "adam", "m, v for m / (1 - b1 ** t), v / (1 - b2 ** t)", ADAM, "gradient",
         "After some steps it is gone.",
         "The first step is 0.7 of the usual one, the fifth 1.3; the warmup hides it.",
         harmless=True, Adam=adam_with(divided=True))
@@ -622,7 +623,7 @@ mistake("cache_forgets", "decoding", "self.past = K, V  # not appended", CACHE, 
         "It holds the last ones: each step knows the token before it and nothing else.",
         trains=False, CachedDecoder__own=cache_forgets, translate=cached)
 mistake("no_source_mask_in_decoding", "decoding",
-        "src_mask=None for a padded batch", GREEDY, "translations",
+        "src_mask=None for a padded batch", GREEDY, "heart",
         "A mask is for training.",
         "A sentence that is padded reads the pads, which it never did in training; alone it is "
         "translated well.",
@@ -668,7 +669,7 @@ mistake("mask_missing_and_not_noticed", "report",
         "It copies the reference that it was given. It can't translate one word.",
         subsequent_mask=square, translate=forced)
 mistake("held_out_in_training", "report",
-        "held-out pairs are among those it learns from", "A second task: German numbers", "run",
+        "held-out pairs are among those it learns from", "A second task: German numbers", "none",
         "Split after shuffling.",
         "The model isn't worse; the number is, because nobody knows any more what it means.",
         harmless=True, numbers=lambda known, held_out, draw: right_numbers(known + held_out, [], draw))
