@@ -9,6 +9,7 @@
 """
 
 import contextlib
+import functools
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +21,8 @@ from torch import Tensor, nn
 
 import the_annotated_transformer as tat
 from practice import mistakes
-from the_annotated_transformer import BOS, EOS, PAD, Config, Pair, wires
+from practice.wires import predict_with, wires
+from the_annotated_transformer import BOS, EOS, PAD, Config, Pair
 
 MOVED = 1e-3  # nats; rounding moves a log-probability by 1e-6, a fresh model's wire by 1e-2 or more
 MANY = 1e9
@@ -120,7 +122,7 @@ class Finding(NamedTuple):
 def of_trainer(trainer: tat.Trainer, weights: int | None = None) -> Patient:
     """A model of the document, with its trainer and the decoding of `mistakes.translate`."""
     model, optimizer = trainer.model, trainer.optimizer
-    predict = lambda pairs: tat.predict_with(model, True, pairs)  # noqa: E731
+    predict = functools.partial(predict_with, model)
     rate = lambda: optimizer.param_groups[0]["lr"]  # noqa: E731
 
     def decode(pairs: list[Pair]) -> list[list[int]]:
