@@ -28,6 +28,7 @@ def test_a_row_says_what_doctor_said(rows_of, tmp_path, monkeypatch):
     case = doctor.Case("resembles", "no_causal_mask", 2, small)
     monkeypatch.setattr(doctor, "CASES", {"sees the future": case})
     monkeypatch.setattr(doctor, "SIZES", {"tokens_per_batch": 400})
+    monkeypatch.setattr("translator.doctor.SOME", 12)
     for _ in range(2):
         (row,) = rows_of("doctor --runs", tmp_path / "runs")
     assert row["verdict"] == "resembles" and row["named"]
