@@ -21,6 +21,8 @@ BENCH := .venv-bench
 READY := $(VENV)/ready
 KATEX := blog/node_modules/ready
 .DEFAULT_GOAL := help
+# where this is set, every process compiles PyTorch anew, which takes ten seconds
+unexport PYTHONDONTWRITEBYTECODE
 html notebook quick test: export ANNOTATED_DEVICE := cpu
 test: export ANNOTATED_TESTS := all
 # two files are tested at a time, each with one thread

@@ -566,7 +566,7 @@ def example_answer_1_5() -> None:
 
 
 # %% [markdown]
-# # Exercises for Part 2: Training
+# # Exercises for Part 2: How it learns
 #
 # ## 2.1 A model that reverses
 #

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 import the_annotated_transformer as tat
 from practice import mistakes
-from the_annotated_transformer import BOS, EOS, PAD, Config, Pair, wires
+from practice.wires import wires
+from the_annotated_transformer import BOS, EOS, PAD, Config, Pair
 
 MOVED = (
     1e-3  # nats; rounding moves a log-probability by 1e-6, a wire of a fresh model by 1e-2 or more
