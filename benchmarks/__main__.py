@@ -18,7 +18,7 @@ from translator.files import Refused, Steady
 
 NAMES = (
     "accelerator", "alignment", "bootstrap", "clinic", "clinic_blind", "closest", "compare", "confidence", "curve", "decoding_speed", "doctor", "first_stage",
-    "gains", "layers", "learning", "miniature", "one_screen", "peers", "quality", "resample", "samples", "scale", "step_profile",
+    "gains", "layers", "learning", "miniature", "one_screen", "peers", "plan", "quality", "resample", "samples", "scale", "step_profile",
     "test_sets", "time_to_quality", "tuning",
 )  # fmt: skip
 HELP = "Measure something, and append rows to benchmarks/results/NAME.jsonl. `NAME --help` says what, and how."

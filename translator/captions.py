@@ -241,13 +241,14 @@ def captions(n: int, seed: int = 0) -> list[Caption]:
     return list(found.values())
 
 
+CORPUS = 21_000
 CAPTION_SPLITS = {"train": slice(1000, None), "val": slice(0, 500), "test": slice(500, 1000)}
 
 
 @functools.cache
 def caption_corpus() -> list[Caption]:
     """All captions, before they are split."""
-    return captions(21_000)
+    return captions(CORPUS)
 
 
 def caption_pairs(split: str, src: str = "de", tgt: str = "en") -> Iterator[tuple[str, str]]:
