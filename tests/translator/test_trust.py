@@ -171,6 +171,7 @@ def test_the_readmes_figures_are_the_rows():
         assert re.search(rf"{low:.1f} to {low + 0.1:.1f} {sentences[low]['right']:.0%}", text)
     assert f"0.5 to 0.6, {sentences[0.5]['right']:.0%} of" in text
     assert f"reference had {words[0.0]['right']:.0%}, above 0.9 {words[0.9]['right']:.0%}" in text
+    assert words[0.0]["right"] == pytest.approx(1 / 3, abs=0.04)  # the page says: only a third
     kinds = row["contrasts"]
     assert f"more probable for {round(20 * (1 - kinds['negation']))}, because" in text
     assert (
