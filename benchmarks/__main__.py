@@ -17,7 +17,7 @@ from translator.__main__ import explained
 from translator.files import Refused, Steady
 
 NAMES = (
-    "accelerator", "alignment", "bootstrap", "clinic", "clinic_blind", "closest", "compare", "confidence", "curve", "decoding_speed", "first_stage",
+    "accelerator", "alignment", "bootstrap", "clinic", "clinic_blind", "clinic_captions", "closest", "compare", "confidence", "curve", "decoding_speed", "first_stage",
     "gains", "layers", "learning", "miniature", "one_screen", "peers", "quality", "resample", "samples", "scale", "step_profile",
     "test_sets", "time_to_quality", "tuning",
 )  # fmt: skip
