@@ -1736,7 +1736,16 @@ def our_transformer() -> Transformer:
     return copy.deepcopy(Transformer(our_encoder(), our_decoder(), place, place, our_generator()).eval())
 
 
-def translate(sentence: str, positions: bool = True, scaling: bool = True, longest: int = 30) -> str:
+def written(model: Transformer, src: Tensor, longest: int = 30) -> Tensor:
+    """What a model writes for a source (1, S), each time the most probable token: ids (1, T)."""
+    memory, ids = model.encode(src, None), torch.tensor([[BOS]])
+    while ids.size(1) < longest and ids[0, -1] != EOS:
+        x = model.decode(memory, None, ids, subsequent_mask(ids.size(1)))
+        ids = torch.cat([ids, model.generator.logits(x[:, -1:]).argmax(-1)], dim=1)
+    return ids
+
+
+def translate(sentence: str, positions: bool = True, scaling: bool = True) -> str:
     """The trained model's translation, if you like without the source's positions or the division by the root of d_k."""
     model = our_transformer()
     if not positions:
@@ -1744,12 +1753,8 @@ def translate(sentence: str, positions: bool = True, scaling: bool = True, longe
     for part in model.modules() if not scaling else ():
         if isinstance(part, MultiHeadedAttention):
             part.W_q.weight *= math.sqrt(part.W_q.out_features // part.h)  # undoes the division
-    src = torch.tensor([[*our_file().vocabulary.encode(sentence).ids, EOS]])
-    memory, ids = model.encode(src, None), torch.tensor([[BOS]])
-    while ids.size(1) < longest and ids[0, -1] != EOS:
-        x = model.decode(memory, None, ids, subsequent_mask(ids.size(1)))
-        ids = torch.cat([ids, model.generator.logits(x[:, -1:]).argmax(-1)], dim=1)
-    return "".join(token_names(ids[0][ids[0] > UNK])).replace("▁", " ").strip()
+    ids = written(model, torch.tensor([[*our_file().vocabulary.encode(sentence).ids, EOS]]))[0]
+    return "".join(token_names(ids[ids > UNK])).replace("▁", " ").strip()
 
 
 # %%
@@ -2234,11 +2239,7 @@ def learn_one_sentence(shift: bool = True, mask: bool = True, updates: int = 50)
     batch.tgt_mask = batch.tgt_mask if mask else torch.ones_like(batch.tgt_mask)
     losses = [learn(model, optimizer, batch, rate(step, width, 0.3, warmup=20)) for step in range(1, updates + 1)]
     print("loss:", ", ".join(f"{losses[i]:.2f} at update {i + 1}" for i in (0, 4, 9, updates - 1)))
-    memory, ids = model.encode(batch.src, batch.src_mask), torch.tensor([[BOS]])
-    while ids.size(1) < 17 and ids[0, -1] != EOS:
-        x = model.decode(memory, batch.src_mask, ids, subsequent_mask(ids.size(1)))
-        ids = torch.cat([ids, model.generator.logits(x[:, -1:]).argmax(-1)], dim=1)
-    print("it writes:", *token_names(ids[0]))
+    print("it writes:", *token_names(written(model, batch.src, longest=17)[0]))
 
 
 # %%
@@ -3045,11 +3046,10 @@ def example_numbers() -> None:
 def example_number_map(n: int = 345) -> Chart:
     """Cross-attention while `dreihundertfünfundvierzig` becomes 345 (mean of the two heads)."""
     model, pair = train_numbers()[0], number_pair(n)
-    batch, layer = make_batch([pair]), model.decoder.layers[0]
-    memory = model.encode(batch.src, batch.src_mask)
-    x = layer.sublayer[0](model.tgt_embed(batch.tgt), lambda x: layer.self_attn(x, x, x, batch.tgt_mask))
-    attn, query = layer.src_attn, layer.sublayer[1].norm(x)
-    weights = attention(split_heads(attn.W_q(query), attn.h), *attn.keys_values(memory, memory))[1][0].mean(0)
+    batch = make_batch([pair])
+    with recording(model) as kept:
+        model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    weights = kept[model.decoder.layers[0].src_attn][0].mean(0)  # (T, S)
     rows = [f"{LETTERS[a]} → {LETTERS[b]}" for a, b in zip(pair.tgt[:-1], pair.tgt[1:], strict=True)]
     return heatmap(weights, rows, [LETTERS[i] for i in pair.src], axes=("reads → predicts", "looks at"))
 
@@ -3105,13 +3105,15 @@ def example_clinic() -> Any:
 # > None of these five losses looks ill, and with the reference before each word nearly every token is right. Yet almost
 # > no number is written correctly.
 # >
-# > So look for the mistake in this order. First the **wires**: change one word of the target, and see which predictions
-# > move. In a healthy model, no prediction depends on a later word, on padding, or on the other pairs of the batch; but
-# > another source must change it, and so must the order of the words. That takes a tenth of a second, and no training.
-# > Then compute the **loss** once more from the logits, position $t$ against token $t + 1$, and see whether it's the one
-# > that's reported. Compute the **gradient** twice, and see whether it's the same and whether every matrix has one.
-# > **Count** the weights. Let the model learn **eight pairs by heart** and then *translate* them: if it can't, there's
-# > no need for a long run.
+# > So look for the mistake in this order. First the **wires**: change one word of the target, and see which
+# > predictions move. In a healthy model, no prediction depends on a later word, on padding, or on the other pairs of
+# > the batch; but another source must change it, and so must the order of the words. That takes a tenth of a second,
+# > and no training. Then compute the **loss** once more from the logits, position $t$ against token $t + 1$, and see
+# > whether it's the one that's reported. Compute the **gradient** twice, and see whether it's the same and whether
+# > every matrix has one. Count the weights (**inventory**). Let the model learn eight pairs by **heart** and then
+# > *translate* them: if it can't, there's no need for a long run. Once it's trained, give each sentence the source of
+# > another (**swap**), which must raise the loss; see whether its **translations** are the same alone and in a batch,
+# > and whether it needs **references** to write well.
 # >
 # > `practice/examine.py` does all of this for any model. The program's `train` looks at wires, loss and gradient before
 # > the first update. All mistakes, and what shows each of them, are in the
