@@ -27,8 +27,9 @@
 # > the commit, the date and the machine: two cores of an AMD EPYC, PyTorch on the CPU, unless it names another. The
 # > rows of `test_sets.jsonl` on the sets of 2017 and 2018 were made on a machine that wasn't recorded, by the command
 # > that they give or one that does the same. In the `wu…` rows, the command says in words what no option can (text in
-# > lower case, TF32), `machine` is where they were scored, and `trained_on` where they were trained. Since November
-# > 27, benchmarks keep the translations that they score; of earlier rows, only the models in `models/` have theirs.
+# > lower case, TF32; [recipes](recipes/README.md#how-the-rows-wu-wurot-and-lower-en-de-were-made) has commands),
+# > `machine` is where they were scored, and `trained_on` where they were trained. Since November 27, benchmarks keep
+# > the translations that they score; of earlier rows, only the models in `models/` have theirs.
 # >
 # > **Names of rows.** `base` and `rotary` in `first_stage.jsonl`: the program's recipe on the pairs alone, with
 # > sinusoids or rotary positions. `multi30k-de-en-rotary`, `round-0`, `round-1`: the rotary models (seeds 2, 0, 1)
