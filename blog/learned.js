@@ -39,7 +39,7 @@ function train(task, seed, change) {
   return { task, seed, change, losses, scores, examples };
 }
 
-for (const seed of SEEDS) {
+for (const seed of ILL ? SEEDS.slice(0, 2) : SEEDS) {
   if (ILL) {
     for (const slip of [null, ...clinic.SLIPS]) if (!done.has(key({ seed, slip }))) add(() => clinic.row(slip, seed));
     continue;

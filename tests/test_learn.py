@@ -1,5 +1,6 @@
 """The model that learns on the page: its gradients are PyTorch's, it learns in Node and in a browser, and lessons can be tried."""
 
+import contextlib
 import json
 import random
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ import torch
 
 import the_annotated_transformer as tat
 from blog import page
+from practice.mistakes import CATALOGUE, HEALTHY, made
 from tests.helpers import node
 
 RUN = """
@@ -144,3 +146,38 @@ def test_a_model_that_was_trained_beforehand_can_be_trained_again():
         rows=asked,
     )
     assert found == pytest.approx([row["losses"][0] for row in asked], abs=0.01) and len(set(found)) > 5
+
+
+IN_THE_GRADIENT = [name for name, m in CATALOGUE.items() if m.page and m.trains and m.kind not in ("schedule", "adam")]
+
+
+def test_a_mistake_on_the_page_is_that_of_the_catalogue():
+    """Loss and gradient are those of the document's model with the same mistake in it, and differ from a healthy one's."""
+    V, draw, asked, expected = 14, random.Random(0), [], []
+    pairs = [tat.Pair([*draw.choices(range(4, V), k=6), tat.EOS], [tat.BOS, *draw.choices(range(4, V), k=5), tat.EOS]) for _ in range(5)]  # fmt: skip
+    for name in [None, *IN_THE_GRADIENT]:
+        with contextlib.nullcontext() if name is None else made(name):
+            trainer = tat.Trainer(tat.Config(**vars(HEALTHY) | {"N": 2}).make_model(V), HEALTHY)
+            named = dict(trainer.model.named_parameters())
+            weights = {key: p.flatten().tolist() for key, p in named.items()}
+            loss = trainer.gradient(pairs)
+        grads = {key: torch.zeros_like(p) if p.grad is None else p.grad for key, p in named.items()}
+        expected.append((loss, grads))
+        asked.append({"slip": name, "weights": weights, "sizes": {"vocab": V, "N": 2, "d_model": 16, "d_ff": 32, "h": 2, "slip": name}})  # fmt: skip
+    found = learner(
+        """const one = ({ sizes, weights }) => {
+             const model = learn.make_model(sizes);
+             for (const [name, numbers] of Object.entries(weights)) model.parameters[name].data.set(numbers);
+             const loss = learn.gradient(model, asked.pairs);
+             return [loss, Object.fromEntries(Object.entries(model.parameters).map(([name, p]) => [name, Array.from(p.grad)]))];
+           };
+           console.log(JSON.stringify(asked.models.map(one)));""",
+        double=True, models=asked, pairs=[pair._asdict() for pair in pairs],
+    )  # fmt: skip
+    assert len(IN_THE_GRADIENT) == 15
+    for model, (loss, grads), (ours, theirs) in zip(asked, expected, found, strict=True):
+        fewer = 6 / 5 if model["slip"] in ("shift_by_two", "eos_cut_off") else 1  # the document's trainer divides by all six
+        assert ours == pytest.approx(fewer * loss, rel=1e-4), model["slip"]
+        for key, grad in grads.items():
+            near = torch.tensor(theirs[key]).view_as(grad)
+            assert (near - fewer * grad).norm() <= 1e-3 * grad.norm() + 1e-6, (model["slip"], key)
