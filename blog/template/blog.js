@@ -35,7 +35,7 @@
     const words = { labelColor: muted, titleColor: ink };
     return {
       background: "transparent", font: getComputedStyle(document.body).fontFamily, view: { stroke: rule },
-      axis: { ...words, domainColor: rule, tickColor: rule, gridColor: rule, gridOpacity: 0.6 },
+      axis: { ...words, domainColor: rule, tickColor: rule, gridColor: rule, gridOpacity: 0.6, labelSeparation: 5 },
       legend: words, header: words, title: { color: ink, subtitleColor: muted },
       text: { color: ink }, rule: { color: muted }, // marks that are black otherwise
     };

@@ -34,7 +34,8 @@ const Clinic = (learn, tasks) => {
     const strangers = Array.from({ length: 4 }, () => ({ src: [...ids("einsdrvuhtz"), EOS], tgt: [BOS, ...ids("0123456789"), EOS] }));
     const fresh = () => learn.make_model({ vocab: letters.length, d_model: D_MODEL, d_ff: 2 * D_MODEL, seed, slip });
     const rate = (step) => (slip === "rate_too_high" ? 30 : 1) * learn.rate(step, D_MODEL, RATE, WARMUP);
-    return { slip, task, fresh, strangers, rate, pairs: [7, 1, 12, 4, 30, 345, 608, 917, 223, 571, 760, 836].map((n) => task.of(String(n))) };
+    const text = (lists) => lists.map((list) => list.map((i) => letters[i]).join("").replace("</s>", ""));
+    return { slip, task, fresh, strangers, rate, text, pairs: [7, 1, 12, 4, 30, 345, 608, 917, 223, 571, 760, 836].map((n) => task.of(String(n))) };
   }
 
   const TESTS = {
@@ -51,7 +52,7 @@ const Clinic = (learn, tasks) => {
     loss({ fresh, pairs, slip }) {
       const model = fresh(), own = own_loss(model, pairs), guess = Math.log(model.parameters["src_embed.embeddings.table.weight"].rows);
       const reported = learn.gradient(model, pairs);
-      return { found: { "first loss": own - guess, recomputed: reported - own }, bars: { reported, "from the logits": own, guessing: guess } };
+      return { found: { "first loss": own - guess, recomputed: reported - own }, bars: { reported, logits: own, guessing: guess } };
     },
     gradient({ fresh, pairs, rate }) {
       const model = fresh(), before = weights(model), of = () => (learn.gradient(model, pairs), grads(model)), first = of(), again = of();
@@ -59,7 +60,7 @@ const Clinic = (learn, tasks) => {
       learn.update(other, pairs, { lr: rate(1) });
       const step = norm(weights(other).map((list, i) => list.map((x, k) => x - before[i][k]))) / norm(before);
       return { found: { again: norm(again) / norm(first), without: first.filter((list) => !list.some(Boolean)).length, step },
-        bars: { "the gradient": norm(first), "once more": norm(again) } };
+        bars: { once: norm(first), again: norm(again) } };
     },
     inventory({ fresh, strangers }) {
       const maps = [], model = fresh(), rows = seen(model, strangers);
@@ -68,21 +69,20 @@ const Clinic = (learn, tasks) => {
       const T = rows[0].src.length;
       return { found: { entropy, rows: Math.max(...maps.map((row) => Math.abs(row.reduce((a, b) => a + b, 0) - 1))) }, grid: maps.slice(0, T).map((row) => [...row]) };
     },
-    heart({ fresh, pairs, rate }) {
+    heart({ fresh, pairs, rate, text }) {
       const model = fresh(), few = pairs.slice(0, 8);
       let loss;
       for (let step = 1; step <= 150; step++) loss = learn.update(model, few, { lr: rate(step) });
-      const examples = few.map((pair) => written(model, pair));
-      return { found: { "heart loss": loss, "by heart": mean(examples.map(right)) }, examples };
+      const answers = few.map((pair) => written(model, pair));
+      return { found: { "heart loss": loss, "by heart": mean(answers.map(right)) }, examples: answers.map(text) };
     },
   };
   const written = (model, pair) => [pair.src, pair.tgt.slice(1), learn.greedy_decode(model, pair.src, pair.tgt.length + 1).ids];
   const right = ([, target, ids]) => Number(target.join() === ids.join());
 
   /** What a trained model shows: the last numbers of its row. */
-  function trained({ task, slip }, model) {
-    const ids = (pair) => [...pair.src.slice(0, -1)].map((i) => task.letters[i]).join("");
-    const rows = task.held_out.slice(0, 60), answers = rows.map((pair) => written(model, pair)), text = (list) => list.map((i) => task.letters[i]).join("");
+  function trained({ task, slip, text }, model) {
+    const rows = task.held_out.slice(0, 60), answers = rows.map((pair) => written(model, pair));
     const fed = rows.map(({ src }, i) => ({ src, tgt: [BOS, ...answers[i][2]] })).filter(({ tgt }) => tgt.length > 1);
     const agree = (pairs) => { // of what the model says when it reads the letters before, how much is as in the pairs
       return mean(predict(model, pairs).flatMap((row, i) => row.map((log_p, t) => Number(log_p.indexOf(Math.max(...log_p)) === pairs[i].tgt[t + 1]))));
@@ -91,7 +91,7 @@ const Clinic = (learn, tasks) => {
     const hits = forced.flatMap(({ predict }) => predict).map((id, i) => { const row = data.subarray(i * cols, (i + 1) * cols); return Number(row.indexOf(Math.max(...row)) === id); });
     const others = rows.map(({ tgt }, i) => ({ src: rows[(i + 1) % rows.length].src, tgt }));
     return { forced: mean(hits), exact: mean(answers.map(right)), swap: own_loss(model, others) - own_loss(model, rows), "fed back": agree(fed),
-      sources: [own_loss(model, rows), own_loss(model, others)], examples: answers.slice(0, 5).map(([, target, found], i) => [ids(rows[i]), text(target.slice(0, -1)), text(found)]) };
+      sources: [own_loss(model, rows), own_loss(model, others)], examples: answers.slice(0, 5).map(text) };
   }
 
   /** A training with a mistake: its losses, in stretches, and what the trained model shows. */
