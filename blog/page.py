@@ -331,6 +331,7 @@ def time_the_road(tree: BeautifulSoup) -> None:
                 road.append(heading)
             for heading in road:
                 heading["data-road"] = ""
+            row.find_parent("table")["class"] = "ways"  # on a phone, one below the other
             time = sum(minutes(heading, HEADINGS) for heading in road)
             row("td")[-1].string = say("about {time} minutes").format(time=round(time))
 

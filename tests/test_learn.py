@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
-from blog import page
+from blog import editions, page
+from practice import examine
 from practice.mistakes import CATALOGUE, HEALTHY, made
 from tests.helpers import node
 
@@ -181,3 +182,38 @@ def test_a_mistake_on_the_page_is_that_of_the_catalogue():
         for key, grad in grads.items():
             near = torch.tensor(theirs[key]).view_as(grad)
             assert (near - fewer * grad).norm() <= 1e-3 * grad.norm() + 1e-6, (model["slip"], key)
+
+
+def test_each_patient_is_found_by_the_test_that_its_entry_names():
+    """And a healthy one by none, of any seed."""
+    names = {name: CATALOGUE[name].found for name in CATALOGUE if CATALOGUE[name].page}
+    cheap = ["wires", "loss", "gradient", "inventory"]
+    orders = [(name, test, 0) for name, test in names.items()] + [(None, test, seed) for test in cheap for seed in (0, 1)]
+    found = learner(
+        """const clinic = require(asked.folder + "/clinic.js")(learn, tasks);
+           console.log(JSON.stringify({ slips: clinic.SLIPS, found: asked.orders.map(([slip, test, seed]) => clinic.TESTS[test](clinic.patient(slip, seed)).found) }));""",
+        orders=[*orders, (None, "heart", 0)],
+    )  # fmt: skip
+    assert set(found["slips"]) == set(names)
+    for (name, test, _), values in zip([*orders, (None, "heart", 0)], found["found"], strict=True):
+        ill = [key for key, value in values.items() if examine.Finding(key, value).ill]
+        assert all(examine.TESTS[key].exam == test and key in editions.CLINIC_TESTS for key in values)
+        assert bool(ill) == (name is not None), (name, test, values)
+
+
+def test_a_patient_was_trained_with_its_mistake():
+    """Every mistake has a row with each seed, and beside it a healthy one, which has learned; a row begins as the training does."""
+    rows = [json.loads(line) for line in (page.BLOG / "patients.jsonl").read_text("utf-8").splitlines()]
+    seeds = {row["seed"] for row in rows}
+    wanted = {(name, seed) for seed in seeds for name in [None, *(m.name for m in CATALOGUE.values() if m.page)]}
+    assert {(row["slip"], row["seed"]) for row in rows} == wanted and len(rows) == len(wanted)
+    assert all(row["exact"] > 0.9 for row in rows if row["slip"] is None)
+    assert all(row["exact"] < 0.1 for row in rows if row["slip"] in ("no_causal_mask", "heads_split_by_view"))
+    asked = [row for row in rows if row["slip"] in (None, "norm_over_time", "rate_too_high") and row["seed"] == 0]
+    found = learner(
+        """const first = ({ slip, seed }) => { const run = tasks.training({ ...tasks.WHOLE, task: "numbers", seed, slip, rate: slip === "rate_too_high" ? 30 : 1 });
+             return Array.from({ length: 42 }, () => run.step()[1]).reduce((a, b) => a + b) / 42; };
+           console.log(JSON.stringify(asked.rows.map(first)));""",
+        rows=asked,
+    )  # fmt: skip
+    assert found == pytest.approx([row["losses"][0] for row in asked], abs=0.02) and len(set(found)) == 3

@@ -141,6 +141,7 @@
         answer.open = true;
       });
       item.prepend(button, " ");
+      item.addEventListener("click", (event) => { if (!event.target.closest("a, button")) button.click(); });
       return button;
     });
     list.classList.add("choices");

@@ -39,7 +39,7 @@
 
     // --- what there is on the screen ---
 
-    const levels = [say("easy: the curve is ill"), say("harder: the curve is well"), say("hard: even what it writes is")];
+    const levels = [say("easy: the curve is ill"), say("harder: the curve is well"), say("hard: few tests see it")];
     const level = el("select", { id: "clinic-level" }, ...levels.map((name, i) => el("option", { value: i, textContent: name, selected: i === 1 })));
     const state = el("span", { id: "clinic-state" }), tally = el("span", { className: "learn-note" }), told = el("div", { id: "clinic-told" }), facts = el("p", { id: "clinic-facts" });
     told.setAttribute("aria-live", "polite");
@@ -74,7 +74,7 @@
 
     // --- a patient ---
 
-    const difficulty = ({ losses, exact }) => (losses.at(-1) > 0.2 ? 0 : exact < 0.8 ? 1 : 2);
+    const difficulty = ({ slip, losses, exact }) => (losses.at(-1) > 0.2 ? 0 : exact < 0.8 && known.mistakes[slip]?.found === "wires" ? 1 : 2);
     const ofTheDay = () => rows[Math.floor(Date.now() / 864e5) % rows.length];
     function draw() { // not one that was there, as long as there are others; the healthy ones are in every level
       const fit = rows.filter((one) => !one.slip || difficulty(one) === Number(level.value)), fresh = fit.filter((one) => !treated.includes(one));
