@@ -40,7 +40,7 @@ def page(committed_page) -> Path:
 def visit(page, browser, width: int, **options) -> tuple:
     """A tab in which the page has woken, and the list of its errors and requests."""
     tab, problems = offline_tab(browser, width, reduced_motion="reduce", **options)
-    tab.goto(page.as_uri())
+    tab.goto(page.as_uri(), wait_until="domcontentloaded")
     reach(tab, ".explorer")
     tab.wait_for_selector(".explorer.ready #step-readout:not(:empty)")
     return tab, problems

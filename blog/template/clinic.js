@@ -35,7 +35,7 @@ const Clinic = (learn, tasks) => {
     const fresh = () => learn.make_model({ vocab: letters.length, d_model: D_MODEL, d_ff: 2 * D_MODEL, seed, slip });
     const rate = (step) => (slip === "rate_too_high" ? 30 : 1) * learn.rate(step, D_MODEL, RATE, WARMUP);
     const text = (lists) => lists.map((list) => list.map((i) => letters[i]).join("").replace("</s>", ""));
-    return { slip, task, fresh, strangers, rate, text, pairs: [7, 1, 12, 4, 30, 345, 608, 917, 223, 571, 760, 836].map((n) => task.of(String(n))) };
+    return { slip, task, fresh, strangers, rate, text, pairs: [7, 1, 12, 4, 30, 345, 608, 917, 223, 555, 770, 836].map((n) => task.of(String(n))) };
   }
 
   const TESTS = {
@@ -70,7 +70,7 @@ const Clinic = (learn, tasks) => {
       return { found: { entropy, rows: Math.max(...maps.map((row) => Math.abs(row.reduce((a, b) => a + b, 0) - 1))) }, grid: maps.slice(0, T).map((row) => [...row]) };
     },
     heart({ fresh, pairs, rate, text }) {
-      const model = fresh(), few = pairs.slice(0, 8);
+      const model = fresh(), few = pairs.slice(4);
       let loss;
       for (let step = 1; step <= 150; step++) loss = learn.update(model, few, { lr: rate(step) });
       const answers = few.map((pair) => written(model, pair));

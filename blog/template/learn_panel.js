@@ -8,7 +8,7 @@ const linesOf = (id) => (document.getElementById(id)?.textContent ?? "").split("
 function ownDocument(place, id, title, panel, ...given) {
   const style = ["base", "learn"].map((id) => document.getElementById(`style-${id}`).textContent).join("");
   const inScript = (value) => JSON.stringify(value).replace(/</g, "\\u003c"), root = document.documentElement, theme = () => root.dataset.theme ?? "";
-  const frame = Object.assign(document.createElement("iframe"), { className: "learn", id, title, sandbox: "allow-scripts" });
+  const frame = Object.assign(document.createElement("iframe"), { className: "learn", id, title, sandbox: "allow-scripts", loading: "lazy" });
   frame.srcdoc = `<!DOCTYPE html><html lang="${root.lang}" data-theme="${theme()}"><title>${title}</title><style>${style}</style><body>
     <script>globalThis.WORDS = ${inScript(globalThis.WORDS ?? {})}; globalThis.say = ${say}; (${inFrame})(); (${panel})(${given.map(inScript).join(", ")});<\/script></body></html>`;
   place.after(frame);
