@@ -187,6 +187,7 @@
     const total = links.reduce((sum, link, i) => sum + (i >= place && (everything || road[i]) ? Number(link.dataset.minutes) : 0), 0);
     left.hidden = place < 0 || links.length < 8;
     const time = total < 100 ? say("{n} min", { n: Math.round(total) }) : say("{n} h", { n: (total / 60).toFixed(1) });
+    left.dataset.short = total < 0.5 ? "" : time; // for a phone
     left.textContent = "⇄ " + (total < 0.5 ? say(everything ? "nothing left to read" : "the road ends here") : say(everything ? "{time} left" : "{time} left on the road", { time }));
   };
   left.title = say("Count the road, or everything");
