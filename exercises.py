@@ -75,7 +75,6 @@ from the_annotated_transformer import (
     attention,
     attention_maps,
     average_weights,
-    batch_loss,
     beam_search,
     best_device,
     bleu,
@@ -101,7 +100,6 @@ from the_annotated_transformer import (
     smoothed_loss,
     smoothed_targets,
     source_mask,
-    subsequent_mask,
     table,
     target_mask,
     to_pairs,
@@ -226,10 +224,9 @@ def example_answer_1_1() -> None:
 # %% [markdown]
 # ## 1.2 Counting an encoder layer's multiplications
 #
-# > ★★, 15 minutes, after [Why
-# > self-attention](the_annotated_transformer.ipynb#Why-self-attention-(Section-4,-Table-1)). How many multiplications
-# > does one encoder layer need for $n$ tokens? Count only those in matrix products. And at what $n$ does the part
-# > with $n^2$ reach half of them in the base model?
+# > ★★, 15 minutes, after [the encoder](the_annotated_transformer.ipynb#The-encoder-(Section-3.1)). How many
+# > multiplications does one encoder layer need for $n$ tokens? Count only those in matrix products. And at what $n$
+# > does the part with $n^2$ reach half of them in the base model?
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -402,88 +399,7 @@ def example_answer_1_3() -> None:
 
 
 # %% [markdown]
-# ## 1.4 The mask after the softmax
-#
-# > ★, 15 minutes, after [Masks](the_annotated_transformer.ipynb#Masks). Someone applies the mask *after* the softmax,
-# > by setting weights to zero. Write it that way, as the check expects, and look at the sums that it prints. Why is
-# > it wrong?
-# >
-# > <details><summary>Hint 1</summary>
-# >
-# > `scores.softmax(-1)` first, then `masked_fill(mask == 0, 0.0)`, then the product with the values.
-# >
-# > </details>
-# >
-# > <details><summary>Hint 2</summary>
-# >
-# > The first position may see only itself. What should its weight be? What is it now, and what does it depend on?
-# >
-# > </details>
-
-
-# %%
-# @title The check of 1.4
-@checks
-def check_1_4(attempt: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
-    """Weights whose hidden entries are zero and whose others are as if nothing were hidden; prints their sums."""
-    q, k, v, mask = (*torch.randn(3, 1, 4, 8), subsequent_mask(4))
-    output, weights = attempt(q, k, v, mask)
-    free = attention(q, k, v)[1]
-    assert (weights * ~mask).abs().max() == 0, "A hidden key still has weight."
-    assert not torch.allclose(weights, attention(q, k, v, mask)[1]), (
-        "That is the right way: the mask came before the softmax."
-    )
-    same(weights, free * mask, "The weights")
-    same(output, weights @ v, "The output")
-    print("sums of the weights:", weights.sum(-1)[0].detach().numpy().round(2), "instead of 1, 1, 1 and 1")
-
-
-# %%
-def masked_late(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Equation (1) with the mask in the wrong place: the output (..., T, d_v) and the weights (..., T, S)."""
-    raise NotImplementedError  # your attempt
-
-
-check_1_4(masked_late)
-
-# %% [markdown]
-# > <details><summary>Answer 1.4</summary>
-# >
-# > A softmax divides by the sum over *all* keys. If the mask comes later, the hidden keys have already taken their
-# > share of that sum. So the weights that remain don't add up to one, and worse, they depend on what the mask is
-# > meant to hide: in the decoder each position would learn something about the future. Dividing again, by the
-# > remaining sum, would be right on paper. On a computer, a hidden key may have taken everything, so that nothing is
-# > left to divide by.
-# >
-# > </details>
-
-
-# %%
-# @title Answer 1.4: the code
-def attention_masked_late(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Equation (1) with the mask in the wrong place: the output (..., T, d_v) and the weights (..., T, S)."""
-    weights = (query @ key.mT / math.sqrt(query.size(-1))).softmax(dim=-1).masked_fill(mask == 0, 0.0)
-    return weights @ value, weights
-
-
-@example
-def example_answer_1_4() -> None:
-    """Another last key, hidden from the first three positions: what changes there, and what their weights add up to."""
-    torch.manual_seed(0)
-    x, mask, changes = torch.randn(1, 4, 8), subsequent_mask(4), []
-    other = torch.cat((x[:, :3], 1000 * x[:, :1]), dim=1)  # the last key now fits the first query very well
-    for attend in (attention, attention_masked_late):
-        (before, weights), (after, extreme) = (attend(keys, keys, keys, mask) for keys in (x, other))
-        changes.append((after - before)[:, :3].abs().max().item())
-        print(
-            f"{attend.__name__}: weights add up to {weights.sum(-1)[0].numpy().round(2)}, changes by {changes[-1]:.2f}"
-        )
-    assert changes[0] == 0 and changes[1] > 0.1
-    assert extreme[0, 0].sum() == 0  # the first position has no weight left: 0/0 if divided by the sum
-
-
-# %% [markdown]
-# ## 1.5 Attention from memory
+# ## 1.4 Attention from memory
 #
 # > ★★, 15 minutes, after [Attention](the_annotated_transformer.ipynb#Attention-(Section-3.2)). Close the document and
 # > write Equation (1) with a mask: output and weights. The check knows the usual mistakes.
@@ -504,9 +420,9 @@ def example_answer_1_4() -> None:
 
 
 # %%
-# @title The check of 1.5
+# @title The check of 1.4
 @checks
-def check_1_5(attempt: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
+def check_1_4(attempt: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
     """Output and weights of `attention` for random queries, keys, values and masks, with and without heads."""
     for shape in ((2,), (2, 3)):
         q, k, v = torch.randn(*shape, 5, 8), torch.randn(*shape, 6, 8), torch.randn(*shape, 6, 7)
@@ -539,10 +455,10 @@ def my_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tup
     raise NotImplementedError  # your attempt
 
 
-check_1_5(my_attention)
+check_1_4(my_attention)
 
 # %% [markdown]
-# > <details><summary>Answer 1.5</summary>
+# > <details><summary>Answer 1.4</summary>
 # >
 # > It's the function [`attention`](the_annotated_transformer.ipynb#Scaled-dot-product-attention-(Section-3.2.1)) of
 # > the document. Without its dropout it's three lines long.
@@ -551,8 +467,8 @@ check_1_5(my_attention)
 
 
 # %%
-# @title Answer 1.5: the code
-def answer_1_5(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+# @title Answer 1.4: the code
+def answer_1_4(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Equation (1): output (..., T, d_v) and weights (..., T, S)."""
     scores = query @ key.mT / math.sqrt(query.size(-1))
     weights = scores.masked_fill(mask == 0, -math.inf).softmax(dim=-1)
@@ -560,13 +476,13 @@ def answer_1_5(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple
 
 
 @example
-def example_answer_1_5() -> None:
+def example_answer_1_4() -> None:
     """The answer passes the check."""
-    assert check_1_5(answer_1_5)
+    assert check_1_4(answer_1_4)
 
 
 # %% [markdown]
-# # Exercises for Part 2: Training
+# # Exercises for Part 2: How it learns
 #
 # ## 2.1 A model that reverses
 #
@@ -729,80 +645,7 @@ def example_answer_2_2() -> Chart:
 
 
 # %% [markdown]
-# ## 2.3 A shift of zero
-#
-# > ★, 10 minutes, after [Batches and the shift](the_annotated_transformer.ipynb#Batches-and-the-shift-(Section-5.1)).
-# > Someone forgets the shift: the token to be predicted is the very token that has just been read. The loss falls at
-# > once. Which single token does greedy decoding then write, again and again? Give its id.
-# >
-# > <details><summary>Hint 1</summary>
-# >
-# > What's the easiest way to predict a token that you've just read?
-# >
-# > </details>
-# >
-# > <details><summary>Hint 2</summary>
-# >
-# > Greedy decoding feeds back what came out. What does it feed in first?
-# >
-# > </details>
-
-
-# %%
-# @title The check of 2.3
-@checks
-def check_2_3(attempt: int) -> None:
-    """The id of the token with which decoding begins."""
-    assert attempt != EOS, "Then the translation would at least end."
-    assert attempt == BOS, f"Not {attempt}: think of the first token that the decoder reads."
-
-
-# %%
-written_again_and_again = ...  # your attempt
-
-check_2_3(written_again_and_again)
-
-# %% [markdown]
-# > <details><summary>Answer 2.3</summary>
-# >
-# > It writes `<s>`. The token to be predicted is the one that has just been read, and a position may attend to
-# > itself. So nothing has to be translated or even copied from the source: the embedding and the output matrix are
-# > one, and passing the token straight through is the easiest function of all. In use, the model reads `<s>`, passes
-# > it through, reads `<s>` again, and so on for ever.
-# >
-# > </details>
-
-
-# %%
-# @title Answer 2.3: the code
-class UnshiftedTrainer(Trainer):
-    """A trainer whose model must predict the very token that it reads."""
-
-    def gradient(self, pairs: list[Pair]) -> float:
-        """Set the gradient of the mean loss per token of `pairs`, without the shift; returns that loss."""
-        self.model.zero_grad()
-        batch = make_batch(pairs)
-        batch.tgt_y = batch.tgt
-        loss = batch_loss(self.model, batch, self.config.smoothing) / (batch.tgt != PAD).sum()
-        loss.backward()
-        return loss.item()
-
-
-@example
-def example_answer_2_3() -> None:
-    """Sixty updates are enough for the loss, and what comes out is `<s>` again and again."""
-    torch.manual_seed(0)
-    config = Config(N=2, d_model=64, d_ff=128, h=4, dropout=0.0, norm="pre", factor=0.5, warmup=150)
-    model, batches = config.make_model(14), [copy_pairs(64, 14, seed=step) for step in range(60)]
-    rows = fit(UnshiftedTrainer(model, config), batches)
-    src = make_batch(copy_pairs(1, 14, seed=10**6)).src
-    copy = greedy_decode(model, src, source_mask(src), 12)[0].tolist()
-    print(f"loss {rows[-1]['loss']:.2f}\nsource {src[0].tolist()}\ncopied {copy}")
-    assert rows[-1]["loss"] < 0.7 and set(copy) == {BOS}
-
-
-# %% [markdown]
-# ## 2.4 The gradient of the smoothed loss
+# ## 2.3 The gradient of the smoothed loss
 #
 # > ★★, 15 minutes, after [Regularisation](the_annotated_transformer.ipynb#Regularisation-(Section-5.4)). Write the
 # > gradient of the smoothed loss, summed over the targets, with respect to the logits. Don't call `backward`. Rows of
@@ -822,9 +665,9 @@ def example_answer_2_3() -> None:
 
 
 # %%
-# @title The check of 2.4
+# @title The check of 2.3
 @checks
-def check_2_4(attempt: Callable[[Tensor, Tensor, float], Tensor]) -> None:
+def check_2_3(attempt: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     """The gradient that autograd finds, for random logits, targets with padding, and a random eps."""
     logits, eps = torch.randn(9, 13, requires_grad=True), random.uniform(0.05, 0.3)
     target = torch.tensor([4, 12, PAD, 5, 6, 7, PAD, 1, 2])
@@ -847,10 +690,10 @@ def my_gradient(logits: Tensor, target: Tensor, eps: float) -> Tensor:
     raise NotImplementedError  # your attempt
 
 
-check_2_4(my_gradient)
+check_2_3(my_gradient)
 
 # %% [markdown]
-# > <details><summary>Answer 2.4</summary>
+# > <details><summary>Answer 2.3</summary>
 # >
 # > $p - q$ for each target that isn't padding, and zero for the others.
 # >
@@ -858,17 +701,17 @@ check_2_4(my_gradient)
 
 
 # %%
-# @title Answer 2.4: the code
-def answer_2_4(logits: Tensor, target: Tensor, eps: float) -> Tensor:
+# @title Answer 2.3: the code
+def answer_2_3(logits: Tensor, target: Tensor, eps: float) -> Tensor:
     """The gradient (n, vocab) of `smoothed_loss(logits, target, eps)`."""
     difference = logits.softmax(-1) - smoothed_targets(target, logits.size(-1), eps)
     return difference * (target != PAD).unsqueeze(-1)
 
 
 @example
-def example_answer_2_4() -> None:
+def example_answer_2_3() -> None:
     """The answer passes the check."""
-    assert check_2_4(answer_2_4)
+    assert check_2_3(answer_2_3)
 
 
 # %% [markdown]

@@ -27,8 +27,9 @@
 # > the commit, the date and the machine: two cores of an AMD EPYC, PyTorch on the CPU, unless it names another. The
 # > rows of `test_sets.jsonl` on the sets of 2017 and 2018 were made on a machine that wasn't recorded, by the command
 # > that they give or one that does the same. In the `wu…` rows, the command says in words what no option can (text in
-# > lower case, TF32), `machine` is where they were scored, and `trained_on` where they were trained. Since November
-# > 27, benchmarks keep the translations that they score; of earlier rows, only the models in `models/` have theirs.
+# > lower case, TF32; [recipes](recipes/README.md#how-the-rows-wu-wurot-and-lower-en-de-were-made) has commands),
+# > `machine` is where they were scored, and `trained_on` where they were trained. Since November 27, benchmarks keep
+# > the translations that they score; of earlier rows, only the models in `models/` have theirs.
 # >
 # > **Names of rows.** `base` and `rotary` in `first_stage.jsonl`: the program's recipe on the pairs alone, with
 # > sinusoids or rotary positions. `multi30k-de-en-rotary`, `round-0`, `round-1`: the rotary models (seeds 2, 0, 1)
@@ -70,6 +71,7 @@
 
 # %%
 # @title Imports
+import itertools
 import math
 import re
 from typing import Any
@@ -977,12 +979,12 @@ def example_decoding_speed() -> Any:
 # %% [markdown]
 # ## What shows a mistake
 #
-# > The mistakes of the catalogue `practice/mistakes.py`, made one at a time in the model of the German numbers, trained
-# > and examined (`python -m benchmarks clinic`). Only some of them have been measured so far, with one seed and 500
-# > updates. *Seen* lists where a row looks ill: in the loss of training (*curve*), in loss or accuracy on held-out
-# > numbers with the reference before each word (*held out*), in what it writes (*written*), and in which of the
-# > examinations. The tests were written by people who knew these mistakes, so such a table says that mistakes *can*
-# > be told apart, and not that a mistake that nobody thought of would be found.
+# > Each mistake of the catalogue `practice/mistakes.py` was made in the model of the German numbers, trained for 1,500
+# > updates and examined (`python -m benchmarks clinic`). *Loss* is that of the last hundred updates as the reader's own
+# > code reports it, *forced* the share of held-out tokens that are right with the reference before them, *written* the
+# > share of held-out numbers that come out right. *Seen* lists where a row looks ill: in the loss of training
+# > (*curve*), in loss or accuracy on held-out numbers (*held out*), in what it writes (*written*), and in which of the
+# > examinations. The figures are means over the seeds; *seen* is what's ill with every seed.
 
 
 # %%
@@ -990,11 +992,43 @@ def example_decoding_speed() -> Any:
 def example_clinic() -> Any:
     """Every measured mistake: the loss, accuracy with the reference before each word, numbers written right, and where it is seen."""
     found = []
-    for row in saved_rows("clinic"):
-        numbers = {"loss": row.get("loss"), "forced": row.get("held_out_forced"), "written": row.get("held_out_exact")}
-        found.append({"mistake": row["mistake"], "seed": row["seed"], "updates": row["updates"]} | numbers)
-        found[-1]["seen"] = ", ".join(row["seen"]) or "nowhere"
+    for name in dict.fromkeys(row["mistake"] for row in saved_rows("clinic")):
+        rows = [row for row in saved_rows("clinic") if row["mistake"] == name]
+        keys = {"loss": "loss", "forced": "held_out_forced", "written": "held_out_exact"}
+        numbers = {what: np.mean([row.get(key, math.nan) for row in rows]).round(3) for what, key in keys.items()}
+        always = [where for where in rows[0]["seen"] if all(where in row["seen"] for row in rows)]
+        found.append({"mistake": name, "seeds": len(rows)} | numbers | {"seen": ", ".join(always) or "nowhere"})
     return table(found) if found else None
+
+
+# %% [markdown]
+# > Where is each kind of mistake found first? The examinations go from the cheapest to the dearest, so a column counts
+# > what the ones before it missed; *run* is what only a finished run shows. Mistakes with the same verdict of every
+# > test can't be told apart by these tests. The cell names them.
+
+
+# %%
+# @title Which examination finds what
+EXAMS = ("wires", "loss", "gradient", "inventory", "heart", "swap", "translations", "references")
+
+
+@example
+def example_clinic_confusion() -> Any:
+    """Kinds of mistakes, by the examination that finds them first; and the mistakes that no test tells apart."""
+    rows = [row for row in saved_rows("clinic") if row["seed"] == 0]
+    counts: dict[str, dict[str, int]] = {}
+    alike: dict[str, list[str]] = {}
+    for row in rows:
+        first = next((exam for exam in EXAMS if exam in row["seen"]), "run" if row["seen"] else "nowhere")
+        kind = row["kind"]
+        counts.setdefault(kind, dict.fromkeys(("mistakes", *EXAMS, "run", "nowhere"), 0))
+        counts[kind]["mistakes"] += 1
+        counts[kind][first] += 1
+        alike.setdefault(" ".join(sorted(row["ill"])), []).append(row["mistake"])
+    apart = sum(a["ill"] != b["ill"] for a, b in itertools.combinations(rows, 2))
+    print(f"{apart:,} of {math.comb(len(rows), 2):,} pairs are told apart. Not these, which give the same verdicts:")
+    print(*(f"- {', '.join(names)}" for names in alike.values() if len(names) > 1), sep="\n")
+    return table([{"kind": kind} | count for kind, count in counts.items()]) if counts else None
 
 
 # %% [markdown]

@@ -30,13 +30,13 @@ NAMES = (*CONTROLS, *CATALOGUE)
 
 
 @contextlib.contextmanager
-def patient_of(name: str) -> Iterator[Config]:
+def patient_of(name: str, settings: Config = HEALTHY) -> Iterator[Config]:
     """The document with a mistake, or as it is; gives the settings."""
     if name in CONTROLS:
-        yield Config(**(vars(HEALTHY) | CONTROLS[name]))
+        yield Config(**(vars(settings) | CONTROLS[name]))
     else:
         with made(name):
-            yield settings_with(name)
+            yield settings_with(name, settings)
 
 
 def numbers_of(seed: int) -> tuple[list[int], list[int]]:
@@ -123,6 +123,13 @@ def patient(name: str, seed: int, updates: int, runs: dict) -> dict[str, Any]:
     return row
 
 
+def ill(row: dict[str, Any]) -> list[str]:
+    """The tests that call a row ill; a saved None was no number."""
+    values = row.get("fresh", {}) | row.get("trained", {})
+    numbers = {test: math.nan if values[test] is None else values[test] for test in examine.TESTS if test in values}
+    return [test for test, value in numbers.items() if examine.Finding(test, value).ill]
+
+
 def seen(row: dict[str, Any]) -> list[str]:
     """Where a row looks ill: in the curve, in held-out numbers, in translations, and in which examinations."""
     found = []
@@ -132,20 +139,24 @@ def seen(row: dict[str, Any]) -> list[str]:
         found.append("held out")
     if row.get("held_out_exact", 0.0) < 0.8:
         found.append("written")
-    values = row["fresh"] | row.get("trained", {})
-    ill = {examine.TESTS[test].exam for test, value in values.items() if finding(test, value).ill}
-    return found + [exam for exam in examine.EXAMINATIONS if exam in ill]
+    return found + [exam for exam in examine.EXAMINATIONS if exam in {examine.TESTS[test].exam for test in row["ill"]}]
 
 
-def finding(test: str, value: float | None) -> examine.Finding:
-    """A saved value; None was no number."""
-    return examine.Finding(test, math.nan if value is None else value)
+def judged(row: dict[str, Any]) -> dict[str, Any]:
+    """A row, and where it looks ill."""
+    row |= {"ill": ill(row)}
+    if "planned" not in row:
+        return row
+    return row | {
+        "kind": "healthy" if row["mistake"] in CONTROLS else CATALOGUE[row["mistake"]].kind,
+        "seen": seen(row),
+    }
 
 
 def look_again(file: Path) -> None:
     """Say anew of all saved rows where they look ill, after a bound has changed."""
     rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-    file.write_text("".join(json.dumps(row | {"seen": seen(row)}) + "\n" for row in rows), "utf-8")
+    file.write_text("".join(json.dumps(judged(row)) + "\n" for row in rows), "utf-8")
 
 
 def benchmark(
@@ -165,7 +176,7 @@ def benchmark(
         updates: of each training
         only: some of them, such as no_causal_mask
         backwards: from the last to the first, as a second process may that shares the file
-        again: train nothing; only say anew of saved rows where they look ill
+        again: train nothing; only say anew of the rows in --out where they look ill
     """
     if again:
         look_again(rows.out)
@@ -175,5 +186,5 @@ def benchmark(
             about = {"mistake": name, "seed": seed, "planned": updates}
             if not rows.saved(about):
                 row = about | patient(name, seed, updates, runs)
-                rows.add(row | {"seen": seen(row)})
+                rows.add(judged(row))
                 print(name, seed, row.get("loss"), row.get("held_out_forced"), row.get("held_out_exact"), flush=True)

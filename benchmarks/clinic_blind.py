@@ -3,6 +3,8 @@
 import ast
 import functools
 import inspect
+import itertools
+import math
 import random
 import textwrap
 from collections.abc import Callable, Iterator
@@ -12,12 +14,12 @@ from unittest import mock
 import torch
 
 import the_annotated_transformer as tat
-from benchmarks.clinic import finding, findings, numbers_of
+from benchmarks.clinic import findings, judged, mean, numbers_of, quick_adam, train
 from benchmarks.shared import RESULTS, Rows
 from practice import examine
 from practice.mistakes import HEALTHY
-from the_annotated_transformer import Config, number_pair
-from translator.settings import Count
+from the_annotated_transformer import Config, Pair, number_pair
+from translator.settings import Count, Whole
 
 CODE = (  # where a mistake may be made: all that lies between pairs and an update
     "attention", "subsequent_mask", "source_mask", "target_mask", "split_heads", "positional_encoding", "pad_rows", "rate",
@@ -64,7 +66,7 @@ def mutant(seed: int) -> tuple[str, str, Any, str, Any]:
     owner, _, name = where.rpartition(".")
     place = getattr(tat, owner) if owner else tat
     tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(place, name))))
-    what, change = draw.choice([("nothing", lambda: None), *changes(tree)][1:])
+    what, change = draw.choice(list(changes(tree)))
     before = ast.unparse(tree)
     change()
     lines = zip(before.splitlines(), ast.unparse(ast.fix_missing_locations(tree)).splitlines(), strict=False)
@@ -82,42 +84,66 @@ def behaviour(pairs: list, config: Config = HEALTHY) -> list[float]:
     return [*losses, *(p.double().sum().item() for p in trainer.model.parameters())]
 
 
-def ill(found: dict[str, float | None]) -> list[str]:
-    """The tests that call a model ill."""
-    return [test for test, value in found.items() if finding(test, value).ill]
+def trained(updates: int) -> dict[str, float]:
+    """What a short training shows: its loss, and how many held-out numbers are then translated."""
+    with quick_adam():
+        trainer, losses, _ = train(HEALTHY, 0, updates)
+    if not math.isfinite(losses[-1]):
+        return {"updates": len(losses), "exact": 0.0}
+    pairs = [number_pair(n) for n in numbers_of(0)[1]]
+    exact = examine.exact(examine.of_trainer(trainer), pairs)
+    return {"updates": updates, "loss": mean(losses[-100:]), "exact": round(exact, 4)}
 
 
-def benchmark(*, mistakes: Count = 20, healthy: Count = 10, first: int = 0, rows: Rows = RESULTS) -> None:
+def examined(about: dict[str, Any], make: Callable[[], examine.Patient], pairs: list[Pair]) -> dict[str, Any]:
+    """A row of what the examination of a fresh model finds."""
+    return judged(about | {"fresh": findings(make, pairs, examine.FRESH)})
+
+
+def changed(seed: int, pairs: list[Pair], usual: list[float], updates: int) -> dict[str, Any]:
+    """A row of one random change: whether it changes anything, what is found, and what a training comes to."""
+    where, what, place, name, new = mutant(seed)
+    row: dict[str, Any] = {"kind": "mistake", "draw": seed, "where": where, "change": what, "ill": []}
+    with mock.patch.object(place, name, new):
+        try:
+            row["works"] = "the same" if behaviour(pairs) == usual else "differently"
+            if row["works"] == "differently":
+                row = examined(row, functools.partial(examine.of_document, HEALTHY), pairs)
+                row["trained"] = trained(updates)
+        except Exception as error:  # whatever a random change may do
+            row["works"] = type(error).__name__
+    return row
+
+
+def benchmark(
+    *, mistakes: Count = 30, healthy: Count = 20, first: Whole = 0, updates: Count = 500, rows: Rows = RESULTS
+) -> None:
     """Examine fresh models with a random change of the document's code, and healthy ones of random kinds.
 
     A change that raises an error is noted and not examined; nor is one that changes neither a loss nor a weight.
+    The others are trained as well, to see which of them do harm.
 
     Args:
-        mistakes: changes that are drawn
+        mistakes: so many changes that make a difference are drawn
         healthy: models whose sizes and settings are drawn
         first: the first number that draws
+        updates: of the training of a changed model
     """
     small = random.Random(0).sample(range(100), 10)
     pairs = [number_pair(n) for n in small + numbers_of(0)[1][:22]]
-    usual, exams = behaviour(pairs), examine.FRESH[:4]  # without learning by heart: two seconds each
-    for seed in range(first, first + mistakes):
-        where, what, place, name, new = mutant(seed)
-        row: dict[str, Any] = {"kind": "mistake", "draw": seed, "where": where, "change": what}
-        with mock.patch.object(place, name, new):
-            try:
-                row["works"] = "the same" if behaviour(pairs) == usual else "differently"
-                if row["works"] == "differently":
-                    make = functools.partial(examine.of_document, HEALTHY)
-                    row["fresh"] = findings(make, pairs, exams)
-            except Exception as error:  # whatever a random change may do
-                row["works"] = type(error).__name__
-        row["ill"] = ill(row.get("fresh", {}))
+    usual = behaviour(pairs)
+    rows.add({"kind": "as it is"} | {"trained": trained(updates)})
+    draws = itertools.count(first)
+    while mistakes:
+        row = changed(next(draws), pairs, usual, updates)
+        mistakes -= row["works"] == "differently"
         rows.add(row)
-        print(row["works"], where, what, row["ill"], sep=" | ", flush=True)
+        print(*(row.get(key, "") for key in ("works", "where", "change", "ill", "trained")), sep=" | ", flush=True)
     for seed in range(first, first + healthy):
         draw = random.Random(seed)
-        changed = {key: draw.choice(values) for key, values in CONFIGS.items()}
-        config = Config(**vars(HEALTHY) | changed | {"d_ff": 2 * changed["d_model"]})
-        found = findings(functools.partial(examine.of_document, config, seed=seed), pairs, exams)
-        rows.add({"kind": "healthy", "draw": seed, "settings": changed, "fresh": found, "ill": ill(found)})
-        print("healthy", changed, ill(found), sep=" | ", flush=True)
+        drawn = {key: draw.choice(values) for key, values in CONFIGS.items()}
+        config = Config(**vars(HEALTHY) | drawn | {"d_ff": 2 * drawn["d_model"]})
+        make = functools.partial(examine.of_document, config, seed=seed)
+        row = examined({"kind": "healthy", "draw": seed, "settings": drawn}, make, pairs)
+        rows.add(row)
+        print("healthy", drawn, row["ill"], sep=" | ", flush=True)

@@ -1,9 +1,12 @@
 """What finished models score on several splits, with their translations; each split is scored once."""
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import the_annotated_transformer as tat
+import translator.search
 from benchmarks import quality
 from benchmarks.shared import RESULTS, Counts, Data, Rows, portable
 from translator.model_folder import read_translator
@@ -12,9 +15,20 @@ from translator.search import Search
 from translator.sources import load_pairs
 
 
+@contextmanager
+def divided_by_length() -> Iterator[None]:
+    """Beam search meanwhile divides a log-probability by the number of tokens, `</s>` included; alpha has no effect."""
+    usual = translator.search.length_penalty
+    translator.search.length_penalty = lambda length, alpha: length
+    try:
+        yield
+    finally:
+        translator.search.length_penalty = usual
+
+
 def benchmark(
     models: tuple[Path, ...] = (), *, data: Data = "multi30k", splits: tuple[str, ...] = ("val", "test_2016_flickr"),
-    beams: Counts = (1, tat.BEAM), rows: Rows = RESULTS,
+    beams: Counts = (1, tat.BEAM), by_length: bool = False, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
     """Score models without a log, such as the shipped ones, and keep their translations.
 
@@ -25,13 +39,19 @@ def benchmark(
         models: folders of models
         splits: names of splits
         beams: one row for each; 1 is greedy decoding
+        by_length: divide log P by the length itself, as Wu et al. (2021) do, in place of the document's penalty
     """
     for folder, split, beam in itertools.product(models, splits, beams):
-        translator = read_translator(folder)
-        about = {"model": folder.name, "data": portable(data), "split": split, "search": Search(translator, beam).name}
+        model = read_translator(folder)
+        search = Search(model, beam).name
+        if by_length and beam > 1:
+            search = f"beam {beam}, log P / length"
+        about = {"model": folder.name, "data": portable(data), "split": split, "search": search}
         if rows.saved(about):
             continue
-        size = {"sentences": len(load_pairs(data, split, *translator.languages))}
-        keep = quality.keeping(rows, folder.name)
-        rows.add(about | size | quality.scores(translator, data, split, beam, keep=keep), choose_device())
-        print(f"{folder.name}, {split}, {about['search']}: {rows.saved(about)[0]['bleu']:.2f}", flush=True)
+        size = {"sentences": len(load_pairs(data, split, *model.languages))}
+        keep = lambda _, lines, title=f"{folder.name} {split} {search}": rows.keep(title, lines)  # noqa: E731
+        with divided_by_length() if by_length else nullcontext():
+            found = quality.scores(model, data, split, beam, keep=keep)
+        rows.add(about | size | found | {"search": search}, choose_device())
+        print(f"{folder.name}, {split}, {search}: {found['bleu']:.2f}", flush=True)

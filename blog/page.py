@@ -87,8 +87,10 @@ MOVED = {  # headings that are gone: the page, the id, and where to find what wa
         "part-7-since-2017": "since_2017.html", "summary-of-part-7": "since_2017.html#summary",
         "part-2-training": "#part-2-how-it-learns",
         "part-5-results-and-speed-section-6": "#part-5-results-section-6",
+        "what-surprises-the-model": "#training",
     },
     "exercises": {
+        "exercises-for-part-2-training": "#exercises-for-part-2-how-it-learns",
         "exercises-for-part-5-results-and-speed": "#exercises-for-part-5-results",
         "exercises-for-part-7-since-2017": "#exercises-for-since-2017",
     },
@@ -318,13 +320,16 @@ def mark_lines(tree: BeautifulSoup, notebook: nbformat.NotebookNode) -> None:
 
 
 def time_the_road(tree: BeautifulSoup) -> None:
-    """Say in the table of ways to read how long the road takes, and mark its headings; after "up to" all before in the Part count."""
+    """Say in the table of ways to read how long the road takes, and mark its headings.
+
+    A link of its row to a section of a Part stands for the Part up to there, a link to a Part for its first lines.
+    """
     for row in tree("tr"):
         if row.td and row.td.get_text().startswith(say("the road")):
             road = []
             for link in row("a"):
                 heading = tree.find(id=link["href"][1:])
-                if str(link.previous_sibling).endswith(say("up to ")):
+                if heading.name != "h1":
                     part = heading.find_previous("h1")
                     later = [part, *part.find_all_next(HEADINGS)]
                     road += itertools.takewhile(lambda h, end=heading: h is not end, later)

@@ -9,7 +9,6 @@
 
 # %%
 # @title Where the document is, and imports
-import contextlib
 import copy
 import functools
 import random
@@ -37,11 +36,7 @@ NUMBERS = [7, 1, 12, 4, 30, *random.Random(0).sample(range(1000), 27)]
 
 def check(*exams: str, **parts: Any) -> list[str]:
     """Put `parts` into the document's code (`Class__method` for a method), examine a model, and print what is ill."""
-    with contextlib.ExitStack() as stack:
-        for name, new in parts.items():
-            owner, _, method = name.partition("__")
-            place = mistakes if hasattr(mistakes, name) else getattr(tat, owner) if method else tat
-            stack.enter_context(mock.patch.object(place, method or name, new))
+    with mistakes.put(parts):
         pairs = [tat.number_pair(n) for n in NUMBERS]
         found = examine.examine(functools.partial(examine.of_document, HEALTHY), pairs, exams)
     sick = [str(finding) for finding in found if finding.ill]
@@ -418,6 +413,6 @@ def example_answer_12() -> None:
 # ## The interview
 #
 # > "Here are a hundred lines. They learn. They don't work. You have half an hour." That's a common interview by now,
-# > so here is one to practise on: [`interview.py`](interview.py), a Transformer of one file with four mistakes.
+# > so here is one to practise on: `practice/interview.py`, a Transformer of one file with four mistakes.
 # > `python practice/interview.py` starts the clock, examines the model, and says how long you've taken. Read the code
 # > before you run it a second time. `python practice/interview.py key` explains.

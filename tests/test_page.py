@@ -163,12 +163,12 @@ def test_panels_go_below_each_other_on_a_phone(shared_page):
 
 
 def test_maps_have_the_colours_of_the_page(open_page):
-    """Its background where there is no weight; the text calls what is computed orange and what is kept blue, also in the dark."""
+    """Its background where there is no weight; what is positive is orange and what is negative blue, also in the dark."""
     for scheme, nothing in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(13, 17, 23)")):
         tab = open_page(color_scheme=scheme)
         found = fills(tab, "example_masks")
         assert nothing in found and len(found) == 2
-        signed = [list(map(int, re.findall(r"\d+", fill))) for fill in fills(tab, "example_cache")]
+        signed = [list(map(int, re.findall(r"\d+", fill))) for fill in fills(tab, "example_positions")]
         assert any(red > green > blue for red, green, blue in signed)
         assert any(blue > green > red for red, green, blue in signed)
 
@@ -573,7 +573,7 @@ def test_without_a_page_there_is_no_paper(tmp_path):
 def test_no_link_stands_inside_another_or_inside_code(tree_of):
     """The links that the page adds to citations, terms and equations leave links, code, headings and pictures alone."""
     soup = tree_of("the_annotated_transformer")
-    assert len(soup.select("a.cite")) > 30 and len(soup.select("a.term")) > 15
+    assert len(soup.select("a.cite")) >= 30 and len(soup.select("a.term")) > 15
     assert not soup.select("a a, code a, svg svg a, :is(h1, h2, h3) :is(.cite, .term, .equation-link)")
     assert not soup.select(":is(img, [role]):is([alt*='<a'], [aria-label*='<a'])")
 
@@ -657,7 +657,7 @@ def test_a_panel_answers_the_keyboard_and_the_bar_folds(shared_page):
     assert tab.locator("#your-sentence input").is_visible()
     reach(tab, ".sentence-panel[data-panel=positions] .panel-body")
     tab.locator(".sentence-panel[data-panel=positions] [data-symbol=PE]").hover()
-    assert {"P", "E"} == set(tab.locator(".panel-lit").all_inner_texts())
+    assert {"P", "E"} == set(tab.locator(".panel-lit").all_text_contents())
 
 
 def test_the_bar_says_what_is_left_to_read(shared_page):
@@ -668,7 +668,7 @@ def test_the_bar_says_what_is_left_to_read(shared_page):
         number, unit = tab.locator("#left").inner_text().split()[1:3]  # after a sign
         return float(number) * (60 if unit == "h" else 1)
 
-    for heading in ("the-plan-section-3", "one-update", "part-6-looking-inside"):
+    for heading in ("the-plan-section-3", "one-update", "what-the-maps-don-t-tell"):
         tab.locator(f"#{heading}").evaluate("heading => heading.scrollIntoView()")
         tab.wait_for_function("id => document.querySelector('#toc [aria-current]')?.hash === '#' + id", arg=heading)
         assert "on the road" in tab.locator("#left").inner_text()
@@ -730,16 +730,15 @@ def test_what_was_once_on_a_page_is_found_on_another(browser, committed_page):
 
 
 def test_page_and_notebook_say_the_same_about_the_road(tree_of):
-    """The page counts its words and lines; the notebook, whose text nobody counts, may differ by five minutes."""
+    """The page counts its words and lines; the notebook says the same number, give or take a minute."""
     minutes = r"\*{0,2}the road\*{0,2}.*about (\d+) minutes"
     said = int(re.search(minutes, (ROOT / "the_annotated_transformer.py").read_text("utf-8"))[1])
     row = next(row for row in tree_of("the_annotated_transformer")("tr") if "the road" in row.get_text())
     counted = int(re.search(minutes, " ".join(row.get_text(" ").split()))[1])
     own = {a["href"][1:]: float(a["data-minutes"]) for a in tree_of("the_annotated_transformer").select("#toc a")}
     marked = [tag["id"] for tag in tree_of("the_annotated_transformer").select("[data-road]") if tag["id"] in own]
-    assert (
-        abs(said - counted) <= 5 and abs(sum(own[name] for name in marked) - counted) <= 2
-    )  # what the header counts down
+    assert abs(said - counted) <= 1 and counted <= 55
+    assert abs(sum(own[name] for name in marked) - counted) <= 2  # what the header counts down
 
 
 def test_a_prediction_is_checked_and_counted(browser, committed_page):

@@ -24,7 +24,10 @@ from blog import notebook, page
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "the_annotated_transformer.py"
-NOTEBOOKS = [DOCUMENT, *(ROOT / f"{name}.py" for name in ("since_2017", "lab_notebook", "exercises"))]
+NOTEBOOKS = [
+    DOCUMENT,
+    *(ROOT / f"{name}.py" for name in ("since_2017", "lab_notebook", "exercises", "practice/clinic")),
+]
 MARKDOWN = [
     ROOT / name for name in ("README.md", "CONTRIBUTING.md", "TEACHING.md", "CHANGELOG.md", "benchmarks/results/LOG.md")
 ]
@@ -224,6 +227,8 @@ def broken(html: BeautifulSoup, file: Path) -> list[str]:
         path = "one_screen.py" if path == "one_screen.html" else path  # a page is made from it, as from a notebook
         path = re.sub(r"\.html$", ".ipynb", path)
         goal = (file.parent / unquote(path)).resolve() if path else file
+        books = {book.stem: book.with_suffix(".ipynb") for book in NOTEBOOKS}  # their pages are in one folder
+        goal = books.get(goal.stem, goal) if path.endswith(".ipynb") else goal
         if not goal.exists() or not goal.is_relative_to(ROOT):
             found.append(f"no such file: [{words}]({target})")
         elif "#" in target and unquote(fragment) not in (anchors_of(goal) if path else anchors(file, html)):
@@ -243,6 +248,14 @@ def test_links_lead_somewhere(file):
     html = render(markdown_cells(file) if file in NOTEBOOKS else [file.read_text("utf-8")], file.parent)
     found = broken(html, file)
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+def test_what_is_folded_ends_in_its_cell(file):
+    """Catches a fold that is never closed, and would take the next section with it."""
+    for cell in markdown_cells(file):
+        opened = [tag == "<details" for tag in re.findall(r"</?details\b", cell)]
+        assert opened == [True, False] * (len(opened) // 2), cell[:200]
 
 
 def test_links_that_lead_nowhere_are_seen():

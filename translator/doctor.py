@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-import the_annotated_transformer as tat
 from practice import mistakes
 from practice.examine import TESTS, Finding, Patient, examine
 from practice.mistakes import CATALOGUE, Mistake
+from practice.wires import predict_with
 from the_annotated_transformer import Pair, Transformer, Translator
 from translator.corpus import encode_pairs
 from translator.files import Refused, read_json
@@ -52,7 +52,7 @@ def patient_of(model: Transformer) -> Patient:
     The program's own search refuses a model that sees the future, and such ones come to a doctor.
     """
     decode = lambda pairs: mistakes.translate(model, pairs, max(len(pair.src) for pair in pairs) + 15)  # noqa: E731
-    return Patient(partial(tat.predict_with, model, True), model, decode=decode)
+    return Patient(partial(predict_with, model), model, decode=decode)
 
 
 def some_pairs(folder: Path, translator: Translator, data: str | None) -> list[Pair]:

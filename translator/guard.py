@@ -1,7 +1,7 @@
 """What is looked at before the first update: whether a model sees what it must not, and whether all of it learns.
 
-The wires are those of the document (Part 2), so that this floor and `practice.examine`, which looks at
-more, share them. The words are random: a wire is the same whatever is said.
+The wires are those of `practice.wires`, which this floor and `practice.examine`, which looks at more,
+share. The words are random: a wire is the same whatever is said.
 """
 
 import math
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import the_annotated_transformer as tat
+from practice.wires import wires
 from the_annotated_transformer import Pair
 from translator.search import precise
 from translator.trainer import ParallelTrainer
@@ -26,7 +27,7 @@ def doubts(trainer: ParallelTrainer) -> Iterator[str]:
     pairs, norms = tat.copy_pairs(2, vocab, seed=0, shortest=5, longest=5), []
     with precise(), tat.evaluating(trainer.model):
         with torch.inference_mode():
-            moved = tat.wires(lambda some: logits(trainer, some), pairs)
+            moved = wires(lambda some: logits(trainer, some), pairs)
             own = mean_loss(logits(trainer, pairs), pairs, eps)
         if not math.isfinite(own):
             return  # the training says so, and ends

@@ -14,8 +14,6 @@ const Exercises = (() => {
       if (near(x, 150)) return say("The rate falls with the root of the step.");
       return near(x, Math.sqrt(150)) ? "" : say("{x} is not it (2% either way are allowed).", { x });
     } },
-    2.3: { ask: "number", check: (x) => (x === 2 ? say("Then the translation would at least end.")
-      : x === 1 ? "" : say("Not {x}: think of the first token that the decoder reads.", { x })) },
     3.3: { ask: "number", check: (x) => (Math.abs(x - 1) < 0.02 ? "" : say("Not {x}. How many n-grams of a shortened sentence are wrong?", { x })) },
     4.1: { ask: ["source", "target", "both"], check: (x) => ({ target: "", source: say("Then a hypothesis would go on with the words of another one."),
       both: say("It does no harm, but all hypotheses of a sentence read the same source.") })[x] },

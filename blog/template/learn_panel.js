@@ -209,6 +209,7 @@ function inFrame() {
       }
       ({ total, running, letters } = data);
       const finished = data.step >= total, last = data.losses.at(-1) ?? curve.at(-1);
+      wanted &&= !finished;
       $("run").textContent = running ? say("❚❚ Pause") : say("▶ Train");
       if (finished && document.activeElement === $("run")) $("again").focus(); // a button that is disabled loses it
       $("run").disabled = $("step").disabled = finished;
@@ -261,9 +262,9 @@ function inFrame() {
     $("run").addEventListener("click", () => (riddle ? begin(true) : send({ run: (wanted = !running) })));
     $("step").addEventListener("click", () => (riddle ? begin() : send({ run: (wanted = false), step: true })));
     $("again").addEventListener("click", () => begin());
-    $("other").addEventListener("click", () => { seed += 1; begin(running); });
+    $("other").addEventListener("click", () => { seed += 1; begin(wanted); });
     $("guess").addEventListener("click", guess);
-    for (const input of inputs) input.addEventListener("change", () => begin(running)); // who was training goes on with the new model
+    for (const input of inputs) input.addEventListener("change", () => begin(wanted)); // who was training goes on with the new model
     $("task").addEventListener("change", () => {
       const numbers = $("task").value === "numbers";
       shrink();

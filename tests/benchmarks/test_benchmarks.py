@@ -13,7 +13,7 @@ from torch import nn
 
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
-from benchmarks import gains, peers, quality, samples, step_profile, time_to_quality
+from benchmarks import gains, peers, quality, samples, step_profile, test_sets, time_to_quality
 from benchmarks.shared import Rows
 from tests.helpers import ROOT, caption_files, decided
 from translator import search
@@ -307,6 +307,25 @@ def test_samples_are_those_of_the_weights_that_were_kept(rows_of, few_phrases, t
     (row,) = rows_of(f"samples --runs {tmp_path}")
     assert [stage.get("updates", stage.get("model")) for stage in row["stages"]] == [9, 120, "multi30k-de-en"]
     assert [stage["translations"] for stage in row["stages"][:2]] == expected and expected[0] != expected[1]
+
+
+def test_a_penalty_by_length_finds_the_best_mean(monkeypatch):
+    """Of all sequences; catches a penalty that the search doesn't see, and one that stays."""
+    torch.manual_seed(3)  # most models would give the same translations
+    model, src = tat.make_model(5, 4, 1, 16, 24, 2, dropout=0.0).eval(), torch.randint(3, 5, (4, 4))
+
+    def found() -> list[list[int]]:
+        return search.fast_beam(model, src, tat.source_mask(src), 6, beam=4**5, alpha=0.0).tolist()
+
+    before = found()
+    with test_sets.divided_by_length():
+        by_length = found()
+    monkeypatch.setattr(tat, "length_penalty", lambda length, alpha: length)
+    with torch.no_grad():
+        for row, one in zip(by_length, src, strict=True):
+            best = tat.exhaustive_search(model, one.unsqueeze(0), 6, 0.0)[1]
+            assert row == best + [tat.PAD] * (len(row) - len(best))
+    assert by_length != before == found()
 
 
 def test_kept_translations_are_resampled_with_their_seeds(rows_of, tmp_path):

@@ -164,7 +164,7 @@ def test_the_readme_has_the_commands_that_ci_runs():
     targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
     assert set(re.findall(r"(?:^|`)make ([a-z]+)", readme, re.M)) <= targets
     calls = re.findall(r"the_annotated_transformer\.py ([a-z]+)([^\n]*)", readme)
-    assert {command for command, _ in calls} == {"train", "translate", "evaluate", "explain", "average"}
+    assert {command for command, _ in calls} == {"train", "translate", "evaluate", "explain", "judge"}
     settings = {field.name for kind in (Settings, Limits) for field in dataclasses.fields(kind)}
     for command, options in calls:
         known = {*inspect.signature(getattr(commands, command)).parameters, *(settings if command == "train" else ())}

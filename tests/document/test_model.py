@@ -215,6 +215,34 @@ def test_positions_are_those_of_the_formula_and_have_no_longest_length(start, en
     assert_close(found.double(), naive_positions(end - start, 8, start).expand(2, -1, -1), **near)
 
 
+def test_a_position_is_moved_by_a_rotation_and_dot_products_depend_on_distance():
+    """What Section 3.5 hopes for: one rotation per dimension pair moves every position on by k."""
+    PE, k, d_model = tat.positional_encoding(200, 64).double(), 7, 64
+    angle = k / 10_000 ** (torch.arange(0, d_model, 2).double() / d_model)
+    sine, cosine = PE[:, 0::2], PE[:, 1::2]
+    moved = angle.cos() * sine + angle.sin() * cosine, angle.cos() * cosine - angle.sin() * sine
+    assert_close(torch.stack(moved, -1).flatten(1)[:-k], PE[k:], atol=1e-4, rtol=0)
+    dots = PE @ PE.T
+    assert_close(dots.diagonal(k), dots[0, k].expand(200 - k), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("d_model", [128, 512])
+def test_embeddings_and_positions_start_at_about_the_same_size(d_model):
+    """Root mean squares of 1 and 0.71, as the text says; catches Glorot's initialisation of the table."""
+    embed = tat.make_model(1000, 1000, N=1, d_model=d_model, d_ff=8).src_embed.embeddings
+    sizes = [x.square().mean().sqrt().item() for x in (embed(torch.arange(1000)), tat.positional_encoding(50, d_model))]
+    assert abs(sizes[0] - 1) < 0.02 and abs(sizes[1] - 0.5**0.5) < 1e-3
+
+
+def test_a_padded_query_is_harmless_and_a_query_without_keys_is_not():
+    """What the note on masked rows says: NaN with -inf, a blend of everything with -1e9; no real position changes."""
+    x, real = torch.randn(1, 4, 8), torch.tensor([[1, 1, 1, 0]])
+    open_rows, closed_rows = real.unsqueeze(-2), real.unsqueeze(-2) * real.unsqueeze(-1)  # (1, 1, 4), (1, 4, 4)
+    assert tat.attention(x, x, x, closed_rows)[0][0, 3].isnan().all()
+    assert (x @ x.mT).masked_fill(closed_rows == 0, -1e9).softmax(-1)[0, 3].tolist() == [0.25] * 4
+    assert_close(tat.attention(x, x, x, open_rows)[0][:, :3], tat.attention(x[:, :3], x[:, :3], x[:, :3])[0])
+
+
 def test_positions_add_dropout_to_the_sum():
     """Catches dropout on the embedding only (Section 5.4: on the sums)."""
     y = tat.PositionalEncoding(64, 0.5)(torch.randn(2, 50, 64))

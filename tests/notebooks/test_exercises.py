@@ -12,6 +12,7 @@ import exercises
 import since_2017
 import the_annotated_transformer as tat
 from blog import page
+from practice.mistakes import attention_with
 from tests.helpers import decided, node
 from translator import explorer
 
@@ -19,8 +20,8 @@ TEXT = Path(exercises.__file__).read_text(encoding="utf-8")
 ANSWERS = sorted(name for name in vars(exercises) if name.startswith("example_answer_"))
 NUMBERS = [name.removeprefix("example_answer_").replace("_", ".") for name in ANSWERS]
 RIGHT = {  # the answer of each exercise whose name does not say so
-    "1.3": exercises.TokenBesidePosition, "1.4": exercises.attention_masked_late, "2.1": exercises.reverse_pairs,
-    "2.2": 12.25, "2.3": tat.BOS, "3.2": {100: 900.0, 400: 2000.0, 1600: 2500.0}, "3.3": 1, "4.1": {"target"},
+    "1.3": exercises.TokenBesidePosition, "2.1": exercises.reverse_pairs,
+    "2.2": 12.25, "3.2": {100: 900.0, 400: 2000.0, 1600: 2500.0}, "3.3": 1, "4.1": {"target"},
     "4.2": "longer", "5.1": 28, "5.2": False, "6.1": "spielt", "6.3": True, "7.2": "greedy decoding", "7.3": True,
 }  # fmt: skip
 
@@ -47,26 +48,23 @@ WRONG = [  # exercise, attempt, a part of what the check says
     ("1.2", lambda n, d, d_ff: exercises.answer_1_2(n, d, d_ff) - 2 * n * d * d_ff, "feed-forward network is missing"),
     ("1.3", positions_behind, "with start = 3"),
     ("1.3", lambda width, places, vocab: exercises.TokenBesidePosition(places, width, vocab), "last 4 entries"),
-    ("1.4", masked, "the right way"),
-    ("1.4", lambda q, k, v, mask: tat.attention(q, k, v), "still has weight"),
-    ("1.5", lambda q, k, v, mask: masked(q, k, v, mask, 1), "not divided by the root"),
-    ("1.5", lambda q, k, v, mask: masked(q, k, v, mask, 8), "divided by the width"),
-    ("1.5", lambda q, k, v, mask: masked(q, k, v, ~mask), "1 means may attend"),
-    ("1.5", lambda q, k, v, mask: masked(q, k, v, torch.ones_like(mask)), "The mask is not used"),
-    ("1.5", lambda q, k, v, mask: masked(q, k, v, torch.ones_like(mask), dim=-2), "runs over the queries"),
-    ("1.5", exercises.attention_masked_late, "The sum of each query's weights"),
-    ("1.5", lambda q, k, v, mask: masked(q, k, v + 1, mask), "The output"),
+    ("1.4", lambda q, k, v, mask: masked(q, k, v, mask, 1), "not divided by the root"),
+    ("1.4", lambda q, k, v, mask: masked(q, k, v, mask, 8), "divided by the width"),
+    ("1.4", lambda q, k, v, mask: masked(q, k, v, ~mask), "1 means may attend"),
+    ("1.4", lambda q, k, v, mask: masked(q, k, v, torch.ones_like(mask)), "The mask is not used"),
+    ("1.4", lambda q, k, v, mask: masked(q, k, v, torch.ones_like(mask), dim=-2), "runs over the queries"),
+    ("1.4", attention_with(after=True), "The sum of each query's weights"),
+    ("1.4", lambda q, k, v, mask: masked(q, k, v + 1, mask), "The output"),
     ("2.1", lambda n, seed, a, b: tat.copy_pairs(n, 14, seed, a, b), "copied, not reversed"),
     ("2.1", lambda n, seed, a, b: exercises.reverse_pairs(n, 0, a, b), "seed should decide"),
     ("2.1", lambda n, seed, a, b: exercises.reverse_pairs(n, seed, a, b - 1), "lengths should go from 3 to 8"),
     ("2.1", lambda n, seed, a, b: [tat.Pair(s, t[::-1]) for s, t in tat.copy_pairs(n, 14, seed)], "begin with BOS"),
     ("2.2", 150, "root of the step"),
     ("2.2", 1 / 12.25, "other way round"),
-    ("2.3", tat.EOS, "at least end"),
-    ("2.4", lambda logits, target, eps: -exercises.answer_2_4(logits, target, eps), "sign is wrong"),
-    ("2.4", lambda logits, target, eps: logits.softmax(-1) - tat.smoothed_targets(target, 13, eps), "no gradient"),
-    ("2.4", lambda logits, target, eps: exercises.answer_2_4(logits, target, eps) / 7, "gradient of the mean"),
-    ("2.4", lambda logits, target, eps: exercises.answer_2_4(logits, target, 0.0), "is off by"),
+    ("2.3", lambda logits, target, eps: -exercises.answer_2_3(logits, target, eps), "sign is wrong"),
+    ("2.3", lambda logits, target, eps: logits.softmax(-1) - tat.smoothed_targets(target, 13, eps), "no gradient"),
+    ("2.3", lambda logits, target, eps: exercises.answer_2_3(logits, target, eps) / 7, "gradient of the mean"),
+    ("2.3", lambda logits, target, eps: exercises.answer_2_3(logits, target, 0.0), "is off by"),
     ("3.1", lambda known, words: Counter(words), "A known word is counted"),
     ("3.1", lambda known, words: Counter(set(words) - known), "counted once"),
     ("3.2", {100: 900.0, 1600: 20_000.0}, "at three budgets"),
@@ -141,7 +139,7 @@ def test_a_check_says_what_is_wrong(number, attempt, said, few_phrases, capsys):
 
 # what a reader may answer on the page, and what that is in Python
 ASKED = {
-    "2.2": [12.25, 12.3, 0.0816, 150, 3], "2.3": [1, 2, 0], "3.3": [1, 0.99, 0.5], "5.1": [28, 3.5, 8],
+    "2.2": [12.25, 12.3, 0.0816, 150, 3], "3.3": [1, 0.99, 0.5], "5.1": [28, 3.5, 8],
     "6.1": ["spielt", " Spielt.", "Junge", "Hund"], "7.2": ["Greedy decoding", "beam search", "a draw"],
     "4.1": {"source": {"source"}, "target": {"target"}, "both": {"source", "target"}},
     "4.2": {name: name for name in ("longer", "shorter", "either")},
@@ -202,25 +200,6 @@ def test_an_answer_runs_and_what_it_shows_can_be_shown(name, few_phrases, capsys
         assert len(shown) > 1
     else:
         assert shown.to_dict()["$schema"]
-
-
-def test_the_late_mask_is_right_once_its_weights_are_divided_by_their_sum():
-    """Answer 1.4, what it calls right on paper."""
-    x, mask = torch.randn(2, 5, 8), tat.subsequent_mask(5)
-    weights = exercises.attention_masked_late(x, x, x, mask)[1]
-    torch.testing.assert_close(weights / weights.sum(-1, keepdim=True), tat.attention(x, x, x, mask)[1])
-
-
-def test_the_unshifted_gradient_is_that_of_the_mean_loss(small):
-    """Answer 2.3."""
-    model, pairs = small
-    found = exercises.UnshiftedTrainer(model, tat.Config(smoothing=0.0)).gradient(pairs)
-    batch = tat.make_batch(pairs)
-    logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-    expected = torch.nn.functional.cross_entropy(logits.mT, batch.tgt, ignore_index=tat.PAD)
-    assert found == pytest.approx(expected.item(), rel=1e-5)
-    grad = model.generator.proj.weight.grad.clone()
-    torch.testing.assert_close(grad, torch.autograd.grad(expected, model.generator.proj.weight)[0])
 
 
 def test_a_model_without_a_head_is_the_model_afterwards(small):

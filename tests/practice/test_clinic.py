@@ -15,7 +15,7 @@ from practice import examine, mistakes
 from practice.mistakes import CATALOGUE, HEALTHY
 from since_2017 import modern
 from tests.helpers import ROOT
-from the_annotated_transformer import PAD, Config, Pair, Trainer, number_pair
+from the_annotated_transformer import PAD, Config, Pair, Trainer, number_pair, saved_rows
 
 FEW = [number_pair(n) for n in [7, 1, 12, 4, *random.Random(0).sample(range(1000), 28)]]
 CHEAP = ["wires", "loss", "gradient", "inventory"]
@@ -66,11 +66,12 @@ def healthy(config: Config) -> str:
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_a_mistake_changes_something_and_is_undone(name):
     """Catches a patch of a name that nobody calls any more, and one that stays."""
-    config = mistakes.settings_with(name)
-    expected = healthy(config if mistakes.replaced(name) else HEALTHY)
+    config, puts = mistakes.settings_with(name), CATALOGUE[name].puts
+    expected = healthy(config if puts else HEALTHY)
+    before = [getattr(*mistakes.place(what)) for what in puts]
     with mistakes.made(name):
         assert behaviour(config) != expected
-    assert behaviour(HEALTHY) == healthy(HEALTHY)
+    assert [getattr(*mistakes.place(what)) for what in puts] == before
 
 
 def test_each_mistake_says_where_the_document_explains_it():
@@ -89,9 +90,20 @@ def test_each_mistake_says_where_the_document_explains_it():
 def test_a_mistake_is_found_by_the_examination_that_its_entry_names(name):
     """Catches a test that sees nothing any more, and an entry whose examination isn't the first that sees it."""
     mistake = CATALOGUE[name]
+    exams = CHEAP[: CHEAP.index(mistake.found) + 1]
     with mistakes.made(name):
-        found = ill(functools.partial(examine.of_document, mistakes.settings_with(name)))
-    assert mistake.found == next(examine.TESTS[test].exam for test in found), found
+        found = ill(functools.partial(examine.of_document, mistakes.settings_with(name)), exams=exams)
+    assert mistake.found == next((examine.TESTS[test].exam for test in found), "none"), found
+
+
+def test_entries_say_what_the_rows_say():
+    """Catches an entry whose row shows it elsewhere first, and one that is called harmless and isn't."""
+    rows = [row for row in saved_rows("clinic") if row["mistake"] in CATALOGUE and row["seed"] == 0]
+    assert {row["mistake"] for row in rows} == CATALOGUE.keys()
+    for row in rows:
+        first = next((exam for exam in examine.EXAMINATIONS if exam in row["seen"]), "run" if row["seen"] else "none")
+        assert CATALOGUE[row["mistake"]].found == first, row["mistake"]
+        assert row.get("held_out_exact", 0.0) > 0.9 or not CATALOGUE[row["mistake"]].harmless, row["mistake"]
 
 
 # --- Healthy models of other kinds ---

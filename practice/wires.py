@@ -1,0 +1,50 @@
+"""What a model's predictions depend on: a look at its wires, which needs no training.
+
+A loss says how well a model predicts from what it sees, but not whether it sees something that it mustn't. `predict` is
+any function that makes logits (B, T, vocab) of pairs.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+import the_annotated_transformer as tat
+from the_annotated_transformer import PAD, Pair
+
+
+def predict_with(model: tat.Transformer, pairs: list[Pair]) -> Tensor:
+    """Logits of pairs, in evaluation mode."""
+    batch = tat.make_batch(pairs)
+    with torch.inference_mode(), tat.evaluating(model):
+        return model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+
+
+def influence(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> Tensor:
+    """How far each prediction (row) moves, in nats, if a target word (column) changes: (T, T); pairs of equal lengths."""
+    others, T = [], len(pairs[0].tgt) - 1
+    for t in range(T):
+        for p in pairs:
+            word = next(i for i in pairs[0].tgt[1:] if i != p.tgt[t])
+            others.append(Pair(p.src, [*p.tgt[:t], word, *p.tgt[t + 1 :]]))
+    log_p = predict([*pairs, *others]).log_softmax(-1).unflatten(0, (1 + T, len(pairs)))
+    return (log_p[1:] - log_p[0]).abs().amax((1, 3)).mT  # the largest change among pairs and words
+
+
+def wires(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> dict[str, float]:
+    """How far predictions move, in nats: `future`, `padding` and `neighbours` must be 0, the others not."""
+    target, base = influence(predict, pairs), predict(pairs).log_softmax(-1)
+    found = {"future": target.triu(1).max().item(), "past": target.tril(-1).max().item()}
+    changed = {
+        "padding": [Pair([*p.src, PAD, PAD], [*p.tgt, PAD, PAD]) for p in pairs],
+        "neighbours": [*pairs[1:], *pairs],
+        "source": [Pair(q.src, p.tgt) for p, q in zip(pairs, pairs[::-1], strict=True)],
+        "source order": [Pair([*p.src[-2::-1], p.src[-1]], p.tgt) for p in pairs],
+        "target order": [Pair(p.src, [p.tgt[0], p.tgt[2], p.tgt[1], *p.tgt[3:]]) for p in pairs],
+    }
+    for what, others in changed.items():
+        log_p = predict(others)[-len(pairs) :, : base.size(1)].log_softmax(-1)
+        moved = (log_p - base).abs().amax((0, 2))  # (T)
+        first = 3 if what == "target order" else 0  # behind the two that changed places
+        found[what] = moved[first:].max().item()
+    return found
