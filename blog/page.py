@@ -228,7 +228,9 @@ def draw_formulas(tree: BeautifulSoup) -> None:
         whole = formula.parent if formula.parent.name == "a" else formula
         after = whole.next_sibling
         short = len(formula["tex"]) < 20  # a long one may be broken
-        if short and isinstance(after, NavigableString) and (mark := re.match(r"[.,;:!?)’]+", after)):  # stays on its line
+        if (
+            short and isinstance(after, NavigableString) and (mark := re.match(r"[.,;:!?)’]+", after))
+        ):  # stays on its line
             held = tree.new_tag("span", attrs={"class": "held"})
             whole.wrap(held)
             held.append(mark[0])
@@ -533,7 +535,9 @@ def make_page(
         "vega": f"(() => {{{vl_convert.javascript_bundle()}}})();" if charts else "",
         "chart": CHART,
         "live": live_figure() if prose.live else "",
-        "made_up": any(without in output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", [])),
+        "made_up": any(
+            without in output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", [])
+        ),
         "python": python() if prose.live else {},
     }
     for heading in headings:

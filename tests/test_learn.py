@@ -177,7 +177,9 @@ def test_a_mistake_on_the_page_is_that_of_the_catalogue():
     )  # fmt: skip
     assert len(IN_THE_GRADIENT) == 15
     for model, (loss, grads), (ours, theirs) in zip(asked, expected, found, strict=True):
-        fewer = 6 / 5 if model["slip"] in ("shift_by_two", "eos_cut_off") else 1  # the document's trainer divides by all six
+        fewer = (
+            6 / 5 if model["slip"] in ("shift_by_two", "eos_cut_off") else 1
+        )  # the document's trainer divides by all six
         assert ours == pytest.approx(fewer * loss, rel=1e-4), model["slip"]
         for key, grad in grads.items():
             near = torch.tensor(theirs[key]).view_as(grad)
@@ -188,7 +190,9 @@ def test_each_patient_is_found_by_the_test_that_its_entry_names():
     """And a healthy one by none, of any seed."""
     names = {name: CATALOGUE[name].found for name in CATALOGUE if CATALOGUE[name].page}
     cheap = ["wires", "loss", "gradient", "inventory"]
-    orders = [(name, test, 0) for name, test in names.items()] + [(None, test, seed) for test in cheap for seed in (0, 1)]
+    orders = [(name, test, 0) for name, test in names.items()] + [
+        (None, test, seed) for test in cheap for seed in (0, 1)
+    ]
     found = learner(
         """const clinic = require(asked.folder + "/clinic.js")(learn, tasks);
            console.log(JSON.stringify({ slips: clinic.SLIPS, found: asked.orders.map(([slip, test, seed]) => clinic.TESTS[test](clinic.patient(slip, seed)).found) }));""",

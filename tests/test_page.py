@@ -397,7 +397,11 @@ def test_the_road_has_a_button_stops_and_marks(shared_page):
     leads = tab.locator(".road-next a:first-child").evaluate_all(
         "links => links.map((link) => [link.hash, link.closest('.road-next').compareDocumentPosition(document.querySelector(link.hash)) & 4])"
     )
-    assert len(leads) == stops.count() - 1 and all(after for _, after in leads) and len({to for to, _ in leads}) == len(leads)
+    assert (
+        len(leads) == stops.count() - 1
+        and all(after for _, after in leads)
+        and len({to for to, _ in leads}) == len(leads)
+    )
     stops.nth(0).locator("a").click()
     assert tab.url.endswith(leads[0][0]) and tab.locator("#toc .read").count() >= 1
     assert "Go on with the road" in tab.locator("#road").inner_text()
@@ -418,7 +422,11 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
     panel = tab.frame_locator("#clinic-frame")
     panel.locator("#clinic-state", has_text="10 points").wait_for()
     slip = rows[int(tab.evaluate("Date.now()") // 864e5) % len(rows)]["slip"] or "healthy"
-    for name, picture in (("Wires", ".clinic-grid td"), ("Swap", ".clinic-bars tr"), ("Let it write", ".clinic-examples tr")):
+    for name, picture in (
+        ("Wires", ".clinic-grid td"),
+        ("Swap", ".clinic-bars tr"),
+        ("Let it write", ".clinic-examples tr"),
+    ):
         panel.locator("#clinic-orders button", has_text=name).press("Enter")
         panel.locator(f".clinic-result:first-child {picture}").first.wait_for()
         assert panel.locator(".clinic-result:first-child li").count() >= 1
@@ -434,7 +442,11 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
         assert panel.locator("#clinic-orders button:enabled").count() == 0
         panel.locator("text=Read the section").click()
         tab.wait_for_function("id => location.hash === '#' + id", arg=anchor_name(CATALOGUE[slip].section))
-    frame = next(frame for frame in tab.frames if frame.parent_frame and frame.frame_element().get_attribute("id") == "clinic-frame")
+    frame = next(
+        frame
+        for frame in tab.frames
+        if frame.parent_frame and frame.frame_element().get_attribute("id") == "clinic-frame"
+    )
     assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth")
     panel.locator("#clinic-next").press("Enter")
     assert panel.locator("#clinic-state").inner_text() == "10 points" and not panel.locator(".clinic-result").count()
