@@ -67,7 +67,7 @@ const Clinic = (learn, tasks) => {
       learn.logits(model, rows, { weights: maps, first: true });
       const entropy = mean(maps.map((row) => -row.reduce((sum, p) => sum + p * Math.log(Math.max(p, 1e-9)), 0) / Math.log(row.length)));
       const T = rows[0].src.length;
-      return { found: { entropy, rows: Math.max(...maps.map((row) => Math.abs(row.reduce((a, b) => a + b, 0) - 1))) }, grid: maps.slice(0, T).map((row) => [...row]) };
+      return { found: { entropy }, grid: maps.slice(0, T).map((row) => [...row]) };
     },
     heart({ fresh, pairs, rate, text }) {
       const model = fresh(), few = pairs.slice(4);
