@@ -63,7 +63,7 @@ lab: $(READY) ## open the document in JupyterLab, which is installed into .venv 
 	$(BIN)/jupyter lab $(DOC).ipynb
 
 quick: $(READY) ## test within a minute: Parts 1 and 2 by oracles, their examples, a training, a translation, the style
-	@status=0; $(BIN)/python -m pytest -n 2 -m quick $(addprefix tests/,document/test_model.py document/test_training.py \
+	@status=0; $(BIN)/python -m pytest -n 2 -m quick $(addprefix tests/,tour.py document/test_model.py document/test_training.py \
 		document/test_examples.py translator/test_cli.py translator/test_interruptions.py) || status=1; $(BIN)/ruff check . && $(BIN)/ruff format --check . || status=1; exit $$status
 
 test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and report all

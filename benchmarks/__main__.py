@@ -17,8 +17,10 @@ from translator.__main__ import explained
 from translator.files import Refused, Steady
 
 NAMES = (
-    "accelerator", "alignment", "bootstrap", "clinic", "clinic_blind", "clinic_captions", "closest", "compare", "confidence", "curve", "decoding_speed", "first_stage",
-    "gains", "layers", "learning", "miniature", "one_screen", "peers", "quality", "resample", "samples", "scale", "step_profile",
+    "accelerator", "alignment", "bootstrap", "clinic", "clinic_blind", "clinic_captions", "closest",
+    "compare", "confidence", "curve", "decoding_speed", "doctor", "first_stage", "gains", "layers",
+    "learning", "miniature", "one_screen", "peers", "plan", "quality", "resample", "samples",
+    "scale", "step_profile",
     "test_sets", "time_to_quality", "tuning",
 )  # fmt: skip
 HELP = "Measure something, and append rows to benchmarks/results/NAME.jsonl. `NAME --help` says what, and how."

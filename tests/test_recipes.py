@@ -19,10 +19,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import polib
 import pytest
 from safetensors.torch import load_file
 from torch.distributed.run import get_args_parser
 
+from recipes import messages
 from tests.helpers import ROOT, SOAK, free_ports, same, started, wait_for
 
 RECIPES = ROOT / "recipes"
@@ -65,7 +67,9 @@ def same_weights(run: Path, steps: int) -> None:
 
 # --- Without Slurm and Ray ---
 def test_every_recipe_is_run():
-    assert {path.name for path in RECIPES.iterdir() if path.is_file()} == {"README.md", "slurm.sbatch", "ray_train.py"}
+    """By a soak test of this file, or, what makes a corpus, in part by `test_messages`."""
+    names = {"README.md", "slurm.sbatch", "ray_train.py", "messages.py"}
+    assert {path.name for path in RECIPES.iterdir() if path.is_file()} == names
 
 
 def test_the_program_knows_every_option():
@@ -77,6 +81,25 @@ def test_the_program_knows_every_option():
         options = re.findall(r"--[a-z-]+", command)
         assert {"--data", "--run", "--steps"} <= {*options}
         assert {*options} <= {*re.findall(r"--[a-z-]+", text)}, name
+
+
+def test_messages_of_programs_become_pairs(tmp_path):
+    """Catches marks of shortcuts, halves without words, and messages of a held-out catalogue in train."""
+    catalogue = polib.POFile()
+    for original, translated in (
+        ("_Open the file", "_Ouvrir le fichier"), ("Two\nlines here", "Deux\nlignes ici"),
+        ("Not translated yet", ""), ("%d: %s", "%d : %s"), ("No such file", "Aucun fichier de ce type"),
+    ):  # fmt: skip
+        catalogue.append(polib.POEntry(msgid=original, msgstr=translated))
+    catalogue.save_as_mofile(str(tmp_path / "one.mo"))
+    found = messages.pairs_of(tmp_path / "one.mo")
+    files = ("Ouvrir le fichier", "Open the file"), ("Aucun fichier de ce type", "No such file")
+    assert sorted(found) == sorted(files)
+    others = [[(f"un texte {i}", f"a text {i}") for i in range(size, 2 * size)] + found for size in (4, 30, 9)]
+    largest = others[1]
+    train, val = messages.divided(others, 12)  # in another order
+    assert set(largest) <= set(train) and 0 < len(val) <= 12
+    assert not {side for pair in train for side in pair} & {side for pair in val for side in pair}
 
 
 @pytest.mark.parametrize("name", ["slurm.sbatch", "README.md"])

@@ -1,11 +1,13 @@
-"""A grammar of captions: German sentences with their English translations, and which word translates which.
+"""A grammar of captions: German sentences, their English translations, and the words' links.
 
-It covers three genders, three cases, plurals, adjective endings, contractions (`im`, `ins`), verbs that split (`hebt ...
-auf`) and clauses that end in their verb, so word order often differs between the two languages, as in real data. It needs
-no download, and the seed determines the captions. A German sentence always has the same translation.
+It covers three genders, three cases, plurals, adjective endings, contractions (`im`, `ins`), verbs
+that split (`hebt ... auf`) and clauses that end in their verb, so word order often differs between
+the two languages, as in real data. It needs no download, and the seed determines the captions. A
+German sentence always has the same translation.
 """
 
 import functools
+import itertools
 import random
 import re
 from collections import namedtuple
@@ -14,24 +16,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from translator.files import Refused
+
 TABLES = Path(__file__).with_name("captions.txt").read_text(encoding="utf-8")  # explained there
 NOUN_TABLE, FRAME_TABLE = (re.sub(r"(?m)^#.*\n", "", table) for table in TABLES.split("\n\n"))
-CLASSES = [entry.split(":") for entry in NOUN_TABLE.split(";")]
-NOUNS = [(kind.strip(), adjectives.split(), n.split()) for kind, adjectives, nouns in CLASSES for n in nouns.split(",")]
+NOUNS = []  # (kind, adjectives, words of the entry)
+for entry in NOUN_TABLE.split(";"):
+    kind, adjectives, nouns = entry.split(":")
+    NOUNS += [(kind.strip(), adjectives.split(), noun.split()) for noun in nouns.split(",")]
 Frame = namedtuple("Frame", "kind who verb slot places")
 FRAMES = [Frame(*map(str.strip, line.split("|"))) for line in FRAME_TABLE.strip().splitlines()]
 PLACES = {
-    "park": "in=in dat der place", "beach": "an=on dat der Strand", "street": "auf=on dat der Straße",
-    "lake": "an=by dat der See Fluss", "room": "in=in dat der Küche", "house": "vor=in_front_of dat ein Haus",
+    "park": "in=in dat der place", "beach": "an=on dat der Strand",
+    "street": "auf=on dat der Straße", "lake": "an=by dat der See Fluss",
+    "room": "in=in dat der Küche", "house": "vor=in_front_of dat ein Haus",
 }  # fmt: skip
-DETERMINERS = dict(ein="a", der="the", die="the", zwei="two", drei="three", viele="many") | {"-": "", "+": ""}
-MERGED = {("in", "dem"): "im", ("an", "dem"): "am", ("in", "das"): "ins", (",", ","): ",", (",", "."): "."}
-ORDERS = {"main": ("SVPOTR", "SVORP"), "place first": ("PVSOTR", "P,SVOR"), "verb last": ("SOV", "SVO")}
+DETERMINERS = {
+    "ein": "a", "der": "the", "die": "the", "zwei": "two", "drei": "three", "viele": "many",
+    "-": "", "+": "",
+}  # fmt: skip
+MERGED = {  # two words after each other, and what is written for them
+    ("in", "dem"): "im", ("an", "dem"): "am", ("in", "das"): "ins",
+    (",", ","): ",", (",", "."): ".",
+}  # fmt: skip
+ORDERS = {  # of the parts of a clause, in German and in English
+    "main": ("SVPOTR", "SVORP"), "place first": ("PVSOTR", "P,SVOR"), "verb last": ("SOV", "SVO"),
+}  # fmt: skip
 
 
-# A phrase says the same thing in both languages, and each English word refers to the German words that it translates. So each
-# language can put the parts of a clause into its own order (`S`ubject, `V`erb, `O`bject, `P`lace, `T`ail of the verb,
-# `R`elative clause), and nothing needs an index until the sentence is complete.
+# A phrase says the same thing in both languages, and each English word refers to the German words
+# that it translates. So each language can put the parts of a clause into its own order (`S`ubject,
+# `V`erb, `O`bject, `P`lace, `T`ail of the verb, `R`elative clause), and nothing needs an index
+# until the sentence is complete.
 
 
 @dataclass(eq=False, slots=True)  # eq=False: two words that are spelt alike stay different
@@ -42,17 +58,17 @@ class Word:
 
 
 class Phrase(NamedTuple):
-    """The same thing in German and English; a noun phrase keeps the features that other words agree with."""
+    """The same thing in German and English; a noun phrase keeps what other words agree with."""
 
     de: list[Word]
-    en: list[tuple[str, tuple[Word, ...]]]  # each English word with the German words that it translates
+    en: list[tuple[str, tuple[Word, ...]]]  # each word with the German words that it translates
     kind: str = "-"
     gender: str = ""  # m, f, n, or p: the plural, one for all genders
     pronoun: str = ""
 
 
 class Caption(NamedTuple):
-    """A German sentence, its translation, and the links (index of a German word, index of an English word)."""
+    """A German sentence, its translation, and the links of words: pairs of their indices."""
 
     de: str
     en: str
@@ -60,10 +76,13 @@ class Caption(NamedTuple):
 
 
 def say(words: list[tuple[str, str]], *agreement: str) -> Phrase:
-    """A phrase of German words, each with its translation (`in_front_of`); either side may be missing."""
-    sides = [((Word(german),) if german else (), english.split("_") if english else []) for german, english in words]
-    en = [(text, sources) for sources, texts in sides for text in texts]
-    return Phrase([word for sources, _ in sides for word in sources], en, *agreement)
+    """A phrase of German words, each with its translation (`in_front_of`), unless it has none."""
+    de, en = [], []
+    for german, english in words:
+        sources = (Word(german),) if german else ()
+        de += sources
+        en += [(text, sources) for text in english.split("_") if english]
+    return Phrase(de, en, *agreement)
 
 
 def join(*phrases: Phrase) -> Phrase:
@@ -72,7 +91,8 @@ def join(*phrases: Phrase) -> Phrase:
 
 
 NOTHING = Phrase([], [])
-# A German noun phrase shows gender and case once: on the determiner if it has an ending, else on the adjective.
+# A German noun phrase shows gender and case once: on the determiner if it has an ending, else on
+# the adjective.
 STRONG = {"nom": "er e es e", "acc": "en e es e", "dat": "em er em en"}  # m, f, n, p
 DATIVE = {"m": "ihm", "f": "ihr", "n": "ihm", "p": "ihnen"}
 
@@ -89,7 +109,7 @@ def endings(determiner: str, case: str, gender: str) -> tuple[str, str]:
 
 
 def decline(noun: tuple, preposition: str, case: str, determiner: str, adjective: str) -> tuple:
-    """The words of a noun phrase, each with its English, and the kind, gender and pronoun that other words agree with."""
+    """The words of a noun phrase, each with its English, and its kind, gender and pronoun."""
     kind, _, (head, german, plural, english, *irregular) = noun
     gender, pronoun = head[0], head[2:]
     if determiner not in ("ein", "der", "-"):
@@ -99,8 +119,11 @@ def decline(noun: tuple, preposition: str, case: str, determiner: str, adjective
         german, gender = german if case == "nom" else plural, "m"
     stem, quality = adjective.split("=")
     article, ending = endings(determiner, case, gender)
-    the = "an" if determiner == "ein" and (quality or english)[0] in "aeiou" else DETERMINERS[determiner]
-    words = [preposition.split("="), (article, the), (stem and stem + ending, quality), (german, english)]
+    the = DETERMINERS[determiner]
+    if determiner == "ein" and (quality or english)[0] in "aeiou":
+        the = "an"
+    adjective = stem and stem + ending
+    words = [preposition.split("="), (article, the), (adjective, quality), (german, english)]
     return [word for word in words if any(word)], kind, gender, pronoun
 
 
@@ -118,46 +141,61 @@ def fillings(slot: str, crowd: bool) -> list[tuple]:
 
 
 def fill(rng: random.Random, slot: str, crowd: bool = False) -> Phrase:
-    """One filling of a slot: for `mit=with dat ein pet`, perhaps `mit einem braunen Hund`, `with a brown dog`."""
+    """One filling of a slot: of `mit=with dat ein pet`, perhaps `mit einem braunen Hund`."""
     return say(*rng.choice(fillings(slot, crowd))) if slot else NOTHING
 
 
-def clause(rng: random.Random, frame: Frame, who: Phrase, order: str, place: str = "", *given: Phrase) -> Phrase:
+def clause(
+    rng: random.Random, frame: Frame, who: Phrase, order: str, place: str = "", *given: Phrase
+) -> Phrase:  # fmt: skip
     """What someone does, to a given object or to one that fits the frame.
 
-    A German main clause has its verb second and its particle at the end (`hebt einen Ball auf`); any other clause ends in
-    the whole verb (`einen Ball aufhebt`).
+    A German main clause has its verb second and its particle at the end (`hebt einen Ball auf`);
+    any other clause ends in the whole verb (`einen Ball aufhebt`).
     """
+    # the parts are drawn in an order of their own, which the seed's captions depend on
     singular, infinitive, english = frame.verb.split()
     finite, _, particle = singular.partition(".")
     crowd, last = who.gender == "p", order == "verb last"
     head = say([(particle * last + (infinitive if crowd else finite), "are" if crowd else "is")])
     tail = say([(particle, "")]) if particle and not last else NOTHING
-    verb = Phrase(head.de, head.en + [(text, (*head.de, *tail.de)) for text in english.split("_")])
+    both = (*head.de, *tail.de)  # every English word of the verb is linked to both its parts
+    verb = Phrase(head.de, head.en + [(text, both) for text in english.split("_")])
     thing = given[0] if given else fill(rng, frame.slot, crowd)
     more = NOTHING if last else describe(rng, thing, "wear hold")
-    parts = {"S": who, "V": verb, "O": thing, "P": fill(rng, place), "T": tail, "R": more, ",": say([("", ",")])}
-    de, en = ORDERS[order]
-    return Phrase([w for name in de for w in parts[name].de], [w for name in en for w in parts[name].en])
+    where, comma = fill(rng, place), say([("", ",")])
+    parts = {"S": who, "V": verb, "O": thing, "P": where, "T": tail, "R": more, ",": comma}
+    german, english = ([parts[name] for name in names] for names in ORDERS[order])
+    return Phrase(join(*german).de, join(*english).en)
 
 
 def describe(rng: random.Random, who: Phrase, kinds: str) -> Phrase:
-    """Perhaps a description: `in einem roten Hemd`, or a relative clause between commas, `der einen Ball hält`."""
-    if rng.random() > 0.4 or not (frames := [f for f in FRAMES if f.kind in kinds and who.kind in f.who]):
+    """Perhaps a description: `in einem roten Hemd`, or a clause, `, der einen Ball hält,`."""
+    if rng.random() > 0.4:
+        return NOTHING
+    frames = [frame for frame in FRAMES if frame.kind in kinds and who.kind in frame.who]
+    if not frames:
         return NOTHING
     frame = rng.choice(frames)
     if frame.kind == "look":
         return fill(rng, frame.slot, who.gender == "p")
-    that = say([(endings("der", "nom", who.gender)[0], "that" if who.kind == "pet" else "who")], *who[2:])
+    pronoun = endings("der", "nom", who.gender)[0]
+    that = say([(pronoun, "that" if who.kind == "pet" else "who")], *who[2:])
     return join(say([(",", "")]), clause(rng, frame, that, "verb last"), say([(",", "")]))
 
 
 def meanwhile(rng: random.Random, who: Phrase) -> Phrase:
     """What others do at the same time; often they watch: `, während eine Frau ihm zusieht`."""
-    watched = [say([(DATIVE[who.gender], who.pronoun)])] if who.pronoun and rng.random() < 0.4 else []
-    frame = rng.choice([f for f in FRAMES if ("zu" in f.verb if watched else f.kind in "free busy")])
+    watched = []
+    if who.pronoun and rng.random() < 0.4:
+        watched.append(say([(DATIVE[who.gender], who.pronoun)]))
+        frames = [frame for frame in FRAMES if "zu" in frame.verb]
+    else:
+        frames = [frame for frame in FRAMES if frame.kind in "free busy"]
+    frame = rng.choice(frames)
     others = fill(rng, f"nom ein/ein/ein/zwei/drei {frame.who}")
-    return join(say([(",", ""), ("während", "while")]), clause(rng, frame, others, "verb last", "", *watched))
+    doing = clause(rng, frame, others, "verb last", "", *watched)
+    return join(say([(",", ""), ("während", "while")]), doing)
 
 
 def compose(rng: random.Random) -> Phrase:
@@ -172,15 +210,24 @@ def compose(rng: random.Random) -> Phrase:
 
 
 def finish(sentence: Phrase) -> Caption:
-    """The two texts of a sentence, and its links as indices of their words and punctuation marks."""
-    german, index = [""], {}
+    """The two texts of a sentence, and its links as indices of their words and punctuation."""
+    # German words are written one after the other; one that merges with the word before it (`in`
+    # and `dem`) takes its place and its index. Only then is it known where a word ends up.
+    german, index = [""], {}  # german[0] is there so that the first word has one before it
     for word in sentence.de:
         merged = MERGED.get((german[-1], word.text))
-        german[len(german) - bool(merged) :] = [merged or word.text]
-        index[word] = len(german) - 2  # german[0] is there only so that the first word has one before it
+        if merged:
+            german.pop()
+        german.append(merged or word.text)
+        index[word] = len(german) - 2
     links = [(index[word], j) for j, (_, sources) in enumerate(sentence.en) for word in sources]
-    texts = (" ".join(t).replace(" ,", ",").replace(" .", ".") for t in (german[1:], [text for text, _ in sentence.en]))
-    return Caption(*(text[0].upper() + text[1:] for text in texts), links)
+    return Caption(written(german[1:]), written([text for text, _ in sentence.en]), links)
+
+
+def written(words: list[str]) -> str:
+    """The text of a sentence."""
+    text = " ".join(words).replace(" ,", ",").replace(" .", ".")
+    return text[0].upper() + text[1:]
 
 
 def captions(n: int, seed: int = 0) -> list[Caption]:
@@ -188,22 +235,27 @@ def captions(n: int, seed: int = 0) -> list[Caption]:
     rng, found = random.Random(seed), {}
     while len(found) < n:
         caption = finish(compose(rng))
-        if len(nouns := re.findall(r"[A-ZÄÖÜ]\w{2,3}", caption.de)) == len(set(nouns)):  # a 2nd dog is "another dog"
+        nouns = re.findall(r"[A-ZÄÖÜ]\w{2,3}", caption.de)
+        if len(nouns) == len(set(nouns)):  # a second dog is "another dog"
             found.setdefault(caption.de, caption)
     return list(found.values())
 
 
+CORPUS = 21_000
 CAPTION_SPLITS = {"train": slice(1000, None), "val": slice(0, 500), "test": slice(500, 1000)}
 
 
 @functools.cache
 def caption_corpus() -> list[Caption]:
     """All captions, before they are split."""
-    return captions(21_000)
+    return captions(CORPUS)
 
 
 def caption_pairs(split: str, src: str = "de", tgt: str = "en") -> Iterator[tuple[str, str]]:
-    """The captions of a split (train, val or test; they never overlap), in de and en; `stream_pairs` checks the names."""
+    """The captions of a split: train, val or test, which never overlap; Refused for any other."""
+    if split not in CAPTION_SPLITS or {src, tgt} != {"de", "en"}:
+        known = f"the splits {', '.join(CAPTION_SPLITS)} in de and en"
+        raise Refused(f"captions has {known}, not {split}.{src} and {split}.{tgt}")
     return ((getattr(c, src), getattr(c, tgt)) for c in caption_corpus()[CAPTION_SPLITS[split]])
 
 
@@ -216,7 +268,7 @@ def words_of_pieces(pieces: list[str], text: str) -> list[int]:
     Raises ValueError if the pieces do not make up the text, for example because one is unknown.
     """
     words = re.findall(r"[^\s.,]+|[.,]", text)
-    letters = [index for index, word in enumerate(words) for _ in word]  # the word of each character except spaces
+    letters = [index for index, word in enumerate(words) for _ in word]  # the word of each letter
     bare = [piece.replace("▁", "") for piece in pieces]
     if "".join(bare) != "".join(words):
         raise ValueError(f"{' '.join(pieces)!r} are not the pieces of {text!r}")
@@ -224,7 +276,7 @@ def words_of_pieces(pieces: list[str], text: str) -> list[int]:
 
 
 def token_links(caption: Caption, source: list[str], target: list[str]) -> Links:
-    """The links of a caption between its tokens: every piece of a word has the links of the word."""
-    sides = words_of_pieces(source, caption.de), words_of_pieces(target, caption.en)
-    linked = set(caption.links)
-    return {(i, j) for i, de in enumerate(sides[0]) for j, en in enumerate(sides[1]) if (de, en) in linked}
+    """The links of a caption between its tokens: a piece of a word has the links of the word."""
+    german, english = words_of_pieces(source, caption.de), words_of_pieces(target, caption.en)
+    linked, every = set(caption.links), itertools.product(enumerate(german), enumerate(english))
+    return {(i, j) for (i, de), (j, en) in every if (de, en) in linked}

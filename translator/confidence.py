@@ -1,10 +1,12 @@
-"""How sure a model is of what it wrote, and which source token each token is from: `translate --json`.
+"""How sure a model is of what it wrote, and which source token each token is from: `--json`.
 
-Names are those of other toolkits: `tokens`, `log_probs`, `score` and `hypotheses` of CTranslate2, `alignment` of fairseq and
-Marian. The alignment is read from cross-attention, from the mean over all heads of all layers in the row that predicts a
-token: of the ways that were measured, this one has the lowest error rate (benchmarks/results/alignment.jsonl).
+Names are those of other toolkits: `tokens`, `log_probs`, `score` and `hypotheses` of CTranslate2,
+`alignment` of fairseq and Marian. The alignment is read from cross-attention, from the mean over
+all heads of all layers in the row that predicts a token: of the ways that were measured, this one
+has the lowest error rate (benchmarks/results/alignment.jsonl).
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,25 +15,32 @@ from translator.search import Hypothesis, Search
 
 
 def described(tokenizer: Tokenizer, source: list[int], found: Hypothesis) -> dict[str, Any]:
-    """A translation: its tokens, the natural logarithms of their probabilities, and [source, target] places that belong together.
+    """A translation: its tokens, the natural logarithms of their probabilities, and the alignment.
 
-    EOS belongs to no token, nor does a token whose row looks at the source's EOS most.
+    That is pairs of places in source and translation. EOS belongs to no token, nor does a token
+    whose row looks at the source's EOS most.
     """
-    predicted, sums = found.ids[1:], found.seen[:, 0].double()
-    log_p, places = sums.diff(prepend=sums.new_zeros(1)), found.seen[:, 1].int().tolist()
-    links = [[i, j] for j, i in enumerate(places) if i < len(source) - 1 and predicted[j] != EOS]
+    sums, places = zip(*found.seen.tolist(), strict=True)
+    log_p = [after - before for before, after in itertools.pairwise((0.0, *sums))]
+    predicted, words = found.ids[1:], len(source) - 1
+    aligned = [(int(i), j) for j, i in enumerate(places) if predicted[j] != EOS]
     return {
         "translation": tokenizer.decode(found.ids),
         "tokens": tokenizer.tokens(predicted),
-        "log_probs": [round(value, 4) for value in log_p.tolist()],
-        "mean_log_prob": round(float(log_p.mean()), 4),
+        "log_probs": [round(value, 4) for value in log_p],
+        "mean_log_prob": round(sum(log_p) / len(log_p), 4),
         "score": round(found.score, 4),
-        "alignment": links,
+        "alignment": [[i, j] for i, j in aligned if i < words],
     }
 
 
-def judged(search: Search, lines: list[str], tell: Callable[[str], None], first: int = 1) -> list[dict[str, Any]]:
-    """What `translate --json` prints of each line; of a blank one an empty translation. Raises as `Search.translate` does."""
+def judged(
+    search: Search, lines: list[str], tell: Callable[[str], None], first: int = 1
+) -> list[dict[str, Any]]:  # fmt: skip
+    """What `--json` prints of each line; an empty translation of a blank one, or of one too long.
+
+    Raises as `Search.translate` does.
+    """
     tokenizer = search.translator.tokenizer
 
     def work(rows: list[list[int]]) -> list[dict[str, Any]]:

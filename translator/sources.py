@@ -1,11 +1,11 @@
-"""Where sentence pairs come from: Multi30k, a folder, the Hugging Face hub, or the built-in captions."""
+"""Where sentence pairs come from: Multi30k, a folder, the Hugging Face hub, or a grammar."""
 
 import gzip
 import itertools
 import os
 import textwrap
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from the_annotated_transformer import CHECKSUMS, decoded, plain
-from translator.captions import CAPTION_SPLITS, caption_pairs
+from translator.captions import caption_pairs
 from translator.files import PARTIAL, POINTER, Refused, refusing, warn
 
 
@@ -38,7 +38,10 @@ def open_file(path: Path, mode: str = "rb", **how: str) -> IO:
 
 @contextmanager
 def new_text(path: Path) -> Iterator[IO]:
-    """A file to write text to as it comes; one that holds something stays until the new one, with .partial, is whole."""
+    """A file to write text to as it comes.
+
+    One that holds something stays until the new one, with .partial in its name, is whole.
+    """
     kept = path.is_file() and path.stat().st_size > 0
     place = path.with_name(f"{path.stem}{PARTIAL}{path.suffix}") if kept else path
     with open_file(place, "wt", encoding="utf-8") as file:
@@ -47,33 +50,39 @@ def new_text(path: Path) -> Iterator[IO]:
         os.replace(place, path)
 
 
-LONGEST = 100_000  # bytes of a line; whatever is longer is no sentence, and a small file may unpack to a very long line
+LONGEST = 100_000  # bytes of a line, into which a small file may unpack; no sentence is longer
 
 
 def decoded_line(line: bytes, name: Path | str, number: int) -> str:
-    """A line of UTF-8 text without surrounding space; raises Refused that names the file and the line."""
+    """A line of UTF-8 text without surrounding space; Refused names the file and the line."""
+    where = f"{name}, line {number}"
     if len(line) > LONGEST:
-        raise Refused(f"{name}, line {number}: more than {LONGEST:,} bytes; there should be a sentence per line")
+        raise Refused(f"{where}: more than {LONGEST:,} bytes; there should be a sentence per line")
     if line.startswith(POINTER):
         raise Refused(f"{name}: only a pointer of Git LFS; `git lfs pull` fetches the file itself")
     try:
-        return decoded(line, f"{name}, line {number}")
+        return decoded(line, where)
     except ValueError as error:
         raise Refused(str(error)) from error
 
 
 def decoded_lines(file: BinaryIO, name: Path | str) -> Iterator[list[str]]:
-    """The lines of UTF-8 text in lists of those that have arrived: from a pipe, a line is not kept waiting for the next.
+    """The lines of UTF-8 text, in lists of those that have arrived.
 
     Raises Refused for a damaged file or line, after the lines before it.
     """
+    # `read1` returns what a pipe holds, without waiting for more, so a line is not kept waiting for
+    # the next. What comes after the last line feed is kept for the next round: it is a line only
+    # when the file ends there, or when it is too long already, which `decoded_line` says.
     number, rest, data = 0, b"", b"more"
     while data:
-        with refusing(f"{name}: truncated or not a gzip file", gzip.BadGzipFile, EOFError, zlib.error):
+        what = f"{name}: truncated or not a gzip file"
+        with refusing(what, gzip.BadGzipFile, EOFError, zlib.error):
             data = file.read1(1 << 16)
         *lines, rest = (rest + data).split(b"\n")  # only a line feed ends a line
         if rest and (not data or len(rest) > LONGEST):
-            lines, rest = [*lines, rest], b""
+            lines.append(rest)
+            rest = b""
         found = []
         for line in lines:
             number += 1
@@ -86,7 +95,7 @@ def decoded_lines(file: BinaryIO, name: Path | str) -> Iterator[list[str]]:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 text file, plain or .gz; raises Refused if it is damaged or holds no text."""
+    """The lines of a UTF-8 text file, plain or .gz; Refused if it is damaged or holds no text."""
     text = False
     with open_file(path) as file:
         for lines in decoded_lines(file, path):
@@ -107,7 +116,8 @@ def read_parallel(folder: Path, split: str, src: str, tgt: str) -> Iterator[tupl
         if None in pair:
             short = pair.index(None)
             longer = number + 1 + sum(1 for _ in sides[1 - short])
-            raise Refused(f"{paths[short]}: ends at line {number}, but {paths[1 - short]} has {longer} lines")
+            other = f"{paths[1 - short]} has {longer} lines"
+            raise Refused(f"{paths[short]}: ends at line {number}, but {other}")
         yield pair
 
 
@@ -125,10 +135,10 @@ MULTI30K_FILES = CHECKSUMS | {  # SHA-256 of each compressed file
 
 
 def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
-    """The cache folder; fetches the two files of `split` if they are missing, even if two processes ask at the same time.
+    """The cache folder; fetches the two files of `split` if they are missing.
 
-    A failure is followed by two more tries, after growing pauses. Raises Refused for an unknown split, and if the files can
-    be neither found nor fetched.
+    A failure is followed by two more tries, after growing pauses. Raises Refused for an unknown
+    split, and if the files can be neither found nor fetched.
     """
     import pooch
     from filelock import FileLock
@@ -138,14 +148,18 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
         known = sorted({name.split(".")[0] for name in MULTI30K_FILES})
         raise Refused(f"multi30k has no split {split!r}; it has {', '.join(known)}")
     pooch.get_logger().setLevel("WARNING")
-    with refusing("multi30k needs a folder: MULTI30K_CACHE in the environment may name one", RuntimeError):  # no home
-        folder = os.environ.get("MULTI30K_CACHE") or pooch.os_cache("annotated-transformer") / "multi30k"
+    folder = os.environ.get("MULTI30K_CACHE")
+    what = "multi30k needs a folder: MULTI30K_CACHE in the environment may name one"
+    with refusing(what, RuntimeError):  # there is no home
+        folder = folder or pooch.os_cache("annotated-transformer") / "multi30k"
     store = pooch.create(folder, url, registry=MULTI30K_FILES, retry_if_failed=2)
     missing = not all((store.abspath / name).is_file() for name in names)
-    what = f"multi30k: {names[0]} is not in {store.abspath} and could not be fetched; put {' and '.join(names)}"
-    with refusing(f"{what} from {url} there yourself, or use `captions`, which needs no network", OSError, ValueError):
+    what = f"multi30k: {names[0]} is not in {store.abspath} and could not be fetched"
+    what += f"; put {' and '.join(names)} from {url} there yourself, or use `captions`"
+    with refusing(f"{what}, which needs no network", OSError, ValueError):
         if missing:
             store.abspath.mkdir(parents=True, exist_ok=True)
+        # two processes may ask at the same time; who finds both files may lack the right to lock
         with FileLock(store.abspath / ".lock", timeout=600) if missing else nullcontext():
             for name in names:
                 store.fetch(name, downloader=pooch.HTTPDownloader(timeout=20))
@@ -153,11 +167,12 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
 
 
 def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, str]]:
-    """The pairs of a translation set on the Hugging Face hub, NAME or NAME:CONFIG, read from disk one at a time.
+    """The pairs of a set on the Hugging Face hub, NAME or NAME:CONFIG, read from disk one by one.
 
-    NAME:CONFIG@parquet is for a set that is published as a script, which nobody should run: it reads the hub's own conversion
-    (the branch refs/convert/parquet, a folder for each configuration). The split `val` is the hub's `validation`. Raises
-    Refused if there is no such set or split, or if the set lacks a language.
+    NAME:CONFIG@parquet is for a set that is published as a script, which nobody should run: it
+    reads the hub's own conversion (the branch refs/convert/parquet, a folder for each
+    configuration). The split `val` is the hub's `validation`. Raises Refused if there is no such
+    set or split, or if the set lacks a language.
     """
     with refusing(f"hf:{name} needs the package datasets: pip install datasets", ImportError):
         from datasets import load_dataset
@@ -168,70 +183,76 @@ def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, 
         where = {"data_dir": config or None, "revision": "refs/convert/parquet"}
     if not path:
         raise Refused("hf: needs the name of a set, hf:NAME or hf:NAME:CONFIG")
-    with refusing(f"hf:{name} cannot be read", Exception):  # the library raises errors of many kinds
+    with refusing(f"hf:{name} cannot be read", Exception):  # the library's errors are of many kinds
         rows = load_dataset(path, split="validation" if split == "val" else split, **where)
     columns = ", ".join(getattr(rows, "column_names", None) or [])
-    what = f"hf:{name}: translation sets have `translation` with {src}, {tgt} (here: {columns}), but {split} lacks one"
-    with refusing(what, KeyError, TypeError, AttributeError):
+    has = f"translation sets have `translation` with {src}, {tgt} (here: {columns})"
+    with refusing(f"hf:{name}: {has}, but {split} lacks one", KeyError, TypeError, AttributeError):
         for row in rows:
-            yield tuple(plain(" ".join((row["translation"][language] or "").split())) for language in (src, tgt))
+            sides = (row["translation"][language] or "" for language in (src, tgt))
+            yield tuple(plain(" ".join(text.split())) for text in sides)
 
 
-def divided(pairs: Iterator[tuple[str, str]], share: float, split: str, data: str) -> Iterator[tuple[str, str]]:
-    """The held-out pairs for the split `val`, the others for `train`; raises Refused if there are none."""
+def divided(pairs: Iterable[tuple], share: float, split: str, data: str) -> Iterator[tuple]:
+    """The held-out pairs for the split `val`, the others for `train`; Refused if there are none."""
     some = False
     for pair in pairs:  # the texts alone decide, so repetitions stay together
-        if (zlib.crc32("\n".join(sorted(pair)).encode()) < share * 2**32) == (split == "val"):
+        number = zlib.crc32("\n".join(sorted(pair)).encode())
+        if (number < share * 2**32) == (split == "val"):
             some = True
             yield pair
     if not some:
         raise Refused(f"{data}: --held-out {share:g} leaves no pair of train for {split}")
 
 
-BUILT_IN = "multi30k", "captions"
+BUILT_IN, SPLITS = ("multi30k", "captions"), ("train", "val")
 
 
 @cache
 def warn_of_hidden(data: str) -> None:
     """Say once that data which come with the program have the name of a folder here."""
     if data in BUILT_IN and any(Path(data).glob("*.*")):
-        warn(f"--data {data} is what comes with the program, not the folder here, which is ./{data}")
+        what = f"--data {data} is what comes with the program"
+        warn(f"{what}, not the folder here, which is ./{data}")
 
 
-def stream_pairs(data: str, split: str, src: str, tgt: str, held_out: float | None = None) -> Iterator[tuple[str, str]]:
-    """The sentence pairs of a split of a source, one by one: `multi30k`, `captions`, `hf:NAME[:CONFIG]` or a folder.
+def stream_pairs(
+    data: str, split: str, src: str, tgt: str, held_out: float | None = None
+) -> Iterator[tuple[str, str]]:  # fmt: skip
+    """The sentence pairs of a split, one by one: of `multi30k`, `captions`, `hf:NAME` or a folder.
 
-    With `held_out`, `val` is that share of the source's `train`, and `train` is the rest. Raises Refused or
-    FileNotFoundError with a one-line message; a damaged line raises only when it is read.
+    With `held_out`, `val` is that share of the source's `train`, and `train` is the rest. Raises
+    Refused or FileNotFoundError with a one-line message; a damaged line raises when it is read.
     """
+    # What the name alone decides is refused at once, before the first pair is asked for: this is a
+    # function that returns iterators, and no generator. A built-in name comes before a folder.
     warn_of_hidden(data)
-    if held_out is not None:
-        if not 0 < held_out < 1:
-            raise Refused(f"--held-out must be above 0 and below 1, but it is {held_out}")
-        if split in ("train", "val"):
-            return divided(stream_pairs(data, "train", src, tgt), held_out, split, data)
+    trained = split in ("train", "val")
+    if held_out is not None and not 0 < held_out < 1:
+        raise Refused(f"--held-out must be above 0 and below 1, but it is {held_out}")
+    if held_out is not None and trained:
+        return divided(stream_pairs(data, "train", src, tgt), held_out, split, data)
     if data == "multi30k":
         return read_parallel(fetch_multi30k(split), split, src, tgt)
     if data == "captions":
-        if split not in CAPTION_SPLITS or {src, tgt} != {"de", "en"}:
-            known = ", ".join(CAPTION_SPLITS)
-            raise Refused(f"captions has the splits {known} in de and en, not {split}.{src} and {split}.{tgt}")
         return caption_pairs(split, src, tgt)
     if data.startswith("hf:"):
         return hub_pairs(data.removeprefix("hf:"), split, src, tgt)
-    if not Path(data).is_dir():
-        splits = ("train", "val") if split in ("train", "val") else (split,)
-        wanted = f"with {', '.join(f'{name}.{src}, {name}.{tgt}' for name in splits)}"
-        if Path(data).is_file():
-            raise Refused(f"{data}: a file; --data takes a folder {wanted}, one sentence per line")
-        raise FileNotFoundError(f"{data}: no such folder {wanted}, and neither multi30k, captions nor hf:NAME")
-    return read_parallel(Path(data), split, src, tgt)
+    if Path(data).is_dir():
+        return read_parallel(Path(data), split, src, tgt)
+    names = [f"{name}.{side}" for name in (SPLITS if trained else [split]) for side in (src, tgt)]
+    wanted = f"with {', '.join(names)}"
+    if Path(data).is_file():
+        raise Refused(f"{data}: a file; --data takes a folder {wanted}, one sentence per line")
+    known = "neither multi30k, captions nor hf:NAME"
+    raise FileNotFoundError(f"{data}: no such folder {wanted}, and {known}")
 
 
 def fingerprint(data: str, languages: tuple[str, str]) -> str | None:
-    """A checksum of the beginnings and sizes of a folder's files of train and val; None for other data."""
-    names = [f"{split}.{language}" for split in ("train", "val") for language in languages]
-    paths = [path for name in names for path in (Path(data, name), Path(data, f"{name}.gz")) if path.is_file()]
+    """A checksum of the beginnings and sizes of a folder's train and val; None for other data."""
+    names = [f"{split}.{language}" for split in SPLITS for language in languages]
+    paths = [Path(data, name + suffix) for name in names for suffix in ("", ".gz")]
+    paths = [path for path in paths if path.is_file()]
     digest = 0
     for path in paths:
         with path.open("rb") as file:
@@ -239,17 +260,20 @@ def fingerprint(data: str, languages: tuple[str, str]) -> str | None:
     return f"{digest:08x}" if paths and data not in BUILT_IN else None
 
 
-def load_pairs(data: str, split: str, src: str = "de", tgt: str = "en", held_out: float | None = None) -> list[tuple]:
+def load_pairs(
+    data: str, split: str, src: str = "de", tgt: str = "en", held_out: float | None = None
+) -> list[tuple[str, str]]:  # fmt: skip
     """All sentence pairs of a split of a source; raises as `stream_pairs` does."""
     return list(stream_pairs(data, split, src, tgt, held_out))
 
 
 @dataclass
 class FullPairs:
-    """The pairs of a split that have text on both sides (others teach nothing); each iteration reads them again.
+    """The pairs of a split that have text on both sides; each iteration reads them again.
 
-    After it, `tell` gets a sentence with the number of the others, if there are any; they may mean that two files have slipped.
-    Raises Refused if there are no full pairs, and whatever `stream_pairs` raises.
+    Others teach nothing. After it, `tell` gets a sentence with their number, if there are any; they
+    may mean that two files have slipped. Raises Refused if there are no full pairs, and whatever
+    `stream_pairs` raises.
     """
 
     data: str
@@ -268,6 +292,8 @@ class FullPairs:
             else:
                 left_out += 1
         if not full:
-            raise Refused(f"{self.data}: no line of {self.split} has text in both {self.src} and {self.tgt}")
+            both = f"both {self.src} and {self.tgt}"
+            raise Refused(f"{self.data}: no line of {self.split} has text in {both}")
         if left_out:
-            self.tell(f"pairs of {self.split} without text on one side, which are left out: {left_out:,}")
+            what = f"pairs of {self.split} without text on one side"
+            self.tell(f"{what}, which are left out: {left_out:,}")

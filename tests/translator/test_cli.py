@@ -161,7 +161,7 @@ def test_a_finished_run_stays_as_it_is(run, capsys):
     before = contents(run)
     assert train(run, "--steps 30 --checkpoint-every 7") == 0
     printed = capsys.readouterr().out
-    assert "de to en, 2,000 pairs to learn from, 100 held out" in printed and "30 updates" in printed
+    assert "de to en, 500 pairs to learn from, 60 held out" in printed and "30 updates" in printed
     assert "it had finished before" in printed and "less than the warmup" not in printed
     assert "norm = pre, not post" in refused(capsys, training(run, "--steps 40 --norm post"))
     assert contents(run) == before

@@ -15,7 +15,7 @@ import yaml
 import the_annotated_transformer as tat
 from tests.helpers import refused
 from translator.__main__ import main
-from translator.captions import CAPTION_SPLITS, captions
+from translator.captions import CAPTION_SPLITS, CORPUS, captions
 from translator.corpus import encode_pairs, write_store
 from translator.files import Refused
 from translator.run import Run
@@ -259,7 +259,8 @@ def test_captions_are_distinct_have_one_translation_and_their_splits_do_not_over
         monkeypatch.setitem(CAPTION_SPLITS, split, part)  # as they are
     splits = {split: load_pairs("captions", split) for split in ("train", "val", "test")}
     everything = [pair for pairs in splits.values() for pair in pairs]
-    assert len(everything) == len(set(everything)) == len({german for german, _ in everything}) == 21_000
+    assert len(everything) == len(set(everything)) == len({german for german, _ in everything})
+    assert len(everything) == CORPUS
     assert load_pairs("captions", "val", "en", "de") == [(en, de) for de, en in splits["val"]]
     assert captions(200, seed=1)[:50] == captions(50, seed=1) != captions(50, seed=2)
 

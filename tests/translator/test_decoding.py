@@ -16,7 +16,15 @@ import the_annotated_transformer as tat
 from tests.helpers import beam_by_hand, decided, greedy_by_hand
 from translator.files import Refused
 from translator.model_folder import model_folder, read_translator
-from translator.search import Search, StepwiseDecoder, fast_beam, fast_greedy, in_parallel
+from translator.search import (
+    Search,
+    StepwiseDecoder,
+    check_stepwise,
+    compare_aloud,
+    fast_beam,
+    fast_greedy,
+    in_parallel,
+)
 
 
 class Scripted(tat.Generator):
@@ -141,6 +149,15 @@ def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, chan
     parallel = model(batch.src, tgt, batch.src_mask, tat.subsequent_mask(300))
     decoder = StepwiseDecoder(model, batch.src, batch.src_mask)
     assert_close(torch.stack([decoder.step(tokens) for tokens in tgt.unbind(1)], dim=1), parallel)
+
+
+def test_the_check_shows_itself(small_model, capsys):
+    """As `python -m translator.search` does: a line for each part, in order, with both times."""
+    check_stepwise(small_model(), check=compare_aloud)
+    lines = capsys.readouterr().out.splitlines()
+    layers = [f"decoder.layers.{i}" for i in range(2)]
+    assert [line.split()[0] for line in lines] == ["tgt_embed", *layers, "decoder", "generator"]
+    assert all(line.count(" ms") == 2 and line.endswith(": equal") for line in lines)
 
 
 def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):

@@ -88,7 +88,7 @@ text = (
 )
 
 
-@examples(200, 10_000)
+@examples(100, 10_000)
 @given(sides=st.tuples(text, text), packed=st.booleans())
 def test_any_bytes_are_pairs_or_a_named_error(folder, sides, packed):
     fresh(folder)
@@ -132,7 +132,7 @@ def changed(value: Any, place: tuple, new: Any, delete: bool) -> Any:
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
-@examples(150, 3_000)
+@examples(60, 3_000)
 @given(data=st.data())
 def test_a_changed_description_of_a_model_is_read_or_refused(run, folder, name, data):
     """Any part of a file replaced or taken away; what is read is a whole translator."""
@@ -143,7 +143,7 @@ def test_a_changed_description_of_a_model_is_read_or_refused(run, folder, name, 
     refused_well(["translate", "Hund 1", "--beam", "1", "--model", str(folder)])
 
 
-@examples(60, 1_200)
+@examples(30, 1_200)
 @given(data=st.data())
 def test_changed_bytes_of_weights_and_states_are_noticed_or_harmless(run, folder, data):
     """Also without the checksums of the folder."""
@@ -174,7 +174,7 @@ STRANGE = "-1 0 1 2 3 0.5 1e-9 nan inf -inf x pre none all"  # values of setting
 words = st.sampled_from([*WORDS.split(), ""])
 
 
-@examples(150, 20_000)
+@examples(75, 20_000)
 @given(arguments=st.lists(words | st.text(max_size=5), max_size=6))
 def test_any_arguments_are_a_command_or_a_line(empty_folder, arguments):
     """None of these trains for long: `train` always gets one update of a small model as well."""
@@ -196,7 +196,7 @@ def empty_folder(tmp_path_factory) -> Iterator[None]:
             yield
 
 
-@examples(100, 2_000)
+@examples(50, 2_000)
 @given(data=st.data())
 def test_any_settings_are_trained_with_or_refused(run, folder, data):
     """Up to two settings with strange values, in a run of one update."""
@@ -207,7 +207,7 @@ def test_any_settings_are_trained_with_or_refused(run, folder, data):
     refused_well([*arguments, *(part for name, value in small.items() for part in (f"--{name}", value))])
 
 
-@examples(30, 600)
+@examples(20, 600)
 @given(lines=st.lists(st.text(max_size=40) | st.text("Hund .,", max_size=40), min_size=1, max_size=5))
 def test_any_text_is_translated_line_by_line(run, folder, lines):
     """As many lines come out as went in."""

@@ -32,6 +32,18 @@ Transformer.Translator.load(asked.content).then((translator) => {
 """
 
 
+def test_a_doubtful_word_is_marked_whole():
+    """Catches tokens that are judged alone, and the probability of a word that a reader has chosen."""
+    given = [{"chosen": 0.9}, {"chosen": 0.6}, {"chosen": 0.6}, {"chosen": 0.1, "own": 0.5}, {"chosen": 0.3}]
+    asked = {"file": str(explorer.PARTS / "trust.js"), "steps": given, "starts": [1, 1, 0, 1, 1]}
+    script = """
+        const fs = require("fs"), asked = JSON.parse(fs.readFileSync(0, "utf8"));
+        const Trust = new Function(fs.readFileSync(asked.file, "utf8") + "; return Trust;")();
+        console.log(JSON.stringify(Trust.doubtful(asked.steps, (i) => asked.starts[i])));
+    """
+    assert node(script, asked) == [False, True, True, False, True]
+
+
 def facts_of(translator: tat.Translator) -> dict:
     """What panels.js finds for the sentence with this model."""
     asked = {"folder": str(explorer.PARTS), "content": explorer.model_content(translator, "x"), "sentence": SENTENCE}

@@ -470,6 +470,7 @@ def test_a_pointer_of_git_lfs_is_called_one(capsys, tmp_path, name):
 
 def test_a_half_written_run_of_the_document_is_named(monkeypatch, few_phrases, tmp_path):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ANNOTATED_STEPS", "1")
     tat.live_run.__wrapped__()
     (folder,) = Path("runs").iterdir()
     assert {path.name for path in folder.iterdir()} == {

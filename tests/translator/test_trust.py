@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,20 +13,23 @@ from tests.helpers import ROOT, caption_files, decided
 from translator import doctor, plan
 from translator.__main__ import main
 from translator.corpus import TokenStore
-from translator.search import fast_beam
+from translator.search import fast_beam, fast_greedy
 from translator.settings import make_settings
 
 
 # --- translate --json ---
-@pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (4, 1), (4, 3)])
-def test_what_a_beam_notes_is_what_one_pass_over_the_translation_gives(beam, n_best):
+@pytest.mark.parametrize(("beam", "n_best"), [(0, 1), (1, 1), (4, 1), (4, 3)])  # 0: greedy
+def test_what_a_search_notes_is_what_one_pass_over_the_translation_gives(beam, n_best):
     """Catches notes of another beam or step, and attention read from another row, layer or head."""
     torch.manual_seed(3)
     model = decided(tat.make_model(13, 9, 2, 16, 24, 4, dropout=0.0, norm="pre")).double().eval()
     rows = [[*torch.randint(4, 13, (n,)).tolist(), tat.EOS] for n in torch.randint(1, 9, (12,)).tolist()]
     batch, notes = tat.Batch(tat.pad_rows(rows)), []
-    best = fast_beam(model, batch.src, batch.src_mask, 14, beam, 0.6, n_best, notes)
-    assert torch.equal(best, fast_beam(model, batch.src, batch.src_mask, 14, beam, 0.6))
+    given = model, batch.src, batch.src_mask, 14
+    search = partial(fast_beam, *given, beam) if beam else partial(fast_greedy, *given)
+    more = {"n_best": n_best} if beam else {}
+    best = search(alpha=0.6, notes=notes, **more)
+    assert torch.equal(best, search(alpha=0.6))
     lengths = set()
     for row, ids, found in zip(rows, best.tolist(), notes, strict=True):
         assert len(found) == n_best == len({tuple(one.ids) for one in found})
@@ -102,13 +106,19 @@ def trained(tmp_path_factory):
     return run
 
 
-def test_a_run_that_was_stopped_in_its_warmup_is_young_and_not_ill(trained):
+@pytest.fixture
+def few_pairs(monkeypatch) -> None:
+    """An examination with a quarter of its pairs."""
+    monkeypatch.setattr(doctor, "SOME", 12)
+
+
+def test_a_run_that_was_stopped_in_its_warmup_is_young_and_not_ill(trained, few_pairs):
     found = doctor.diagnose(trained)
     states = {one["test"]: one["state"] for one in found["symptoms"]}
     assert found["verdict"] == "undertrained" and states["warmup"] == "young" and "ill" not in states.values()
 
 
-def test_a_decoder_that_sees_the_future_is_named(trained, monkeypatch):
+def test_a_decoder_that_sees_the_future_is_named(trained, few_pairs, monkeypatch):
     """Catches an examination that doesn't reach the model, and a verdict without its mistake."""
     monkeypatch.setattr(tat, "subsequent_mask", lambda size: torch.ones(1, size, size, dtype=torch.bool))
     found = doctor.diagnose(trained)
@@ -161,6 +171,7 @@ def test_the_readmes_figures_are_the_rows():
         assert re.search(rf"{low:.1f} to {low + 0.1:.1f} {sentences[low]['right']:.0%}", text)
     assert f"0.5 to 0.6, {sentences[0.5]['right']:.0%} of" in text
     assert f"reference had {words[0.0]['right']:.0%}, above 0.9 {words[0.9]['right']:.0%}" in text
+    assert words[0.0]["right"] == pytest.approx(1 / 3, abs=0.04)  # the page says: only a third
     kinds = row["contrasts"]
     assert f"more probable for {round(20 * (1 - kinds['negation']))}, because" in text
     assert (
