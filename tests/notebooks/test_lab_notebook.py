@@ -319,7 +319,9 @@ def test_what_is_said_of_time_and_quality_is_in_its_rows():
     rows = {row["budget"]: row for row in lab_notebook.saved_rows("time_to_quality")}
     five, thirty, last = (f"{rows[n]['bleu']:.0f}" for n in (5, 30, 45))
     updates = [f"{rows[n]['step']:,}" for n in (5, 30, 45)]
-    told = f"about {five} after 5 minutes ({updates[0]} updates), {thirty} after half an hour ({updates[1]}), and {last}"
+    told = (
+        f"about {five} after 5 minutes ({updates[0]} updates), {thirty} after half an hour ({updates[1]}), and {last}"
+    )
     assert f"{told} after three quarters ({updates[2]})." in DOCUMENT and max(rows) == 45
     stages = {stage.get("updates") for row in lab_notebook.saved_rows("samples") for stage in row["stages"]}
     assert {510, 850} < stages and "after about 500 updates" in DOCUMENT and "after about 850 most short" in DOCUMENT
