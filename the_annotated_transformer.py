@@ -1055,6 +1055,7 @@ def example_four_heads() -> Chart:
 # > **3.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128. The
 # > number of heads only says into how many pieces their outputs are cut.
 # >
+# > </details>
 #
 # ## Residuals and normalisation (Section 3.1)
 #

@@ -27,9 +27,10 @@ Give back whatever numpy.asarray reads. `take` turns the NumPy arrays that come 
 compute with, for instance `torch.from_numpy(array)` or `array.tolist()`.
 
 The shipped weights have pre-norm, x + sublayer(norm(x)), and a last norm on top of each stack.
-`w` of a layer: self_attn.W_q, .W_k, .W_v, .W_o, each (d_model, d_model), and in the decoder's
-src_attn.W_q, ...; feed_forward.W_1, .b_1, .W_2, .b_2; norm_1.gain, norm_1.bias, norm_2.gain, ...
-`w` of a stack: table (vocab, d_model), layers (a list of the above), gain and bias of its norm.
+`w` of a layer is a dict: w["self_attn.W_q"], and .W_k, .W_v, .W_o, each (d_model, d_model), in the
+decoder "src_attn.W_q", ... as well; "feed_forward.W_1", .b_1, .W_2, .b_2; "norm_1.gain",
+"norm_1.bias", "norm_2.gain", ... in the order of the sublayers. `w` of a stack: w["table"] (vocab,
+d_model), w["layers"], a list of the above, w["gain"] and w["bias"] of its last norm.
 """
 
 
@@ -293,7 +294,8 @@ def logits(w: World) -> Cases:
 @gate("translate(src, w, h, bos, eos, longest)", "step", seconds=4 * SECONDS)
 def greedy_decoding(w: World) -> Cases:
     """Sections 3 and 3.1: from ids (S) to the most probable next id, again and again, until eos or
-    `longest` ids; gives a list without bos. w["encoder"] and w["decoder"] are the two stacks."""
+    `longest` ids; gives the ids that were written, eos included and bos not. w["encoder"] and
+    w["decoder"] are the two stacks."""
     both = {side: stack(w, side) for side in ("encoder", "decoder")}
     for ids, longest in (
         (w.src, 3),

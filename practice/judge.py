@@ -34,7 +34,8 @@ SPLIT_SECONDS = 60  # that the reader's code may translate for a score
 
 
 class Verdict(NamedTuple):
-    """What came of a gate: "right", "wrong" or "empty" (not written yet), a sentence, and seconds."""
+    """What came of a gate: "right", "wrong" or "empty" (not written yet), a sentence, and the
+    seconds that the reader's code took."""
 
     state: str
     sentence: str
@@ -152,14 +153,16 @@ def diagnosis(cases: list[Case], found: list[Any], bad: int) -> list[str]:
 
 def try_gate(gate: Gate, w: World, reader: Reader) -> Verdict:
     """Ask the reader's function all cases of a gate."""
-    start, found, right, notes = time.perf_counter(), [], [], []
+    seconds, found, right, notes = 0.0, [], [], []
     cases = list(gate.cases(w))  # now: the inputs are the right ones, whatever is in force later
 
     def verdict(state: str, sentence: str = "") -> Verdict:
-        return Verdict(state, sentence, time.perf_counter() - start, [*dict.fromkeys(notes)])
+        return Verdict(state, sentence, seconds, [*dict.fromkeys(notes)])
 
     for arguments, answer in cases:
+        start = time.perf_counter()
         said = reader.ask(gate.function, as_arrays(arguments), gate.parts, gate.seconds)
+        seconds += time.perf_counter() - start
         if "error" in said:
             return verdict("empty" if "empty" in said else "wrong", said["error"])
         if said.get("printed"):
@@ -209,8 +212,8 @@ def translations(
         yield f"    {line}\n    {english}"
     try:
         pairs = tat.load_split(split)
-    except (OSError, ValueError) as error:
-        yield f"no score: {error}"
+    except (OSError, ValueError, KeyError) as error:
+        yield f"no score: {split} can't be read ({error})"
         return
     found = sentences_of(w, reader, [source for source, _ in pairs], seconds)
     if not found:

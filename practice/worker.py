@@ -92,17 +92,17 @@ def answer(module: Any, function: str, arguments: tuple, parts: int) -> dict[str
 
 def main(path: str) -> None:
     """Answer calls until there are no more."""
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what the file prints isn't an answer
+    calls, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a call isn't what the file may read,
+    os.dup2(2, 1)  # and what it prints isn't an answer
     limit_memory()
-    stop = threading.Event()
     try:
         module: Any = load(path)
     except BaseException as error:  # SystemExit, too: a script that wasn't made to be imported
         module = complaint(error, path)
     while True:
         try:
-            function, arguments, parts, seconds = pickle.load(sys.stdin.buffer)
+            function, arguments, parts, seconds = pickle.load(calls)
         except EOFError:
             return
         if isinstance(module, str):

@@ -395,6 +395,8 @@ def judge(
     from practice import judge as practice  # it reads a model when it is asked, and nobody else does
 
     if new:
+        if file.exists():
+            raise Refused(f"{file} is there already, and stays as it is")
         practice.write_stubs(file)
         print(f"{file}: {len(practice.GATES)} gates; judge it with: judge {file}")
         return
@@ -404,6 +406,8 @@ def judge(
         raise Refused(f"--gate is {gate}; there are gates 1 to {len(practice.GATES)}")
     if watch:
         practice.watch(file, gate, split)
+    if report:
+        write_text(report, "")  # better refused now than afterwards
     said: list[str] = []
     right = practice.judge(file, gate, split, lambda line: (said.append(line), print(line, flush=True)))
     if report:

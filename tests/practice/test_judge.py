@@ -187,6 +187,7 @@ LOADED = {
     "def embed(ids, table) return": r"line 1: SyntaxError",
     "": "there is no function embed",
     "raise SystemExit": r"line 1, raise SystemExit: SystemExit",
+    "def embed(ids, table):\n    return input()": "line 2, .*EOFError",
     "def embed(ids, table):\n    while True: pass": r"line 2: no answer within 1 seconds",
     "def embed(ids, table):\n    import os\n    os._exit(9)": "ended with status 9",
     "import numpy\ndef embed(ids, table):\n    return numpy.ones(5_000_000_000)": r"line 3, .*MemoryError|unable to allocate",
