@@ -2070,9 +2070,10 @@ def example_pre_post() -> Chart:
 # >
 # > **All positions at once.** During training the whole target is known, so the decoder reads all of it in one pass,
 # > with the mask. Each position sees exactly what it would have seen while writing, and computes exactly the same. So
-# > one pass gives a prediction, and an error, at *every* position: that's why a Transformer trains so fast, although it
-# > writes one word at a time. Showing the model the true earlier tokens instead of its own guesses is called *teacher
-# > forcing*. It isn't cheating, because the mask hides from each position what that position has to predict.
+# > one pass gives a prediction, and an error, at *every* position: that's why a Transformer trains so fast, although
+# > it writes one word at a time. Showing the model the true earlier tokens instead of its own guesses is called
+# > *teacher forcing*. It isn't cheating, because the mask hides from each position what that position has to predict.
+# > But it has a price: the model never learns what to do after a mistake of its own, which is called *exposure bias*.
 # >
 # > **Predict.** Suppose that you forget the shift: each position has to predict the very token that it reads. What will
 # > you see?
@@ -4038,8 +4039,6 @@ def example_bleu() -> None:
 #
 # ## Several processes (Section 5.2)
 #
-# The authors trained on one machine with eight GPUs.
-#
 # > **Data parallelism.** Every process holds the whole model and takes a share of the rows of each batch. It
 # > computes the gradient of these rows, and then the gradients of all processes are added up. This operation is
 # > called *all-reduce*: every process contributes a number, and every process gets the sum. Since all of them then
@@ -4643,10 +4642,9 @@ def example_table_4() -> Any:
 # %% [markdown]
 # # Part 6: Looking inside
 #
-# > An attention map shows where information *may* flow, not what the model makes of it. The maps here are of the
-# > German-English model that comes with this document. They're taken in evaluation mode, because dropout would change
-# > the vectors at random, and you'd get a different picture every time. One pass over the finished translation gives
-# > all the weights at once.
+# > The maps here are of the German-English model that comes with this document. They're taken in evaluation mode,
+# > because dropout would change the vectors at random, and you'd get a different picture every time. One pass over
+# > the finished translation gives all the weights at once.
 
 
 # %%
@@ -4879,7 +4877,7 @@ def example_patching() -> Any:
 # > suggest ([exercise 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
 #
 # > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and
-# > label them with care. They suggest what a model may be doing; to know, change something and see what happens.
+# > label them with care.
 # >
 # > **For a sentence of your own,** use the figure at the end of this part. On the web page, it runs the model, shows
 # > all layers and heads, and lets you set heads to zero and watch the translation change. From the command line, you
