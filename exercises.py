@@ -224,10 +224,9 @@ def example_answer_1_1() -> None:
 # %% [markdown]
 # ## 1.2 Counting an encoder layer's multiplications
 #
-# > ★★, 15 minutes, after [Why
-# > self-attention](the_annotated_transformer.ipynb#Why-self-attention-(Section-4,-Table-1)). How many multiplications
-# > does one encoder layer need for $n$ tokens? Count only those in matrix products. And at what $n$ does the part
-# > with $n^2$ reach half of them in the base model?
+# > ★★, 15 minutes, after [the encoder](the_annotated_transformer.ipynb#The-encoder-(Section-3.1)). How many
+# > multiplications does one encoder layer need for $n$ tokens? Count only those in matrix products. And at what $n$
+# > does the part with $n^2$ reach half of them in the base model?
 # >
 # > <details><summary>Hint 1</summary>
 # >

@@ -144,9 +144,26 @@ def own_words() -> Iterator[tuple[str, str]]:
     for about in json.loads((FIGURE / "models.json").read_text("utf-8")).values():
         yield about["note"], "models.json"
         yield from ((one["teaches"], "models.json") for one in about.get("provocations", []))
+    from practice.examine import TESTS
     from practice.mistakes import CATALOGUE, SLIPS
 
     yield from (((CATALOGUE | SLIPS)[name].effect, "mistakes.py") for name in mistakes_of_the_page())
+    for name in mistakes_of_the_clinic():
+        yield from ((text, "mistakes.py") for text in (CATALOGUE[name].belief, CATALOGUE[name].effect))
+    yield from ((text, "examine.py") for name in CLINIC_TESTS for text in (TESTS[name].measured, TESTS[name].means))
+
+
+CLINIC_TESTS = (  # those that the page's clinic can make, of practice/examine.py
+    "future", "past", "source", "source order", "target order", "first loss", "recomputed", "again", "without", "step",
+    "entropy", "heart loss", "by heart", "swap", "fed back",
+)  # fmt: skip
+
+
+def mistakes_of_the_clinic() -> list[str]:
+    """The mistakes that a patient on the page may have."""
+    from practice.mistakes import CATALOGUE
+
+    return [name for name, mistake in CATALOGUE.items() if mistake.page]
 
 
 def mistakes_of_the_page() -> list[str]:

@@ -69,9 +69,12 @@ SCRIPTS = [
             "learn",
             "tasks",
             "learn_panel",
+            "clinic",
+            "clinic_panel",
             "toys",
             "exercises",
             "write_it",
+            "road",
         )
     ),
 ]  # a folder and a file
@@ -98,8 +101,9 @@ LIVE = "images/live_figure.png"  # where this picture stands, the page has the f
 OWN_IDS = {  # those of the template
     "search", "search-close", "query", "results", "found", "card", "walk", "walk-title", "vega", "explorer-figure",
     "explorer-content", "top", "contents", "left", "theme", "toc", "content", "your-sentence",
-    "style-base", "style-learn", "learned", "micropython", "micropython-wasm", "explorer-weights",
+    "style-base", "style-learn", "learned", "patients", "clinic", "trainer", "clinic-frame", "road", "road-home", "micropython", "micropython-wasm", "explorer-weights",
 }  # fmt: skip
+TRAINER = "a-second-task-german-numbers"  # the heading behind which a model learns
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 CLOSED = {*HEADINGS, "a", "code", "svg"}  # no link may be put there
 SYMBOLS = {"d_model": r"d_{\text{model}}", "d_ff": r"d_{\text{ff}}"}  # names of the legend whose TeX is another
@@ -221,6 +225,16 @@ def draw_formulas(tree: BeautifulSoup) -> None:
         raise PageError("a formula cannot be rendered (see above)")
     for formula, text in zip(formulas, json.loads(done.stdout), strict=True):
         drawn = parse(text)
+        whole = formula.parent if formula.parent.name == "a" else formula
+        after = whole.next_sibling
+        short = len(formula["tex"]) < 20  # a long one may be broken
+        if (
+            short and isinstance(after, NavigableString) and (mark := re.match(r"[.,;:!?)’]+", after))
+        ):  # stays on its line
+            held = tree.new_tag("span", attrs={"class": "held"})
+            whole.wrap(held)
+            held.append(mark[0])
+            after.replace_with(after[mark.end() :])
         for link in drawn("a"):
             link["tabindex"] = "-1"
         formula.replace_with(drawn)
@@ -324,6 +338,7 @@ def time_the_road(tree: BeautifulSoup) -> None:
                 road.append(heading)
             for heading in road:
                 heading["data-road"] = ""
+            row.find_parent("table")["class"] = "ways"  # on a phone, one below the other
             time = sum(minutes(heading, HEADINGS) for heading in road)
             row("td")[-1].string = say("about {time} minutes").format(time=round(time))
 
@@ -498,6 +513,7 @@ def make_page(
     if name == ONE_SCREEN:
         style = [*style, (TEMPLATE / f"{name}.css").read_text("utf-8")]
         scripts = [*SCRIPTS, *((TEMPLATE, f"{name}{part}.js") for part in ("", "_panel"))]
+    without = "going on with a few made-up phrases"  # as the document's choose_data says
     charts = any(CHART in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
     page = {
         "title": words(headings[0].descendants),
@@ -515,10 +531,13 @@ def make_page(
         "name": name,
         "style": "\n".join(style),
         "script": "\n".join((path / file).read_text("utf-8") for path, file in scripts),
-        "learned": (BLOG / "learned.jsonl").read_text("utf-8").replace("<", "\\u003c"),
+        "rows": rows_of_the_page() if TRAINER in prose.ids else {},
         "vega": f"(() => {{{vl_convert.javascript_bundle()}}})();" if charts else "",
         "chart": CHART,
         "live": live_figure() if prose.live else "",
+        "made_up": any(
+            without in output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", [])
+        ),
         "python": python() if prose.live else {},
     }
     for heading in headings:
@@ -596,6 +615,24 @@ def python() -> dict[str, str]:
     about = {name: {"line": known[name].line, "effect": say(known[name].effect)} for name in names}
     wasm = base64.b64encode(gzip.compress((MICROPYTHON / "micropython.wasm").read_bytes(), mtime=0)).decode()
     return {"script": script, "wasm": wasm, "about": json.dumps(about, ensure_ascii=False).replace("<", "\\u003c")}
+
+
+def rows_of_the_page() -> dict[str, str]:
+    """Trainings of the page's small model that were made beforehand, and what the clinic knows of tests and mistakes."""
+    from practice import examine, mistakes
+
+    files = [BLOG / f"{name}.jsonl" for name in ("learned", "patients")]
+    rows = {file.stem: file.read_text("utf-8") for file in files if file.exists()}
+    tests = {name: test._asdict() for name, test in examine.TESTS.items() if name in editions.CLINIC_TESTS}
+    for test in tests.values():
+        test |= {"measured": say(test["measured"]), "means": say(test["means"])}
+    known = {}
+    for name in editions.mistakes_of_the_clinic():
+        found = mistakes.CATALOGUE[name]
+        known[name] = {"line": found.line, "belief": say(found.belief), "effect": say(found.effect)}
+        known[name] |= {"section": anchor_name(found.section), "found": found.found}
+    rows["clinic"] = json.dumps({"tests": tests, "mistakes": known}, ensure_ascii=False)
+    return {name: text.replace("<", "\\u003c") for name, text in rows.items()}
 
 
 def refuse_requests(text: str) -> None:

@@ -27,6 +27,7 @@ SOAK = bool(os.environ.get("ANNOTATED_SOAK"))  # `make soak` tries more of what 
 def offline_tab(browser, width: int = 1300, height: int = 900, **options) -> tuple:
     """A tab without a network, and the list in which its errors and requests will be."""
     context = browser.new_context(viewport={"width": width, "height": height}, offline=True, **options)
+    context.set_default_navigation_timeout(180_000)  # the page is large, and several tests run at once
     tab, problems, own = context.new_page(), [], ("data:", "blob:", "file:")
     tab.on("console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None)
     tab.on("pageerror", lambda e: problems.append(str(e)))

@@ -1,5 +1,6 @@
 """The model that learns on the page: its gradients are PyTorch's, it learns in Node and in a browser, and lessons can be tried."""
 
+import contextlib
 import json
 import random
 from collections.abc import Iterator
@@ -8,7 +9,9 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
-from blog import page
+from blog import editions, page
+from practice import examine
+from practice.mistakes import CATALOGUE, HEALTHY, made
 from tests.helpers import node
 
 RUN = """
@@ -144,3 +147,77 @@ def test_a_model_that_was_trained_beforehand_can_be_trained_again():
         rows=asked,
     )
     assert found == pytest.approx([row["losses"][0] for row in asked], abs=0.01) and len(set(found)) > 5
+
+
+IN_THE_GRADIENT = [name for name, m in CATALOGUE.items() if m.page and m.trains and m.kind not in ("schedule", "adam")]
+
+
+def test_a_mistake_on_the_page_is_that_of_the_catalogue():
+    """Loss and gradient are those of the document's model with the same mistake in it, and differ from a healthy one's."""
+    V, draw, asked, expected = 14, random.Random(0), [], []
+    pairs = [tat.Pair([*draw.choices(range(4, V), k=6), tat.EOS], [tat.BOS, *draw.choices(range(4, V), k=5), tat.EOS]) for _ in range(5)]  # fmt: skip
+    for name in [None, *IN_THE_GRADIENT]:
+        with contextlib.nullcontext() if name is None else made(name):
+            trainer = tat.Trainer(tat.Config(**vars(HEALTHY) | {"N": 2}).make_model(V), HEALTHY)
+            named = dict(trainer.model.named_parameters())
+            weights = {key: p.flatten().tolist() for key, p in named.items()}
+            loss = trainer.gradient(pairs)
+        grads = {key: torch.zeros_like(p) if p.grad is None else p.grad for key, p in named.items()}
+        expected.append((loss, grads))
+        asked.append({"slip": name, "weights": weights, "sizes": {"vocab": V, "N": 2, "d_model": 16, "d_ff": 32, "h": 2, "slip": name}})  # fmt: skip
+    found = learner(
+        """const one = ({ sizes, weights }) => {
+             const model = learn.make_model(sizes);
+             for (const [name, numbers] of Object.entries(weights)) model.parameters[name].data.set(numbers);
+             const loss = learn.gradient(model, asked.pairs);
+             return [loss, Object.fromEntries(Object.entries(model.parameters).map(([name, p]) => [name, Array.from(p.grad)]))];
+           };
+           console.log(JSON.stringify(asked.models.map(one)));""",
+        double=True, models=asked, pairs=[pair._asdict() for pair in pairs],
+    )  # fmt: skip
+    assert len(IN_THE_GRADIENT) == 15
+    for model, (loss, grads), (ours, theirs) in zip(asked, expected, found, strict=True):
+        fewer = (
+            6 / 5 if model["slip"] in ("shift_by_two", "eos_cut_off") else 1
+        )  # the document's trainer divides by all six
+        assert ours == pytest.approx(fewer * loss, rel=1e-4), model["slip"]
+        for key, grad in grads.items():
+            near = torch.tensor(theirs[key]).view_as(grad)
+            assert (near - fewer * grad).norm() <= 1e-3 * grad.norm() + 1e-6, (model["slip"], key)
+
+
+def test_each_patient_is_found_by_the_test_that_its_entry_names():
+    """And a healthy one by none, of any seed."""
+    names = {name: CATALOGUE[name].found for name in CATALOGUE if CATALOGUE[name].page}
+    cheap = ["wires", "loss", "gradient", "inventory"]
+    orders = [(name, test, 0) for name, test in names.items()] + [
+        (None, test, seed) for test in cheap for seed in (0, 1)
+    ]
+    found = learner(
+        """const clinic = require(asked.folder + "/clinic.js")(learn, tasks);
+           console.log(JSON.stringify({ slips: clinic.SLIPS, found: asked.orders.map(([slip, test, seed]) => clinic.TESTS[test](clinic.patient(slip, seed)).found) }));""",
+        orders=[*orders, (None, "heart", 0)],
+    )  # fmt: skip
+    assert set(found["slips"]) == set(names)
+    for (name, test, _), values in zip([*orders, (None, "heart", 0)], found["found"], strict=True):
+        ill = [key for key, value in values.items() if examine.Finding(key, value).ill]
+        assert all(examine.TESTS[key].exam == test and key in editions.CLINIC_TESTS for key in values)
+        assert bool(ill) == (name is not None), (name, test, values)
+
+
+def test_a_patient_was_trained_with_its_mistake():
+    """Every mistake has a row with each seed, and beside it a healthy one, which has learned; a row begins as the training does."""
+    rows = [json.loads(line) for line in (page.BLOG / "patients.jsonl").read_text("utf-8").splitlines()]
+    seeds = {row["seed"] for row in rows}
+    wanted = {(name, seed) for seed in seeds for name in [None, *(m.name for m in CATALOGUE.values() if m.page)]}
+    assert {(row["slip"], row["seed"]) for row in rows} == wanted and len(rows) == len(wanted)
+    assert all(row["exact"] > 0.9 for row in rows if row["slip"] is None)
+    assert all(row["exact"] < 0.1 for row in rows if row["slip"] in ("no_causal_mask", "heads_split_by_view"))
+    asked = [row for row in rows if row["slip"] in (None, "norm_over_time", "rate_too_high") and row["seed"] == 0]
+    found = learner(
+        """const first = ({ slip, seed }) => { const run = tasks.training({ ...tasks.WHOLE, task: "numbers", seed, slip, rate: slip === "rate_too_high" ? 30 : 1 });
+             return Array.from({ length: 42 }, () => run.step()[1]).reduce((a, b) => a + b) / 42; };
+           console.log(JSON.stringify(asked.rows.map(first)));""",
+        rows=asked,
+    )  # fmt: skip
+    assert found == pytest.approx([row["losses"][0] for row in asked], abs=0.02) and len(set(found)) == 3

@@ -1,6 +1,7 @@
 """The web page, made from the committed notebook, in a real browser without a network: live figure, walk, links, themes."""
 
 import functools
+import json
 import re
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import torch
 from bs4 import BeautifulSoup
 
 import the_annotated_transformer as tat
-from blog.page import contents
+from blog.page import anchor_name, contents
+from practice.mistakes import CATALOGUE
 from tests.helpers import ROOT, offline_tab, wait_for
 
 AXE = ROOT / "blog" / "node_modules" / "axe-core" / "axe.min.js"
@@ -38,7 +40,7 @@ def page(committed_page) -> Path:
 def visit(page, browser, width: int, **options) -> tuple:
     """A tab in which the page has woken, and the list of its errors and requests."""
     tab, problems = offline_tab(browser, width, reduced_motion="reduce", **options)
-    tab.goto(page.as_uri())
+    tab.goto(page.as_uri(), wait_until="domcontentloaded")
     reach(tab, ".explorer")
     tab.wait_for_selector(".explorer.ready #step-readout:not(:empty)")
     return tab, problems
@@ -300,8 +302,8 @@ def test_a_finger_opens_the_card_first(open_page):
 
 def learning(tab):
     """The document in which a model learns, with the task of copying; it is in a frame of the page."""
-    reach(tab, ".learn")
-    panel = tab.frame_locator(".learn")
+    reach(tab, "#trainer")
+    panel = tab.frame_locator("#trainer")
     panel.locator("#learn-task").select_option("copy")
     panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
     return panel
@@ -383,6 +385,71 @@ def test_one_guesses_what_a_model_lacks(open_page):
     panel.locator("#learn-run").click()
     panel.locator("#learn-state", has_text="of 500, loss").wait_for()
     assert not choices.first.is_visible()
+
+
+def test_the_road_has_a_button_stops_and_marks(shared_page):
+    """Its marks are the document's road; each stop leads to the next, and what was read is remembered."""
+    tab = shared_page()
+    marks = tab.locator("#toc .on-road").evaluate_all("links => links.map((link) => link.hash)")
+    assert set(marks) == set(tab.locator("main [data-road]").evaluate_all("all => all.map((one) => '#' + one.id)"))
+    stops = tab.locator(".road-next")
+    assert 10 <= stops.count() <= 25 and f"{stops.count()} stops" in tab.locator("#road").inner_text()
+    leads = tab.locator(".road-next a:first-child").evaluate_all(
+        "links => links.map((link) => [link.hash, link.closest('.road-next').compareDocumentPosition(document.querySelector(link.hash)) & 4])"
+    )
+    assert (
+        len(leads) == stops.count() - 1
+        and all(after for _, after in leads)
+        and len({to for to, _ in leads}) == len(leads)
+    )
+    stops.nth(0).locator("a").click()
+    assert tab.url.endswith(leads[0][0]) and tab.locator("#toc .read").count() >= 1
+    assert "Go on with the road" in tab.locator("#road").inner_text()
+    assert tab.locator("#road").get_attribute("href") == leads[0][0]
+    for frame in ("#trainer", "#clinic-frame"):
+        assert tab.locator(frame).count() == 1
+        tab.locator(f".road-next .aside[href='{frame}']").click()
+        tab.locator("#road-home").click()  # back to where the road goes on
+        assert tab.url.split("#")[1] in {to[1:] for to, _ in leads} and not tab.locator("#road-home").is_visible()
+    tab.evaluate("localStorage.removeItem('road')")
+
+
+def test_a_patient_is_examined_and_its_mistake_named(shared_page):
+    """On a phone, with the keyboard: tests answer with a sentence and a picture; a wrong name costs three points, the right one ends it."""
+    rows = [json.loads(line) for line in (ROOT / "blog" / "patients.jsonl").read_text("utf-8").splitlines()]
+    tab = shared_page(390)
+    reach(tab, "#clinic-frame")
+    panel = tab.frame_locator("#clinic-frame")
+    panel.locator("#clinic-state", has_text="10 points").wait_for()
+    slip = rows[int(tab.evaluate("Date.now()") // 864e5) % len(rows)]["slip"] or "healthy"
+    for name, picture in (
+        ("Wires", ".clinic-grid td"),
+        ("Swap", ".clinic-bars tr"),
+        ("Let it write", ".clinic-examples tr"),
+    ):
+        panel.locator("#clinic-orders button", has_text=name).press("Enter")
+        panel.locator(f".clinic-result:first-child {picture}").first.wait_for()
+        assert panel.locator(".clinic-result:first-child li").count() >= 1
+    assert panel.locator("#clinic-state").inner_text() == "7 points"
+    for name in ("no_relu", slip):
+        wrong = next(one for one in ("no_shift", "eos_cut_off") if one != slip)
+        panel.locator("#clinic-names").select_option(slip if name == slip else wrong)
+        panel.locator("#clinic-name").press("Enter")
+    verdict = panel.locator("#clinic-verdict")
+    assert verdict.inner_text().startswith("Yes, with 4 points left") and "Measured: loss" in verdict.inner_text()
+    if slip != "healthy":
+        assert CATALOGUE[slip].line in verdict.inner_text() and CATALOGUE[slip].effect in verdict.inner_text()
+        assert panel.locator("#clinic-orders button:enabled").count() == 0
+        panel.locator("text=Read the section").click()
+        tab.wait_for_function("id => location.hash === '#' + id", arg=anchor_name(CATALOGUE[slip].section))
+    frame = next(
+        frame
+        for frame in tab.frames
+        if frame.parent_frame and frame.frame_element().get_attribute("id") == "clinic-frame"
+    )
+    assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    panel.locator("#clinic-next").press("Enter")
+    assert panel.locator("#clinic-state").inner_text() == "10 points" and not panel.locator(".clinic-result").count()
 
 
 def test_small_figures_are_touched_with_the_keyboard(shared_page):

@@ -250,6 +250,14 @@ def test_links_lead_somewhere(file):
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+def test_what_is_folded_ends_in_its_cell(file):
+    """Catches a fold that is never closed, and would take the next section with it."""
+    for cell in markdown_cells(file):
+        opened = [tag == "<details" for tag in re.findall(r"</?details\b", cell)]
+        assert opened == [True, False] * (len(opened) // 2), cell[:200]
+
+
 def test_links_that_lead_nowhere_are_seen():
     for text in (
         "[a](nowhere.md)", "[a](#nowhere)", "[a](README.md#nowhere)", "[](README.md)", "[a](http://arxiv.org/)", "[a][b]",

@@ -35,7 +35,7 @@
     const words = { labelColor: muted, titleColor: ink };
     return {
       background: "transparent", font: getComputedStyle(document.body).fontFamily, view: { stroke: rule },
-      axis: { ...words, domainColor: rule, tickColor: rule, gridColor: rule, gridOpacity: 0.6 },
+      axis: { ...words, domainColor: rule, tickColor: rule, gridColor: rule, gridOpacity: 0.6, labelSeparation: 5 },
       legend: words, header: words, title: { color: ink, subtitleColor: muted },
       text: { color: ink }, rule: { color: muted }, // marks that are black otherwise
     };
@@ -141,6 +141,7 @@
         answer.open = true;
       });
       item.prepend(button, " ");
+      item.addEventListener("click", (event) => { if (!event.target.closest("a, button")) button.click(); });
       return button;
     });
     list.classList.add("choices");
@@ -186,6 +187,7 @@
     const total = links.reduce((sum, link, i) => sum + (i >= place && (everything || road[i]) ? Number(link.dataset.minutes) : 0), 0);
     left.hidden = place < 0 || links.length < 8;
     const time = total < 100 ? say("{n} min", { n: Math.round(total) }) : say("{n} h", { n: (total / 60).toFixed(1) });
+    left.dataset.short = total < 0.5 ? "" : time; // for a phone
     left.textContent = "⇄ " + (total < 0.5 ? say(everything ? "nothing left to read" : "the road ends here") : say(everything ? "{time} left" : "{time} left on the road", { time }));
   };
   left.title = say("Count the road, or everything");

@@ -24,12 +24,17 @@
   // What finds some plain words in a text that has such spaces, or line breaks.
   const pattern = (words) => new RegExp([...words].map((letter) => (letter === " " ? "\\s" : letter.replace(/[.*+?^${}()|[\]\\/]/, "\\$&")))
     .reduce((before, letter) => before + (new RegExp(`${HAN}$`, "u").test(before) || new RegExp(HAN, "u").test(letter) ? "\\s?" : "") + letter), "gu");
-  let sections; // made at the first search: { id, title, text }
+  // What people search for under another name than the text's.
+  const SAME = [["backpropagation", "backprop", "the gradient by hand", "the chain rule", "反向传播", "链式法则"], ["kv cache", "key-value cache", "keeping keys and values", "kv 缓存", "键值缓存"],
+    ["query key value", "queries, keys and values", "查询、键和值"], ["byte pair encoding", "byte-pair encoding", "字节对编码"], ["skip connection", "residual connection", "残差连接"],
+    ["optimizer", "optimiser", "优化器"], ["regularization", "regularisation"], ["normalization", "normalisation"], ["tokenizer", "tokeniser"]];
+  const others = (phrase) => SAME.filter((names) => names.some((name) => plainly(name) === phrase)).flat().map(plainly).filter((name) => name !== phrase);
+  let sections; // made at the first search: { id, title, text, folded code }
   const index = () => {
     const found = [];
     for (const node of all(`:is(${HEADINGS}), p, li, td, pre`, main)) {
-      if (node.matches(HEADINGS)) found.push({ id: node.id, title: words(node), text: "" });
-      else if (found.length && !node.parentElement.closest("li, td, pre")) found.at(-1).text += " " + words(node);
+      if (node.matches(HEADINGS)) found.push({ id: node.id, title: words(node), text: "", code: "" });
+      else if (found.length && !node.parentElement.closest("li, td, pre")) found.at(-1)[node.closest("details.code") ? "code" : "text"] += " " + words(node);
     }
     return found;
   };
@@ -49,13 +54,14 @@
     sections ??= index();
     const asked = input.value.trim().split(/\s+/).map(plainly).filter(Boolean), phrase = plainly(asked.join(" "));
     const enough = phrase.length > 1 || /\p{Script=Han}/u.test(phrase); // one character can be a word
-    const hits = enough ? sections.filter(({ title, text }) => asked.every((word) => plainly(`${title} ${text}`).includes(word))) : [];
-    const worth = ({ title, text }) => 2 * asked.every((word) => plainly(title).includes(word)) + plainly(text).includes(phrase);
+    const same = others(phrase), has = (one) => (text) => plainly(text).includes(one), all_ = (text) => asked.every((word) => has(word)(text));
+    const hits = enough ? sections.filter(({ title, text, code }) => all_(`${title} ${text} ${code}`) || same.some((name) => has(name)(`${title} ${text}`))) : [];
+    const worth = ({ title, text }) => 4 * (all_(title) || same.some((name) => has(name)(title))) + 2 * has(phrase)(text) + (all_(text) || same.some((name) => has(name)(text))); // folded code counts for nothing
     hits.sort((a, b) => worth(b) - worth(a));
     const more = hits.length > SHOWN;
     told.textContent = !enough ? "" : hits.length === 1 ? say("1 section") : say(more ? "{count} sections, of which {shown} are listed" : "{count} sections", { count: hits.length, shown: SHOWN });
-    results.replaceChildren(...hits.slice(0, SHOWN).map(({ id, title, text }) => {
-      const found = [phrase, ...asked].map((words) => pattern(words).exec(typed(text))).find(Boolean);
+    results.replaceChildren(...hits.slice(0, SHOWN).map(({ id, title, text: open, code }) => {
+      const text = open + code, found = [phrase, ...same, ...asked].map((words) => pattern(words).exec(typed(text))).find(Boolean);
       return el("li", {}, el("a", { href: "#" + id }, title), el("span", {}, ...snippet(text, found?.index ?? 0, found?.[0].length ?? 0)));
     }));
   };
@@ -103,6 +109,7 @@
     }
   });
   close.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => input.blur()); // or the next "/" may still be typed into it
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); }); // outside
   const openSearch = () => { dialog.showModal(); input.select(); };
   document.getElementById("search").addEventListener("click", openSearch);

@@ -68,42 +68,46 @@ const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) => { // 
     return y;
   }
 
-  function layer_norm(x, gain, bias, eps = 1e-5) {
-    const y = tensor(x.rows, x.cols), d = x.cols, normal = new Real(x.data.length), scales = new Real(x.rows);
-    for (let i = 0; i < x.rows; i++) {
+  /** Each row is normalised; or, as a mistake, each feature over the rows of its sequence. */
+  function layer_norm(x, gain, bias, over, eps = 1e-5) {
+    const y = tensor(x.rows, x.cols), d = x.cols, normal = new Real(x.data.length), groups = [];
+    if (!over) for (let i = 0; i < x.rows; i++) groups.push([i * d, d, 1]); // the first entry, how many, how far apart
+    else for (let s = 0; s + 1 < over.length; s++) for (let k = 0; k < d; k++) groups.push([over[s] * d + k, over[s + 1] - over[s], d]);
+    const scales = groups.map(([start, n, apart]) => {
       let mean = 0, variance = 0;
-      for (let k = 0; k < d; k++) mean += x.data[i * d + k] / d;
-      for (let k = 0; k < d; k++) variance += (x.data[i * d + k] - mean) ** 2 / d;
-      scales[i] = 1 / Math.sqrt(variance + eps);
-      for (let k = 0; k < d; k++) {
-        normal[i * d + k] = (x.data[i * d + k] - mean) * scales[i];
-        y.data[i * d + k] = normal[i * d + k] * gain.data[k] + bias.data[k];
+      for (let k = 0, p = start; k < n; k++, p += apart) mean += x.data[p] / n;
+      for (let k = 0, p = start; k < n; k++, p += apart) variance += (x.data[p] - mean) ** 2 / n;
+      const scale = 1 / Math.sqrt(variance + eps);
+      for (let k = 0, p = start; k < n; k++, p += apart) {
+        normal[p] = (x.data[p] - mean) * scale;
+        y.data[p] = normal[p] * gain.data[p % d] + bias.data[p % d];
       }
-    }
+      return scale;
+    });
     tape.push(() => {
-      for (let i = 0; i < x.rows; i++) {
+      for (const [g, [start, n, apart]] of groups.entries()) {
         let sum = 0, along = 0; // of the gradient of the normalised vector, and its part along that vector
-        for (let k = 0, p = i * d; k < d; k++, p++) {
-          gain.grad[k] += y.grad[p] * normal[p];
-          bias.grad[k] += y.grad[p];
-          sum += (y.grad[p] * gain.data[k]) / d;
-          along += (y.grad[p] * gain.data[k] * normal[p]) / d;
+        for (let k = 0, p = start; k < n; k++, p += apart) {
+          gain.grad[p % d] += y.grad[p] * normal[p];
+          bias.grad[p % d] += y.grad[p];
+          sum += (y.grad[p] * gain.data[p % d]) / n;
+          along += (y.grad[p] * gain.data[p % d] * normal[p]) / n;
         }
-        for (let k = 0, p = i * d; k < d; k++, p++) {
-          x.grad[p] += scales[i] * (y.grad[p] * gain.data[k] - sum - normal[p] * along);
+        for (let k = 0, p = start; k < n; k++, p += apart) {
+          x.grad[p] += scales[g] * (y.grad[p] * gain.data[p % d] - sum - normal[p] * along);
         }
       }
     });
     return y;
   }
 
-  /** Rows of the table, times the root of d_model, plus the sinusoids of their positions, if there are positions. */
-  function embed(table, ids, starts, positions) {
+  /** Rows of the table, times the root of d_model, plus the sinusoids of their positions, if there are positions; `still` is a mistake. */
+  function embed(table, ids, starts, positions, still) {
     const d = table.cols, x = tensor(ids.length, d), scale = Math.sqrt(d);
     for (let s = 0; s + 1 < starts.length; s++) {
       for (let i = starts[s]; i < starts[s + 1]; i++) {
         for (let k = 0; k < d; k++) {
-          const angle = (i - starts[s]) * Math.exp((-Math.log(10000) * (k - (k % 2))) / d);
+          const angle = (still ? 0 : i - starts[s]) * Math.exp((-Math.log(10000) * (k - (k % 2))) / d);
           x.data[i * d + k] = table.data[ids[i] * d + k] * scale + (positions ? (k % 2 ? Math.cos(angle) : Math.sin(angle)) : 0);
         }
       }
@@ -114,46 +118,64 @@ const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) => { // 
     return x;
   }
 
-  /** Equation (1) in every head, sequence by sequence; `weights` is filled with one array for each head and query. */
-  function attention(Q, K, V, h, queries, keys, causal, weights) {
-    const d = Q.cols, d_k = d / h, out = tensor(Q.rows, d), scale = 1 / Math.sqrt(d_k), kept = [];
+  /** Equation (1) in every head, sequence by sequence; `ahead` is how far a query may look beyond its own place.
+   *  `weights` is filled with one array for each head and query; `slip` is a mistake. */
+  function attention(Q, K, V, h, queries, keys, ahead, weights, slip) {
+    const d = Q.cols, d_k = d / h, out = tensor(Q.rows, d), kept = [];
+    const scale = slip === "multiplied_by_root" ? Math.sqrt(d_k) : 1 / Math.sqrt(d_k);
     for (let s = 0; s + 1 < queries.length; s++) {
+      const [n, m] = [queries[s + 1] - queries[s], keys[s + 1] - keys[s]];
       for (let head = 0; head < h; head++) {
-        for (let i = queries[s]; i < queries[s + 1]; i++) {
-          const first = keys[s], end = causal ? first + (i - queries[s]) + 1 : keys[s + 1], p = new Real(end - first), at = i * d + head * d_k;
-          let highest = -Infinity, total = 0;
-          for (let j = first; j < end; j++) {
+        const viewed = slip === "heads_split_by_view"; // its rows are then n whole pieces of the sequence, one after the other
+        const [apart, q0, k0] = viewed ? [d_k, queries[s] * d + head * n * d_k, keys[s] * d + head * m * d_k] : [d, queries[s] * d + head * d_k, keys[s] * d + head * d_k];
+        const P = new Real(n * m).fill(-Infinity), end = (i) => Math.min(m, i + 1 + ahead);
+        for (let i = 0; i < n; i++) {
+          for (let j = 0; j < end(i); j++) {
             let score = 0;
-            for (let k = 0, q = j * d + head * d_k; k < d_k; k++) score += Q.data[at + k] * K.data[q + k];
-            p[j - first] = score * scale;
-            highest = Math.max(highest, p[j - first]);
+            for (let k = 0, p = q0 + i * apart, q = k0 + j * apart; k < d_k; k++) score += Q.data[p++] * K.data[q++];
+            P[i * m + j] = score * scale;
           }
-          for (let j = 0; j < p.length; j++) total += p[j] = Math.exp(p[j] - highest);
-          for (let j = 0; j < p.length; j++) {
-            p[j] /= total;
-            for (let k = 0, q = (first + j) * d + head * d_k; k < d_k; k++) out.data[at + k] += p[j] * V.data[q + k];
-          }
-          kept.push([at, first * d + head * d_k, p]);
-          weights?.push(p);
         }
+        const groups = slip === "softmax_over_queries" ? Array.from({ length: m }, (_, j) => [j, n, m]) : Array.from({ length: n }, (_, i) => [i * m, end(i), 1]);
+        for (const [start, count, step] of groups) {
+          let highest = -Infinity, total = 0;
+          for (let k = 0, p = start; k < count; k++, p += step) highest = Math.max(highest, P[p]);
+          for (let k = 0, p = start; k < count; k++, p += step) total += P[p] = Math.exp(P[p] - highest);
+          for (let k = 0, p = start; k < count; k++, p += step) P[p] /= total;
+        }
+        for (let i = 0, o = queries[s] * d + head * d_k; i < n; i++, o += d) {
+          for (let j = 0; j < end(i); j++) for (let k = 0, q = k0 + j * apart; k < d_k; k++) out.data[o + k] += P[i * m + j] * V.data[q++];
+          weights?.push(P.subarray(i * m, i * m + end(i)));
+        }
+        kept.push([n, m, apart, q0, k0, queries[s] * d + head * d_k, end, P, groups]);
       }
     }
     tape.push(() => {
-      for (const [at, start, p] of kept) {
-        const dp = new Real(p.length);
-        let dot = 0;
-        for (let j = 0, q = start; j < p.length; j++, q += d) {
-          for (let k = 0; k < d_k; k++) {
-            dp[j] += out.grad[at + k] * V.data[q + k];
-            V.grad[q + k] += p[j] * out.grad[at + k];
+      for (const [n, m, apart, q0, k0, o0, end, P, groups] of kept) {
+        const dP = new Real(n * m);
+        for (let i = 0, o = o0; i < n; i++, o += d) {
+          for (let j = 0; j < end(i); j++) {
+            const p = P[i * m + j];
+            let dp = 0;
+            for (let k = 0, q = k0 + j * apart; k < d_k; k++, q++) {
+              dp += out.grad[o + k] * V.data[q];
+              V.grad[q] += p * out.grad[o + k];
+            }
+            dP[i * m + j] = dp;
           }
-          dot += p[j] * dp[j];
         }
-        for (let j = 0, q = start; j < p.length; j++, q += d) {
-          const ds = p[j] * (dp[j] - dot) * scale;
-          for (let k = 0; k < d_k; k++) {
-            Q.grad[at + k] += ds * K.data[q + k];
-            K.grad[q + k] += ds * Q.data[at + k];
+        for (const [start, count, step] of groups) {
+          let dot = 0;
+          for (let k = 0, p = start; k < count; k++, p += step) dot += P[p] * dP[p];
+          for (let k = 0, p = start; k < count; k++, p += step) dP[p] = P[p] * (dP[p] - dot) * scale;
+        }
+        for (let i = 0; i < n; i++) {
+          for (let j = 0; j < end(i); j++) {
+            const ds = dP[i * m + j];
+            for (let k = 0, p = q0 + i * apart, q = k0 + j * apart; k < d_k; k++, p++, q++) {
+              Q.grad[p] += ds * K.data[q];
+              K.grad[q] += ds * Q.data[p];
+            }
           }
         }
       }
@@ -182,8 +204,9 @@ const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) => { // 
 
   // --- The model ---
 
-  /** A fresh model; its parameters have the names that they have in the document. One matrix embeds and scores. */
-  function make_model({ vocab, N = 1, d_model = 16, d_ff = 32, h = 2, seed = 0, positions = true, causal = true, norms = true, residuals = true, norm = "pre" }) {
+  /** A fresh model; its parameters have the names that they have in the document. One matrix embeds and scores.
+   *  `slip` is a mistake of practice/mistakes.py, by its name there: what it changes is where the name stands below. */
+  function make_model({ vocab, N = 1, d_model = 16, d_ff = 32, h = 2, seed = 0, positions = true, causal = true, norms = true, residuals = true, norm = "pre", slip = null }) {
     const random = generator(seed), parameters = {};
     const normal = () => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
     function matrix(name, rows, cols) { // Glorot's uniform
@@ -208,47 +231,56 @@ const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) => { // 
       }
       if (norm === "pre") gain_and_bias(`${stack}.norm`);
     }
-    return { parameters, N, h, positions, causal, norms, residuals, norm, step: 0, moments: null };
+    return { parameters, N, h, positions, causal, norms, residuals, norm, slip, step: 0, moments: null };
   }
 
-  /** Logits of all target positions of all pairs; `weights` receives the cross-attention of the last layer. */
-  function forward(model, pairs, weights) {
-    const { N, h, positions } = model, P = (name) => model.parameters[name];
+  const FAR = { no_causal_mask: Infinity, causal_mask_one_too_far: 1 }; // how far ahead a letter of the target sees
+
+  /** Logits of all target positions of all pairs; `weights` receives the attention of the decoder's last layer to the source,
+   *  or, if `first` is true, that of the encoder's first layer. */
+  function forward(model, pairs, { weights, writing = false, first = false } = {}) {
+    const { N, h, slip } = model, P = (name) => model.parameters[name], places = (stack) => model.positions && !["no_positions", `no_positions_in_${stack}`].includes(slip);
     const join = model.residuals ? add : (x, found) => found;
     const stack = (rows) => [rows.flat(), rows.reduce((starts, row) => [...starts, starts.at(-1) + row.length], [0])];
     const [src, sources] = stack(pairs.map((pair) => pair.src)), [tgt, targets] = stack(pairs.map((pair) => pair.read));
-    const normed = (x, name) => (model.norms ? layer_norm(x, P(`${name}.weight`), P(`${name}.bias`)) : x);
-    const attend = (name, x, y, queries, keys, causal, kept) =>
-      linear(attention(linear(x, P(`${name}.W_q.weight`)), linear(y, P(`${name}.W_k.weight`)), linear(y, P(`${name}.W_v.weight`)), h, queries, keys, causal, kept), P(`${name}.W_o.weight`));
+    const normed = (x, name) => (model.norms ? layer_norm(x, P(`${name}.weight`), P(`${name}.bias`), slip === "norm_over_time" && (name.startsWith("encoder") ? sources : targets)) : x);
+    const ahead = model.causal ? FAR[slip] ?? 0 : Infinity, itself = slip === "cross_attends_to_itself";
+    const attend = (name, x, y, queries, keys, ahead, kept) =>
+      linear(attention(linear(x, P(`${name}.W_q.weight`)), linear(y, P(`${name}.W_k.weight`)), linear(y, P(`${name}.W_v.weight`)), h, queries, keys, ahead, kept, slip), P(`${name}.W_o.weight`));
     const feed = (name, x) => linear(relu(linear(x, P(`${name}.W_1.weight`), P(`${name}.W_1.bias`))), P(`${name}.W_2.weight`), P(`${name}.W_2.bias`));
     const table = P("src_embed.embeddings.table.weight");
     const sublayer = (name, x, f) => (model.norm === "pre" ? join(x, f(normed(x, `${name}.norm`))) : normed(join(x, f(x)), `${name}.norm`));
     const last = (x, stack) => (model.norm === "pre" ? normed(x, `${stack}.norm`) : x);
-    let memory = embed(table, src, sources, positions), x = embed(table, tgt, targets, positions);
+    let memory = embed(table, src, sources, places("encoder")), x = embed(table, tgt, targets, places("decoder"), writing && slip === "every_step_at_position_zero");
     for (let n = 0; n < N; n++) {
       const layer = `encoder.layers.${n}`;
-      memory = sublayer(`${layer}.sublayer.0`, memory, (y) => attend(`${layer}.self_attn`, y, y, sources, sources, false));
+      memory = sublayer(`${layer}.sublayer.0`, memory, (y) => attend(`${layer}.self_attn`, y, y, sources, sources, Infinity, first && n === 0 ? weights : undefined));
       memory = sublayer(`${layer}.sublayer.1`, memory, (y) => feed(`${layer}.feed_forward`, y));
     }
     memory = last(memory, "encoder");
     for (let n = 0; n < N; n++) {
-      const layer = `decoder.layers.${n}`, kept = n === N - 1 ? weights : undefined;
-      x = sublayer(`${layer}.sublayer.0`, x, (y) => attend(`${layer}.self_attn`, y, y, targets, targets, model.causal));
-      x = sublayer(`${layer}.sublayer.1`, x, (y) => attend(`${layer}.src_attn`, y, memory, targets, sources, false, kept));
+      const layer = `decoder.layers.${n}`, kept = !first && n === N - 1 ? weights : undefined;
+      x = sublayer(`${layer}.sublayer.0`, x, (y) => attend(`${layer}.self_attn`, y, y, targets, targets, ahead));
+      x = sublayer(`${layer}.sublayer.1`, x, (y) => (itself ? attend(`${layer}.src_attn`, y, y, targets, targets, ahead, kept) : attend(`${layer}.src_attn`, y, memory, targets, sources, Infinity, kept)));
       x = sublayer(`${layer}.sublayer.2`, x, (y) => feed(`${layer}.feed_forward`, y));
     }
     return linear(last(x, "decoder"), table);
   }
 
-  /** What is read and what is predicted: shifted by one, or, to see what happens, not at all. */
-  const batch = (pairs, shift = true) =>
-    pairs.map(({ src, tgt }) => ({ src, read: tgt.slice(0, -1), predict: shift ? tgt.slice(1) : tgt.slice(0, -1) }));
+  /** What is read and what is predicted: shifted by one, or with a mistake. */
+  const batch = (pairs, slip = null) => pairs.map(({ src, tgt }, i) => {
+    if (slip === "target_fed_as_source") src = tgt.slice(1);
+    if (slip === "pairs_misaligned") tgt = pairs[(i + 1) % pairs.length].tgt;
+    if (slip === "eos_cut_off") tgt = tgt.filter((id) => id !== EOS);
+    const by = { no_shift: 0, shift_by_two: 2 }[slip] ?? 1, end = Math.min(-1, -by);
+    return { src, read: tgt.slice(0, end), predict: by ? tgt.slice(by) : tgt.slice(0, end) };
+  });
 
   /** Set the gradient of the mean loss per target token; returns that loss. */
   function gradient(model, pairs, { smoothing = 0, shift = true } = {}) {
     tape = [];
-    for (const p of Object.values(model.parameters)) p.grad.fill(0);
-    const rows = batch(pairs, shift), loss = smoothed_loss_of(forward(model, rows), rows, smoothing);
+    if (model.slip !== "gradients_never_cleared") for (const p of Object.values(model.parameters)) p.grad.fill(0);
+    const rows = batch(pairs, shift ? model.slip : "no_shift"), loss = smoothed_loss_of(forward(model, rows), rows, smoothing);
     while (tape.length) tape.pop()();
     return loss;
   }
@@ -281,9 +313,9 @@ const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) => { // 
 
   /** The most probable token at each step, until EOS or `longest` tokens: ids without BOS, and the cross-attention (T)(h)(S) of the last layer. */
   function greedy_decode(model, src, longest) {
-    const ids = [BOS], maps = [];
+    const ids = [model.slip === "decoding_begins_with_eos" ? EOS : BOS], maps = [];
     while (ids.length <= longest && (ids.length === 1 || ids.at(-1) !== EOS)) {
-      const weights = [], logits = forward(model, [{ src, read: ids }], weights), V = logits.cols, T = ids.length;
+      const weights = [], logits = forward(model, [{ src, read: ids }], { weights, writing: true }), V = logits.cols, T = ids.length;
       tape = [];
       const last = logits.data.subarray((T - 1) * V);
       maps.push(Array.from({ length: model.h }, (_, head) => Array.from(weights[head * T + T - 1])));
@@ -307,12 +339,18 @@ const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) => { // 
       }
     };
     const rows = batch(pairs), longest = Math.max(...rows.map(({ read }) => read.length));
-    if (model.causal) check(rows, 0); // all beginnings at once
+    if (model.causal && !model.slip) check(rows, 0); // all beginnings at once
     else for (let t = 0; t < longest; t++) check(rows.map(({ src, read, predict }) => ({ src, read: read.slice(0, t + 1), predict: predict.slice(0, t + 1) })), t);
     return [...wrong].sort((a, b) => a - b);
   }
+  /** Logits of rows of `batch`, with the options of `forward`; nothing is kept for a gradient. */
+  function logits(model, rows, options) {
+    const found = forward(model, rows, options);
+    tape = [];
+    return found;
+  }
   const exact = (model, pairs) => 1 - wrong_ones(model, pairs).length / pairs.length;
 
-  return { PAD, BOS, EOS, generator, make_model, gradient, loss, rate, update, greedy_decode, wrong_ones, exact };
+  return { PAD, BOS, EOS, generator, make_model, batch, logits, gradient, loss, rate, update, greedy_decode, wrong_ones, exact };
 };
 if (typeof module !== "undefined") module.exports = Learn;

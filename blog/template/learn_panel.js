@@ -1,5 +1,45 @@
 // The panel in which a model learns before the reader's eyes: a worker trains, and a document in a frame draws what it reports.
 // In that of the page, each new letter would have the browser look over tens of thousands of elements.
+
+/** Rows of a file that is in the page. */
+const linesOf = (id) => (document.getElementById(id)?.textContent ?? "").split("\n").filter(Boolean).map((row) => JSON.parse(row));
+
+/** A frame behind an element; the function `panel` makes its document out of what is given. The frame is as high as that wants. */
+function ownDocument(place, id, title, panel, ...given) {
+  const style = ["base", "learn"].map((id) => document.getElementById(`style-${id}`).textContent).join("");
+  const inScript = (value) => JSON.stringify(value).replace(/</g, "\\u003c"), root = document.documentElement, theme = () => root.dataset.theme ?? "";
+  const frame = Object.assign(document.createElement("iframe"), { className: "learn", id, title, sandbox: "allow-scripts", loading: "lazy" });
+  frame.srcdoc = `<!DOCTYPE html><html lang="${root.lang}" data-theme="${theme()}"><title>${title}</title><style>${style}</style><body>
+    <script>globalThis.WORDS = ${inScript(globalThis.WORDS ?? {})}; globalThis.say = ${say}; (${inFrame})(); (${panel})(${given.map(inScript).join(", ")});<\/script></body></html>`;
+  place.after(frame);
+  addEventListener("message", ({ source, data }) => {
+    if (source !== frame.contentWindow) return;
+    if (data?.height > 0) frame.style.height = `${data.height + 2}px`;
+    if (typeof data?.section === "string") location.hash = data.section;
+  });
+  const tell = () => frame.contentWindow?.postMessage({ theme: theme() }, "*");
+  frame.addEventListener("load", tell); // for a switch that came too early
+  new MutationObserver(tell).observe(root, { attributeFilter: ["data-theme"] });
+}
+
+/** In the frame: its height goes to the page, the theme comes from there; and a worker for a text. */
+function inFrame() {
+  let width = 0, tallest = 0;
+  globalThis.shrink = () => { tallest = 0; };
+  new ResizeObserver(() => { // at one width the frame only grows, so that the page, which is long, is seldom laid out anew
+    const box = document.body;
+    if (box.offsetWidth !== width) [width, tallest] = [box.offsetWidth, 0];
+    if (box.offsetHeight > tallest) parent.postMessage({ height: (tallest = box.offsetHeight) }, "*");
+  }).observe(document.body);
+  addEventListener("message", ({ source, data }) => { if (source === parent && typeof data?.theme === "string") document.documentElement.dataset.theme = data.theme; });
+  globalThis.startWorker = (source, heard) => {
+    const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" })), worker = new Worker(address);
+    URL.revokeObjectURL(address);
+    worker.onmessage = ({ data }) => heard(data);
+    return worker;
+  };
+}
+
 (() => {
   const section = document.getElementById("a-second-task-german-numbers")?.closest("section");
   if (!section || typeof Worker === "undefined") return;
@@ -72,7 +112,7 @@
       <p class="learn-note">${say("cross-attention: a row for each letter that is written, a column for each that is read; ⏎ is the end")}</p>
       <p class="learn-note">${say("An encoder-decoder of 6,000 weights learns in your browser, from nothing. Take a part away, which begins anew, and see what it was for.")}</p>`;
     const $ = (id) => document.getElementById(`learn-${id}`), inputs = [...document.querySelectorAll("[data-key]")];
-    let worker, seed = 0, curve = [], total = 1, number = 0, running = false, wanted = false, letters = [], every = 1, tallest = 0, riddle = null;
+    let worker, seed = 0, curve = [], total = 1, number = 0, running = false, wanted = false, letters = [], every = 1, riddle = null;
 
     const value = (input) => (input.type === "checkbox" ? input.checked : Number(input.value));
     const settings = () => ({ task: $("task").value, seed, ...Object.fromEntries(inputs.map((input) => [input.dataset.key, value(input)])) });
@@ -81,12 +121,7 @@
     const made = (lacks) => rows.filter((row) => row.task === $("task").value && same(row.change, lacks)); // of all seeds
     const send = (message) => worker?.postMessage(message);
     function begin(go = false) {
-      if (!worker) {
-        const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-        worker = new Worker(address);
-        URL.revokeObjectURL(address);
-        worker.onmessage = ({ data }) => show(data);
-      }
+      worker ??= startWorker(source, show);
       [curve, wanted, running, every, riddle] = [[], go, false, 1, null];
       $("choices").hidden = true;
       send({ begin: settings(), number: (number += 1), own: $("own").value.trim().toLowerCase() });
@@ -232,7 +267,7 @@
     for (const input of inputs) input.addEventListener("change", () => begin(wanted)); // who was training goes on with the new model
     $("task").addEventListener("change", () => {
       const numbers = $("task").value === "numbers";
-      tallest = 0;
+      shrink();
       $("ask").textContent = numbers ? say("Your number, 0 to 999") : say("Your letters, a to j (it learns from words of 3 to 8)");
       $("own").value = numbers ? "345" : "abcdefg";
       begin();
@@ -243,28 +278,8 @@
       if (inSight && !worker) begin();
       else if (wanted) send({ run: inSight });
     }).observe(document.body);
-    let width = 0;
-    new ResizeObserver(() => { // at one width the frame only grows, so that the page, which is long, is seldom laid out anew
-      const box = document.body;
-      if (box.offsetWidth !== width) [width, tallest] = [box.offsetWidth, 0];
-      if (box.offsetHeight > tallest) parent.postMessage({ height: (tallest = box.offsetHeight) }, "*");
-    }).observe(document.body);
-    addEventListener("message", ({ source, data }) => { if (source === parent && typeof data?.theme === "string") document.documentElement.dataset.theme = data.theme; });
   }
 
-  // --- the frame ---
-
   const source = `const Learn = ${Learn}; const Tasks = ${Tasks}; (${work})()`, { WHOLE, PEAK } = Tasks(Learn());
-  const inScript = (value) => JSON.stringify(value).replace(/</g, "\\u003c"), style = ["base", "learn"].map((id) => document.getElementById(`style-${id}`).textContent).join("");
-  const rows = (document.getElementById("learned")?.textContent ?? "").split("\n").filter(Boolean).map((row) => JSON.parse(row));
-  const root = document.documentElement, theme = () => root.dataset.theme ?? "";
-  const frame = document.createElement("iframe");
-  Object.assign(frame, { className: "learn", title: say("A model that learns"), sandbox: "allow-scripts" });
-  frame.srcdoc = `<!DOCTYPE html><html lang="${root.lang}" data-theme="${theme()}"><title>${say("A model that learns")}</title><style>${style}</style><body>
-    <script>globalThis.WORDS = ${inScript(globalThis.WORDS ?? {})}; globalThis.say = ${say}; (${panel})(${inScript(source)}, ${inScript(rows)}, ${inScript({ WHOLE, PEAK })});<\/script></body></html>`;
-  section.after(frame);
-  addEventListener("message", ({ source, data }) => { if (source === frame.contentWindow && data?.height > 0) frame.style.height = `${data.height + 2}px`; });
-  const tell = () => frame.contentWindow?.postMessage({ theme: theme() }, "*");
-  frame.addEventListener("load", tell); // for a switch that came too early
-  new MutationObserver(tell).observe(root, { attributeFilter: ["data-theme"] });
+  ownDocument(section, "trainer", say("A model that learns"), panel, source, linesOf("learned"), { WHOLE, PEAK });
 })();
