@@ -188,7 +188,8 @@ class Muon(torch.optim.Optimizer):
         for group in self.param_groups:
             together: dict[torch.Size | nn.Parameter, list[nn.Parameter]] = {}
             for p in group["params"]:
-                together.setdefault(p if is_sharded(p) else p.shape, []).append(p)
+                if p.grad is not None:  # as Adam does; a matrix that nothing reads has none
+                    together.setdefault(p if is_sharded(p) else p.shape, []).append(p)
             for alike in together.values():
                 grads, averages = [p.grad for p in alike], [self.state[p]["momentum"] for p in alike]
                 torch._foreach_lerp_(averages, grads, 1 - group["momentum"])

@@ -86,6 +86,17 @@ def test_what_to_expect_lies_between_the_measured_sizes():
     assert plan.expected(400, known) is None and plan.expected(9000, known) is None
 
 
+def test_other_text_of_about_that_size_is_named(monkeypatch):
+    """The lowest score first; catches a size that tells nothing of this one."""
+    rows = [
+        {"pairs": size, "bleu": bleu, "data": data, "direction": "fr-en"}
+        for size, bleu, data in ((1000, 96.4, "captions"), (1000, 2.7, "messages"), (9000, 50.0, "far"))
+    ]
+    monkeypatch.setattr(tat, "saved_rows", lambda name: rows)
+    found = ["3 for 1,000 of messages (fr-en)", "96 for 1,000 of captions (fr-en)"]
+    assert plan.elsewhere(1500) == plan.elsewhere(400) == found
+
+
 @pytest.mark.parametrize("pairs", [1, 500, 3000, 10_000, 29_000, 10**7])
 @pytest.mark.parametrize("trained", [False, True])
 def test_what_plan_recommends_can_be_trained(pairs, trained):
