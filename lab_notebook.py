@@ -294,7 +294,7 @@ def example_claims() -> Any:
 
 
 # %% [markdown]
-# > Each row on rotary positions misses one of the three criteria. Together they leave little doubt about the sign of the
+# > Each row on rotary positions misses one of the criteria, the second row two. Together they leave little doubt about the sign of the
 # > gain, and much about its size. Without a table:
 # >
 # > - **Speed.** On two cores of one processor, `tiny` trains about ten times as fast as in our re-creation of the
