@@ -2070,9 +2070,10 @@ def example_pre_post() -> Chart:
 # >
 # > **All positions at once.** During training the whole target is known, so the decoder reads all of it in one pass,
 # > with the mask. Each position sees exactly what it would have seen while writing, and computes exactly the same. So
-# > one pass gives a prediction, and an error, at *every* position: that's why a Transformer trains so fast, although it
-# > writes one word at a time. Showing the model the true earlier tokens instead of its own guesses is called *teacher
-# > forcing*. It isn't cheating, because the mask hides from each position what that position has to predict.
+# > one pass gives a prediction, and an error, at *every* position: that's why a Transformer trains so fast, although
+# > it writes one word at a time. Showing the model the true earlier tokens instead of its own guesses is called
+# > *teacher forcing*. It isn't cheating, because the mask hides from each position what that position has to predict.
+# > But it has a price: the model never learns what to do after a mistake of its own, which is called *exposure bias*.
 # >
 # > **Predict.** Suppose that you forget the shift: each position has to predict the very token that it reads. What will
 # > you see?
@@ -3325,8 +3326,8 @@ def example_gpt() -> None:
 # > - Type a sentence of your own into the [figure on the first page](#The-Annotated-Transformer), and find one that the
 # >   model gets wrong.
 # > - Do two or three [exercises](exercises.ipynb), which check your answers: 1.1, 1.4 and 2.3 fit what you've just read.
-# > - Train a translator of your own in [Part 3](#Part-3:-A-real-translation-system): three minutes for a first one, a
-# >   quarter of an hour for one that's usable.
+# > - Train a translator of your own in [Part 3](#Part-3:-A-real-translation-system): three minutes for a first one,
+# >   more for one that gets longer captions right.
 # > - [Change a part](#Changing-it) of the model and train again. What breaks? What gets better?
 # > - Read on: [Part 6](#Part-6:-Looking-inside) looks inside, and [Since 2017](since_2017.ipynb) leads up to the
 # >   models of today.
@@ -3824,10 +3825,10 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 
 
 # %% [markdown]
-# > By default, the next cell trains for three minutes. That's enough to see translations take shape; usable ones take
-# > about a quarter of an hour. To train for longer, set the environment variable `ANNOTATED_MINUTES` or
-# > `ANNOTATED_STEPS`. The output shown here comes from a run of fifteen minutes on a single core. If the same run has
-# > already been completed, its result is loaded from a folder instead.
+# > By default, the next cell trains for three minutes. How far that gets depends on your machine: after about 500
+# > updates translations take shape, and after about 850 most short captions come out right. To train for longer, set
+# > the environment variable `ANNOTATED_MINUTES` or `ANNOTATED_STEPS`. The output shown here comes from a run of fifteen
+# > minutes on a single core. If the same run has already been completed, its result is loaded from a folder instead.
 # >
 # > <details class="note"><summary>To continue a run, or repeat it</summary>
 # >
@@ -4000,11 +4001,11 @@ def example_bleu_by_hand() -> Any:
 
 # %% [markdown]
 # > The score depends on how the text is cut into words, so two BLEU scores can be compared only if both were computed
-# > in the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself, on
-# > ordinary text with capital letters, and prints a signature that says how. *chrF* compares n-grams of characters
-# > instead, and is kinder to long German words. Keep two things in mind. BLEU is defined for a whole corpus, and the
-# > mean of the scores of its sentences is a different number. And a good translation scores badly if its words aren't
-# > those of the reference.
+# > in the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself, on ordinary
+# > text with capital letters, and prints a signature that says how. *chrF* (Popović, 2015) compares n-grams of
+# > characters instead, and is kinder to long German words. Keep two things in mind. BLEU is defined for a whole corpus,
+# > and the mean of the scores of its sentences is a different number. And a good translation scores badly if its words
+# > aren't those of the reference.
 # >
 # > **How was the paper's BLEU computed?** Probably on tokenised text with German compounds split at their hyphens,
 # > which makes more words match (see the [lab notebook](lab_notebook.ipynb#Scores-of-others)). So its 28.4 isn't a
@@ -4037,8 +4038,6 @@ def example_bleu() -> None:
 # > best 37.4 from German to English, each computed in its own way.
 #
 # ## Several processes (Section 5.2)
-#
-# The authors trained on one machine with eight GPUs.
 #
 # > **Data parallelism.** Every process holds the whole model and takes a share of the rows of each batch. It
 # > computes the gradient of these rows, and then the gradients of all processes are added up. This operation is
@@ -4504,9 +4503,10 @@ def example_translators() -> Any:
             found.setdefault((row["direction"], "29,000 pairs"), []).append(row["test_2016_flickr"]["beam"])
     rows = []
     for (direction, kind), group in found.items():
-        scores, moses, length = ([row[key] for row in group] for key in ("bleu", "bleu_moses", "length"))
-        rows.append({"direction": direction, "learned from": kind, "BLEU": sum(scores) / len(scores)})
-        rows[-1] |= {"moses": sum(moses) / len(moses), "length": sum(length) / len(length)}
+        rows.append({"direction": direction, "learned from": kind})
+        for name, key in (("BLEU", "bleu"), ("moses", "bleu_moses"), ("chrF", "chrf"), ("length", "length")):
+            rows[-1][name] = sum(row[key] for row in group) / len(group)
+        scores = [row["bleu"] for row in group]
         rows[-1] |= {"runs": len(scores), "lowest": min(scores), "highest": max(scores)}
     return table(rows).round(2) if rows else None
 
@@ -4518,11 +4518,12 @@ def example_translators() -> Any:
 # > <details><summary>Beside a published model of this size</summary>
 # >
 # > A published Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02 from
-# > English to German (Wu et al., 2021). Ours, trained on the pairs alone, scores 1.3 *less*. Trained by a recipe
-# > close to theirs, on lower-cased text, it scores 40.9, but its translations are a fiftieth shorter than theirs.
-# > With [rotary positions](since_2017.ipynb#Rotary-positions) it scores 42.1, and more than half of that gain is due
-# > to the length of the translations (means of three seeds). A thousand sentences are a small sample: with a
-# > different sample, these scores could have been about one and a half points higher or lower. The [lab
+# > English to German (Wu et al., 2021). Ours, trained on the pairs alone for 20 million target tokens, scores 1.3
+# > *less*. Trained by a recipe close to theirs, on lower-cased text and for 55 million, it scores 40.9, but its
+# > translations are a fiftieth shorter than theirs. With [rotary
+# > positions](since_2017.ipynb#Rotary-positions) it scores 42.1, and more than half of that gain is due to the length
+# > of the translations (means of three seeds). A thousand sentences are a small sample: with a different sample, these
+# > scores could have been about one and a half points higher or lower. The [lab
 # > notebook](lab_notebook.ipynb#The-translators) has everything else.
 # >
 # > </details>
@@ -4530,9 +4531,9 @@ def example_translators() -> Any:
 # ### How long must you train?
 #
 # > The chart shows BLEU on the validation set, with greedy decoding, as a model of that size (the program's preset
-# > `tiny`) learns on two cores of an AMD EPYC: about 28 after 5 minutes, 39 after half an hour, and 40 after three
-# > quarters. It's a single run, and the chart ends there. (The run in Part 3 ends lower. Among other things, it has no
-# > dropout, Adam in place of [Muon](since_2017.ipynb#Muon), and no moving average.)
+# > `tiny`) learns on two cores of an AMD EPYC: about 28 after 5 minutes (323 updates), 39 after half an hour (1,732),
+# > and 40 after three quarters (2,588). It's a single run, and the chart ends there. (The run in Part 3 ends lower.
+# > Among other things, it has no dropout, Adam in place of [Muon](since_2017.ipynb#Muon), and no moving average.)
 
 
 # %%
@@ -4642,10 +4643,9 @@ def example_table_4() -> Any:
 # %% [markdown]
 # # Part 6: Looking inside
 #
-# > An attention map shows where information *may* flow, not what the model makes of it. The maps here are of the
-# > German-English model that comes with this document. They're taken in evaluation mode, because dropout would change
-# > the vectors at random, and you'd get a different picture every time. One pass over the finished translation gives
-# > all the weights at once.
+# > The maps here are of the German-English model that comes with this document. They're taken in evaluation mode,
+# > because dropout would change the vectors at random, and you'd get a different picture every time. One pass over
+# > the finished translation gives all the weights at once.
 
 
 # %%
@@ -4878,7 +4878,7 @@ def example_patching() -> Any:
 # > suggest ([exercise 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
 #
 # > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and
-# > label them with care. They suggest what a model may be doing; to know, change something and see what happens.
+# > label them with care.
 # >
 # > **For a sentence of your own,** use the figure at the end of this part. On the web page, it runs the model, shows
 # > all layers and heads, and lets you set heads to zero and watch the translation change. From the command line, you
@@ -4974,6 +4974,7 @@ def example_patching() -> Any:
 # > - Xavier Glorot, Yoshua Bengio (2010). Understanding the difficulty of training deep feedforward neural networks.
 # >   AISTATS.
 # > - Kaiming He and others (2016). [Deep residual learning for image recognition](https://arxiv.org/abs/1512.03385).
+# > - Zhongqiang Huang, Mary Harper (2009). Self-training PCFG grammars with latent annotations across languages. EMNLP.
 # > - Łukasz Kaiser, Samy Bengio (2016). [Can active memory replace attention?](https://arxiv.org/abs/1610.08613)
 # >   (Extended Neural GPU.)
 # > - Nal Kalchbrenner and others (2017). [Neural machine translation in linear time](https://arxiv.org/abs/1610.10099)
@@ -4984,12 +4985,14 @@ def example_patching() -> Any:
 # > - Liyuan Liu and others (2020). [On the variance of the adaptive learning rate and
 # >   beyond](https://arxiv.org/abs/1908.03265).
 # > - Minh-Thang Luong and others (2015). [Multi-task sequence to sequence learning](https://arxiv.org/abs/1511.06114).
+# > - David McClosky, Eugene Charniak, Mark Johnson (2006). Effective self-training for parsing. NAACL.
 # > - Paul Michel, Omer Levy, Graham Neubig (2019). [Are sixteen heads really better than
 # >   one?](https://arxiv.org/abs/1905.10650)
 # > - Franz Josef Och, Hermann Ney (2003). A systematic comparison of various statistical alignment models.
 # >   Computational Linguistics 29.
 # > - Kishore Papineni and others (2002). BLEU: a method for automatic evaluation of machine translation. ACL.
 # > - Slav Petrov and others (2006). Learning accurate, compact, and interpretable tree annotation. ACL.
+# > - Maja Popović (2015). chrF: character n-gram F-score for automatic MT evaluation. WMT.
 # > - Matt Post (2018). [A call for clarity in reporting BLEU scores](https://arxiv.org/abs/1804.08771).
 # > - Ofir Press, Lior Wolf (2016). [Using the output embedding to improve language
 # >   models](https://arxiv.org/abs/1608.05859).
@@ -5007,6 +5010,8 @@ def example_patching() -> Any:
 # > - Ashish Vaswani, Noam Shazeer, Niki Parmar, Jakob Uszkoreit, Llion Jones, Aidan Gomez, Łukasz Kaiser, Illia
 # >   Polosukhin (2017). [Attention is all you need](https://arxiv.org/abs/1706.03762). NIPS. (The authors contributed
 # >   equally.)
+# > - Oriol Vinyals, Łukasz Kaiser and others (2014). [Grammar as a foreign
+# >   language](https://arxiv.org/abs/1412.7449).
 # > - Elena Voita and others (2019). [Analyzing multi-head self-attention: specialized heads do the heavy lifting, the
 # >   rest can be pruned](https://arxiv.org/abs/1905.09418).
 # > - Yonghui Wu and others (2016). [Google's neural machine translation system](https://arxiv.org/abs/1609.08144).
@@ -5014,6 +5019,9 @@ def example_patching() -> Any:
 # >   context in multimodal machine translation](https://arxiv.org/abs/2105.14462).
 # > - Ruibin Xiong and others (2020). [On layer normalization in the Transformer
 # >   architecture](https://arxiv.org/abs/2002.04745).
+# > - Jie Zhou and others (2016). [Deep recurrent models with fast-forward connections for neural machine
+# >   translation](https://arxiv.org/abs/1606.04199) (Deep-Att).
+# > - Muhua Zhu and others (2013). Fast and accurate shift-reduce constituent parsing. ACL.
 #
 # ## Glossary
 #

@@ -6,7 +6,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import the_annotated_transformer as tat
-import translator.search
 from benchmarks import quality
 from benchmarks.shared import RESULTS, Counts, Data, Rows, portable
 from translator.model_folder import read_translator
@@ -18,12 +17,12 @@ from translator.sources import load_pairs
 @contextmanager
 def divided_by_length() -> Iterator[None]:
     """Beam search meanwhile divides a log-probability by the number of tokens, `</s>` included; alpha has no effect."""
-    usual = translator.search.length_penalty
-    translator.search.length_penalty = lambda length, alpha: length
+    usual = tat.length_penalty
+    tat.length_penalty = lambda length, alpha: length
     try:
         yield
     finally:
-        translator.search.length_penalty = usual
+        tat.length_penalty = usual
 
 
 def benchmark(

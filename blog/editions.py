@@ -35,8 +35,9 @@ BLOG = Path(__file__).resolve().parent
 ROOT = BLOG.parent
 LANGUAGES = ROOT / "languages"
 UNITS = {"million": 10**6, "百万": 10**6, "万": 10**4}
-NAMES = ["the_annotated_transformer", "since_2017", "exercises"]  # the lab notebook stays English
-SCRIPTS = [ROOT / f"{name}.py" for name in NAMES]
+NOTEBOOKS = "the_annotated_transformer", "since_2017", "exercises", "practice/clinic"  # the lab notebook stays English
+SCRIPTS = [ROOT / f"{name}.py" for name in NOTEBOOKS]
+NAMES = [script.stem for script in SCRIPTS]
 FIGURE = ROOT / "translator" / "explorer_page"
 TITLE = "# @title "  # as in notebook.py
 KEPT = "References"  # the items of its list are the same in every language
@@ -287,7 +288,7 @@ def translated(notebook: NotebookNode, language: str) -> NotebookNode:
 def for_jupyter(notebook: NotebookNode, language: str) -> NotebookNode:
     """An executed notebook in another language: links lead to the headings there, by Jupyter's names of them; pictures are in it.
 
-    It stands two folders below the English ones.
+    All of a language stand in one folder, two below the English documents.
     """
     name = lambda heading: re.sub(r"<[^>]+>|`", "", heading).replace(" ", "-")  # noqa: E731
     own = translated(notebook, language)
@@ -308,7 +309,7 @@ def for_jupyter(notebook: NotebookNode, language: str) -> NotebookNode:
 
     for cell in own.cells:
         if cell.cell_type == "markdown":
-            cell.source = re.sub(rf"\]\((\w+\.ipynb)?(?:#({TARGET}))?\)", lead, cell.source)
+            cell.source = re.sub(rf"\]\((?:(?:\.\./|practice/)?(\w+\.ipynb))?(?:#({TARGET}))?\)", lead, cell.source)
             for picture in re.findall(r"\]\((images/[^()\s]+)\)", cell.source):
                 data, kind = base64.b64encode((ROOT / picture).read_bytes()).decode(), mimetypes.guess_type(picture)[0]
                 cell.setdefault("attachments", {})[Path(picture).name] = {kind: data}

@@ -75,7 +75,8 @@ def committed_page(tmp_path_factory) -> Callable[..., Path]:
         out.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(out.with_suffix(".lock")):
             if not out.exists():
-                command = [sys.executable, "blog/page.py", f"{name}.ipynb", out, "--language", language]
+                folder_of = "practice/" if name == "clinic" else ""
+                command = [sys.executable, "blog/page.py", f"{folder_of}{name}.ipynb", out, "--language", language]
                 done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
                 assert done.returncode == 0, done.stdout + done.stderr
         return out

@@ -1,9 +1,10 @@
 """The paper's equations in its order, each against something else that computes the same.
 
-`python -m pytest tests/tour.py` runs them. The one file of tests that everyone may read. An
-*oracle* is what a test trusts: PyTorch's own module with the same weights, the formula written out
-as a loop, a search that tries everything, or a number in the paper. Every other test works in this
-way.
+    `python -m pytest tests/tour.py`
+
+The one file of tests that everyone may read. An *oracle* is what a test trusts: PyTorch's own
+module with the same weights, the formula written out as a loop, a search that tries everything, or
+a number in the paper. Every other test works in this way.
 """
 
 import itertools
@@ -85,7 +86,7 @@ def test_section_3_4_embeddings_share_a_matrix_and_are_scaled(model):
 
 
 def test_section_3_5_positions():
-    """Sine and cosine of `pos / 10000^(2i / d_model)`; the oracle is a loop in Python's numbers."""
+    """Sine and cosine of `pos / 10000^(2i / d_model)`; the oracle is Python's `math`."""
     table = tat.positional_encoding(50, d_model)
     for pos, i in itertools.product(range(50), range(d_model // 2)):
         angle = pos / 10000 ** (2 * i / d_model)
