@@ -28,8 +28,8 @@ from translator.run import SQUARE
 
 ROOT = Path(__file__).resolve().parents[1]
 LONG = [f"test_{name}.py" for name in ("document", "distributed", "page", "benchmarks", "explorer", "fuzz")]
-captions.CORPUS = 1500  # enough here
-captions.CAPTION_SPLITS |= {"train": slice(1000, None), "val": slice(0, 60), "test": slice(500, 560)}
+captions.CORPUS = 3000  # enough here
+captions.CAPTION_SPLITS |= {"train": slice(1000, 1500), "val": slice(0, 60), "test": slice(500, 560)}
 SQUARE["cpu"] = 256  # how fast this machine is matters to no test
 CACHED = (
     tat.choose_data,
