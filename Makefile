@@ -1,17 +1,18 @@
 # `make help` lists the targets. Each prepares what it needs.
 PYTHON ?= python3
 DOC := the_annotated_transformer
-TRANSLATED := $(DOC) since_2017 exercises
-NOTEBOOKS := $(TRANSLATED) lab_notebook practice/clinic
+TRANSLATED := $(DOC) since_2017 exercises practice/clinic
+NOTEBOOKS := $(TRANSLATED) lab_notebook
 LANGUAGES := $(patsubst languages/%.po,%,$(wildcard languages/*.po))
 # the English pages from the notebooks in a folder, then the pages and notebooks of every other language
 PAGES = for path in $(NOTEBOOKS); do name=$$(basename $$path); \
 	$(BIN)/python blog/page.py $(if $(1),$(1)$$name,$$path).ipynb build/$$name.html || exit 1; done; \
 	$(BIN)/python blog/listing.py build/one_screen.html || exit 1; \
 	for language in $(LANGUAGES); do \
-		$(BIN)/python blog/listing.py build/$$language/one_screen.html --language $$language || exit 1; for name in $(TRANSLATED); do \
-		$(BIN)/python blog/page.py $(1)$$name.ipynb build/$$language/$$name.html --language $$language && \
-		$(BIN)/python blog/editions.py apply $$language $(1)$$name.ipynb build/$$language/$$name.ipynb || exit 1; done; done; \
+		$(BIN)/python blog/listing.py build/$$language/one_screen.html --language $$language || exit 1; for path in $(TRANSLATED); do \
+		name=$$(basename $$path); from=$(if $(1),$(1)$$name,$$path).ipynb; \
+		$(BIN)/python blog/page.py $$from build/$$language/$$name.html --language $$language && \
+		$(BIN)/python blog/editions.py apply $$language $$from build/$$language/$$name.ipynb || exit 1; done; done; \
 	$(BIN)/python blog/companion.py build/$(DOC).zip --notebooks ./$(1)
 # make pdf LANG=zh prints the page of that language; a locale such as zh_CN.UTF-8 is none
 EDITION := $(addsuffix /,$(filter $(LANG),$(LANGUAGES)))

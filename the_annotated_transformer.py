@@ -4503,9 +4503,10 @@ def example_translators() -> Any:
             found.setdefault((row["direction"], "29,000 pairs"), []).append(row["test_2016_flickr"]["beam"])
     rows = []
     for (direction, kind), group in found.items():
-        scores, moses, length = ([row[key] for row in group] for key in ("bleu", "bleu_moses", "length"))
-        rows.append({"direction": direction, "learned from": kind, "BLEU": sum(scores) / len(scores)})
-        rows[-1] |= {"moses": sum(moses) / len(moses), "length": sum(length) / len(length)}
+        rows.append({"direction": direction, "learned from": kind})
+        for name, key in (("BLEU", "bleu"), ("moses", "bleu_moses"), ("chrF", "chrf"), ("length", "length")):
+            rows[-1][name] = sum(row[key] for row in group) / len(group)
+        scores = [row["bleu"] for row in group]
         rows[-1] |= {"runs": len(scores), "lowest": min(scores), "highest": max(scores)}
     return table(rows).round(2) if rows else None
 

@@ -17,6 +17,7 @@ import argparse
 import ast
 import base64
 import difflib
+import functools
 import json
 import mimetypes
 import os
@@ -35,8 +36,9 @@ BLOG = Path(__file__).resolve().parent
 ROOT = BLOG.parent
 LANGUAGES = ROOT / "languages"
 UNITS = {"million": 10**6, "百万": 10**6, "万": 10**4}
-NAMES = ["the_annotated_transformer", "since_2017", "exercises"]  # the lab notebook stays English
-SCRIPTS = [ROOT / f"{name}.py" for name in NAMES]
+NOTEBOOKS = "the_annotated_transformer", "since_2017", "exercises", "practice/clinic"  # the lab notebook stays English
+SCRIPTS = [ROOT / f"{name}.py" for name in NOTEBOOKS]
+NAMES = [script.stem for script in SCRIPTS]
 FIGURE = ROOT / "translator" / "explorer_page"
 TITLE = "# @title "  # as in notebook.py
 KEPT = "References"  # the items of its list are the same in every language
@@ -284,21 +286,26 @@ def translated(notebook: NotebookNode, language: str) -> NotebookNode:
     return result
 
 
+def names(english: NotebookNode, own: NotebookNode) -> dict[str, str]:
+    """Jupyter's names of a notebook's headings in English, and those in another language."""
+    both = (anchors(notebook) for notebook in (english, own))
+    return dict(zip(*([re.sub(r"<[^>]+>|`", "", one).replace(" ", "-") for one in some] for some in both), strict=True))
+
+
+@functools.cache
+def names_of_all(language: str) -> dict[str, dict[str, str]]:
+    """The same of every notebook that is translated, by its file."""
+    books = {script.stem: nbformat.reads(script.with_suffix(".ipynb").read_text("utf-8"), 4) for script in SCRIPTS}
+    return {f"{stem}.ipynb": names(book, translated(book, language)) for stem, book in books.items()}
+
+
 def for_jupyter(notebook: NotebookNode, language: str) -> NotebookNode:
     """An executed notebook in another language: links lead to the headings there, by Jupyter's names of them; pictures are in it.
 
-    It stands two folders below the English ones.
+    All of a language stand in one folder, two below the English documents.
     """
-    name = lambda heading: re.sub(r"<[^>]+>|`", "", heading).replace(" ", "-")  # noqa: E731
     own = translated(notebook, language)
-    both = {"": (notebook, own)}
-    for script in SCRIPTS:
-        other = nbformat.reads(script.with_suffix(".ipynb").read_text("utf-8"), 4)
-        both[f"{script.stem}.ipynb"] = other, translated(other, language)
-    there = {
-        file: dict(zip(*([name(heading) for heading in anchors(one)] for one in pair), strict=True))
-        for file, pair in both.items()
-    }
+    there = {"": names(notebook, own)} | names_of_all(language)
 
     def lead(found: re.Match[str]) -> str:
         file, heading = found[1] or "", found[2] or ""
@@ -308,7 +315,7 @@ def for_jupyter(notebook: NotebookNode, language: str) -> NotebookNode:
 
     for cell in own.cells:
         if cell.cell_type == "markdown":
-            cell.source = re.sub(rf"\]\((\w+\.ipynb)?(?:#({TARGET}))?\)", lead, cell.source)
+            cell.source = re.sub(rf"\]\((?:(?:\.\./|practice/)?(\w+\.ipynb))?(?:#({TARGET}))?\)", lead, cell.source)
             for picture in re.findall(r"\]\((images/[^()\s]+)\)", cell.source):
                 data, kind = base64.b64encode((ROOT / picture).read_bytes()).decode(), mimetypes.guess_type(picture)[0]
                 cell.setdefault("attachments", {})[Path(picture).name] = {kind: data}

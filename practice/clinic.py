@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-sys.path.append(
-    str(Path.cwd().parent)
-)  # in Jupyter, the folder of this notebook is the working folder
+sys.path += map(str, Path.cwd().parents)  # the document lies in a folder above this notebook
 
 import torch
 from torch import Tensor, nn
@@ -163,7 +161,7 @@ check("loss", batch_loss=batch_loss)
 # @title Answer 4
 @example
 def example_answer_4() -> None:
-    """Padding is easy to predict and lowers the mean; halves that are padded differently don't add up. ignore_index leaves it out."""
+    """Padding is easy to predict and lowers the mean: recomputed from the logits, without padding, the loss is higher. ignore_index leaves it out."""
 
     def batch_loss(model: nn.Module, batch: Any, eps: float) -> Tensor:
         logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
@@ -264,8 +262,8 @@ def example_answer_7() -> None:
 # %% [markdown]
 # ## 8 One sentence for all
 #
-# > What it writes is fluent, and always the same. The loss is only a little too high. **What would it cost this model
-# > to read another source?**
+# > What it writes is fluent, and always the same. On real sentences, the loss of such a model is only a little too
+# > high. **What would it cost this model to read another source?**
 
 
 # %%

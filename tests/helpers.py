@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import the_annotated_transformer as tat
 from blog.page import run_node
 from translator.__main__ import main
-from translator.sources import load_pairs
+from translator.captions import caption_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
 SOAK = bool(os.environ.get("ANNOTATED_SOAK"))  # `make soak` tries more of what may go wrong
@@ -73,8 +73,10 @@ def uneven_pairs(n: int = 7) -> list[tat.Pair]:
 def caption_files(folder: Path, change: Callable[[str], str] = str, **sizes: int) -> Path:
     """The folder, with files of so many captions of each split."""
     folder.mkdir(exist_ok=True)
+    first = {"train": 1000, "val": 0, "test": 500}  # where a split begins, which may be longer here
     for split, size in sizes.items():
-        for language, side in zip(("de", "en"), zip(*load_pairs("captions", split)[:size], strict=True), strict=True):
+        corpus = caption_corpus()[first[split] :][:size]
+        for language, side in (("de", [c.de for c in corpus]), ("en", [c.en for c in corpus])):
             (folder / f"{split}.{language}").write_text("".join(change(line) + "\n" for line in side), "utf-8")
     return folder
 

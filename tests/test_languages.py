@@ -1,5 +1,6 @@
 """Other languages: the catalogue is complete and true to the English, and pages and notebooks are made from it."""
 
+import functools
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from bs4 import BeautifulSoup
 from blog import editions, page
 from tests.helpers import ROOT, offline_tab
 
-NAMES = editions.NAMES
+NAMES, BOOKS = editions.NAMES, {script.stem: script.with_suffix(".ipynb") for script in editions.SCRIPTS}
 
 
 @pytest.mark.parametrize("language", editions.languages())
@@ -85,7 +86,7 @@ def test_pieces_put_together_again_are_the_text():
         return " ".join(page.parse(renderer.render(text)).decode().split())
 
     for name in NAMES:
-        for cell in nbformat.read(ROOT / f"{name}.ipynb", 4).cells:
+        for cell in nbformat.read(BOOKS[name], 4).cells:
             if cell.cell_type == "markdown":
                 assert rendered(editions.translate(cell.source, str)) == rendered(cell.source)
 
@@ -122,17 +123,24 @@ def test_links_of_a_translated_page_lead_somewhere(tree_of, name):
     assert not [link for link in tree.select("a[href]") if link["href"].startswith("lab_notebook")]  # one folder up
 
 
+def headings_of(notebook: nbformat.NotebookNode) -> set[str]:
+    """Jupyter's names of a notebook's headings."""
+    return {heading.replace("`", "").replace(" ", "-") for heading in editions.anchors(notebook)}
+
+
+@functools.cache
+def translated_headings() -> dict[str, set[str]]:
+    """Those of each translated notebook."""
+    return {f"{n}.ipynb": headings_of(editions.translated(nbformat.read(BOOKS[n], 4), "zh")) for n in NAMES}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_translated_notebook_has_the_same_code_and_its_links_and_pictures_lead_somewhere(name):
     """To its own headings and those of the other translated notebook; the lab notebook is two folders up, pictures are inside."""
-    english = nbformat.read(ROOT / f"{name}.ipynb", 4)
+    english = nbformat.read(BOOKS[name], 4)
     made = editions.for_jupyter(english, "zh")
     nbformat.validate(made)
-    read = {f"{n}.ipynb": nbformat.read(ROOT / f"{n}.ipynb", 4) for n in NAMES}
-    headings = {
-        file: {heading.replace("`", "").replace(" ", "-") for heading in editions.anchors(notebook)}
-        for file, notebook in [("", made), *((n, editions.translated(found, "zh")) for n, found in read.items())]
-    }
+    headings = {"": headings_of(made)} | translated_headings()
     found = {"files": 0, "pictures": 0}
     for ours, theirs in zip(made.cells, english.cells, strict=True):
         if ours.cell_type == "code":
@@ -167,7 +175,7 @@ def test_a_second_language_is_a_catalogue_and_english_stands_where_it_has_nothin
     german.append(polib.POEntry(msgid="Search", msgstr="Suchen", msgctxt="page"))
     german.save(str(tmp_path / "languages" / "de.po"))
     name = "the_annotated_transformer"
-    notebook = nbformat.read(ROOT / f"{name}.ipynb", 4)
+    notebook = nbformat.read(BOOKS[name], 4)
     notebook.cells = notebook.cells[:12]
     tree = BeautifulSoup(page.make_page(notebook, name, ROOT, language="de"), "lxml")
     assert tree.html["lang"] == "de" and tree.find(id="search").get_text() == "Suchen"

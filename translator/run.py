@@ -113,12 +113,12 @@ def check_same(folder: Path, wanted: dict[str, Any], advice: str = "give another
 
 
 class Run:
-    """The folder of a training. Who trains in it keeps to an order:
+    """The folder of a training.
 
-    be `alone` in it; `prepare` it, so that text is tokens; `restore` a trainer from its newest
-    checkpoint; then for each of its `batches` an update that it has `learned`; and `save` now and
-    then. `about` says what is trained on what (`data`, `src`, `tgt`, `held_out`, `preset`,
-    `start_from`); it goes into `config.json`.
+    Who trains keeps to an order: be `alone` in it; `prepare` it, so that text is tokens; `restore`
+    a trainer from its newest checkpoint; make an update of each of its `batches`, and tell it what
+    was `learned`; and `save` now and then. `about` says what is trained on what (`data`, `src`,
+    `tgt`, `held_out`, `preset`, `start_from`); it goes into `config.json`.
     """
 
     def __init__(self, folder: Path, settings: Settings, about: dict[str, Any]):

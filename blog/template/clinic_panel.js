@@ -44,7 +44,7 @@
     const state = el("span", { id: "clinic-state" }), tally = el("span", { className: "learn-note" }), told = el("div", { id: "clinic-told" }), facts = el("p", { id: "clinic-facts" });
     told.setAttribute("aria-live", "polite");
     const orders = ORDERS.map(([test, name, price, title]) => button(`${name} −${price}`, () => order(test, price), { title }));
-    const names_ = el("select", { id: "clinic-names" }, el("option", { value: "", textContent: say("What is wrong with it?") }),
+    const names_ = el("select", { id: "clinic-names", ariaLabel: say("What is wrong with it?") }, el("option", { value: "", textContent: say("What is wrong with it?") }),
       ...NAMES.map(([label, some]) => el("optgroup", { label }, ...Object.entries(some).map(([value, textContent]) => el("option", { value, textContent })))));
     const SVG = "http://www.w3.org/2000/svg", curve = document.createElementNS(SVG, "svg");
     curve.id = "clinic-curve";

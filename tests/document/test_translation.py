@@ -9,6 +9,7 @@ import torch
 
 import the_annotated_transformer as tat
 from tests.helpers import ROOT
+from translator.captions import caption_corpus
 from translator.model_folder import read_translator
 from translator.sources import MULTI30K_FILES, load_pairs
 
@@ -100,7 +101,7 @@ def test_a_folder_gives_the_document_what_it_gives_the_program(tmp_path, packed)
 @pytest.fixture(scope="module", params=["words", "pieces"])
 def tokenizer(request):
     """Both kinds of vocabulary, learned from captions."""
-    pairs = load_pairs("captions", "train")[:3000]
+    pairs = [(caption.de, caption.en) for caption in caption_corpus()[1000:3000]]
     return tat.learn_words(pairs, LANGUAGES) if request.param == "words" else tat.learn_bpe(pairs, 400)
 
 

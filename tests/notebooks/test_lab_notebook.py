@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lab_notebook
+import the_annotated_transformer as tat
 from benchmarks import miniature
 from tests.helpers import counted
 from translator.scoring import score
@@ -39,6 +40,14 @@ def test_an_example_shows_its_rows(name, few_phrases, capsys):
 def test_without_rows_an_example_shows_nothing(name, monkeypatch):
     monkeypatch.setattr(lab_notebook, "saved_rows", lambda name: [])
     assert getattr(lab_notebook, name)() is None
+
+
+def test_what_is_said_of_the_blind_trial_is_in_its_rows():
+    """Only learning by heart calls a healthy model ill; each change that was examined differs from the document."""
+    rows = tat.saved_rows("clinic_blind")
+    assert {test for row in rows if row["kind"] == "healthy" for test in row["ill"]} == {"heart loss", "by heart"}
+    assert all(row["works"] == "differently" for row in rows if row["kind"] == "mistake" and "fresh" in row)
+    assert min(sum(row["kind"] == kind for row in rows) for kind in ("mistake", "healthy")) >= 10
 
 
 def test_every_section_is_in_the_list():

@@ -26,11 +26,11 @@ import the_annotated_transformer as tat
 from benchmarks import __main__ as benchmarks
 from tests.helpers import SOAK, Touch, refused, same
 from translator.__main__ import main
+from translator.captions import caption_corpus
 from translator.files import Refused
 from translator.marian import HUB_FILES, NEVER, import_marian, ordered, read_arrays, read_marian, write_npz
 from translator.model_folder import read_translator
 from translator.search import Search
-from translator.sources import load_pairs
 
 CONFIGURATIONS = {
     "swish": {},
@@ -43,7 +43,8 @@ CONFIGURATIONS = {
 
 @pytest.fixture(scope="module")
 def captions() -> list[list[str]]:
-    return [list(side) for side in zip(*load_pairs("captions", "train")[:1500], strict=True)]
+    corpus = caption_corpus()[1000:2500]
+    return [[caption.de for caption in corpus], [caption.en for caption in corpus]]
 
 
 @pytest.fixture(scope="module")

@@ -173,6 +173,23 @@ def test_the_loss_of_word_frequencies(tmp_path):
     assert TokenStore(tmp_path / "x.ids", 9).guessing() == pytest.approx(np.log(2))
 
 
+def results(name):
+    """The saved rows of a benchmark."""
+    lines = (ROOT / "benchmarks" / "results" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    return list(map(json.loads, lines))
+
+
+def test_what_the_readme_says_of_doctor_and_plan_is_in_the_rows():
+    rows = results("doctor")
+    sick = [row for row in rows if row["expected"] == "resembles"]
+    assert len(rows) == 12 and [row["verdict"] for row in sick].count("resembles") == 7
+    assert sum(row["named"] for row in sick) == 6
+    assert all(row["verdict"] == row["expected"] for row in rows if row not in sick)
+    scores = {row["data"]: round(row["bleu"]) for row in results("plan") if row["pairs"] == 1000}
+    assert scores == {"captions": 96, "messages": 3}
+    assert all(1 / 1.1 < row["minutes"] / row["predicted_minutes"] < 1.1 for row in results("plan"))
+
+
 def test_the_readmes_figures_are_the_rows():
     lines = (ROOT / "benchmarks" / "results" / "confidence.jsonl").read_text(encoding="utf-8").splitlines()
     row = next(row for row in map(json.loads, lines) if row["model"] == "multi30k-de-en")
