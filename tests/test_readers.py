@@ -61,8 +61,10 @@ def test_the_readme_compares_in_few_words_what_rows_hold():
     speeds = {who: found["median"] for who, found in last["tokens_per_second"].items()}
     assert f"{speeds['this'] / speeds['nn.Transformer']:.1f} times as many tokens a second" in compared
     sets = {(row["model"], row["split"]): row["bleu"] for row in rows("test_sets") if row["search"] != "greedy"}
-    shipped, rotary = (f"{sets[name, 'test_2016_flickr']:.1f}" for name in ("multi30k-de-en", "multi30k-de-en-rotary"))
-    assert f"document's has {shipped} BLEU; `--model models/multi30k-de-en-rotary` has {rotary}" in compared
+    splits = ("test_2016_flickr", "test_2017_flickr", "test_2018_flickr", "test_2017_mscoco")
+    for name, said in ("multi30k-de-en", "{} BLEU"), ("multi30k-de-en-rotary", "rotary` has {}"):
+        *first, last = (f"{sets[name, split]:.1f}" for split in splits)
+        assert said.format(f"{', '.join(first)} and {last}") in compared
     means = {}
     for direction, variant, kind in (
         ("de-en", "base", "bleu"),
