@@ -244,11 +244,6 @@ def test_the_comparison_quotes_saved_rows():
         beams["multi30k-de-en-rotary", split] - beams["multi30k-de-en", split] for split in (*sets, "test_2016_flickr")
     ]
     assert f"is better on all four sets, by {min(gains):.1f} to {max(gains):.1f} BLEU" in compared
-    document, rotary = (f"{beams[m, 'test_2016_flickr']:.1f}" for m in ("multi30k-de-en", "multi30k-de-en-rotary"))
-    assert (
-        f"document's has {document} BLEU" in compared
-        and f"`--model models/multi30k-de-en-rotary` has {rotary}" in compared
-    )
     speed = {}
     for row in rows("training_speed"):
         speed.setdefault(row["preset"], []).append(row)
