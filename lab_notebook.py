@@ -487,7 +487,7 @@ def example_wu() -> Any:
 # > closest to the human reference was kept (*sequence-level interpolation*; Kim and Rush, 2016). The cards in `models/`
 # > have all the commands. The table gives BLEU before and after each round, and between a control and its model, with
 # > the 95% interval of the difference for other sentences (paired bootstrap, `python -m benchmarks bootstrap`).
-# > Most of these models are gone, and chrF wasn't kept.
+# > chrF wasn't kept.
 
 
 # %%
@@ -537,8 +537,7 @@ def example_bootstrap() -> Any:
 # > **A base that suits its budget.** It has no dropout, and its rate and warmup were chosen by the validation loss, once
 # > for each optimiser and place of the norm: three rates with one warmup, then other lengths of it with the best of them.
 # > That's a star and not a grid. Factor 2 with a warmup of 400, for instance, which the first document uses with Adam,
-# > was not tried, and Muon's best warmup lies at the edge. `factor` is that of Equation 3; one seed each,
-# > and chrF wasn't kept.
+# > was not tried, and Muon's best warmup lies at the edge. `factor` is that of Equation 3; one seed each, no chrF.
 
 
 # %%
