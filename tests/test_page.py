@@ -18,8 +18,9 @@ from practice.mistakes import CATALOGUE
 from tests.helpers import ROOT, offline_tab, wait_for
 
 AXE = ROOT / "blog" / "node_modules" / "axe-core" / "axe.min.js"
-# works that the text names without a year, in code, or in a link of its own
+# works that the text names without a year, in code, in a link of its own, or in the rows of a table that a cell prints
 NOT_LINKED = {"gehring-2017", "kaiser-2016", "kalchbrenner-2017", "sukhbaatar-2015", "vaswani-2017"}
+NOT_LINKED |= {"huang-2009", "mcclosky-2006", "vinyals-2014", "zhou-2016", "zhu-2013"}
 
 
 @pytest.mark.parametrize(
@@ -503,7 +504,7 @@ def test_notes_stand_beside_their_paragraph_or_fold_behind_it(shared_page):
     """Beside and open where there is room; on a phone a line that opens in place, also after the window has changed."""
     tab = shared_page()
     notes = tab.locator("details.note").all()
-    assert len(notes) >= 8
+    assert len(notes) >= 3
     for note in notes:
         place, after = note.bounding_box(), note.locator("xpath=following-sibling::p[1]").bounding_box()
         assert place["x"] > after["x"] + after["width"] and abs(place["y"] - after["y"]) < 12
@@ -698,7 +699,7 @@ def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
     """A number is answered in place; what is done and what is open is still so after the page is read again."""
     tab, problems = offline_tab(browser, 390)
     tab.goto(committed_page("exercises").as_uri())
-    assert tab.locator(".progress").inner_text().startswith("0 of 23 done") and tab.locator(".own-answer").count() == 11
+    assert tab.locator(".progress").inner_text().startswith("0 of 21 done") and tab.locator(".own-answer").count() == 10
     section = tab.locator("section", has_text="5.1 P100-days")
     form = section.locator(".own-answer")
     for answer, said in (("3.5", "all eight"), ("x", "A number, please."), ("28", "Right.")):
@@ -712,7 +713,7 @@ def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
 
     def kept() -> bool:  # Chromium may show a page that is read again at once what had been kept a moment before
         tab.reload()
-        done = tab.locator(".progress").inner_text().startswith("1 of 23 done")
+        done = tab.locator(".progress").inner_text().startswith("1 of 21 done")
         return done and section.locator("details").first.get_attribute("open") is not None
 
     wait_for("what was kept", kept, 20)

@@ -313,9 +313,10 @@ def test_a_penalty_by_length_finds_the_best_mean(monkeypatch):
         return search.fast_beam(model, src, tat.source_mask(src), 6, beam=4**5, alpha=0.0).tolist()
 
     before = found()
-    with test_sets.divided_by_length(), torch.no_grad():
+    with test_sets.divided_by_length():
         by_length = found()
-        monkeypatch.setattr(tat, "length_penalty", lambda length, alpha: length)  # what it should be
+    with monkeypatch.context() as patch, torch.no_grad():
+        patch.setattr(tat, "length_penalty", lambda length, alpha: length)  # what it should be
         for row, one in zip(by_length, src, strict=True):
             best = tat.exhaustive_search(model, one.unsqueeze(0), 6, 0.0)[1]
             assert row == best + [tat.PAD] * (len(row) - len(best))
