@@ -56,6 +56,7 @@ class Progress:
     best: float = math.inf  # the lowest validation loss
     since_best: int = 0  # checkpoints after it
     owed: bool = False  # it was stopped where a checkpoint was due, which has a validation
+    left: float = 1.0  # the share of the run that was still to come before the last update
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,12 @@ class Limits:
         if all(limit is None for limit in limits.values()):
             limits["minutes"] = 30
         return {name: used[name] / limit for name, limit in limits.items() if limit is not None}
+
+    def left(self, progress: Progress, in_epoch: float) -> float | None:
+        """The share of the run that is still to come; None if nothing but patience ends it."""
+        shares = self.shares(progress, in_epoch)
+        shares.pop("patience", None)
+        return max(0.0, 1 - max(shares.values())) if shares else None
 
     def spent(self, progress: Progress) -> bool:
         """Whether the run has to end."""
