@@ -105,8 +105,6 @@ class ParallelTrainer:
         """The learning rate of this update: Equation (3), or the fall to zero of a run whose end is known."""
         settings = self.settings
         sizes = settings.d_model, settings.factor, settings.warmup
-        if settings.schedule == "late" and self.left is not None:
-            return rate(self.step, *sizes) * min(1.0, self.left / 0.4)
         if settings.schedule == "paper" or self.left is None:
             return rate(self.step, *sizes)
         return rate(settings.warmup, *sizes) * min(self.step / settings.warmup, self.left)
