@@ -74,7 +74,7 @@ def train(
         tgt: target language
         held_out: the share of train to validate on instead of val, such as 0.01
         longest: leave out pairs with more tokens than this
-        start_from: the run or model that a new run takes its weights and vocabulary from; sizes and languages must match
+        start_from: the run or model that a new run takes its sizes, weights and vocabulary from; languages must match
         shard: divide the model among the processes, so that it may be larger than the memory of one device
     """
     use_device(device)
@@ -82,6 +82,7 @@ def train(
     str(run.resolve()).encode()  # what writes and reads weights wants UTF-8 of names
     with refusing("these settings do not fit together", ValueError):
         settings = make_settings(preset, words, changes or {})
+    given = (changes or {}) | ({"bpe": 0} if words else {})
     if src == tgt:
         raise Refused(f"--src and --tgt are both {src}")
     if Path(data).is_dir() and Path(data).resolve() == run.resolve():
@@ -91,7 +92,7 @@ def train(
     with process_group():
         if shard and processes()[1] == 1:
             raise Refused("--shard divides the model among processes; start several with torchrun")
-        training = Run(run, settings, about)
+        training = Run(run, settings, about, given)
         with training.alone():
             report(training, learn(training, start_from, limits or Limits(), shard))
 

@@ -61,6 +61,8 @@ class Settings(Config):
     """scales the learning rate of Equation (3)"""
     warmup: Count = 4000
     """updates over which the rate rises"""
+    schedule: Literal["paper", "linear"] = "paper"
+    """after the warmup: paper: Equation (3); linear: in a straight line to zero at the run's end"""
     clip: NonNegativeFloat = 1.0
     """largest norm of an update's gradient; 0: no limit"""
     dropout: Share = 0.1
