@@ -3330,8 +3330,15 @@ def plain(text: str) -> str:
     return unicodedata.normalize("NFC", text.removeprefix("\ufeff")).strip()
 
 
+def refuse_pointer(content: bytes, place: Path | str) -> None:
+    """Raise ValueError for a pointer of Git LFS, which is in the place of a file that was not fetched."""
+    if content.startswith(b"version https://git-lfs"):
+        raise ValueError(f"{place}: only a pointer of Git LFS; `git lfs pull` fetches the file itself")
+
+
 def decoded(line: bytes, place: str) -> str:
     """The text of a line; ValueError with its place if it isn't UTF-8."""
+    refuse_pointer(line, place)
     try:
         if 3 * line.count(0) > len(line):
             raise ValueError("likely UTF-16")
@@ -3402,8 +3409,9 @@ def read_folder(folder: Path, split: str) -> list[tuple[str, str]]:
         packed = Path(f"{path}.gz")
         if not path.exists() and not packed.exists():
             raise FileNotFoundError(f"there is neither {path} nor {packed}")
+        content = (path if path.exists() else packed).read_bytes()
         try:
-            content = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
+            content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{packed}: damaged, or not a gzip file ({error})") from error
         sides.append(lines_of(content, path))
@@ -3641,7 +3649,8 @@ def save_translator(translator: Translator, folder: str | Path) -> None:
 
     (model, tokenizer, (src, tgt)), folder = translator, Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    if others := {path.name for path in folder.iterdir()} - {"model.safetensors", "tokenizer.json", "config.json"}:
+    mine = {path.name for path in folder.iterdir() if not path.name.startswith(".")}  # no file manager's
+    if others := mine - {"model.safetensors", "tokenizer.json", "config.json"}:
         raise FileExistsError(f"{folder} holds {min(others)}, so it's something else; give another folder")
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:  # what was there stays until all of the new is written
         new = Path(name)
@@ -3663,6 +3672,8 @@ def load_translator(folder: str | Path) -> Translator:
     from tokenizers import Tokenizer as Vocabulary
 
     folder, names = Path(folder), ("N", "d_model", "d_ff", "h", "dropout", "norm", "tie", "inner_dropout", "positions")
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        refuse_pointer((folder / name).read_bytes(), folder / name)
     about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if modern := about["settings"].get("modern"):
         raise ValueError(
@@ -3676,9 +3687,7 @@ def load_translator(folder: str | Path) -> Translator:
     try:
         saved = load_file(folder / "model.safetensors")
     except SafetensorError as error:
-        pointer = (folder / "model.safetensors").read_bytes()[:23] == b"version https://git-lfs"
-        why = "only a pointer; `git lfs pull` fetches the file" if pointer else f"damaged ({error})"
-        raise ValueError(f"{folder / 'model.safetensors'}: {why}") from error
+        raise ValueError(f"{folder / 'model.safetensors'}: damaged ({error})") from error
     if {n: p.shape for n, p in model.named_parameters()} != {n: tensor.shape for n, tensor in saved.items()}:
         raise ValueError(f"{folder / 'model.safetensors'}: not weights of this document's model")
     model.load_state_dict(saved, strict=False)  # a tied matrix has several names and is saved under one
@@ -3832,7 +3841,7 @@ def live_run() -> LiveRun:
     history, new = folder / "history.pt", folder.with_name(f"{folder.name}.new")
     new.parent.mkdir(parents=True, exist_ok=True)  # if that is impossible, it shows before the training
     if not history.exists():
-        run = train_tiny({kind: int(number) if kind == "steps" else number})
+        run = train_tiny({kind: math.ceil(number) if kind == "steps" else number})
         save_translator(run.translator, folder)
         torch.save(run[1:], new)
         os.replace(new, history)  # last, and whole
