@@ -61,6 +61,8 @@ class Settings(Config):
     """scales the learning rate of Equation (3)"""
     warmup: Count = 4000
     """updates over which the rate rises"""
+    schedule: Literal["paper", "linear"] = "paper"
+    """after the warmup: paper: Equation (3); linear: in a straight line to zero at the run's end"""
     clip: NonNegativeFloat = 1.0
     """largest norm of an update's gradient; 0: no limit"""
     dropout: Share = 0.1
@@ -108,6 +110,8 @@ def saved_settings(saved: dict[str, Any]) -> Settings:
         raise TypeError("it lists no settings")
     if strange := [name for name, value in saved.items() if isinstance(value, bool)]:
         raise TypeError(f"{strange[0]} is true or false, and not a number or a word")
+    if modern := saved.get("modern"):
+        raise TypeError(f"its layers {modern} are since_2017's: build the model there, then load its weights")
     return Settings(**{name: value for name, value in saved.items() if name not in GONE})
 
 
