@@ -18,6 +18,7 @@ from benchmarks.shared import Rows
 from tests.helpers import ROOT, caption_files, decided
 from translator import search
 from translator.__main__ import export, main, train
+from translator.run import read_log
 from translator.settings import Settings
 
 rows = tat.saved_rows
@@ -129,17 +130,21 @@ def test_the_plain_forms_of_decoding_find_the_same(decoder, beam, monkeypatch):
     assert len({row.index(tat.EOS) if tat.EOS in row else 12 for row in expected.tolist()}) > 3
 
 
-def test_time_to_quality_scores_the_run_as_it_goes(rows_of, tmp_path, monkeypatch):
-    """Catches scores of another budget, a run that begins anew, and rows that are written twice. A minute is an update here."""
+def test_time_to_quality_has_a_run_for_each_number_of_minutes(rows_of, tmp_path, monkeypatch):
+    """Catches scores of another budget or of one run on its way, and rows made twice. A minute is an update here."""
 
     def in_updates(limits, **options):
         train(limits=replace(limits, minutes=None, steps=round(limits.minutes)), **options)
 
     monkeypatch.setattr(time_to_quality, "train", in_updates)
     data, sizes = caption_files(tmp_path, train=40, val=40), "--N 1 --d-model 16 --d-ff 16 --h 1 --bpe 100"
-    for until in (2, 4):
-        rows = rows_of(f"time_to_quality {tmp_path}/run --data {data} --every 2 --until {until} {sizes}")
+    sizes += " --factor 1 --warmup 1 --schedule linear"
+    for minutes in ("2", "2 4"):
+        rows = rows_of(f"time_to_quality {tmp_path}/run --data {data} --minutes {minutes} {sizes}")
     assert [(row["budget"], row["step"]) for row in rows] == [(2, 2), (4, 4)] and rows[0]["preset"] == "tiny"
+    for steps in (2, 4):  # zero is where each ends
+        rates = [row["lr"] for row in read_log(tmp_path / "run" / str(steps)) if "lr" in row]
+        assert rates == [tat.rate(1, 16, 1, 1) / steps]
     assert rows[0]["settings"]["d_ff"] == 16 and rows[0]["split"] == "val" and rows[0]["search"] == "greedy"
 
 
