@@ -53,6 +53,8 @@ class Rows:
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK):
             raise Refused(f"--out {out} cannot be written")
+        with refusing(f"--out {out} holds something else than rows", ValueError, AttributeError):
+            replace(self, out=out).saved({})
         origin = {"command": shlex.join(["python", "-m", "benchmarks", *map(portable, arguments)]), "commit": commit()}
         origin |= {"date": datetime.date.today().isoformat(), "machine": machine()}
         return replace(self, out=out, origin=origin)

@@ -110,6 +110,8 @@ def saved_settings(saved: dict[str, Any]) -> Settings:
         raise TypeError("it lists no settings")
     if strange := [name for name, value in saved.items() if isinstance(value, bool)]:
         raise TypeError(f"{strange[0]} is true or false, and not a number or a word")
+    if modern := saved.get("modern"):
+        raise TypeError(f"its layers {modern} are since_2017's: build the model there, then load its weights")
     return Settings(**{name: value for name, value in saved.items() if name not in GONE})
 
 

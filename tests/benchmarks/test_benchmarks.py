@@ -13,7 +13,7 @@ from torch import nn
 
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
-from benchmarks import gains, peers, quality, samples, step_profile, test_sets, time_to_quality
+from benchmarks import gains, peers, quality, resample, samples, step_profile, test_sets, time_to_quality
 from benchmarks.shared import Rows
 from tests.helpers import ROOT, caption_files, decided
 from translator import search
@@ -48,6 +48,7 @@ def test_the_door_lists_every_benchmark(capsys):
         ("peers --data captions --N 1 --d-model 10 --h 3", "10"),
         ("closest README.md --out rows.jsonl", "--out"),
         ("layers --out .", "--out . cannot be written"),
+        ("layers --out README.md", "--out README.md holds something else than rows"),
         ("compare models", "models is no checkout"),
         # these models do not exist, so nothing else is read before
         ("bootstrap model other --data multi30k --split test_2017_flickr", "only val and test_2016_flickr"),
@@ -170,7 +171,7 @@ def test_a_model_without_a_log_gets_no_row(rows_of, trained, tmp_path, capsys):
     assert len(rows_of(*arguments, "--run", trained)) == 1
 
 
-def test_the_closest_translation_is_chosen_line_by_line(tmp_path, capsys):
+def test_the_closest_translation_is_chosen_line_by_line(tmp_path, capsys, monkeypatch):
     texts = {
         "reference": "Ein Hund läuft durch den Schnee.\nZwei Frauen lesen ein Buch.\n",
         "one": "Ein Hund rennt im Schnee.\nZwei Frauen lesen ein Buch.\n",
@@ -186,9 +187,19 @@ def test_the_closest_translation_is_chosen_line_by_line(tmp_path, capsys):
 
     status, found = chosen("reference", "one", "two")
     assert status == 0 and found.out == "Ein Hund läuft durch Schnee.\nZwei Frauen lesen ein Buch.\n"
-    for names in (("reference", "short"), ("reference", "none")):
+    (tmp_path / "latin").write_bytes("Käse.\n".encode("latin-1"))
+    for names in (("reference", "short"), ("reference", "none"), ("reference", "latin")):
         status, failed = chosen(*names)
-        assert status == 2 and failed.err.startswith("error: ") and not failed.out
+        assert status == 2 and failed.err.startswith("error: ") and not failed.out and names[1] in failed.err
+    with monkeypatch.context() as patch, open("/dev/full", "w") as stream:
+        patch.setattr(sys, "stdout", stream)
+        assert chosen("reference", "one")[0] == 2  # there is no other place that has them
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    monkeypatch.delitem(sys.modules, "benchmarks.closest")
+    status, failed = chosen("reference", "one")
+    assert status == 2 and "pip install sacrebleu" in failed.err
+    monkeypatch.setenv("ANNOTATED_DEVICE", "gpu")
+    assert door.main(["layers"]) == 2 and "ANNOTATED_DEVICE=gpu cannot be used here" in capsys.readouterr().err
 
 
 def test_saved_rows_say_where_they_come_from():
@@ -304,6 +315,7 @@ def test_samples_are_those_of_the_weights_that_were_kept(rows_of, few_phrases, t
         model = decided(tat.LIVE.make_model(len(tokenizer))).eval()
         torch.save({"weights": dict(model.named_parameters())}, tmp_path / "learning" / f"{updates:05}.pt")
         expected.append(tat.translate_lines(tat.Translator(model, tokenizer), samples.SENTENCES))
+    (tmp_path / "learning" / "00120 2.pt").touch()  # a copy
     (row,) = rows_of(f"samples --runs {tmp_path}")
     assert [stage.get("updates", stage.get("model")) for stage in row["stages"]] == [9, 120, "multi30k-de-en"]
     assert [stage["translations"] for stage in row["stages"][:2]] == expected and expected[0] != expected[1]
@@ -335,6 +347,8 @@ def test_kept_translations_are_resampled_with_their_seeds(rows_of, tmp_path):
     lines = (tmp_path / "val.en").read_text(encoding="utf-8").splitlines()
     worse = lambda n: [line if i % n else "no" for i, line in enumerate(lines)]  # noqa: E731
     files = [kept.out.parent / kept.keep("a model: val", found) for found in (worse(2), worse(3), worse(9), lines)]
+    odd = kept.keep("odd", ["a\u2028b", "c\x85"])
+    assert resample.unpacked(kept.out.parent / odd) == ["a\u2028b", "c\x85"]
     assert len({*files}) == 4 and files[3] == kept.out.parent / kept.keep("a model: val", lines)
     (row,) = rows_of(f"resample --data {data} --samples 200", "--a", *files[:2], "--b", *files[2:])
     assert row["bleu"][1][1] == 100 and row["difference"] == pytest.approx(
