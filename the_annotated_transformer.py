@@ -4508,9 +4508,9 @@ def example_translators() -> Any:
 # ### How long must you train?
 #
 # > The chart shows BLEU on the validation set, with greedy decoding, as a model of that size (the program's preset
-# > `tiny`) learns on two cores of an AMD EPYC: about 28 after 5 minutes (323 updates), 39 after half an hour (1,732),
-# > and 40 after three quarters (2,588). It's a single run. (The run in Part 3 ends lower: among other things, it has
-# > Adam in place of [Muon](since_2017.ipynb#Muon).)
+# > `tiny` in an earlier version, with this document's positions and schedule) learns on two cores of an AMD EPYC: about
+# > 28 after 5 minutes (323 updates), 39 after half an hour (1,732), and 40 after three quarters (2,588). It's a single
+# > run. (The run in Part 3 ends lower: among other things, it has Adam in place of [Muon](since_2017.ipynb#Muon).)
 
 
 # %%
