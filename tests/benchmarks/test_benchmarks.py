@@ -254,8 +254,8 @@ def test_the_comparison_quotes_saved_rows():
         f"({tiny[0]}, {tiny[1]} and {tiny[2]} in three measurements, commits f021640, aa8091b and 4588737;" in compared
     )
     assert [row["commit"] for row in speed["tiny"]] == ["f021640", "aa8091b", "4588737"]
-    sizes = [f"`{size}` {speed[size][-1]['ratio_of_pairs']:.1f}" for size in ("small", "base")]
-    assert f"{sizes[0]}, {sizes[1]})" in compared
+    sizes = [" and ".join(f"{row['ratio_of_pairs']:.1f}" for row in speed[size]) for size in ("small", "base")]
+    assert f"`small` {sizes[0]}, `base` {sizes[1]})" in compared
     last = {row["preset"]: {who: s["median"] for who, s in row["tokens_per_second"].items()} for row in rows("peers")}
     ratio = {size: {who: f"{found['this'] / found[who]:.1f}" for who in found} for size, found in last.items()}
     assert f"and {ratio['tiny']['nn.Transformer']} times as many tokens as PyTorch's" in compared
