@@ -117,6 +117,7 @@ from the_annotated_transformer import (
     make_model,
     our_model,
     positional_encoding,
+    positive,
     smoothed_loss,
     source_mask,
     split_heads,
@@ -1191,7 +1192,7 @@ def train_writer() -> tuple[DecoderOnly, Tokenizer]:
     torch.manual_seed(0)
     model = make_decoder_only(len(tokenizer), LIVE, N=4).to(best_device())
     batches = (batch for epoch in itertools.count() for batch in token_batches(pairs, LIVE.tokens_per_batch, epoch))
-    steps = int(os.environ["ANNOTATED_STEPS"]) if os.environ.get("ANNOTATED_STEPS") else None
+    steps = math.ceil(positive("ANNOTATED_STEPS", 1)) if os.environ.get("ANNOTATED_STEPS") else None
     fit(Trainer(model, LIVE), itertools.islice(batches, steps), minutes=2.5)
     return model.eval(), tokenizer
 

@@ -13,7 +13,7 @@ from benchmarks.shared import RESULTS, Changes, Counts, Data, Rows, Runs, Seeds,
 from translator.__main__ import train
 from translator.files import Refused, write_text
 from translator.model_folder import read_translator
-from translator.plan import recipe
+from translator.plan import MEASURED, recipe
 from translator.processes import choose_device
 from translator.run import Limits, read_log
 from translator.settings import Count
@@ -46,7 +46,8 @@ def trained(
     limits = Limits(steps=steps, checkpoint_every=max(25, steps // 6))
     start_from = None if start == "scratch" else START
     train(
-        data=str(text), run=folder, preset="tiny", src=src, tgt=tgt, start_from=start_from, limits=limits, changes=changes
+        data=str(text), run=folder, preset="tiny", src=src, tgt=tgt, start_from=start_from, limits=limits,
+        changes=MEASURED | changes,
     )  # fmt: skip
     return folder, (time.process_time() - before) / 60, again
 

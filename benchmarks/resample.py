@@ -9,7 +9,7 @@ from sacrebleu.metrics import BLEU, CHRF
 
 from benchmarks.bootstrap import interval
 from benchmarks.shared import RESULTS, Data, Rows, portable
-from translator.files import Refused
+from translator.files import Refused, refusing
 from translator.settings import Count
 from translator.sources import load_pairs
 
@@ -57,6 +57,12 @@ def resampled(
     return rows
 
 
+def unpacked(file: Path) -> list[str]:
+    """The lines of a file of translations, which only a line feed ends; Refused if it is none."""
+    with refusing(f"{file}: no file of translations", OSError, EOFError, ValueError):
+        return gzip.decompress(file.read_bytes()).decode("utf-8").removesuffix("\n").split("\n")
+
+
 def benchmark(
     *, a: tuple[Path, ...], b: tuple[Path, ...], data: Data = "multi30k", split: str = "val", src: str = "de", tgt: str = "en",
     samples: Count = 1000, rows: Rows = RESULTS,
@@ -75,7 +81,7 @@ def benchmark(
         samples: how often sentences are drawn
     """
     references = [pair[1] for pair in load_pairs(data, split, src, tgt)]
-    sides = [[gzip.decompress(file.read_bytes()).decode("utf-8").splitlines() for file in side] for side in (a, b)]
+    sides = [[unpacked(file) for file in side] for side in (a, b)]
     if not all(sides) or {len(lines) for side in sides for lines in side} != {len(references)}:
         raise Refused(f"{split} has {len(references)} sentences, and some file hasn't")
     row = {"data": portable(data), "split": split, "a": [file.name for file in a], "b": [file.name for file in b]}

@@ -21,6 +21,7 @@ def print_page(page: Path, out: Path, chromium: str) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         tab = browser.new_context(offline=True, color_scheme="light", bypass_csp=True).new_page()
+        tab.set_default_timeout(120_000)  # the page is large, and the machine may be busy
         tab.goto(page.resolve().as_uri())
         for style in [*FONTS.glob("*/400.css"), *FONTS.glob("*/700.css")]:
             files = (style.parent / "files").resolve().as_uri()

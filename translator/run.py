@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from translator import corpus, files
 from translator.corpus import SidedTokenizer, TokenStore, read_tokenizer
 from translator.files import Refused, read_json, refusing, warn, write_tensors, write_text
 from translator.processes import gathered, over_processes, processes, wait_for_all, weights_of
-from translator.settings import GONE, Count, Settings, build_model
+from translator.settings import GONE, Count, Settings, build_model, saved_settings
 from translator.sources import FullPairs, fingerprint, stream_pairs
 
 LEARNED = 512  # positions that a model may learn
@@ -39,6 +39,7 @@ KEPT = 20  # checkpoints of a run; the paper averaged up to 20
 SQUARE = {"cpu": 1024}  # rows of matrices that occupy a device; an accelerator needs 8,192
 STATE, BEFORE = "state.safetensors", "before.safetensors"  # to continue from, and the one before
 SPLITS = "train", "val"
+SIZES = "N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie", "bpe"  # of a model
 TOKENS = [f"tokens/{split}{suffix}" for split in SPLITS for suffix in (".ids", ".starts")]
 NO_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP  # of some file systems
 
@@ -56,6 +57,7 @@ class Progress:
     best: float = math.inf  # the lowest validation loss
     since_best: int = 0  # checkpoints after it
     owed: bool = False  # it was stopped where a checkpoint was due, which has a validation
+    left: float = 1.0  # the share of the run that was still to come before the last update
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,12 @@ class Limits:
         if all(limit is None for limit in limits.values()):
             limits["minutes"] = 30
         return {name: used[name] / limit for name, limit in limits.items() if limit is not None}
+
+    def left(self, progress: Progress, in_epoch: float) -> float | None:
+        """The share of the run that is still to come; None if nothing but patience ends it."""
+        shares = self.shares(progress, in_epoch)
+        shares.pop("patience", None)
+        return max(0.0, 1 - max(shares.values())) if shares else None
 
     def spent(self, progress: Progress) -> bool:
         """Whether the run has to end."""
@@ -119,10 +127,18 @@ class Run:
     a trainer from its newest checkpoint; make an update of each of its `batches`, and tell it what
     was `learned`; and `save` now and then. `about` says what is trained on what (`data`, `src`,
     `tgt`, `held_out`, `preset`, `start_from`); it goes into `config.json`.
+
+    `settings` are those of a new run. One that is there keeps its own, which may be those of an
+    older preset; but those that are `given`, by default all, have to be the same. A new run that
+    starts from a model takes its sizes.
     """
 
-    def __init__(self, folder: Path, settings: Settings, about: dict[str, Any]):
+    def __init__(
+        self, folder: Path, settings: Settings, about: dict[str, Any],
+        given: dict[str, Any] | None = None,
+    ):  # fmt: skip
         self.folder, self.settings, self.about = Path(folder), settings, about
+        self.given = asdict(settings) if given is None else given
         self.languages, self.first = (about["src"], about["tgt"]), processes()[0] == 0
         self.checkpoints, self.progress = self.folder / "checkpoints", Progress()
         self.signed = False  # whether it was looked for an early sign that nothing is learned
@@ -180,8 +196,12 @@ class Run:
             if not (self.folder / files.SUMS).exists():
                 files.write_sums(self.folder, ["config.json", "tokenizer.json", *TOKENS])
         wait_for_all()
+        path = self.folder / "config.json"
+        saved = read_json(path)
+        with refusing(f"{path}: not the configuration of a run", TypeError):
+            self.settings = saved_settings(saved["settings"])
         self.tokenizer = read_tokenizer(self.folder / "tokenizer.json")
-        self.parts = read_json(self.folder / "config.json").get("marian")
+        self.parts = saved.get("marian")
         self.train, self.val = (token_store(self.folder, split, self.tokenizer) for split in SPLITS)
         self.lengths, self.held_out = self.train.lengths(), self.val.pairs(range(len(self.val)))
 
@@ -246,7 +266,7 @@ class Run:
         """
         files.check_sums(self.folder, ["config.json", "tokenizer.json"])
         about = {key: value for key, value in self.about.items() if key != "data"}
-        check_same(self.folder, about | asdict(self.settings))
+        check_same(self.folder, about | self.given)
         self.check_data()
         if not self.has_state():
             steps = checkpoint_files(self.folder)
@@ -296,13 +316,14 @@ class Run:
             return tat.learn_words(self.texts("train"), self.languages)
 
     def vocabulary_of(self, start: Path) -> Tokenizer:
-        """That of a model to start from; Refused for one of other sizes or languages."""
+        """That of a model to start from, whose sizes the run takes; Refused for other languages."""
         about = read_json(start / "config.json")
         tokenizer = read_tokenizer(start / "tokenizer.json")
-        names = ["N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie"]
-        if "bpe" in about["settings"]:  # the document saves only what a model needs
-            names.append("bpe")
-        wanted = {name: getattr(self.settings, name) for name in names}
+        sizes = {name: getattr(saved_settings(about["settings"]), name) for name in SIZES}
+        if "bpe" not in about["settings"]:  # the document saves only what a model needs
+            del sizes["bpe"]
+        self.settings = replace(self.settings, **sizes)
+        wanted = {name: self.given[name] for name in sizes if name in self.given}
         src, tgt = self.languages
         turned = (about.get("src"), about.get("tgt")) == (tgt, src)
         if isinstance(tokenizer, SidedTokenizer) or not turned:  # one for both can be turned

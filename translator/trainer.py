@@ -62,13 +62,15 @@ class ParallelTrainer:
     set of weights, an exponential moving average of the trained ones. After s updates its decay is s / (s + 9), until that
     exceeds `ema`; until then it averages over about the last tenth of the run. An update whose gradient is not finite changes
     no weight; there were `skipped` of them in all, and the last `in_a_row` updates were such. With `sharded`, each process
-    keeps only its part of the weights, of their averages and of the optimisers' state.
+    keeps only its part of the weights, of their averages and of the optimisers' state. Who knows where the run ends sets
+    `left` before an update: the share of the run that is still to come.
     """
 
     def __init__(self, model: nn.Module, settings: Settings, device: torch.device | str = "cpu", sharded: bool = False):
         self.device = torch.device(device)
         self.model, self.settings, self.step, self.lr = model, settings, 0, 0.0
         self.skipped = self.in_a_row = 0
+        self.left: float | None = None
         self.rank, self.world = processes()
         self.averaged = copy.deepcopy(model).requires_grad_(False).eval() if settings.ema else model
         loss = Objective(model, settings.smoothing)
@@ -99,6 +101,14 @@ class ParallelTrainer:
             total += loss.item()
         return total
 
+    def rate(self) -> float:
+        """The learning rate of this update: Equation (3), or the fall to zero of a run whose end is known."""
+        settings = self.settings
+        sizes = settings.d_model, settings.factor, settings.warmup
+        if settings.schedule == "paper" or self.left is None:
+            return rate(self.step, *sizes)
+        return rate(settings.warmup, *sizes) * min(self.step / settings.warmup, self.left)
+
     def update(self, pairs: list[Pair]) -> float:
         """One update; returns this process's part of the mean loss per target token, or nan if the update was skipped."""
         self.step += 1
@@ -110,7 +120,7 @@ class ParallelTrainer:
             self.skipped, self.in_a_row = self.skipped + 1, self.in_a_row + 1
             return math.nan
         self.in_a_row = 0
-        self.lr = rate(self.step, self.settings.d_model, self.settings.factor, self.settings.warmup)
+        self.lr = self.rate()
         for optimizer in self.optimizers:
             optimizer.param_groups[0]["lr"] = self.lr
             optimizer.step()

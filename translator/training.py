@@ -10,7 +10,7 @@ import time
 
 from the_annotated_transformer import Pair
 from translator.files import Refused, warn, within_memory
-from translator.processes import Stopped, any_process, stop_requests, wait_for_all
+from translator.processes import Stopped, any_process, over_processes, stop_requests, wait_for_all
 from translator.run import Limits, Run
 from translator.trainer import ParallelTrainer
 
@@ -32,6 +32,7 @@ def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
         (done,) = any_process(first and limits.spent(progress))
         while not done:
             batch = next(batches)
+            trainer.left = share_left(run, limits)
             run.learned(batch, careful_update(trainer, batch), trainer)
             run.log.bar.n = round(100 * min(1.0, max(limits.shares(progress, run.in_epoch).values())))
             due, done = first and limits.due(progress, run.saved_at), first and limits.spent(progress)
@@ -50,17 +51,34 @@ def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
                 done = done or late
 
 
+def share_left(run: Run, limits: Limits) -> float | None:
+    """The share of the run that is still to come, by the first process's clock; None if nobody knows.
+
+    Says so, once, if that is more than before: somebody has made the run longer.
+    """
+    progress, left = run.progress, limits.left(run.progress, run.in_epoch)
+    if left is not None:
+        (left,) = over_processes(left if run.first else 0.0)
+    now = 1.0 if left is None else left
+    if now > progress.left and run.first and run.settings.schedule == "linear":
+        warn(f"this run is longer now, and so its rate rises again, from {progress.left:.0%} of its peak to {now:.0%}")
+    progress.left = now
+    return left
+
+
 def rehearse(run: Run, trainer: ParallelTrainer) -> None:
-    """Learn nothing from the longest pair, if it is unusual: what memory does not suffice for shows now, not after hours."""
-    longest = int(run.lengths.max(1).argmax())
-    if (tokens := run.lengths[longest].max()) <= FAR:
-        return
-    what = f"the longest pair of train has {tokens:,} tokens{run.place('train', longest)}"
-    if run.first:
-        warn(what)
-    trainer.model.train()
-    with within_memory(f"out of memory: {what}; --longest {FAR} leaves such pairs out, in another --run"):
-        trainer.gradient(run.train.pairs([longest]))
+    """Learn nothing from the longest pairs, if they are unusual: what memory does not suffice for shows now, not after hours."""
+    for split, store in (("train", run.train), ("val", run.val)):
+        lengths = store.lengths().max(1)
+        longest = int(lengths.argmax())
+        if (tokens := lengths[longest]) <= FAR:
+            continue
+        what = f"the longest pair of {split} has {tokens:,} tokens{run.place(split, longest)}"
+        if run.first:
+            warn(what)
+        trainer.model.train()
+        with within_memory(f"out of memory: {what}; --longest {FAR} leaves such pairs out, in another --run"):
+            (trainer.gradient if split == "train" else trainer.validate)(store.pairs([longest]))
 
 
 def careful_update(trainer: ParallelTrainer, batch: list[Pair]) -> float:

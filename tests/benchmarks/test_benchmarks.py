@@ -20,6 +20,7 @@ from benchmarks.shared import Rows
 from tests.helpers import ROOT, caption_files, decided
 from translator import search
 from translator.__main__ import export, main, train
+from translator.run import read_log
 from translator.settings import Settings
 
 rows = tat.saved_rows
@@ -49,6 +50,7 @@ def test_the_door_lists_every_benchmark(capsys):
         ("peers --data captions --N 1 --d-model 10 --h 3", "10"),
         ("closest README.md --out rows.jsonl", "--out"),
         ("layers --out .", "--out . cannot be written"),
+        ("layers --out README.md", "--out README.md holds something else than rows"),
         ("compare models", "models is no checkout"),
         # these models do not exist, so nothing else is read before
         ("bootstrap model other --data multi30k --split test_2017_flickr", "only val and test_2016_flickr"),
@@ -131,17 +133,21 @@ def test_the_plain_forms_of_decoding_find_the_same(decoder, beam, monkeypatch):
     assert len({row.index(tat.EOS) if tat.EOS in row else 12 for row in expected.tolist()}) > 3
 
 
-def test_time_to_quality_scores_the_run_as_it_goes(rows_of, tmp_path, monkeypatch):
-    """Catches scores of another budget, a run that begins anew, and rows that are written twice. A minute is an update here."""
+def test_time_to_quality_has_a_run_for_each_number_of_minutes(rows_of, tmp_path, monkeypatch):
+    """Catches scores of another budget or of one run on its way, and rows made twice. A minute is an update here."""
 
     def in_updates(limits, **options):
         train(limits=replace(limits, minutes=None, steps=round(limits.minutes)), **options)
 
     monkeypatch.setattr(time_to_quality, "train", in_updates)
     data, sizes = caption_files(tmp_path, train=40, val=40), "--N 1 --d-model 16 --d-ff 16 --h 1 --bpe 100"
-    for until in (2, 4):
-        rows = rows_of(f"time_to_quality {tmp_path}/run --data {data} --every 2 --until {until} {sizes}")
+    sizes += " --factor 1 --warmup 1 --schedule linear"
+    for minutes in ("2", "2 4"):
+        rows = rows_of(f"time_to_quality {tmp_path}/run --data {data} --minutes {minutes} {sizes}")
     assert [(row["budget"], row["step"]) for row in rows] == [(2, 2), (4, 4)] and rows[0]["preset"] == "tiny"
+    for steps in (2, 4):  # zero is where each ends
+        rates = [row["lr"] for row in read_log(tmp_path / "run" / str(steps)) if "lr" in row]
+        assert rates == [tat.rate(1, 16, 1, 1) / steps]
     assert rows[0]["settings"]["d_ff"] == 16 and rows[0]["split"] == "val" and rows[0]["search"] == "greedy"
 
 
@@ -167,7 +173,7 @@ def test_a_model_without_a_log_gets_no_row(rows_of, trained, tmp_path, capsys):
     assert len(rows_of(*arguments, "--run", trained)) == 1
 
 
-def test_the_closest_translation_is_chosen_line_by_line(tmp_path, capsys):
+def test_the_closest_translation_is_chosen_line_by_line(tmp_path, capsys, monkeypatch):
     texts = {
         "reference": "Ein Hund läuft durch den Schnee.\nZwei Frauen lesen ein Buch.\n",
         "one": "Ein Hund rennt im Schnee.\nZwei Frauen lesen ein Buch.\n",
@@ -183,9 +189,19 @@ def test_the_closest_translation_is_chosen_line_by_line(tmp_path, capsys):
 
     status, found = chosen("reference", "one", "two")
     assert status == 0 and found.out == "Ein Hund läuft durch Schnee.\nZwei Frauen lesen ein Buch.\n"
-    for names in (("reference", "short"), ("reference", "none")):
+    (tmp_path / "latin").write_bytes("Käse.\n".encode("latin-1"))
+    for names in (("reference", "short"), ("reference", "none"), ("reference", "latin")):
         status, failed = chosen(*names)
-        assert status == 2 and failed.err.startswith("error: ") and not failed.out
+        assert status == 2 and failed.err.startswith("error: ") and not failed.out and names[1] in failed.err
+    with monkeypatch.context() as patch, open("/dev/full", "w") as stream:
+        patch.setattr(sys, "stdout", stream)
+        assert chosen("reference", "one")[0] == 2  # there is no other place that has them
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    monkeypatch.delitem(sys.modules, "benchmarks.closest")
+    status, failed = chosen("reference", "one")
+    assert status == 2 and "pip install sacrebleu" in failed.err
+    monkeypatch.setenv("ANNOTATED_DEVICE", "gpu")
+    assert door.main(["layers"]) == 2 and "ANNOTATED_DEVICE=gpu cannot be used here" in capsys.readouterr().err
 
 
 def test_saved_rows_say_where_they_come_from():
@@ -301,6 +317,7 @@ def test_samples_are_those_of_the_weights_that_were_kept(rows_of, few_phrases, t
         model = decided(tat.LIVE.make_model(len(tokenizer))).eval()
         torch.save({"weights": dict(model.named_parameters())}, tmp_path / "learning" / f"{updates:05}.pt")
         expected.append(tat.translate_lines(tat.Translator(model, tokenizer), samples.SENTENCES))
+    (tmp_path / "learning" / "00120 2.pt").touch()  # a copy
     (row,) = rows_of(f"samples --runs {tmp_path}")
     assert [stage.get("updates", stage.get("model")) for stage in row["stages"]] == [9, 120, "multi30k-de-en"]
     assert [stage["translations"] for stage in row["stages"][:2]] == expected and expected[0] != expected[1]
@@ -332,6 +349,8 @@ def test_kept_translations_are_resampled_with_their_seeds(rows_of, tmp_path):
     lines = (tmp_path / "val.en").read_text(encoding="utf-8").splitlines()
     worse = lambda n: [line if i % n else "no" for i, line in enumerate(lines)]  # noqa: E731
     files = [kept.out.parent / kept.keep("a model: val", found) for found in (worse(2), worse(3), worse(9), lines)]
+    odd = kept.keep("odd", ["a\u2028b", "c\x85"])
+    assert resample.unpacked(kept.out.parent / odd) == ["a\u2028b", "c\x85"]
     assert len({*files}) == 4 and files[3] == kept.out.parent / kept.keep("a model: val", lines)
     (row,) = rows_of(f"resample --data {data} --samples 200", "--a", *files[:2], "--b", *files[2:])
     assert row["direction"] == "de-en"

@@ -26,7 +26,7 @@ from translator.files import read_tensors
 from translator.model_folder import read_translator
 from translator.processes import Stopped, is_sharded, over_processes, process_group, whole
 from translator.run import read_log
-from translator.settings import Settings
+from translator.settings import PRESETS, Settings
 from translator.trainer import ParallelTrainer
 
 UPDATES = 20 if SOAK else 4
@@ -35,6 +35,7 @@ DATA = Path(
 )  # for the processes, too
 SIZES = {"N": 1, "d_model": 16, "d_ff": 32, "h": 2, "dropout": 0.0}
 SHORT = f"train --data {DATA} --N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --dropout 0 --tokens-per-batch 600"
+SHORT += " --schedule paper"  # a fall to zero would depend on where each part of a run ends
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
@@ -204,14 +205,18 @@ def test_several_processes_compute_what_one_does(tmp_path, world):
 def train_in_a_group_that_exists(rank: int, world: int, folder: str) -> None:
     """What Ray Train and others do: the group is theirs, and stays when the training ends."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
-    assert main(f"{SHORT} --steps 2 --run {folder}/run".split()) == 0
+    falling = SHORT.replace("paper", "linear --warmup 1")
+    assert main(f"{falling} --steps 2 --run {folder}/run".split()) == 0
     assert dist.is_initialized()
     dist.destroy_process_group()
 
 
 def test_a_group_that_exists_already_is_used(tmp_path):
+    """And both know how much of the run is left, by the first one's clock."""
     together(train_in_a_group_that_exists, 2, str(tmp_path))
     assert (tmp_path / "run" / "model.safetensors").is_file()
+    peak = tat.rate(1, 32, PRESETS["tiny"].factor, 1)
+    assert [row["lr"] for row in read_log(tmp_path / "run") if "lr" in row] == [peak / 2]
 
 
 @pytest.mark.parametrize(

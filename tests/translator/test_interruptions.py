@@ -26,9 +26,11 @@ from translator.files import read_tensors
 from translator.model_folder import MODEL_FILES, read_translator
 from translator.processes import stop_requests, weights_of
 from translator.run import Limits, Progress, read_log
+from translator.settings import PRESETS
 from translator.trainer import ParallelTrainer
 
 SIZES = "--N 1 --d-model 16 --d-ff 16 --h 2 --bpe 100 --tokens-per-batch 300 --warmup 20"
+SIZES += " --schedule linear"
 STEPS, EVERY = 12, 3
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
 
@@ -41,6 +43,13 @@ def training(run: Path, options: str = "", steps: int = STEPS) -> str:
 
 def train(run: Path, options: str = "", steps: int = STEPS) -> int:
     return main(training(run, options, steps).split())
+
+
+def train_until(step: int, run: Path) -> int:
+    """A run that ends too soon, and so the same command makes it go on to the end that its rate falls to."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Limits, "spent", lambda self, progress: progress.step >= step)
+        return train(run)
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +111,36 @@ def test_a_signal_lets_the_update_end_and_saves_it(finished, tmp_path, monkeypat
     if step % EVERY:
         (tmp_path / "run" / "checkpoints" / f"{step:06d}.safetensors").unlink()  # the undisturbed run has none
     assert same(results(tmp_path / "run"), results(finished))
+
+
+def test_the_rate_falls_to_zero_where_a_run_ends_however_often_it_is_stopped(tmp_path, monkeypatch, capsys):
+    """By epochs here, and with the same bits. Made longer, it says that its rate rises again; it never does otherwise."""
+    data, update, rates = caption_files(tmp_path / "data", train=60, val=20), ParallelTrainer.update, {}
+
+    def interrupted(self, pairs):
+        if name == "stopped" and self.step % 5 == 2:
+            signal.raise_signal(signal.SIGTERM)
+        loss = update(self, pairs)
+        rates.setdefault(name, []).append(self.lr)
+        return loss
+
+    def go(name: str, epochs: int) -> int:
+        sizes = SIZES.replace("--warmup 20", "--warmup 4")
+        return main(f"train --data {data} --run {tmp_path / name} {sizes} --epochs {epochs}".split())
+
+    monkeypatch.setattr(ParallelTrainer, "update", interrupted)
+    for name in ("whole", "stopped"):
+        while go(name, 2):
+            assert name == "stopped"
+    assert "rises again" not in capsys.readouterr().err
+    assert same(*(read_tensors(tmp_path / name / "model.safetensors")[0] for name in rates))
+    peak, count = tat.rate(4, 16, PRESETS["tiny"].factor, 4), len(rates["whole"])
+    straight = [peak * min((i + 1) / 4, 1 - i / count) for i in range(count)]
+    assert rates["stopped"] == rates["whole"] == pytest.approx(straight, rel=0.2)  # epochs differ in batches
+    assert rates["whole"][-1] == pytest.approx(peak / count, rel=0.2) and count > 10
+    assert go(name := "whole", 3) == 0
+    assert "this run is longer now" in capsys.readouterr().err
+    assert rates[name][count] > 5 * rates[name][count - 1] > 0 < rates[name][-1] < peak / count
 
 
 def test_a_second_ctrl_c_ends_a_training_at_once():
@@ -212,7 +251,7 @@ def test_a_full_disk_ends_a_run_and_leaves_its_last_checkpoint(finished, tmp_pat
         (tmp_path / "error").write_bytes(lines.buffer.getvalue()[: limit - 1])
         os._exit(status)
 
-    assert train(tmp_path / "run", steps=6) == 0
+    assert train_until(6, tmp_path / "run") == 0
     log = tmp_path / "run" / "log.jsonl"
     limit = log.stat().st_size + 20 if largest is None else largest
     assert killed(work) == 2
@@ -226,7 +265,7 @@ def test_a_full_disk_ends_a_run_and_leaves_its_last_checkpoint(finished, tmp_pat
 
 
 def test_a_folder_that_became_read_only_ends_a_run_with_a_line(finished, tmp_path, monkeypatch, capsys):
-    assert train(tmp_path / "run", steps=6) == 0
+    assert train_until(6, tmp_path / "run") == 0
     update = ParallelTrainer.update
 
     def locked(self, pairs):
@@ -265,10 +304,13 @@ def damage(path: Path, place: int, bit: int | None) -> None:
 
 def test_damage_to_a_run_is_noticed_or_harmless(finished, tmp_path, capsys, record_property):
     """Each damaged run ends like the undamaged one, or with one line; nothing wrong is taken in silently."""
-    sound = tmp_path / "sound"
-    shutil.copytree(finished, sound)
-    assert train(sound, steps=STEPS + 1) == 0
-    expected, found = read_tensors(sound / "model.safetensors")[0], {"harmless": 0, "mended": 0, "refused": 0}
+    expected, found = {}, {"harmless": 0, "mended": 0, "refused": 0}
+    for start in ("state", "before"):  # the rate falls towards the new end from either
+        sound = shutil.copytree(finished, tmp_path / start)
+        if start == "before":
+            (sound / "checkpoints" / "state.safetensors").unlink()
+        assert train(sound, steps=STEPS + 1) == 0
+        expected[start] = read_tensors(sound / "model.safetensors")[0]
     for i, (name, place, bit) in enumerate(damages(finished, 200 if SOAK else 36)):
         run = tmp_path / str(i)
         shutil.copytree(finished, run)
@@ -276,7 +318,8 @@ def test_damage_to_a_run_is_noticed_or_harmless(finished, tmp_path, capsys, reco
         capsys.readouterr()
         status, error = train(run, steps=STEPS + 1), capsys.readouterr().err
         if status == 0:
-            assert same(read_tensors(run / "model.safetensors")[0], expected), (name, place, bit)
+            start = "before" if "the checkpoint before it" in error else "state"
+            assert same(read_tensors(run / "model.safetensors")[0], expected[start]), (name, place, bit)
             found["mended" if error.startswith("note: ") else "harmless"] += 1
         else:
             *notes, last = error.splitlines()
@@ -312,7 +355,7 @@ def test_the_state_before_a_damaged_one_is_used(finished, tmp_path, capsys):
     """And the run ends with the same weights; catches a flipped bit in a number, which the format does not notice."""
     run, early = tmp_path / "run", tmp_path / "early" / "checkpoints" / "state.safetensors"
     shutil.copytree(finished, run)
-    assert train(tmp_path / "early", steps=EVERY) == 0
+    assert train_until(EVERY, tmp_path / "early") == 0
     shutil.copy(early, run / "checkpoints" / "before.safetensors")
     state = run / "checkpoints" / "state.safetensors"
     damage(state, state.stat().st_size - 9, 2)

@@ -191,6 +191,33 @@ def test_updates_draw_different_dropout():
 
 
 # --- The end of a run ---
+def test_the_rate_rises_and_falls_in_straight_lines_if_the_end_is_known():
+    """Catches a fall that follows a root, a peak elsewhere, and another schedule than Equation (3) where no end is known."""
+    trainer, peak = small_trainer(schedule="linear"), tat.rate(10, 16, 1.0, 10)
+    for trainer.step, trainer.left, expected in (
+        (5, 0.9, peak / 2), (10, 1.0, peak), (20, 0.5, peak / 2), (40, 0.01, peak / 100),
+        (40, None, tat.rate(40, 16, 1.0, 10)),
+    ):  # fmt: skip
+        assert trainer.rate() == pytest.approx(expected)
+    paper = small_trainer()
+    paper.step, paper.left = 40, 0.01
+    assert paper.rate() == tat.rate(40, 16, 1.0, 10)
+
+
+@pytest.mark.parametrize(
+    ("limits", "left"),
+    [
+        ({"steps": 10}, 0.3), ({"minutes": 1, "steps": 70}, 0.5), ({"epochs": 2, "patience": 3}, 0.25),
+        ({"patience": 3}, None), ({}, 59 / 60),
+    ],
+)  # fmt: skip
+def test_what_is_left_of_a_run(limits, left):
+    """Without any limit it ends after half an hour; nobody knows when patience will."""
+    assert Limits(**limits).left(Progress(step=7, epoch=1, batch=10, seconds=30, since_best=2), 20) == pytest.approx(
+        left
+    )
+
+
 @pytest.mark.parametrize(
     "budget, share",
     [({"epochs": 4}, 0.375), ({"epochs": 4, "steps": 10}, 0.7), ({"minutes": 1}, 0.5), ({"epochs": 1}, 1)],
