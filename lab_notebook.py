@@ -3,8 +3,8 @@
 #
 # > This document of [The Annotated Transformer](the_annotated_transformer.ipynb) is for readers who check results:
 # > how each figure was obtained, what it may be compared with, and what we don't know. The first document teaches;
-# > nothing here is needed to follow it. If you have twenty minutes, read the table of claims and the sections behind
-# > those that you doubt.
+# > nothing here is needed to follow it. In twenty minutes, read the table of claims and the sections behind those
+# > that you doubt.
 # >
 # > | section | question |
 # > |---|---|
@@ -32,12 +32,13 @@
 # > benchmarks keep the translations that they score. So far only the models in `models/` have theirs, on val and
 # > test_2016_flickr: no row of a claim was made again since.
 # >
-# > **Names of rows.** `base` and `rotary` in `first_stage.jsonl`: the program's recipe on the pairs alone, with
-# > sinusoids or rotary positions. `multi30k-de-en-rotary`, `round-0`, `round-1`: the rotary models (seeds 2, 0, 1)
-# > after a round with new pairs; `rotary-pairs`, `control-0`, `control-1`: after as many updates on the old pairs.
-# > `made-pairs…`: 900 updates with other kinds of pairs. `de-en-1`, `de-en-2`: the last stage of `multi30k-de-en`
-# > again. `lower-en-de`: the program's recipe on lower-cased text. `wu…`, `wurot…`: a recipe close to that of Wu et
-# > al., with sinusoids or rotary positions. `paper-2.5-2000`: post-norm with Adam, factor 2.5, warmup 2,000.
+# > **Names of rows.** `base` and `rotary` in `first_stage.jsonl`: `tiny` on the pairs alone, with sinusoids or
+# > rotary positions, as the program had it up to commit bf2ee6d (dropout 0.25). `multi30k-de-en-rotary`, `round-0`,
+# > `round-1`: the rotary models (seeds 2, 0, 1) after a round with new pairs; `rotary-pairs`, `control-0`,
+# > `control-1`: after as many updates on the old pairs. `made-pairs…`: 900 updates with other kinds of pairs.
+# > `de-en-1`, `de-en-2`: the last stage of `multi30k-de-en` again. `lower-en-de`: the program's recipe on
+# > lower-cased text. `wu…`, `wurot…`: a recipe close to that of Wu et al., with sinusoids or rotary positions.
+# > `paper-2.5-2000`: post-norm with Adam, factor 2.5, warmup 2,000.
 
 # %% tags=["active-ipynb"]
 # # @title Setup: find what belongs to this notebook, install what Colab lacks, and make charts work offline in Jupyter
@@ -499,8 +500,7 @@ def example_wu() -> Any:
 # > and no other text was used. In a second round, models wrote four translations for each source sentence, and the
 # > one closest to the human reference was kept (*sequence-level interpolation*; Kim and Rush, 2016). The cards in
 # > `models/` have all the commands. The table gives BLEU before and after each round, and between a control and its
-# > model, with the 95% interval of the difference for other sentences (paired bootstrap, `python -m benchmarks
-# > bootstrap`).
+# > model, with the 95% interval of the difference for other sentences (`python -m benchmarks bootstrap`).
 
 
 # %%
@@ -542,7 +542,7 @@ def example_bootstrap() -> Any:
 # %% [markdown]
 # ## The paper's Table 3 in miniature
 #
-# > The paper varied its base model, one thing at a time. So do we, with the program's preset `tiny`: $N = 4$,
+# > The paper varied its base model, one thing at a time. So do we, with `tiny` as it then was: $N = 4$,
 # > $d_{\text{model}} = 128$, $d_{\text{ff}} = 256$, four heads of $d_k = 32$, smoothing 0.1, sinusoids, pre-norm,
 # > Muon, gradients clipped at norm 1, and batches of 2,000 tokens. Each run makes four passes, 1,068 updates, and
 # > what is scored is a moving average of the weights. `adam post` shares the paper's norm and optimiser, not its
@@ -572,12 +572,12 @@ def example_tuning() -> Any:
 
 
 # %% [markdown]
-# > **Variants with three seeds** (`python -m benchmarks miniature`), on the validation set. Because all variants share a
-# > standard deviation, a column has one interval, printed above the table. `*` marks differences that exceed it, which
-# > one in twenty would by chance; `**` those that still do if the chance of 5% is divided by the number of all cells
-# > compared (Bonferroni's correction). `BLEU` and `chrF` are with five beams and the penalty of 1.8, which favours
-# > models that write short translations; the `best penalty` of five, chosen for each run, doesn't. Most runs were made on
-# > an NVIDIA H100, and the rows that end in *(CPU)*, with their base, on two processor cores.
+# > **Variants with three seeds** (`python -m benchmarks miniature`), on the validation set. Because all variants
+# > share a standard deviation, a column has one interval, printed above the table. `*` marks differences that
+# > exceed it, which one in twenty would by chance; `**` those that still do if the chance of 5% is divided by the
+# > number of all cells compared (Bonferroni's correction). `BLEU` and `chrF` are with five beams and the penalty of
+# > 1.8, which favours models that write short translations; the `best penalty` of five, chosen for each run,
+# > doesn't. Most runs were made on an NVIDIA H100, rows that end in *(CPU)*, with their base, on two cores.
 
 
 # %%
