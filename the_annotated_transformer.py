@@ -4494,13 +4494,13 @@ def example_translators() -> Any:
 # >
 # > <details><summary>Beside a published model of this size</summary>
 # >
-# > A published Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02 from
-# > English to German (Wu et al., 2021). Ours, trained on the pairs alone for 20 million target tokens, scores 1.3
-# > *less*. Trained by a recipe close to theirs, on lower-cased text and for 55 million, it scores 40.9, but its
-# > translations are a fiftieth shorter than theirs. With [rotary
-# > positions](since_2017.ipynb#Rotary-positions) it scores 42.1, and more than half of that gain is due to the length
-# > of the translations (means of three seeds). A thousand sentences are a small sample: with a different sample, these
-# > scores could have been about one and a half points higher or lower. The [lab
+# > A published Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02
+# > from English to German (Wu et al., 2021). Ours, trained on the pairs alone for 20 million target tokens, scores
+# > 1.3 *less*. Trained by a recipe close to theirs, on lower-cased text and for 55 million, it scores 40.9 (mean of
+# > three seeds), but its translations are a fiftieth shorter than theirs, so the two can't be compared to a point.
+# > With [rotary positions](since_2017.ipynb#Rotary-positions) it scores 42.1, and more than half of that gain is
+# > BLEU's brevity penalty, from which those translations hardly suffer. A thousand sentences are a small sample:
+# > with a different sample, these scores could have been about one and a half points higher or lower. The [lab
 # > notebook](lab_notebook.ipynb#The-translators) has everything else.
 # >
 # > </details>
@@ -4551,16 +4551,17 @@ def example_paper_table_3() -> Any:
 # %% [markdown]
 # > <details><summary>Does the same hold at our size?</summary>
 # >
-# > We trained variants of the `tiny` model for four passes through Multi30k, each
-# > with three seeds, beside a base whose learning rate had been tuned for so short a run
+# > We trained variants of the `tiny` model for four passes through Multi30k, each with three seeds, beside a base
+# > whose learning rate had been tuned for so short a run
 # > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Some of it holds, on the validation set with five
-# > beams, and some doesn't. Each difference below has a 95% interval of ± 0.5 BLEU over the seeds. One head (A) is no
-# > worse than four, eight are 0.8 worse, sixteen 1.8. Narrow keys (B) cost 1.2 BLEU. Of the sizes (C), half the width
-# > of the model costs most, 2.6; twice the width gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four,
-# > probably because four passes are too few for overfitting to begin. Learned positions (E) are 1.3 worse than
-# > sinusoids, and without any, the model loses more than five; with [rotary positions](since_2017.ipynb#Rotary-positions) it gains
-# > 1.4. If you allow for the number of comparisons that we made, eight heads and twice the width could be chance. A
-# > table like this one is about one size, one corpus and one budget.
+# > beams, and some doesn't. Each difference below has a 95% interval of ± 0.5 BLEU over the seeds, and of about ±
+# > 1.1 if other sentences count as well. One head (A) is no worse than four, eight are 0.8 worse, sixteen 1.8.
+# > Narrow keys (B) cost 1.2 BLEU. Of the sizes (C), half the width of the model costs most, 2.6; twice the width
+# > gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four, probably because four passes are too few
+# > for overfitting to begin. Learned positions (E) are 1.3 worse than sinusoids, and without any, the model loses
+# > more than five; with [rotary positions](since_2017.ipynb#Rotary-positions) it gains 1.4. If you also allow for
+# > the number of comparisons that we made, any difference below 1.4 could be chance, and so could the gain of
+# > rotary positions, by a hair. A table like this one is about one size, one corpus and one budget.
 # >
 # > </details>
 #
