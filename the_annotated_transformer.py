@@ -24,7 +24,7 @@
 #
 # | how to read | what | time |
 # |---|---|---|
-# | **the road**, on a first visit | [how this text is laid out](#Part-0:-Prelims); Part 1 up to [the model assembled](#The-model-assembled); Part 2 up to [while it learns](#While-it-learns); the Part after it up to [what to do now](#What-to-do-now) | about 53 minutes |
+# | **the road**, on a first visit | [how this text is laid out](#Part-0:-Prelims); Part 1 as far as [the model assembled](#The-model-assembled); Part 2 as far as [while it learns](#While-it-learns); the Part after it as far as [what to do now](#What-to-do-now), each included | about 55 minutes |
 # | **everything**, if you want to build systems like this yourself | Parts 1 to 6, those after Part 3 in any order; then [Since 2017](since_2017.ipynb) | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
@@ -37,13 +37,14 @@
 #
 # > **How this text is laid out.** Plain paragraphs say what the paper says, in our own words, with its section and
 # > equation numbers. Paragraphs set like this one are our commentary, and most of the explaining is done in them. Code
-# > that only draws, prints or checks something is folded; so is everything that you can skip on a first reading. Where
-# > it says **Predict**, stop and make up your mind before you open the answer: a wrong guess teaches most. Where it
-# > says **Try it**, there's a line to run in the notebook.
+# > is folded if it only draws, prints, checks, or puts together what you already know; so is everything that you can
+# > skip on a first reading. A *side room* is a section that isn't on the road. Where it says **Predict**, stop and make
+# > up your mind before you open the answer: a wrong guess teaches most. The output that follows stays hidden until
+# > you've chosen (in Jupyter, until you click on the three dots). Where it says **Try it**, there's a line to run in the
+# > notebook.
 # >
 # > You need Python and some linear algebra, and it helps if you've trained a neural network before. All the code runs
-# > on a laptop without a GPU. The same text is available as a Jupyter notebook and as a Python module that you can
-# > import. This is the third edition; the first two, from 2018 (Alexander Rush) and 2022 (Austin Huang and others),
+# > on a laptop without a GPU. This is the third edition; the first two, from 2018 (Alexander Rush) and 2022 (Austin Huang and others),
 # > are called "the earlier editions" below.
 # >
 # > <details><summary>What you'll have at the end of each part</summary>
@@ -210,7 +211,7 @@ SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"]
 # %% [markdown]
 # ## Charts
 #
-# > A few folded helpers draw nearly all the charts. Nothing about the Transformer depends on them.
+# > These helpers draw the charts. Nothing about the Transformer depends on them.
 
 # %%
 # @title Tables, and charts of matrices
@@ -287,9 +288,8 @@ def grid(charts: list[list[Chart]], colours: Literal["shared", "independent"] = 
 
 
 # %% [markdown]
-# > Some results would take too long to compute here, so they come from saved measurements: rows in
-# > `benchmarks/results/`. Each row that we measured ourselves records the commit that produced it, and most also
-# > record the command and the machine.
+# > What would take too long to compute here comes from saved measurements: rows in `benchmarks/results/`, each with the
+# > commit that produced it, and most with the command and the machine.
 
 # %%
 # @title Files of this repository, and saved measurements
@@ -477,8 +477,8 @@ def example_ids() -> Any:
 # > So the id 7 stands for row 7 of the table, 128 numbers. Nobody has told the model what they mean, and a single
 # > number rarely means anything. What counts is which way the whole row points: words that are used in similar ways
 # > point in similar directions. The cosine of the angle between two rows says how similar. Here are a few tokens, each
-# > with the tokens whose rows are nearest to its own. (A token without the mark `▁`, such as `bank`, is the end of a
-# > longer word.)
+# > with the tokens whose rows are nearest to its own. (A token without the mark `▁`, such as `bank`,
+# > continues a word.)
 
 
 # %%
@@ -554,10 +554,10 @@ def example_neighbours() -> Any:
 # >
 # > How can a matrix make a question out of a word? Take vectors with just two numbers. The first says "names a thing";
 # > the second is 1 for a word that says *where*, and −1 for one that says *what happens*. So `Bank` is (1, 0), `auf`
-# > is (0, 1) and `sitzen` is (0, −1). Now let $W^Q = \begin{pmatrix} 0 & 0 \\ 4 & 0 \end{pmatrix}$. It turns
-# > `auf` into the query (4, 0), which points where things are: "I say where; which thing is it about?" Let the keys be
-# > the vectors themselves, and let $W^V$ multiply them by 10. On the next few lines, everything can be checked with
-# > pencil and paper.
+# > is (0, 1) and `sitzen` is (0, −1). Now let $W^Q = \begin{pmatrix} 0 & 0 \\ 4 & 0 \end{pmatrix}$. Our vectors are
+# > rows, so the matrix is on the right, and $(0, 1)\,W^Q$ is its second row: the query of `auf` is (4, 0). It points
+# > where things are: "I say where; which thing is it about?" Let the keys be the vectors themselves, and let $W^V$
+# > multiply them by 10. You can check the next few lines with pencil and paper.
 #
 # ### Scaled dot-product attention (Section 3.2.1)
 #
@@ -571,7 +571,8 @@ def example_neighbours() -> Any:
 # > up to 1, and a score that is 3 higher gets twenty times the weight. In our example, the query of `auf` has the
 # > scores $4/\sqrt 2 \approx 2.83$ with `Bank`, 0 with itself and 0 with `sitzen`. As $e^{2.83} \approx 17$, the
 # > weights are 17/19, 1/19 and 1/19, and the values (10, 0), (0, 10) and (0, −10) blend to (8.9, 0): `auf` now
-# > carries a thing.
+# > carries a thing. (In the code's comments, `T` is the number of queries and `S` that of keys. `mask` is for
+# > [later](#Masks), `dropout` for a side room.)
 
 
 # %%
@@ -606,22 +607,21 @@ def example_attention() -> None:
 
 
 # %% [markdown]
-# > (The arguments `mask` and `dropout` will be needed later.) Now the same with the trained numbers, and nothing but
-# > the rows of the table. A layer has several sets of $W^Q$, $W^K$ and $W^V$, called *heads*; this is the second head of
-# > the first layer, whose queries and keys have width 32. The folded cell looks up the rows, brings them to a common
-# > size (the section on the [norm](#Residuals-and-normalisation-(Section-3.1)) says why) and multiplies them by the
-# > three matrices.
+# > Now the same with the trained numbers, and nothing but the rows of the table. A layer has several sets of $W^Q$,
+# > $W^K$ and $W^V$, called *heads*; this is the second head of the first layer, whose queries and keys have width 32.
+# > The folded cell looks up the rows, brings them to a common size (the section on the
+# > [norm](#Residuals-and-normalisation-(Section-3.1)) says why) and multiplies them by the three matrices.
 # >
-# > **Predict.** Which of the 15 tokens will `auf` look at most?
+# > **Predict.** With all 15 keys, how much of its weight will `auf` give to `Bank`?
 # >
-# > 1. `auf` itself
-# > 2. `einer`, the word after it
-# > 3. `Bank`
+# > 1. nearly all of it
+# > 2. about 7%, as to every other token
+# > 3. about half
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **3.** `Bank` gets nearly half of the weight, and no other token gets more than about a tenth. Nobody told the model
-# > what a preposition is; training made matrices that turn `auf` into such a question.
+# > **3.** `Bank` gets 49%, and no other token gets more than about a tenth. Nobody told the model what a preposition is;
+# > training made matrices that turn `auf` into such a question.
 # >
 # > </details>
 
@@ -664,7 +664,8 @@ def example_by_hand() -> None:
 
 # %% [markdown]
 # > That's attention: dot products, a softmax, an average. Now the whole sentence at once: 15 queries and 15 keys, so
-# > 225 scores. Each row of the map is a token that asks, and its weights add up to 1.
+# > 225 scores. (The number is quadratic in the length: a sentence twice as long has four times as many.) Each row of the
+# > map is a token that asks, and its weights add up to 1.
 
 
 # %%
@@ -749,12 +750,12 @@ def example_scaling() -> Chart:
 # > **Predict.** Shuffle the 15 words and compute attention again. What does each word receive?
 # >
 # > 1. something else, because its neighbours are others
-# > 2. exactly the same as before
-# > 3. the same, except for the first and the last word
+# > 2. the same, except for the first and the last word
+# > 3. exactly the same as before
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** The keys and values are the same vectors, only in another order, and a sum doesn't depend on the order. To
+# > **3.** The keys and values are the same vectors, only in another order, and a sum doesn't depend on the order. To
 # > attention, a sentence is a *bag of words*. The cell below tries it.
 # >
 # > </details>
@@ -823,23 +824,7 @@ def our_vectors() -> Tensor:
     return our_embeddings()(our_ids()) + positional_encoding(our_ids().size(1), SIZES["d_model"])
 
 
-# %%
-@example
-def example_positions_added() -> None:
-    """The first and last four entries of two tokens, before and after the position is added."""
-    words, sums, positions = our_embeddings()(our_ids())[0], our_vectors()[0], positional_encoding(15, SIZES["d_model"])
-    for i, token in enumerate(token_names(our_ids()[0, :2])):
-        for name, row in (("", words), ("+ position", positions), ("= sum", sums)):
-            entries = [f"{value:6.2f}" for value in row[i].tolist()]
-            print(f"{token if row is words else '':10}{name:12}", *entries[:4], "...", *entries[-4:])
-    torch.testing.assert_close(sums, words + positions[: len(words)])
-
-
 # %% [markdown]
-# > At position 0 the encoding is 0, 1, 0, 1, …: sin 0 is 0, and cos 0 is 1. So every second entry of the first word's
-# > vector goes up by exactly one. At position 1 the fast dimensions have already moved on (sin 1 ≈ 0.84, cos 1 ≈
-# > 0.54), while the slow ones, at the end of the row, have hardly moved: they still add 0 and 1.
-# >
 # > Doesn't the sum destroy the word, or the position? With 128 numbers there's room for both: training can keep them
 # > in different directions, and the matrices $W^Q$ and $W^K$ can read one and ignore the other.
 # >
@@ -851,8 +836,8 @@ def example_positions_added() -> None:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **1.** `ein` gives `Mann`, the next word, 54% of its weight instead of 10%. And `auf → Bank` goes up from
-# > 49% to 78%: of all the things one can sit on, this one is near.
+# > **1.** `ein` gives `Mann`, the next word, 54% of its weight instead of 10%. And `auf → Bank` goes up from 49% to
+# > 78%, perhaps because the bench is near.
 # >
 # > </details>
 
@@ -867,7 +852,8 @@ def example_second_map() -> Chart:
 
 # %% [markdown]
 # > Look along the rows. `ein` looks at `Mann`, and `während` ("while") also looks at `Mann`, the one who does what the
-# > clause describes.
+# > clause describes. But not every article finds its noun here: `eine` gives a third of its weight to the full
+# > stop, and only 8% to `Zeitung`. A head of the [next layer](#The-encoder-(Section-3.1)) does better.
 # >
 # > <details><summary>Why sine and cosine, why 10000, and why add them? Learned positions</summary>
 # >
@@ -927,7 +913,9 @@ def example_second_map() -> Chart:
 # > heads. (Cutting up the *input* would be something else: each head would then see only a slice of the vector.) In our
 # > model, the sentence is $(15, 128)$; `W_q` makes $(15, 128)$ of it, which is cut into four heads of $(15, 32)$; each
 # > head does Equation (1), and joined they are $(15, 128)$ again. Then $W^O$ mixes them: without it, each head could
-# > write only to its own slice of the result.
+# > write only to its own slice of the result. (`forward` does all of it. The other methods are separate because we'll want
+# > to keep keys and values, and to record weights, later on. `for_all_heads`, folded below, adds a dimension for the
+# > heads to a mask.)
 
 
 # %%
@@ -971,8 +959,8 @@ class MultiHeadedAttention(nn.Module):
 
 
 # %% [markdown]
-# > (`B` is the number of sentences that are processed side by side, here 1; `T` is the number of queries, `S` that of
-# > keys.) Here are all four heads of the first layer. The second is the one that we've just seen.
+# > (`B` is the number of sentences that are processed side by side, here 1.) Here are all four heads of the first layer.
+# > The second is the one that we've just seen.
 
 
 # %%
@@ -1044,16 +1032,17 @@ def example_four_heads() -> Chart:
 # > weights, so they can go different ways, but nothing forces them to: in trained models, many heads can be removed
 # > with little loss (Michel et al., 2019; Voita et al., 2019).
 # >
-# > **Predict.** Our layer has four heads. Suppose that it had eight instead. How many weights would it have?
+# > **Predict.** Our layer has four heads. Suppose that it had eight instead. How many entries would its four
+# > matrices have in all?
 # >
 # > 1. twice as many
-# > 2. half as many
-# > 3. as many as now
+# > 2. as many as now
+# > 3. half as many
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **3.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128. The
-# > number of heads only says into how many pieces their outputs are cut.
+# > **2.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128. The
+# > number of heads only says into how many pieces their outputs are cut. (There would be twice as many maps.)
 # >
 # > </details>
 #
@@ -1104,13 +1093,14 @@ class SublayerConnection(nn.Module):
 # %% [markdown]
 # > **Predict.** How large is what the first attention adds to the vector of `auf`, compared with that vector?
 # >
-# > 1. about a hundredth
-# > 2. about half
-# > 3. about ten times as large
+# > 1. about half
+# > 2. about ten times as large
+# > 3. about a hundredth
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** So after the sum `auf` is still mostly `auf`. The numbers are below.
+# > **1.** 0.72 against 1.57 (root mean squares), and `auf` receives more than any other token. Even so, after the sum
+# > `auf` is still mostly `auf`: the cosine with the vector before is 0.93. The first lines below show the three vectors.
 # >
 # > </details>
 
@@ -1141,11 +1131,12 @@ def our_attended() -> Tensor:
 # %%
 @example
 def example_residual() -> None:
-    """The vector of `auf` on the stream, the same vector normalised, what attention adds to it, and the sum. (Our norm gives what PyTorch's does.)"""
+    """The vector of `auf` on the stream, what attention adds to it, and the sum; then the first of these normalised, the way attention reads it. (Our norm gives what PyTorch's does.)"""
     x, norm = our_vectors(), our_connection(0, 0).norm
     unit = layer_norm(x, torch.tensor(1.0), torch.tensor(0.0))
     torch.testing.assert_close(layer_norm(x, norm.weight, norm.bias), norm(x))
-    vectors = {"stream": x, "(x - μ) / σ": unit, "× γ + β": norm(x)}
+    vectors = {"stream": x, "+ attention": our_attended() - x, "= sum": our_attended()}
+    vectors |= {"stream, (x - μ) / σ": unit, "the same, × γ + β": norm(x)}
     for name, vector in vectors.items():
         entries = [f"{value:6.2f}" for value in vector[0, 3, :6].tolist()]
         print(f"{name:20}", *entries, f"...   root mean square {vector[0, 3].square().mean().sqrt():.2f}")
@@ -1207,12 +1198,12 @@ class PositionwiseFeedForward(nn.Module):
 # > notice?
 # >
 # > 1. `ein` and `eine`, the articles
-# > 2. `sitzen` and `liest`, the verbs
-# > 3. the comma and the full stop
+# > 2. the comma and the full stop
+# > 3. `sitzen` and `liest`, the verbs
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** It's a verb detector.
+# > **3.** It's a verb detector.
 # >
 # > </details>
 
@@ -1379,9 +1370,11 @@ def example_streams() -> Any:
 # - In *encoder-decoder attention* (today usually called cross-attention), the queries come from the decoder, and the
 #   keys and values from the encoder's output. Every target position may attend to all of the source.
 #
-# > When the decoder writes, there are no later positions yet, so a mask seems superfluous. But in training the
-# > whole target is known and all positions are computed at once, and then the mask is what keeps a position from
-# > copying its answer from the next one.
+# > In training the whole target is known and all positions are computed at once, so it's the mask that keeps a position
+# > from copying its answer from the next one. When the decoder writes, nothing comes after the last position. But our
+# > loop will compute all positions again for each new word, and without the mask the earlier ones would see the later
+# > ones, which never happened in training: our translation would become *Two women sit on a bench while a man reads a
+# > newspaper.*
 # >
 # > **Why $-\infty$ before the softmax, and not zero weights after it?** As $e^{-\infty} = 0$, a hidden key gets exactly
 # > no weight, and the softmax shares the whole weight among the others. If you set weights to zero afterwards, the
@@ -1510,13 +1503,13 @@ def target_ids() -> Tensor:
 # >
 # > **Predict.** The last position reads `man` and has to find the next word. Which German word does it look at?
 # >
-# > 1. `Mann`, which it has just translated
-# > 2. `eine`, which comes after `Mann`
-# > 3. `liest`, at the end of the sentence
+# > 1. `liest`, at the end of the sentence
+# > 2. `Mann`, which it has just translated
+# > 3. `eine`, which comes after `Mann`
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **3.** It skips `eine Zeitung` and gives `liest` three quarters of its weight: the verb that German has put at the
+# > **1.** It skips `eine Zeitung` and gives `liest` three quarters of its weight: the verb that German has put at the
 # > very end of the clause, and that English needs now.
 # >
 # > </details>
@@ -1625,7 +1618,7 @@ def example_translation() -> None:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** *Two women sit* and *Two women sitting* were nearly as good. Where there's no choice, the first of the five
+# > **2.** *Two women sit* (29%) and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first of the five
 # > favourites in the table gets 90% or more. It isn't 100%, because in training the model was asked for about 90%
 # > only ([label smoothing](#Regularisation-(Section-5.4))).
 # >
@@ -1774,17 +1767,17 @@ def example_assembled() -> None:
 # %% [markdown]
 # > You now have a translator in your hands. Break it.
 # >
-# > **Try it.** `translate("Ein Mann jagt einen Hund.")` gives *A man chases a dog.* Swap the two animals of this hunt,
+# > **Try it.** `translate("Ein Mann jagt einen Hund.")` gives *A man chases a dog.* Swap the man and the dog,
 # > and take the positions away from the source: `translate("Ein Hund jagt einen Mann.", positions=False)`. Who chases
 # > whom?
 # >
 # > 1. the dog chases the man: the word endings say so
-# > 2. the man chases the dog
-# > 3. nonsense
+# > 2. nonsense
+# > 3. the man chases the dog
 # >
 # > <details class="answer"><summary>What happens</summary>
 # >
-# > **2.** *A man chases a dog.* Both sentences consist of the same five words and a full stop, and without positions the
+# > **3.** *A man chases a dog.* Both sentences consist of the same five words and a full stop, and without positions the
 # > encoder can't tell them apart, so it *must* give both the same translation. With positions, it's *A dog chases a
 # > man.*
 # >
@@ -1793,13 +1786,13 @@ def example_assembled() -> None:
 # > **Try it.** Take away the division by $\sqrt{d_k}$: `translate("Ein Hund fotografiert einen Mann.", scaling=False)`.
 # > All scores become $\sqrt{32} \approx 5.7$ times as large. Does the translation survive?
 # >
-# > 1. yes, the largest score is still the largest
-# > 2. it becomes worse
+# > 1. it becomes worse
+# > 2. yes, the largest score is still the largest
 # > 3. not a single word comes out
 # >
 # > <details class="answer"><summary>What happens</summary>
 # >
-# > **2.** *A dog is taking pictures of a dog, wearing.* The largest score is still the largest, but the blend is gone:
+# > **1.** *A dog is taking pictures of a dog, wearing.* The largest score is still the largest, but the blend is gone:
 # > nearly all the weight falls on one word, and the matrices were trained with blends. Easy sentences survive; the one
 # > about the bench even comes out unchanged. In training it would be worse: a softmax that is sure of one key has
 # > hardly any slope, so it hardly learns.
@@ -2000,10 +1993,9 @@ def example_causal() -> None:
 # > **Pre- or post-norm: what happens to the gradient?** In a fresh post-norm model the last layers receive far more
 # > gradient than the first ones; with pre-norm all layers receive about the same (Xiong et al., 2020). The left chart
 # > shows this for twelve decoder layers; the gradient is that of the second matrix of the feed-forward network. With
-# > post-norm, large steps can do damage, which may be one reason why a warmup, during which the learning rate rises
-# > from a small value, helps (Section 5.3). The right chart shows the size of the residual stream: post-norm resets
-# > it after every layer, while pre-norm lets it grow. That's what pre-norm costs: the larger the stream, the less the
-# > next layer can change it.
+# > post-norm, large steps can do damage, which may be one reason why it helps to begin with a small learning rate. The
+# > right chart shows the size of the residual stream: post-norm resets it after every layer, while pre-norm lets it grow.
+# > That's what pre-norm costs: the larger the stream, the less the next layer can change it.
 
 
 # %%
@@ -2064,9 +2056,10 @@ def example_pre_post() -> Chart:
 #
 # ![The target `<s> two cats </s>`, used twice: its first three tokens are what the decoder reads, its last three what it must predict; lines lead from each token that is read to the predictions that may use it](images/target_shift.svg)
 #
-# > Each target sentence is used twice. Without its last token, it's what the decoder *reads*; without its first, it's
-# > what the decoder must *predict*. In the picture, the position that reads `two` may look at `<s>` and `two`, and must
-# > predict `cats`.
+# > Each target sentence is used twice. Without its last token, `tgt[:, :-1]` in code, it's what the decoder *reads*;
+# > without its first, `tgt[:, 1:]`, it's what the decoder must *predict*. (A `Batch`, whose code is folded, keeps the two
+# > under the names `tgt` and `tgt_y`.) In the picture, the position that reads `two` may look at `<s>` and `two`, and
+# > must predict `cats`.
 # >
 # > **All positions at once.** During training the whole target is known, so the decoder reads all of it in one pass,
 # > with the mask. Each position sees exactly what it would have seen while writing, and computes exactly the same. So
@@ -2078,13 +2071,13 @@ def example_pre_post() -> Chart:
 # > **Predict.** Suppose that you forget the shift: each position has to predict the very token that it reads. What will
 # > you see?
 # >
-# > 1. the error soon falls almost to zero, and the model writes `<s> <s> <s> …` for ever
-# > 2. the error doesn't fall
-# > 3. an error message
+# > 1. the error doesn't fall
+# > 2. an error message
+# > 3. the error soon falls almost to zero, and the model writes `<s> <s> <s> …` for ever
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **1.** Copying what you have just read is easy, and when the model writes, it goes on copying its first token. So
+# > **3.** Copying what you have just read is easy, and when the model writes, it goes on copying its first token. So
 # > if an error falls suspiciously fast, check the shift. (With a shift of two, on the other hand, the model would have
 # > to guess a word without having seen the one before.)
 # >
@@ -2210,10 +2203,16 @@ def example_rate() -> Chart:
 
 
 # %% [markdown]
-# > The optimiser, Adam, moves each weight against its gradient, by at most about the learning rate. How large the
-# > gradient is hardly matters, because Adam divides it by its usual size. While it's still finding out how large that
-# > is, the rate is small: that's the warmup. (More about both in the [side room on the
-# > optimiser](#Optimiser-(Section-5.3)).) Now everything is there, and an update is six lines.
+# > The optimiser, Adam, moves each weight against its gradient, by at most about the learning rate. It divides the
+# > gradient by the size that it usually has for this weight, so what counts is its sign, and whether it's larger or
+# > smaller than usual. While Adam is still finding out what's usual, the rate is small: that's the warmup. (A [side
+# > room](#Optimiser-(Section-5.3)) says more about both. In the code, `factor` scales the whole curve; in the paper it's
+# > 1.)
+# >
+# > Real training also uses *dropout*: some numbers are set to zero at random, so that the model relies on no single one.
+# > When the model translates, dropout must be off; `model.eval()` sees to that.
+# >
+# > Now everything is there, and an update is six lines.
 
 
 # %%
@@ -2255,25 +2254,27 @@ def example_learn() -> None:
 # > That model knows one sentence; give it another, and it will write the same. To *translate*, it has to see so many
 # > sentences that learning them by heart is harder than learning German.
 # >
-# > **Try it.** Let the decoder see the future: `learn_one_sentence(mask=False)`. What will it write afterwards?
+# > **Try it.** Let the decoder see the future: `learn_one_sentence(mask=False)`. Its loss falls to 0.00 as well.
+# > What does it write afterwards?
 # >
-# > 1. the same sentence
-# > 2. something that isn't the sentence
-# > 3. the sentence backwards
+# > 1. words of the sentence, in the wrong order
+# > 2. the sentence, by heart
+# > 3. `<s> <s> <s> …`, for ever
 # >
 # > <details class="answer"><summary>What happens</summary>
 # >
-# > **2.** Each position could read its answer one place further on, so that's what the model learned to do. When it
-# > writes, nothing is there to be read. In [German numbers](#A-second-task:-German-numbers), on the web page, you can
-# > watch this happen in your browser: without the mask the loss falls to 0.000, and not one answer is right. (And
-# > `learn_one_sentence(shift=False)` shows what you predicted above.)
+# > **1.** *while while while while while while while while a man reads a man reads a bench.* Each position could read its
+# > answer one place further on, so that's what the model learned to do. When it writes, nothing is there to be read. In
+# > [German numbers](#A-second-task:-German-numbers), on the web page, you can watch this happen in your browser. (And
+# > `learn_one_sentence(shift=False)` shows what you predicted above. Its loss begins at 3.6 instead of 8.7, because input
+# > and output share a table. That alone should make you suspicious.)
 # >
 # > </details>
 #
 # ## While it learns
 #
 # > [Part 3](#Training) trains a model like ours on 29,000 pairs. Here is what such a model makes of our sentence on
-# > the way.
+# > the way. (The model that comes with this document learned for hours; you've seen what it writes.)
 
 
 # %%
@@ -2342,10 +2343,15 @@ def example_maps_while_it_learns() -> Chart | None:
 # > tokens except padding, which is never right. PyTorch's `cross_entropy(label_smoothing=…)` gives padding a share as
 # > well; if you take the padding column away, it's the same loss.
 # >
-# > The first function writes $q$ out. The second, which is folded, collects terms and gives the same loss without
-# > ever building $q$. With $n$ tokens in the vocabulary:
+# > The first function writes $q$ out. The second, which is folded, gives the same loss without ever building $q$.
+# >
+# > <details><summary>The formula behind it</summary>
+# >
+# > It collects terms. With $n$ tokens in the vocabulary:
 # >
 # > $$-\sum_k q(k) \log p(k) = -(1 - \epsilon_{ls}) \log p(y) - \frac{\epsilon_{ls}}{n - 1} \sum_{k \ne \mathrm{pad}} \log p(k)$$
+# >
+# > </details>
 
 
 # %%
@@ -2391,33 +2397,14 @@ def example_smoothing() -> None:
 # > **What is the smallest loss that can be reached?** It is reached at $p = q$, and there it equals the entropy of
 # > $q$, which isn't zero. (The loss is that entropy plus the Kullback-Leibler divergence $D_{\text{KL}}(q \,\|\, p)$,
 # > which measures how far $p$ is from $q$, and only the second can be lowered.) A model that is surer than $q$ pays a
-# > price for it. The chart shows the loss of a model that gives the right token some probability, its *confidence*,
-# > and spreads the rest evenly over the other tokens. The validation loss, that of sentences held out from training,
-# > uses $\epsilon_{ls} = 0$, because the exponential of a smoothed loss isn't a perplexity.
+# > price for it. The validation loss, that of sentences held out from training, uses $\epsilon_{ls} = 0$, because the
+# > exponential of a smoothed loss isn't a perplexity.
 # >
 # > **Why does smoothing help BLEU?** BLEU looks at the words that were chosen, not at how sure the model was. A model
 # > that isn't pushed towards certainty overfits less, and keeps its second choices alive for beam search ([Part
 # > 4](#Part-4:-What-else-the-paper-used)). That's the usual explanation; the paper shows only the gain.
 # >
 # > </details>
-
-
-# %%
-@example
-def example_overconfidence() -> Chart:
-    """Smoothed loss against the model's confidence: the minimum is the entropy of q, at p = q."""
-    V, target, rows = 100, torch.tensor([5]), []
-    q = smoothed_targets(target, V)[0]
-    entropy = -(q[1:] * q[1:].log()).sum().item()
-    for p in torch.linspace(0.5, 0.999, 500).tolist():
-        log_p = torch.full((1, V), (1 - p) / (V - 2)).log()
-        log_p[0, 5], log_p[0, PAD] = math.log(p), -70.0
-        for e in (0.0, 0.1):
-            rows.append({"confidence": p, "loss": smoothed_loss(log_p, target, e).item(), "smoothing": str(e)})
-    best = min(rows[1::2], key=lambda row: row["loss"])
-    print(f"least loss {best['loss']:.3f} at confidence {best['confidence']:.3f}; entropy of q {entropy:.3f}")
-    assert abs(best["loss"] - entropy) < 1e-3 and abs(best["confidence"] - q.max()) < 2e-3
-    return curves(rows, "confidence", "loss", "smoothing")
 
 
 # %% [markdown]
@@ -2543,31 +2530,12 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 
 
 # %% [markdown]
-# > How much of a batch is padding, for lengths roughly like those of Multi30k? (We compare with the edition of
-# > 2022, which padded every sentence to 72 tokens.)
-
-
-# %%
-@example
-def example_padding() -> None:
-    """How much of a batch is padding: random order padded to 72, and grouped by length."""
-    draw = random.Random(0)
-    lengths = [max(4, round(draw.gauss(14, 4.5))) for _ in range(29_000)]
-    pairs = [Pair([5] * max(4, n + round(draw.gauss(0, 2))), [5] * n) for n in lengths]
-    tokens, batches = sum(map(len, itertools.chain(*pairs))), map(make_batch, token_batches(pairs, 5000))
-    padded = sum(batch.src.numel() + batch.tgt.numel() + len(batch.tgt) for batch in batches)  # with the cut-off column
-    print(f"padding: {1 - tokens / (2 * 72 * len(pairs)):.1%} if all have 72, {1 - tokens / padded:.1%} by length")
-    assert 1 - tokens / padded < 0.08
-
-
-# %% [markdown]
 # ## Hardware and duration (Section 5.2)
 #
 # The paper trained on one machine with eight P100 GPUs. The base model took 100,000 updates of about 0.4 seconds, 12
 # hours in all. The big model took 300,000 updates of 1.0 second, three and a half days.
 #
-# > An *update* is one step of the optimiser; the paper calls it a step. The model of Part 3 is far smaller and has
-# > far fewer sentences to learn from, so a laptop will do.
+# > An *update* is one step of the optimiser; the paper calls it a step.
 #
 # ## Optimiser (Section 5.3)
 #
@@ -2577,8 +2545,7 @@ def example_padding() -> None:
 # > **What Adam does.** For every weight it keeps two running averages: one of the gradient $g$, and one of its
 # > square. With $\beta_1 = 0.9$, the first looks back over about ten updates, which smooths out the noise of
 # > individual batches; with $\beta_2 = 0.98$, the second looks back over about fifty. The step is the learning rate
-# > times the first, divided by the square root of the second, so a weight moves by at most about the learning
-# > rate, however large the gradients are:
+# > times the first, divided by the square root of the second:
 # >
 # > $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2, \qquad w \leftarrow w - \mathit{lrate} \cdot \hat m \,/\, (\sqrt{\hat v} + \epsilon)$$
 # >
@@ -2612,8 +2579,7 @@ def example_padding() -> None:
 # ## Configuration
 #
 # > The sizes and settings that we vary are in one frozen dataclass, whose defaults are those of the base model. Some
-# > settings aren't in the paper: `accumulate` saves memory, `factor` scales the learning rate, `seed` makes a run
-# > repeatable, and `norm` is the switch between post- and pre-norm.
+# > settings aren't in the paper: `accumulate`, `factor`, `seed` and `norm`.
 
 
 # %%
@@ -2644,7 +2610,7 @@ class Config:
 # %% [markdown]
 # ## The trainer
 #
-# > The trainer does what `learn` did, with label smoothing, for many batches, and knows the schedule. `factor` scales it.
+# > The trainer does what `learn` did, but for many batches, with label smoothing, and with the schedule.
 # > (The loop in `gradient` goes round once, unless an update is cut into [micro-batches](#Micro-batches).)
 
 
@@ -2717,9 +2683,8 @@ def example_accumulation() -> None:
 # %% [markdown]
 # ## The training loop
 #
-# > The loop is short. It learns from one batch at a time and records what happened. It stops when it runs out of
-# > batches or time. At regular intervals it can also measure something, such as the loss on sentences that the model
-# > isn't trained on.
+# > The loop learns from one batch at a time, records what happened, and stops when it runs out of batches or time. At
+# > regular intervals it can also measure something, such as the loss on sentences that the model isn't trained on.
 
 
 # %%
@@ -2783,8 +2748,7 @@ def greedy_decode_naive(model: Transformer, src: Tensor, src_mask: Tensor, max_l
 # ## A first task: copying
 #
 # > A small model that learns to repeat its source needs everything that we've built so far. Its tokens are the
-# > numbers from 4 upwards, after the four special ones, and its sequences begin and end as they do in translation. It
-# > learns from random sequences, and is then asked to copy others that it has never seen.
+# > numbers from 4 upwards. It learns from random sequences, and is then asked to copy others that it has never seen.
 
 
 # %%
@@ -2845,10 +2809,15 @@ def example_copy() -> Chart:
 # > once. A step then computes one position (which still attends to all $t$ keys) instead of $t$, and it needs no
 # > causal mask, because all the keys in the cache lie in the past.
 #
-# > A decoder layer calls two attentions. For decoding, we make a copy of the layer that has the same weights, but calls
-# > two functions in their place, which look at the cached keys and values. So whatever you change in a layer, or in
-# > the `keys_values`, `attend` or `weigh` of its attention, takes effect in decoding as well. Only what you change in
-# > the `forward` of an attention doesn't.
+# > For decoding, we make a copy of each decoder layer that has the same weights, but calls two functions in place of its
+# > attentions; they look at the cached keys and values.
+# >
+# > <details><summary>What if you change a layer?</summary>
+# >
+# > Whatever you change in a layer, or in the `keys_values`, `attend` or `weigh` of its attention, takes effect in
+# > decoding as well. Only what you change in the `forward` of an attention doesn't.
+# >
+# > </details>
 
 
 # %%
@@ -3062,10 +3031,9 @@ def example_number_map(n: int = 345) -> Chart:
 #
 # ## What the loss can't see
 #
-# > "It learns, but it writes nonsense. Why?" Of all questions about Transformers, this is the one that's asked most
-# > often. The loss can't answer it. It says how well a model predicts from what it sees, but not whether it sees
-# > something that it mustn't. We collected mistakes that people make, and trained the model of the German numbers with
-# > each of them, for 1,500 updates. *Forced* is the share of held-out tokens that are right if the model reads the
+# > "It learns, but it writes nonsense. Why?" No question about Transformers is asked more often, and the loss can't answer
+# > it. It says how well a model predicts from what it sees, but not whether it sees something that it mustn't. We
+# > collected mistakes that people make, and trained the model of the German numbers with each of them, for 1,500 updates. *Forced* is the share of held-out tokens that are right if the model reads the
 # > reference before them, as in training; *written* is the share of held-out numbers that it gets right when it writes
 # > them by itself.
 
@@ -3118,8 +3086,8 @@ def example_clinic() -> Any:
 # > and whether it needs **references** to write well.
 # >
 # > `practice/examine.py` does all of this for any model. The program's `train` looks at wires, loss and gradient before
-# > the first update. All mistakes, and what shows each of them, are in the
-# > [lab notebook](lab_notebook.ipynb#What-shows-a-mistake). In the [clinic](practice/clinic.ipynb), twelve broken models
+# > the first update. The [lab notebook](lab_notebook.ipynb#What-shows-a-mistake) lists all the mistakes, and what shows
+# > each of them. In the [clinic](practice/clinic.ipynb), twelve broken models
 # > wait for you to repair them.
 #
 # ## Summary of Part 2
@@ -3144,8 +3112,8 @@ def example_clinic() -> Any:
 #
 # ## What to delete to get GPT
 #
-# > Most language models of today are this model with parts taken away. Delete the encoder. Then there's no memory, so
-# > delete the second sublayer of each decoder layer, cross-attention, too. What is left is self-attention with a causal
+# > Most language models of today are this model with parts taken away. Delete the encoder. Then there's no memory to
+# > look at, so delete cross-attention as well, the second sublayer of each decoder layer. What is left is self-attention with a causal
 # > mask and a feed-forward network: an `EncoderLayer` that is given a causal mask. That is GPT (Radford et al., 2018).
 # > With the classes of Part 1, it's three lines:
 
@@ -3180,11 +3148,11 @@ def example_gpt() -> None:
 # > | learns from | pairs of sentences | any text: every token is the target of those before it |
 # > | loss, $p - q$, update | Part 2 | the same |
 # >
-# > The rest is mostly size. A layer has $4d^2$ weights in attention and $8d^2$ in its network, with $d$ for
-# > $d_{\text{model}}$. GPT-3 has 96 layers of width 12,288 (Brown et al., 2020): $96 \cdot 12 \cdot 12288^2 \approx 174$
-# > billion. The layers have changed a little since: queries and keys are rotated by an angle that depends on
-# > their position, norms and networks are slightly different, and heads share keys. [Since 2017](since_2017.ipynb) builds all of that, and a small GPT that
-# > writes captions.
+# > The rest is mostly size. A layer has $4d^2$ weights in attention, with $d$ for $d_{\text{model}}$, and $8d^2$ in its
+# > network if that is four times as wide, as in the paper. GPT-3 has 96 layers of width 12,288 (Brown et al., 2020):
+# > $96 \cdot 12 \cdot 12288^2 \approx 174$ billion. The layers have changed a little since: queries and keys are rotated
+# > by an angle that depends on their position, norms and networks are slightly different, and heads share keys and
+# > values. [Since 2017](since_2017.ipynb) builds all of that, and a small GPT that writes captions.
 #
 # ## All shapes on one page
 #
@@ -3261,7 +3229,8 @@ def example_gpt() -> None:
 # > <details class="answer"><summary>Answer</summary>
 # >
 # > Without positions, nothing: every word receives the same, and the translation stays the same. With them, each vector
-# > knows its place, so queries can ask for "the next word". Read again: [Positions](#Positions-(Section-3.5)).
+# > contains its place, so words in another order receive something else, and the translation may change. Read again:
+# > [Positions](#Positions-(Section-3.5)).
 # >
 # > </details>
 # >
@@ -3275,13 +3244,14 @@ def example_gpt() -> None:
 # >
 # > </details>
 # >
-# > **5. Where does a mask act, and why not after the softmax?**
+# > **5. Where does a mask act, and why not after the softmax? Would our loop write the same without it?**
 # >
 # > <details class="answer"><summary>Answer</summary>
 # >
 # > It sets scores to $-\infty$ before the softmax, so that hidden keys get exactly no weight and the others share all of
-# > it. It hides padding, in all three kinds of attention, and the future, in the decoder's self-attention. Read again:
-# > [Masks](#Masks).
+# > it; after it, the weights would no longer add up to 1. It hides padding, in all three kinds of attention, and the
+# > future, in the decoder's self-attention. The loop computes earlier positions anew, so without the mask they'd see
+# > later ones, and it could write something else. Read again: [Masks](#Masks).
 # >
 # > </details>
 # >
@@ -3310,8 +3280,8 @@ def example_gpt() -> None:
 # >
 # > <details class="answer"><summary>Answer</summary>
 # >
-# > $p - q = 0.06 - 0 = 0.06$. The score is pushed down, gently, because the error is small. Read again: [The
-# > loss](#The-loss).
+# > $p - q = 0.06 - 0 = 0.06$. The update pushes the score down, but less hard than it pulls up that of the right word,
+# > *reads*, whose error is $-0.14$. Read again: [The loss](#The-loss).
 # >
 # > </details>
 # >
@@ -3321,11 +3291,12 @@ def example_gpt() -> None:
 #
 # > Understanding is one thing, doing is another. Here is what you can do, the easiest first:
 # >
-# > - Run [`one_screen.py`](one_screen.py), the whole paper in 250 lines of plain Python, and read it while it learns:
-# >   you know what every line of it says by now. Only its derivatives are new, and each is written beside its function.
+# > - Run [`one_screen.py`](one_screen.py), the whole paper in 250 lines of plain Python, and read it while it learns.
+# >   You know its model by now, except that its norm comes after the addition. Label smoothing, Adam and averaged
+# >   checkpoints are written out, and every function has its derivative beside it.
 # > - Type a sentence of your own into the [figure on the first page](#The-Annotated-Transformer), and find one that the
 # >   model gets wrong.
-# > - Do two or three [exercises](exercises.ipynb), which check your answers: 1.1, 1.4 and 2.3 fit what you've just read.
+# > - Do two or three [exercises](exercises.ipynb), which check your answers: 1.1 and 1.4 fit what you've just read.
 # > - Train a translator of your own in [Part 3](#Part-3:-A-real-translation-system): three minutes for a first one,
 # >   more for one that gets longer captions right.
 # > - [Change a part](#Changing-it) of the model and train again. What breaks? What gets better?
@@ -3364,8 +3335,15 @@ def plain(text: str) -> str:
     return unicodedata.normalize("NFC", text.removeprefix("\ufeff")).strip()
 
 
+def refuse_pointer(content: bytes, place: Path | str) -> None:
+    """Raise ValueError for a pointer of Git LFS, which is in the place of a file that was not fetched."""
+    if content.startswith(b"version https://git-lfs"):
+        raise ValueError(f"{place}: only a pointer of Git LFS; `git lfs pull` fetches the file itself")
+
+
 def decoded(line: bytes, place: str) -> str:
     """The text of a line; ValueError with its place if it isn't UTF-8."""
+    refuse_pointer(line, place)
     try:
         if 3 * line.count(0) > len(line):
             raise ValueError("likely UTF-16")
@@ -3436,8 +3414,9 @@ def read_folder(folder: Path, split: str) -> list[tuple[str, str]]:
         packed = Path(f"{path}.gz")
         if not path.exists() and not packed.exists():
             raise FileNotFoundError(f"there is neither {path} nor {packed}")
+        content = (path if path.exists() else packed).read_bytes()
         try:
-            content = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
+            content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{packed}: damaged, or not a gzip file ({error})") from error
         sides.append(lines_of(content, path))
@@ -3526,8 +3505,8 @@ def merge(word: tuple[str, ...], left: str, right: str) -> tuple[str, ...]:
 
 
 # %% [markdown]
-# > The `tokenizers` library learns the same merges quickly. The class below serves both kinds of vocabulary. For
-# > whole words, it leaves the splitting of the sentence to spaCy's rules.
+# > The `tokenizers` library learns the same merges quickly. The class below serves both kinds of vocabulary;
+# > spaCy's rules split a sentence into whole words.
 
 
 # %%
@@ -3579,13 +3558,12 @@ class Tokenizer:
 
 
 # %% [markdown]
-# > Now the two ways to learn a vocabulary. Both learn only from the training split. If a vocabulary had been learned
-# > from the validation or test text as well, fewer words of that text would be unknown than of new text, and the
-# > scores would say less about new text.
+# > A vocabulary is learned only from the training split. If it had been learned from the validation or test text as
+# > well, fewer words of that text would be unknown than of new text, and the scores would say less about new text.
 # >
-# > **How many merges?** With few merges, sentences become long sequences: there are more steps to compute, and
-# > attention must first assemble the words. With many, most words are single tokens, but the rare ones occur too
-# > seldom to be learned, and the embedding matrix grows. We take 6,000 for 29,000 short pairs.
+# > **How many merges?** With few, sentences become long sequences, and attention must first assemble the words. With
+# > many, most words are single tokens, but the rare ones occur too seldom to be learned. We take 6,000 for 29,000 short
+# > pairs.
 
 
 # %%
@@ -3676,7 +3654,8 @@ def save_translator(translator: Translator, folder: str | Path) -> None:
 
     (model, tokenizer, (src, tgt)), folder = translator, Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    if others := {path.name for path in folder.iterdir()} - {"model.safetensors", "tokenizer.json", "config.json"}:
+    mine = {path.name for path in folder.iterdir() if not path.name.startswith(".")}  # no file manager's
+    if others := mine - {"model.safetensors", "tokenizer.json", "config.json"}:
         raise FileExistsError(f"{folder} holds {min(others)}, so it's something else; give another folder")
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:  # what was there stays until all of the new is written
         new = Path(name)
@@ -3698,6 +3677,8 @@ def load_translator(folder: str | Path) -> Translator:
     from tokenizers import Tokenizer as Vocabulary
 
     folder, names = Path(folder), ("N", "d_model", "d_ff", "h", "dropout", "norm", "tie", "inner_dropout", "positions")
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        refuse_pointer((folder / name).read_bytes(), folder / name)
     about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if modern := about["settings"].get("modern"):
         raise ValueError(
@@ -3711,9 +3692,7 @@ def load_translator(folder: str | Path) -> Translator:
     try:
         saved = load_file(folder / "model.safetensors")
     except SafetensorError as error:
-        pointer = (folder / "model.safetensors").read_bytes()[:23] == b"version https://git-lfs"
-        why = "only a pointer; `git lfs pull` fetches the file" if pointer else f"damaged ({error})"
-        raise ValueError(f"{folder / 'model.safetensors'}: {why}") from error
+        raise ValueError(f"{folder / 'model.safetensors'}: damaged ({error})") from error
     if {n: p.shape for n, p in model.named_parameters()} != {n: tensor.shape for n, tensor in saved.items()}:
         raise ValueError(f"{folder / 'model.safetensors'}: not weights of this document's model")
     model.load_state_dict(saved, strict=False)  # a tied matrix has several names and is saved under one
@@ -3755,10 +3734,8 @@ def translate_lines(
 #
 # > Now the model learns. While it does, it translates three sentences of our own, which aren't in Multi30k. In the
 # > second, the one from Part 1, the subordinate clause ends with its verb (`liest`). In the third, the verb is split in
-# > two (`hebt … auf`).
-# >
-# > The folded cell turns sentence pairs into ids and computes the validation loss, the mean cross-entropy per
-# > target token, without smoothing and without dropout; its exponential is the perplexity.
+# > two (`hebt … auf`). The validation loss is the mean cross-entropy per target token, without smoothing and without
+# > dropout; its exponential is the perplexity.
 
 
 # %%
@@ -3825,10 +3802,10 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 
 
 # %% [markdown]
-# > By default, the next cell trains for three minutes. How far that gets depends on your machine: after about 500
-# > updates translations take shape, and after about 850 most short captions come out right. To train for longer, set
-# > the environment variable `ANNOTATED_MINUTES` or `ANNOTATED_STEPS`. The output shown here comes from a run of fifteen
-# > minutes on a single core. If the same run has already been completed, its result is loaded from a folder instead.
+# > The next cell trains for three minutes, or for as long as `ANNOTATED_MINUTES` or `ANNOTATED_STEPS` in the environment
+# > says. How far that gets depends on your machine: after about 500 updates translations take shape, and after about 850
+# > most short captions come out right. The output shown here comes from fifteen minutes on a single core. A run that was
+# > completed before is loaded from its folder.
 # >
 # > <details class="note"><summary>To continue a run, or repeat it</summary>
 # >
@@ -3869,7 +3846,7 @@ def live_run() -> LiveRun:
     history, new = folder / "history.pt", folder.with_name(f"{folder.name}.new")
     new.parent.mkdir(parents=True, exist_ok=True)  # if that is impossible, it shows before the training
     if not history.exists():
-        run = train_tiny({kind: int(number) if kind == "steps" else number})
+        run = train_tiny({kind: math.ceil(number) if kind == "steps" else number})
         save_translator(run.translator, folder)
         torch.save(run[1:], new)
         os.replace(new, history)  # last, and whole
@@ -3888,11 +3865,10 @@ def example_training() -> None:
 
 # %% [markdown]
 # > The chart shows the losses of that run. The targets of the training loss are smoothed and those of the validation
-# > loss aren't, so you can compare the directions of the two curves, but not their heights. A fresh model knows
-# > nothing, so the training curve starts near the logarithm of the number of tokens in the vocabulary. If training goes
-# > on for thousands of updates, the validation loss stops falling and then rises again, while the training loss keeps
-# > falling. That's *overfitting*: the model learns the training sentences by heart. Dropout, which this run lacks, is
-# > there to counteract it.
+# > loss aren't, so you can compare the directions of the two curves, but not their heights. If training goes on for
+# > thousands of updates, the validation loss stops falling and then rises again, while the training loss keeps falling.
+# > That's *overfitting*: the model learns the training sentences by heart. Dropout, which this run lacks, is there to
+# > counteract it.
 
 
 # %%
@@ -4007,9 +3983,17 @@ def example_bleu_by_hand() -> Any:
 # > and the mean of the scores of its sentences is a different number. And a good translation scores badly if its words
 # > aren't those of the reference.
 # >
-# > **How was the paper's BLEU computed?** Probably on tokenised text with German compounds split at their hyphens,
-# > which makes more words match (see the [lab notebook](lab_notebook.ipynb#Scores-of-others)). So its 28.4 isn't a
-# > sacreBLEU score.
+# > <details class="note"><summary>How was the paper's BLEU computed? What is a good score here?</summary>
+# >
+# > The paper's BLEU was probably computed on tokenised text with German compounds split at their hyphens, which makes
+# > more words match (see the [lab notebook](lab_notebook.ipynb#Scores-of-others)). So its 28.4 isn't a sacreBLEU score.
+# >
+# > On Multi30k, two projects that learn from the same 29,000 pairs, a tutorial
+# > ([pytorch-seq2seq](https://github.com/bentrevett/pytorch-seq2seq)) and a course project
+# > ([nmt-multi30k-pytorch](https://github.com/silvery107/nmt-multi30k-pytorch)), report BLEU scores of 36.5 and at best
+# > 37.4 from German to English, each computed in its own way.
+# >
+# > </details>
 
 
 # %%
@@ -4032,11 +4016,6 @@ def example_bleu() -> None:
 
 
 # %% [markdown]
-# > What is a good score here? Two projects that learn from the same 29,000 pairs, a tutorial
-# > ([pytorch-seq2seq](https://github.com/bentrevett/pytorch-seq2seq)) and a course project
-# > ([nmt-multi30k-pytorch](https://github.com/silvery107/nmt-multi30k-pytorch)), report BLEU scores of 36.5 and at
-# > best 37.4 from German to English, each computed in its own way.
-#
 # ## Several processes (Section 5.2)
 #
 # > **Data parallelism.** Every process holds the whole model and takes a share of the rows of each batch. It
@@ -4047,8 +4026,7 @@ def example_bleu() -> None:
 # >
 # ![Two processes, rank 0 and rank 1, each with a copy of the model and half of the rows of a batch; each computes a gradient, all-reduce gives both the sum, and both make the same update](images/data_parallel.svg)
 #
-# > As with accumulation, each process divides by the number of tokens in the *whole* update. Accumulation spreads an
-# > update over time; data parallelism spreads it across processes. The sum is the same. (PyTorch's
+# > As with accumulation, each process divides by the number of tokens in the *whole* update. (PyTorch's
 # > `DistributedDataParallel` takes the *mean* over the processes. If you use it, multiply each loss by the number of
 # > processes; otherwise every gradient is that many times too small.)
 
@@ -4103,15 +4081,13 @@ def example_processes() -> None:
 
 
 # %% [markdown]
-# > The program leaves this to PyTorch's `DistributedDataParallel`, on one machine or several, and can also divide
-# > the weights and the optimiser's state among the processes
+# > The program can also divide the weights and the optimiser's state among the processes, on one machine or several
 # > ([how](lab_notebook.ipynb#Many-processes-and-machines)).
 #
 # ## Summary of Part 3
 #
 # > Real text needs a vocabulary that can spell words it has never seen, and a score that others can compare with
-# > their own. A translator is a model with its vocabulary. Several processes can share each batch, and together they
-# > compute the same gradient as a single one.
+# > their own. Several processes can share each batch, and together they compute the same gradient as a single one.
 # >
 # > **Exercises** that check your answers:
 # >
@@ -4131,7 +4107,7 @@ def example_processes() -> None:
 # > (The development set is what we call the validation set.) Greedy decoding takes the most probable token and
 # > never looks back. A beam of width $b$ keeps the $b$ most probable *hypotheses*, that is, unfinished
 # > translations; we also say that the search has $b$ *beams*. At each step, every hypothesis is extended by each
-# > token of the vocabulary in turn, and the $b$ most probable of all these extensions are kept. An extension that
+# > token of the vocabulary, and the $b$ most probable extensions are kept. An extension that
 # > ends in `</s>` is finished, and so is one that has reached the length limit. A finished hypothesis keeps its
 # > place: once $j$ are finished, only $b - j$ are carried on, and once all $b$ are finished the search ends. (The
 # > paper doesn't say what happens to these places.)
@@ -4148,12 +4124,16 @@ def example_processes() -> None:
 # > The logarithm of a probability is negative, so a larger divisor *raises* the score. In spite of its name, the
 # > penalty favours long translations, and more so with a larger $\alpha$. With $\alpha = 0$ it's off.
 # >
-# > **When can the search stop?** The log-probability of a hypothesis can only fall. Divide it by the largest possible
-# > penalty, that of the longest output allowed, and you have the best score that any continuation can reach. If no
-# > hypothesis can beat the best finished translation, going on won't change anything.
-# >
 # > All hypotheses of all sentences go through the decoder together, as rows of one batch. When hypotheses change
 # > places, their keys and values must move with them.
+# >
+# > <details><summary>When can the search stop?</summary>
+# >
+# > The log-probability of a hypothesis can only fall. Divide it by the largest possible penalty, that of the longest
+# > output allowed, and you have the best score that any continuation can reach. If no hypothesis can beat the best
+# > finished translation, going on won't change anything.
+# >
+# > </details>
 
 
 # %%
@@ -4217,8 +4197,8 @@ def beam_search(
 
 
 # %% [markdown]
-# > How do we know that it's right? With as many beams as there are sequences, it's an exhaustive search; with a
-# > single beam, it's greedy decoding. On a tiny problem we can try all the sequences one by one and compare.
+# > How do we know that it's right? With a single beam, it's greedy decoding; with as many beams as there are sequences,
+# > it's an exhaustive search, and on a tiny problem we can compare it with one.
 
 
 # %%
@@ -4259,10 +4239,9 @@ def example_beam() -> Any:
 # %% [markdown]
 # > **Which penalty?** The chart shows BLEU on the validation set, from German to English, for several beam widths and
 # > penalties. (It was measured with the German-English model in `models/` before that model learned from extra pairs.)
-# > With the paper's 0.6, our model's translations come out 4% shorter than the references. Of the values we tried,
-# > $\alpha = 1.8$ gives the highest BLEU with five beams, but all values from 0.6 to 2.4 come within half a point of it,
-# > a difference that may be down to chance. By default the program searches with five beams and $\alpha = 1.8$. Another
-# > model or language may need another value.
+# > With the paper's 0.6, our model's translations come out 4% shorter than the references. With five beams, $\alpha = 1.8$
+# > gives the highest BLEU, and the program uses it, but all values from 0.6 to 2.4 come within half a point of it, a
+# > difference that may be down to chance.
 # >
 # > **Why are beams so small?** A wider beam finds translations that the model considers more probable, but they
 # > aren't necessarily better. The most probable output of all is often too short; for many sentences it's even empty
@@ -4308,13 +4287,11 @@ def average_weights(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 # %% [markdown]
 # > Here are beam search and averaging, applied to the model trained above, with BLEU on the first 300 validation
-# > sentences; with so few, a difference of a point proves nothing. Averaging should help if the learning rate is still
-# > high at the end of a run. It does harm if the model is still improving a lot from one checkpoint to the next, as in a
-# > very short run: the mean then lags behind. (Our checkpoints here are less than a minute apart, the paper's ten
-# > minutes.) In [our longest run](lab_notebook.ipynb#Post-norm-and-Adam-in-a-longer-run) with post-norm and Adam, the
-# > mean of five checkpoints gains 2.3 BLEU with greedy decoding and 2.9 with five beams; that's a single run. The
-# > program keeps a *moving average* of the weights while it trains, over about the last tenth of the run, and
-# > translates with it.
+# > sentences; with so few, a difference of a point proves nothing. Averaging does harm if the model is still improving a
+# > lot from one checkpoint to the next, as in a very short run: the mean then lags behind. In [our longest
+# > run](lab_notebook.ipynb#Post-norm-and-Adam-in-a-longer-run) with post-norm and Adam, the mean of five checkpoints
+# > gains 2.3 BLEU with greedy decoding and 2.9 with five beams; that's a single run. The program keeps a *moving average*
+# > of the weights while it trains, over about the last tenth of the run, and translates with it.
 
 
 # %%
@@ -4517,13 +4494,13 @@ def example_translators() -> Any:
 # >
 # > <details><summary>Beside a published model of this size</summary>
 # >
-# > A published Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02 from
-# > English to German (Wu et al., 2021). Ours, trained on the pairs alone for 20 million target tokens, scores 1.3
-# > *less*. Trained by a recipe close to theirs, on lower-cased text and for 55 million, it scores 40.9, but its
-# > translations are a fiftieth shorter than theirs. With [rotary
-# > positions](since_2017.ipynb#Rotary-positions) it scores 42.1, and more than half of that gain is due to the length
-# > of the translations (means of three seeds). A thousand sentences are a small sample: with a different sample, these
-# > scores could have been about one and a half points higher or lower. The [lab
+# > A published Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02
+# > from English to German (Wu et al., 2021). Ours, trained on the pairs alone for 20 million target tokens, scores
+# > 1.3 *less*. Trained by a recipe close to theirs, on lower-cased text and for 55 million, it scores 40.9 (mean of
+# > three seeds), but its translations are a fiftieth shorter than theirs, so the two can't be compared to a point.
+# > With [rotary positions](since_2017.ipynb#Rotary-positions) it scores 42.1, and more than half of that gain is
+# > BLEU's brevity penalty, from which those translations hardly suffer. A thousand sentences are a small sample:
+# > with a different sample, these scores could have been about one and a half points higher or lower. The [lab
 # > notebook](lab_notebook.ipynb#The-translators) has everything else.
 # >
 # > </details>
@@ -4531,9 +4508,9 @@ def example_translators() -> Any:
 # ### How long must you train?
 #
 # > The chart shows BLEU on the validation set, with greedy decoding, as a model of that size (the program's preset
-# > `tiny`) learns on two cores of an AMD EPYC: about 28 after 5 minutes (323 updates), 39 after half an hour (1,732),
-# > and 40 after three quarters (2,588). It's a single run, and the chart ends there. (The run in Part 3 ends lower.
-# > Among other things, it has no dropout, Adam in place of [Muon](since_2017.ipynb#Muon), and no moving average.)
+# > `tiny` in an earlier version, with this document's positions and schedule) learns on two cores of an AMD EPYC: about
+# > 28 after 5 minutes (323 updates), 39 after half an hour (1,732), and 40 after three quarters (2,588). It's a single
+# > run. (The run in Part 3 ends lower: among other things, it has Adam in place of [Muon](since_2017.ipynb#Muon).)
 
 
 # %%
@@ -4574,16 +4551,17 @@ def example_paper_table_3() -> Any:
 # %% [markdown]
 # > <details><summary>Does the same hold at our size?</summary>
 # >
-# > We trained variants of the `tiny` model for four passes through Multi30k, each
-# > with three seeds, beside a base whose learning rate had been tuned for so short a run
+# > We trained variants of the `tiny` model for four passes through Multi30k, each with three seeds, beside a base
+# > whose learning rate had been tuned for so short a run
 # > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Some of it holds, on the validation set with five
-# > beams, and some doesn't. Each difference below has a 95% interval of ± 0.5 BLEU over the seeds. One head (A) is no
-# > worse than four, eight are 0.8 worse, sixteen 1.8. Narrow keys (B) cost 1.2 BLEU. Of the sizes (C), half the width
-# > of the model costs most, 2.6; twice the width gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four,
-# > probably because four passes are too few for overfitting to begin. Learned positions (E) are 1.3 worse than
-# > sinusoids, and without any, the model loses more than five; with [rotary positions](since_2017.ipynb#Rotary-positions) it gains
-# > 1.4. If you allow for the number of comparisons that we made, eight heads and twice the width could be chance. A
-# > table like this one is about one size, one corpus and one budget.
+# > beams, and some doesn't. Each difference below has a 95% interval of ± 0.5 BLEU over the seeds, and of about ±
+# > 1.1 if other sentences count as well. One head (A) is no worse than four, eight are 0.8 worse, sixteen 1.8.
+# > Narrow keys (B) cost 1.2 BLEU. Of the sizes (C), half the width of the model costs most, 2.6; twice the width
+# > gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four, probably because four passes are too few
+# > for overfitting to begin. Learned positions (E) are 1.3 worse than sinusoids, and without any, the model loses
+# > more than five; with [rotary positions](since_2017.ipynb#Rotary-positions) it gains 1.4. If you also allow for
+# > the number of comparisons that we made, any difference below 1.4 could be chance, and so could the gain of
+# > rotary positions, by a hair. A table like this one is about one size, one corpus and one budget.
 # >
 # > </details>
 #
@@ -4706,9 +4684,10 @@ def example_cross_heads() -> Chart:
 #
 # The paper shows attention maps of a trained model (announced in Section 4 and printed as Figures 3 to 5; all are
 # from layer 5 of the encoder's six layers). In the first, many heads connect two distant parts of a phrase: "making"
-# and "more difficult", which completes it. In the second, two heads (5 and 6) seem to resolve what the word "its" refers to; the weights of this word are
-# very sharp. The third has two examples, from two different heads, of what many heads do: they seem to follow the
-# structure of the sentence. The authors conclude that the heads have learned different tasks.
+# and "more difficult", which completes it. In the second, two heads (5 and 6) seem to resolve what the word "its" refers
+# to; this word's weights are concentrated on very few others. The third has two examples, from two different heads, of
+# what many heads do: they seem to follow the structure of the sentence. The authors conclude that the heads have learned
+# different tasks.
 #
 # > Here are pictures like the paper's for a long sentence of our own with a pronoun: every head of the last layer but
 # > one. Before them, the cell prints where each head's weight goes, and where the pronoun `seinem` (his) looks. Two
@@ -4738,10 +4717,9 @@ def example_encoder_heads() -> Chart:
 # %% [markdown]
 # ## Does attention find the right word?
 #
-# > It's often said that cross-attention shows which source word a target word was translated from. For most
-# > sentences, the true alignment isn't known, so this can't be checked. But the program comes with a grammar that
-# > generates captions together with their true word alignment. We trained two models on its captions, and compared the
-# > weights of each head with the truth (`python -m benchmarks alignment`). Each head gives one *link* per target token,
+# > It's often said that cross-attention shows which source word a target word was translated from. To check that, you
+# > have to know the true alignment. The program has a grammar that generates captions along with it. We trained two models
+# > on these captions, and compared the weights of each head with the truth (`python -m benchmarks alignment`). Each head gives one *link* per target token,
 # > to the source token with the largest weight (or no link, if that token is `</s>`). The *alignment error rate* is 0 if
 # > these links and the true ones are the same, and 1 if they have none in common (Och and Ney, 2003). For comparison,
 # > the cell prints the rates for links drawn at `random`, for the `diagonal`, and for the `best` that's possible with
@@ -4817,18 +4795,17 @@ def example_lens() -> Any:
 
 
 # %% [markdown]
-# > With the embedding by itself, the lens repeats the token that has just been read, as you'd expect of a matrix
-# > that's used for both reading and writing; layer 1 still does nearly the same. After two layers most of the words
-# > are there, but they don't make a sentence yet. The third layer has nearly all of it in order, but says *one man is
-# > a newspaper*, and the fourth puts that right.
+# > With the embedding by itself, the lens repeats the token that has just been read, because the same matrix reads and
+# > writes; layer 1 still does nearly the same. After two layers most of the words are there, but they don't make a
+# > sentence yet. The third layer has nearly all of it in order, but says *one man is a newspaper*, and the fourth puts
+# > that right.
 # >
 # > **Patching.** Take two sentences that differ in one word, such as "Ein Mann liest." (a man reads) and "Ein Junge
 # > liest." (a boy reads). Suppose that the decoder is translating the first and has read *A*: *man* should come next.
 # > Now replace the output of some of the attention sublayers at this position with their output for the second sentence,
 # > and leave everything else as it is. If the model now says *boy*, it was these sublayers that supplied the noun. As a
-# > control, in the last row of the table below, the output of the self-attention of all layers is replaced, which hasn't
-# > seen the German noun directly. We do so with up to a hundred captions from the validation set that begin with
-# > `Ein Mann`.
+# > control, in the last row of the table, we replace the output of the self-attention of all layers, which doesn't look
+# > at the German. We do this with up to a hundred captions from the validation set that begin with `Ein Mann`.
 
 
 # %%
@@ -4880,10 +4857,9 @@ def example_patching() -> Any:
 # > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and
 # > label them with care.
 # >
-# > **For a sentence of your own,** use the figure at the end of this part. On the web page, it runs the model, shows
-# > all layers and heads, and lets you set heads to zero and watch the translation change. From the command line, you
-# > can save the same figure as a web page: `python the_annotated_transformer.py explain "Ein Hund läuft." --out
-# > attention.html`
+# > **For a sentence of your own,** use the figure at the end of this part. On the web page, it shows all layers and
+# > heads, and lets you set heads to zero and watch the translation change. `python the_annotated_transformer.py explain
+# > "Ein Hund läuft." --out attention.html` saves the same figure as a page.
 # >
 # > **Exercises** that check your answers:
 # >

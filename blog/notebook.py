@@ -8,7 +8,8 @@ notebook is beside its script unless --out says otherwise. `run` takes --timeout
 writes nothing if a cell fails.
 
 A first reader may skip a code cell whose first line is `# @title ...`: the notebook and the page fold it under that title.
-They also fold a cell that begins with `@example`; what it shows has a caption. `# @title Answer ...` hides output as well.
+They also fold a cell that begins with `@example`; what it shows has a caption. `# @title Answer ...` hides output as well, and so
+does the notebook where prose ends with a question to predict from, and the cell behind it would give the answer away.
 
 The notebook depends only on the script and on the output of its cells: it has no random ids, times, version numbers or
 paths of the machine that made it. Nothing ever flows back from the notebook into the script.
@@ -48,12 +49,16 @@ METADATA = {
 }
 FOLDED = "# @title ", "@example\n"  # how a cell begins that a first reader may skip, and one that only shows something
 ANSWER = "# @title Answer "  # how a cell begins whose output a reader should not see by chance
+ASKED = (
+    r'<details class="answer">(?:(?!<details)[^\0])*</details>\s*$'  # how prose ends whose answer the next cells show
+)
 ENABLE_CHARTS = f"import sys; sys.path.append({str(BLOG)!r}); import charts; sys.path.pop(); charts.enable()"
 
 
 def build(script: str) -> NotebookNode:
     """The notebook that the text of a py:percent script describes, not yet executed."""
     seen: Counter[str] = Counter()
+    asked = False  # whether the last prose ended with a question
     cells = jupytext.reads(script, fmt="py:percent").cells
     for cell in cells:
         digest = hashlib.sha256(f"{cell.cell_type}\0{cell.source}".encode()).hexdigest()[:8]
@@ -62,6 +67,10 @@ def build(script: str) -> NotebookNode:
         cell.metadata = {"tags": cell.metadata["tags"]} if "tags" in cell.metadata else {}
         if cell.cell_type == "code" and cell.source.startswith(FOLDED):
             fold(cell)
+        elif cell.cell_type == "markdown":
+            asked = bool(re.search(ASKED, cell.source))
+        if asked and cell.source.startswith(FOLDED[1]):
+            cell.metadata["jupyter"]["outputs_hidden"] = True
     notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": METADATA, "cells": cells}
     return nbformat.from_dict(json.loads(json.dumps(notebook)))  # a copy: METADATA stays as it is
 

@@ -110,6 +110,7 @@ def test_a_right_function_is_right_and_works_in_the_live_model(tab, name):
     if name in ("attention", "positions", "layer_norm", "decode"):
         plugged = said(tab, name, RIGHT[name], "Put it into the model")
         assert "Two women are sitting on a bench while a man reads a newspaper." in plugged
+        assert plugged.endswith("Without it, it writes the same.")
 
 
 @pytest.mark.parametrize(("name", "old", "new", "mistake"), WRONG)
@@ -131,9 +132,9 @@ def test_what_else_can_go_wrong_is_told(tab):
     assert "Right" in said(tab, "rate", RATE)  # in a new worker
 
 
-def test_without_the_division_the_model_writes_something_else(tab):
-    broken = said(tab, "attention", ATTENTION.replace(" / sqrt(len(k))", " * 5"), "Put it into the model")
-    assert "the model writes" in broken
+def test_without_positions_the_model_writes_something_else(tab):
+    broken = said(tab, "positions", POSITIONS.replace("(p / 10000", "(0 * p / 10000"), "Put it into the model")
+    assert "the model writes" in broken and "Without it: Two women" in broken
 
 
 def test_what_was_written_is_kept(tab):

@@ -163,7 +163,7 @@ def plan(
     if src == tgt:
         raise Refused(f"--src and --tgt are both {src}")
     found = planning.plan(data, src, tgt, held_out, seconds, warn)
-    answer(*([json.dumps(found)] if as_json else planning.report(found)))
+    deliver(*([json.dumps(found)] if as_json else planning.report(found)))
 
 
 def readable(text: str) -> str:
@@ -241,6 +241,12 @@ def answer(*lines: str, file: Any = None) -> None:
         raise error
 
 
+def deliver(*lines: str) -> None:
+    """Print a report; a reader who leaves before it is there does not have it either, which only `translate` allows."""
+    with writing(Path("standard output")):
+        answer(*lines)
+
+
 def evaluate(
     *, data: str, split: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA,
     as_json: Annotated[bool, Parameter(name="--json")] = False, device: Device = None, held_out: float | None = None,
@@ -269,8 +275,7 @@ def evaluate(
     lines = [about, *scores, f"{'length / reference':<28}{result['length']:6.2f}"]
     if as_json:
         lines = [json.dumps(result | {"seconds": round(time.monotonic() - start, 1)})]
-    with writing(Path("standard output")):
-        answer(*lines)
+    deliver(*lines)
     if search.lost:
         raise Refused(f"not translated, and scored as if empty: {search.lost} of {len(sources)} sentences")
 
@@ -379,7 +384,7 @@ def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | No
 def judge(
     file: Path, *, new: bool = False, gate: Integer | None = None, watch: bool = False, split: str = "val",
     report: Path | None = None,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Try a Transformer that you wrote yourself, gate by gate, with the shipped weights.
 
     A wrong answer is compared with those of known mistakes. When all gates up to decoding
@@ -401,21 +406,22 @@ def judge(
             raise Refused(f"{file} is there already, and stays as it is")
         write_text(file, stubs())
         print(f"{file}: {len(practice.GATES)} gates; judge it with: judge {file}; --watch does it at each saving")
-        return
+        return 0
     if not file.is_file():
         raise Refused(f"{file} isn't a file; judge --new {file} writes an empty one")
     if gate is not None and not 1 <= gate <= len(practice.GATES):
         raise Refused(f"--gate is {gate}; there are gates 1 to {len(practice.GATES)}")
     if watch:
         practice.watch(file, gate, split)
-    if report:
+    if report and report.exists() and report.samefile(file):
+        raise Refused(f"--report is {file} itself")
+    if report and not report.exists():
         write_text(report, "")  # better refused now than afterwards
     said: list[str] = []
     right = practice.judge(file, gate, split, lambda line: (said.append(line), print(line, flush=True)))
     if report:
         write_text(report, "\n".join(said) + "\n")
-    if not right:
-        sys.exit(1)
+    return 0 if right else 1
 
 
 def doctor(
@@ -431,7 +437,7 @@ def doctor(
     from translator import doctor as surgery  # its catalogue is read when it is asked
 
     found = surgery.diagnose(run, data)
-    answer(*([json.dumps(found)] if as_json else surgery.report(found)))
+    deliver(*([json.dumps(found)] if as_json else surgery.report(found)))
 
 
 def captions(*, out: Out) -> None:
@@ -470,11 +476,11 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
     with redirect_stdout(Steady(sys.stdout)) as out, redirect_stderr(Steady(sys.stderr)) as err:
         try:
             with within_memory("out of memory"):
-                app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+                status = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
             out.flush()
             if out.lost:
                 warn(f"standard output could not be written ({out.lost}), but the work is done")
-            return 0
+            return status or 0
         except BrokenPipeError:  # the reader of `translate` has enough, such as `head`
             return 0
         except (cyclopts.CycloptsError, Refused, OSError, ModuleNotFoundError, UnicodeEncodeError) as error:

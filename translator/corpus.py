@@ -5,6 +5,7 @@ batch reads only what it needs. The files are *mapped*: they look like arrays, a
 are touched. Those pages count as the program's memory until the mapping is closed, so each batch opens a new mapping.
 """
 
+import errno
 import itertools
 import json
 import re
@@ -19,7 +20,7 @@ import torch
 from the_annotated_transformer import BOS, EOS, Pair, Tokenizer, words_of
 from translator.files import Refused, read_json, refusing, warn, write_atomically
 
-HIDDEN = "\uf8ff"  # ends the names of tokens that stand in no text, such as `</s>`; nobody types it
+HIDDEN = "\uf8ff"  # ends the names of tokens that stand in no text, such as `</s>`; it is taken out of text
 
 
 class SidedTokenizer(Tokenizer):
@@ -92,7 +93,10 @@ def encode_texts(tokenizer: Tokenizer, texts: Iterable[str], language: str) -> l
     """The ids of many sentences, without BOS and EOS, encoded on all cores at once."""
     words = [words_of(text, language) for text in texts] if tokenizer.words else list(texts)
     rules = vocabulary_for(tokenizer, language)
-    marks = [mark_of(tokenizer, text) for text in words] if isinstance(tokenizer, SidedTokenizer) else []
+    marks = []
+    if isinstance(tokenizer, SidedTokenizer):
+        words = [text.replace(HIDDEN, "") for text in words]
+        marks = [mark_of(tokenizer, text) for text in words]
     words = [text.lstrip().removeprefix(mark) for text, mark in zip(words, marks, strict=True)] if any(marks) else words
     ids = [found.ids for found in rules.encode_batch_fast(words, is_pretokenized=tokenizer.words)]
     for mark, row in zip(marks, ids, strict=False):
@@ -113,6 +117,16 @@ def encode_pairs(tokenizer: Tokenizer, texts: Iterable[tuple[str, str]], languag
     return [Pair([*src, EOS], [BOS, *tgt, EOS]) for src, tgt in zip(*ids, strict=True)]
 
 
+def mapped(path: Path, kind: type) -> np.ndarray:
+    """The numbers in a file, mapped; all of them in memory where the file system cannot map."""
+    try:
+        return np.asarray(np.memmap(path, kind, "r"))
+    except OSError as error:
+        if error.errno != errno.ENODEV:
+            raise
+        return np.fromfile(path, kind)
+
+
 class TokenStore:
     """Sentence pairs as ids in two files, PATH and PATH with the suffix .starts; only the needed parts are read."""
 
@@ -123,7 +137,7 @@ class TokenStore:
         """Where each source and target starts among the ids, and where the last one ends: (2n + 1)."""
         path = self.path.with_suffix(".starts")
         with refusing(f"{path}: damaged", ValueError):
-            return np.asarray(np.memmap(path, np.int64, "r"))
+            return mapped(path, np.int64)
 
     def lengths(self) -> np.ndarray:
         """The number of tokens of each source and target: (n, 2)."""
@@ -139,7 +153,7 @@ class TokenStore:
 
     def pairs(self, rows: Iterable[int]) -> list[Pair]:
         """The pairs with these numbers."""
-        ids, starts = np.asarray(np.memmap(self.path, self.kind, "r")), self.starts()
+        ids, starts = mapped(self.path, self.kind), self.starts()
         spans = (starts[2 * row : 2 * row + 3].tolist() for row in rows)
         return [Pair(ids[src:tgt].tolist(), ids[tgt:end].tolist()) for src, tgt, end in spans]
 

@@ -100,7 +100,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     name = None
     try:
         with writing(path):
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.", suffix=PARTIAL)
             os.close(handle)
             write(Path(name))
             os.chmod(name, 0o644)
@@ -139,7 +139,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        others = error.filename is not None and Path(error.filename).parent != path.parent
+        others = error.filename is not None and Path(error.filename).parent.resolve() != path.parent.resolve()
         if error.errno is None or others:
             raise
         raise OSError(f"{path}: cannot be written ({error.strerror})") from error
@@ -229,8 +229,12 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     from safetensors import SafetensorError, safe_open
 
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
     check_pointer(path)
-    with refusing(f"{path}: not a safetensors file that a run wrote, or damaged", SafetensorError, ValueError):
+    wrong = f"{path}: not a safetensors file that a run wrote, or damaged"
+    # a file system may lack what the library needs, and its errors name no file
+    with refusing(wrong, SafetensorError, ValueError), refusing(f"{path}: cannot be read here", OSError):
         with safe_open(path, "pt") as file:
             tensors, notes = {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
         known = notes.pop("sha256", None)

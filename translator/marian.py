@@ -305,6 +305,7 @@ def read_yaml(path: Path) -> Any:
     import yaml
 
     wrong = yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError
+    files.check_pointer(path)
     with refusing(f"{path}: not a vocabulary of Marian", *wrong):
         found = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # which makes texts of everything
         return {token: int(number) for token, number in found.items()}
@@ -318,7 +319,7 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
     sides = [next((path for path in pieces if re.search(side, path.stem)), only) for side in names]
     if None in sides:
         raise FileNotFoundError(f"{folder}: neither source.spm and target.spm nor a single .spm")
-    names = [folder / "vocab.json"] if hub else sorted(folder.glob("*vocab*.yml"))
+    names = [folder / "vocab.json"] if hub else sorted(set(folder.glob("*vocab*.yml")) - {*folder.glob(".*")})
     for path in (*names, *sides):
         if path.exists() and not path.is_file():
             raise Refused(f"{path}: not a regular file")

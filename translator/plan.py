@@ -1,6 +1,6 @@
 """Before a training: what is wrong with a text, what to train on so many pairs, how long it takes here, and what to expect."""
 
-import resource
+import re
 import shlex
 import statistics
 import sys
@@ -9,7 +9,7 @@ import unicodedata
 from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,20 @@ from translator.settings import PRESETS, build_model, make_settings
 from translator.sources import load_pairs
 from translator.trainer import ParallelTrainer
 
+# the preset `tiny` when the rows were made that tell what to expect
+MEASURED = {
+    "positions": "sinusoidal", "schedule": "paper", "tokens_per_batch": 5000, "factor": 1.5, "warmup": 200,
+    "dropout": 0.25,
+}  # fmt: skip
 SAMPLE = 20_000  # pairs that vocabulary and speed are tried on
+MIXED = re.compile("HIRAGANA|KATAKANA")  # which Japanese writes beside CJK
 Texts = list[tuple[str, str]]
 
 
 def recipe(pairs: int, trained: bool = False) -> tuple[dict[str, Any], int]:
-    """Settings in place of those of the preset `tiny`, and updates, for so many pairs; `trained`: from a model's weights.
+    """Settings in place of those of MEASURED, and updates, for so many pairs; `trained`: from a model's weights.
 
-    What the benchmark `curve` trains with. From 20,000 pairs on it is the preset as the shipped models' first stage had it.
+    What the benchmark `curve` trains with. From 20,000 pairs on it is what the shipped models' first stage had.
     """
     if trained:
         return {"tokens_per_batch": 1000, "factor": 0.5, "warmup": 30, "dropout": 0.25}, 60 if pairs < 4000 else 100
@@ -45,7 +51,8 @@ def recipe(pairs: int, trained: bool = False) -> tuple[dict[str, Any], int]:
 def script(line: str) -> str:
     """The script of most letters of a line, as Unicode names it, such as LATIN or CYRILLIC; nothing without letters."""
     names = Counter(unicodedata.name(letter, "?").split()[0] for letter in line[:200] if letter.isalpha())
-    return names.most_common(1)[0][0] if names else ""
+    found = names.most_common(1)[0][0] if names else ""
+    return "CJK" if MIXED.match(found) else found
 
 
 def complaints(train: Texts, val: Texts) -> dict[str, list[int]]:
@@ -65,7 +72,7 @@ def complaints(train: Texts, val: Texts) -> dict[str, list[int]]:
             "same": src == tgt and len(src.split()) > 2,  # a name or a number may stay as it is
             "lengths": max(map(len, pair)) > 30 and not 1 / 3 < len(tgt) / len(src) / middle < 3,
             "script": any(script(side) not in ("", most) for side, most in zip(pair, usual, strict=True)),
-            "short": min(sum(map(str.isalpha, side)) for side in pair) < 2,
+            "short": any(sum(map(str.isalpha, side)) < 2 and script(side) != "CJK" for side in pair),
         }
         seen.add((src, tgt))
         for name in filter(wrong.get, wrong):
@@ -102,8 +109,11 @@ def rehearse(train: Texts, languages: tuple[str, str], changes: dict[str, Any], 
         batch = [fits[i] for i in rows[(updates + 1) % len(rows)]]
         trainer.update(batch)
         tokens, updates = tokens + sum(len(pair.tgt) - 1 for pair in batch), updates + 1
-    speed = tokens / (time.monotonic() - start)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
+    speed, memory = tokens / (time.monotonic() - start), 0.0
+    with suppress(ImportError):  # Windows does not tell
+        import resource
+
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
     return {
         "tokens_per_second": round(speed), "tokens_per_pair": sum(len(p.tgt) - 1 for p in pairs) / len(pairs),
         "longest": max(max(map(len, pair)) for pair in pairs), "seconds_per_update": (time.monotonic() - start) / updates, "gigabytes": round(memory, 1),
@@ -150,11 +160,12 @@ def plan(
     if not count:
         raise Refused(f"{data}: no line of train has text in both {src} and {tgt}")
     changes, updates = recipe(count)
+    changes = MEASURED | changes
     tell(f"{count:,} pairs; trying this machine for {seconds:g} seconds")
     machine = rehearse(train, (src, tgt), changes, seconds)
     advice: dict[str, Any] = {"preset": "tiny"} | changes | {"steps": updates}
     if machine["longest"] > make_settings("tiny", False, changes).tokens_per_batch:
-        advice["tokens_per_batch"] = machine["longest"]
+        advice["longest"] = make_settings("tiny", False, changes).tokens_per_batch  # far more than a sentence
     options = {"data": shlex.quote(data), "src": src, "tgt": tgt, "run": Path("runs") / f"{src}-{tgt}"} | advice
     options |= {} if held_out is None else {"held-out": f"{held_out:g}"}
     given = (f"--{name.replace('_', '-')} {value}" for name, value in options.items())
@@ -180,7 +191,7 @@ def report(found: dict[str, Any]) -> Iterable[str]:
     layers = advice.get("N", PRESETS["tiny"].N)
     yield (
         f"train {layers} + {layers} layers of width 128 ({machine['parameters'] / 1e6:.1f} million weights, {machine['vocabulary']:,} "
-        f"tokens) for {advice['steps']:,} updates: about {found['minutes']:.0f} minutes here, {machine['gigabytes']} GB of memory"
+        f"tokens) for {advice['steps']:,} updates: about {found['minutes']:.0f} minutes here, {machine['gigabytes'] or '?'} GB of memory"
     )
     if found["bleu"]:
         expect = "expect {:.0f} to {:.0f} BLEU for text as plain as captions of photographs".format(*found["bleu"])

@@ -14,7 +14,7 @@ from typing import IO, BinaryIO
 
 from the_annotated_transformer import CHECKSUMS, decoded, plain
 from translator.captions import caption_pairs
-from translator.files import PARTIAL, POINTER, Refused, refusing, warn
+from translator.files import PARTIAL, Refused, check_pointer, refusing, warn, writing
 
 
 def find_file(folder: Path, name: str) -> Path:
@@ -32,7 +32,9 @@ def find_file(folder: Path, name: str) -> Path:
 
 
 def open_file(path: Path, mode: str = "rb", **how: str) -> IO:
-    """A file, opened as `open` does; packed if its name ends with .gz."""
+    """A file, opened as `open` does; packed if its name ends with .gz. Refused for a pointer of Git LFS."""
+    if mode == "rb":
+        check_pointer(path)
     return (gzip.open if path.suffix == ".gz" else open)(path, mode, **how)
 
 
@@ -44,8 +46,12 @@ def new_text(path: Path) -> Iterator[IO]:
     """
     kept = path.is_file() and path.stat().st_size > 0
     place = path.with_name(f"{path.stem}{PARTIAL}{path.suffix}") if kept else path
-    with open_file(place, "wt", encoding="utf-8") as file:
+    file = open_file(place, "wt", encoding="utf-8")
+    try:
         yield file
+    finally:
+        with writing(path):  # what was left to write
+            file.close()
     if kept:
         os.replace(place, path)
 
@@ -58,8 +64,6 @@ def decoded_line(line: bytes, name: Path | str, number: int) -> str:
     where = f"{name}, line {number}"
     if len(line) > LONGEST:
         raise Refused(f"{where}: more than {LONGEST:,} bytes; there should be a sentence per line")
-    if line.startswith(POINTER):
-        raise Refused(f"{name}: only a pointer of Git LFS; `git lfs pull` fetches the file itself")
     try:
         return decoded(line, where)
     except ValueError as error:

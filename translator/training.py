@@ -67,16 +67,18 @@ def share_left(run: Run, limits: Limits) -> float | None:
 
 
 def rehearse(run: Run, trainer: ParallelTrainer) -> None:
-    """Learn nothing from the longest pair, if it is unusual: what memory does not suffice for shows now, not after hours."""
-    longest = int(run.lengths.max(1).argmax())
-    if (tokens := run.lengths[longest].max()) <= FAR:
-        return
-    what = f"the longest pair of train has {tokens:,} tokens{run.place('train', longest)}"
-    if run.first:
-        warn(what)
-    trainer.model.train()
-    with within_memory(f"out of memory: {what}; --longest {FAR} leaves such pairs out, in another --run"):
-        trainer.gradient(run.train.pairs([longest]))
+    """Learn nothing from the longest pairs, if they are unusual: what memory does not suffice for shows now, not after hours."""
+    for split, store in (("train", run.train), ("val", run.val)):
+        lengths = store.lengths().max(1)
+        longest = int(lengths.argmax())
+        if (tokens := lengths[longest]) <= FAR:
+            continue
+        what = f"the longest pair of {split} has {tokens:,} tokens{run.place(split, longest)}"
+        if run.first:
+            warn(what)
+        trainer.model.train()
+        with within_memory(f"out of memory: {what}; --longest {FAR} leaves such pairs out, in another --run"):
+            (trainer.gradient if split == "train" else trainer.validate)(store.pairs([longest]))
 
 
 def careful_update(trainer: ParallelTrainer, batch: list[Pair]) -> float:

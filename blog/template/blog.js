@@ -125,7 +125,8 @@
   }, { rootMargin: "300px" });
   all(".explorer").forEach((place) => live.observe(place));
 
-  // --- predict, then look: one of the choices before a folded answer, which begins with the number of the right one ---
+  // --- predict, then look: one of the choices before a folded answer, which begins with the number of the right one. What
+  // follows waits until one has chosen ---
 
   all("details.answer").forEach((answer) => {
     const list = answer.previousElementSibling, right = parseInt(answer.querySelector("strong")?.textContent, 10);
@@ -146,6 +147,18 @@
     });
     list.classList.add("choices");
     answer.before(count);
+    const section = answer.closest("section"), shown = []; // the cells that follow, and what is said of them, would give it away
+    if (answer.nextElementSibling || ![section, section.lastElementChild].includes(answer.parentElement)) return;
+    let node = section.nextElementSibling;
+    for (; node && !node.matches("section"); node = node.nextElementSibling) shown.push(node);
+    if (!shown.some((cell) => cell.matches(".jp-CodeCell"))) return;
+    if (node && !node.querySelector("h1, h2, h3, .choices, .answer")) shown.push(node);
+    const fold = Object.assign(document.createElement("details"), { className: "awaiting", open: matchMedia("print").matches });
+    fold.append(document.createElement("summary"), ...shown);
+    fold.firstChild.textContent = say("What comes out opens here as soon as you've chosen");
+    section.after(fold);
+    answer.addEventListener("toggle", () => { fold.open ||= answer.open; });
+    addEventListener("beforeprint", () => { fold.open = true; });
   });
 
   // --- theme: the system's, until the reader chooses; paper is light ---

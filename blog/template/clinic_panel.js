@@ -177,7 +177,5 @@
     new IntersectionObserver((entries) => { if (!row && entries.at(-1).isIntersecting) admit(ofTheDay()); }).observe(curve);
   }
 
-  let end = begins;
-  while (end.nextElementSibling && !end.nextElementSibling.querySelector(":scope > :is(h1, h2, h3)")) end = end.nextElementSibling;
-  ownDocument(end, "clinic-frame", say("The clinic"), panel, `const Learn = ${Learn}; const Tasks = ${Tasks}; const Clinic = ${Clinic}; (${work})()`, patients, JSON.parse(document.getElementById("clinic").textContent));
+  ownDocument(endOf(begins), "clinic-frame", say("The clinic"), panel, `const Learn = ${Learn}; const Tasks = ${Tasks}; const Clinic = ${Clinic}; (${work})()`, patients, JSON.parse(document.getElementById("clinic").textContent));
 })();

@@ -46,8 +46,7 @@
   home.addEventListener("click", () => { home.hidden = true; });
   document.body.append(home);
   stops.forEach((stop, i) => {
-    let end = stop.at(-1).closest("section");
-    while (end.nextElementSibling && !end.nextElementSibling.querySelector(":scope > :is(h1, h2, h3)")) end = end.nextElementSibling;
+    const end = endOf(stop.at(-1).closest("section"));
     const next = stops[i + 1], line = el("p", { className: "road-next" }), [frame, text] = SIDE[stop.at(-1).id] ?? [];
     if (next) line.append(el("a", { href: `#${next[0].id}`, textContent: say("Next on the road: {title} ▸", { title: label(next) }) }), el("small", { textContent: say("{time} left", { time: timeFrom(i + 1) }) }));
     else line.append(el("strong", { textContent: say("The road ends here.") }));

@@ -1,3 +1,10 @@
+/** The last element of the section that begins with this one. */
+function endOf(section) {
+  let end = section;
+  while (end.nextElementSibling && !end.nextElementSibling.querySelector(":scope > :is(h1, h2, h3)")) end = end.nextElementSibling;
+  return end;
+}
+
 // One sentence for the whole page: the live figures, the panels behind the sections, and a thin bar that stays within reach.
 (() => {
   const PLACES = { // heading -> panels at the end of its section
@@ -45,9 +52,7 @@
     const section = document.getElementById(heading)?.closest("section");
     if (!section) return [];
     const host = Object.assign(document.createElement("div"), { begins: section });
-    let end = section;
-    while (end.nextElementSibling && !end.nextElementSibling.querySelector(":scope > :is(h1, h2, h3)")) end = end.nextElementSibling;
-    end.after(host); // behind what the section shows of ours
+    endOf(section).after(host); // behind what the section shows of ours
     for (const name of names) SentencePanels.add(host, name, FIRST[heading]);
     return host;
   });

@@ -119,7 +119,7 @@ def test_the_help_of_train_explains_every_setting(capsys):
     meaning = {found.arg_name: found.description for found in parse_from_object(Settings).params}
     for field in dataclasses.fields(Settings):
         assert f"--{field.name.replace('_', '-')} " in out and f"{meaning[field.name]} (" in out
-    assert "share of zeros on embeddings and sublayers' outputs (0.25, 0.3, 0.1, 0.3)" in out
+    assert "share of zeros on embeddings and sublayers' outputs (0.1, 0.3, 0.1, 0.3)" in out
     assert "label smoothing (5.4) (0.1)" in out
 
 
@@ -207,7 +207,7 @@ def test_a_run_goes_on_without_its_data(tmp_path, capsys):
     data.rename(tmp_path / "elsewhere")
     assert main([*command.split(), "4"]) == 0
     printed = capsys.readouterr().out
-    assert "4 updates" in printed and "that is less than the warmup of 200 updates" in printed
+    assert "4 updates" in printed and "that is less than the warmup of 100 updates" in printed
 
 
 # --- What was interrupted, or is damaged ---
@@ -301,6 +301,7 @@ def test_a_run_that_used_what_is_gone_translates_and_does_not_go_on(copy, capsys
         ("tokenizer.json", lambda b: b"{}", "tokenizer.json: not a tokenizer"),
         ("tokenizer.json", lambda b: b[:100], "tokenizer.json: not JSON"),
         ("config.json", lambda b: b'{"settings": {"color": 3}}', "config.json: not the configuration of a model"),
+        ("config.json", lambda b: b.replace(b'"N": 1', b'"modern": ["rms_norm"], "N": 1'), "are since_2017's: build"),
         ("config.json", lambda b: b"[" * 100_000, "config.json: not JSON"),
         ("config.json", lambda b: b"[]", "config.json: not a JSON object"),
         ("config.json", lambda b: b.replace(b'"vocab": ', b'"vocab": 1'), "tokenizer.json"),
@@ -329,7 +330,7 @@ def test_a_refused_run_leaves_only_what_was_there(tmp_path):
         assert {path.name for path in tmp_path.rglob("*")} == {"notes.txt", "tokens", "mine.txt"}
 
 
-def test_files_are_written_whole_or_not_at_all(tmp_path):
+def test_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_text("old")
 
@@ -340,6 +341,10 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
     with pytest.raises(RuntimeError):
         write_atomically(path, crash)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OSError, match="^file: cannot be written"):
+        write_atomically(Path("file"), Mock(side_effect=OSError(28, "no space", str(tmp_path / ".file.partial"))))
+    write_atomically(Path("ä" * 120), lambda temporary: temporary.write_text("a name as long as it may be"))
 
 
 def test_a_file_takes_no_devices_place(tmp_path):

@@ -2,6 +2,8 @@
 
 import base64
 import builtins
+import errno
+import importlib.util
 import io
 import os
 import shutil
@@ -12,15 +14,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 
+import since_2017
 import the_annotated_transformer as tat
 from benchmarks import __main__ as benchmarks
 from tests.helpers import ROOT, caption_files, refused
-from translator import search
+from translator import plan, search, trainer
 from translator.__main__ import main
-from translator.files import Refused
+from translator.corpus import write_store
+from translator.files import Refused, read_tensors
 from translator.model_folder import model_folder
 from translator.processes import stop_requests, told
 from translator.run import accelerator_use, matrix_speed, read_log
@@ -135,6 +140,17 @@ def test_scores_that_nobody_gets_are_no_success(monkeypatch, capsys, lost):
         assert said.startswith("error: ") and said.count("\n") == 1 if status else said == ""
 
 
+def test_a_report_that_nobody_gets_is_no_success(monkeypatch, capsys):
+    monkeypatch.setattr("translator.__main__.planning.plan", lambda *_: {})
+    monkeypatch.setattr("translator.doctor.diagnose", lambda *_: {})
+    for command in ("plan captions --json", "doctor runs/mine --json"):
+        with monkeypatch.context() as patch, unread() as stream:
+            patch.setattr(sys, "stdout", stream)
+            assert main(command.split()) == 2
+        assert "standard output: cannot be written" in capsys.readouterr().err
+    assert "/dev/full: cannot be written" in refused(capsys, "translate Hund --beam 1 --output /dev/full")
+
+
 def test_a_folder_is_written_though_nobody_reads_that_it_is(monkeypatch, tmp_path):
     with unread() as stream:
         monkeypatch.setattr(sys, "stdout", stream)
@@ -177,6 +193,18 @@ def test_what_a_reader_has_is_not_written_over(capsys, tmp_path):
     (mine / "in").write_text("Ein Hund.\n")
     assert main(command) == 0
     assert (mine / "out").read_text() == "A dog.\n" and not (mine / "out.partial").exists()
+
+
+def test_the_judge_writes_over_nothing_and_returns_what_it_found(monkeypatch, capsys, tmp_path):
+    """Also in a cell, where leaving Python is no answer; catches the reader's code, or an earlier report, that is emptied."""
+    mine, report = tmp_path / "mine.py", tmp_path / "report"
+    command = ["judge", str(mine), "--report"]
+    mine.write_text("mine")
+    report.write_text("earlier")
+    assert f"--report is {mine} itself" in refused(capsys, [*command, str(mine)]) and mine.read_text() == "mine"
+    for right, status, left in ((KeyboardInterrupt, 130, "earlier"), ([False], 1, "\n"), ([True], 0, "\n")):
+        monkeypatch.setattr("practice.judge.judge", Mock(side_effect=right))
+        assert main([*command, str(report)]) == status and report.read_text() == left
 
 
 # --- Signals ---
@@ -242,6 +270,16 @@ def test_a_figure_for_the_log_ends_no_training(monkeypatch):
     for name in ("reset_peak_memory_stats", "memory_allocated", "max_memory_allocated"):
         monkeypatch.setattr(torch.accelerator, name, fail)
     assert matrix_speed(torch.device("cpu")) > 0 and accelerator_use(torch.device("meta")) == {}
+
+
+def test_a_system_without_a_count_of_memory_has_all_commands(monkeypatch):
+    """As Windows; `plan` alone asks for it."""
+    monkeypatch.setitem(sys.modules, "resource", None)
+    spec = importlib.util.spec_from_file_location("plan_elsewhere", plan.__file__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = module.rehearse([("Ein Hund.", "A dog.")], ("de", "en"), {"N": 1, "d_model": 8, "h": 1, "bpe": 9}, 0.0)
+    assert found["gigabytes"] == 0.0 and found["tokens_per_second"] > 0
 
 
 def test_without_a_home_multi30k_may_still_have_a_folder(monkeypatch, multi30k, capsys):
@@ -332,6 +370,32 @@ def test_one_pair_makes_no_run_unfinishable(monkeypatch, capsys, data, tmp_path)
     assert "leaves no pair" in refused(capsys, command.replace("/other", "/third") + " --longest 2")
 
 
+def test_a_pair_of_val_makes_no_run_unfinishable(monkeypatch, capsys, data, tmp_path):
+    """It would end the run at each first checkpoint."""
+    for language in ("de", "en"):
+        for one, other in (("train", "x"), ("val", "train"), ("x", "val")):
+            (data / f"{one}.{language}").rename(data / f"{other}.{language}")
+    whole = trainer.mean_loss
+
+    def limited(objective, pairs, *rest):
+        if max(len(pair.src) for pair in pairs) > 500:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return whole(objective, pairs, *rest)
+
+    monkeypatch.setattr(trainer, "mean_loss", limited)
+    command = f"train --data {data} --run {tmp_path / 'run'} {SMALL.replace('batch 400', 'batch 4000')} --steps 1"
+    assert main(command.split()) == 2
+    assert "memory: the longest pair of val has 3,001" in (error := capsys.readouterr().err) and "update" not in error
+    assert main([*command.replace("/run", "/other").split(), "--longest", "500"]) == 0
+
+
+def test_plan_leaves_out_what_is_far_longer_than_a_sentence(monkeypatch, data):
+    machine = {"tokens_per_second": 9, "tokens_per_pair": 9, "longest": 5000, "seconds_per_update": 1}
+    monkeypatch.setattr(plan, "rehearse", lambda *_: machine)
+    command = plan.plan(str(data), "de", "en", None, 1.0, print)["command"]
+    assert " --tokens-per-batch 1000 " in command and command.endswith(" --longest 1000")
+
+
 # --- A run is its tokens ---
 def test_a_run_knows_its_text_in_another_place_and_under_another_name(monkeypatch, capsys, tmp_path):
     data = caption_files(tmp_path / "data", train=40, val=40)
@@ -415,6 +479,15 @@ def test_the_document_and_the_program_read_alike(tmp_path, bad, few_phrases):
         tat.read_split(str(tmp_path / "nowhere"), "train")
 
 
+def test_plan_knows_that_japanese_has_three_scripts_and_words_of_a_letter():
+    pairs = [("犬が走っている。", "A dog."), ("東京大学。", "A school."), ("コーヒー。", "Coffee."), ("好。", "Good.")]
+    assert plan.complaints(pairs, []) == {}
+    assert plan.complaints([*pairs, ("Hund.", "A dog."), ("犬が。", "犬が。"), ("!", "Yes.")], []) == {
+        "script": [5, 6],
+        "short": [7],
+    }
+
+
 def test_no_translation_has_entities(capsys):
     """The shipped models have seen some, in sixteen lines of Multi30k."""
     assert main(["translate", "Ein Hund & eine Katze.", "Ein Hund &amp; eine Katze."]) == 0
@@ -459,19 +532,23 @@ def test_a_pointer_of_git_lfs_is_called_one(capsys, tmp_path, name):
     shutil.copytree(model_folder(), folder)
     (folder / name).write_bytes(POINTER)
     assert "git lfs pull" in refused(capsys, f"translate Hund --model {folder}")
-    if name == "model.safetensors":
-        with pytest.raises(ValueError, match="git lfs pull"):
-            tat.load_translator(folder)
+    with pytest.raises(ValueError, match=rf"{name}: only a pointer .* `git lfs pull`"):
+        tat.load_translator(folder)
     caption_files(tmp_path / "data", val=3)
     (tmp_path / "data" / "train.de").write_bytes(POINTER)
-    with pytest.raises(Refused, match="git lfs pull"):
-        load_pairs(str(tmp_path / "data"), "train", "de", "de")
+    for packed in ("train.de", "train.de.gz"):
+        (tmp_path / "data" / "train.de").rename(tmp_path / "data" / packed)
+        (tmp_path / "data" / "train.en").write_bytes(POINTER)
+        for read in (load_pairs, tat.read_split):
+            with pytest.raises(ValueError, match="train.de.*: only a pointer .*git lfs pull"):
+                read(str(tmp_path / "data"), "train")
 
 
 def test_a_half_written_run_of_the_document_is_named(monkeypatch, few_phrases, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ANNOTATED_STEPS", "1")
-    tat.live_run.__wrapped__()
+    saved, asked = tat.live_run.__wrapped__(), []
+    monkeypatch.setattr(tat, "train_tiny", lambda limit: asked.append(limit) or saved)
     (folder,) = Path("runs").iterdir()
     assert {path.name for path in folder.iterdir()} == {
         "config.json",
@@ -487,6 +564,12 @@ def test_a_half_written_run_of_the_document_is_named(monkeypatch, few_phrases, t
         (folder / name).write_bytes(whole)
     (folder / "history.pt").unlink()
     tat.live_run.__wrapped__()
+    monkeypatch.setenv("ANNOTATED_STEPS", "0.5")
+    tat.live_run.__wrapped__()
+    monkeypatch.setattr(since_2017, "live_run", lambda: saved)
+    monkeypatch.setattr(since_2017, "fit", lambda trainer, batches, minutes: asked.append(len([*batches])))
+    since_2017.train_writer.__wrapped__()
+    assert asked == [{"steps": 1}, {"steps": 1}, 1]
     for wrong in ("", "0", "soon", "-1", "nan"):
         monkeypatch.setenv("ANNOTATED_STEPS", wrong)
         if wrong:
@@ -504,6 +587,7 @@ def test_the_document_writes_over_no_run_and_says_who_reads_it(monkeypatch, tmp_
     assert (run / "config.json").read_bytes() == before
     for _ in range(2):
         tat.save_translator(translator, own)
+        (own / ".DS_Store").touch()  # a file manager's
     monkeypatch.setattr("safetensors.torch.save_file", Mock(side_effect=OSError("no space")))
     before = {path.name: path.read_bytes() for path in own.iterdir()}
     with pytest.raises(OSError, match="no space"):
@@ -556,6 +640,18 @@ def test_a_name_that_is_not_utf8_is_refused_before_hours_are_spent(capsys, tmp_p
     ):  # fmt: skip
         assert "a name that is not UTF-8" in refused(capsys, command)
     assert not [*tmp_path.iterdir()]
+
+
+def test_what_cannot_be_mapped_is_read_or_named(monkeypatch, tmp_path):
+    """On a file system without mmap."""
+    tokenizer, texts = tat.learn_bpe([("Ein Hund.", "A dog.")], 9), [("Ein Hund.", "A dog."), ("Hund.", "Dog.")]
+    store = write_store(tmp_path / "train.ids", texts, tokenizer, ("de", "en"))
+    pairs, cannot = store.pairs([1, 0]), OSError(errno.ENODEV, "No such device")
+    monkeypatch.setattr(np, "memmap", Mock(side_effect=cannot))
+    assert store.pairs([1, 0]) == pairs
+    monkeypatch.setattr("safetensors.safe_open", Mock(side_effect=OSError("No such device (os error 19)")))
+    with pytest.raises(Refused, match=r"model.safetensors: cannot be read here \(No such device"):
+        read_tensors(model_folder() / "model.safetensors")
 
 
 def test_an_empty_vocabulary_is_noted(capsys, tmp_path):
