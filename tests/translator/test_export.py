@@ -21,7 +21,9 @@ from translator.sources import load_pairs
 SIZES = "--N 2 --d-model 32 --d-ff 48 --h 2 --bpe 300 --tokens-per-batch 600 --warmup 30 --factor 2"
 
 
-@pytest.fixture(scope="module", params=["--norm pre", "--norm post --positions learned", "--positions rotary"])
+@pytest.fixture(
+    scope="module", params=["--positions sinusoidal", "--norm post --positions learned", "--positions rotary"]
+)
 def run(request, tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "run"
     assert main(f"train --data captions --run {run} {SIZES} --steps 60 {request.param}".split()) == 0
