@@ -15,6 +15,7 @@ from cyclopts import Parameter
 from benchmarks.shared import RESULTS
 from translator.__main__ import explained
 from translator.files import Refused, Steady
+from translator.processes import use_device
 
 NAMES = (
     "accelerator", "alignment", "bootstrap", "clinic", "clinic_blind", "clinic_captions", "closest",
@@ -33,8 +34,6 @@ def main(arguments: list[str] | None = None) -> int:
         name="python -m benchmarks", help=HELP, help_format="markdown", version_flags=[],
         default_parameter=Parameter(consume_multiple=True, negative=()),
     )  # fmt: skip
-    for name in arguments[:1] if arguments[:1] and arguments[0] in NAMES else NAMES:
-        app.command(importlib.import_module(f"benchmarks.{name}").benchmark, name=name)
     with redirect_stdout(Steady(sys.stdout)), redirect_stderr(Steady(sys.stderr)):
         return measure(app, arguments)
 
@@ -42,11 +41,14 @@ def main(arguments: list[str] | None = None) -> int:
 def measure(app: cyclopts.App, arguments: list[str]) -> int:
     """Run the benchmark of a command line; rows are written though nobody may read what is printed."""
     try:
+        for name in arguments[:1] if arguments[:1] and arguments[0] in NAMES else NAMES:
+            app.command(importlib.import_module(f"benchmarks.{name}").benchmark, name=name)
         benchmark, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+        use_device()  # a device that does not compute is refused before hours are spent
         if "rows" in inspect.signature(benchmark).parameters:
             bound.arguments["rows"] = bound.arguments.get("rows", RESULTS).begin(arguments)
         return benchmark(*bound.args, **bound.kwargs) or 0
-    except (cyclopts.CycloptsError, Refused, OSError) as error:
+    except (cyclopts.CycloptsError, Refused, OSError, ModuleNotFoundError) as error:
         print(f"error: {explained(error, arguments)}", file=sys.stderr)
         return 2
 

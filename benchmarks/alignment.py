@@ -14,6 +14,7 @@ from translator.__main__ import train
 from translator.captions import CAPTION_SPLITS, Caption, Links, caption_corpus, token_links
 from translator.files import Refused
 from translator.model_folder import read_translator
+from translator.plan import MEASURED
 from translator.run import Limits
 from translator.settings import Count
 
@@ -110,7 +111,7 @@ def benchmark(
             continue
         name = "-".join(f"{key}-{value}" for key, value in sorted(texts.items()))
         run, limits = runs / "alignment" / f"steps-{steps}-{name}", Limits(steps=steps, checkpoint_every=10**9)
-        train(data="captions", run=run, preset="tiny", limits=limits, changes=recipe)
+        train(data="captions", run=run, preset="tiny", limits=limits, changes=MEASURED | recipe)
         translator = read_translator(run)
         row = about | quality.describe(run, translator)
         row |= quality.scores(translator, "captions") | measure(translator, captions)

@@ -18,6 +18,7 @@ from benchmarks.shared import RESULTS, Rows, Seeds
 from practice import examine, mistakes
 from practice.mistakes import CATALOGUE, HEALTHY, made, settings_with
 from the_annotated_transformer import Config, Pair, number_pair
+from translator.files import write_text
 from translator.settings import Count
 
 CONTROLS = {  # no mistake, with the settings that some of them need
@@ -156,7 +157,7 @@ def judged(row: dict[str, Any]) -> dict[str, Any]:
 def look_again(file: Path) -> None:
     """Say anew of all saved rows where they look ill, after a bound has changed."""
     rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-    file.write_text("".join(json.dumps(judged(row)) + "\n" for row in rows), "utf-8")
+    write_text(file, "".join(json.dumps(judged(row)) + "\n" for row in rows))
 
 
 def benchmark(

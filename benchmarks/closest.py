@@ -1,11 +1,17 @@
 """The translation of each line that is closest to the reference."""
 
-import sys
 from pathlib import Path
 
 from sacrebleu import sentence_bleu
 
-from translator.files import Refused
+from translator.__main__ import deliver
+from translator.files import Refused, refusing
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a file; Refused if it isn't UTF-8."""
+    with refusing(f"{path}: not UTF-8", UnicodeDecodeError):
+        return path.read_text(encoding="utf-8").split("\n")
 
 
 def benchmark(reference: Path, *translations: Path) -> None:
@@ -19,7 +25,7 @@ def benchmark(reference: Path, *translations: Path) -> None:
     """
     if not translations:
         raise Refused("there are no translations to choose from")
-    wanted, *others = (path.read_text(encoding="utf-8").split("\n") for path in (reference, *translations))
+    wanted, *others = map(lines_of, (reference, *translations))
     for path, lines in zip(translations, others, strict=True):
         if len(lines) != len(wanted):
             raise Refused(f"{path} has {len(lines)} lines, but {reference} has {len(wanted)}")
@@ -27,4 +33,4 @@ def benchmark(reference: Path, *translations: Path) -> None:
     for target, *candidates in zip(wanted, *others, strict=True):
         scores = [sentence_bleu(candidate, [target]).score for candidate in candidates]
         chosen.append(candidates[scores.index(max(scores))])  # the first of equal ones
-    sys.stdout.write("\n".join(chosen))
+    deliver("\n".join(chosen).removesuffix("\n"))

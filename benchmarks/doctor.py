@@ -12,6 +12,7 @@ from practice.mistakes import made
 from translator.__main__ import train
 from translator.doctor import diagnose
 from translator.files import write_text
+from translator.plan import MEASURED
 from translator.run import Limits
 from translator.sources import load_pairs
 
@@ -75,7 +76,7 @@ def benchmark(*, seeds: Seeds = (0,), runs: Runs = Path("runs"), rows: Rows = RE
         with made(case.mistake) if case.mistake else contextlib.nullcontext():
             if not case.like:
                 limits = Limits(steps=case.steps, checkpoint_every=50)
-                changes = SIZES | case.changes | {"seed": seed}
+                changes = MEASURED | SIZES | case.changes | {"seed": seed}
                 train(data=str(data), run=run, preset="tiny", limits=limits, changes=changes)
             trained = time.process_time()
             found = diagnose(run)

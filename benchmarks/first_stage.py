@@ -10,6 +10,7 @@ import the_annotated_transformer as tat
 from benchmarks import quality
 from benchmarks.miniature import VARIANTS, run_folder, train
 from benchmarks.shared import RESULTS, Data, Rows, Runs, Seeds, portable
+from translator.plan import MEASURED
 from translator.processes import choose_device
 from translator.run import Limits
 from translator.settings import make_settings
@@ -38,7 +39,7 @@ def benchmark(
         about = {"variant": name, "direction": direction, "seed": seed, "data": portable(data)}
         if rows.saved(about, choose_device()):
             continue
-        settings = make_settings("tiny", False, VARIANTS[name].changes | {"seed": seed})
+        settings = make_settings("tiny", False, MEASURED | VARIANTS[name].changes | {"seed": seed})
         run = run_folder(runs, "first_stage", f"{name} {direction} seed {seed}")
         limits, languages = Limits(steps=STEPS[direction]), tuple(direction.split("-"))
         translator = train(run, data, name, settings, limits, languages)

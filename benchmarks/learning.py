@@ -3,6 +3,7 @@
 python -m benchmarks learning            # five minutes on two cores
 """
 
+import functools
 import itertools
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tqdm import tqdm
 
 import the_annotated_transformer as tat
 from benchmarks.shared import RESULTS, Counts, Rows, Runs
+from translator.files import write_atomically
 from translator.processes import choose_device
 
 LAYER = 2  # whose cross-attention is kept; the first is number 0
@@ -49,7 +51,8 @@ def train(model: tat.Transformer, tokenizer: tat.Tokenizer, kept: dict[int, Path
         trainer.update(batch)
         if trainer.step in kept:
             weights = {name: p.detach().clone() for name, p in model.named_parameters()}
-            torch.save({"update": trainer.step, "weights": weights}, kept[trainer.step])
+            held = {"update": trainer.step, "weights": weights}
+            write_atomically(kept[trainer.step], functools.partial(torch.save, held))
 
 
 @torch.inference_mode()

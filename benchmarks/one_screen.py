@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from benchmarks.shared import RESULTS, ROOT, Rows, Seeds
 from blog import listing, page
-from translator.files import Refused
+from translator.files import Refused, write_text
 
 FILE = ROOT / "one_screen.py"
 APART = tuple(pow(16807, k, 2**31 - 1) for k in range(10))  # seeds 1 and 2 would draw x and 2x (modulo 1)
@@ -92,7 +92,7 @@ def benchmark(
     """Train with each seed, and count what is right of the numbers that it has never seen: at the end, and with the mean of checkpoints."""
     if port:
         lines = (f'  "{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in port_numbers().items())
-        port.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+        write_text(port, "{\n" + ",\n".join(lines) + "\n}\n")
         return
     about = listing.settings(FILE.read_text("utf-8"))
     for seed in seeds:

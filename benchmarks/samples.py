@@ -21,7 +21,7 @@ def benchmark(*, runs: Runs = Path("runs"), rows: Rows = RESULTS) -> None:
 
     The weights are in RUNS/learning, each file named by its number of updates. The last entry of the row is the shipped model.
     """
-    kept = sorted((runs / "learning").glob("*.pt"))
+    kept = sorted(path for path in (runs / "learning").glob("*.pt") if path.stem.isdecimal())  # no copies
     if not kept:
         raise Refused(f"{runs / 'learning'} holds no weights")
     tokenizer = tat.learn_bpe(tat.load_split("train"), tat.LIVE.bpe)

@@ -23,6 +23,7 @@ from cyclopts.validators import Number
 from since_2017 import sorted_batches
 from the_annotated_transformer import Pair
 from translator.files import Refused, refusing
+from translator.plan import MEASURED
 from translator.settings import Count, Settings, make_settings, options
 
 CPU = torch.device("cpu")
@@ -52,6 +53,8 @@ class Rows:
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK):
             raise Refused(f"--out {out} cannot be written")
+        with refusing(f"--out {out} holds something else than rows", ValueError, AttributeError):
+            replace(self, out=out).saved({})
         origin = {"command": shlex.join(["python", "-m", "benchmarks", *map(portable, arguments)]), "commit": commit()}
         origin |= {"date": datetime.date.today().isoformat(), "machine": machine()}
         return replace(self, out=out, origin=origin)
@@ -127,9 +130,13 @@ def epoch(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pair]]:
 
 
 def with_adam(preset: str, changes: dict[str, Any] | None) -> Settings:
-    """A preset with some settings changed, and with Adam, which every library has; Refused for what does not fit together."""
+    """A preset with some settings changed, and with Adam, which every library has; Refused for what does not fit together.
+
+    `tiny` is as in earlier rows, with the paper's positions.
+    """
+    earlier = MEASURED if preset == "tiny" else {}
     with refusing("these settings do not fit together", ValueError):
-        return make_settings(preset, False, (changes or {}) | {"optimizer": "adam"})
+        return make_settings(preset, False, earlier | (changes or {}) | {"optimizer": "adam"})
 
 
 def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,46 +1,42 @@
 """BLEU against minutes of training."""
 
 from pathlib import Path
+from typing import Annotated
 
+from cyclopts import Parameter
 from cyclopts.types import PositiveFloat
 
 from benchmarks import quality
 from benchmarks.shared import RESULTS, Changes, Data, Preset, Rows, portable
 from translator.__main__ import train
-from translator.files import Refused
 from translator.model_folder import read_translator
-from translator.run import Limits, read_log
+from translator.run import Limits
 
 
 def benchmark(
-    run: Path, *, data: Data = "multi30k", preset: Preset = "tiny", every: PositiveFloat = 5, until: PositiveFloat = 45,
+    run: Path, *, data: Data = "multi30k", preset: Preset = "tiny",
+    minutes: Annotated[tuple[PositiveFloat, ...], Parameter(help="of training; each is a run")] = (5, 10, 30),
     changes: Changes = None, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """BLEU on the validation set against minutes of training: a run that stops every few minutes to be scored.
+    """BLEU on the validation set after so many minutes of training: for each number of minutes, a run that ends there.
 
-    Only training time counts, including its own validation loss and checkpoints; the scoring in between does not. Scores are
-    greedy. An interrupted run continues and appends the missing rows.
+    A run may know its end, because its rate falls to zero there, so one run can't be scored on its way. (Rows up to commit
+    0ede01c are of a single run.) Only training time counts, including its own validation loss and checkpoints. Scores are
+    greedy. The command can be given again: an interrupted run continues, and a row that is saved is not trained again.
 
     Args:
-        run: the folder of the run
+        run: the folder of the runs
         preset: what all other settings are, unless they are given
-        every: minutes between two scores
-        until: minutes of training in all
     """
-    if every > until:
-        raise Refused(f"--every must be at most --until, {until:g}, but it is {every:g}")
     changes = changes or {}
     about = {"run": run.name, "preset": preset, "data": portable(data)}
     about["set"] = {name: str(value) for name, value in changes.items()}
-    for turn in range(1, int(until / every + 1e-9) + 1):
-        minutes = turn * every
-        if rows.saved(about | {"budget": minutes}):
+    for budget in minutes:
+        if rows.saved(about | {"budget": budget}):
             continue
-        if any(row["minutes"] >= minutes + every for row in read_log(run)[-1:]):
-            raise Refused(f"{run} has trained for more than {minutes:g} minutes already")
-        limits = Limits(minutes=minutes, checkpoint_every=100)
-        train(data=data, run=run, preset=preset, limits=limits, changes=changes)
-        translator = read_translator(run)
-        row = about | {"budget": minutes} | quality.describe(run, translator) | quality.scores(translator, data)
+        folder = run / f"{budget:g}"
+        train(data=data, run=folder, preset=preset, limits=Limits(minutes=budget), changes=changes)
+        translator = read_translator(folder)
+        row = about | {"budget": budget} | quality.describe(folder, translator) | quality.scores(translator, data)
         rows.add(row)
         print(f"{row['minutes']:.1f} minutes: BLEU {row['bleu']:.2f}")

@@ -667,10 +667,11 @@ def main() -> None:
     options = parser.parse_args()
     try:
         notebook = nbformat.reads(options.notebook.read_text("utf-8"), 4)
+        if options.out.exists() and options.out.samefile(options.notebook):
+            raise PageError(f"{options.out} is the notebook itself")
         page = make_page(notebook, options.notebook.stem, options.pictures, options.repository, options.language)
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(page, "utf-8")
-    except (PageError, OSError) as error:
+        companion.whole(options.out, page.encode())
+    except (PageError, OSError, nbformat.reader.NotJSONError) as error:
         sys.exit(f"{Path(__file__).name}: {error}")
     print(f"wrote {options.out} ({len(page.encode()) / 1e6:.1f} MB)")
 

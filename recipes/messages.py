@@ -9,6 +9,7 @@ train on them, and pass on neither the corpus nor parts of it.
 
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -69,10 +70,16 @@ def divided(texts: list[list[tuple[str, str]]], held_out: int) -> tuple[list, li
 
 def main(language: str, out: Path) -> None:
     """Write the corpus, and which packages it is from."""
-    out.mkdir(parents=True)
+    if out.exists():
+        sys.exit(f"{out}: exists already")
+    if shutil.which("apt-get") is None:
+        sys.exit("it needs Debian's apt-get")
     with tempfile.TemporaryDirectory() as folder:
         names = fetched(PACKAGES, Path(folder))
         texts = [pairs_of(path) for path in catalogues(Path(folder), language)]
+    if not sum(map(len, texts)):
+        sys.exit(f"no messages in {language}")
+    out.mkdir(parents=True)
     for split, pairs in zip(("train", "val"), divided(texts, HELD_OUT), strict=True):
         for name, side in zip((language, "en"), zip(*pairs, strict=True), strict=True):
             (out / f"{split}.{name}").write_text("".join(f"{line}\n" for line in side), "utf-8")
@@ -81,4 +88,6 @@ def main(language: str, out: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     main(sys.argv[1], Path(sys.argv[2]))

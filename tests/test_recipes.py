@@ -102,6 +102,21 @@ def test_messages_of_programs_become_pairs(tmp_path):
     assert not {side for pair in train for side in pair} & {side for pair in val for side in pair}
 
 
+def test_messages_are_written_when_there_are_some(tmp_path, monkeypatch):
+    """Into a folder that did not exist; catches an empty one that is left behind, and refused when tried again."""
+    (tmp_path / "mine").mkdir()
+    for out, tool, said in (
+        ("mine", "apt-get", "exists already"),
+        ("new", None, "apt-get"),
+        ("new", "it", "no messages"),
+    ):
+        monkeypatch.setattr("shutil.which", lambda name, tool=tool: tool)
+        monkeypatch.setattr(messages, "fetched", lambda *_: [])
+        with pytest.raises(SystemExit, match=said):
+            messages.main("fr", tmp_path / out)
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("name", ["slurm.sbatch", "README.md"])
 def test_torchrun_knows_its_options_and_starts_the_program(name):
     text = (RECIPES / name).read_text(encoding="utf-8").replace("\\\n", " ")

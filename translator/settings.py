@@ -79,8 +79,8 @@ class Settings(Config):
 
 PRESETS = {
     "tiny": Settings(
-        N=4, d_model=128, d_ff=256, h=4, dropout=0.25, norm="pre",
-        bpe=6000, tokens_per_batch=5000, optimizer="muon", factor=1.5, warmup=200, ema=0.999,
+        N=4, d_model=128, d_ff=256, h=4, positions="rotary", dropout=0.1, norm="pre",
+        bpe=6000, tokens_per_batch=2000, optimizer="muon", factor=1.0, warmup=100, schedule="linear", ema=0.999,
     ),
     "small": Settings(
         N=3, d_model=256, d_ff=1024, h=8, dropout=0.3, norm="pre",

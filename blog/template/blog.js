@@ -151,7 +151,7 @@
     if (answer.nextElementSibling || ![section, section.lastElementChild].includes(answer.parentElement)) return;
     let node = section.nextElementSibling;
     for (; node && !node.matches("section"); node = node.nextElementSibling) shown.push(node);
-    if (!shown.length) return;
+    if (!shown.some((cell) => cell.matches(".jp-CodeCell"))) return;
     if (node && !node.querySelector("h1, h2, h3, .choices, .answer")) shown.push(node);
     const fold = Object.assign(document.createElement("details"), { className: "awaiting", open: matchMedia("print").matches });
     fold.append(document.createElement("summary"), ...shown);

@@ -7,17 +7,20 @@ import time
 from dataclasses import replace
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import lab_notebook
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
-from benchmarks import gains, peers, quality, samples, step_profile, test_sets, time_to_quality
+from benchmarks import gains, peers, quality, resample, samples, step_profile, test_sets, time_to_quality
 from benchmarks.shared import Rows
 from tests.helpers import ROOT, caption_files, decided
 from translator import search
 from translator.__main__ import export, main, train
+from translator.run import read_log
 from translator.settings import Settings
 
 rows = tat.saved_rows
@@ -47,6 +50,7 @@ def test_the_door_lists_every_benchmark(capsys):
         ("peers --data captions --N 1 --d-model 10 --h 3", "10"),
         ("closest README.md --out rows.jsonl", "--out"),
         ("layers --out .", "--out . cannot be written"),
+        ("layers --out README.md", "--out README.md holds something else than rows"),
         ("compare models", "models is no checkout"),
         # these models do not exist, so nothing else is read before
         ("bootstrap model other --data multi30k --split test_2017_flickr", "only val and test_2016_flickr"),
@@ -129,17 +133,21 @@ def test_the_plain_forms_of_decoding_find_the_same(decoder, beam, monkeypatch):
     assert len({row.index(tat.EOS) if tat.EOS in row else 12 for row in expected.tolist()}) > 3
 
 
-def test_time_to_quality_scores_the_run_as_it_goes(rows_of, tmp_path, monkeypatch):
-    """Catches scores of another budget, a run that begins anew, and rows that are written twice. A minute is an update here."""
+def test_time_to_quality_has_a_run_for_each_number_of_minutes(rows_of, tmp_path, monkeypatch):
+    """Catches scores of another budget or of one run on its way, and rows made twice. A minute is an update here."""
 
     def in_updates(limits, **options):
         train(limits=replace(limits, minutes=None, steps=round(limits.minutes)), **options)
 
     monkeypatch.setattr(time_to_quality, "train", in_updates)
     data, sizes = caption_files(tmp_path, train=40, val=40), "--N 1 --d-model 16 --d-ff 16 --h 1 --bpe 100"
-    for until in (2, 4):
-        rows = rows_of(f"time_to_quality {tmp_path}/run --data {data} --every 2 --until {until} {sizes}")
+    sizes += " --factor 1 --warmup 1 --schedule linear"
+    for minutes in ("2", "2 4"):
+        rows = rows_of(f"time_to_quality {tmp_path}/run --data {data} --minutes {minutes} {sizes}")
     assert [(row["budget"], row["step"]) for row in rows] == [(2, 2), (4, 4)] and rows[0]["preset"] == "tiny"
+    for steps in (2, 4):  # zero is where each ends
+        rates = [row["lr"] for row in read_log(tmp_path / "run" / str(steps)) if "lr" in row]
+        assert rates == [tat.rate(1, 16, 1, 1) / steps]
     assert rows[0]["settings"]["d_ff"] == 16 and rows[0]["split"] == "val" and rows[0]["search"] == "greedy"
 
 
@@ -165,7 +173,7 @@ def test_a_model_without_a_log_gets_no_row(rows_of, trained, tmp_path, capsys):
     assert len(rows_of(*arguments, "--run", trained)) == 1
 
 
-def test_the_closest_translation_is_chosen_line_by_line(tmp_path, capsys):
+def test_the_closest_translation_is_chosen_line_by_line(tmp_path, capsys, monkeypatch):
     texts = {
         "reference": "Ein Hund läuft durch den Schnee.\nZwei Frauen lesen ein Buch.\n",
         "one": "Ein Hund rennt im Schnee.\nZwei Frauen lesen ein Buch.\n",
@@ -181,9 +189,19 @@ def test_the_closest_translation_is_chosen_line_by_line(tmp_path, capsys):
 
     status, found = chosen("reference", "one", "two")
     assert status == 0 and found.out == "Ein Hund läuft durch Schnee.\nZwei Frauen lesen ein Buch.\n"
-    for names in (("reference", "short"), ("reference", "none")):
+    (tmp_path / "latin").write_bytes("Käse.\n".encode("latin-1"))
+    for names in (("reference", "short"), ("reference", "none"), ("reference", "latin")):
         status, failed = chosen(*names)
-        assert status == 2 and failed.err.startswith("error: ") and not failed.out
+        assert status == 2 and failed.err.startswith("error: ") and not failed.out and names[1] in failed.err
+    with monkeypatch.context() as patch, open("/dev/full", "w") as stream:
+        patch.setattr(sys, "stdout", stream)
+        assert chosen("reference", "one")[0] == 2  # there is no other place that has them
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    monkeypatch.delitem(sys.modules, "benchmarks.closest")
+    status, failed = chosen("reference", "one")
+    assert status == 2 and "pip install sacrebleu" in failed.err
+    monkeypatch.setenv("ANNOTATED_DEVICE", "gpu")
+    assert door.main(["layers"]) == 2 and "ANNOTATED_DEVICE=gpu cannot be used here" in capsys.readouterr().err
 
 
 def test_saved_rows_say_where_they_come_from():
@@ -252,8 +270,8 @@ def test_the_comparison_quotes_saved_rows():
         f"({tiny[0]}, {tiny[1]} and {tiny[2]} in three measurements, commits f021640, aa8091b and 4588737;" in compared
     )
     assert [row["commit"] for row in speed["tiny"]] == ["f021640", "aa8091b", "4588737"]
-    sizes = [f"`{size}` {speed[size][-1]['ratio_of_pairs']:.1f}" for size in ("small", "base")]
-    assert f"{sizes[0]}, {sizes[1]})" in compared
+    sizes = [" and ".join(f"{row['ratio_of_pairs']:.1f}" for row in speed[size]) for size in ("small", "base")]
+    assert f"`small` {sizes[0]}, `base` {sizes[1]})" in compared
     last = {row["preset"]: {who: s["median"] for who, s in row["tokens_per_second"].items()} for row in rows("peers")}
     ratio = {size: {who: f"{found['this'] / found[who]:.1f}" for who in found} for size, found in last.items()}
     assert f"and {ratio['tiny']['nn.Transformer']} times as many tokens as PyTorch's" in compared
@@ -299,6 +317,7 @@ def test_samples_are_those_of_the_weights_that_were_kept(rows_of, few_phrases, t
         model = decided(tat.LIVE.make_model(len(tokenizer))).eval()
         torch.save({"weights": dict(model.named_parameters())}, tmp_path / "learning" / f"{updates:05}.pt")
         expected.append(tat.translate_lines(tat.Translator(model, tokenizer), samples.SENTENCES))
+    (tmp_path / "learning" / "00120 2.pt").touch()  # a copy
     (row,) = rows_of(f"samples --runs {tmp_path}")
     assert [stage.get("updates", stage.get("model")) for stage in row["stages"]] == [9, 120, "multi30k-de-en"]
     assert [stage["translations"] for stage in row["stages"][:2]] == expected and expected[0] != expected[1]
@@ -330,15 +349,44 @@ def test_kept_translations_are_resampled_with_their_seeds(rows_of, tmp_path):
     lines = (tmp_path / "val.en").read_text(encoding="utf-8").splitlines()
     worse = lambda n: [line if i % n else "no" for i, line in enumerate(lines)]  # noqa: E731
     files = [kept.out.parent / kept.keep("a model: val", found) for found in (worse(2), worse(3), worse(9), lines)]
+    odd = kept.keep("odd", ["a\u2028b", "c\x85"])
+    assert resample.unpacked(kept.out.parent / odd) == ["a\u2028b", "c\x85"]
     assert len({*files}) == 4 and files[3] == kept.out.parent / kept.keep("a model: val", lines)
     (row,) = rows_of(f"resample --data {data} --samples 200", "--a", *files[:2], "--b", *files[2:])
-    assert row["bleu"][1][1] == 100 and row["difference"] == pytest.approx(
-        sum(row["bleu"][1]) / 2 - sum(row["bleu"][0]) / 2, abs=0.01
-    )
-    wide, narrow = (high - low for low, high in (row["interval"], row["sentences_interval"]))
-    assert row["difference"] > 0 and wide > narrow > 0  # the seeds of a side differ
+    assert row["direction"] == "de-en"
+    for measure in resample.MEASURES:
+        found = row[measure]
+        assert found["scores"][1][1] == pytest.approx(100)
+        means = [sum(scores) / 2 for scores in found["scores"]]
+        assert found["difference"] == pytest.approx(means[1] - means[0], abs=0.01) and found["difference"] > 0
+        wide, narrow = (high - low for low, high in (found["interval"], found["sentences_interval"]))
+        assert wide > narrow > 0  # the seeds of a side differ
+    assert row["chrf"]["scores"] != row["bleu"]["scores"]
+    one = rows_of(f"resample --data {data} --samples 40", "--a", files[0], "--b", *files[2:])[1]
+    assert one["bleu"]["interval"] is None and one["bleu"]["sentences_interval"][0] > 0  # one seed: nobody knows
     (
         (tmp_path / "val.de").write_text("\n" * 3, encoding="utf-8"),
         (tmp_path / "val.en").write_text("a\nb\nc\n", encoding="utf-8"),
     )
-    assert len(rows_of(f"resample --data {data}", "--a", files[0], "--b", files[1], status=2)) == 1
+    assert len(rows_of(f"resample --data {data}", "--a", files[0], "--b", files[1], status=2)) == 2
+
+
+def test_without_length_is_before_the_brevity_penalty_and_seeds_count_by_welch():
+    """Catches a penalty that stays, and a normal distribution where three seeds give Student's."""
+    lines = [
+        f"{a} dog runs through the snow and {b}" for a in ("A", "The", "This") for b in ("barks", "sleeps", "eats")
+    ]
+    short = [line.rpartition(" and ")[0] for line in lines]
+    found = resample.resampled(lines, [[short], [lines]], 20)
+    assert found["without length"]["scores"][0][0] == pytest.approx(100) and found["bleu"]["scores"][0][0] < 80
+    a, b = np.array([1.0, 2.0, 4.0]), np.array([5.0, 5.5, 7.0, 9.0])
+    error, freedom = resample.seeds_error([a, b])
+    assert error == pytest.approx((7 / 3 / 3 + 38.75 / 12 / 4) ** 0.5)
+    parts = 7 / 3 / 3, 38.75 / 12 / 4
+    assert freedom == pytest.approx(sum(parts) ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2 / 3))
+    assert resample.seeds_error([np.ones(2), np.ones(3)])[0] == 0
+    alike = [f"{line} {'' if i % 2 else 'now'}" for i, line in enumerate(lines)]
+    sides = [[lines, alike, short], [alike, lines, lines]]
+    low, high = resample.resampled(lines, sides, 600)["chrf"]["interval"]
+    error, freedom = resample.seeds_error([np.array(s) for s in resample.resampled(lines, sides, 2)["chrf"]["scores"]])
+    assert high - low > 2 * lab_notebook.threshold(0.05, freedom) * error * 0.8 > 2 * 1.96 * error

@@ -119,7 +119,7 @@ def test_the_help_of_train_explains_every_setting(capsys):
     meaning = {found.arg_name: found.description for found in parse_from_object(Settings).params}
     for field in dataclasses.fields(Settings):
         assert f"--{field.name.replace('_', '-')} " in out and f"{meaning[field.name]} (" in out
-    assert "share of zeros on embeddings and sublayers' outputs (0.25, 0.3, 0.1, 0.3)" in out
+    assert "share of zeros on embeddings and sublayers' outputs (0.1, 0.3, 0.1, 0.3)" in out
     assert "label smoothing (5.4) (0.1)" in out
 
 
@@ -207,7 +207,7 @@ def test_a_run_goes_on_without_its_data(tmp_path, capsys):
     data.rename(tmp_path / "elsewhere")
     assert main([*command.split(), "4"]) == 0
     printed = capsys.readouterr().out
-    assert "4 updates" in printed and "that is less than the warmup of 200 updates" in printed
+    assert "4 updates" in printed and "that is less than the warmup of 100 updates" in printed
 
 
 # --- What was interrupted, or is damaged ---

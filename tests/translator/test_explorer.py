@@ -109,7 +109,8 @@ def calculator(browser, page_of_shipped) -> Iterator[Tab]:
 
 def small_translator(shipped: tat.Translator, **changes) -> tat.Translator:
     """The shipped vocabulary with a small model of other settings and random weights that float16 holds exactly."""
-    config = dataclasses.replace(PRESETS["tiny"], **{"N": 2, "d_model": 32, "d_ff": 48, "h": 2, **changes})
+    sizes = {"N": 2, "d_model": 32, "d_ff": 48, "h": 2, "positions": "sinusoidal"}
+    config = dataclasses.replace(PRESETS["tiny"], **sizes | changes)
     model = build_model(config, len(shipped.tokenizer)).eval()
     with torch.no_grad():
         for p in model.parameters():

@@ -1,6 +1,7 @@
 """Export: the other program's translations equal ours, token by token."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,9 @@ from translator.sources import load_pairs
 SIZES = "--N 2 --d-model 32 --d-ff 48 --h 2 --bpe 300 --tokens-per-batch 600 --warmup 30 --factor 2"
 
 
-@pytest.fixture(scope="module", params=["--norm pre", "--norm post --positions learned", "--positions rotary"])
+@pytest.fixture(
+    scope="module", params=["--positions sinusoidal", "--norm post --positions learned", "--positions rotary"]
+)
 def run(request, tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "run"
     assert main(f"train --data captions --run {run} {SIZES} --steps 60 {request.param}".split()) == 0
@@ -77,11 +80,20 @@ def test_what_is_exported_reads_and_answers_as_the_program_does(tmp_path):
 
 
 def test_what_is_exported_stops_quietly_when_nobody_reads(tmp_path):
+    """A stream that is closed is as good as the null device, and a full disk is none; catches notes among the translations."""
     out, pipe = tmp_path / "served", subprocess.PIPE
     assert main(["export", "--out", str(out)]) == 0
+    for streams, text, status, said in (
+        (">&-", b"Hund", 0, ""), ("2>&-", b"Hund " * 2100, 2, "\n"), (">/dev/full", b"Hund", 2, "error: .*space.*\n"),
+        ("", "Hund.".encode("utf-16-le"), 2, "error: line 1: not UTF-8 .likely UTF-16.\n"),
+    ):  # fmt: skip
+        command = ["bash", "-c", f'exec "$@" {streams}', "", sys.executable, out / "translate.py"]
+        done = subprocess.run(command, input=text, stdout=pipe, stderr=pipe)
+        found = (done.stdout + done.stderr).decode()
+        assert done.returncode == status and re.fullmatch(said, found), (streams, found)
     with started([sys.executable, out / "translate.py"], stdin=pipe, stdout=pipe, stderr=pipe) as process:
         process.stdout.close()
-        _, error = process.communicate(b"Ein Hund.\n" * 3000)
+        _, error = process.communicate(b"Ein Hund.\n" * 3)
     assert process.returncode == 0 and error == b""
 
 

@@ -26,6 +26,7 @@ from translator.files import read_tensors
 from translator.model_folder import MODEL_FILES, read_translator
 from translator.processes import stop_requests, weights_of
 from translator.run import Limits, Progress, read_log
+from translator.settings import PRESETS
 from translator.trainer import ParallelTrainer
 
 SIZES = "--N 1 --d-model 16 --d-ff 16 --h 2 --bpe 100 --tokens-per-batch 300 --warmup 20"
@@ -133,7 +134,7 @@ def test_the_rate_falls_to_zero_where_a_run_ends_however_often_it_is_stopped(tmp
             assert name == "stopped"
     assert "rises again" not in capsys.readouterr().err
     assert same(*(read_tensors(tmp_path / name / "model.safetensors")[0] for name in rates))
-    peak, count = tat.rate(4, 16, 1.5, 4), len(rates["whole"])
+    peak, count = tat.rate(4, 16, PRESETS["tiny"].factor, 4), len(rates["whole"])
     straight = [peak * min((i + 1) / 4, 1 - i / count) for i in range(count)]
     assert rates["stopped"] == rates["whole"] == pytest.approx(straight, rel=0.2)  # epochs differ in batches
     assert rates["whole"][-1] == pytest.approx(peak / count, rel=0.2) and count > 10

@@ -369,7 +369,7 @@ def test_a_bad_folder_is_refused_in_one_line(spoil, said, hub, tmp_path, capsys,
 def test_a_bad_vocabulary_is_refused_and_runs_nothing(text, npz, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (npz / "vocab.yml").write_text(text)
-    with pytest.raises(Refused, match="vocab.yml"):
+    with pytest.raises(Refused, match="vocab.yml: only a pointer" if text == POINTER.decode() else "vocab.yml"):
         read_own(npz)
     assert not (tmp_path / "stolen").exists()
 

@@ -26,6 +26,7 @@ def plain(text):
 
 def tokens_of(text):
     """Its tokens; one such as >>fra<<, which names a language, stands in front alone."""
+    text = text.replace(HIDDEN, "")
     mark = re.match(">>[^<>]+<<", text)
     if mark and tokenizer.token_to_id(mark[0] + HIDDEN) is not None:
         return [mark[0], *tokenizer.encode(text[mark.end() :]).tokens]
@@ -53,7 +54,7 @@ def answer(lines, first):
         try:
             print(*translate([row], True))
             note += "; it is translated greedily, and badly"
-        except (RuntimeError, ValueError) as error:  # the positions have an end, and so has memory
+        except (MemoryError, RuntimeError, ValueError) as error:  # the positions have an end, and so has memory
             print()
             lost, note = lost + 1, f"{note}; it is left empty ({error})"
         print(f"note: {note}", file=sys.stderr)
@@ -71,9 +72,11 @@ def main():
         lines = []
         for line in found:
             try:
+                if 3 * line.count(0) > len(line):
+                    raise ValueError("likely UTF-16")
                 lines.append(plain(line.decode("utf-8")))
-            except UnicodeDecodeError as wrong:
-                error = f"error: line {done + len(lines) + 1}: not UTF-8 ({wrong.reason})"
+            except ValueError as wrong:
+                error = f"error: line {done + len(lines) + 1}: not UTF-8 ({getattr(wrong, 'reason', wrong)})"
                 break
         lost += answer(lines, done + 1) if lines else 0
         done += len(lines)
@@ -87,11 +90,15 @@ def main():
 if __name__ == "__main__":
     if sys.stdin is None:
         sys.exit("error: nothing to translate: standard input is closed")
-    for stream in filter(None, (sys.stdout, sys.stderr)):
+    nowhere = open(os.devnull, "w")  # as good as a stream that is closed  # noqa: SIM115
+    sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="replace")
     try:
-        if error := main():
-            print(error, file=sys.stderr)
-            sys.exit(2)
-    except BrokenPipeError:  # the reader has enough, such as `head`
+        error = main()
+    except OSError as wrong:  # a full disk; or the reader has enough, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        error = None if isinstance(wrong, BrokenPipeError) else f"error: {wrong}"
+    if error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
