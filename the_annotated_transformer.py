@@ -443,7 +443,8 @@ def our_file() -> TrainedFile:
 # > marks. A *vocabulary* numbers all the tokens that the model knows, and the number of a token is its *id*. Our
 # > model's vocabulary has 6,106 entries, German and English together. Frequent words are tokens in their own right;
 # > rare words are cut into pieces ([Part 3](#Words-and-word-pieces-(Section-5.1)) shows how). `▁` marks the beginning
-# > of a word. A source ends with `</s>`, so that the model can see where it ends.
+# > of a word; the live parts of the page show a word as it is, and `·` before a piece that continues one. A source
+# > ends with `</s>`, so that the model can see where it ends.
 
 
 # %%
