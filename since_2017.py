@@ -21,10 +21,10 @@
 # > "Part 2", it means a part of that document, and so does "the first document"; its [names and
 # > shapes](the_annotated_transformer.ipynb#Names-and-shapes) hold here as well.
 # >
-# > At our size and with greedy decoding, rotary positions gain 2.6 ± 0.6 BLEU in [short
-# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) (means over three seeds), and about one in [long
-# > ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run). Most of these changes are meant for
-# > larger models.
+# > At our size and with greedy decoding, rotary positions gain 2.6 ± 0.6 BLEU over the seeds in [short
+# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) (1,014 sentences, three seeds), and about one in
+# > [long ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run). Most of these changes are meant for larger
+# > models.
 # >
 # > None of this is in the paper, so the whole text is commentary. You can read most sections on their own:
 # >
@@ -235,12 +235,12 @@ def example_rms_norm() -> None:
 # > It has three matrices instead of two, so its inner width is cut to two thirds to keep the number of parameters the
 # > same.
 # >
-# > **Why might gating help?** In the plain network, a single number decides both whether a neuron fires and how much
-# > it adds. A gate separates the two: one projection says whether, the other how much and with which sign. And a
-# > gated unit multiplies two projections, whereas a single ReLU neuron can't form a product of two linear functions.
-# > Shazeer (2020) found gating better in experiments, but offered no explanation. In our [short
-# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) at the size of `tiny` it's 1.2 BLEU worse, at a rate
-# > that was tuned for the plain network.
+# > **Why might gating help?** In the plain network, a single number decides both whether a neuron fires and how
+# > much it adds. A gate separates the two: one projection says whether, the other how much and with which sign. And
+# > a gated unit multiplies two projections, whereas a single ReLU neuron can't form a product of two linear
+# > functions. Shazeer (2020) found gating better in experiments, but offered no explanation. In our [short
+# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) at the size of `tiny` it's 1.2 BLEU worse (± 0.5 over
+# > the seeds, and ± 1.1 if other sentences count as well), at a rate that was tuned for the plain network.
 
 
 # %%

@@ -24,7 +24,7 @@
 #
 # | how to read | what | time |
 # |---|---|---|
-# | **the road**, on a first visit | [how this text is laid out](#Part-0:-Prelims); Part 1 as far as [the model assembled](#The-model-assembled); Part 2 as far as [while it learns](#While-it-learns); the Part after it as far as [what to do now](#What-to-do-now), each included | about 55 minutes |
+# | **the road**, on a first visit | [how this text is laid out](#Part-0:-Prelims); Part 1 as far as [the model assembled](#The-model-assembled); Part 2 as far as [while it learns](#While-it-learns); the Part after it as far as [what to do now](#What-to-do-now), each included | about 54 minutes |
 # | **everything**, if you want to build systems like this yourself | Parts 1 to 6, those after Part 3 in any order; then [Since 2017](since_2017.ipynb) | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
@@ -44,8 +44,7 @@
 # > notebook.
 # >
 # > You need Python and some linear algebra, and it helps if you've trained a neural network before. All the code runs
-# > on a laptop without a GPU. The same text is available as a Jupyter notebook and as a Python module that you can
-# > import. This is the third edition; the first two, from 2018 (Alexander Rush) and 2022 (Austin Huang and others),
+# > on a laptop without a GPU. This is the third edition; the first two, from 2018 (Alexander Rush) and 2022 (Austin Huang and others),
 # > are called "the earlier editions" below.
 # >
 # > <details><summary>What you'll have at the end of each part</summary>
@@ -444,7 +443,8 @@ def our_file() -> TrainedFile:
 # > marks. A *vocabulary* numbers all the tokens that the model knows, and the number of a token is its *id*. Our
 # > model's vocabulary has 6,106 entries, German and English together. Frequent words are tokens in their own right;
 # > rare words are cut into pieces ([Part 3](#Words-and-word-pieces-(Section-5.1)) shows how). `▁` marks the beginning
-# > of a word. A source ends with `</s>`, so that the model can see where it ends.
+# > of a word; the live parts of the page show a word as it is, and `·` before a piece that continues one. A source
+# > ends with `</s>`, so that the model can see where it ends.
 
 
 # %%
@@ -1994,10 +1994,9 @@ def example_causal() -> None:
 # > **Pre- or post-norm: what happens to the gradient?** In a fresh post-norm model the last layers receive far more
 # > gradient than the first ones; with pre-norm all layers receive about the same (Xiong et al., 2020). The left chart
 # > shows this for twelve decoder layers; the gradient is that of the second matrix of the feed-forward network. With
-# > post-norm, large steps can do damage, which may be one reason why a warmup, during which the learning rate rises
-# > from a small value, helps (Section 5.3). The right chart shows the size of the residual stream: post-norm resets
-# > it after every layer, while pre-norm lets it grow. That's what pre-norm costs: the larger the stream, the less the
-# > next layer can change it.
+# > post-norm, large steps can do damage, which may be one reason why it helps to begin with a small learning rate. The
+# > right chart shows the size of the residual stream: post-norm resets it after every layer, while pre-norm lets it grow.
+# > That's what pre-norm costs: the larger the stream, the less the next layer can change it.
 
 
 # %%
@@ -2345,10 +2344,15 @@ def example_maps_while_it_learns() -> Chart | None:
 # > tokens except padding, which is never right. PyTorch's `cross_entropy(label_smoothing=…)` gives padding a share as
 # > well; if you take the padding column away, it's the same loss.
 # >
-# > The first function writes $q$ out. The second, which is folded, collects terms and gives the same loss without
-# > ever building $q$. With $n$ tokens in the vocabulary:
+# > The first function writes $q$ out. The second, which is folded, gives the same loss without ever building $q$.
+# >
+# > <details><summary>The formula behind it</summary>
+# >
+# > It collects terms. With $n$ tokens in the vocabulary:
 # >
 # > $$-\sum_k q(k) \log p(k) = -(1 - \epsilon_{ls}) \log p(y) - \frac{\epsilon_{ls}}{n - 1} \sum_{k \ne \mathrm{pad}} \log p(k)$$
+# >
+# > </details>
 
 
 # %%
@@ -2532,8 +2536,7 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 # The paper trained on one machine with eight P100 GPUs. The base model took 100,000 updates of about 0.4 seconds, 12
 # hours in all. The big model took 300,000 updates of 1.0 second, three and a half days.
 #
-# > An *update* is one step of the optimiser; the paper calls it a step. The model of Part 3 is far smaller and has
-# > far fewer sentences to learn from, so a laptop will do.
+# > An *update* is one step of the optimiser; the paper calls it a step.
 #
 # ## Optimiser (Section 5.3)
 #
@@ -2577,8 +2580,7 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 # ## Configuration
 #
 # > The sizes and settings that we vary are in one frozen dataclass, whose defaults are those of the base model. Some
-# > settings aren't in the paper: `accumulate` saves memory, `factor` scales the learning rate, `seed` makes a run
-# > repeatable, and `norm` is the switch between post- and pre-norm.
+# > settings aren't in the paper: `accumulate`, `factor`, `seed` and `norm`.
 
 
 # %%
@@ -2747,8 +2749,7 @@ def greedy_decode_naive(model: Transformer, src: Tensor, src_mask: Tensor, max_l
 # ## A first task: copying
 #
 # > A small model that learns to repeat its source needs everything that we've built so far. Its tokens are the
-# > numbers from 4 upwards, after the four special ones, and its sequences begin and end as they do in translation. It
-# > learns from random sequences, and is then asked to copy others that it has never seen.
+# > numbers from 4 upwards. It learns from random sequences, and is then asked to copy others that it has never seen.
 
 
 # %%
@@ -2809,10 +2810,15 @@ def example_copy() -> Chart:
 # > once. A step then computes one position (which still attends to all $t$ keys) instead of $t$, and it needs no
 # > causal mask, because all the keys in the cache lie in the past.
 #
-# > A decoder layer calls two attentions. For decoding, we make a copy of the layer that has the same weights, but calls
-# > two functions in their place, which look at the cached keys and values. So whatever you change in a layer, or in
-# > the `keys_values`, `attend` or `weigh` of its attention, takes effect in decoding as well. Only what you change in
-# > the `forward` of an attention doesn't.
+# > For decoding, we make a copy of each decoder layer that has the same weights, but calls two functions in place of its
+# > attentions; they look at the cached keys and values.
+# >
+# > <details><summary>What if you change a layer?</summary>
+# >
+# > Whatever you change in a layer, or in the `keys_values`, `attend` or `weigh` of its attention, takes effect in
+# > decoding as well. Only what you change in the `forward` of an attention doesn't.
+# >
+# > </details>
 
 
 # %%
@@ -4082,8 +4088,7 @@ def example_processes() -> None:
 # ## Summary of Part 3
 #
 # > Real text needs a vocabulary that can spell words it has never seen, and a score that others can compare with
-# > their own. A translator is a model with its vocabulary. Several processes can share each batch, and together they
-# > compute the same gradient as a single one.
+# > their own. Several processes can share each batch, and together they compute the same gradient as a single one.
 # >
 # > **Exercises** that check your answers:
 # >
@@ -4103,7 +4108,7 @@ def example_processes() -> None:
 # > (The development set is what we call the validation set.) Greedy decoding takes the most probable token and
 # > never looks back. A beam of width $b$ keeps the $b$ most probable *hypotheses*, that is, unfinished
 # > translations; we also say that the search has $b$ *beams*. At each step, every hypothesis is extended by each
-# > token of the vocabulary in turn, and the $b$ most probable of all these extensions are kept. An extension that
+# > token of the vocabulary, and the $b$ most probable extensions are kept. An extension that
 # > ends in `</s>` is finished, and so is one that has reached the length limit. A finished hypothesis keeps its
 # > place: once $j$ are finished, only $b - j$ are carried on, and once all $b$ are finished the search ends. (The
 # > paper doesn't say what happens to these places.)
@@ -4193,8 +4198,8 @@ def beam_search(
 
 
 # %% [markdown]
-# > How do we know that it's right? With as many beams as there are sequences, it's an exhaustive search; with a
-# > single beam, it's greedy decoding. On a tiny problem we can try all the sequences one by one and compare.
+# > How do we know that it's right? With a single beam, it's greedy decoding; with as many beams as there are sequences,
+# > it's an exhaustive search, and on a tiny problem we can compare it with one.
 
 
 # %%
@@ -4490,13 +4495,13 @@ def example_translators() -> Any:
 # >
 # > <details><summary>Beside a published model of this size</summary>
 # >
-# > A published Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02 from
-# > English to German (Wu et al., 2021). Ours, trained on the pairs alone for 20 million target tokens, scores 1.3
-# > *less*. Trained by a recipe close to theirs, on lower-cased text and for 55 million, it scores 40.9, but its
-# > translations are a fiftieth shorter than theirs. With [rotary
-# > positions](since_2017.ipynb#Rotary-positions) it scores 42.1, and more than half of that gain is due to the length
-# > of the translations (means of three seeds). A thousand sentences are a small sample: with a different sample, these
-# > scores could have been about one and a half points higher or lower. The [lab
+# > A published Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02
+# > from English to German (Wu et al., 2021). Ours, trained on the pairs alone for 20 million target tokens, scores
+# > 1.3 *less*. Trained by a recipe close to theirs, on lower-cased text and for 55 million, it scores 40.9 (mean of
+# > three seeds), but its translations are a fiftieth shorter than theirs, so the two can't be compared to a point.
+# > With [rotary positions](since_2017.ipynb#Rotary-positions) it scores 42.1, and more than half of that gain is
+# > BLEU's brevity penalty, from which those translations hardly suffer. A thousand sentences are a small sample:
+# > with a different sample, these scores could have been about one and a half points higher or lower. The [lab
 # > notebook](lab_notebook.ipynb#The-translators) has everything else.
 # >
 # > </details>
@@ -4504,9 +4509,9 @@ def example_translators() -> Any:
 # ### How long must you train?
 #
 # > The chart shows BLEU on the validation set, with greedy decoding, as a model of that size (the program's preset
-# > `tiny` in an earlier version, with this document's positions and schedule) learns on two cores of an AMD EPYC: about 28 after 5 minutes (323 updates), 39 after half an hour (1,732),
-# > and 40 after three quarters (2,588). It's a single run, and the chart ends there. (The run in Part 3 ends lower.
-# > Among other things, it has no dropout, Adam in place of [Muon](since_2017.ipynb#Muon), and no moving average.)
+# > `tiny` in an earlier version, with this document's positions and schedule) learns on two cores of an AMD EPYC: about
+# > 28 after 5 minutes (323 updates), 39 after half an hour (1,732), and 40 after three quarters (2,588). It's a single
+# > run. (The run in Part 3 ends lower: among other things, it has Adam in place of [Muon](since_2017.ipynb#Muon).)
 
 
 # %%
@@ -4547,16 +4552,17 @@ def example_paper_table_3() -> Any:
 # %% [markdown]
 # > <details><summary>Does the same hold at our size?</summary>
 # >
-# > We trained variants of the `tiny` model for four passes through Multi30k, each
-# > with three seeds, beside a base whose learning rate had been tuned for so short a run
+# > We trained variants of the `tiny` model for four passes through Multi30k, each with three seeds, beside a base
+# > whose learning rate had been tuned for so short a run
 # > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Some of it holds, on the validation set with five
-# > beams, and some doesn't. Each difference below has a 95% interval of ± 0.5 BLEU over the seeds. One head (A) is no
-# > worse than four, eight are 0.8 worse, sixteen 1.8. Narrow keys (B) cost 1.2 BLEU. Of the sizes (C), half the width
-# > of the model costs most, 2.6; twice the width gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four,
-# > probably because four passes are too few for overfitting to begin. Learned positions (E) are 1.3 worse than
-# > sinusoids, and without any, the model loses more than five; with [rotary positions](since_2017.ipynb#Rotary-positions) it gains
-# > 1.4. If you allow for the number of comparisons that we made, eight heads and twice the width could be chance. A
-# > table like this one is about one size, one corpus and one budget.
+# > beams, and some doesn't. Each difference below has a 95% interval of ± 0.5 BLEU over the seeds, and of about ±
+# > 1.1 if other sentences count as well. One head (A) is no worse than four, eight are 0.8 worse, sixteen 1.8.
+# > Narrow keys (B) cost 1.2 BLEU. Of the sizes (C), half the width of the model costs most, 2.6; twice the width
+# > gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four, probably because four passes are too few
+# > for overfitting to begin. Learned positions (E) are 1.3 worse than sinusoids, and without any, the model loses
+# > more than five; with [rotary positions](since_2017.ipynb#Rotary-positions) it gains 1.4. If you also allow for
+# > the number of comparisons that we made, any difference below 1.4 could be chance, and so could the gain of
+# > rotary positions, by a hair. A table like this one is about one size, one corpus and one budget.
 # >
 # > </details>
 #
@@ -4712,10 +4718,9 @@ def example_encoder_heads() -> Chart:
 # %% [markdown]
 # ## Does attention find the right word?
 #
-# > It's often said that cross-attention shows which source word a target word was translated from. For most
-# > sentences, the true alignment isn't known, so this can't be checked. But the program comes with a grammar that
-# > generates captions together with their true word alignment. We trained two models on its captions, and compared the
-# > weights of each head with the truth (`python -m benchmarks alignment`). Each head gives one *link* per target token,
+# > It's often said that cross-attention shows which source word a target word was translated from. To check that, you
+# > have to know the true alignment. The program has a grammar that generates captions along with it. We trained two models
+# > on these captions, and compared the weights of each head with the truth (`python -m benchmarks alignment`). Each head gives one *link* per target token,
 # > to the source token with the largest weight (or no link, if that token is `</s>`). The *alignment error rate* is 0 if
 # > these links and the true ones are the same, and 1 if they have none in common (Och and Ney, 2003). For comparison,
 # > the cell prints the rates for links drawn at `random`, for the `diagonal`, and for the `best` that's possible with
@@ -4853,10 +4858,9 @@ def example_patching() -> Any:
 # > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and
 # > label them with care.
 # >
-# > **For a sentence of your own,** use the figure at the end of this part. On the web page, it runs the model, shows
-# > all layers and heads, and lets you set heads to zero and watch the translation change. From the command line, you
-# > can save the same figure as a web page: `python the_annotated_transformer.py explain "Ein Hund läuft." --out
-# > attention.html`
+# > **For a sentence of your own,** use the figure at the end of this part. On the web page, it shows all layers and
+# > heads, and lets you set heads to zero and watch the translation change. `python the_annotated_transformer.py explain
+# > "Ein Hund läuft." --out attention.html` saves the same figure as a page.
 # >
 # > **Exercises** that check your answers:
 # >

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 from sacrebleu import significance
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
 
 import the_annotated_transformer as tat
 from benchmarks.shared import RESULTS, Counts, Data, Rows, portable
@@ -24,21 +25,28 @@ def interval(scores: np.ndarray) -> list[float]:
     return [round(float(ordered[i]), 2) for i in (cut, len(scores) - 1 - cut)]
 
 
-def compare(references: list[str], a: list[str], b: list[str], samples: int = 1000) -> dict[str, Any]:
-    """BLEU of two translations a and b of the same sentences, the difference b - a, their intervals, and p."""
-    metric = BLEU(references=[references])
-    test = significance.PairedTest([("a", a), ("b", b)], {"BLEU": metric}, None, test_type="bs", n_samples=samples)
+def paired(metric: Metric, a: list[str], b: list[str], samples: int) -> dict[str, Any]:
+    """The scores of two translations a and b of the same sentences, the difference b - a, their intervals, and p."""
+    test = significance.PairedTest([("a", a), ("b", b)], {"it": metric}, None, test_type="bs", n_samples=samples)
     signatures, found = test()
+    (name,) = signatures
     scores = []
     for side in (a, b):  # drawn again from the same seed: the same samples as in the test
         statistics = metric._extract_corpus_statistics(side, None)
         resampled = significance._bootstrap_resample(statistics, metric, samples)[1]
         scores.append(np.array([score.score for score in resampled]))
-    sides = [{"bleu": result.score, "interval": interval(s)} for result, s in zip(found["BLEU"], scores, strict=True)]
+    one, two = (result.score for result in found[name])
     differences = scores[1] - scores[0]
-    row = {"a": sides[0], "b": sides[1], "difference": sides[1]["bleu"] - sides[0]["bleu"]}
-    row |= {"difference_interval": interval(differences), "signature": str(signatures["BLEU"])}
-    return row | {"p": found["BLEU"][1].p_value if differences.any() else None}  # sacreBLEU's would be its smallest
+    row = {"scores": [one, two], "intervals": [interval(side) for side in scores], "difference": two - one}
+    row |= {"difference_interval": interval(differences), "signature": str(signatures[name])}
+    return row | {"p": found[name][1].p_value if differences.any() else None}  # sacreBLEU's would be its smallest
+
+
+def compare(references: list[str], a: list[str], b: list[str], samples: int = 1000) -> dict[str, Any]:
+    """BLEU of two translations with what `paired` finds; and under `chrf` the same for chrF."""
+    row, chrf = (paired(kind(references=[references]), a, b, samples) for kind in (BLEU, CHRF))
+    pairs = zip("ab", row.pop("scores"), row.pop("intervals"), strict=True)
+    return {side: {"bleu": score, "interval": reach} for side, score, reach in pairs} | row | {"chrf": chrf}
 
 
 def benchmark(
@@ -51,7 +59,8 @@ def benchmark(
     as many sentences as the split has, with replacement, and scores both translations of them. The row holds the BLEU of each
     with its 95% interval, and the difference B - A with its own (both translate the same sentences, so it is narrower than
     the other two suggest). It also holds sacreBLEU's two-sided p: how often the choice of sentences alone would make a
-    difference at least this large (null if all scores are equal). None of this accounts for the seed of the training.
+    difference at least this large (null if all scores are equal). Under `chrf` it has the same for chrF. None of this
+    accounts for the seed of the training.
 
     Of Multi30k it accepts only val and test_2016_flickr: the other test sets are scored only once, elsewhere.
 

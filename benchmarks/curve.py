@@ -52,7 +52,7 @@ def trained(
     return folder, (time.process_time() - before) / 60, again
 
 
-def stopped(run: Path, data: str) -> tuple[str, tat.Translator, dict[str, Any]]:
+def stopped(run: Path, data: str, keep: quality.Keep) -> tuple[str, tat.Translator, dict[str, Any]]:
     """Where the run should have been stopped, by BLEU on val: at its lowest validation loss, or at its end."""
     found = {}
     last = [row for row in read_log(run) if "val_loss" in row][-1]
@@ -60,8 +60,10 @@ def stopped(run: Path, data: str) -> tuple[str, tat.Translator, dict[str, Any]]:
     folders = {"lowest loss": run / "best", "end": run} if last["val_loss"] > lowest else {"end": run}
     for name, folder in folders.items():
         translator = read_translator(folder)
-        found[name] = name, translator, quality.scores(translator, data)
-    return max(found.values(), key=lambda one: one[2]["bleu"])
+        found[name] = quality.scores(translator, data)["bleu"], translator
+    stop = max(found, key=lambda name: found[name][0])
+    translator = found[stop][1]
+    return stop, translator, quality.scores(translator, data, keep=keep)  # again: only this one's lines are kept
 
 
 def benchmark(
@@ -101,14 +103,15 @@ def benchmark(
                 values = "-".join(f"{key}-{value}" for key, value in settings.items())
                 run = runs / "curve" / f"{name} {start} {updates} {values}".replace(" ", "-")
                 run, minutes, again = trained(run, text, languages, start, settings, updates)
-                stop, translator, found = stopped(run, data if data == "multi30k" else str(text))
+                keep = quality.keeping(rows, f"curve {name} {start} {updates}")
+                stop, translator, found = stopped(run, data if data == "multi30k" else str(text), keep)
                 row = about | quality.describe(run, translator) | {"preset": "tiny", "cpu_minutes": round(minutes, 2)}
                 row |= {"continued": again, "stopped_at": stop, "val": found}
                 losses = {one["step"]: one["val_loss"] for one in read_log(run) if "val_loss" in one}
                 row |= {"val_losses": losses}
                 if not choose:
                     row["test"] = {"split": test} | {
-                        f"{'beam' if beam > 1 else 'greedy'}": quality.scores(translator, data, test, beam)
+                        f"{'beam' if beam > 1 else 'greedy'}": quality.scores(translator, data, test, beam, keep=keep)
                         for beam in (1, tat.BEAM)
                     }
                 rows.add(row, choose_device())

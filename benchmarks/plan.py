@@ -36,7 +36,8 @@ def benchmark(
     run = runs / "plan" / name
     run, _, again = curve.trained(run, text, languages, "scratch", changes, steps)
     translator = read_translator(run)
-    scores = quality.scores(translator, str(text), beam=tat.BEAM)
+    keep = quality.keeping(rows, f"plan {name}")
+    scores = quality.scores(translator, str(text), beam=tat.BEAM, keep=keep)
     row = about | quality.describe(run, translator) | {"continued": again} | scores
     row |= {"predicted_minutes": found["minutes"], "predicted_bleu": found["bleu"]}
     rows.add(row)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, CHRF
 
 from benchmarks.bootstrap import interval
 from benchmarks.shared import RESULTS, Data, Rows, portable
@@ -13,34 +13,48 @@ from translator.files import Refused, refusing
 from translator.settings import Count
 from translator.sources import load_pairs
 
+MEASURES = {  # the metric, and what counts of its score
+    "bleu": (BLEU, lambda found: found.score),
+    "without length": (BLEU, lambda found: found.score / (found.bp or 1)),  # before the brevity penalty
+    "chrf": (CHRF, lambda found: found.score),
+}
+
+
+def seeds_error(sides: list[np.ndarray]) -> tuple[float, float]:
+    """The standard error of the difference of two means of seeds, and its degrees of freedom (Welch, 1947)."""
+    parts = [(float(np.var(scores, ddof=1)) / len(scores), len(scores) - 1) for scores in sides]
+    whole = sum(part for part, _ in parts)
+    return whole**0.5, whole**2 / sum(part**2 / freedom for part, freedom in parts) if whole else 1.0
+
 
 def resampled(
     references: list[str], sides: list[list[list[str]]], samples: int = 1000, seed: int = 0
-) -> dict[str, Any]:
-    """BLEU of each seed of two sides, and how their means differ when the sentences, or sentences and seeds, are drawn anew.
+) -> dict[str, dict[str, Any]]:
+    """By measure, the score of each seed of two sides, and how the difference of their means varies.
 
-    A sample has the same sentences for all. Where seeds are drawn, each side draws as many as it has, with replacement, and
-    their deviations from the side's mean are stretched by sqrt(n / (n - 1)), because n seeds scatter less about their own
-    mean than about the true one.
+    `sentences_interval` is for other sentences: a sample has the same ones for all. For `interval`, each sample's
+    difference moves besides by what other seeds would change, a draw from Student's distribution; of a side with one
+    seed nobody knows that, so there it's null.
     """
-    metric, draw = BLEU(references=[references]), np.random.default_rng(seed)
+    draw = np.random.default_rng(seed)
     counts = draw.multinomial(len(references), [1 / len(references)] * len(references), samples)
-    whole, drawn = [], []
-    for side in sides:
-        statistics = [np.array(metric._extract_corpus_statistics(lines, None)) for lines in side]
-        score = lambda sums: metric._compute_score_from_stats(sums.tolist()).score  # noqa: E731
-        whole.append(np.array([score(found.sum(0)) for found in statistics]))
-        drawn.append(np.array([[score(sums) for sums in counts @ found] for found in statistics]))  # (seeds, samples)
-    both = []
-    for scores in drawn:
-        n, mean = len(scores), scores.mean(0)
-        chosen = scores[draw.integers(n, size=(n, samples)), np.arange(samples)].mean(0)
-        both.append(mean + (chosen - mean) * (n / max(1, n - 1)) ** 0.5)
-    sentences = drawn[1].mean(0) - drawn[0].mean(0)
-    found = {"bleu": [scores.round(2).tolist() for scores in whole]}
-    found |= {"difference": float(whole[1].mean() - whole[0].mean()), "sentences_sd": float(sentences.std(ddof=1))}
-    found |= {"sentences_interval": interval(sentences), "interval": interval(both[1] - both[0])}
-    return found | {"signature": str(metric.get_signature())}
+    rows = {}
+    for measure, (kind, value) in MEASURES.items():
+        metric, whole, drawn = kind(references=[references]), [], []
+        score = lambda sums, metric=metric, value=value: value(metric._compute_score_from_stats(sums.tolist()))  # noqa: E731
+        for side in sides:
+            statistics = [np.array(metric._extract_corpus_statistics(lines, None)) for lines in side]
+            whole.append(np.array([score(found.sum(0)) for found in statistics]))
+            drawn.append(np.mean([[score(sums) for sums in counts @ found] for found in statistics], axis=0))
+        sentences, both = drawn[1] - drawn[0], None
+        if min(map(len, sides)) > 1:
+            error, freedom = seeds_error(whole)
+            both = interval(sentences + error * draw.standard_t(freedom, samples))
+        rows[measure] = {"scores": [scores.round(2).tolist() for scores in whole]}
+        rows[measure] |= {"difference": float(whole[1].mean() - whole[0].mean())}
+        rows[measure] |= {"sentences_interval": interval(sentences), "interval": both}
+        rows[measure] |= {"signature": str(metric.get_signature())}
+    return rows
 
 
 def unpacked(file: Path) -> list[str]:
@@ -55,8 +69,8 @@ def benchmark(
 ) -> None:  # fmt: skip
     """Compare the means of two groups of translations, such as three seeds of each of two recipes, by bootstrap resampling.
 
-    The row holds the BLEU of each seed, the difference B - A of the means, and two 95% intervals of it: one for other
-    sentences, and one for other sentences and other seeds together.
+    For BLEU, BLEU before its brevity penalty and chrF, the row holds the score of each seed, the difference B - A of the
+    means, and two 95% intervals of it: one for other sentences, and one for other sentences and other seeds together.
 
     Args:
         a: files of benchmarks/results/translations, one for each seed
@@ -64,13 +78,16 @@ def benchmark(
         split: the split that they translate
         src: the language that was read
         tgt: the language that was written
-        samples: how often sentences, and seeds, are drawn
+        samples: how often sentences are drawn
     """
     references = [pair[1] for pair in load_pairs(data, split, src, tgt)]
     sides = [[unpacked(file) for file in side] for side in (a, b)]
     if not all(sides) or {len(lines) for side in sides for lines in side} != {len(references)}:
         raise Refused(f"{split} has {len(references)} sentences, and some file hasn't")
     row = {"data": portable(data), "split": split, "a": [file.name for file in a], "b": [file.name for file in b]}
-    row |= {"samples": samples} | resampled(references, sides, samples)
+    row |= {"direction": f"{src}-{tgt}", "samples": samples} | resampled(references, sides, samples)
     rows.add(row)
-    print(f"difference {row['difference']:+.2f}, 95% {row['interval']} (sentences alone {row['sentences_interval']})")
+    for measure in MEASURES:
+        found = row[measure]
+        intervals = f"95% {found['interval']} (sentences alone {found['sentences_interval']})"
+        print(f"{measure}: difference {found['difference']:+.2f}, {intervals}")

@@ -762,20 +762,26 @@ def test_page_and_notebook_say_the_same_about_the_road(tree_of):
 
 
 def test_a_prediction_is_checked_and_counted(browser, committed_page):
-    """One chooses, the answer opens, and the right choice is marked; a second try doesn't count."""
+    """One chooses, the answer opens with what follows, and the right choice is marked; a second try doesn't count."""
     tab, problems = offline_tab(browser)
     tab.goto(committed_page("the_annotated_transformer").as_uri())
-    lists = tab.locator("ol.choices")
+    lists, rights = tab.locator("ol.choices"), []
     assert lists.count() >= 10
     for i in range(lists.count()):
         answer = lists.nth(i).locator("xpath=following-sibling::details[1]")
         right = int(re.match(r"\d+", answer.locator("strong").first.text_content())[0])
+        rights.append(right)
         assert 1 <= right <= lists.nth(i).locator("li").count()
+    assert max(map(rights.count, rights)) < len(rights) / 2  # no number is mostly right
     first = lists.first
     answer = first.locator("xpath=following-sibling::details[1]")
     right = int(answer.locator("strong").first.text_content().rstrip("."))
     wrong = first.locator("button").nth(0 if right != 1 else 1)
+    waiting = tab.locator(".awaiting")
+    assert waiting.count() >= 8 and waiting.first.get_attribute("open") is None
     wrong.click()
+    tab.wait_for_function("document.querySelector('.awaiting').open")
+    assert waiting.first.locator("pre").last.is_visible() and waiting.nth(1).get_attribute("open") is None
     assert answer.get_attribute("open") is not None and wrong.text_content() == "✗"
     assert first.locator("button").nth(right - 1).text_content() == "✓" and wrong.is_disabled()
     assert "0" in first.locator("xpath=following-sibling::small").text_content()

@@ -7,10 +7,12 @@ import time
 from dataclasses import replace
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import lab_notebook
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
 from benchmarks import gains, peers, quality, resample, samples, step_profile, test_sets, time_to_quality
@@ -276,8 +278,8 @@ def test_the_comparison_quotes_saved_rows():
         f"({tiny[0]}, {tiny[1]} and {tiny[2]} in three measurements, commits f021640, aa8091b and 4588737;" in compared
     )
     assert [row["commit"] for row in speed["tiny"]] == ["f021640", "aa8091b", "4588737"]
-    sizes = [f"`{size}` {speed[size][-1]['ratio_of_pairs']:.1f}" for size in ("small", "base")]
-    assert f"{sizes[0]}, {sizes[1]})" in compared
+    sizes = [" and ".join(f"{row['ratio_of_pairs']:.1f}" for row in speed[size]) for size in ("small", "base")]
+    assert f"`small` {sizes[0]}, `base` {sizes[1]})" in compared
     last = {row["preset"]: {who: s["median"] for who, s in row["tokens_per_second"].items()} for row in rows("peers")}
     ratio = {size: {who: f"{found['this'] / found[who]:.1f}" for who in found} for size, found in last.items()}
     assert f"and {ratio['tiny']['nn.Transformer']} times as many tokens as PyTorch's" in compared
@@ -359,13 +361,40 @@ def test_kept_translations_are_resampled_with_their_seeds(rows_of, tmp_path):
     assert resample.unpacked(kept.out.parent / odd) == ["a\u2028b", "c\x85"]
     assert len({*files}) == 4 and files[3] == kept.out.parent / kept.keep("a model: val", lines)
     (row,) = rows_of(f"resample --data {data} --samples 200", "--a", *files[:2], "--b", *files[2:])
-    assert row["bleu"][1][1] == 100 and row["difference"] == pytest.approx(
-        sum(row["bleu"][1]) / 2 - sum(row["bleu"][0]) / 2, abs=0.01
-    )
-    wide, narrow = (high - low for low, high in (row["interval"], row["sentences_interval"]))
-    assert row["difference"] > 0 and wide > narrow > 0  # the seeds of a side differ
+    assert row["direction"] == "de-en"
+    for measure in resample.MEASURES:
+        found = row[measure]
+        assert found["scores"][1][1] == pytest.approx(100)
+        means = [sum(scores) / 2 for scores in found["scores"]]
+        assert found["difference"] == pytest.approx(means[1] - means[0], abs=0.01) and found["difference"] > 0
+        wide, narrow = (high - low for low, high in (found["interval"], found["sentences_interval"]))
+        assert wide > narrow > 0  # the seeds of a side differ
+    assert row["chrf"]["scores"] != row["bleu"]["scores"]
+    one = rows_of(f"resample --data {data} --samples 40", "--a", files[0], "--b", *files[2:])[1]
+    assert one["bleu"]["interval"] is None and one["bleu"]["sentences_interval"][0] > 0  # one seed: nobody knows
     (
         (tmp_path / "val.de").write_text("\n" * 3, encoding="utf-8"),
         (tmp_path / "val.en").write_text("a\nb\nc\n", encoding="utf-8"),
     )
-    assert len(rows_of(f"resample --data {data}", "--a", files[0], "--b", files[1], status=2)) == 1
+    assert len(rows_of(f"resample --data {data}", "--a", files[0], "--b", files[1], status=2)) == 2
+
+
+def test_without_length_is_before_the_brevity_penalty_and_seeds_count_by_welch():
+    """Catches a penalty that stays, and a normal distribution where three seeds give Student's."""
+    lines = [
+        f"{a} dog runs through the snow and {b}" for a in ("A", "The", "This") for b in ("barks", "sleeps", "eats")
+    ]
+    short = [line.rpartition(" and ")[0] for line in lines]
+    found = resample.resampled(lines, [[short], [lines]], 20)
+    assert found["without length"]["scores"][0][0] == pytest.approx(100) and found["bleu"]["scores"][0][0] < 80
+    a, b = np.array([1.0, 2.0, 4.0]), np.array([5.0, 5.5, 7.0, 9.0])
+    error, freedom = resample.seeds_error([a, b])
+    assert error == pytest.approx((7 / 3 / 3 + 38.75 / 12 / 4) ** 0.5)
+    parts = 7 / 3 / 3, 38.75 / 12 / 4
+    assert freedom == pytest.approx(sum(parts) ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2 / 3))
+    assert resample.seeds_error([np.ones(2), np.ones(3)])[0] == 0
+    alike = [f"{line} {'' if i % 2 else 'now'}" for i, line in enumerate(lines)]
+    sides = [[lines, alike, short], [alike, lines, lines]]
+    low, high = resample.resampled(lines, sides, 600)["chrf"]["interval"]
+    error, freedom = resample.seeds_error([np.array(s) for s in resample.resampled(lines, sides, 2)["chrf"]["scores"]])
+    assert high - low > 2 * lab_notebook.threshold(0.05, freedom) * error * 0.8 > 2 * 1.96 * error

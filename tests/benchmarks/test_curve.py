@@ -1,10 +1,13 @@
 """The curve's samples, and the parts of calibration."""
 
+import gzip
 import math
 
 import pytest
 
-from benchmarks import confidence, curve
+from benchmarks import confidence, curve, plan
+from tests.helpers import caption_files
+from translator.scoring import score
 
 
 def test_samples_are_nested_and_each_seed_draws_its_own(tmp_path):
@@ -17,6 +20,23 @@ def test_samples_are_nested_and_each_seed_draws_its_own(tmp_path):
 
     assert lines(30, 0) == lines(60, 0)[:30] and len(lines(60, 0)) == 60 and lines(30, 0) != lines(30, 1)
     assert set(lines(60, 1)) <= set(curve.load_pairs("captions", "train"))
+
+
+def test_what_a_row_scores_can_be_scored_again(rows_of, trained, tmp_path, monkeypatch):
+    """Of `curve` and `plan`; catches scores without translations, and those of another split or search."""
+    data = caption_files(tmp_path / "data", train=60, val=4)
+    monkeypatch.setattr(
+        plan.planning, "plan", lambda *_: {"advice": {"preset": "", "steps": 1}, "minutes": 1, "bleu": []}
+    )
+    monkeypatch.setattr(curve, "trained", lambda *_: (trained, 0.0, False))  # each is this run
+    where = f"--data {data} --runs {tmp_path / 'runs'}"
+    (row,) = rows_of(f"curve {where} --sizes 40 --starts scratch --seeds 0 --test val")
+    planned = rows_of(f"plan {where} --pairs 50")[1]
+    references = [english for _, english in curve.load_pairs(str(data), "val")]
+    for found in (row["val"], row["test"]["greedy"], row["test"]["beam"], planned):
+        lines = gzip.decompress((tmp_path / found["translations"]).read_bytes()).decode("utf-8").splitlines()
+        assert score(lines, references)["chrf"] == found["chrf"]
+    assert len({found["translations"] for found in (row["val"], row["test"]["beam"], planned)}) == 3
 
 
 def test_contrast_pairs_differ_where_they_should():

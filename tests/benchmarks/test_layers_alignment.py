@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, CHRF
 
 import the_annotated_transformer as tat
 from benchmarks import alignment, bootstrap, layers
@@ -187,6 +187,10 @@ def test_the_bootstrap_is_that_of_its_definition():
     away = np.abs(difference) - np.abs(difference).mean()  # as if there were no difference
     assert found["p"] == pytest.approx((1 + (away > -found["difference"]).sum()) / 81)
     assert "bs:80|seed:12345" in found["signature"]
+    chrf, whole = found["chrf"], [CHRF().corpus_score(side, [references]).score for side in (a, b)]
+    assert chrf["scores"] == pytest.approx(whole) and chrf["difference"] == pytest.approx(whole[1] - whole[0])
+    low, high = chrf["difference_interval"]
+    assert low < chrf["difference"] < high and chrf["p"] < 0.05 and "nc:6" in chrf["signature"]
 
 
 def test_the_same_translations_do_not_differ():

@@ -48,6 +48,15 @@ def test_what_is_said_of_the_blind_trial_is_in_its_rows():
     assert {test for row in rows if row["kind"] == "healthy" for test in row["ill"]} == {"heart loss", "by heart"}
     assert all(row["works"] == "differently" for row in rows if row["kind"] == "mistake" and "fresh" in row)
     assert min(sum(row["kind"] == kind for row in rows) for kind in ("mistake", "healthy")) >= 10
+    heart, healthy = {"heart loss", "by heart"}, [row for row in rows if row["kind"] == "healthy"]
+    drawn = {row["change"]: row for row in rows if row["kind"] == "mistake" and row["works"] == "differently"}
+    usual = next(row["trained"]["exact"] for row in rows if row["kind"] == "as it is")
+    harmful = [row for row in drawn.values() if row["trained"]["exact"] < usual - 0.2]
+    alarms = sum(bool(row["ill"]) for row in healthy)
+    assert f"All false alarms, {alarms} of {len(healthy)} healthy models, come" in LAB
+    found = [sum(bool({*row["ill"]} - without) for row in harmful) for without in (heart, set())]
+    assert f"and {found[0]} of the {len(harmful)} harmful changes are still found (with them {found[1]})" in LAB
+    assert {row["seed"] for row in lab_notebook.saved_rows("clinic")} == {0} and "held-out numbers that come" in LAB
 
 
 def test_every_section_is_in_the_list():
@@ -112,7 +121,20 @@ def test_every_verdict_follows_from_its_intervals():
     table = getattr(claims, "data", claims)
     for told in table["verdict"]:
         assert told in ("shown", "suggested", "not shown")
+    for _, row in table.iterrows():  # whoever reads the intervals comes to the same verdict
+        printed = [tuple(map(float, row[name].split(" ± "))) for name in ("BLEU", "without length", "chrF")]
+        assert (row["verdict"] == "shown") == all(abs(mean) > reach for mean, reach in printed)
+    mean, reach = map(float, table.loc["rotary positions, 4 passes", "BLEU"].split(" ± "))
+    variants = lab_notebook.miniature()
+    exact, _, corrected = lab_notebook.short_difference(variants, "rotary", "BLEU")
+    missed = math.hypot(corrected, lab_notebook.sentences_reach("val", "de-en", "beam")) - exact
+    assert mean == reach and 0.0015 < missed < 0.0025 and "the last by two thousandths of a BLEU" in LAB
     rotary = [name for name in table.index if name.startswith("rotary")]
+    misses = [
+        sum(mean <= reach for mean, reach in (map(float, cell.split(" ± ")) for cell in table.loc[name, ["BLEU", "without length", "chrF"]]))
+        for name in rotary
+    ]  # fmt: skip
+    assert misses == [1, 2, 1, 1] and "misses one of the criteria, the second row two" in LAB
     assert len(rotary) == 4 and set(table.loc[rotary, "verdict"]) == {"suggested"}
     assert table.loc["pairs that models wrote, beside the old pairs", "verdict"] == "shown"
 
@@ -133,7 +155,23 @@ def test_the_scatter_of_the_miniature_is_what_the_text_says():
     own = lab_notebook.pooled([apart.pop("adam post")])[0] / lab_notebook.pooled(list(apart.values()))[0]
     assert "scatters five times as much" in LAB and 5 <= own < 6
     runs = lab_notebook.long_runs()
-    assert lab_notebook.spread(runs, lab_notebook.TEST, "beam 5, alpha 1.8", "score")[1] == 16  # eight kinds of three
+    test, beam = lab_notebook.TEST, "beam 5, alpha 1.8"
+    assert lab_notebook.spread(runs, test, beam, "score")[1] == 16  # eight kinds of three
+    own = lab_notebook.pooled(
+        [[row["score"] for row in runs[f"en-de {k}", test, beam].values()] for k in ("base", "rotary")]
+    )
+    rest = [(kind, beam) for kind in ("de-en base", "de-en rotary", "old pairs", "new pairs")]
+    rest += [(kind, "beam 5, alpha 1.0") for kind in ("close to Wu", "close to Wu, rotary")]
+    rest = lab_notebook.pooled([[row["score"] for row in runs[kind, test, search].values()] for kind, search in rest])
+    assert f"({own[0]:.2f} and {rest[0]:.2f} BLEU)" in LAB and own[0] > 2 * rest[0]
+    gain = lab_notebook.long_difference(runs, "en-de base", "en-de rotary", test, beam)
+    reach = lab_notebook.seeds_reach(*own)
+    assert f"claim is {gain[0]:.1f} ± {reach:.1f} for seeds alone, *not shown*," in LAB and gain[1] < gain[0] < reach
+    own = lab_notebook.pooled(
+        [[row["score"] for row in runs[f"en-de {k}", "val", beam].values()] for k in ("base", "rotary")]
+    )
+    gain = lab_notebook.long_difference(runs, "en-de base", "en-de rotary", "val", beam)[0]
+    assert f"and on validation {gain:.1f} ± {lab_notebook.seeds_reach(*own):.1f}." in LAB
     drawn = [
         (row["difference_interval"][1] - row["difference_interval"][0]) / 2
         for row in lab_notebook.saved_rows("bootstrap") if row["a"]["model"] != row["b"]["model"]
@@ -162,7 +200,7 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
         f"in chrF {told('rotary', 'chrF')}.", f"Half of the layers cost {told('N = 2')}, and chrF falls",
         f"*costs* {told('gated')}, at a rate", f"third fewer parameters, is {told('decoder_only', 'greedy')} behind greedily;",
         f"in place of pieces cost {-mean('words (CPU)'):.1f}, and half", f"with the best one, {-mean('words (CPU)', 'best penalty'):.1f}.",
-        f"Adam is {told('adam pre (CPU)')} behind Muon with pre-norm", f"| {told('adam pre (CPU)')} BLEU after four passes;",
+        f"Adam is {told('adam pre (CPU)')} behind Muon with pre-norm", f"| {told('adam pre (CPU)')} BLEU after four passes, beside",
     ):  # fmt: skip
         assert sentence in LAB, sentence
     assert all(row["chrf_beam"] < found["base"][seed]["chrf_beam"] for seed, row in found["N = 2"].items())
@@ -189,16 +227,20 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
         f"eight are {-mean('h = 8'):.1f} worse, sixteen {-mean('h = 16'):.1f}.", f"keys (B) cost {-mean('d_k = 8'):.1f} BLEU",
         f"costs most, {-mean('d_model = 64'):.1f}; twice the width gains {mean('d_model = 256'):.1f}.",
         f"0.1 costs {-mean('dropout = 0.1'):.1f} and 0.25 more than four", f"(E) are {-mean('positions = learned'):.1f} worse",
-        f"it gains {mean('rotary'):.1f}.", f"untied, {told('tie = none')} BLEU more", f"positions gain {told('rotary', 'greedy')} BLEU in [short",
+        f"it gains {mean('rotary'):.1f}.", f"untied, {told('tie = none')} BLEU more", f"positions gain {told('rotary', 'greedy')} BLEU over the seeds in [short",
         f"size of `tiny` it's {-mean('gated'):.1f} BLEU worse", f"{-one_stack:.1f} behind if both",
         f"is {-mean('decoder_only', 'greedy'):.1f} BLEU behind an encoder and decoder of four each, which may be chance,",
     ):  # fmt: skip
         assert sentence in DOCUMENT, sentence
     assert mean("dropout = 0.25") < -4 and -6 < mean("positions = none") < -5
-    for name in ("h = 8", "d_model = 256"):  # "could be chance" if corrected
-        assert stars(name, "BLEU") == 1
-    for name in ("h = 16", "d_k = 8", "d_model = 64", "dropout = 0.1", "positions = learned", "rotary"):
-        assert stars(name, "BLEU") == 2
+    wide, corrected = (
+        math.hypot(reach, lab_notebook.sentences_reach("val", "de-en", "beam"))
+        for reach in lab_notebook.reaches(found, "BLEU")
+    )
+    assert f"over the seeds, and of about ± {wide:.1f} if other sentences count as well." in DOCUMENT
+    assert f"over the seeds, and ± {wide:.1f} if other sentences count as well), at a rate" in DOCUMENT
+    assert f"any difference below {corrected:.1f} could be chance, and so could the gain of rotary" in DOCUMENT
+    assert 0 < corrected - mean("rotary") < 0.01  # "by a hair"
     assert {name.removesuffix(lab_notebook.CPU) for name in found} == miniature.VARIANTS.keys()
     paper = {row["variant"]: row["bleu"] for row in lab_notebook.saved_rows("paper") if row["table"] == 3}
     assert (
@@ -216,6 +258,13 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
         best[row["recipe"]] = min(best.get(row["recipe"], row), row, key=lambda row: row["val_loss"])
     assert not any((row["factor"], row["warmup"]) == (2, 400) for row in lab_notebook.saved_rows("tuning"))
     assert best["muon pre"]["warmup"] == min(row["warmup"] for row in lab_notebook.saved_rows("tuning"))
+    tried = [
+        sum(row["recipe"] == f"{name} pre" for row in lab_notebook.saved_rows("tuning")) for name in ("adam", "muon")
+    ]
+    assert (
+        tried == [5, 4] and "(five settings) in place of Muon (four)" in lab_notebook.SHORT_CLAIMS["adam pre (CPU)"][0]
+    )
+    assert "beside Adam with the best of five settings;" in LAB
 
 
 def test_what_is_said_of_rotary_positions_is_in_its_rows():
@@ -229,6 +278,13 @@ def test_what_is_said_of_rotary_positions_is_in_its_rows():
     assert len(table) == 12 and all(
         cell.startswith("+") for name in ("BLEU", "without length", "chrF") for cell in table[name]
     )
+    gained = [float(cell.split(" ± ")[0]) for cell in table["BLEU"]]
+    assert min(gained) >= 0.5 and max(gained) < 1.5 and "between a half and one and a half BLEU." in LAB
+    beam = "val", "beam 5, alpha 1.8"
+    seeds = [
+        row["score"] - runs["de-en base", *beam][seed]["score"] for seed, row in runs["de-en rotary", *beam].items()
+    ]
+    assert f"(One seed of three is {-min(seeds):.2f} behind from German" in LAB and sum(gain < 0 for gain in seeds) == 1
     claims = lab_notebook.example_claims()
     claims = getattr(claims, "data", claims)
     long = [name for name in claims.index if name.startswith("rotary") and "4 passes" not in name]
@@ -280,8 +336,24 @@ def test_what_is_said_of_the_recipe_of_wu_et_al_is_in_its_rows():
     assert "the three seeds score {}, {} and {}, as much as".format(*listed[0]) in LAB
     assert "in this recipe score {}, {} and {} with α = 1, ".format(*listed[1]) in LAB
     gain, bare = (mean(rotary[test, one], key) - mean(plain[test, one], key) for key in ("score", "without length"))
-    assert f"with α = 1, {gain:.1f} more." in LAB and f"for length the gain is {bare:.1f}." in LAB and bare < gain / 2
+    assert (
+        f"with α = 1, {gain:.1f} more." in LAB
+        and f"before the penalty the gain is {bare:.1f}." in LAB
+        and bare < gain / 2
+    )
+    assert f"in the fourth, {gain - bare:.1f} of {gain:.1f} is the brevity penalty" in LAB
     assert f"translations have {mean(plain[test, one], 'length'):.2f} of the references' length and theirs 0.999" in LAB
+    longer = plain[test, ours].values()
+    told = "; but written longer (α = 1.8; {:.3f} and {:.3f}), two of these models have".format(
+        *(row["length"] for row in longer)
+    )
+    told += " {:.1f} and {:.1f}, since longer".format(*(row["score"] for row in longer))
+    assert f"Before the brevity penalty ours have {mean(plain[test, one], 'without length'):.1f}{told}" in LAB
+    for split in (test, "val"):  # "longer translations match less", and in chrF more
+        for seed, row in plain[split, ours].items():
+            before = plain[split, one][seed]
+            assert row["length"] > before["length"] and row["without length"] < before["without length"]
+            assert row["chrf"] > before["chrf"]
     told = f"has {mean(plain[test, ours]):.1f} on the test set (two seeds) where ours has {lower[test, ours]:.1f} (one seed), and on the"
     assert told in LAB and len(plain[test, ours]) == 2
     assert f"validation set {mean(plain['val', ours]):.1f} and {lower['val', ours]:.1f}: neither" in LAB
@@ -313,14 +385,15 @@ def test_what_is_said_of_the_recipe_of_wu_et_al_is_in_its_rows():
         if re.fullmatch(r"en-de-\d|multi30k-en-de", row.get("model") or "")
         and (row["split"], row["search"], row["step"]) == (test, ours, 4700)
     ]
-    assert f"ours scores {sum(alone) / 3:.2f} in that way" in LAB and len(alone) == 3
+    alone += [row["score"] for row in ({} | r[test]["beam"] | {"score": r[test]["beam"]["bleu_moses"]} for r in lab_notebook.saved_rows("first_stage") if (r["direction"], r["variant"]) == ("en-de", "base"))]  # fmt: skip
+    assert f"ours scores {sum(alone) / 6:.2f} in that way" in LAB and len(alone) == 6
     means = [f"{mean(found[test, one]):.1f}" for found in (plain, rotary)]
-    long = f"for {best['tokens'] / 1e6:.0f} million, it scores {means[0]}, but"
+    long = f"for {best['tokens'] / 1e6:.0f} million, it scores {means[0]} (mean of three"
     assert f"on lower-cased text and {long}" in DOCUMENT and f"it scores {means[1]}, and more" in DOCUMENT
     short = [row for row in lab_notebook.saved_rows("quality") if row.get("model") in ("en-de-1", "en-de-2")]
     (tokens,) = {f"{row['tokens'] / 1e6:.0f} million target tokens" for row in short}
-    behind = f"alone for {tokens}, scores {41.02 - sum(alone) / 3:.1f} *less*"
-    assert behind in DOCUMENT and f"(the mean of three seeds) with {tokens}." in LAB
+    behind = f"alone for {tokens}, scores {41.02 - sum(alone) / 6:.1f} *less*"
+    assert behind in DOCUMENT and f"(the mean of six runs, three of them on a CPU) with {tokens}." in LAB
 
 
 def test_what_is_said_of_time_and_quality_is_in_its_rows():
@@ -350,7 +423,12 @@ def test_what_is_said_of_the_round_and_its_controls_is_in_their_rows():
         in LAB
     )
     assert gain(test, "chrf")[0] > gain(test, "chrf")[1]
-    assert "set the difference is {:.1f} ± {:.1f} for other seeds.".format(*gain("val")) in LAB
+    assert "set the difference is {:.1f} ± {:.1f} for other first stages.".format(*gain("val")) in LAB
+    second = [runs[kind, test, beam].values() for kind in ("new pairs", "old pairs")]
+    assert len({row["tokens"] for row in second[0]}) == 1 and all(
+        "runs/closest-de-en " in row["command"] for row in second[0]
+    )
+    assert {row["seed"] for rows in second for row in rows} == {0} and "and one seed of the second stage: the" in LAB
     assert max(range(3), key=lambda seed: runs["new pairs", "val", beam][seed]["score"]) == 2  # the one in models/
     found = {
         (row["a"]["model"], row["b"]["model"], row["a"]["search"]): row for row in lab_notebook.saved_rows("bootstrap")
@@ -360,8 +438,14 @@ def test_what_is_said_of_the_round_and_its_controls_is_in_their_rows():
     p = [row["p"] for row in lab_notebook.saved_rows("bootstrap") if row["a"]["model"] == "made-pairs"]
     assert len(p) == 6 and sum(value < 0.05 / 6 for value in p) == 1 and third[2]["p"] == min(p)
     resampled = {row["split"]: row for row in lab_notebook.saved_rows("resample")}[test]
-    low, high = resampled["interval"]
-    assert f"on test_2016_flickr by {resampled['difference']:.1f} (95%: {low:.1f} to {high:.1f}, other" in LAB
+    told = [
+        (resampled[name]["difference"], *resampled[name]["sentences_interval"])
+        for name in ("bleu", "without length", "chrf")
+    ]
+    assert "other sentences: {:.1f} (95%: {:.1f} to {:.1f}), without length".format(*told[0]) in LAB
+    assert (
+        "without length {:.1f} ({:.1f} to {:.1f}), chrF {:.1f} ({:.1f} to {:.1f}; `".format(*told[1], *told[2]) in LAB
+    )
     assert [file.partition("-test")[0] for file in resampled["a"] + resampled["b"]] == [
         "multi30k-de-en",
         "multi30k-de-en-rotary",
@@ -397,6 +481,52 @@ def test_kept_translations_score_what_their_rows_say(multi30k):
     assert score(lines, [target for _, target in load_pairs(str(multi30k), "val")])["bleu"] == pytest.approx(
         row["bleu"]
     )
+
+
+def test_what_the_notebook_says_of_kept_translations_and_of_the_test_set_is_so(capsys):
+    """Only the included models' are there, and no row of a claim has some; once they do, the text must say so."""
+    for name in ("quality", "first_stage", "miniature"):
+        assert "translations" not in str(lab_notebook.saved_rows(name)), (
+            f"{name} has translations, and the text denies it"
+        )
+    kept = [row for row in lab_notebook.saved_rows("test_sets") if "translations" in row]
+    assert {row["split"] for row in kept} == {"val", lab_notebook.TEST} and "no row of a claim was made again" in LAB
+    lab_notebook.example_quality()
+    curve = sum(
+        f"'{search}': {{" in str(row.get("test"))
+        for row in lab_notebook.saved_rows("curve")
+        for search in ("greedy", "beam")
+    )
+    assert f" {curve} times in curve.jsonl" in capsys.readouterr().out and curve > 0
+
+
+def test_sentences_reach_is_the_widest_of_two_models(monkeypatch):
+    """Catches one file that is left out, a model beside itself, another set or search, and BLEU's interval for chrF."""
+
+    def drawn(a, b, split="val", search="beam 5", low=0.0, high=2.0):
+        sides = {"a": {"model": a, "search": search}, "b": {"model": b, "search": search}}
+        return sides | {"split": split, "direction": "de-en", "difference_interval": [low, high]}
+
+    kept = {"a": ["m-beam.gz"], "b": ["n-beam.gz"], "split": "val", "direction": "de-en"}
+    kept |= {
+        name: {"sentences_interval": [0.0, high]}
+        for name, high in (("bleu", 3.0), ("without length", 4.0), ("chrf", 1.0))
+    }
+    files = {
+        "bootstrap": [
+            drawn("m", "n"),
+            drawn("m", "m", high=90.0),
+            drawn("m", "n", "test", high=80.0),
+            drawn("m", "n", search="greedy", high=70.0),
+        ]
+    }
+    files["resample"] = []
+    monkeypatch.setattr(lab_notebook, "saved_rows", files.get)
+    reach = lab_notebook.sentences_reach
+    assert reach("val", "de-en", "beam") == 1.0
+    files["resample"] = [kept]
+    assert reach("val", "de-en", "beam") == 1.5 and reach("val", "de-en", "beam", "without length") == 2.0
+    assert reach("val", "en-de", "beam", "chrf") == reach("val", "de-en", "beam", "chrf") == 0.5
 
 
 def test_what_is_said_of_pythons_share_is_in_its_row():
