@@ -530,7 +530,7 @@ def make_page(
         "learn": learn,  # the style of a frame
         "name": name,
         "style": "\n".join(style),
-        "script": "\n".join((path / file).read_text("utf-8") for path, file in scripts),
+        "scripts": [(path / file).read_text("utf-8") for path, file in scripts],
         "rows": rows_of_the_page() if TRAINER in prose.ids else {},
         "vega": f"(() => {{{vl_convert.javascript_bundle()}}})();" if charts else "",
         "chart": CHART,
