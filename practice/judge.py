@@ -169,11 +169,8 @@ def try_gate(gate: Gate, w: World, reader: Reader, wrong: dict[str, int]) -> Ver
         said = reader.ask(gate.function, as_arrays(arguments), gate.parts, gate.seconds)
         seconds += time.perf_counter() - start
         uses = {wrong[f] for f in said.get("calls", ()) if f in wrong and f != gate.function}
-        mend = (
-            f"; first mend gate {' and '.join(map(str, sorted(uses)))}, which it uses"
-            if uses
-            else ""
-        )
+        gates = ", ".join(map(str, sorted(uses)))
+        mend = gates and f"; first mend what it uses: gate{'s' * (len(uses) > 1)} {gates}"
         if "error" in said:
             state = "unread" if "fatal" in said else "empty" if "empty" in said else "wrong"
             return verdict(state, said["error"] + mend)

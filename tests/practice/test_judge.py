@@ -255,7 +255,7 @@ def test_a_function_is_told_of_what_it_uses_and_of_nothing_else():
     """Catches a line that sends somebody to mend what has nothing to do with it."""
     source = changed("Q @ K.T / Q.shape[1] ** 0.5", "Q @ K.T")
     found = tried(8, source, embed=1, attention=3, multi_head=5).sentence
-    assert found.endswith("; first mend gate 3 and 5, which it uses") and "mistake" not in found
+    assert found.endswith("; first mend what it uses: gates 3, 5") and "mistake" not in found
     assert "mend" not in tried(18, changed(RATE, "0.0"), attention=3).sentence
     assert SLIPS["mask_ignored"].line in tried(4, changed(*WRONG[3][1:3]), attention=3).sentence
 

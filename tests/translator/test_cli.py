@@ -167,6 +167,18 @@ def test_a_finished_run_stays_as_it_is(run, capsys):
     assert contents(run) == before
 
 
+def test_an_older_run_goes_on_as_it_was(copy, capsys):
+    """Its preset was another one, and a setting is newer than it; catches today's preset in place of what the run has."""
+    about = json.loads((copy / "config.json").read_text())
+    del about["settings"]["schedule"]
+    about["settings"] |= {"positions": "sinusoidal", "dropout": 0.3}
+    (copy / "config.json").write_text(json.dumps(about))
+    assert "positions = sinusoidal, not rotary" in refused(capsys, training(copy, "--steps 32 --positions rotary"))
+    assert train(copy, "--steps 32 --checkpoint-every 1") == 0
+    assert json.loads((copy / "config.json").read_text()) == about
+    assert [row["lr"] for row in read_log(copy) if "lr" in row][-1] == tat.rate(32, 32, 1, 20)  # no fall
+
+
 def test_words_and_epochs(words):
     translator = read_translator(words)
     assert translator.tokenizer.words and translator.languages == ("en", "de")
