@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from blog import notebook  # noqa: E402
+from blog import companion, notebook  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 GITHUB = r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?"
@@ -61,7 +61,7 @@ def stamp(root: Path, address: str) -> list[Path]:
     texts[root / "CITATION.cff"] = citation.replace("license:", f'repository-code: "{address}"\nlicense:', 1)
     for path, text in texts.items():
         if text != path.read_text("utf-8"):
-            path.write_text(text, "utf-8")
+            companion.whole(path, text.encode())
             changed.append(path)
     return changed
 

@@ -8,6 +8,8 @@ unpacked by the notebook's first cell. --notebooks names a folder with executed 
 """
 
 import argparse
+import io
+import os
 import zipfile
 from pathlib import Path
 
@@ -30,12 +32,24 @@ def files(notebooks: Path) -> dict[str, Path]:
     return held | {name: path for name, path in made.items() if path.is_file()}
 
 
+def whole(out: Path, content: bytes) -> None:
+    """Write a file; what was there stays until the new one is whole."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.exists() and not out.is_file():  # a pipe or a device stays what it is
+        out.write_bytes(content)
+        return
+    new = out.with_name(f".{out.name}.new")
+    new.write_bytes(content)
+    os.replace(new, out)
+
+
 def write(out: Path, notebooks: Path) -> None:
     """Write the companion."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, path in files(notebooks).items():
             archive.writestr(zipfile.ZipInfo(name, BORN), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    whole(out, packed.getvalue())
 
 
 def main() -> None:

@@ -32,6 +32,9 @@ from bs4 import BeautifulSoup, NavigableString
 from markdown_it import MarkdownIt
 from nbformat import NotebookNode
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from blog import companion  # noqa: E402
+
 BLOG = Path(__file__).resolve().parent
 ROOT = BLOG.parent
 LANGUAGES = ROOT / "languages"
@@ -192,7 +195,6 @@ def readme(language: str) -> str:
 
 def wanted() -> dict[tuple[str | None, str], str]:
     """What a catalogue has to contain, in order: context and English text -> a note."""
-    sys.path.insert(0, str(ROOT))
     from blog import listing
     from blog.notebook import build
 
@@ -421,9 +423,10 @@ def main() -> int:
         parser.error(f"apply needs LANGUAGE, IN and OUT; languages are {', '.join(languages())}")
     if options.command == "apply":
         notebook = nbformat.reads(options.notebook.read_text("utf-8"), 4)
+        if options.out.exists() and options.out.samefile(options.notebook):
+            raise ValueError(f"{options.out} is the notebook itself")
         made = for_jupyter(notebook, options.language)
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(nbformat.writes(made) + "\n", "utf-8")
+        companion.whole(options.out, f"{nbformat.writes(made)}\n".encode())
         return 0
     status = 0
     for language in [options.language] if options.language else languages():

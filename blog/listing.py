@@ -22,7 +22,7 @@ from typing import Any
 import nbformat
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from blog import editions  # noqa: E402
+from blog import companion, editions  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "one_screen.py"
@@ -150,8 +150,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         text = filled(page.make_page(notebook(options.language), FILE.stem, ROOT, options.repository, options.language))
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text, "utf-8")
+        companion.whole(options.out, text.encode())
     except (page.PageError, OSError) as error:
         sys.exit(f"{Path(__file__).name}: {error}")
     print(f"wrote {options.out} ({len(text.encode()) / 1e6:.1f} MB)")

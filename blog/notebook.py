@@ -39,6 +39,9 @@ from nbconvert.filters import strip_ansi
 from nbformat import NotebookNode
 from traitlets.config import Config
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from blog import companion  # noqa: E402
+
 BLOG = Path(__file__).resolve().parent
 NAMES = ("the_annotated_transformer", "since_2017", "lab_notebook", "exercises", "practice/clinic")
 SCRIPTS = [BLOG.parent / f"{name}.py" for name in NAMES]
@@ -224,9 +227,7 @@ def run(script: Path, out: Path, timeout: int) -> None:
         if cell.cell_type == "code":
             cell.outputs = nbformat.from_dict(portable(cell.outputs, replacements))
     nbformat.validate(notebook)
-    new = out.with_name(f".{out.name}.new")
-    new.write_text(nbformat.writes(notebook) + "\n", "utf-8")
-    os.replace(new, out)  # what was there stays until the new one is whole
+    companion.whole(out, f"{nbformat.writes(notebook)}\n".encode())
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -530,7 +530,7 @@ def make_page(
         "learn": learn,  # the style of a frame
         "name": name,
         "style": "\n".join(style),
-        "script": "\n".join((path / file).read_text("utf-8") for path, file in scripts),
+        "scripts": [(path / file).read_text("utf-8") for path, file in scripts],
         "rows": rows_of_the_page() if TRAINER in prose.ids else {},
         "vega": f"(() => {{{vl_convert.javascript_bundle()}}})();" if charts else "",
         "chart": CHART,
@@ -667,10 +667,11 @@ def main() -> None:
     options = parser.parse_args()
     try:
         notebook = nbformat.reads(options.notebook.read_text("utf-8"), 4)
+        if options.out.exists() and options.out.samefile(options.notebook):
+            raise PageError(f"{options.out} is the notebook itself")
         page = make_page(notebook, options.notebook.stem, options.pictures, options.repository, options.language)
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(page, "utf-8")
-    except (PageError, OSError) as error:
+        companion.whole(options.out, page.encode())
+    except (PageError, OSError, nbformat.reader.NotJSONError) as error:
         sys.exit(f"{Path(__file__).name}: {error}")
     print(f"wrote {options.out} ({len(page.encode()) / 1e6:.1f} MB)")
 

@@ -8,6 +8,7 @@ A wrong answer is compared with what the document computes while one of the mist
 reader's file runs in a process of its own, `worker.py`.
 """
 
+import io
 import os
 import pickle
 import subprocess
@@ -16,28 +17,27 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, redirect_stdout, suppress
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 import the_annotated_transformer as tat
-from practice.gates import GATES, HEADER, Case, Gate, World, as_arrays, world
+from practice.gates import GATES, Gate, World, as_arrays, world
 from practice.mistakes import CATALOGUE, SLIPS, made
 
-CLOSE = 1e-4  # relative and absolute: single precision passes, another formula doesn't
+CLOSE = 1e-4  # of a number, and of the largest: single precision passes, another formula doesn't
 KNOWN = CATALOGUE | SLIPS
 SPLIT_SECONDS = 60  # that the reader's code may translate for a score
+LOOKING = 20  # seconds of the processor in which a mistake must be found
 
 
 class Verdict(NamedTuple):
-    """What came of a gate: "right", "wrong" or "empty" (not written yet), a sentence, and the
-    seconds that the reader's code took."""
+    """What came of a gate, and the seconds of the reader's code; `unread` is the whole file."""
 
-    state: str
+    state: str  # right, wrong, empty or unread
     sentence: str
     seconds: float
     notes: list[str]
@@ -52,13 +52,7 @@ class Reader:
     def __init__(self, path: Path):
         self.path, self.process = path.resolve(), None
 
-    def __enter__(self) -> "Reader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
+    def close(self) -> None:
         """End the process."""
         if self.process is not None:
             self.process.kill()
@@ -71,9 +65,8 @@ class Reader:
             worker = [sys.executable, str(Path(__file__).with_name("worker.py")), str(self.path)]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
             # one thread: for matrices this small, a second one only costs time
-            self.process = subprocess.Popen(
-                worker, env={"OMP_NUM_THREADS": "1"} | os.environ, **pipes
-            )
+            pipes["env"] = {"OMP_NUM_THREADS": "1"} | os.environ
+            self.process = subprocess.Popen(worker, **pipes)
         said: list[dict[str, Any]] = []
 
         def listen(stream: Any = self.process.stdout) -> None:
@@ -92,7 +85,7 @@ class Reader:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(1)
         code = self.process.returncode
-        self.end()
+        self.close()
         if said:
             return said[0]
         ended = f"the file's process ended with status {code}: did it ask for too much memory?"
@@ -103,56 +96,68 @@ class Reader:
 
 
 def leaves(value: Any) -> list[np.ndarray]:
-    """One array or several, as a list."""
-    several = isinstance(value, (tuple, list))
-    return [np.asarray(part) for part in (value if several else [value])]
+    """One array or several, as a list of arrays of floats."""
+    return [np.asarray(a, float) for a in (value if isinstance(value, (tuple, list)) else [value])]
+
+
+def close(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Which numbers are the same up to rounding, beside the largest: learning rates are tiny."""
+    largest = np.abs(b[np.isfinite(b)]).max(initial=0.0)
+    return np.isclose(a, b, CLOSE, CLOSE * largest, equal_nan=True)
 
 
 def agree(found: Any, right: Any) -> bool:
     """Whether two answers are the same up to rounding."""
     mine, theirs = leaves(found), leaves(right)
-    if [a.shape for a in mine] != [b.shape for b in theirs]:
-        return False
-    return all(np.allclose(a, b, CLOSE, CLOSE) for a, b in zip(mine, theirs, strict=True))
+    return [a.shape for a in mine] == [b.shape for b in theirs] and all(
+        close(a, b).all() for a, b in zip(mine, theirs, strict=True)
+    )
 
 
 def difference(found: Any, right: Any, axes: tuple[str, ...]) -> str:
     """Where two answers differ first, and by how much at most."""
     results = list(zip(leaves(found), leaves(right), strict=True))
-    which, (a, b) = next((i, pair) for i, pair in enumerate(results, 1) if not agree(*pair))
-    of = f"of result {which}, " if len(results) > 1 else ""
+    which, (a, b) = next((i, pair) for i, pair in enumerate(results) if not agree(*pair))
+    of = f"of the {('first', 'second', 'third')[which]} result, " if len(results) > 1 else ""
     if axes == ("step",) and a.ndim == 1:
         same = min(len(a), len(b))
         at = next((i for i in range(same) if a[i] != b[i]), same)
-        return (
-            f"{len(a)} tokens where {len(b)} are right; the first that differs is number {at + 1}"
-        )
+        return f"{len(a)} tokens where {len(b)} are right; the first that differs is no. {at + 1}"
     if a.shape != b.shape:
         return f"{of}the shape is {a.shape}, and should be {b.shape}"
-    a, b = a.astype(float), b.astype(float)
     if not np.isfinite(a).all():
         return f"{of}{(~np.isfinite(a)).sum()} of {a.size} numbers aren't finite"
-    at = tuple(np.argwhere(~np.isclose(a, b, CLOSE, CLOSE))[0])
+    at = tuple(np.argwhere(~close(a, b))[0])
     where = ", ".join(f"{name} {i}" for name, i in zip(axes, at, strict=False))
     error = f"{a[at]:.6g} instead of {b[at]:.6g}; the largest error is {np.abs(a - b).max():.3g}"
     return f"{of}{where}: {error}" if where else of + error
 
 
-def diagnosis(cases: list[Case], found: list[Any], bad: int) -> list[str]:
+def sizes(arguments: tuple) -> str:
+    """What was asked, in short: the shapes of arrays, and plain numbers."""
+    plain = [one for one in as_arrays(arguments) if not isinstance(one, dict)]
+    return ", ".join(str(getattr(one, "shape", one)) for one in plain)
+
+
+def diagnosis(gate: Gate, answers: list[Callable], found: list[Any], bad: int) -> list[str]:
     """The mistakes with which the document gives in every case what the reader's function gave."""
-    names, order = [], [bad, *(i for i in range(len(found)) if i != bad)]
-    for name in KNOWN:
-        with made(name):
-            try:
-                if all(agree(found[i], as_arrays(cases[i][1]())) for i in order):
-                    names.append(name)
-            except (RuntimeError, ValueError, IndexError, TypeError):
-                pass  # with this mistake, these numbers can't be computed at all
-    return names
+    names, end = [], time.process_time() + LOOKING
+    order = sorted(range(len(found)), key=lambda i: i != bad)
+    if any(part.size and not np.isfinite(part).any() for one in found for part in leaves(one)):
+        return []  # nothing but NaN is like any other
+    for name, known in KNOWN.items():
+        if gate.tries and not gate.tries & known.puts.keys() or time.process_time() > end:
+            continue
+        # with some mistakes, these numbers can't be computed at all
+        with made(name), suppress(RuntimeError, ValueError, IndexError, TypeError):
+            if all(agree(found[i], as_arrays(answers[i]())) for i in order):
+                names.append(name)
+    # a slip speaks of this function, a mistake of the catalogue of a whole training
+    return [name for name in names if name in SLIPS] or names
 
 
-def try_gate(gate: Gate, w: World, reader: Reader) -> Verdict:
-    """Ask the reader's function all cases of a gate."""
+def try_gate(gate: Gate, w: World, reader: Reader, wrong: dict[str, int]) -> Verdict:
+    """Ask the reader's function all cases of a gate; `wrong` has the gates of wrong functions."""
     seconds, found, right, notes = 0.0, [], [], []
     cases = list(gate.cases(w))  # now: the inputs are the right ones, whatever is in force later
 
@@ -163,23 +168,31 @@ def try_gate(gate: Gate, w: World, reader: Reader) -> Verdict:
         start = time.perf_counter()
         said = reader.ask(gate.function, as_arrays(arguments), gate.parts, gate.seconds)
         seconds += time.perf_counter() - start
+        uses = {wrong[f] for f in said.get("calls", ()) if f in wrong and f != gate.function}
+        gates = ", ".join(map(str, sorted(uses)))
+        mend = gates and f"; first mend what it uses: gate{'s' * (len(uses) > 1)} {gates}"
         if "error" in said:
-            return verdict("empty" if "empty" in said else "wrong", said["error"])
+            state = "unread" if "fatal" in said else "empty" if "empty" in said else "wrong"
+            return verdict(state, said["error"] + mend)
         if said.get("printed"):
             notes.append(f"it printed {said['printed'].splitlines()[0]!r}")
         if said.get("changed"):
             notes.append("it changes what it is given, which others still need")
         found.append(said["result"])
+        if np.float16 in [one.dtype for one in (found[-1] if gate.parts else [found[-1]])]:
+            notes.append("it gives numbers of 16 bits, which are too coarse to be compared")
         right.append(as_arrays(answer()))
     bad = next((i for i in range(len(cases)) if not agree(found[i], right[i])), None)
     if bad is None:
-        return verdict("wrong" if any("changes" in note for note in notes) else "right")
-    names = diagnosis(cases, found, bad)
-    if not names:
-        where = difference(found[bad], right[bad], gate.axes)
-        return verdict("wrong", f"{where} (case {bad + 1}); no mistake that I know gives this")
-    lines = ", or ".join(KNOWN[name].line for name in names)
-    return verdict("wrong", f"this is what comes out with {lines}. {KNOWN[names[0]].effect}")
+        changes = any("changes" in note for note in notes)
+        return verdict("wrong", "right numbers, but:") if changes else verdict("right")
+    names = [] if mend else diagnosis(gate, [answer for _, answer in cases], found, bad)
+    if names:
+        lines = ", or ".join(KNOWN[name].line for name in names)
+        return verdict("wrong", f"this gives the same numbers: {lines}\n{KNOWN[names[0]].effect}")
+    where = difference(found[bad], right[bad], gate.axes)
+    case = f" (case {bad + 1} of {len(cases)}, given {sizes(cases[bad][0])})"
+    return verdict("wrong", where + (mend or f"{case}; no mistake that I tried gives this"))
 
 
 # --- a translation by the reader's code, and the report ---
@@ -193,9 +206,8 @@ def sentences_of(w: World, reader: Reader, lines: list[str], seconds: float) -> 
     found, end = [], time.monotonic() + seconds
     for line in lines:
         ids = w.ids(line)
-        said = reader.ask(
-            "translate", (ids[0].numpy(), weights, *rest, ids.size(1) + 50), 0, gate.seconds
-        )
+        asked = ids[0].numpy(), weights, *rest, ids.size(1) + 50
+        said = reader.ask("translate", asked, 0, gate.seconds)
         if "error" in said or (time.monotonic() > end and found):
             break
         found.append(w.tokenizer.decode([int(i) for i in said["result"]]))
@@ -210,21 +222,28 @@ def translations(
         tat.OUR_SENTENCES, sentences_of(w, reader, tat.OUR_SENTENCES, 300), strict=False
     ):
         yield f"    {line}\n    {english}"
+    notice = io.StringIO()
     try:
-        pairs = tat.load_split(split)
+        with redirect_stdout(notice):
+            pairs = tat.load_split(split)
     except (OSError, ValueError, KeyError) as error:
         yield f"no score: {split} can't be read ({error})"
         return
+    if notice.getvalue():
+        yield textwrap.shorten(notice.getvalue(), 140)
+    name = "made-up phrases" if tat.choose_data() == "phrases" else split
+    start = time.monotonic()
     found = sentences_of(w, reader, [source for source, _ in pairs], seconds)
+    took = time.monotonic() - start
     if not found:
         yield "no score: your code didn't get through the first sentence"
         return
     sources, references = (list(side) for side in zip(*pairs[: len(found)], strict=True))
     ours = tat.translate_lines(tat.Translator(w.model, w.tokenizer), sources)
-    scores = [tat.bleu(lines, references)[0] for lines in (found, ours)]
+    mine, theirs = (tat.bleu(lines, references)[0] for lines in (found, ours))
     yield (
-        f"{split}, {len(found)} sentences in {seconds:g} s: your code {scores[0]:.1f} BLEU, the document's "
-        f"{scores[1]:.1f}, both greedy with the same weights"
+        f"{name}, {len(found)} of {len(pairs)} sentences in {took:.0f} s: your code {mine:.1f} "
+        f"BLEU, the document's {theirs:.1f}, both greedy with the same weights"
     )
 
 
@@ -232,50 +251,32 @@ def judge(
     path: Path, only: int | None = None, split: str = "val", say: Callable[[str], None] = print
 ) -> bool:
     """Walk through the gates, or try one; says each verdict, and returns whether all were right."""
-    w, gates = world(), list(enumerate(GATES, 1))
+    w, verdicts, wrong = world(), [], {}
     say(f"{path.name}, {date.today():%Y-%m-%d}, weights of {Path(tat.SHIPPED_MODEL).name}")
-    verdicts: dict[int, Verdict] = {}
-    with Reader(path) as reader:
-        for number, gate in gates:
+    with closing(Reader(path)) as reader:
+        for number, gate in enumerate(GATES, 1):
             if only not in (None, number):
                 continue
-            verdict = verdicts[number] = try_gate(gate, w, reader)
+            if sys.stderr.isatty():  # some gates take their time; the verdict is written over it
+                print(f"{number:2}   {gate.title} ...", end="\r", file=sys.stderr, flush=True)
+            verdict = try_gate(gate, w, reader, wrong)
+            if verdict.state == "unread":
+                say(f"nothing can be tried: {verdict.sentence}")
+                return False
+            verdicts.append(verdict)
             mark = {"right": "✓", "wrong": "✗", "empty": "·"}[verdict.state]
             say(f"{number:2} {mark} {gate.title:24}{verdict.seconds:6.1f} s  {gate.function}")
-            earlier = next(
-                (n for n in verdicts if verdicts[n].state == "wrong" and n < number), None
-            )
             if verdict.state == "wrong":
-                after = f" (mend gate {earlier} first, if this one calls it)" if earlier else ""
-                say(f"     {verdict.sentence or 'right numbers, but see below'}{after}")
+                wrong.setdefault(gate.function, number)
+                verdict.notes[:0] = verdict.sentence.splitlines()
             for note in verdict.notes:
                 say(f"     {note}")
             if gate.function == "translate" and verdict.state == "right":
                 for line in translations(w, reader, split):
                     say(line)
-    counts = [
-        sum(v.state == state for v in verdicts.values()) for state in ("right", "wrong", "empty")
-    ]
+    counts = [sum(v.state == state for v in verdicts) for state in ("right", "wrong", "empty")]
     say("{} right, {} wrong, {} not written yet".format(*counts))
     return counts[0] == len(verdicts)
-
-
-def write_stubs(path: Path) -> None:
-    """Write an empty file for the reader; FileExistsError if it is there."""
-    written: set[str] = set()
-    lines = [HEADER]
-    for number, gate in enumerate(GATES, 1):
-        about = " ".join(gate.cases.__doc__.split())
-        if gate.function in written:
-            lines.append(f"# Gate {number} is {gate.function} again. {about}\n")
-            continue
-        written.add(gate.function)
-        text = "\n    ".join(textwrap.wrap(about, 88))
-        lines.append(
-            f'# Gate {number}: {gate.title}\ndef {gate.stub}:\n    """{text}"""\n    raise NotImplementedError\n'
-        )
-    with path.open("x", encoding="utf-8") as file:
-        file.write("\n".join(lines))
 
 
 def watch(path: Path, only: int | None = None, split: str = "val") -> None:
@@ -287,8 +288,3 @@ def watch(path: Path, only: int | None = None, split: str = "val") -> None:
         if stamp != seen:
             seen = stamp
             judge(path, only, split)
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    sys.exit(not judge(Path(sys.argv[1])))

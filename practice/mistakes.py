@@ -352,15 +352,34 @@ mistake("keys_by_W_q", "heads", "K = self.W_q(key)", HEADS, "gradient",
         "Queries and keys share a matrix, and W_k never learns.",
         harmless=True, MultiHeadedAttention__keys_values=keys_by_W_q)
 
-def cross_attends_to_itself(self, x, memory, src_mask, tgt_mask):
-    x = self.sublayer[0](x, lambda x: self.self_attn(x, x, x, tgt_mask))
-    x = self.sublayer[1](x, lambda x: self.src_attn(x, x, x, tgt_mask))
-    return self.sublayer[2](x, self.feed_forward)
+def own(layer, z, memory, src_mask, tgt_mask):
+    return layer.self_attn(z, z, z, tgt_mask)
+
+def across(layer, z, memory, src_mask, tgt_mask):
+    return layer.src_attn(z, memory, memory, src_mask)
+
+def network(layer, z, *_):
+    return layer.feed_forward(z)
+
+def decoder_layer(*parts: tuple[int | None, Callable]) -> Callable:
+    """A decoder layer of these sublayers, each with the norm of that number, or without one."""
+
+    def forward(self, x: Tensor, *rest: Tensor) -> Tensor:
+        for number, part in parts:
+            if number is None:
+                x = x + part(self, x, *rest)
+            else:
+                x = self.sublayer[number](x, lambda z, part=part: part(self, z, *rest))
+        return x
+
+    return forward
 
 mistake("cross_attends_to_itself", "heads", "self.src_attn(x, x, x, tgt_mask)", STEPS, "wires",
         "It's attention, so it gets x three times.",
         "The decoder never sees the source: fluent, and the same for every sentence.",
-        page=True, DecoderLayer__forward=cross_attends_to_itself)
+        page=True, DecoderLayer__forward=decoder_layer(
+            (0, own), (1, lambda layer, z, _, src, tgt_mask: layer.src_attn(z, z, z, tgt_mask)),
+            (2, network)))
 
 
 # --- Embeddings and positions ---
@@ -547,8 +566,16 @@ mistake("sgd", "adam", "SGD with Adam's rate", ADAM, "gradient",
         "SGD moves by rate times gradient, Adam by the rate: most weights stand still.",
         Adam=lambda parameters, lr, **_: torch.optim.SGD(parameters, lr=lr))
 
-def adam_with(divided: bool) -> type:
-    """Adam without the correction of its two averages, or without the second one."""
+def average(b: float, old: Any, new: Any) -> Any:
+    """A running average."""
+    return b * old + (1 - b) * new
+
+def adam_with(
+    move: Callable = lambda m, v, c1, c2, eps: m / c1 / ((v / c2).sqrt() + eps),
+    first: Callable = average, second: Callable = lambda b, old, g: average(b, old, g**2),
+    ahead: int = 0,
+) -> type:
+    """Adam with one line changed: how far a weight moves, either average, or the step."""
 
     class Adam(torch.optim.Optimizer):
         """In place of PyTorch's; the arguments are those that the document gives."""
@@ -562,18 +589,19 @@ def adam_with(divided: bool) -> type:
             for group in self.param_groups:
                 (b1, b2), eps = group["betas"], group["eps"]
                 for p in [p for p in group["params"] if p.grad is not None]:
-                    state, g = self.state[p], p.grad
+                    state = self.state[p]
                     t = state["step"] = state.get("step", 0) + 1
-                    m = state["exp_avg"] = b1 * state.get("exp_avg", 0.0) + (1 - b1) * g
-                    v = state["exp_avg_sq"] = b2 * state.get("exp_avg_sq", 0.0) + (1 - b2) * g**2
-                    p.sub_(group["lr"] * (m / (v.sqrt() + eps) if divided else m / (1 - b1**t)))
+                    m = state["exp_avg"] = first(b1, state.get("exp_avg", 0.0), p.grad)
+                    v = state["exp_avg_sq"] = second(b2, state.get("exp_avg_sq", 0.0), p.grad)
+                    c1, c2 = 1 - b1 ** (t + ahead), 1 - b2 ** (t + ahead)
+                    p.sub_(group["lr"] * move(m, v, c1, c2, eps))
 
     return Adam
 
 mistake("no_bias_correction", "adam", "m, v for m / (1 - b1 ** t), v / (1 - b2 ** t)", ADAM, "gradient",
         "After some steps it is gone.",
         "The first step is 0.7 of the usual one, the fifth 1.3; the warmup hides it.",
-        harmless=True, Adam=adam_with(divided=True))
+        harmless=True, Adam=adam_with(lambda m, v, c1, c2, eps: m / (v.sqrt() + eps)))
 mistake("weight_decay_on_all", "adam", "Adam(weight_decay=0.1)", ADAM, "heart",
         "AdamW has 0.1.",
         "In Adam the decay joins the gradient and is divided by its size: small gradients drown "
@@ -690,13 +718,15 @@ slip("embeddings_times_width", "self.table(x) * d_model  # no root",
      "The position is lost beside the word.",
      Embeddings__forward=unscaled(1.0))
 
-def waves(exponent: Callable, start: int = 0, halves: bool = False) -> Callable:
-    """Sinusoids with another exponent of 10000, first position or order."""
+def waves(
+    exponent: Callable, start: int = 0, halves: bool = False, base: int = 10_000
+) -> Callable:
+    """Sinusoids with another exponent of 10000, first position, order or base."""
 
     def encoding(length: int, d_model: int) -> Tensor:
         j = torch.arange(d_model).double()
         position = torch.arange(start, start + length).double().unsqueeze(1)
-        angle = position / 10_000 ** exponent(j, d_model)
+        angle = position / base ** exponent(j, d_model)
         even = j % 2 == 0
         table = torch.where(even, angle.sin(), angle.cos())
         return (torch.cat((table[:, even], table[:, ~even]), 1) if halves else table).float()
@@ -718,6 +748,15 @@ slip("frequency_of_half_the_exponent", "10000 ** (i / d_model)  # i for 2i",
      "The formula has 2i: with i, the slowest wave ends at 100 times 2 pi, and not near 10000 "
      "times.",
      positional_encoding=waves(lambda j, d: (j - j % 2) / 2 / d))
+slip("frequency_of_twice_the_exponent", "10000 ** (4 * i / d_model)  # for 2 * i",
+     "If your i counts 0, 2, 4, ..., it is the formula's 2i already.",
+     positional_encoding=waves(lambda j, d: 2 * pairwise(j, d)))
+slip("base_of_1000", "1000 for 10000",
+     "The slowest wave is then about a tenth as long.",
+     positional_encoding=waves(pairwise, base=1000))
+slip("positions_not_added", "the positions aren't added",
+     "Attention doesn't look at the order, so without them a sentence is a bag of tokens.",
+     **CATALOGUE["no_positions"].puts)
 slip("positions_from_one", "positions 1, 2, 3, ...",
      "These weights learned that the first position is number 0.",
      positional_encoding=waves(pairwise, start=1))
@@ -742,7 +781,7 @@ def scaled_by_length(query, key, value, mask=None, dropout=None):
 slip("scaled_by_length", "/ math.sqrt(T)  # the number of keys",
      "The sum is over d_k, not over the keys.",
      attention=scaled_by_length)
-slip("mask_ignored", "mask isn't looked at",
+slip("mask_ignored", "the mask isn't looked at",
      "What the mask should hide is seen.",
      attention=lambda Q, K, V, mask=None, dropout=None: right_attention(Q, K, V))
 
@@ -758,6 +797,22 @@ slip("mask_times_scores", "scores * mask  # before the softmax",
      "A score of zero means e to the zero: a key that is hidden gets as much as one that fits "
      "neither well nor badly.",
      attention=attention_with(fill=0.0))
+slip("true_means_hidden", "masked_fill(mask, -inf)  # where True = may attend",
+     "True means that a query may see a key. (In nn.Transformer's masks it means the opposite.) A "
+     "row that may see every key then sees none, and 0 / 0 isn't a number.",
+     attention=attention_with(flipped=True))
+slip("heads_cut_and_joined_by_view", "reshape(h, T, d_k), and back by reshape(T, d_model)",
+     "The shapes are right. But a head gets some of the positions, whole, instead of a part of "
+     "each: both ways need a transpose.",
+     **CATALOGUE["heads_split_by_view"].puts, **CATALOGUE["heads_joined_by_view"].puts)
+
+def without_W_o(self, query, K, V, mask=None):
+    Q = tat.split_heads(self.W_q(query), self.h)
+    return tat.join_heads(self.weigh(Q, K, V, tat.for_all_heads(mask)))
+
+slip("no_output_matrix", "the heads side by side  # no @ W_o",
+     "W_o mixes what the heads have found; without it each writes into its own columns alone.",
+     MultiHeadedAttention__attend=without_W_o)
 slip("heads_interleaved", "x.unflatten(-1, (d_k, h))  # heads interleaved",
      "New weights wouldn't mind; trained ones have their heads in blocks of d_k columns.",
      split_heads=lambda x, h: x.unflatten(-1, (-1, h)).permute(0, 3, 1, 2))
@@ -810,6 +865,19 @@ slip("residual_from_normed", "x = norm(x); x + sublayer(x)",
 slip("sublayer_without_norm", "x + sublayer(x)  # no norm",
      "The sublayer gets vectors of a size that it doesn't know.",
      SublayerConnection__forward=lambda self, x, sublayer: x + sublayer(x))
+def norm_1_twice(self, x, src_mask):
+    x = self.sublayer[0](x, lambda z: self.self_attn(z, z, z, src_mask))
+    return self.sublayer[0](x, self.feed_forward)
+
+slip("norm_1_twice", "norm_1 before the network, too",
+     "Each sublayer has a norm with a gain and a bias that were trained for it: here norm_2.",
+     EncoderLayer__forward=norm_1_twice)
+slip("no_b_1", "x @ W_1  # no + b_1",
+     "Equation (2) adds b_1 before the ReLU: it decides how large a sum must be to pass.",
+     PositionwiseFeedForward__forward=lambda self, x: self.W_2((x @ self.W_1.weight.T).relu()))
+slip("no_b_2", "max(0, x @ W_1 + b_1) @ W_2  # no + b_2",
+     "Equation (2) ends with b_2.",
+     PositionwiseFeedForward__forward=lambda self, x: self.W_1(x).relu() @ self.W_2.weight.T)
 slip("gelu_for_relu", "gelu for relu",
      "Equation (2) has max(0, ...), and these weights learned with it.",
      PositionwiseFeedForward__forward=lambda self, x: self.W_2(nn.functional.gelu(self.W_1(x))))
@@ -826,6 +894,15 @@ slip("encoder_without_last_norm", "memory without the encoder's last norm",
      "With pre-norm nobody normalises what the last one adds.",
      Encoder__forward=encoder_without_last_norm)
 
+def first_layer_every_time(self, x, *rest):
+    for _ in self.layers:
+        x = self.layers[0](x, *rest)
+    return self.norm(x)
+
+slip("first_layer_every_time", "layers[0] N times",
+     "Each layer has weights that were trained for its place.",
+     Encoder__forward=first_layer_every_time, Decoder__forward=first_layer_every_time)
+
 def decoder_without_last_norm(self, x, memory, src_mask, tgt_mask):
     for layer in self.layers:
         x = layer(x, memory, src_mask, tgt_mask)
@@ -835,31 +912,33 @@ slip("decoder_without_last_norm", "decoder without its last norm",
      "With pre-norm nobody normalises what the last one adds.",
      Decoder__forward=decoder_without_last_norm)
 
-def cross_attention_first(self, x, memory, src_mask, tgt_mask):
-    x = self.sublayer[1](x, lambda x: self.src_attn(x, memory, memory, src_mask))
-    x = self.sublayer[0](x, lambda x: self.self_attn(x, x, x, tgt_mask))
-    return self.sublayer[2](x, self.feed_forward)
-
 slip("cross_attention_first", "attention to the memory first, then to the target",
      "Figure 1 has the target's own attention first.",
-     DecoderLayer__forward=cross_attention_first)
-
-def cross_attention_missing(self, x, memory, src_mask, tgt_mask):
-    x = self.sublayer[0](x, lambda x: self.self_attn(x, x, x, tgt_mask))
-    return self.sublayer[2](x, self.feed_forward)
-
+     DecoderLayer__forward=decoder_layer((1, across), (0, own), (2, network)))
+slip("cross_attention_first_with_norm_1", "attention to the memory first, with norm_1",
+     "Figure 1 has the target's own attention first; norm_1 is its norm.",
+     DecoderLayer__forward=decoder_layer((0, across), (1, own), (2, network)))
 slip("cross_attention_missing", "no attention to the memory",
      "The decoder's has three sublayers; without the second it never sees the source.",
-     DecoderLayer__forward=cross_attention_missing)
-
-def own_attention_unmasked(self, x, memory, src_mask, tgt_mask):
-    x = self.sublayer[0](x, lambda x: self.self_attn(x, x, x))
-    x = self.sublayer[1](x, lambda x: self.src_attn(x, memory, memory, src_mask))
-    return self.sublayer[2](x, self.feed_forward)
-
+     DecoderLayer__forward=decoder_layer((0, own), (2, network)))
 slip("own_attention_unmasked", "the decoder's own attention without its mask",
      "When it writes, there is no future; in training there is, and it must be hidden.",
-     DecoderLayer__forward=own_attention_unmasked)
+     DecoderLayer__forward=decoder_layer(
+         (0, lambda layer, z, *_: layer.self_attn(z, z, z)), (1, across), (2, network)))
+slip("source_mask_not_passed", "src_mask isn't passed to the attention to the memory",
+     "The decoder then sees the padding of the source.",
+     DecoderLayer__forward=decoder_layer(
+         (0, own), (1, lambda layer, z, memory, *_: layer.src_attn(z, memory, memory)),
+         (2, network)))
+slip("query_not_normed", "x + src_attn(x, memory, ...)  # no norm_2",
+     "Pre-norm normalises the query of this attention as well. (The memory has had its last norm.)",
+     DecoderLayer__forward=decoder_layer((0, own), (None, across), (2, network)))
+slip("memory_normed_again", "norm_2(memory)",
+     "The encoder's last norm was the memory's; norm_2 is for the query alone.",
+     DecoderLayer__forward=decoder_layer(
+         (0, own),
+         (1, lambda layer, z, y, *rest: across(layer, z, layer.sublayer[1].norm(y), *rest)),
+         (2, network)))
 slip("target_mask_without_padding", ".tril()  # without & (tgt != pad)",
      "The words don't see the pads, but the pads see each other: harmless, because they don't "
      "count, but not what was asked.",
@@ -870,7 +949,45 @@ slip("target_mask_without_order", "tgt != pad  # without .tril()",
 slip("masks_inverted", "True where it is hidden",
      "Here True means that it may be seen.",
      source_mask=lambda src, pad=PAD: ~right_source(src, pad),
-     target_mask=lambda tgt, pad=PAD: ~right_target(tgt, pad))
+     target_mask=lambda tgt, pad=PAD: ~(right_source(tgt, pad) & square(tgt.size(1)).tril()))
+slip("causal_mask_transposed", "triu  # for tril",
+     "Each token then sees itself and the future, and hides the past.",
+     subsequent_mask=lambda size: square(size).triu())
+slip("causal_mask_without_diagonal", ".tril(-1)  # for .tril()",
+     "A token may see itself; here the first one sees nothing at all.",
+     subsequent_mask=lambda size: square(size).tril(-1))
+slip("eos_is_read", "ids, ids[1:]  # ids for ids[:-1]",
+     "Nothing comes after </s>, so the decoder never reads it.",
+     Batch____init__=batch_with(lambda tgt: tgt, lambda tgt: tgt[:, 1:]))
+slip("nothing_cut_off", "ids, ids",
+     "Each position would have to predict the token that it has just read. The next one is asked.",
+     Batch____init__=batch_with(lambda tgt: tgt, lambda tgt: tgt))
+slip("shift_the_other_way", "ids[1:], ids[:-1]  # the two swapped",
+     "Each position would read a token and predict the one before it.",
+     Batch____init__=batch_with(lambda tgt: tgt[:, 1:], lambda tgt: tgt[:, :-1]))
+slip("eos_in_front", "[eos] + ids[:-1], ids",
+     "The first thing that is read is <s>, and ids begins with it already.",
+     Batch____init__=batch_with(
+         lambda tgt: torch.cat((torch.full_like(tgt[:, :1], EOS), tgt[:, :-1]), 1),
+         lambda tgt: tgt))
+slip("bos_given_back", "[bos] + what was written",
+     "Decoding begins with <s>, but the model hasn't written it.",
+     translate=lambda *asked: [[BOS, *row] for row in right_translate(*asked)])
+slip("eos_not_given_back", "the ids without eos",
+     "The model has written </s> as well, and it was asked for.",
+     translate=lambda *asked: [[i for i in row if i != EOS] for row in right_translate(*asked)])
+slip("one_token_too_many", "longest + 1 ids",
+     "`longest` is how many ids may be written.",
+     translate=lambda model, pairs, n=LONGEST: right_translate(model, pairs, n + 1))
+slip("one_token_too_few", "longest - 1 ids",
+     "`longest` is how many ids may be written, and <s> isn't written.",
+     translate=lambda model, pairs, n=LONGEST: right_translate(model, pairs, n - 1))
+slip("probabilities_for_logits", "softmax(logits)",
+     "Logits are what goes into the softmax. (The loss takes it itself.)",
+     **CATALOGUE["softmax_before_the_loss"].puts)
+slip("logits_divided", "x @ table.T / math.sqrt(d_model)",
+     "The rows score as they are. Divided, they would make the softmax far too unsure.",
+     Generator__logits=lambda self, x: self.proj(x) / x.size(-1) ** 0.5)
 slip("log_probabilities_for_logits", "log_softmax(logits)",
      "Logits are what goes into the softmax. (The loss takes it itself.)",
      Generator__logits=lambda self, x: self.proj(x).log_softmax(-1))
@@ -916,6 +1033,18 @@ slip("mean_for_sum", "the mean over the tokens",
 slip("pads_counted", "padding counts",
      "The loss depends on how much padding a batch needs.",
      smoothed_loss=functools.partial(smoothed(evenly), padding=True))
+slip("pads_are_tokens", "padding counts as a token like any other",
+     "Where the target is padding, the loss and its gradient are zero.",
+     smoothed_loss=functools.partial(
+         smoothed(lambda hot, real, eps: (1 - eps) * hot + eps / real.sum() * real), padding=True))
+slip("pads_are_tokens_with_a_share", "cross_entropy(..., label_smoothing=eps)  # no ignore_index",
+     "Where the target is padding, the loss is zero; and padding has no share of the smoothing.",
+     smoothed_loss=functools.partial(
+         smoothed(lambda hot, real, eps: (1 - eps) * hot + eps / len(real)), padding=True))
+slip("gradient_where_padding_is", "p where the target is padding",
+     "There the loss is zero, and so is its gradient.",
+     smoothed_loss=lambda logits, target, eps=0.1, pad=PAD: right_smoothed(
+         logits, target, eps, pad) + (logits.logsumexp(-1) * (target == pad)).sum())
 slip("gradient_upside_down", "q - p",
      "The derivative is p - q; an update goes against it.",
      smoothed_loss=lambda *arguments: -right_smoothed(*arguments))
@@ -928,14 +1057,26 @@ slip("rate_with_max", "max for min",
      "The rate begins at its highest, falls, and then rises for ever.",
      rate=rate_with(lambda s, d, w: d**-0.5 * max(s**-0.5, s * w**-1.5)))
 slip("rate_without_warmup", "warmup ** -0.5  # for -1.5",
-     "The second term is never the smaller one: the rate begins at its top.",
+     "The rate is at its top after a few updates, 16 for a warmup of 4000.",
      rate=rate_with(lambda s, d, w: d**-0.5 * min(s**-0.5, s * w**-0.5)))
 slip("rate_without_width", "without d_model ** -0.5",
      "That factor makes wide models learn more slowly.",
      rate=rate_with(lambda s, d, w: min(s**-0.5, s * w**-1.5)))
-slip("rate_one_step_early", "step counts from 0",
+slip("rate_one_step_early", "step - 1  # counted from 0",
      "Every rate is that of the step before, and the first is zero.",
      rate=rate_with(lambda s, d, w: d**-0.5 * min(max(s - 1, 1e-9) ** -0.5, (s - 1) * w**-1.5)))
+slip("rate_one_step_late", "step + 1",
+     "step counts from 1 already; the first rate is twice as high.",
+     rate=rate_with(lambda s, d, w: d**-0.5 * min((s + 1) ** -0.5, (s + 1) * w**-1.5)))
+slip("rate_only_rises", "step * warmup ** -1.5  # no min",
+     "That is the warmup; the other term takes over after it.",
+     rate=rate_with(lambda s, d, w: d**-0.5 * s * w**-1.5))
+slip("rate_only_falls", "step ** -0.5  # no min",
+     "That is what comes after the warmup; at the first update it is 250,000 times the right rate.",
+     rate=rate_with(lambda s, d, w: d**-0.5 * s**-0.5))
+slip("rate_grows_with_width", "d_model ** 0.5  # for -0.5",
+     "A wide model needs a lower rate, not a higher one.",
+     rate=rate_with(lambda s, d, w: d**0.5 * min(s**-0.5, s * w**-1.5)))
 slip("usual_betas", "betas=(0.9, 0.999)  # for 0.98",
      "The paper's second is 0.98: an average over fifty updates, not a thousand.",
      Adam=lambda p, lr, betas, eps: right_adam(p, lr, (0.9, 0.999), eps))
@@ -944,7 +1085,22 @@ slip("betas_swapped", "betas swapped",
      Adam=lambda p, lr, betas, eps: right_adam(p, lr, betas[::-1], eps))
 slip("uphill", "w + ...",
      "The gradient points to where the loss rises.",
-     Adam=functools.partial(right_adam, maximize=True))
-slip("no_second_average", "the rate times g, no averages' square",
-     "Adam divides it by its usual size.",
-     Adam=adam_with(divided=False))
+     Adam=adam_with(lambda m, v, c1, c2, eps: -m / c1 / ((v / c2).sqrt() + eps)))
+slip("no_second_average", "not divided by the root of v",
+     "Adam divides the average gradient by its usual size.",
+     Adam=adam_with(lambda m, v, c1, c2, eps: m / c1))
+slip("adam_epsilon_in_the_root", "sqrt(v + eps)  # for sqrt(v) + eps",
+     "In LayerNorm epsilon is inside the root, in Adam outside; v is so small that it matters.",
+     Adam=adam_with(lambda m, v, c1, c2, eps: m / c1 / (v / c2 + eps).sqrt()))
+slip("second_average_of_g", "v is an average of g  # for g ** 2",
+     "v is the average square: its root is the usual size of the gradient.",
+     Adam=adam_with(second=average))
+slip("adam_one_step_ahead", "b1 ** (step + 1), b2 ** (step + 1)",
+     "step counts from 1 already.",
+     Adam=adam_with(ahead=1))
+slip("first_average_is_a_sum", "m = b1 * m + g  # no (1 - b1)",
+     "That is the momentum of SGD, ten times as large. Adam's m is an average.",
+     Adam=adam_with(first=lambda b, m, g: b * m + g))
+slip("both_averages_are_sums", "m = b1 * m + g, v = b2 * v + g ** 2  # no (1 - b)",
+     "Both are averages, so what is new counts as much as what is old gives up.",
+     Adam=adam_with(first=lambda b, m, g: b * m + g, second=lambda b, v, g: b * v + g**2))

@@ -6,6 +6,8 @@ It imports NumPy and nothing of ours, so that it is there at once. The file may 
 ask for all memory or end the process: none of that reaches the judge.
 """
 
+import dis
+import functools
 import importlib.util
 import io
 import os
@@ -14,6 +16,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 from contextlib import redirect_stdout, suppress
 from typing import Any, BinaryIO
 
@@ -33,9 +36,12 @@ def limit_memory() -> None:
 
 def complaint(error: BaseException, path: str) -> str:
     """What went wrong, with the last line of the reader's file on the way there."""
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, SyntaxError) and error.filename == path:
-        return f"line {error.lineno}: {what}"
+        return f"line {error.lineno}: SyntaxError: {error.msg}"
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    stem = os.path.splitext(os.path.basename(path))[0]
+    if isinstance(error, (AttributeError, ImportError)) and f"'{stem}'" in str(error):
+        what += f" (your file is called {stem}, so `import {stem}` finds it: rename it)"
     mine = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return f"line {mine[-1].lineno}, {mine[-1].line}: {what}" if mine else what
 
@@ -56,6 +62,28 @@ def given(value: Any, take: Any) -> Any:
     if isinstance(value, list):
         return [given(item, take) for item in value]
     return take(value) if isinstance(value, np.ndarray) else value
+
+
+@functools.cache
+def called(module: Any, function: str) -> list[str]:
+    """Names of the file that one of its functions uses, by itself or through others."""
+    found, todo = [function], [getattr(module, function, None)]
+    while todo:
+        value = todo.pop()
+        if getattr(value, "__module__", "mine") != "mine":
+            continue  # a library's
+        if isinstance(value, type):
+            todo += vars(value).values()
+        code = getattr(value, "__code__", value)
+        if isinstance(code, types.CodeType):
+            todo += code.co_consts  # the code of what is defined inside
+            for one in dis.get_instructions(code):
+                if one.opname == "LOAD_GLOBAL" and one.argval not in found:
+                    found.append(one.argval)
+                    todo.append(getattr(module, one.argval, None))
+        elif not isinstance(value, type):
+            todo += [type(value)] if type(value).__module__ == "mine" else []
+    return found[1:]
 
 
 def array(value: Any) -> np.ndarray:
@@ -118,7 +146,7 @@ def main(path: str) -> None:
         except BaseException as error:
             said = {"error": complaint(error, path)}
         stop.set()
-        send(out, said)
+        send(out, said | {"calls": called(module, function)})
 
 
 def end_when_late(out: BinaryIO, path: str, seconds: float, stop: threading.Event) -> None:

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import nbformat
 import pytest
 
-from blog import address, companion, notebook, page
+from blog import address, companion, editions, notebook, page
 from tests.helpers import ROOT
 
 URL = "https://github.com/somebody/Some.where"
@@ -24,6 +25,33 @@ def archive(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("page") / companion.NAME
     companion.write(out, ROOT)
     return out
+
+
+def test_what_is_written_takes_its_place_when_it_is_whole(monkeypatch, tmp_path):
+    """Pages, notebooks, the companion; catches a notebook that its page or its translation is written over."""
+    mine, pipe = tmp_path / "mine.ipynb", tmp_path / "pipe"
+    mine.write_text("hours of work")
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
+        patch.setattr(Path, "write_bytes", Mock(side_effect=OSError("full")))
+        companion.whole(mine, b"half")
+    assert mine.read_text() == "hours of work"
+    companion.whole(mine, b"new")
+    pipe.symlink_to("/dev/null")
+    companion.whole(pipe, b"new")
+    assert mine.read_bytes() == b"new" and pipe.is_symlink() and len([*tmp_path.iterdir()]) == 2
+    shutil.copy(ROOT / "practice" / "clinic.ipynb", mine)
+    for module, options, error in (
+        (page, ["page.py", mine, mine], SystemExit),
+        (editions, ["editions.py", "apply", "zh", mine, mine], ValueError),
+    ):
+        monkeypatch.setattr(sys, "argv", list(map(str, options)))
+        with pytest.raises(error, match="is the notebook itself"):
+            module.main()
+    assert mine.read_bytes() == (ROOT / "practice" / "clinic.ipynb").read_bytes()
+    mine.write_text("")
+    monkeypatch.setattr(sys, "argv", ["page.py", str(mine), str(tmp_path / "page.html")])
+    with pytest.raises(SystemExit, match="JSON"):
+        page.main()
 
 
 def part(name: str, begin: str, end: str) -> list[nbformat.NotebookNode]:

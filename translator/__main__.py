@@ -399,12 +399,13 @@ def judge(
         report: a file for what was said, without any code
     """
     from practice import judge as practice  # it reads a model when it is asked, and nobody else does
+    from practice.gates import stubs
 
     if new:
         if file.exists():
             raise Refused(f"{file} is there already, and stays as it is")
-        practice.write_stubs(file)
-        print(f"{file}: {len(practice.GATES)} gates; judge it with: judge {file}")
+        write_text(file, stubs())
+        print(f"{file}: {len(practice.GATES)} gates; judge it with: judge {file}; --watch does it at each saving")
         return 0
     if not file.is_file():
         raise Refused(f"{file} isn't a file; judge --new {file} writes an empty one")

@@ -237,16 +237,17 @@
 
   // --- what scrolls can be reached by keyboard ---
 
-  const reach = () => {
-    const boxes = all(".katex-display, .table, .toy > div:not(.learn-row), main pre"), wide = boxes.map((box) => box.scrollWidth > box.clientWidth);
+  const reach = (within) => { // in what is folded, once it is opened: to measure there, the browser would lay it out each time
+    const boxes = all(".katex-display, .table, .toy > div:not(.learn-row), main pre", within).filter((box) => !box.closest("details:not([open])"));
+    const wide = boxes.map((box) => box.scrollWidth > box.clientWidth);
     boxes.forEach((box, i) => { // only now: a change between two measurements would have the page laid out again
       if (wide[i]) box.tabIndex = 0;
       else box.removeAttribute("tabindex");
     });
   };
-  reach();
-  addEventListener("resize", reach);
-  addEventListener("toggle", reach, { capture: true });
+  (window.requestIdleCallback ?? setTimeout)(() => reach());
+  addEventListener("resize", () => reach());
+  addEventListener("toggle", ({ target }) => reach(target), { capture: true });
 
   // --- other pages, and what has moved there ---
 
