@@ -214,6 +214,14 @@ def test_saved_rows_say_where_they_come_from():
     assert all(row["source"].startswith("Vaswani et al., 2017") for row in rows("paper"))
 
 
+def test_the_program_quotes_what_a_million_tokens_give():
+    said = " ".join((ROOT / "translator" / "README.md").read_text(encoding="utf-8").split())
+    wanted = {"schedule": "linear", "dropout": 0.0, "positions": "rotary", "optimizer": "muon"}
+    (row,) = [row for row in rows("schedule") if wanted.items() <= row["settings"].items()]
+    assert row["step"] * row["settings"]["tokens_per_batch"] == 10**6
+    assert f"Without any, {row['step']} updates, a million padded tokens, gave {row['bleu']:.1f} BLEU" in said
+
+
 def runs_of(direction: str, *, model: str = "", variant: str = "", alpha: float = tat.ALPHA) -> list[dict]:
     """The scores of a group of runs on test_2016_flickr with five beams: of `first_stage`, or of `quality` by the model's name."""
     if variant:

@@ -167,6 +167,18 @@ def test_a_finished_run_stays_as_it_is(run, capsys):
     assert contents(run) == before
 
 
+def test_an_older_run_goes_on_as_it_was(copy, capsys):
+    """Its preset was another one, and a setting is newer than it; catches today's preset in place of what the run has."""
+    about = json.loads((copy / "config.json").read_text())
+    del about["settings"]["schedule"]
+    about["settings"] |= {"positions": "sinusoidal", "dropout": 0.3}
+    (copy / "config.json").write_text(json.dumps(about))
+    assert "positions = sinusoidal, not rotary" in refused(capsys, training(copy, "--steps 32 --positions rotary"))
+    assert train(copy, "--steps 32 --checkpoint-every 1") == 0
+    assert json.loads((copy / "config.json").read_text()) == about
+    assert [row["lr"] for row in read_log(copy) if "lr" in row][-1] == tat.rate(32, 32, 1, 20)  # no fall
+
+
 def test_words_and_epochs(words):
     translator = read_translator(words)
     assert translator.tokenizer.words and translator.languages == ("en", "de")
@@ -619,14 +631,15 @@ def test_a_run_may_start_from_the_other_direction(run, tmp_path, capsys):
     assert "has src = de, not en, and tgt = en, not nl; the new run needs the same" in refused(capsys, command)
 
 
-def test_a_run_that_goes_on_needs_its_start_no_more(run, tmp_path, monkeypatch):
+def test_a_run_that_goes_on_needs_its_start_no_more(tmp_path, monkeypatch):
     """Here a folder that the document saved.
 
     Catches a run that reads the other model again, a folder name that depends on the working directory, and a setting that
     the document does not write and the program makes up.
     """
     start, folders = tmp_path / "start", [tmp_path / "once", tmp_path / "twice"]
-    tat.save_translator(tat.load_translator(run), start)
+    assert train(tmp_path / "plain", "--positions sinusoidal --steps 1") == 0  # the document knows no others
+    tat.save_translator(tat.load_translator(tmp_path / "plain"), start)
     paper = "--schedule paper"  # the others fall to zero at the end of each part
     assert train(folders[0], f"{paper} --start-from {start} --steps 4") == 0
     assert train(folders[1], f"{paper} --start-from {start} --steps 2") == 0

@@ -21,6 +21,7 @@ import torch
 import since_2017
 import the_annotated_transformer as tat
 from benchmarks import __main__ as benchmarks
+from blog import notebook
 from tests.helpers import ROOT, caption_files, refused
 from translator import plan, search, trainer
 from translator.__main__ import main
@@ -290,6 +291,8 @@ def test_without_a_home_multi30k_may_still_have_a_folder(monkeypatch, multi30k, 
     assert len(load_pairs("multi30k", "val")) == len(tat.multi30k("val")) == 1014
     monkeypatch.setenv("MULTI30K_CACHE", "")
     assert "MULTI30K_CACHE in the environment may name one" in refused(capsys, "evaluate --data multi30k --split val")
+    monkeypatch.setattr(Path, "home", homeless)
+    assert "~" not in dict(notebook.machine_paths(ROOT)).values()  # after all cells were run
     monkeypatch.delenv("ANNOTATED_DATA", raising=False)
     assert tat.choose_data.__wrapped__() == "phrases" and "NOTICE" in capsys.readouterr().out
 
@@ -492,6 +495,8 @@ def test_no_translation_has_entities(capsys):
     """The shipped models have seen some, in sixteen lines of Multi30k."""
     assert main(["translate", "Ein Hund & eine Katze.", "Ein Hund &amp; eine Katze."]) == 0
     assert capsys.readouterr().out == "A dog & a cat.\n" * 2
+    lines = (line for line in ["Ein Hund &amp; eine Katze.", ""])
+    assert tat.translate_lines(tat.load_translator(model_folder()), lines) == ["A dog & a cat.", ""]
 
 
 def test_a_sentence_that_begins_with_a_dash_is_told_where_to_go(capsys):
