@@ -37,6 +37,7 @@ def benchmark(
         folder = run / f"{budget:g}"
         train(data=data, run=folder, preset=preset, limits=Limits(minutes=budget), changes=changes)
         translator = read_translator(folder)
-        row = about | {"budget": budget} | quality.describe(folder, translator) | quality.scores(translator, data)
+        row = about | {"budget": budget} | quality.describe(folder, translator) | {"preset": preset}
+        row |= quality.scores(translator, data)
         rows.add(row)
         print(f"{row['minutes']:.1f} minutes: BLEU {row['bleu']:.2f}")

@@ -80,6 +80,7 @@ WRONG = [
     ("decode", "ids.append(z.index(max(z)))", "ids.append(z.index(max(z)) - (len(ids) == 3))", None),
     ("loss_gradient", "(a - b)", "(b - a)", "gradient_upside_down"),
     ("rate", "min(", "max(", "rate_with_max"),
+    ("rate", "return ", "return 1.1 * ", None),
 ]
 
 

@@ -130,8 +130,9 @@
     }
     const flat = (value) => (Array.isArray(value) ? value.flatMap(flat) : [Number(value)]);
     const shape = (value) => (Array.isArray(value) ? [value.length, ...(value.length ? shape(value[0]) : [])] : []);
-    const close = (a, b) => Math.abs(a - b) <= 1e-4 + 1e-4 * Math.abs(b);
-    const agree = (a, b, x = flat(a), y = flat(b)) => x.length === y.length && x.every((value, i) => close(value, y[i]));
+    // Where numbers first differ by more than rounding, beside the largest right one; -1: nowhere.
+    const differ = (x, y, most = Math.max(...y.map(Math.abs))) => x.findIndex((value, i) => !(Math.abs(value - y[i]) <= 2e-4 * most));
+    const agree = (a, b, x = flat(a), y = flat(b)) => x.length === y.length && differ(x, y) < 0;
 
     function judge(name, src) {
       const { cases, next, right, wrong } = GATES[name], all = cases(src);
@@ -142,7 +143,7 @@
       const [x, y] = [found[bad], wanted[bad]].map(flat);
       if (x.length !== y.length) return { shape: shape(found[bad]), wanted: shape(wanted[bad]) };
       if (!x.every(Number.isFinite)) return { infinite: x.filter((value) => !Number.isFinite(value)).length };
-      const at = x.findIndex((value, i) => !close(value, y[i])), width = shape(wanted[bad]).at(-1) || 1;
+      const at = differ(x, y), width = shape(wanted[bad]).at(-1) || 1;
       return { row: Math.floor(at / width), column: at % width, mine: x[at], expected: y[at], largest: Math.max(...x.map((value, i) => Math.abs(value - y[i]))) };
     }
 

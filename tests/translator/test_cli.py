@@ -631,14 +631,15 @@ def test_a_run_may_start_from_the_other_direction(run, tmp_path, capsys):
     assert "has src = de, not en, and tgt = en, not nl; the new run needs the same" in refused(capsys, command)
 
 
-def test_a_run_that_goes_on_needs_its_start_no_more(run, tmp_path, monkeypatch):
+def test_a_run_that_goes_on_needs_its_start_no_more(tmp_path, monkeypatch):
     """Here a folder that the document saved.
 
     Catches a run that reads the other model again, a folder name that depends on the working directory, and a setting that
     the document does not write and the program makes up.
     """
     start, folders = tmp_path / "start", [tmp_path / "once", tmp_path / "twice"]
-    tat.save_translator(tat.load_translator(run), start)
+    assert train(tmp_path / "plain", "--positions sinusoidal --steps 1") == 0  # the document knows no others
+    tat.save_translator(tat.load_translator(tmp_path / "plain"), start)
     paper = "--schedule paper"  # the others fall to zero at the end of each part
     assert train(folders[0], f"{paper} --start-from {start} --steps 4") == 0
     assert train(folders[1], f"{paper} --start-from {start} --steps 2") == 0
