@@ -73,7 +73,7 @@ test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and rep
 soak: $(READY) $(KATEX) ## try for hours what may go wrong with a run, run the recipes, open the notebook in JupyterLab, in Chromium, and the pages in Firefox
 	@command -v chromium >/dev/null || { echo "make soak needs Chromium"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt -r requirements-soak.txt
-	ANNOTATED_SOAK=1 $(BIN)/python -m pytest --durations=0 tests/test_jupyterlab.py tests/test_firefox.py tests/test_recipes.py tests/document/test_document.py \
+	ANNOTATED_SOAK=1 $(BIN)/python -m pytest --durations=0 tests/test_jupyterlab.py tests/test_firefox.py tests/test_recipes.py tests/benchmarks/test_miniature.py tests/document/test_document.py \
 		$(addprefix tests/translator/test_,interruptions.py distributed.py fuzz.py endurance.py explorer.py marian.py)
 
 check: $(READY) ## check the style and that notebook and script are twins

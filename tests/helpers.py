@@ -176,3 +176,10 @@ class Touch:
 
     def __reduce__(self):
         return Path.touch, (self.path,)
+
+
+def in_view(found):
+    """A locator's element, scrolled into view; what waits for a prediction opens, as it does for who has made one."""
+    found.evaluate("(element) => { const fold = element.closest('details.awaiting'); if (fold) fold.open = true; }")
+    found.scroll_into_view_if_needed()
+    return found

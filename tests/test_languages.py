@@ -12,7 +12,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from blog import editions, page
-from tests.helpers import ROOT, offline_tab
+from tests.helpers import ROOT, in_view, offline_tab
 
 NAMES, BOOKS = editions.NAMES, {script.stem: script.with_suffix(".ipynb") for script in editions.SCRIPTS}
 
@@ -196,8 +196,7 @@ def test_the_chinese_page_works_in_a_browser(browser, committed_page):
         tab.locator("#query").fill(asked)
         assert tab.locator("#results li").count() > 0, asked
     tab.keyboard.press("Escape")
-    panel = tab.locator(".sentence-panel[data-panel=masks]")
-    panel.scroll_into_view_if_needed()
+    panel = in_view(tab.locator(".sentence-panel[data-panel=masks]"))
     panel.locator("tbody td").first.wait_for()
     assert "斜线" in panel.inner_text() and tab.evaluate("document.documentElement.scrollWidth") <= 390
     here = tab.evaluate("document.querySelector('#toc [aria-current]').hash")

@@ -15,7 +15,7 @@ from bs4 import BeautifulSoup
 import the_annotated_transformer as tat
 from blog.page import anchor_name, contents
 from practice.mistakes import CATALOGUE
-from tests.helpers import ROOT, offline_tab, wait_for
+from tests.helpers import ROOT, in_view, offline_tab, wait_for
 
 AXE = ROOT / "blog" / "node_modules" / "axe-core" / "axe.min.js"
 # works that the text names without a year, in code, in a link of its own, or in the rows of a table that a cell prints
@@ -89,9 +89,8 @@ def shared_page(kept) -> Iterator:
 
 
 def reach(tab, selector: str):
-    """The first element that matches, scrolled into view."""
-    tab.locator(selector).first.scroll_into_view_if_needed()
-    return tab.locator(selector).first
+    """The first element that matches, in view."""
+    return in_view(tab.locator(selector).first)
 
 
 def test_the_live_figure_translates(open_page):
@@ -131,8 +130,7 @@ def test_nothing_is_wider_than_the_screen(shared_page):
 
 def chart_of(tab, name: str):
     """The drawn chart of the cell that defines this example."""
-    figure = tab.locator(".jp-CodeCell", has_text=f"def {name}(").first.locator("figure.chart")
-    figure.scroll_into_view_if_needed()
+    figure = in_view(tab.locator(".jp-CodeCell", has_text=f"def {name}(").first.locator("figure.chart"))
     figure.locator(".live svg").wait_for()
     return figure.locator(".live svg")
 

@@ -9,13 +9,15 @@ import the_annotated_transformer as tat
 from benchmarks import __main__ as door
 from benchmarks import accelerator, first_stage, miniature, tuning
 from benchmarks.shared import Rows
-from tests.helpers import caption_files
+from tests.helpers import SOAK, caption_files
 from translator.__main__ import train
 from translator.files import Refused
+from translator.plan import MEASURED
 from translator.run import Limits, read_log
 from translator.settings import make_settings
 
-SMALLEST = {"N": 4, "d_model": 16, "d_ff": 24, "h": 4, "bpe": 100}
+slow = pytest.mark.skipif(not SOAK, reason="a minute for what runs on an accelerator once: make soak")
+SMALLEST = MEASURED | {"N": 4, "d_model": 16, "d_ff": 24, "h": 4, "bpe": 100}
 
 
 @pytest.fixture
@@ -24,6 +26,7 @@ def folders(tmp_path) -> str:
     return f"--data {caption_files(tmp_path, train=40, val=6)} --runs {tmp_path}/runs"
 
 
+@slow
 def test_variants_are_trained_once_and_like_the_preset(rows_of, folders, tmp_path, monkeypatch):
     """Catches a variant without its change or with another, a base that is not the program's, and rows written twice."""
     monkeypatch.setattr(miniature, "COMMON", SMALLEST)
@@ -83,6 +86,7 @@ def test_the_rate_is_tuned_first_and_then_the_warmup(rows_of, folders, tmp_path,
         miniature.tuned("muon", "pre", saved)
 
 
+@slow
 def test_the_first_stage_is_the_shipped_recipe_with_other_positions(rows_of, folders, tmp_path, monkeypatch):
     """Catches a direction that is not taken, a variant without its change, scores of the wrong split, and a row made twice."""
     monkeypatch.setattr(first_stage, "STEPS", {"de-en": 2, "en-de": 3})

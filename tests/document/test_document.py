@@ -14,7 +14,7 @@ import nbformat
 import pytest
 
 from blog import notebook
-from tests.helpers import ROOT, SOAK, caption_files, offline_tab
+from tests.helpers import ROOT, SOAK, caption_files, in_view, offline_tab
 from translator import __main__ as commands
 from translator.run import Limits
 from translator.settings import Settings
@@ -151,7 +151,7 @@ def test_the_page_draws_in_a_browser(browser, committed_page, width, scheme):
     charts = tab.locator("figure.chart").all()
     assert len(charts) >= 10
     for chart in charts:
-        chart.scroll_into_view_if_needed()
+        in_view(chart)
         chart.locator("svg.marks, canvas").first.wait_for(timeout=20_000)
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     before = tab.evaluate("getComputedStyle(document.body).backgroundColor")

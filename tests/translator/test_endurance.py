@@ -24,7 +24,7 @@ def test_translating_for_long_takes_no_more_memory(record_property):
     """Lines of 1 to 60 words, in groups of up to 300 for an hour (`make soak`), or in a few smaller groups."""
     command = [sys.executable, "the_annotated_transformer.py", "translate", "--beam", "2"]
     sentences, draw = [german for german, _ in itertools.islice(caption_pairs("train"), 200)], random.Random(0)
-    begun, groups, lines, sizes, most = time.monotonic(), 0, 0, [], 300 if SOAK else 15
+    begun, groups, lines, sizes, most = time.monotonic(), 0, 0, [], 300 if SOAK else 6
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, cwd=ROOT, text=True, encoding="utf-8", **pipes) as process:
         while time.monotonic() - begun < 3600 if SOAK else groups < 16:
