@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 import the_annotated_transformer as tat
 from benchmarks import quality
+from benchmarks.samples import SENTENCES
 from benchmarks.shared import RESULTS, Data, Rows, Runs, portable
 from translator.__main__ import train
 from translator.model_folder import read_translator
@@ -35,8 +36,8 @@ def benchmark(
 ) -> None:  # fmt: skip
     """Train the preset `tiny` for some updates of 2,000 padded tokens with each recipe; the last is the preset itself.
 
-    The rows hold the greedy scores on the validation set, and what the model makes of the document's
-    three sentences. The command can be given again: a row that is saved is not trained again.
+    The rows hold the greedy scores on the validation set, and what the model makes of the sentences
+    of `samples`. The command can be given again: a row that is saved is not trained again.
 
     Args:
         steps: updates of each
@@ -54,7 +55,7 @@ def benchmark(
 
 
 def measures(run: Path, data: str, keep: quality.Keep) -> dict[str, Any]:
-    """What a finished run says of itself, its greedy scores, and its translations of the document's sentences."""
+    """What a finished run says of itself, its greedy scores, and its translations of a few sentences."""
     translator = read_translator(run)
     row = quality.describe(run, translator) | quality.scores(translator, data, keep=keep)
-    return row | {"sentences": tat.translate_lines(translator, tat.OUR_SENTENCES)}
+    return row | {"sentences": tat.translate_lines(translator, SENTENCES)}
