@@ -14,6 +14,7 @@
 #
 # REPOSITORY = ""  # the public address of this notebook's repository, once it has one
 # for bundle in Path().glob("the_annotated_transformer*.zip"):  # the companion, which the web page offers under Pages
+#     assert zipfile.is_zipfile(bundle), f"{bundle} is damaged; delete it and upload it again"
 #     with zipfile.ZipFile(bundle) as files:
 #         files.extractall(members=[name for name in files.namelist() if not Path(name).exists()])
 # for module in ("the_annotated_transformer.py", "since_2017.py"):

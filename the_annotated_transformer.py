@@ -69,6 +69,7 @@
 # from pathlib import Path
 #
 # for bundle in Path().glob("the_annotated_transformer*.zip"):  # the companion, which the web page offers under Pages
+#     assert zipfile.is_zipfile(bundle), f"{bundle} is damaged; delete it and upload it again"
 #     with zipfile.ZipFile(bundle) as files:
 #         files.extractall(members=[name for name in files.namelist() if not Path(name).exists()])
 #

@@ -20,7 +20,7 @@ from translator.processes import use_device
 NAMES = (
     "accelerator", "alignment", "bootstrap", "clinic", "clinic_blind", "clinic_captions", "closest",
     "compare", "confidence", "curve", "decoding_speed", "doctor", "first_stage", "gains", "layers",
-    "learning", "miniature", "one_screen", "peers", "plan", "quality", "resample", "samples",
+    "learning", "million", "miniature", "one_screen", "peers", "plan", "quality", "resample", "samples",
     "scale", "step_profile",
     "test_sets", "time_to_quality", "tuning",
 )  # fmt: skip

@@ -62,8 +62,9 @@ class Rows:
     def add(self, row: dict[str, Any], device: torch.device = CPU) -> None:
         """Append a row; `device` did the work."""
         origin = self.origin | {"machine": self.origin["machine"] | accelerator(device)}
+        cut = self.out.exists() and self.out.read_bytes()[-1:] not in (b"", b"\n")  # by an editor, say
         with self.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(origin | row) + "\n")
+            file.write("\n" * cut + json.dumps(origin | row) + "\n")
 
     def keep(self, title: str, lines: list[str]) -> str:
         """Store the translations that a row scores, so that whoever doubts it needs no training; returns their file.

@@ -555,4 +555,8 @@ def do_the_work(item: Any) -> Any:
 if __name__ == "__main__":
     from translator.model_folder import model_folder, read_translator
 
-    check_stepwise(read_translator(model_folder(*sys.argv[1:2]), "cpu").model, check=compare_aloud)
+    try:
+        model = read_translator(model_folder(*sys.argv[1:2]), "cpu").model
+        check_stepwise(model, check=compare_aloud)
+    except (Refused, OSError) as error:
+        sys.exit(f"error: {error}")

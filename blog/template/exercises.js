@@ -27,7 +27,7 @@ const Exercises = (() => {
     } },
     6.3: yes(true, say("Compare the rates in the saved rows: the mean against the best head.")),
     7.2: { ask: "word", check: (x) => (/beam|束/i.test(x) ? say("Sampling follows one hypothesis, not several.")
-      : /greedy|贪心/i.test(x) ? "" : say("Not {x}. Which token is drawn if one has all the probability?", { x })) },
+      : /greedy|贪[心婪]/i.test(x) ? "" : say("Not {x}. Which token is drawn if one has all the probability?", { x })) },
     7.3: yes(true, say("The distance between query and keys is another one: try it with `rotated`.")),
   };
 

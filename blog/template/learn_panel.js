@@ -133,7 +133,7 @@ function inFrame() {
     /** What was trained beforehand with these settings: how much of what was held out each seed got right. */
     function compare() {
       const found = made(change());
-      const shares = found.map((row) => say("{share} (seed {seed})", { share: percent(row.scores.at(-1)), seed: row.seed })).join(", ");
+      const shares = found.map((row) => say("{share} (seed {seed})", { share: percent(row.scores.at(-1)), seed: row.seed })).join(say(", "));
       $("before").textContent = found.length ? say("Trained beforehand, right in the end: {shares}", { shares }) : "";
     }
 

@@ -214,6 +214,15 @@ def test_saved_rows_say_where_they_come_from():
     assert all(row["source"].startswith("Vaswani et al., 2017") for row in rows("paper"))
 
 
+def test_a_row_has_a_line_of_its_own(tmp_path):
+    """Also after an editor that leaves out the last line feed, and in an empty file."""
+    kept = Rows(tmp_path / "rows.jsonl", {"machine": {}})
+    for text, numbers in (('{"n": 1, "machine": {}}', [1, 2]), ("", [2])):
+        kept.out.write_text(text)
+        kept.add({"n": 2})
+        assert [row["n"] for row in kept.saved({})] == numbers
+
+
 def test_the_program_quotes_what_a_million_tokens_give():
     said = " ".join((ROOT / "translator" / "README.md").read_text(encoding="utf-8").split())
     wanted = {"schedule": "linear", "dropout": 0.0, "positions": "rotary", "optimizer": "muon"}

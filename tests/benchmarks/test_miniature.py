@@ -7,14 +7,14 @@ import torch
 
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
-from benchmarks import accelerator, first_stage, miniature, tuning
+from benchmarks import accelerator, first_stage, million, miniature, tuning
 from benchmarks.shared import Rows
 from tests.helpers import SOAK, caption_files
 from translator.__main__ import train
 from translator.files import Refused
 from translator.plan import MEASURED
 from translator.run import Limits, read_log
-from translator.settings import make_settings
+from translator.settings import PRESETS, make_settings
 
 slow = pytest.mark.skipif(not SOAK, reason="a minute for what runs on an accelerator once: make soak")
 SMALLEST = MEASURED | {"N": 4, "d_model": 16, "d_ff": 24, "h": 4, "bpe": 100}
@@ -84,6 +84,21 @@ def test_the_rate_is_tuned_first_and_then_the_warmup(rows_of, folders, tmp_path,
     assert miniature.tuned("adam", "post", saved) == {"factor": best["factor"], "warmup": best["warmup"]}
     with pytest.raises(Refused, match="no row for muon pre"):
         miniature.tuned("muon", "pre", saved)
+
+
+def test_the_recipes_of_a_million_tokens_go_from_the_paper_to_the_preset(rows_of, folders, tmp_path, monkeypatch):
+    """Catches a last recipe that isn't what `train` does by default, a first that isn't the document's, and a row made twice."""
+    assert make_settings("tiny", False, million.RECIPES["dropout"]) == PRESETS["tiny"]
+    names, paper = [*million.RECIPES], million.RECIPES["the paper's parts"]
+    live = {name: getattr(tat.LIVE, name) for name in ("factor", "warmup", "dropout")}
+    assert live.items() <= paper.items() and (paper["optimizer"], paper["positions"]) == ("adam", "sinusoidal")
+    monkeypatch.setattr(million, "RECIPES", {name: r | {"N": 1} for name, r in million.RECIPES.items()})
+    for _ in range(2):
+        found = rows_of(f"million {folders} --steps 2 --only Muon", "dropout")
+    assert [row["recipe"] for row in found] == [names[2], names[4]] and found[0]["val_loss"] != found[1]["val_loss"]
+    for row in found:
+        assert million.RECIPES[row["recipe"]].items() <= row["settings"].items() and row["step"] == 2
+        assert len(row["sentences"]) == len(million.SENTENCES) and row["translations"]
 
 
 @slow

@@ -28,7 +28,17 @@ from tests.helpers import SOAK, Touch, refused, same
 from translator.__main__ import main
 from translator.captions import caption_corpus
 from translator.files import Refused
-from translator.marian import HUB_FILES, NEVER, import_marian, ordered, read_arrays, read_marian, write_npz
+from translator.marian import (
+    HUB_FILES,
+    NEVER,
+    import_marian,
+    ordered,
+    read_arrays,
+    read_marian,
+    read_spm,
+    unigram,
+    write_npz,
+)
 from translator.model_folder import read_translator
 from translator.search import Search
 
@@ -175,6 +185,17 @@ def test_letters_in_parts_and_the_names_of_tokens_are_text(pieces, hub, capsys):
     for _ in range(2):
         found.translate([">>xyz<< Ein Hund", ">>fra<< Ein Hund"], notes.append)
     assert notes == ["the model does not know >>xyz<<, which it takes for text"]
+
+
+def test_pieces_that_are_no_tokens_are_counted(pieces, capsys):
+    """Catches a vocabulary that is another model's and cuts every word to letters without a word."""
+    tokens = [token for token in json.loads((pieces / "vocab.json").read_text()) if token != "▁Hund"]
+    unigram(pieces / "target.spm", tokens)
+    assert not capsys.readouterr().err
+    vocabulary = unigram(pieces / "source.spm", [token for token in tokens if token != "▁ein"])
+    lacking = len({"▁ein", "▁Hund"} & {*read_spm(pieces / "source.spm")[0]})
+    assert f"note: {lacking} pieces of source.spm are not in the vocabulary" in capsys.readouterr().err
+    assert "▁ein" not in vocabulary.encode("ein Hund").tokens
 
 
 def test_an_imported_model_is_a_folder_like_any_other(pieces, captions, tmp_path, capsys, monkeypatch):

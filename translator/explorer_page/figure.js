@@ -123,9 +123,9 @@ function exploreAttention(host, content, options = {}) {
   function compare() {
     const zeroed = Object.entries(off).flatMap(([kind, places]) => [...places].map((place) => `${KINDS[kind].name.toLowerCase()} ${place.replace(" ", "/")}`));
     const name = (i) => `“${spell(result.source, [i])}”`, moved = source.order?.flatMap((place, t) => (place > t ? [`${name(t)} ⇄ ${name(place)}`] : [])) ?? [];
-    const done = [...(zeroed.length ? [say("Set to zero (layer/head): {names}. ", { names: zeroed.join(", ") })] : []),
-      ...(source.hidden.size ? [say("Hidden: {names}. ", { names: [...source.hidden].map(name).join(", ") })] : []),
-      ...(moved.length ? [say("Positions swapped: {names}. ", { names: moved.join(", ") })] : [])];
+    const done = [...(zeroed.length ? [say("Set to zero (layer/head): {names}. ", { names: zeroed.join(say(", ")) })] : []),
+      ...(source.hidden.size ? [say("Hidden: {names}. ", { names: [...source.hidden].map(name).join(say(", ")) })] : []),
+      ...(moved.length ? [say("Positions swapped: {names}. ", { names: moved.join(say(", ")) })] : [])];
     const own = whole?.translation, same = own === result.translation;
     const after = own === undefined ? [] : same ? [say("The translation is the same as without it.")]
       : [say("Now: "), el("strong", {}, ...Trust.marked(result.translation, own)), el("br"), say("Before: "), el("span", {}, ...Trust.marked(own, result.translation))];

@@ -133,7 +133,7 @@ const SentencePanels = (() => {
     }],
     neurons: [say("Which neurons answer"), ["layer", "token"], (f, { layer, token }) => {
       const inner = f.layers[layer].inner, [first, ...rest] = largest(inner[token], 3), active = inner[token].filter((value) => value > 0).length;
-      const strongest = [first, ...rest].map((n) => say("number {n} ({value})", { n, value: inner[token][n].toFixed(2) })).join(", ");
+      const strongest = [first, ...rest].map((n) => say("number {n} ({value})", { n, value: inner[token][n].toFixed(2) })).join(say(", "));
       const answering = f.source.map((name, t) => [name, inner[t][first], t === token]).filter(([, value, own]) => value > 0.005 || own), silent = f.source.length - answering.length;
       return [say("Of {all} neurons, {active} are above zero for “{token}”. The strongest are {strongest}. The first of these answers to the tokens of the sentence like this:", { all: inner[token].length, active, token: f.source[token], strongest }),
         bars(answering, (value) => value.toFixed(2)), ...(silent ? [say("For the other {count} tokens it is zero.", { count: silent })] : [])];

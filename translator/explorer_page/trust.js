@@ -33,7 +33,7 @@ const Trust = (() => {
 
   /** What is to be said of a German sentence before anyone believes its translation. */
   function doubts(sentence, tokenizer, language) {
-    const found = [], quoted = (words) => words.map((word) => `“${word}”`).join(", "), pieces = (word) => tokenizer.encode(word).length;
+    const found = [], quoted = (words) => words.map((word) => `“${word}”`).join(say(", ")), pieces = (word) => tokenizer.encode(word).length;
     const bare = sentence.split(/\s+/).map((word) => word.replace(/^\p{P}+|\p{P}+$/gu, "")).filter(Boolean);
     const unknown = [...new Set(sentence.normalize("NFC"))].filter((character) => character.trim() && tokenizer.encode(character).includes(Transformer.UNK));
     if (unknown.length) found.push(say("It has never seen {characters}.", { characters: quoted(unknown) }));

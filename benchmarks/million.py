@@ -1,0 +1,61 @@
+"""What a million tokens give, with the paper's parts and with today's, one change after the other."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+import the_annotated_transformer as tat
+from benchmarks import quality
+from benchmarks.samples import SENTENCES
+from benchmarks.shared import RESULTS, Data, Rows, Runs, portable
+from translator.__main__ import train
+from translator.model_folder import read_translator
+from translator.processes import choose_device
+from translator.run import Limits
+from translator.settings import Count
+
+PAPER = {
+    "positions": "sinusoidal", "optimizer": "adam", "schedule": "paper",
+    "factor": tat.LIVE.factor, "warmup": tat.LIVE.warmup, "dropout": 0.0,
+}  # fmt: skip
+RECIPES = {"the paper's parts": PAPER}  # each has all changes of those before it
+for name, change in {
+    "a rate that falls to zero": {"schedule": "linear", "factor": 1.0, "warmup": 100},
+    "Muon": {"optimizer": "muon"},
+    "rotary positions": {"positions": "rotary"},
+    "dropout": {"dropout": 0.1},
+}.items():
+    RECIPES[name] = [*RECIPES.values()][-1] | change
+
+
+def benchmark(
+    *, data: Data = "multi30k", steps: Count = 500, seed: int = 0, runs: Runs = Path("runs"),
+    only: Annotated[tuple[Literal[*RECIPES], ...], Parameter(help="some of them; by default all")] = (),
+    rows: Rows = RESULTS,
+) -> None:  # fmt: skip
+    """Train the preset `tiny` for some updates of 2,000 padded tokens with each recipe; the last is the preset itself.
+
+    The rows hold the greedy scores on the validation set, and what the model makes of the sentences
+    of `samples`. The command can be given again: a row that is saved is not trained again.
+
+    Args:
+        steps: updates of each
+    """
+    for recipe in only or RECIPES:
+        about = {"recipe": recipe, "data": portable(data), "steps": steps, "seed": seed}
+        if rows.saved(about):
+            continue
+        run = runs / "million" / f"{recipe} {steps} seed {seed}"
+        limits = Limits(steps=steps, checkpoint_every=100)
+        train(data=data, run=run, preset="tiny", limits=limits, changes=RECIPES[recipe] | {"seed": seed})
+        row = about | measures(run, data, quality.keeping(rows, run.name))
+        rows.add(row, choose_device())
+        print(f"{recipe}: loss {row['val_loss']:.3f}, BLEU {row['bleu']:.2f}", flush=True)
+
+
+def measures(run: Path, data: str, keep: quality.Keep) -> dict[str, Any]:
+    """What a finished run says of itself, its greedy scores, and its translations of a few sentences."""
+    translator = read_translator(run)
+    row = quality.describe(run, translator) | quality.scores(translator, data, keep=keep)
+    return row | {"sentences": tat.translate_lines(translator, SENTENCES)}
