@@ -23,8 +23,8 @@
 # >
 # > At our size and with greedy decoding, rotary positions gain 2.6 ± 0.6 BLEU over the seeds in [short
 # > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) (1,014 sentences, three seeds), and about one in
-# > [long ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run). Most of these changes are meant for larger
-# > models.
+# > [long ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run) (± 1, other sentences counted). Most of these
+# > changes are meant for larger models.
 # >
 # > None of this is in the paper, so the whole text is commentary. You can read most sections on their own:
 # >

@@ -4,7 +4,9 @@ import json
 import re
 
 import the_annotated_transformer as tat
+from benchmarks import shared
 from tests.helpers import ROOT
+from translator.settings import PRESETS
 
 README = " ".join((ROOT / "README.md").read_text("utf-8").split())
 
@@ -56,10 +58,17 @@ def test_the_readme_compares_in_few_words_what_rows_hold():
     """Each number of its six lines; the tables behind them are in the lab notebook and held to their rows there."""
     compared = README.partition("## How it compares")[2].partition("## ")[0]
     ratios = [row["ratio_of_pairs"] for row in rows("training_speed") if row["preset"] == "tiny"]
-    assert "about ten times slower" in compared and round(sum(ratios) / len(ratios)) == 10
+    assert "about ten times slower, both with Adam." in compared and round(sum(ratios) / len(ratios)) == 10
     last = [row for row in rows("peers") if row["preset"] == "tiny"][-1]
     speeds = {who: found["median"] for who, found in last["tokens_per_second"].items()}
     assert f"{speeds['this'] / speeds['nn.Transformer']:.1f} times as many tokens a second" in compared
+    assert "At the sizes of `tiny`, with Adam, sinusoids" in compared
+    assert shared.with_adam("tiny", None).optimizer == "adam" != PRESETS["tiny"].optimizer
+    assert shared.with_adam("tiny", None).positions == "sinusoidal" != PRESETS["tiny"].positions
+    minutes = {(r["direction"], r["variant"], r["seed"]): r["minutes"] for r in rows("first_stage")}
+    turned = {one: took for one, took in minutes.items() if one[1] == "rotary"}
+    assert all(took > minutes[d, "base", seed] for (d, _, seed), took in turned.items()) and len(turned) == 6
+    assert "`tiny` itself has Muon and rotary positions, and is slower" in compared
     sets = {(row["model"], row["split"]): row["bleu"] for row in rows("test_sets") if row["search"] != "greedy"}
     splits = ("test_2016_flickr", "test_2017_flickr", "test_2018_flickr", "test_2017_mscoco")
     for name, said in ("multi30k-de-en", "{} BLEU"), ("multi30k-de-en-rotary", "rotary` has {}"):

@@ -136,11 +136,11 @@ def points(start: str = "scratch") -> dict[int, list[float]]:
     return dict(sorted(found.items()))
 
 
-def expected(pairs: int, known: dict[int, list[float]]) -> tuple[float, float] | None:
-    """The range of BLEU between the measured sizes next to so many pairs; None outside of what was measured."""
+def expected(pairs: int, known: dict[int, list[float]]) -> list[float]:
+    """BLEU of the runs with the measured sizes next to so many pairs, from low to high; none outside of what was measured."""
     below, above = [n for n in known if n <= pairs * 1.01], [n for n in known if n >= pairs * 0.99]
-    scores = known[max(below)] + known[min(above)] if below and above else []
-    return (min(scores), max(scores)) if scores else None
+    sizes = {max(below), min(above)} if below and above else set()
+    return sorted(score for size in sizes for score in known[size])
 
 
 def elsewhere(pairs: int) -> list[str]:
@@ -173,9 +173,10 @@ def plan(
     forward = len(val) * machine["tokens_per_pair"] / machine["tokens_per_second"] / 3  # a validation: no way back
     minutes = (updates * machine["seconds_per_update"] + -(-updates // 200) * forward) / 60
     known = points()
+    scores = expected(count, known)
     return {
         "data": data, "src": src, "tgt": tgt, "pairs": count, "val": len(val), "complaints": complaints(train, val), "advice": advice,
-        "machine": machine, "minutes": round(minutes, 1), "bleu": expected(count, known), "measured": known, "command": command,
+        "machine": machine, "minutes": round(minutes, 1), "bleu": (scores[0], scores[-1]) if scores else None, "bleu_runs": len(scores), "measured": known, "command": command,
     }  # fmt: skip
 
 
@@ -194,8 +195,10 @@ def report(found: dict[str, Any]) -> Iterable[str]:
         f"tokens) for {advice['steps']:,} updates: about {found['minutes']:.0f} minutes here, {machine['gigabytes'] or '?'} GB of memory"
     )
     if found["bleu"]:
-        expect = "expect {:.0f} to {:.0f} BLEU for text as plain as captions of photographs".format(*found["bleu"])
-        yield f"{expect} (German to English, benchmarks/results/curve.jsonl)"
+        low, high = (f"{score:.0f}" for score in found["bleu"])
+        bleu, runs = f"about {low}" if low == high else f"{low} to {high}", found["bleu_runs"]
+        where = f"{'one run' if runs == 1 else f'{runs} runs'}, German to English, benchmarks/results/curve.jsonl"
+        yield f"expect {bleu} BLEU for text as plain as captions of photographs ({where})"
     else:
         sizes = ", ".join(f"{size:,}" for size in found["measured"]) or "none"
         yield f"nothing was measured that tells what to expect of so many pairs; measured: {sizes}"

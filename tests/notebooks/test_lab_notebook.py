@@ -52,6 +52,11 @@ def test_what_is_said_of_the_blind_trial_is_in_its_rows():
     drawn = {row["change"]: row for row in rows if row["kind"] == "mistake" and row["works"] == "differently"}
     usual = next(row["trained"]["exact"] for row in rows if row["kind"] == "as it is")
     harmful = [row for row in drawn.values() if row["trained"]["exact"] < usual - 0.2]
+    works = [row for row in rows if row["kind"] == "mistake" and row["works"] == "differently"]
+    assert f"The {len(works)} that change something are {len(drawn)} different changes; a change is harmful" in LAB
+    assert "then writes at least 20 points fewer of the held-out" in LAB and not [
+        row for row in drawn.values() if abs(row["trained"]["exact"] - usual + 0.2) < 0.01
+    ]  # "at least" and "more than" are the same
     alarms = sum(bool(row["ill"]) for row in healthy)
     assert f"All false alarms, {alarms} of {len(healthy)} healthy models, come" in LAB
     found = [sum(bool({*row["ill"]} - without) for row in harmful) for without in (heart, set())]
@@ -95,21 +100,25 @@ def test_all_intervals_come_from_one_pooled_deviation():
 
 
 def test_a_variant_is_compared_with_the_base_of_its_machine(monkeypatch):
-    """Catches variants that lack a seed, another machine's base, and a correction that misses some cells."""
+    """Catches variants that lack a seed, another machine's base, and a correction of the seeds' half alone or for one."""
     rows = [{"variant": "base", "seed": seed, "bleu": 10.0 + seed} for seed in (0, 1, 2)]
     rows += [{"variant": "other", "seed": seed, "bleu": 12.0 + seed} for seed in (0, 1, 2)]
     rows += [{"variant": "half", "seed": 0, "bleu": 99.0}]
     rows = [row | dict.fromkeys(("bleu_beam", "val_perplexity"), row["bleu"]) for row in rows]
     elsewhere = [row | {"machine": {}, "bleu": row["bleu"] + 50 * (row["variant"] == "base")} for row in rows]
     rows = elsewhere + [row | {"machine": {"accelerator": "one"}} for row in rows]
-    monkeypatch.setattr(lab_notebook, "saved_rows", lambda name: rows)
+    sides = {side: {"model": side, "search": "greedy"} for side in "ab"}
+    drawn = sides | {"split": "val", "direction": "de-en", "difference_interval": [0.0, 2.0]}
+    files = {"miniature": rows, "bootstrap": [drawn], "resample": []}
+    monkeypatch.setattr(lab_notebook, "saved_rows", files.get)
     found = lab_notebook.miniature()
     assert list(found) == ["base", "other", "base (CPU)", "other (CPU)"]
-    assert lab_notebook.compared(found) == 6  # two variants in three measures
+    seeds = lab_notebook.threshold(0.05 / 2, 8) * (2 / 3) ** 0.5  # two variants
+    assert lab_notebook.reaches(found, "perplexity")[1] == pytest.approx(seeds)
     for name, mean in (("other", 2), ("other (CPU)", -48)):
         difference, reach, strict = lab_notebook.short_difference(found, name, "greedy")
         assert difference == pytest.approx(mean) and reach == pytest.approx(2.306 * (2 / 3) ** 0.5, rel=1e-3)
-        assert strict == pytest.approx(lab_notebook.threshold(0.05 / 6, 8) * (2 / 3) ** 0.5)
+        assert strict == pytest.approx(math.hypot(seeds, 2.2414 / 1.96), rel=1e-4)
 
 
 def test_every_verdict_follows_from_its_intervals():
@@ -124,11 +133,28 @@ def test_every_verdict_follows_from_its_intervals():
     for _, row in table.iterrows():  # whoever reads the intervals comes to the same verdict
         printed = [tuple(map(float, row[name].split(" ± "))) for name in ("BLEU", "without length", "chrF")]
         assert (row["verdict"] == "shown") == all(abs(mean) > reach for mean, reach in printed)
-    mean, reach = map(float, table.loc["rotary positions, 4 passes", "BLEU"].split(" ± "))
     variants = lab_notebook.miniature()
-    exact, _, corrected = lab_notebook.short_difference(variants, "rotary", "BLEU")
-    missed = math.hypot(corrected, lab_notebook.sentences_reach("val", "de-en", "beam")) - exact
-    assert mean == reach and 0.0015 < missed < 0.0025 and "the last by two thousandths of a BLEU" in LAB
+    for measure in ("BLEU", "best penalty", "chrF"):  # whose variants the text counts
+        assert (
+            sum(name.removesuffix(lab_notebook.CPU) != "base" for name in lab_notebook.comparable(variants, measure))
+            == 30
+        )
+    assert "a table of thirty variants, so both parts of" in LAB
+    again = {
+        measure: lab_notebook.short_difference(variants, "rotary (CPU)", measure)
+        for measure in ("BLEU", "best penalty", "chrF")
+    }
+    told = "gain {:.1f} in four passes, {:.1f} with the best penalty and {:.1f} chrF, and miss it too;"
+    assert told.format(*(mean for mean, _, _ in again.values())) in LAB
+    assert [mean > reach for mean, _, reach in again.values()] == [False, True, True]
+    beyond = {
+        name: (lambda mean, _, reach: abs(mean) - reach)(*lab_notebook.short_difference(variants, name, "BLEU"))
+        for name in ("adam pre (CPU)", "h = 16")
+    }
+    told = f"Adam's BLEU is {beyond['adam pre (CPU)']:.2f} beyond its interval, that of sixteen heads {-beyond['h = 16']:.2f} short."
+    assert told in LAB
+    verdicts = [table.loc[claim, "verdict"] for claim, _ in lab_notebook.SHORT_CLAIMS.values()]
+    assert verdicts == ["suggested", "shown", "suggested", "suggested", "shown"]
     rotary = [name for name in table.index if name.startswith("rotary")]
     misses = [
         sum(mean <= reach for mean, reach in (map(float, cell.split(" ± ")) for cell in table.loc[name, ["BLEU", "without length", "chrF"]]))
@@ -150,7 +176,8 @@ def test_the_scatter_of_the_miniature_is_what_the_text_says():
         f"{blocks:.2f}" == f"{lab_notebook.pooled(list(here))[0]:.2f}" == "0.32"
         and "BLEU is 0.32, and 0.32 without" in LAB
     )
-    assert f"{len(found)} of the miniature" in LAB and len(here) == 25
+    assert len(lab_notebook.comparable(found, "greedy")) == len(found)
+    assert f"{len(alike)} of the miniature ({len(found)} greedily)" in LAB and len(here) == 25
     apart = lab_notebook.comparable(found, "perplexity")
     own = lab_notebook.pooled([apart.pop("adam post")])[0] / lab_notebook.pooled(list(apart.values()))[0]
     assert "scatters five times as much" in LAB and 5 <= own < 6
@@ -167,6 +194,9 @@ def test_the_scatter_of_the_miniature_is_what_the_text_says():
     gain = lab_notebook.long_difference(runs, "en-de base", "en-de rotary", test, beam)
     reach = lab_notebook.seeds_reach(*own)
     assert f"claim is {gain[0]:.1f} ± {reach:.1f} for seeds alone, *not shown*," in LAB and gain[1] < gain[0] < reach
+    assert [claim[0] for claim in lab_notebook.LONG_CLAIMS if "its own scatter: not shown" in claim[5]] == [
+        "rotary positions, 42 passes"
+    ]
     own = lab_notebook.pooled(
         [[row["score"] for row in runs[f"en-de {k}", "val", beam].values()] for k in ("base", "rotary")]
     )
@@ -198,9 +228,9 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
         f"here by {told('smoothing = 0.0')}.", f"Learned positions are {-mean('positions = learned'):.1f} behind sinusoids",
         f"and {-mean('positions = none'):.1f} BLEU are lost.", f"Rotary positions gain {told('rotary')}, {told('rotary', 'greedy')} with greedy",
         f"in chrF {told('rotary', 'chrF')}.", f"Half of the layers cost {told('N = 2')}, and chrF falls",
-        f"*costs* {told('gated')}, at a rate", f"third fewer parameters, is {told('decoder_only', 'greedy')} behind greedily;",
+        f"alone is {told('gated')} behind, at a rate", f"third fewer parameters, is {told('decoder_only', 'greedy')} behind greedily;",
         f"in place of pieces cost {-mean('words (CPU)'):.1f}, and half", f"with the best one, {-mean('words (CPU)', 'best penalty'):.1f}.",
-        f"Adam is {told('adam pre (CPU)')} behind Muon with pre-norm", f"| {told('adam pre (CPU)')} BLEU after four passes, beside",
+        f"Adam is {told('adam pre (CPU)')} behind Muon with pre-norm", f"| {told('adam pre (CPU)')} BLEU (other seeds alone) after four passes, beside",
     ):  # fmt: skip
         assert sentence in LAB, sentence
     assert all(row["chrf_beam"] < found["base"][seed]["chrf_beam"] for seed, row in found["N = 2"].items())
@@ -233,14 +263,13 @@ def test_what_is_said_of_the_miniature_is_in_its_rows():
     ):  # fmt: skip
         assert sentence in DOCUMENT, sentence
     assert mean("dropout = 0.25") < -4 and -6 < mean("positions = none") < -5
-    wide, corrected = (
-        math.hypot(reach, lab_notebook.sentences_reach("val", "de-en", "beam"))
-        for reach in lab_notebook.reaches(found, "BLEU")
-    )
+    reach, corrected = lab_notebook.reaches(found, "BLEU")
+    wide = math.hypot(reach, lab_notebook.sentences_reach("val", "de-en", "beam"))
+    assert f"with other sentences, ± {reach:.1f} of BLEU becomes ± {wide:.1f}." in LAB
     assert f"over the seeds, and of about ± {wide:.1f} if other sentences count as well." in DOCUMENT
     assert f"over the seeds, and ± {wide:.1f} if other sentences count as well), at a rate" in DOCUMENT
-    assert f"any difference below {corrected:.1f} could be chance, and so could the gain of rotary" in DOCUMENT
-    assert 0 < corrected - mean("rotary") < 0.01  # "by a hair"
+    told = f"any difference below {corrected:.2f} could be chance, even the loss of sixteen heads ({-mean('h = 16'):.2f}) and"
+    assert told in DOCUMENT and mean("rotary") < -mean("h = 16") < corrected
     assert {name.removesuffix(lab_notebook.CPU) for name in found} == miniature.VARIANTS.keys()
     paper = {row["variant"]: row["bleu"] for row in lab_notebook.saved_rows("paper") if row["table"] == 3}
     assert (
@@ -279,20 +308,24 @@ def test_what_is_said_of_rotary_positions_is_in_its_rows():
         cell.startswith("+") for name in ("BLEU", "without length", "chrF") for cell in table[name]
     )
     gained = [float(cell.split(" ± ")[0]) for cell in table["BLEU"]]
-    assert min(gained) >= 0.5 and max(gained) < 1.5 and "between a half and one and a half BLEU." in LAB
+    assert min(gained) >= 0.5 and max(gained) < 1.5 and "between a half and one and a half BLEU, in the" in LAB
+    claims = lab_notebook.example_claims()
+    claims = getattr(claims, "data", claims)
+    long = [name for name in claims.index if name.startswith("rotary") and "4 passes" not in name]
+    sure = [f"{float(cell.split(' ± ')[1]):.1f}" for cell in claims.loc[long, "BLEU"]]
+    assert f"in the table of claims ± {min(sure)} to {max(sure)}." in LAB
     beam = "val", "beam 5, alpha 1.8"
     seeds = [
         row["score"] - runs["de-en base", *beam][seed]["score"] for seed, row in runs["de-en rotary", *beam].items()
     ]
     assert f"(One seed of three is {-min(seeds):.2f} behind from German" in LAB and sum(gain < 0 for gain in seeds) == 1
-    claims = lab_notebook.example_claims()
-    claims = getattr(claims, "data", claims)
-    long = [name for name in claims.index if name.startswith("rotary") and "4 passes" not in name]
     for cell in claims.loc[long, "without length"]:
         mean, reach = map(float, cell.split(" ± "))
         assert 0 < mean < reach  # "no difference without length is beyond chance"
     gains = [lab_notebook.long_difference(runs, f"{d} base", f"{d} rotary", split, "greedy")[0] for d in ("de-en", "en-de") for split in ("val", lab_notebook.TEST)]  # fmt: skip
     assert {round(gain) for gain in gains} == {1} and "and about one in [long ones]" in DOCUMENT
+    wide = [math.hypot(lab_notebook.long_difference(runs, f"{d} base", f"{d} rotary", lab_notebook.TEST, "greedy")[1], lab_notebook.sentences_reach(lab_notebook.TEST, d, "greedy")) for d in ("de-en", "en-de")]  # fmt: skip
+    assert {f"{reach:.0f}" for reach in wide} == {"1"} and "(± 1, other sentences counted)" in DOCUMENT
 
 
 def test_what_is_said_of_the_accelerator_is_in_its_rows():
@@ -354,6 +387,16 @@ def test_what_is_said_of_the_recipe_of_wu_et_al_is_in_its_rows():
             before = plain[split, one][seed]
             assert row["length"] > before["length"] and row["without length"] < before["without length"]
             assert row["chrf"] > before["chrf"]
+    for split, better, count in (("val", ours, 6), (test, one, 5)):  # each of the six, and the five scored with both
+        pairs = [
+            (found[split, one][seed]["score"], row["score"])
+            for found in (plain, rotary)
+            for seed, row in found[split, ours].items()
+        ]
+        assert len(pairs) == count and all((with_ours > with_one) == (better == ours) for with_one, with_ours in pairs)
+    assert (
+        "prefers α = 1.8 for each of the six models, the test set α = 1 for the five that it scored with both." in LAB
+    )
     told = f"has {mean(plain[test, ours]):.1f} on the test set (two seeds) where ours has {lower[test, ours]:.1f} (one seed), and on the"
     assert told in LAB and len(plain[test, ours]) == 2
     assert f"validation set {mean(plain['val', ours]):.1f} and {lower['val', ours]:.1f}: neither" in LAB
@@ -433,6 +476,15 @@ def test_what_is_said_of_the_round_and_its_controls_is_in_their_rows():
     found = {
         (row["a"]["model"], row["b"]["model"], row["a"]["search"]): row for row in lab_notebook.saved_rows("bootstrap")
     }
+    assert "Read this as an estimate that favours the new pairs." in LAB
+    (drawn,) = (
+        row
+        for (a, b, search), row in found.items()
+        if (a, b, search[:4], row["split"]) == ("rotary-pairs", "multi30k-de-en-rotary", "beam", test)
+    )
+    card = " ".join((RESULTS.parents[1] / "models/multi30k-de-en-rotary/README.md").read_text("utf-8").split())
+    told = "with new pairs is {:.1f} ahead (95%, other sentences alone: {:.1f} to {:.1f})."
+    assert told.format(drawn["difference"], *drawn["difference_interval"]) in card
     third = [found["made-pairs", f"made-pairs-{kind}", "greedy"] for kind in ("own", "back", "back-own")]
     assert f"`own` gains {third[0]['difference']:.1f} and both together {third[2]['difference']:.1f};" in LAB
     p = [row["p"] for row in lab_notebook.saved_rows("bootstrap") if row["a"]["model"] == "made-pairs"]

@@ -26,6 +26,12 @@ def ill(make, pairs: list[Pair] = FEW, exams: list[str] = CHEAP) -> dict[str, fl
     return {found.test: found.value for found in examine.examine(make, pairs, exams) if found.ill}
 
 
+def test_the_accuracy_that_a_shift_hides_behind_is_its_rows():
+    (row,) = (row for row in saved_rows("clinic") if (row["mistake"], row["seed"]) == ("shift_by_two", 0))
+    text = " ".join((ROOT / "practice" / "clinic.py").read_text("utf-8").replace("\n# >", "").split())
+    assert f"computed by the same `Batch`, is {row['held_out_forced']:.0%}".replace("%", " %") in text
+
+
 # --- The catalogue ---
 
 

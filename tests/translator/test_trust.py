@@ -82,8 +82,30 @@ def test_texts_of_another_script_are_well():
 
 def test_what_to_expect_lies_between_the_measured_sizes():
     known = {500: [8.0, 9.0], 1000: [13.0, 14.0], 4000: [25.0]}
-    assert plan.expected(700, known) == (8.0, 14.0) and plan.expected(1005, known) == (13.0, 14.0)
-    assert plan.expected(400, known) is None and plan.expected(9000, known) is None
+    assert plan.expected(700, known) == [8.0, 9.0, 13.0, 14.0] and plan.expected(1005, known) == [13.0, 14.0]
+    assert plan.expected(4000, known) == [25.0] and plan.expected(400, known) == plan.expected(9000, known) == []
+
+
+@pytest.mark.parametrize(
+    ("pairs", "told"), [(1000, "about 13 BLEU"), (2000, "13 to 25 BLEU"), (4000, "about 25 BLEU"), (9, "")]
+)
+def test_one_run_is_not_told_as_a_range(pairs, told, monkeypatch):
+    """Catches "25 to 25", and one run that passes for several."""
+    monkeypatch.setattr(plan, "points", lambda: {1000: [12.8, 13.2], 4000: [25.0]})
+    monkeypatch.setattr(plan, "load_pairs", lambda *_: [("a", "b")] * pairs)
+    machine = {
+        "parameters": 1,
+        "vocabulary": 1,
+        "gigabytes": 1,
+        "longest": 1,
+        "tokens_per_pair": 1,
+        "tokens_per_second": 1,
+    }
+    monkeypatch.setattr(plan, "rehearse", lambda *_: machine | {"seconds_per_update": 1})
+    found = plan.plan("data", "a", "b", None, 1, print)
+    runs = {1000: "2 runs", 2000: "3 runs", 4000: "one run"}.get(pairs, "")
+    expect = f"expect {told} for text as plain as captions of photographs ({runs}, German to English"
+    assert sum(line.startswith(expect) for line in plan.report(found)) == bool(told)
 
 
 def test_other_text_of_about_that_size_is_named(monkeypatch):
@@ -184,6 +206,14 @@ def test_what_the_readme_says_of_doctor_and_plan_is_in_the_rows():
     sick = [row for row in rows if row["expected"] == "resembles"]
     assert len(rows) == 12 and [row["verdict"] for row in sick].count("resembles") == 7
     assert sum(row["named"] for row in sick) == 6
+    text = " ".join((ROOT / "translator" / "README.md").read_text(encoding="utf-8").split())
+    kinds = [len(row["resembles"]) for row in sick if row["named"]]
+    assert f"for six the mistake was among the {min(kinds)} to {max(kinds)} that it named." in text
+    assert [row["expected"] for row in rows].count("healthy") == 2 and "it called neither of the two healthy" in text
+    one = [pairs for pairs, runs in plan.points().items() if len(runs) == 1]
+    assert len(one) == 4 and max(one) < 29_000 and "rests on one run for each size below 29,000 pairs" in text
+    assert len(results("plan")) == 2 and all(round(row["minutes"]) == 2 for row in results("plan"))
+    assert "right within a tenth in two runs of two minutes" in text
     assert all(row["verdict"] == row["expected"] for row in rows if row not in sick)
     scores = {row["data"]: round(row["bleu"]) for row in results("plan") if row["pairs"] == 1000}
     assert scores == {"captions": 96, "messages": 3}
