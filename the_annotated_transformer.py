@@ -4562,7 +4562,7 @@ def example_paper_table_3() -> Any:
 # > gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four, probably because four passes are too few
 # > for overfitting to begin. Learned positions (E) are 1.3 worse than sinusoids, and without any, the model loses
 # > more than five; with [rotary positions](since_2017.ipynb#Rotary-positions) it gains 1.4. If you also allow for
-# > the thirty variants that we tried, any difference below 1.84 could be chance, even the loss of sixteen heads
+# > the thirty comparisons that we made, any difference below 1.84 could be chance, even the loss of sixteen heads
 # > (1.81) and the gain of rotary positions. A table like this one is about one size, one corpus and one budget.
 # >
 # > </details>
