@@ -140,10 +140,12 @@ from the_annotated_transformer import (
 # > $$\begin{pmatrix} x'_{2i} \\ x'_{2i+1} \end{pmatrix} = \begin{pmatrix} \cos \omega_i p & -\sin \omega_i p \\ \sin \omega_i p & \cos \omega_i p \end{pmatrix} \begin{pmatrix} x_{2i} \\ x_{2i+1} \end{pmatrix}, \qquad \omega_i = 10000^{-2i/d_k}$$
 # >
 # > A dot product depends on the angle *between* its two vectors. If the query is turned by $p$ steps and the key by
-# > $s$, the score depends on the positions only through the distance $p - s$. That's the relative position, which
-# > the paper's authors hoped the model would learn from the sinusoids; here it's built into every layer. Values
-# > aren't turned, so positions affect where attention looks, but not what it passes on. Nor does cross-attention turn
-# > anything: between the positions of two sentences there's no distance.
+# > $s$, the score depends on the positions only through the distance $p - s$. That's the relative position, which the
+# > paper's authors hoped the model would learn from the sinusoids; here it's built into every layer. But distances
+# > that are longer than in training remain new to the model. To read longer texts, one turns more slowly and trains
+# > on: Llama 3 has 500,000 in place of 10,000 (Grattafiori et al., 2024). Values aren't turned, so positions affect
+# > where attention looks, but not what it passes on. Nor does cross-attention turn anything: between the positions of
+# > two sentences there's no distance.
 # >
 # > <details class="note"><summary>The signs</summary>
 # >
@@ -278,10 +280,11 @@ def example_gated() -> None:
 # ## Grouped-query attention
 #
 # > When a large model decodes long texts, or texts for many users at once, the cache of keys and values can outgrow
-# > the weights, and every step has to read all of it. *Grouped-query attention* (Ainslie et al., 2023) has fewer
-# > heads of keys and values, $h_{kv}$ of them, each shared by $h / h_{kv}$ query heads. The cache shrinks by the
-# > same factor. With one group it's *multi-query attention* (Shazeer, 2019); with $h$ groups it's the paper's
-# > multi-head attention:
+# > the weights, and every step has to read all of it. (In GPT-3, a single token takes 4.7 megabytes in 16 bits.)
+# > *Grouped-query attention* (Ainslie et al., 2023) has fewer heads of keys and values, $h_{kv}$ of them, each shared
+# > by $h / h_{kv}$ query heads. The cache shrinks by the same factor. One group, *multi-query attention* (Shazeer,
+# > 2019), is the fastest, and $h$ groups, the paper's multi-head attention, are the best. With eight, Ainslie et al.
+# > found a model that's nearly as fast as the one and nearly as good as the other:
 # >
 # > $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_g^K,\; VW_g^V), \qquad g = \lceil i \, h_{kv} / h \rceil$$
 
@@ -593,8 +596,8 @@ def example_marian() -> None:
 #
 # > Equation (1) computes a matrix of weights, $T \times S$ numbers for each head. For long sequences it no longer
 # > fits into a processor's fast memory, and most of the time is spent moving it to and fro. *Flash attention* (Dao
-# > et al., 2022) never stores this matrix. It saves no multiplications, only memory traffic, but that's what makes
-# > it fast.
+# > et al., 2022) never stores this matrix. It saves no multiplications (for the gradient, it even computes the weights
+# > twice), only memory traffic, but that's what makes it fast.
 # >
 # > The difficulty is the softmax, which seems to need all the scores of a row at once. In fact it doesn't (Milakov
 # > and Gimelshein, 2018). Go through the keys tile by tile, and keep three things for each query: the largest score
@@ -705,14 +708,17 @@ def example_fused() -> None:
 # ## 16-bit numbers
 #
 # > GPUs, and some processors, multiply 16-bit numbers several times faster than 32-bit ones. *bfloat16* keeps the 8
-# > exponent bits of float32, and with them its range, but gives up precision: its significand has 8 bits, which is
-# > worth two to three decimal digits. *float16* does the opposite: it has more digits, but can't go beyond 65,504.
-# > That's why a −10⁹ in a mask fails in float16, and why training in bfloat16 needs no special care for the size of
-# > gradients. Sums of many numbers, such as the loss or the statistics of a norm, should stay in float32, because a
-# > small number added to a large one would vanish. PyTorch's `autocast` runs the matrix products in bfloat16. On a
-# > GPU, it runs softmax, norms and losses in float32; on a CPU, only the losses, so there the softmax of attention
-# > runs in bfloat16. In our model, that does little harm (the last cell of this section shows how much): the norms
-# > read float32 because the residual stream is float32, and `smoothed_loss` converts the logits itself.
+# > exponent bits of float32, and with them its range, but gives up precision: its significand has 8 bits (7 of them
+# > stored), which is worth two to three decimal digits. *float16* does the opposite: it has more digits, but can't go
+# > beyond 65,504. That's why a −10⁹ in a mask fails in float16, and why training in bfloat16 needs no special care
+# > for the size of gradients. In float16, whatever is below $6 \cdot 10^{-8}$ becomes 0, so the loss is multiplied by
+# > a large number, and the gradients are divided by it before the update (*loss scaling*). With either, the optimiser
+# > keeps the weights in float32: an update is often smaller than the last digit of a 16-bit weight. Sums of many
+# > numbers, such as the loss or the statistics of a norm, should stay in float32, because a small number added to a
+# > large one would vanish. PyTorch's `autocast` runs the matrix products in bfloat16. On a GPU, it runs softmax,
+# > norms and losses in float32; on a CPU, only the losses, so there the softmax of attention runs in bfloat16. In our
+# > model, that does little harm (the last cell of this section shows how much): the norms read float32 because the
+# > residual stream is float32, and `smoothed_loss` converts the logits itself.
 
 
 # %%
@@ -1299,6 +1305,7 @@ def example_writer() -> Any:
 # > - Jacob Devlin and others (2019). [BERT: pre-training of deep bidirectional transformers for language
 # >   understanding](https://arxiv.org/abs/1810.04805).
 # > - Alexey Dosovitskiy and others (2021). [An image is worth 16x16 words](https://arxiv.org/abs/2010.11929).
+# > - Aaron Grattafiori and others (2024). [The Llama 3 herd of models](https://arxiv.org/abs/2407.21783).
 # > - Ari Holtzman and others (2020). [The curious case of neural text degeneration](https://arxiv.org/abs/1904.09751).
 # > - Keller Jordan and others (2024). [Muon: an optimizer for hidden layers in neural
 # >   networks](https://kellerjordan.github.io/posts/muon/).

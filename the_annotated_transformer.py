@@ -529,6 +529,9 @@ def example_neighbours() -> Any:
 # > in combination with the way the weights are [initialised](#A-fresh-model). The earlier editions of this document
 # > used Glorot's initialisation here, which makes the size of an embedding depend on the size of the vocabulary.
 # >
+# > How can one row serve for reading a token and for choosing it? The usual explanation: words that are used in
+# > similar ways have similar meanings when they're read, and are also due at similar moments (Press and Wolf, 2016).
+# >
 # > </details>
 #
 # ## Attention (Section 3.2)
@@ -923,7 +926,7 @@ def example_second_map() -> Chart:
 # %%
 def split_heads(x: Tensor, h: int) -> Tensor:
     """Cut the last dimension into h heads: (B, T, h * d) to (B, h, T, d)."""
-    return x.unflatten(-1, (h, -1)).transpose(1, 2)
+    return x.unflatten(-1, (h, -1)).transpose(1, 2)  # a view as (B, h, T, d) would fit, too, and mix up positions
 
 
 def join_heads(x: Tensor) -> Tensor:
@@ -1044,7 +1047,9 @@ def example_four_heads() -> Chart:
 # > <details class="answer"><summary>Look</summary>
 # >
 # > **2.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128. The
-# > number of heads only says into how many pieces their outputs are cut. (There would be twice as many maps.)
+# > number of heads only says into how many pieces their outputs are cut. (There would be twice as many maps.) Cut $W^O$
+# > into $h$ blocks of rows, one for each head, and the result is a sum, $\sum_i \mathrm{head}_i W_i^O$: each head adds a
+# > vector of its own to the stream. And its scores depend only on $W_i^Q (W_i^K)^\top$, a matrix of rank at most $d_k$.
 # >
 # > </details>
 #
@@ -1075,8 +1080,8 @@ def example_four_heads() -> Chart:
 # > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta, \qquad \mu = \frac{1}{d}\sum_i x_i, \qquad \sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
 # >
 # > A sublayer reads the normalised vector; what it computes is added to the stream itself, as on the right of the
-# > picture. (The left is the order in the paper, which is hardly used today. A [side room](#The-paper's-order,-and-dropout)
-# > compares the two.)
+# > picture. (The left is the order in the paper, hardly used today: norms on the wire make gradients uneven between
+# > layers, so training needs a careful warmup. A [side room](#The-paper's-order,-and-dropout) compares the two.)
 
 
 # %%
@@ -1372,11 +1377,12 @@ def example_streams() -> Any:
 # - In *encoder-decoder attention* (today usually called cross-attention), the queries come from the decoder, and the
 #   keys and values from the encoder's output. Every target position may attend to all of the source.
 #
-# > In training the whole target is known and all positions are computed at once, so it's the mask that keeps a position
-# > from copying its answer from the next one. When the decoder writes, nothing comes after the last position. But our
-# > loop will compute all positions again for each new word, and without the mask the earlier ones would see the later
-# > ones, which never happened in training: our translation would become *Two women sit on a bench while a man reads a
-# > newspaper.*
+# > In training the whole target is known and all positions are computed at once, so it's the mask that keeps a
+# > position from copying its answer from the next one. When the decoder writes, nothing comes after the last
+# > position. But our loop will compute all positions again for each new word (a [cache](#Keeping-keys-and-values)
+# > saves that: thanks to the mask, earlier keys and values never change), and without the mask the earlier ones would
+# > see the later ones, which never happened in training. (Our translation would become *Two women sit on a bench
+# > while a man reads a newspaper*, which is still right, by luck.)
 # >
 # > **Why $-\infty$ before the softmax, and not zero weights after it?** As $e^{-\infty} = 0$, a hidden key gets exactly
 # > no weight, and the softmax shares the whole weight among the others. If you set weights to zero afterwards, the
@@ -1418,7 +1424,7 @@ def example_masks() -> Chart:
 
 
 # %% [markdown]
-# > Two of the masks have a single row, because all queries share it. Masks are combined with *and*: the decoder may
+# > In two of the masks all rows are equal, so the code keeps only one. Masks are combined with *and*: the decoder may
 # > attend to a key if it is real **and** not in the future. (A causal mask also makes order matter, even without
 # > positions: the third word sees three words, the fourth sees four.)
 # >
@@ -1541,10 +1547,10 @@ def example_cross() -> Chart:
 # A learned linear map and a softmax turn the decoder's vectors into probabilities for the next token. The linear map
 # uses the same matrix as the embeddings.
 #
-# > To score a token is to take the dot product of its row in the table with the decoder's vector. The largest wins: a
-# > row that points the right way, or a long one. (In our table, the rows of the English words, which the model has to
-# > write, are indeed longer than those of the German words, which it only reads.) The scores are called *logits*; the
-# > logarithms of the probabilities, which we'll need for the loss, are *log-probabilities*.
+# > To score a token is to take the dot product of its row in the table with the decoder's vector. The largest product
+# > wins: a row gets one by pointing the right way, or by being long. (In our table, the rows of the English words,
+# > which the model has to write, are indeed longer than those of the German words, which it only reads.) The scores
+# > are called *logits*; the logarithms of the probabilities, which we'll need for the loss, are *log-probabilities*.
 
 
 # %%
@@ -1585,7 +1591,8 @@ def example_next_word() -> None:
 
 # %% [markdown]
 # > The answer is *reads*. All that remains is a loop: take the most probable token, add it to what has been written,
-# > and ask again. That's *greedy decoding* in its plainest form.
+# > and ask again. That's *greedy decoding* in its plainest form. (The paper's [beam
+# > search](#Beam-search-(Section-6.1)) follows four unfinished translations at once.)
 
 
 # %%
@@ -1620,9 +1627,10 @@ def example_translation() -> None:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** *Two women sit* (29%) and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first of the five
-# > favourites in the table gets 90% or more. It isn't 100%, because in training the model was asked for about 90%
-# > only ([label smoothing](#Regularisation-(Section-5.4))).
+# > **2.** *Two women sit* (29%) and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first
+# > of the five favourites in the table gets 90% or more. It isn't 100%, because in training the model was asked for
+# > about 90% only: [label smoothing](#Regularisation-(Section-5.4)), which in the paper makes perplexity worse, 4.92
+# > instead of 4.67, and BLEU better, 25.8 instead of 25.3.
 # >
 # > </details>
 
@@ -1881,8 +1889,9 @@ class DroppingFeedForward(PositionwiseFeedForward):
 # > `make_model` builds a new model, with fresh weights. `make_model(37_000, 37_000, tie="all")` is the paper's base
 # > model. The keyword arguments `norm`, `positions` and `tie` select variants. `tie` says which of the three
 # > embedding matrices are shared: `"all"` as in the paper (the two languages then need a shared vocabulary),
-# > `"target"` for the two on the target side, or `"none"`. (`functools.partial(f, a)` is a function that calls `f`
-# > with `a` as its first argument, so each call of `attn()` below makes a separate attention module.)
+# > `"target"` for the two on the target side, or `"none"`, which gives base two more tables of $37000 \times 512$: 38
+# > million weights beside its 63 million. (`functools.partial(f, a)` is a function that calls `f` with `a` as its
+# > first argument, so each call of `attn()` below makes a separate attention module.)
 # >
 # > <details class="note"><summary>The other arguments</summary>
 # >
@@ -1995,9 +2004,10 @@ def example_causal() -> None:
 # > **Pre- or post-norm: what happens to the gradient?** In a fresh post-norm model the last layers receive far more
 # > gradient than the first ones; with pre-norm all layers receive about the same (Xiong et al., 2020). The left chart
 # > shows this for twelve decoder layers; the gradient is that of the second matrix of the feed-forward network. With
-# > post-norm, large steps can do damage, which may be one reason why it helps to begin with a small learning rate. The
-# > right chart shows the size of the residual stream: post-norm resets it after every layer, while pre-norm lets it grow.
-# > That's what pre-norm costs: the larger the stream, the less the next layer can change it.
+# > post-norm, large steps can do damage, which may be one reason why it helps to begin with a small learning rate
+# > (though not the only one, as Adam divides by the size of the gradients). The right chart shows the size of the
+# > residual stream: post-norm resets it after every layer, while pre-norm lets it grow. That's what pre-norm costs:
+# > the larger the stream, the less the next layer can change it.
 
 
 # %%
@@ -2059,9 +2069,10 @@ def example_pre_post() -> Chart:
 # ![The target `<s> two cats </s>`, used twice: its first three tokens are what the decoder reads, its last three what it must predict; lines lead from each token that is read to the predictions that may use it](images/target_shift.svg)
 #
 # > Each target sentence is used twice. Without its last token, `tgt[:, :-1]` in code, it's what the decoder *reads*;
-# > without its first, `tgt[:, 1:]`, it's what the decoder must *predict*. (A `Batch`, whose code is folded, keeps the two
-# > under the names `tgt` and `tgt_y`.) In the picture, the position that reads `two` may look at `<s>` and `two`, and
-# > must predict `cats`.
+# > without its first, `tgt[:, 1:]`, it's what the decoder must *predict*. (A `Batch`, folded, keeps the two as `tgt`
+# > and `tgt_y`. The paper's batches have about 25,000 tokens on each side, and the loss is the mean over all that
+# > aren't padding.) In the picture, the position that reads `two` may look at `<s>` and `two`, and must predict
+# > `cats`.
 # >
 # > **All positions at once.** During training the whole target is known, so the decoder reads all of it in one pass,
 # > with the mask. Each position sees exactly what it would have seen while writing, and computes exactly the same. So
@@ -2142,8 +2153,9 @@ def example_shift() -> Any:
 # > <details class="answer"><summary>Look</summary>
 # >
 # > **2.** A model that knows nothing finds all tokens about equally likely, and $-\log(1/6106) = \log 6106 \approx
-# > 8.7$; its perplexity is 6,106. Wherever you train a language model, compare its first loss with the logarithm of the
-# > vocabulary.
+# > 8.7$; its perplexity is 6,106. Wherever you train a language model, compare its first loss with this number. If
+# > it's well above, the scores begin too large (scores of variance 1 add about 0.5); if it's well below, something
+# > gives the answer away.
 # >
 # > </details>
 # >
@@ -2265,11 +2277,12 @@ def example_learn() -> None:
 # >
 # > <details class="answer"><summary>What happens</summary>
 # >
-# > **1.** *while while while while while while while while a man reads a man reads a bench.* Each position could read its
-# > answer one place further on, so that's what the model learned to do. When it writes, nothing is there to be read. In
-# > [German numbers](#A-second-task:-German-numbers), on the web page, you can watch this happen in your browser. (And
-# > `learn_one_sentence(shift=False)` shows what you predicted above. Its loss begins at 3.6 instead of 8.7, because input
-# > and output share a table. That alone should make you suspicious.)
+# > **1.** *while while while while while while while while a man reads a man reads a bench.* Each position could read
+# > its answer one place further on, so that's what the model learned to do. When it writes, nothing is there to be
+# > read. In [German numbers](#A-second-task:-German-numbers), on the web page, you can watch this happen in your
+# > browser. (And `learn_one_sentence(shift=False)` shows what you predicted above. Its loss begins at 3.6 instead of
+# > 8.9: with a shared table, the token that's read scores highest from the start.) A test shows it without training:
+# > change one token of the target, and [no earlier prediction may move](#What-the-loss-can't-see).
 # >
 # > </details>
 #
@@ -2559,8 +2572,8 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 # > **Why warm up?** After only a handful of batches, Adam has a poor estimate of how large the gradients usually are,
 # > and some steps go wrong. Small first steps give it time to settle. In a fresh post-norm model, the last layers
 # > also get much larger gradients than the first ones ([Part 1](#A-fresh-model)). What the warmup itself does
-# > is hard to isolate, because the highest rate of the schedule is $(d_{\text{model}} \cdot \mathit{warmup})^{-0.5}$,
-# > so a shorter warmup also means a higher peak. In [exercise 2.2](exercises.ipynb#2.2-Training-without-a-warmup), on
+# > is hard to isolate, because the highest rate of the schedule is $(d_{\text{model}} \cdot \mathit{warmup})^{-0.5}$
+# > (0.0007 for base), so a shorter warmup also means a higher peak. In [exercise 2.2](exercises.ipynb#2.2-Training-without-a-warmup), on
 # > a toy task, training without a warmup works once the whole curve is lowered until its peak is no higher than with
 # > a warmup. It's still debated how much a warmup helps if the peak is moderate anyway (Liyuan Liu et al., 2020,
 # > blame the poor estimate).
@@ -2662,6 +2675,14 @@ class Trainer:
 # > The loss of each micro-batch must then be divided by the number of tokens in the **whole** update. If you
 # > divided it by the micro-batch's own number, a token in a micro-batch with few tokens would weigh more than a
 # > token in one with many.
+# >
+# > <details><summary>What fills the memory?</summary>
+# >
+# > Each weight takes 16 bytes in training: itself, its gradient, and Adam's two averages. For the base model that's 1 GB.
+# > The rest grows with the tokens of a batch: the results that `backward` will need, the logits, and the attention
+# > weights, $B h T S$ of them in each attention layer.
+# >
+# > </details>
 
 
 # %%
@@ -2811,8 +2832,8 @@ def example_copy() -> Chart:
 # > once. A step then computes one position (which still attends to all $t$ keys) instead of $t$, and it needs no
 # > causal mask, because all the keys in the cache lie in the past.
 #
-# > For decoding, we make a copy of each decoder layer that has the same weights, but calls two functions in place of its
-# > attentions; they look at the cached keys and values.
+# > For decoding, we copy each decoder layer, with the same weights, and put two functions that use the cache in place
+# > of its attentions.
 # >
 # > <details><summary>What if you change a layer?</summary>
 # >
@@ -3033,11 +3054,12 @@ def example_number_map(n: int = 345) -> Chart:
 #
 # ## What the loss can't see
 #
-# > "It learns, but it writes nonsense. Why?" No question about Transformers is asked more often, and the loss can't answer
-# > it. It says how well a model predicts from what it sees, but not whether it sees something that it mustn't. We
-# > collected mistakes that people make, and trained the model of the German numbers with each of them, for 1,500 updates. *Forced* is the share of held-out tokens that are right if the model reads the
-# > reference before them, as in training; *written* is the share of held-out numbers that it gets right when it writes
-# > them by itself.
+# > "It learns, but it writes nonsense. Why?" No question about Transformers is asked more often, and the loss can't
+# > answer it. It says how well a model predicts from what it sees, but not whether it sees something that it mustn't.
+# > We collected mistakes that people make, and trained the model of the German numbers with each of them, for 1,500
+# > updates. *Forced* is the share of the held-out numbers' tokens that are right if the model reads the reference
+# > before them, as in training; *written* is the share of held-out numbers that it gets right when it writes them by
+# > itself.
 
 # %%
 # @title Five mistakes, and what shows them
@@ -3074,18 +3096,18 @@ def example_clinic() -> Any:
 
 
 # %% [markdown]
-# > None of these five losses looks ill, and with the reference before each word nearly every token is right. Yet almost
-# > no number is written correctly.
+# > None of these five losses looks ill (three are even lower than the healthy model's), and with the reference before
+# > each word nearly every token is right. Yet almost no number is written correctly.
 # >
 # > So look for the mistake in this order. First the **wires**: change one word of the target, and see which
 # > predictions move. In a healthy model, no prediction depends on a later word, on padding, or on the other pairs of
-# > the batch; but another source must change it, and so must the order of the words. That takes a tenth of a second,
-# > and no training. Then compute the **loss** once more from the logits, position $t$ against token $t + 1$, and see
-# > whether it's the one that's reported. Compute the **gradient** twice, and see whether it's the same and whether
-# > every matrix has one. Count the weights (**inventory**). Let the model learn eight pairs by **heart** and then
-# > *translate* them: if it can't, there's no need for a long run. Once it's trained, give each sentence the source of
-# > another (**swap**), which must raise the loss; see whether its **translations** are the same alone and in a batch,
-# > and whether it needs **references** to write well.
+# > the batch; but another source must change it, and so must another order of its words. That takes a tenth of a
+# > second, and no training. Then compute the **loss** once more from the logits, position $t$ against token $t + 1$,
+# > and see whether it's the one that's reported. Compute the **gradient** twice, without dropout, and see whether
+# > it's the same and whether every matrix has one. Count the weights (**inventory**). Let the model learn eight pairs
+# > by **heart** and then *translate* them: if it can't, there's no need for a long run. Once it's trained, give each
+# > sentence the source of another (**swap**), which must raise the loss; see whether its **translations** are the
+# > same alone and in a batch, and whether it needs **references** to write well.
 # >
 # > `practice/examine.py` does all of this for any model. The program's `train` looks at wires, loss and gradient before
 # > the first update. The [lab notebook](lab_notebook.ipynb#What-shows-a-mistake) lists all the mistakes, and what shows
@@ -3150,11 +3172,12 @@ def example_gpt() -> None:
 # > | learns from | pairs of sentences | any text: every token is the target of those before it |
 # > | loss, $p - q$, update | Part 2 | the same |
 # >
-# > The rest is mostly size. A layer has $4d^2$ weights in attention, with $d$ for $d_{\text{model}}$, and $8d^2$ in its
-# > network if that is four times as wide, as in the paper. GPT-3 has 96 layers of width 12,288 (Brown et al., 2020):
-# > $96 \cdot 12 \cdot 12288^2 \approx 174$ billion. The layers have changed a little since: queries and keys are rotated
-# > by an angle that depends on their position, norms and networks are slightly different, and heads share keys and
-# > values. [Since 2017](since_2017.ipynb) builds all of that, and a small GPT that writes captions.
+# > The rest is mostly size. A layer has $4d^2$ weights in attention, with $d$ for $d_{\text{model}}$, and $8d^2$ in
+# > its network if that is four times as wide, as in the paper. The paper's decoder layers have two attentions, so base
+# > has $6 \cdot 12 d^2 + 6 \cdot 16 d^2$ and a table of $37000 d$, 63 million in all. GPT-3 has 96 layers of width 12,288
+# > (Brown et al., 2020): $96 \cdot 12 \cdot 12288^2 \approx 1.74 \cdot 10^{11}$. The layers have changed a little since: queries
+# > and keys are rotated by an angle that depends on their position, norms and networks are slightly different, and heads
+# > share keys and values. [Since 2017](since_2017.ipynb) builds all of that, and a small GPT that writes captions.
 #
 # ## All shapes on one page
 #
@@ -3287,7 +3310,7 @@ def example_gpt() -> None:
 # >
 # > </details>
 # >
-# > Six or more? Then you've understood it. If not, follow the links.
+# > Six or more? Then you can read on. If not, follow the links.
 #
 # ## What to do now
 #
@@ -3949,8 +3972,8 @@ def example_our_model() -> Any:
 # > BLEU (Papineni et al., 2002) compares translations with references, over a whole corpus. For $n$ from 1 to 4, it
 # > measures what share of the translations' *n-grams* (sequences of $n$ words) also occur in the references. A
 # > repeated n-gram counts at most as often as it occurs in the reference. BLEU is the geometric mean of the four
-# > shares, times a penalty if the translations are shorter than the references, times 100. Here is one sentence
-# > worked by hand:
+# > shares, times 100, and times a penalty of $e^{1 - r/c}$ if the $c$ words of the translations are fewer than the $r$
+# > words of the references. Here is one sentence worked by hand:
 
 
 # %%
@@ -4439,6 +4462,10 @@ def example_base() -> Any:
 #
 # The cost is the training time, times the number of GPUs, times the operations per second that a GPU of that type
 # sustains (2.8, 3.7, 6.0 and 9.5 TFLOPS in single precision for the K80, K40, M40 and P100).
+#
+# > You can also count from the model: per token, a weight takes 2 operations forward and 4 backward. For base, with 63
+# > million weights and 2.5 billion tokens on each side, that makes $0.9 \cdot 10^{18}$. The table's $3.3 \cdot 10^{18}$
+# > is what eight such GPUs could have done in the twelve hours.
 #
 # </details>
 
