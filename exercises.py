@@ -873,8 +873,8 @@ def example_answer_3_2() -> Chart:
 # ## 3.3 References without their last word
 #
 # > ★, 10 minutes, after [BLEU](the_annotated_transformer.ipynb#BLEU). Drop the last word of every reference, and
-# > score the result against the references. What share of the loss is due to the penalty for being short? (A number
-# > from 0 to 1.) And what if the last word is replaced by a wrong one?
+# > score the result against the references. What share of the points lost is due to the penalty for being short? (A
+# > number from 0 to 1.) And what if the last word is replaced by a wrong one?
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -893,7 +893,7 @@ def example_answer_3_2() -> Chart:
 # @title The check of 3.3
 @checks
 def check_3_3(attempt: float) -> None:
-    """The share of the loss that the brevity penalty takes, from sacreBLEU."""
+    """The share of the points lost that the brevity penalty takes, from sacreBLEU."""
     from sacrebleu.metrics import BLEU
 
     references = [english for _, english in load_split("val")[:50]]

@@ -113,7 +113,7 @@ TEST, CPU, Seeds = "test_2016_flickr", " (CPU)", dict[int, dict[str, Any]]
 # > penalties for each model.
 # >
 # > A claim is *shown* if all three intervals exclude 0, which says that the runs differ, not why. Short runs were
-# > picked from a table of thirty variants, so both parts of their intervals, seeds and sentences, are at 95% for
+# > picked from a table of thirty comparisons, so both parts of their intervals, seeds and sentences, are at 95% for
 # > all thirty together. The five here bear on our recipe or contradict the paper; the rest is in its section, where
 # > `**` follows the same rule. A claim is *suggested* if BLEU's interval excludes 0 for other seeds alone,
 # > uncorrected. All scores are of beam 5; the penalty is 1.8 unless the row says otherwise.
@@ -248,7 +248,7 @@ def comparable(variants: dict[str, Seeds], measure: str) -> dict[str, list[float
 def reaches(variants: dict[str, Seeds], measure: str) -> tuple[float, float]:
     """How far a difference's 95% interval reaches for other seeds, and how far for all that chance may have chosen.
 
-    The second is for other seeds *and* sentences, and at 95% for all variants of the measure together: who picks a
+    The second is for other seeds *and* sentences, and at 95% for all comparisons in the measure together: who picks a
     variant from a table picks luck of both kinds. Of the perplexity nobody knows what other sentences change.
     """
     alike = comparable(variants, measure)
@@ -292,7 +292,7 @@ def verdict(found: list[tuple[float, float]], seeds_alone: float) -> str:
 
 @example
 def example_claims() -> Any:
-    """What we claim, with the intervals of each difference; those of short runs are for all thirty variants together."""
+    """What we claim, with the intervals of each difference; those of short runs are for all thirty comparisons together."""
     rows, runs, variants = [], long_runs(), miniature()
     for claim, a, b, direction, search, like, file in LONG_CLAIMS if runs else ():
         found = []
@@ -350,7 +350,7 @@ def example_claims() -> Any:
 # > difference of two models varies by 0.6 to 1.1, because both translate the same sentences. The table of claims
 # > adds this to the interval for seeds as independent errors ($\sqrt{a^2 + b^2}$), with the widest that
 # > `bootstrap.jsonl` and `resample.jsonl` have for two models, the same set and such a search; chrF has only one,
-# > from German to English. For thirty variants, either part gets a thirtieth of the chance (Bonferroni), and this
+# > from German to English. For thirty comparisons, each part has a thirtieth of the chance (Bonferroni), and this
 # > one is widened as a normal distribution would be. Most of these pairs descend from one another, which makes it
 # > too narrow; our claims are about means of three seeds, which makes it too wide. Both measures compare strings
 # > with one reference; no learned measure such as COMET and no person judged the translations.

@@ -3175,7 +3175,7 @@ def example_gpt() -> None:
 # > The rest is mostly size. A layer has $4d^2$ weights in attention, with $d$ for $d_{\text{model}}$, and $8d^2$ in
 # > its network if that is four times as wide, as in the paper. The paper's decoder layers have two attentions, so base
 # > has $6 \cdot 12 d^2 + 6 \cdot 16 d^2$ and a table of $37000 d$, 63 million in all. GPT-3 has 96 layers of width 12,288
-# > (Brown et al., 2020): $96 \cdot 12 \cdot 12288^2 \approx 174$ billion. The layers have changed a little since: queries
+# > (Brown et al., 2020): $96 \cdot 12 \cdot 12288^2 \approx 1.74 \cdot 10^{11}$. The layers have changed a little since: queries
 # > and keys are rotated by an angle that depends on their position, norms and networks are slightly different, and heads
 # > share keys and values. [Since 2017](since_2017.ipynb) builds all of that, and a small GPT that writes captions.
 #
@@ -3972,8 +3972,8 @@ def example_our_model() -> Any:
 # > BLEU (Papineni et al., 2002) compares translations with references, over a whole corpus. For $n$ from 1 to 4, it
 # > measures what share of the translations' *n-grams* (sequences of $n$ words) also occur in the references. A
 # > repeated n-gram counts at most as often as it occurs in the reference. BLEU is the geometric mean of the four
-# > shares, times a penalty if the translations are shorter than the references, times 100. Here is one sentence
-# > worked by hand:
+# > shares, times 100, and times a penalty of $e^{1 - r/c}$ if the $c$ words of the translations are fewer than the $r$
+# > words of the references. Here is one sentence worked by hand:
 
 
 # %%
@@ -4589,7 +4589,7 @@ def example_paper_table_3() -> Any:
 # > gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four, probably because four passes are too few
 # > for overfitting to begin. Learned positions (E) are 1.3 worse than sinusoids, and without any, the model loses
 # > more than five; with [rotary positions](since_2017.ipynb#Rotary-positions) it gains 1.4. If you also allow for
-# > the thirty variants that we tried, any difference below 1.84 could be chance, even the loss of sixteen heads
+# > the thirty comparisons that we made, any difference below 1.84 could be chance, even the loss of sixteen heads
 # > (1.81) and the gain of rotary positions. A table like this one is about one size, one corpus and one budget.
 # >
 # > </details>

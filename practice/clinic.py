@@ -61,7 +61,7 @@ check("wires", split_heads=split_heads)
 # @title Answer 1
 @example
 def example_answer_1() -> None:
-    """The shape is right, but a head got whole positions. With the mask laid over rows that are no times, the future leaks."""
+    """The shape is right, but a head got some of the positions, whole. The mask counts rows and hides the wrong ones, so the future leaks."""
     check("wires", split_heads=lambda x, h: x.unflatten(-1, (h, -1)).transpose(1, 2))
 
 
@@ -315,7 +315,7 @@ check("wires", "gradient", Transformer__encode=encode)
 # @title Answer 9
 @example
 def example_answer_9() -> None:
-    """Without `no_grad`. The encoder got no gradient and stayed as random as it was born; the decoder made do with it."""
+    """The repair takes away `no_grad`, with which the encoder got no gradient and stayed as random as it was born; the decoder made do with it."""
     check("wires", "gradient")
 
 

@@ -336,7 +336,7 @@ mistake("softmax_over_heads", "attention", "scores.softmax(dim=1)", DOT, "wires"
 mistake("heads_split_by_view", "heads", "x.view(B, h, T, d_k)  # no transpose", HEADS, "wires",
         "The shape is right.",
         "A head gets some of the positions, whole, instead of a part of each: its fourth row may "
-        "be the sixth word, and the causal mask is laid over rows that are no times.",
+        "be the sixth word, so the causal mask, which counts rows, hides the wrong ones.",
         page=True, split_heads=lambda x, h: x.reshape(x.size(0), h, x.size(1), -1))
 mistake("heads_joined_by_view", "heads", "x.view(B, T, h * d_v)  # no transpose", HEADS, "wires",
         "The shape is right.",

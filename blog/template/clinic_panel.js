@@ -166,7 +166,7 @@
       const measured = (one) => say("loss {loss}, {forced} right with the reference, {exact} when it writes", { loss: one.losses.at(-1).toFixed(3), forced: share(one.forced), exact: share(one.exact) });
       told.prepend(el("div", { className: "clinic-result", id: "clinic-verdict" },
         el("strong", { className: right ? "right" : "wrong", textContent: right ? say("Yes, with {points} points left: {name}.", { points, name: names[slipOf(row)] }) : say("It was this: {name}.", { name: names[slipOf(row)] }) }),
-        ...(line ? [el("pre", { textContent: line }), el("p", { textContent: `${say("Who writes this thinks: “{belief}”", { belief })} ${effect}` })] : [el("p", { textContent: say("Not everything that learns slowly or badly is ill, and no test can show that something is well. Did you order one that could have shown an illness?") })]),
+        ...(line ? [el("pre", { textContent: line }), el("p", { textContent: `${say("Whoever writes this thinks: “{belief}”", { belief })} ${effect}` })] : [el("p", { textContent: say("Not everything that learns slowly or badly is ill, and no test can show that something is well. Did you order one that could have shown an illness?") })]),
         el("p", { textContent: row.slip ? say("Measured: {ill}. A healthy one: {well}.", { ill: measured(row), well: measured(other) }) : say("Measured: {ill}.", { ill: measured(row) }) }),
         ...(first ? [el("p", { textContent: say("The cheapest test that sees it: {test}.", { test: first }) })] : []),
         ...(section ? [button(say("Read the section"), () => parent.postMessage({ section }, "*"))] : [])));

@@ -19,7 +19,7 @@ const Exercises = (() => {
       both: say("It does no harm, but all hypotheses of a sentence read the same source.") })[x] },
     4.2: { ask: ["longer", "shorter", "either"], check: (x) => (x === "longer" ? "" : say("Try 8 tokens with log-probability -5 against 10 tokens with -6.")) },
     5.1: { ask: "number", check: (x) => (x === 3.5 ? say("That is the time of all eight together.") : x === 28 ? "" : say("Not {x}.", { x })) },
-    5.2: yes(false, say("The sentences are the same; only the rule that scores them is another.")),
+    5.2: yes(false, say("The sentences are the same; only the rule that scores them is different.")),
     6.1: { ask: "word", check: (x) => {
       const word = x.replace(/^[▁ .]+|[▁ .]+$/g, "").toLowerCase();
       if (word === "junge") return say("The first layer looks there, at the word that was just translated. And the upper ones?");
@@ -28,7 +28,7 @@ const Exercises = (() => {
     6.3: yes(true, say("Compare the rates in the saved rows: the mean against the best head.")),
     7.2: { ask: "word", check: (x) => (/beam|束/i.test(x) ? say("Sampling follows one hypothesis, not several.")
       : /greedy|贪[心婪]/i.test(x) ? "" : say("Not {x}. Which token is drawn if one has all the probability?", { x })) },
-    7.3: yes(true, say("The distance between query and keys is another one: try it with `rotated`.")),
+    7.3: yes(true, say("The distance between query and keys is different: try it with `rotated`.")),
   };
 
   const WORDS_OF = { yes: say("yes"), no: say("no"), source: say("source"), target: say("target"), both: say("both"), longer: say("longer"), shorter: say("shorter"), either: say("either") };

@@ -244,7 +244,7 @@ function inFrame() {
       $("exact").textContent = say("The dashed curve is that of a model that lacks one thing. In the end {share} of those it has never learned from were right; five of them below. What is missing?", { share: percent(riddle.scores.at(-1)) });
       $("before").textContent = "";
       examples(riddle.examples.map(([source, target, found]) => [source, target, text([found.replace("</s>", "")])]));
-      const keys = [...new Set(all.map((row) => Object.keys(row.change)[0]))], names = { ...Object.fromEntries(PARTS), rate: say("a rate that is not ten times as high"), h: say("the second head") };
+      const keys = [...new Set(all.map((row) => Object.keys(row.change)[0]))], names = { ...Object.fromEntries(PARTS), rate: say("a rate of the usual height"), h: say("the second head") };
       $("choices").hidden = false;
       $("choices").replaceChildren(...keys.map((key) => {
         const button = Object.assign(document.createElement("button"), { type: "button", textContent: names[key] });

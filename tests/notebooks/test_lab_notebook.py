@@ -139,7 +139,7 @@ def test_every_verdict_follows_from_its_intervals():
             sum(name.removesuffix(lab_notebook.CPU) != "base" for name in lab_notebook.comparable(variants, measure))
             == 30
         )
-    assert "a table of thirty variants, so both parts of" in LAB
+    assert "a table of thirty comparisons, so both parts of" in LAB
     again = {
         measure: lab_notebook.short_difference(variants, "rotary (CPU)", measure)
         for measure in ("BLEU", "best penalty", "chrF")

@@ -118,7 +118,7 @@ const SentencePanels = (() => {
       row(say("root mean square"), code(`${size(f.rows[token]).toFixed(2)} → ${size(f.embedded[token]).toFixed(2)}`)),
       row(say("nearest rows"), code(f.near[token].map(({ id, cosine }) => `${f.name([id])[0]} ${cosine.toFixed(2)}`).join("   "))),
       say("Each strip has all {count} numbers, orange above zero and blue below. The nearest rows are those of the tokens with the largest cosine: what the model takes for similar.", { count: f.rows[0].length })]],
-    positions: [say("The position is added"), ["token"], (f, { token }) => f.config.rotary ? [el("p", {}, say("This model adds no positions: each self-attention rotates its queries and keys (Part 7)."))] : [
+    positions: [say("The position is added"), ["token"], (f, { token }) => f.config.rotary ? [el("p", {}, say("This model adds no positions: each self-attention rotates its queries and keys (see Since 2017)."))] : [
       row(say("embedding"), numbers(f.embedded[token], top(f.input[token]))), row(symbol("PE", say("position {position}", { position: token })), numbers(f.positions[token], top(f.input[token]))), row(say("sum"), numbers(f.input[token]))]],
     heads: [say("Whom a token looks at, and why"), ["layer", "head", "token", "key"], (f, { layer, head, token, key }, choose) => {
       const weights = f.layers[layer].weights[head];
