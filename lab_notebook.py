@@ -689,7 +689,7 @@ def example_differences() -> Chart | None:
 # %% [markdown]
 # ## Rotary positions in a long run
 #
-# > We trained the program's recipe of that time on the 29,000 pairs to its end, 38 passes from German to English and 42 from
+# > We trained the program's earlier recipe on the 29,000 pairs to its end, 38 passes from German to English and 42 from
 # > English to German, with dropout 0.25, with sinusoids and with rotary positions (`python -m benchmarks
 # > first_stage`). The twelve runs shared one NVIDIA H100 and took four to six minutes each. (`--positions
 # > rotary`, an option that came later, makes the same model.)
