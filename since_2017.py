@@ -1003,8 +1003,8 @@ def example_fast_dropout() -> None:
 # > once stays in the cache.
 # >
 # > In our [short runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature), greedily decoded, a decoder of five
-# > layers is 0.5 BLEU behind an encoder and decoder of four each, which may be chance, and 1.7 behind if both have
-# > rotary positions. It computes about as much for each token, with almost a third fewer parameters.
+# > layers is 0.5 BLEU behind an encoder and decoder of four each, and 1.7 behind if both have rotary positions;
+# > among so many comparisons, either may be chance. It computes about as much for each token, with almost a third fewer parameters.
 # >
 # > The model is a `Transformer` whose `encode` does nothing, so the trainer, the loss and the naive decoder of Part 2
 # > work as they are. As before, only the target tokens count towards the loss, whereas a language model learns from

@@ -357,8 +357,14 @@ def gradient_of_the_loss(w: World) -> Cases:
 @gate("rate(step, d_model, warmup)")
 def schedule(w: World) -> Cases:
     """Section 5.3, Equation (3). step counts from 1; gives a number."""
-    for step in (1, 400, 4000, 100_000):
-        yield (step, 512, 4000), lambda step=step: tat.rate(step, 512, 1.0, 4000)
+    for step, width, warmup in (
+        *((step, 512, 4000) for step in (1, 400, 4000, 100_000)),
+        (30, 128, 100),
+    ):
+        yield (
+            (step, width, warmup),
+            lambda step=step, width=width, warmup=warmup: tat.rate(step, width, 1.0, warmup),
+        )
 
 
 @gate("adam(w, g, m, v, step, lrate)", "row", "column", parts=3)

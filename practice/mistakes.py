@@ -763,6 +763,15 @@ slip("positions_from_one", "positions 1, 2, 3, ...",
 slip("cosine_first", "cosine first, then sine",
      "Dimension 0 is a sine in Section 3.5, and in these weights.",
      positional_encoding=lambda n, d: right_encoding(n, d).unflatten(1, (-1, 2)).flip(2).flatten(1))
+slip("frequency_of_twice_the_dimension", "10000 ** (2 * j / d_model)  # j for i",
+     "In the formula i counts the pairs: dimensions 2i and 2i + 1 share one speed.",
+     positional_encoding=waves(lambda j, d: 2 * j / d))
+slip("positions_multiplied", "pos * 10000 ** (2 * i / d_model)  # for /",
+     "The first pair of dimensions turns fastest, and each one after it more slowly.",
+     positional_encoding=waves(lambda j, d: -pairwise(j, d)))
+slip("sines_alone", "a sine in every dimension",
+     "Only sine and cosine together say where the hand of a clock stands.",
+     positional_encoding=lambda n, d: right_encoding(n, d)[:, ::2].repeat_interleave(2, 1))
 
 def no_softmax(query, key, value, mask=None, dropout=None):
     scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5
@@ -848,6 +857,35 @@ slip("no_epsilon", "/ std  # no epsilon",
 slip("norm_without_mean", "the mean isn't taken away",
      "That is RMSNorm; these weights were trained with LayerNorm.",
      LayerNorm__forward=normed(1e-5, 0.0, centred=False))
+def norm_with(last: Callable, of: Callable = Tensor.mean, dim: Any = -1) -> Callable:
+    """LayerNorm with something else done at its end, or with another sum of squares."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        middle = x - x.mean(dim, keepdim=True)
+        root = (of(middle.square(), dim, keepdim=True) + self.eps).sqrt()
+        return last(middle / root, self.weight, self.bias)
+
+    return forward
+
+def gain_then_bias(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
+    """The right end."""
+    return gain * x + bias
+
+slip("norm_of_the_whole", "x.mean(), x.var()  # over all positions at once",
+     "Each position is normalised by itself; otherwise it would depend on all the others.",
+     LayerNorm__forward=norm_with(gain_then_bias, dim=(-2, -1)))
+slip("norm_by_sum", "the sum of the squares  # for their mean",
+     "The variance is a mean: with a sum, the wider the vector, the smaller its entries.",
+     LayerNorm__forward=norm_with(gain_then_bias, of=Tensor.sum))
+slip("gain_forgotten", "no gain",
+     "Each entry is multiplied by a gain that was learned.",
+     LayerNorm__forward=norm_with(lambda x, gain, bias: x + bias))
+slip("bias_forgotten", "no bias",
+     "A bias that was learned is added to each entry.",
+     LayerNorm__forward=norm_with(lambda x, gain, bias: gain * x))
+slip("bias_before_gain", "gain * (x + bias)",
+     "The gain multiplies what was normalised; the bias is added after it.",
+     LayerNorm__forward=norm_with(lambda x, gain, bias: gain * (x + bias)))
 slip("no_gain_and_bias", "(x - mean) / std  # no gain, no bias",
      "The learned gain and bias come after it.",
      LayerNorm__forward=lambda self, x: nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps))
@@ -956,6 +994,9 @@ slip("causal_mask_transposed", "triu  # for tril",
 slip("causal_mask_without_diagonal", ".tril(-1)  # for .tril()",
      "A token may see itself; here the first one sees nothing at all.",
      subsequent_mask=lambda size: square(size).tril(-1))
+slip("or_for_and", "order or padding  # for and",
+     "A key may be seen if it is real and not in the future; with or, one of the two is enough.",
+     target_mask=lambda tgt, pad=PAD: right_source(tgt, pad) | square(tgt.size(1)).tril())
 slip("eos_is_read", "ids, ids[1:]  # ids for ids[:-1]",
      "Nothing comes after </s>, so the decoder never reads it.",
      Batch____init__=batch_with(lambda tgt: tgt, lambda tgt: tgt[:, 1:]))
@@ -982,6 +1023,44 @@ slip("one_token_too_many", "longest + 1 ids",
 slip("one_token_too_few", "longest - 1 ids",
      "`longest` is how many ids may be written, and <s> isn't written.",
      translate=lambda model, pairs, n=LONGEST: right_translate(model, pairs, n - 1))
+slip("bos_counted", "[bos] + longest - 1 ids",
+     "<s> is what the decoder reads first. It hasn't been written: it isn't given back, and doesn't "
+     "count.",
+     translate=lambda model, pairs, n=LONGEST: [
+         [BOS, *row] for row in right_translate(model, pairs, n - 1)])
+
+def loop_with(
+    best: Callable = Tensor.argmax, end: int = EOS, last_alone: bool = False, most: int = 0
+) -> Callable:
+    """Greedy decoding, one sentence after the other, with one thing changed."""
+
+    def translate(model: nn.Module, pairs: list[Pair], longest: int = LONGEST) -> list[list[int]]:
+        found = []
+        for src in (torch.tensor([pair.src]) for pair in pairs):
+            ids, mask = torch.tensor([[BOS]]), right_source(src)
+            with tat.evaluating(model):
+                memory = model.encode(src, mask)
+                while ids.size(1) <= (most or longest) and ids[0, -1] != end:
+                    read = ids[:, -1:] if last_alone else ids
+                    x = model.decode(memory, mask, read, right_target(read))
+                    ids = torch.cat((ids, best(model.generator.logits(x)[:, -1:], dim=-1)), 1)
+            found.append(ids[0, 1:].tolist())
+        return found
+
+    return translate
+
+slip("eos_ignored", "no stop at eos",
+     "With </s> the sentence is over; what the model writes after it belongs to nothing.",
+     translate=loop_with(end=-1))
+slip("longest_ignored", "no stop after `longest` ids",
+     "A model that never writes </s> would write for ever.",
+     translate=loop_with(most=60))
+slip("least_probable", "min  # for max",
+     "Greedy decoding takes the most probable token.",
+     translate=loop_with(best=Tensor.argmin))
+slip("last_token_alone", "scores(ids[-1:])",
+     "What comes next depends on all that has been written, not only on the last token.",
+     translate=loop_with(last_alone=True))
 slip("probabilities_for_logits", "softmax(logits)",
      "Logits are what goes into the softmax. (The loss takes it itself.)",
      **CATALOGUE["softmax_before_the_loss"].puts)
@@ -1048,6 +1127,27 @@ slip("gradient_where_padding_is", "p where the target is padding",
 slip("gradient_upside_down", "q - p",
      "The derivative is p - q; an update goes against it.",
      smoothed_loss=lambda *arguments: -right_smoothed(*arguments))
+slip("shared_by_all_others", "smoothing / (vocab - 1) for all but the right token",
+     "Padding is one of these others and has no share; the right token has one.",
+     smoothed_loss=smoothed(
+         lambda hot, real, eps: torch.where(hot > 0, 1 - eps, eps / (len(real) - 1))))
+slip("mean_with_padding", "the mean over all positions, padding included",
+     "The loss is a sum over the tokens, and padding isn't one of them.",
+     smoothed_loss=lambda logits, target, eps=0.1, pad=PAD: right_smoothed(
+         logits, target, eps, pad) / target.numel())
+
+def unnormalised(logits, target, eps=0.1, pad=PAD):
+    hot = nn.functional.one_hot(target, logits.size(-1)).to(logits.dtype)
+    q = evenly(hot, torch.arange(logits.size(-1)) != pad, eps)
+    return ((logits**2 / 2 - q * logits).sum(-1) * (target != pad)).sum()
+
+slip("scores_for_probabilities", "logits - q  # for p - q",
+     "p is the softmax of the logits.",
+     smoothed_loss=unnormalised)
+slip("gradient_without_target", "p  # for p - q",
+     "Without q every token is pushed down, the right one as well.",
+     smoothed_loss=lambda logits, target, eps=0.1, pad=PAD: (
+         logits.logsumexp(-1) * (target != pad)).sum())
 
 def rate_with(formula: Callable[[int, int, int], float]) -> Callable:
     """Another schedule, of step, d_model and warmup."""
@@ -1077,6 +1177,18 @@ slip("rate_only_falls", "step ** -0.5  # no min",
 slip("rate_grows_with_width", "d_model ** 0.5  # for -0.5",
      "A wide model needs a lower rate, not a higher one.",
      rate=rate_with(lambda s, d, w: d**0.5 * min(s**-0.5, s * w**-1.5)))
+slip("rate_falls_like_the_step", "1 / step  # for step ** -0.5",
+     "The rate falls with the root of the step: far more slowly.",
+     rate=rate_with(lambda s, d, w: d**-0.5 * min(1 / s, s * w**-1.5)))
+slip("rate_beside_its_peak", "min((step / warmup) ** -0.5, step / warmup)",
+     "That has the right form, but it is too high by the root of `warmup`.",
+     rate=rate_with(lambda s, d, w: d**-0.5 * min((s / w) ** -0.5, s / w)))
+slip("warmup_written_in", "4000  # for warmup",
+     "warmup is given: a short training has a shorter one.",
+     rate=rate_with(lambda s, d, w: d**-0.5 * min(s**-0.5, s * 4000**-1.5)))
+slip("width_written_in", "512  # for d_model",
+     "d_model is given: 512 is the width of the paper's base model.",
+     rate=rate_with(lambda s, d, w: 512**-0.5 * min(s**-0.5, s * w**-1.5)))
 slip("usual_betas", "betas=(0.9, 0.999)  # for 0.98",
      "The paper's second is 0.98: an average over fifty updates, not a thousand.",
      Adam=lambda p, lr, betas, eps: right_adam(p, lr, (0.9, 0.999), eps))

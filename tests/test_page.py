@@ -777,9 +777,16 @@ def test_a_prediction_is_checked_and_counted(browser, committed_page):
     wrong = first.locator("button").nth(0 if right != 1 else 1)
     waiting = tab.locator(".awaiting")
     assert waiting.count() >= 8 and waiting.first.get_attribute("open") is None
-    wrong.click()
+    assert waiting.first.locator("pre, .chart").count() >= 2  # also the map, which a sentence leads to
+    follows = waiting.evaluate_all("folds => folds.map(({ nextElementSibling: next }) => next.className)")
+    assert not any("celltag_hide-input" in name or name in ("", "toy") for name in follows)  # nothing that only shows
+    panels = tab.locator(".awaiting .sentence-panel").evaluate_all("all => all.map((panel) => panel.dataset.panel)")
+    assert {"residual", "neurons", "cross", "logits"} <= {*panels}
+    wrong.focus()
+    tab.keyboard.press("Enter")
     tab.wait_for_function("document.querySelector('.awaiting').open")
-    assert waiting.first.locator("pre").last.is_visible() and waiting.nth(1).get_attribute("open") is None
+    assert answer.locator("summary").evaluate("summary => summary === document.activeElement")
+    assert waiting.first.locator(".chart").is_visible() and waiting.nth(1).get_attribute("open") is None
     assert answer.get_attribute("open") is not None and wrong.text_content() == "✗"
     assert first.locator("button").nth(right - 1).text_content() == "✓" and wrong.is_disabled()
     assert "0" in first.locator("xpath=following-sibling::small").text_content()

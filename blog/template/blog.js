@@ -126,7 +126,7 @@
   all(".explorer").forEach((place) => live.observe(place));
 
   // --- predict, then look: one of the choices before a folded answer, which begins with the number of the right one. What
-  // follows waits until one has chosen ---
+  // answers it waits until one has chosen: the cells that follow, what is said of them, and what else is then only shown ---
 
   all("details.answer").forEach((answer) => {
     const list = answer.previousElementSibling, right = parseInt(answer.querySelector("strong")?.textContent, 10);
@@ -138,8 +138,9 @@
       button.addEventListener("click", () => {
         Guesses.add(i + 1 === right);
         count.textContent = Guesses.text();
-        buttons.forEach((one, j) => Object.assign(one, { disabled: true, textContent: j + 1 === right ? "✓" : j === i ? "✗" : "○" }));
         answer.open = true;
+        if (document.activeElement === button) answer.querySelector("summary").focus({ preventScroll: true }); // a disabled button loses it
+        buttons.forEach((one, j) => Object.assign(one, { disabled: true, textContent: j + 1 === right ? "✓" : j === i ? "✗" : "○" }));
       });
       item.prepend(button, " ");
       item.addEventListener("click", (event) => { if (!event.target.closest("a, button")) button.click(); });
@@ -147,12 +148,17 @@
     });
     list.classList.add("choices");
     answer.before(count);
-    const section = answer.closest("section"), shown = []; // the cells that follow, and what is said of them, would give it away
+    const section = answer.closest("section"), shown = [];
     if (answer.nextElementSibling || ![section, section.lastElementChild].includes(answer.parentElement)) return;
     let node = section.nextElementSibling;
-    for (; node && !node.matches("section"); node = node.nextElementSibling) shown.push(node);
+    const take = (fits) => { for (; node && fits(node); node = node.nextElementSibling) shown.push(node); };
+    take((next) => !next.matches("section"));
     if (!shown.some((cell) => cell.matches(".jp-CodeCell"))) return;
-    if (node && !node.querySelector("h1, h2, h3, .choices, .answer")) shown.push(node);
+    if (node && !node.querySelector("h1, h2, h3, .choices, .answer")) {
+      const said = node;
+      take((next) => next === said);
+      take((next) => next.matches(".celltag_hide-input, div:not(.jp-Cell)")); // not a cell whose code is the next step
+    }
     const fold = Object.assign(document.createElement("details"), { className: "awaiting", open: matchMedia("print").matches });
     fold.append(document.createElement("summary"), ...shown);
     fold.firstChild.textContent = say("What comes out opens here as soon as you've chosen");

@@ -20,7 +20,9 @@
     const text = document.createElement("figcaption");
     text.textContent = caption;
     figure.append(row, picture, text);
-    section.after(figure);
+    const next = section.nextElementSibling;
+    if (next?.matches(".awaiting")) next.append(figure); // it belongs to what waits for a prediction
+    else section.after(figure);
     function update() {
       for (const { input, output, show } of inputs) output.textContent = show(Number(input.value));
       picture.replaceChildren(draw(...inputs.map(({ input }) => Number(input.value))));
@@ -84,8 +86,8 @@
     return picture(530, 70, say("A vector of 512 numbers cut into {h} heads of {width}", { h, width }), ...Array.from({ length: h }, (_, i) => [
       shape("rect", { x: 8 + (512 / h) * i, y: 8, width: width - (h > 1 ? 2 : 0), height: 26, fill: i % 2 ? "light-dark(#7fb0e6, #3b74ad)" : "light-dark(#cfe3fb, #23486f)" }),
       ...(h <= 16 ? [words(8 + width * (i + 0.5), 25, String(i + 1), { fill: "var(--ink)" })] : [])]).flat(),
-      words(264, 56, say("d_k = 512 / {h} = {width}; W^Q, W^K, W^V and W^O have 4 · 512² = {count} weights for any h", { h, width, count: (4 * 512 ** 2).toLocaleString("en") })));
-  }, say("A query of the base model, cut into heads. More heads are narrower ones; they cost no more."));
+      words(264, 56, say("d_k = 512 / {h} = {width}", { h, width })));
+  }, say("A query of the base model, cut into heads: the more there are, the narrower each of them is."));
 
   // --- the target of label smoothing ---
 

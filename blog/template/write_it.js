@@ -9,13 +9,13 @@
   const SECONDS = 5, PLUGGED = 120; // for a gate, and for a whole translation
   // Heading, function, what there is at first. The names and arguments are those of `judge`, so that what was written can be taken there.
   const PLACES = [
-    ["scaled-dot-product-attention-section-3-2-1", "attention", "from math import exp, sqrt\n\ndef attention(Q, K, V, mask):\n    # Q, K, V: lists of rows; mask: rows of True and False, or None\n    return [[0.0 for v in V[0]] for q in Q]\n"],
+    ["scaled-dot-product-attention-section-3-2-1", "attention", "from math import exp, sqrt\n\ndef attention(Q, K, V, mask):\n    # Q, K, V: lists of rows; mask: rows of True (may be seen) and False, or None\n    # Give back the output alone: a row for each query.\n    return [[0.0 for v in V[0]] for q in Q]\n"],
     ["positions-section-3-5", "positions", "from math import sin, cos\n\ndef positions(length, d_model):\n    return [[0.0] * d_model for p in range(length)]\n"],
     ["masks", "masks", "def masks(src, tgt, pad):\n    # True where a query (row) may look at a key (column): 1 row for src, len(tgt) rows for tgt\n    return [[True] * len(src)], [[True] * len(tgt) for t in tgt]\n"],
     ["residuals-and-normalisation-section-3-1", "layer_norm", "from math import sqrt\n\ndef layer_norm(x, gain, bias):\n    # x: a list of rows; epsilon is 1e-5\n    return x\n"],
-    ["a-vector-becomes-a-word-section-3-4", "decode", "def decode(scores, bos, eos, longest):\n    # scores(ids) gives a score for each token of the vocabulary: what comes after ids\n    return []\n"],
-    ["the-loss", "loss_gradient", "from math import exp\n\ndef loss_gradient(logits, target, smoothing, pad):\n    # logits: a row of scores for each position; target: the right ids\n    return [[0.0] * len(row) for row in logits]\n"],
-    ["one-update", "rate", "def rate(step, d_model, warmup):\n    return 0.0\n"],
+    ["a-vector-becomes-a-word-section-3-4", "decode", "def decode(scores, bos, eos, longest):\n    # scores(ids) gives a score for each token of the vocabulary, for what comes after ids; the first of ids is bos.\n    # Give back the ids that were written: eos included, bos not, and at most `longest` of them.\n    return []\n"],
+    ["the-loss", "loss_gradient", "from math import exp\n\ndef loss_gradient(logits, target, smoothing, pad):\n    # logits: a row of scores for each position; target: the right ids. The loss is a sum over the positions.\n    # Where the target is pad, the loss is zero. Elsewhere q is 1 - smoothing for the right id;\n    # the smoothing is shared out evenly among all ids but pad, the right one included.\n    return [[0.0] * len(row) for row in logits]\n"],
+    ["one-update", "rate", "def rate(step, d_model, warmup):\n    # step counts from 1\n    return 0.0\n"],
   ];
   const PLUGGABLE = ["attention", "positions", "layer_norm", "decode"]; // into the live model
 
@@ -40,25 +40,37 @@
       mask && new Set(K.map((_, s) => s).filter((s) => !mask[t][s]))).output]);
     const wrong = ({ scale = (d) => d ** -0.5, hide = (s, m) => (m ? s : -Infinity), norm = softmax, columns = false, after = false }) => ([Q, K, V, mask]) => {
       const masked = (x, f) => (mask ? map2(x, (value, t, k) => f(value, mask[t][k])) : x), turn = columns ? turned : (A) => A;
-      const scores = map2(product(Q, turned(K)), (s) => s * scale(K[0].length));
+      const scores = map2(product(Q, turned(K)), (s) => s * scale(K[0].length, K.length));
       const weights = turn(turn(after ? scores : masked(scores, hide)).map((row) => [...norm(row)]));
       return product(after ? masked(weights, (w, m) => w * m) : weights, V);
     };
     const pairwise = (i, d) => (i - i % 2) / d, range = (length, f) => Array.from({ length }, (_, i) => f(i));
-    const waves = (exponent, start = 0, order = (i) => i) => ([length, d]) => range(length, (p) => range(d, (at) => {
-      const i = order(at, d), angle = (p + start) / 10000 ** exponent(i, d);
-      return i % 2 ? Math.cos(angle) : Math.sin(angle);
+    const waves = (exponent, { start = 0, order = (i) => i, base = 10000, odd = Math.cos } = {}) => ([length, d]) => range(length, (p) => range(d, (at) => {
+      const i = order(at, d), angle = (p + start) / base ** exponent(i, d);
+      return i % 2 ? odd(angle) : Math.sin(angle);
     }));
     const mean = (row) => row.reduce((a, b) => a + b, 0) / row.length;
-    const normed = ({ less = 0, inside = 1e-5, outside = 0, centre = mean, plain = false, root = Math.sqrt }) => ([x, gain, bias]) => x.map((row) => {
-      const m = centre(row), size = root(mean(row.map((value) => (value - m) ** 2)) * row.length / (row.length - less) + inside) + outside;
-      return row.map((value, i) => (plain ? 1 : gain[i]) * (value - m) / size + (plain ? 0 : bias[i]));
+    const scaled = (value, gain, bias) => gain * value + bias;
+    const normed = ({ less = 0, inside = 1e-5, outside = 0, centre = mean, last = scaled, root = Math.sqrt, of = mean, among = (row) => row }) => ([x, gain, bias]) => x.map((row) => {
+      const all = among(row, x), m = centre(all), size = root(of(all.map((value) => (value - m) ** 2)) * all.length / (all.length - less) + inside) + outside;
+      return row.map((value, i) => last((value - m) / size, gain[i], bias[i]));
     });
-    const pull = (change) => ([logits, target, smoothing, pad]) => logits.map((row, t) => [...softmax(row)].map((p, k) => {
-      const share = (s) => (k === pad ? 0 : (k === target[t]) * (1 - s) + s / (row.length - 1));
-      return target[t] === pad ? 0 : change(p, share(smoothing), share(0));
+    const evenly = (right, k, pad, s, count) => (k === pad ? 0 : right * (1 - s) + s / (count - 1)); // the document's q
+    const pull = ({ share = evenly, force = (p, q) => p - q, padding = () => 0, over = () => 1 }) => ([logits, target, smoothing, pad]) => logits.map((row, t) => [...softmax(row)].map((p, k) => {
+      const q = share(k === target[t], k, pad, smoothing, row.length);
+      return (target[t] === pad ? padding(p, q, (k === pad) * (1 - smoothing) + q) : force(p, q, row[k])) / over(target, pad);
     }));
-    const triangle = (sees) => ([src, tgt, pad]) => [[src.map((id) => id !== pad)], tgt.map((_, t) => tgt.map((id, k) => sees(t, k, id !== pad)))];
+    const triangle = (sees, all = false) => ([src, tgt, pad]) => [[src.map((id) => all || id !== pad)], tgt.map((query, t) => tgt.map((id, k) => sees(t, k, id !== pad, query !== pad)))];
+    // The ids that the live model writes, and those of a loop with one thing changed.
+    const sentences = {}, written = (src) => (sentences[src] ??= greedyDecode(translator.model, src).slice(1));
+    const loop = ({ best = Math.max, end = EOS, read = (ids) => ids }) => ([bos, , longest], src) => {
+      const next = scores(src), ids = [bos];
+      while (ids.length <= longest && ids.at(-1) !== end) {
+        const z = next(read(ids));
+        ids.push(z.indexOf(best(...z)));
+      }
+      return ids.slice(1);
+    };
 
     const GATES = {
       attention: {
@@ -67,15 +79,17 @@
           const [Q, K, V] = [self_attn.queries(x), keys, values].map((y) => y.map((row) => [...row.slice(width, 2 * width)])); // of the second head
           return [[Q, K, V, null], [Q, K, V, Q.map((_, t) => K.map((_, s) => s <= t))]];
         },
-        right, wrong: { not_scaled: wrong({ scale: () => 1 }), scaled_by_d_k: wrong({ scale: (d) => 1 / d }), multiplied_by_root: wrong({ scale: Math.sqrt }),
+        right, wrong: { not_scaled: wrong({ scale: () => 1 }), scaled_by_d_k: wrong({ scale: (d) => 1 / d }), scaled_by_length: wrong({ scale: (d, length) => length ** -0.5 }), multiplied_by_root: wrong({ scale: Math.sqrt }),
           softmax_over_queries: wrong({ columns: true }), no_softmax: wrong({ hide: (s, m) => s * m, norm: (row) => row }), mask_the_other_way_round: wrong({ hide: (s, m) => (m ? -1e9 : s) }),
           mask_after_softmax: wrong({ after: true }), mask_ignored: wrong({ hide: (s) => s }), mask_added: wrong({ hide: (s, m) => s + m }), mask_times_scores: wrong({ hide: (s, m) => s * m }) },
       },
       positions: {
         cases: (src) => [[src.length, translator.model.config.d_model], [3, 6]],
         right: ([length, d]) => range(length, (p) => [...positionalEncoding(p, d)]),
-        wrong: { sines_then_cosines: waves(pairwise, 0, (i, d) => (i < d / 2 ? 2 * i : 2 * (i - d / 2) + 1)), positions_from_one: waves(pairwise, 1),
+        wrong: { sines_then_cosines: waves(pairwise, { order: (i, d) => (i < d / 2 ? 2 * i : 2 * (i - d / 2) + 1) }), positions_from_one: waves(pairwise, { start: 1 }),
           cosine_with_its_own_frequency: waves((i, d) => i / d), frequency_of_half_the_exponent: waves((i, d) => pairwise(i, d) / 2),
+          frequency_of_twice_the_exponent: waves((i, d) => 2 * pairwise(i, d)), frequency_of_twice_the_dimension: waves((i, d) => (2 * i) / d),
+          base_of_1000: waves(pairwise, { base: 1000 }), positions_multiplied: waves((i, d) => -pairwise(i, d)), sines_alone: waves(pairwise, { odd: Math.sin }),
           cosine_first: ([n, d]) => waves(pairwise)([n, d]).map((row) => row.map((_, i) => row[i + 1 - 2 * (i % 2)])) },
       },
       masks: {
@@ -83,6 +97,9 @@
         right: triangle((t, k, real) => k <= t && real),
         wrong: { no_causal_mask: triangle((t, k, real) => real), causal_mask_one_too_far: triangle((t, k, real) => k <= t + 1 && real),
           target_mask_without_padding: triangle((t, k) => k <= t), causal_mask_transposed: triangle((t, k, real) => k >= t && real),
+          causal_mask_without_diagonal: triangle((t, k, real) => k < t && real), or_for_and: triangle((t, k, real) => k <= t || real),
+          padded_queries_masked: triangle((t, k, real, asks) => k <= t && real && asks),
+          padding_seen: triangle((t, k, real) => k <= t && real, true),
           masks_inverted: (asked) => triangle((t, k, real) => k <= t && real)(asked).map((mask) => map2(mask, (seen) => !seen)) },
       },
       layer_norm: {
@@ -92,27 +109,43 @@
         },
         right: ([x]) => rows(first().sublayer[0].norm.forward(x)),
         wrong: { variance_of_a_sample: normed({ less: 1 }), epsilon_outside_the_root: normed({ inside: 0, outside: 1e-5 }), no_epsilon: normed({ inside: 0 }),
-          norm_without_mean: normed({ centre: () => 0 }), no_gain_and_bias: normed({ plain: true }), norm_by_variance: normed({ root: (v) => v }) },
+          norm_without_mean: normed({ centre: () => 0 }), no_gain_and_bias: normed({ last: (value) => value }), norm_by_variance: normed({ root: (v) => v }),
+          norm_by_sum: normed({ of: (squares) => squares.reduce((a, b) => a + b, 0) }), norm_of_the_whole: normed({ among: (row, x) => x.flat() }),
+          norm_over_time: ([x, gain, bias]) => turned(turned(x).map((column, i) => normed({})([[column], column.map(() => gain[i]), column.map(() => bias[i])])[0])),
+          gain_forgotten: normed({ last: (value, gain, bias) => value + bias }), bias_forgotten: normed({ last: (value, gain) => gain * value }),
+          bias_before_gain: normed({ last: (value, gain, bias) => gain * (value + bias) }) },
       },
       decode: {
-        cases: (src) => [[BOS, EOS, src.length + 20], [BOS, EOS, 3]],
+        cases: (src) => [[BOS, EOS, 3], [BOS, EOS, src.length + 6]], // the short one tells mistakes apart sooner
         next: (src) => scores(src),
-        right: ([, , longest], src) => greedyDecode(translator.model, src).slice(1, longest + 1),
-        wrong: {},
+        right: ([, , longest], src) => written(src).slice(0, longest),
+        wrong: { bos_given_back: ([, , n], src) => [BOS, ...written(src).slice(0, n)], bos_counted: ([, , n], src) => [BOS, ...written(src).slice(0, n - 1)],
+          eos_not_given_back: ([, , n], src) => written(src).slice(0, n).filter((id) => id !== EOS), one_token_too_many: ([, , n], src) => written(src).slice(0, n + 1),
+          one_token_too_few: ([, , n], src) => written(src).slice(0, n - 1), longest_ignored: (asked, src) => written(src),
+          eos_ignored: loop({ end: NaN }), least_probable: loop({ best: Math.min }), last_token_alone: loop({ read: (ids) => ids.slice(-1) }) },
       },
       loss_gradient: {
         cases(src) {
-          const few = scores(src)([BOS]).slice(0, 40);
-          return [[[few, few], [few.indexOf(Math.max(...few.slice(4))), PAD], 0.1, PAD], [[few], [5], 0, PAD]];
+          const next = scores(src), few = next([BOS]).slice(0, 12), best = few.indexOf(Math.max(...few.slice(4)));
+          return [[[few, next([BOS, best]).slice(0, 12), few], [best, 7, PAD], 0.1, PAD], [[few], [5], 0, PAD]];
         },
-        right: pull((p, q) => p - q),
-        wrong: { gradient_upside_down: pull((p, q) => q - p), no_smoothing: pull((p, q, hard) => p - hard) },
+        right: pull({}),
+        wrong: { gradient_upside_down: pull({ force: (p, q) => q - p }), no_smoothing: pull({ share: (right) => +right }), gradient_without_target: pull({ force: (p) => p }),
+          scores_for_probabilities: pull({ force: (p, q, z) => z - q }), padding_has_a_share: pull({ share: (right, k, pad, s, count) => right * (1 - s) + s / count }),
+          right_token_without_share: pull({ share: (right, k, pad, s, count) => (k === pad ? 0 : right ? 1 - s : s / (count - 2)) }),
+          shared_by_all_others: pull({ share: (right, k, pad, s, count) => (right ? 1 - s : s / (count - 1)) }), gradient_where_padding_is: pull({ padding: (p) => p }),
+          pads_are_tokens: [pull({ padding: (p, q, hard) => p - hard }), pull({ padding: (p, q) => p - q })], mean_for_sum: pull({ over: (target, pad) => target.filter((id) => id !== pad).length }),
+          mean_with_padding: pull({ over: (target) => target.length }) },
       },
       rate: {
-        cases: () => [1, 400, 4000, 100000].map((s) => [s, 512, 4000]),
+        cases: () => [...[1, 400, 4000, 100000].map((s) => [s, 512, 4000]), [30, 128, 100]],
         right: ([s, d, w]) => d ** -0.5 * Math.min(s ** -0.5, s * w ** -1.5),
         wrong: { rate_with_max: ([s, d, w]) => d ** -0.5 * Math.max(s ** -0.5, s * w ** -1.5), rate_without_width: ([s, , w]) => Math.min(s ** -0.5, s * w ** -1.5),
-          rate_without_warmup: ([s, d, w]) => d ** -0.5 * Math.min(s ** -0.5, s * w ** -0.5) },
+          rate_without_warmup: ([s, d, w]) => d ** -0.5 * Math.min(s ** -0.5, s * w ** -0.5), rate_only_rises: ([s, d, w]) => d ** -0.5 * s * w ** -1.5,
+          rate_only_falls: ([s, d]) => d ** -0.5 * s ** -0.5, rate_grows_with_width: ([s, d, w]) => d ** 0.5 * Math.min(s ** -0.5, s * w ** -1.5),
+          rate_one_step_late: ([s, d, w]) => d ** -0.5 * Math.min((s + 1) ** -0.5, (s + 1) * w ** -1.5), rate_falls_like_the_step: ([s, d, w]) => d ** -0.5 * Math.min(1 / s, s * w ** -1.5),
+          rate_beside_its_peak: ([s, d, w]) => d ** -0.5 * Math.min((s / w) ** -0.5, s / w), warmup_written_in: ([s, d]) => d ** -0.5 * Math.min(s ** -0.5, s * 4000 ** -1.5),
+          width_written_in: ([s, , w]) => 512 ** -0.5 * Math.min(s ** -0.5, s * w ** -1.5) },
       },
     };
 
@@ -121,6 +154,7 @@
       const { memory } = translator.model.encode(src);
       let decoder, read = null, found;
       return (ids) => {
+        if (!ids.length) throw new Error("no ids");
         if (!(ids.length > read?.length && read.every((id, i) => id === ids[i]))) [decoder, read] = [new CachedDecoder(translator.model, memory), []];
         for (const id of ids.slice(read.length)) [found] = decoder.step([id]).logits;
         read = ids;
@@ -130,20 +164,24 @@
     }
     const flat = (value) => (Array.isArray(value) ? value.flatMap(flat) : [Number(value)]);
     const shape = (value) => (Array.isArray(value) ? [value.length, ...(value.length ? shape(value[0]) : [])] : []);
+    const shapes = (name, value) => (name === "masks" && Array.isArray(value) ? value : [value]).map((part) => shape(part).join(", ")).join("), ("); // masks are two
     // Where numbers first differ by more than rounding, beside the largest right one; -1: nowhere.
     const differ = (x, y, most = Math.max(...y.map(Math.abs))) => x.findIndex((value, i) => !(Math.abs(value - y[i]) <= 2e-4 * most));
     const agree = (a, b, x = flat(a), y = flat(b)) => x.length === y.length && differ(x, y) < 0;
+    const fits = (name, a, b) => shapes(name, a) === shapes(name, b) && flat(a).length === flat(b).length;
 
     function judge(name, src) {
       const { cases, next, right, wrong } = GATES[name], all = cases(src);
-      const found = all.map((asked) => call(name, asked, next?.(src))), wanted = all.map((asked) => right(asked, src)), bad = all.findIndex((_, i) => !agree(found[i], wanted[i]));
+      const found = all.map((asked) => call(name, asked, next?.(src))), wanted = all.map((asked) => right(asked, src)), bad = all.findIndex((_, i) => !fits(name, found[i], wanted[i]) || !agree(found[i], wanted[i]));
       if (bad < 0) return { right: true };
-      const mistake = Object.keys(wrong).find((one) => all.every((asked, i) => agree(found[i], wrong[one](asked, src))));
+      const gives = (one, asked, i, theirs = one(asked, src)) => fits(name, found[i], theirs) && agree(found[i], theirs);
+      const mistake = Object.keys(wrong).find((one) => [wrong[one]].flat().some((form) => all.every((asked, i) => gives(form, asked, i))));
       if (mistake) return { mistake };
       const [x, y] = [found[bad], wanted[bad]].map(flat);
-      if (x.length !== y.length) return { shape: shape(found[bad]), wanted: shape(wanted[bad]) };
+      if (!fits(name, found[bad], wanted[bad])) return { shape: shapes(name, found[bad]), wanted: shapes(name, wanted[bad]) };
       if (!x.every(Number.isFinite)) return { infinite: x.filter((value) => !Number.isFinite(value)).length };
       const at = differ(x, y), width = shape(wanted[bad]).at(-1) || 1;
+      if (name === "rate") return { asked: all[bad].join(", "), mine: x[0], expected: y[0] };
       return { row: Math.floor(at / width), column: at % width, mine: x[at], expected: y[at], largest: Math.max(...x.map((value, i) => Math.abs(value - y[i]))) };
     }
 
@@ -233,12 +271,14 @@
     if (stopped) return [false, say("Stopped.")];
     if (late) return [false, say("It didn't end within {seconds} seconds.", { seconds: late })];
     if (error === "None") return [false, say("The function gives nothing: a `return` is missing, or not reached.")];
+    if (error?.endsWith("no ids")) return [false, say("`scores` was asked about no ids at all. The decoder begins with bos: that is what it reads before it has written anything.")];
     if (error) return [false, line ? say("Line {line}: {error}", { line, error }) : error];
     if (found.right) return [true, say("Right, for your sentence and for the awkward cases.")];
-    if (found.mistake) return [false, `${say("This is what comes out with {code}.", { code: WRITTEN[found.mistake].line })} ${WRITTEN[found.mistake].effect}`];
+    if (found.mistake) return [false, `${say("This gives the same numbers: {code}.", { code: WRITTEN[found.mistake].line })} ${WRITTEN[found.mistake].effect}`];
     if (found.infinite) return [false, say("{count} of the numbers aren't finite.", { count: found.infinite })];
-    if (found.shape) return [false, say("The result has the shape ({mine}), and should have ({right}).", { mine: found.shape.join(", "), right: found.wanted.join(", ") })];
-    const [mine, right, largest] = [found.mine, found.expected, found.largest].map((value) => String(Number(value.toPrecision(5))));
+    if (found.shape) return [false, say("The result has the shape ({mine}), and should have ({right}).", { mine: found.shape, right: found.wanted })];
+    const [mine, right, largest] = [found.mine, found.expected, found.largest ?? 0].map((value) => String(Number(value.toPrecision(5))));
+    if (found.asked) return [false, say("For the arguments {asked} it gives {mine} instead of {right}. No mistake that I know gives this.", { ...found, mine, right })];
     return [false, say("Row {row}, column {column} is {mine} instead of {right}; the largest error is {largest}. No mistake that I know gives this.", { ...found, mine, right, largest })];
   }
 
@@ -259,7 +299,7 @@
       try {
         await yourSentence.begin();
         const asked = { code: field.value, name, plugged, sentence: yourSentence.current(), all: where.value === "all" };
-        const found = await ask(asked, plugged ? PLUGGED : name === "decode" ? 4 * SECONDS : SECONDS, stopper.signal, (count) => { said.textContent = say("computing… {count} calls", { count }); });
+        const found = await ask(asked, plugged ? PLUGGED : name === "decode" ? 4 * SECONDS : SECONDS, stopper.signal, (count) => { said.textContent = say("computing… calls so far: {count}", { count }); });
         const { text, own } = found.found ?? {}, [right, words] = plugged && found.found ? [] : verdict(found);
         said.className = words ? (right ? "right" : "wrong") : "plugged";
         if (words) said.textContent = words;

@@ -108,7 +108,7 @@ function endOf(section) {
     const own = event.target.closest?.("[data-symbol]");
     if (!own) return;
     const host = own.closest(".sentence-panel").parentElement, lit = ["pointerover", "focusin"].includes(name);
-    for (let part = host.begins; part !== host; part = part.nextElementSibling)
+    for (let part = host.begins; part && part !== host; part = part.contains(host) ? null : part.nextElementSibling)
       for (const symbol of part.querySelectorAll(".katex-html .mord"))
         if (symbol.textContent && own.dataset.symbol.includes(symbol.textContent)) symbol.classList.toggle("panel-lit", lit); // one letter
   });
