@@ -114,8 +114,8 @@ TEST, CPU, Seeds = "test_2016_flickr", " (CPU)", dict[int, dict[str, Any]]
 # >
 # > A claim is *shown* if all three intervals exclude 0, which says that the runs differ, not why. Short runs were
 # > picked from a table of thirty comparisons, so both parts of their intervals, seeds and sentences, are at 95% for
-# > all thirty together. The five here bear on our recipe or contradict the paper; the rest is in its section, where
-# > `**` follows the same rule. A claim is *suggested* if BLEU's interval excludes 0 for other seeds alone,
+# > all thirty together. The five here bear on our recipe or contradict the paper, and aren't all that do. In their
+# > section, `**` has the same intervals, for one measure at a time. A claim is *suggested* if BLEU's interval excludes 0 for other seeds alone,
 # > uncorrected. All scores are of beam 5; the penalty is 1.8 unless the row says otherwise.
 
 
@@ -249,7 +249,7 @@ def reaches(variants: dict[str, Seeds], measure: str) -> tuple[float, float]:
     """How far a difference's 95% interval reaches for other seeds, and how far for all that chance may have chosen.
 
     The second is for other seeds *and* sentences, and at 95% for all comparisons in the measure together: who picks a
-    variant from a table picks luck of both kinds. Of the perplexity nobody knows what other sentences change.
+    variant from a table picks luck of both kinds. For the perplexity we haven't measured what other sentences change.
     """
     alike = comparable(variants, measure)
     chance = 0.05 / max(1, sum(name.removesuffix(CPU) != "base" for name in alike))
@@ -273,7 +273,7 @@ def short_difference(variants: dict[str, Seeds], name: str, measure: str) -> tup
 LONG_CLAIMS = (  # claim, a, b, direction, search, like for like, file of the rows
     ("rotary positions, 38 passes", "de-en base", "de-en rotary", "de-en", "beam 5, alpha 1.8", "yes", "first_stage"),
     ("rotary positions, 42 passes", "en-de base", "en-de rotary", "en-de", "beam 5, alpha 1.8", "yes; its own scatter: not shown", "first_stage"),
-    ("rotary positions, 126 passes, α = 1", "close to Wu", "close to Wu, rotary", "en-de", "beam 5, alpha 1.0", "one of six on a CPU", "quality"),
+    ("rotary positions, 126 passes, α = 1", "close to Wu", "close to Wu, rotary", "en-de", "beam 5, alpha 1.0", "one of six on a CPU; validation prefers α = 1.8", "quality"),
     ("pairs that models wrote, beside the old pairs", "old pairs", "new pairs", "de-en", "beam 5, alpha 1.8", "no: settings suit the new pairs; one set of pairs", "quality"),
 )  # fmt: skip
 SHORT_CLAIMS = {
@@ -316,8 +316,8 @@ def example_claims() -> Any:
 
 # %% [markdown]
 # > Each row on rotary positions misses one of the criteria, the second row two. (On two cores the same three seeds
-# > gain 1.8 in four passes, 2.5 with the best penalty and 2.2 chrF, and miss it too; seeds and sentences are the
-# > same, so it's no second experiment.) Together they leave little doubt about the sign of the gain, and much about
+# > gain 1.8 in four passes, 2.5 with the best penalty and 2.2 chrF, and miss it too, with the same seeds and
+# > sentences: it's no second experiment.) In chrF, every row excludes 0. Together they leave little doubt about the sign of the gain, and much about
 # > its size. Adam's BLEU is 0.05 beyond its interval, that of sixteen heads 0.03 short.
 # >
 # > Without a table:
@@ -658,7 +658,7 @@ def example_differences() -> Chart | None:
 # > sixteen of width 8 look worse.
 # >
 # > **Dropout** costs 1.2 at the paper's 0.1 and 4.6 at 0.25, where the paper's loses BLEU *without* it (24.6 without, 25.8
-# > with 0.1). Four passes are probably too few for overfitting; the program's own recipe, of 38 passes, has 0.25.
+# > with 0.1). Four passes are probably too few for overfitting; our long runs (38 passes) have 0.25.
 # > **Smoothing:** without it the perplexity is lower, as in the paper; there BLEU falls by 0.5, here by 0.4 ± 0.5. With
 # > 0.2, nothing but the perplexity moves beyond chance with five beams.
 # >
@@ -689,10 +689,10 @@ def example_differences() -> Chart | None:
 # %% [markdown]
 # ## Rotary positions in a long run
 #
-# > We trained the program's recipe on the 29,000 pairs to its end, 38 passes from German to English and 42 from
+# > We trained the program's earlier recipe on the 29,000 pairs to its end, 38 passes from German to English and 42 from
 # > English to German, with dropout 0.25, with sinusoids and with rotary positions (`python -m benchmarks
-# > first_stage`). The twelve runs shared one NVIDIA H100 and took four to six minutes each. (Their settings don't
-# > name `--positions rotary`, an option that came later and makes the same model.)
+# > first_stage`). The twelve runs shared one NVIDIA H100 and took four to six minutes each. (`--positions
+# > rotary`, an option that came later, makes the same model.)
 
 
 # %%

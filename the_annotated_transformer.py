@@ -4590,7 +4590,8 @@ def example_paper_table_3() -> Any:
 # > for overfitting to begin. Learned positions (E) are 1.3 worse than sinusoids, and without any, the model loses
 # > more than five; with [rotary positions](since_2017.ipynb#Rotary-positions) it gains 1.4. If you also allow for
 # > the thirty comparisons that we made, any difference below 1.84 could be chance, even the loss of sixteen heads
-# > (1.81) and the gain of rotary positions. A table like this one is about one size, one corpus and one budget.
+# > (1.81) and the gain of rotary positions (longer runs suggest one, too). A table like this one is about one size, one
+# > corpus and one budget.
 # >
 # > </details>
 #
@@ -5087,7 +5088,7 @@ def example_patching() -> Any:
 # > use `train --data FOLDER --src fr --tgt en --run runs/fr-en`; `translator/README.md` has the rest.
 # >
 # > Three questions come up again and again. *Will it work for my language?* `plan FOLDER` looks at your text, tries
-# > your machine for twenty seconds, and says which size, how many minutes, and what range of BLEU so many pairs of
+# > your machine for twenty seconds, and says which size, how many minutes, and what BLEU about so many pairs of
 # > captions gave. *It trains, and writes nonsense: what is wrong?* `doctor RUN` looks for the mistake. *May I trust
 # > this translation?* `translate --json` gives the probability of each token, and `translator/README.md` says how
 # > often such tokens were right. But a model can be sure and wrong: ours may drop a *not*, because captions hardly

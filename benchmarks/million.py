@@ -58,4 +58,4 @@ def measures(run: Path, data: str, keep: quality.Keep) -> dict[str, Any]:
     """What a finished run says of itself, its greedy scores, and its translations of a few sentences."""
     translator = read_translator(run)
     row = quality.describe(run, translator) | quality.scores(translator, data, keep=keep)
-    return row | {"sentences": tat.translate_lines(translator, SENTENCES)}
+    return row | {"samples": tat.translate_lines(translator, SENTENCES)}

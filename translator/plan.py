@@ -197,7 +197,7 @@ def report(found: dict[str, Any]) -> Iterable[str]:
     if found["bleu"]:
         low, high = (f"{score:.0f}" for score in found["bleu"])
         bleu, runs = f"about {low}" if low == high else f"{low} to {high}", found["bleu_runs"]
-        where = f"{'one run' if runs == 1 else f'{runs} runs'}, German to English, benchmarks/results/curve.jsonl"
+        where = f"{'one run' if runs == 1 else f'{runs} runs'}, German to English, curve.jsonl and first_stage.jsonl in benchmarks/results"
         yield f"expect {bleu} BLEU for text as plain as captions of photographs ({where})"
     else:
         sizes = ", ".join(f"{size:,}" for size in found["measured"]) or "none"

@@ -15,7 +15,7 @@ from torch import nn
 import lab_notebook
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
-from benchmarks import gains, peers, quality, resample, samples, step_profile, test_sets, time_to_quality
+from benchmarks import gains, million, peers, quality, resample, samples, step_profile, test_sets, time_to_quality
 from benchmarks.shared import Rows
 from tests.helpers import ROOT, caption_files, decided
 from translator import search
@@ -225,10 +225,18 @@ def test_a_row_has_a_line_of_its_own(tmp_path):
 
 def test_the_program_quotes_what_a_million_tokens_give():
     said = " ".join((ROOT / "translator" / "README.md").read_text(encoding="utf-8").split())
-    wanted = {"schedule": "linear", "dropout": 0.0, "positions": "rotary", "optimizer": "muon"}
-    (row,) = [row for row in rows("schedule") if wanted.items() <= row["settings"].items()]
-    assert row["step"] * row["settings"]["tokens_per_batch"] == 10**6
-    assert f"Without dropout, {row['step']} updates, a million padded tokens, gave {row['bleu']:.1f} BLEU" in said
+    found = {row["recipe"]: row for row in rows("million")}
+    assert [*found] == [*million.RECIPES] and len(rows("million")) == len(found)  # of one seed
+    for name, row in found.items():
+        assert row["step"] * row["settings"]["tokens_per_batch"] == 10**6 and row["split"] == "val"
+        assert million.RECIPES[name].items() <= row["settings"].items()
+    paper, falling, muon, rotary, tiny = (row["bleu"] for row in found.values())
+    assert f"500 updates of it, a million padded tokens, gave {tiny:.1f} BLEU" in said
+    assert f"and {rotary:.1f} with `--dropout 0`" in said and f"The paper's parts, which gave {paper:.1f}," in said
+    document = (ROOT / "since_2017.py").read_text(encoding="utf-8").replace("\n# >", "")
+    assert f"Muon is {muon - paper:.1f} BLEU ahead of the paper's parts." in document
+    assert f"it loses {paper - falling:.1f}." in document and f"positions add {rotary - muon:.1f}." in document
+    assert f"Dropout takes {rotary - tiny:.1f} away" in document
 
 
 def runs_of(direction: str, *, model: str = "", variant: str = "", alpha: float = tat.ALPHA) -> list[dict]:

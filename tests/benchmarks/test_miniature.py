@@ -98,7 +98,7 @@ def test_the_recipes_of_a_million_tokens_go_from_the_paper_to_the_preset(rows_of
     assert [row["recipe"] for row in found] == [names[2], names[4]] and found[0]["val_loss"] != found[1]["val_loss"]
     for row in found:
         assert million.RECIPES[row["recipe"]].items() <= row["settings"].items() and row["step"] == 2
-        assert len(row["sentences"]) == len(million.SENTENCES) and row["translations"]
+        assert len(row["samples"]) == len(million.SENTENCES) and row["translations"]
 
 
 @slow
