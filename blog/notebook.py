@@ -61,7 +61,7 @@ ENABLE_CHARTS = f"import sys; sys.path.append({str(BLOG)!r}); import charts; sys
 def build(script: str) -> NotebookNode:
     """The notebook that the text of a py:percent script describes, not yet executed."""
     seen: Counter[str] = Counter()
-    asked = False  # whether the last prose ended with a question
+    asked = 0  # 2 after prose that ends with a question, 1 after the prose that follows its cells: both cells answer it
     cells = jupytext.reads(script, fmt="py:percent").cells
     for cell in cells:
         digest = hashlib.sha256(f"{cell.cell_type}\0{cell.source}".encode()).hexdigest()[:8]
@@ -71,9 +71,13 @@ def build(script: str) -> NotebookNode:
         if cell.cell_type == "code" and cell.source.startswith(FOLDED):
             fold(cell)
         elif cell.cell_type == "markdown":
-            asked = bool(re.search(ASKED, cell.source))
+            asked = 2 if re.search(ASKED, cell.source) else asked == 2 and not re.search("(?m)^#", cell.source)
+        elif asked == 1:
+            asked = 0  # a cell whose code is the next step
         if asked and cell.source.startswith(FOLDED[1]):
             cell.metadata["jupyter"]["outputs_hidden"] = True
+        if "hide-output" in cell.metadata.get("tags", []):
+            cell.metadata["jupyter"] = {"outputs_hidden": True}
     notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": METADATA, "cells": cells}
     return nbformat.from_dict(json.loads(json.dumps(notebook)))  # a copy: METADATA stays as it is
 

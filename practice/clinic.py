@@ -32,14 +32,13 @@ from the_annotated_transformer import BOS, EOS, LETTERS, PAD, Config, Pair, exam
 NUMBERS = [7, 1, 12, 4, 30, *random.Random(0).sample(range(1000), 27)]
 
 
-def check(*exams: str, **parts: Any) -> list[str]:
+def check(*exams: str, **parts: Any) -> None:
     """Put `parts` into the document's code (`Class__method` for a method), examine a model, and print what is ill."""
     with mistakes.put(parts):
         pairs = [tat.number_pair(n) for n in NUMBERS]
         found = examine.examine(functools.partial(examine.of_document, HEALTHY), pairs, exams)
     sick = [str(finding) for finding in found if finding.ill]
     print(*sick or [f"well: {len(found)} tests, and nothing ill"], sep="\n")
-    return sick
 
 
 # %% [markdown]
@@ -48,7 +47,7 @@ def check(*exams: str, **parts: Any) -> list[str]:
 # > The loss falls faster than in a healthy model; what is written is wrong. **Which number would have told you?**
 
 
-# %%
+# %% tags=["hide-output"]
 def split_heads(x: Tensor, h: int) -> Tensor:
     """Cut the last dimension into h heads: (B, T, h * d) to (B, h, T, d)."""
     return x.reshape(x.size(0), h, x.size(1), -1)
@@ -71,7 +70,7 @@ def example_answer_1() -> None:
 # > A weight of zero is a weight of zero, isn't it? **Before you run it:** does the mask hide the future here?
 
 
-# %%
+# %% tags=["hide-output"]
 def attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: Any = None
 ) -> tuple:
@@ -110,7 +109,7 @@ def example_answer_2() -> None:
 # > would have told you?** (Accuracy on held-out numbers, computed by the same `Batch`, is 98 %.)
 
 
-# %%
+# %% tags=["hide-output"]
 def init(self, src: Tensor, tgt: Tensor | None = None, pad: int = PAD) -> None:
     """Sources and targets with everything the model needs of them."""
     self.src, self.src_mask = src, tat.source_mask(src, pad)
@@ -147,7 +146,7 @@ def example_answer_3() -> None:
 # > the target's tokens.)
 
 
-# %%
+# %% tags=["hide-output"]
 def batch_loss(model: nn.Module, batch: Any, eps: float) -> Tensor:
     """The loss of a batch, summed over its tokens."""
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)  # (B, T, vocab)
@@ -180,7 +179,7 @@ def example_answer_4() -> None:
 # > seconds?**
 
 
-# %%
+# %% tags=["hide-output"]
 def with_end(n: int) -> Pair:
     """The letters of a number as source, its digits as target."""
     source, target = (
@@ -206,7 +205,7 @@ def example_answer_5() -> None:
 # > The model is trained well, and the decoder with a cache writes nonsense. **Which two numbers have to agree?**
 
 
-# %%
+# %% tags=["hide-output"]
 def step(self, tokens: Tensor) -> Tensor:
     """The next token of each sentence (B) to the logits of the one after it (B, vocab)."""
     x = self.model.tgt_embed(tokens.unsqueeze(1))  # (B, 1, d_model)
@@ -234,7 +233,7 @@ def example_answer_6() -> None:
 # > mistakes in this cell, and each hides the other.
 
 
-# %%
+# %% tags=["hide-output"]
 def subsequent_mask(size: int) -> Tensor:
     """Which positions may be seen: (1, size, size)."""
     return torch.ones(1, size, size, dtype=torch.bool)
@@ -266,7 +265,7 @@ def example_answer_7() -> None:
 # > high. **What would it cost this model to read another source?**
 
 
-# %%
+# %% tags=["hide-output"]
 def forward(
     self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None
 ) -> Tensor:
@@ -301,7 +300,7 @@ def example_answer_8() -> None:
 # > It learns, only not very well. **Which number is 0 and should not be?**
 
 
-# %%
+# %% tags=["hide-output"]
 def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
     """Source ids (B, S) with mask (B, 1, S) to memory (B, S, d_model)."""
     with torch.no_grad():  # the memory is only read
@@ -325,7 +324,7 @@ def example_answer_9() -> None:
 # > The loss goes up and down a little and doesn't fall. **How far do the weights move in one step?**
 
 
-# %%
+# %% tags=["hide-output"]
 def begin(self, model: nn.Module, config: Config) -> None:
     """A model with Adam and the schedule of Equation (3)."""
     self.optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
@@ -353,7 +352,7 @@ def example_answer_10() -> None:
 # > Normalised is normalised. **Over what?**
 
 
-# %%
+# %% tags=["hide-output"]
 def normalise(self, x: Tensor) -> Tensor:
     """x (B, T, d_model) with mean 0 and variance 1."""
     mean, variance = x.mean(1, keepdim=True), x.var(1, keepdim=True, unbiased=False)
@@ -379,7 +378,7 @@ def example_answer_11() -> None:
 # > The loss falls, then wanders off. **What is the gradient of the same pairs, computed again?**
 
 
-# %%
+# %% tags=["hide-output"]
 def gradient(self, pairs: list[Pair]) -> float:
     """The gradient of the mean loss per token of `pairs`; returns that loss, in nats."""
     batch = tat.make_batch(pairs)

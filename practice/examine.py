@@ -89,7 +89,7 @@ TESTS = {
         "embeddings or positions have another scale"),
     "heart loss": ("heart", -MANY, 0.15, "eight pairs by heart: loss {:+.2g} from the lowest",
         "the update or the pairs"),
-    "by heart": ("heart", 0.9, 1, "and {:.0%} are translated",
+    "by heart": ("heart", 0.9, 1, "of eight pairs by heart, {:.0%} are translated",
         "the decoder, or what it was taught"),
     "swap": ("swap", 0.5, MANY, "with another's source the loss changes by {:+.2g}",
         "it writes without reading"),

@@ -790,5 +790,13 @@ def test_a_prediction_is_checked_and_counted(browser, committed_page):
     assert answer.get_attribute("open") is not None and wrong.text_content() == "✗"
     assert first.locator("button").nth(right - 1).text_content() == "✓" and wrong.is_disabled()
     assert "0" in first.locator("xpath=following-sibling::small").text_content()
+    tab.reload()  # it's remembered, and isn't counted again
+    assert (
+        wrong.text_content() == "✗"
+        and answer.get_attribute("open") is not None
+        and waiting.nth(1).get_attribute("open") is None
+    )
+    tab.wait_for_function("document.querySelector('.awaiting').open")
+    assert first.locator("xpath=following-sibling::small").text_content() == "0 of 1 guesses right"
     assert problems == []
     tab.context.close()

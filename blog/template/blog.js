@@ -128,19 +128,27 @@
   // --- predict, then look: one of the choices before a folded answer, which begins with the number of the right one. What
   // answers it waits until one has chosen: the cells that follow, what is said of them, and what else is then only shown ---
 
+  let guessed = {}; // by question, so that one who comes back finds open what he has been through
+  try { guessed = JSON.parse(localStorage.guessed ?? "{}"); } catch { /* nothing was kept, or may be */ }
   all("details.answer").forEach((answer) => {
     const list = answer.previousElementSibling, right = parseInt(answer.querySelector("strong")?.textContent, 10);
     if (list?.tagName !== "OL" || !right || typeof Guesses === "undefined") return;
-    const items = [...list.children], count = document.createElement("small");
+    const items = [...list.children], count = document.createElement("small"), question = list.previousElementSibling?.textContent ?? "";
+    const settle = (choice) => {
+      answer.open = true;
+      count.textContent = Guesses.text();
+      buttons.forEach((one, i) => Object.assign(one, { disabled: true, textContent: i + 1 === right ? "✓" : i === choice ? "✗" : "○" }));
+    };
     const buttons = items.map((item, i) => {
       const button = document.createElement("button");
       Object.assign(button, { type: "button", textContent: "○", ariaLabel: say("I say: {choice}", { choice: item.textContent.trim() }) });
       button.addEventListener("click", () => {
         Guesses.add(i + 1 === right);
-        count.textContent = Guesses.text();
-        answer.open = true;
-        if (document.activeElement === button) answer.querySelector("summary").focus({ preventScroll: true }); // a disabled button loses it
-        buttons.forEach((one, j) => Object.assign(one, { disabled: true, textContent: j + 1 === right ? "✓" : j === i ? "✗" : "○" }));
+        guessed[question] = i;
+        try { localStorage.guessed = JSON.stringify(guessed); } catch { /* not kept */ }
+        const focused = document.activeElement === button; // a button that is disabled loses it
+        settle(i);
+        if (focused) answer.querySelector("summary").focus({ preventScroll: true });
       });
       item.prepend(button, " ");
       item.addEventListener("click", (event) => { if (!event.target.closest("a, button")) button.click(); });
@@ -148,6 +156,7 @@
     });
     list.classList.add("choices");
     answer.before(count);
+    if (question in guessed) settle(guessed[question]);
     const section = answer.closest("section"), shown = [];
     if (answer.nextElementSibling || ![section, section.lastElementChild].includes(answer.parentElement)) return;
     let node = section.nextElementSibling;

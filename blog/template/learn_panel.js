@@ -218,7 +218,7 @@ function inFrame() {
       if ("exact" in data) {
         const lacks = Object.keys(change()), blind = data.exact < 0.1 && last?.[1] < 0.1, high = settings().rate > 1 && data.exact < 0.9;
         const why = lacks.findLast((key) => WHY[key] && (blind ? key === "causal" || key === "shift" : finished && (key === "warmup" || key === "positions" || (key === "rate" && high))));
-        $("exact").textContent = [say("Of those it has never learned from: {score}", { score: say("{share}% right", { share: (100 * data.exact).toFixed(0) }) }), ...(why ? [WHY[why]] : [])].join("\n");
+        $("exact").textContent = [say(data.exact < 1 ? "Of those it has never learned from: {score}. Below, the wrong ones first." : "Of those it has never learned from: {score}", { score: say("{share}% right", { share: (100 * data.exact).toFixed(0) }) }), ...(why ? [WHY[why]] : [])].join("\n");
         examples(data.examples.map(({ source, target, found }) => [source, target, found.at(-1) === "</s>" ? text(found) : `${text(found)}…`]));
       }
       draw(data);

@@ -140,11 +140,12 @@
   async function open() {
     try {
       const content = await liveContent();
-      start.disabled = true;
+      Object.assign(start, { disabled: true, textContent: say("computing…") });
       const before = facts?.sentence, sentence = document.querySelector(".explorer > div")?.explored?.sentence().trim() || content.sentence;
       facts = await follow(content, sentence);
       if (sentence !== before) Object.keys(answered).forEach((number) => delete answered[number]);
       dialog.showModal();
+      start.textContent = begin;
       show(sentence === before && stop < STOPS.length - 1 ? stop : 0); // one who read a section meanwhile goes on
       next.focus();
     } catch (error) {
@@ -165,7 +166,7 @@
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step && !event.altKey && !event.ctrlKey && !event.metaKey) show(stop + step);
   });
-  const start = el("button", { type: "button", id: "walk" }, say("Walk with this sentence through the model: ten stops"));
+  const begin = say("Walk with this sentence through the model: ten stops"), start = el("button", { type: "button", id: "walk" }, begin);
   start.addEventListener("click", open);
   place.after(start);
 })();

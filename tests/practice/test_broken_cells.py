@@ -2,6 +2,7 @@
 
 import runpy
 
+import nbformat
 import pytest
 
 from practice import clinic, examine
@@ -17,6 +18,15 @@ def test_there_are_twelve_cells_and_each_is_ill(capsys):
     runpy.run_path(str(ROOT / "practice" / "clinic.py"))
     said = capsys.readouterr().out
     assert "ILL" in said and "well:" not in said and len(ANSWERS) == 12
+
+
+def test_what_a_check_finds_waits_for_the_reader(tree_of):
+    """Catches an output that answers the question above its cell: on the page it is folded, in Jupyter hidden."""
+    folded = tree_of("clinic").select("details.found")
+    assert len(folded) == len(ANSWERS) and all("ILL" in fold.pre.get_text() for fold in folded)
+    cells = nbformat.read(ROOT / "practice" / "clinic.ipynb", 4).cells
+    ill = [cell for cell in cells if cell.cell_type == "code" and "ILL" in str(cell.outputs)]
+    assert len(ill) == len(ANSWERS) and all(cell.metadata["jupyter"]["outputs_hidden"] for cell in ill)
 
 
 @pytest.mark.parametrize("name", ANSWERS)

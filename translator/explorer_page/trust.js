@@ -6,7 +6,7 @@ const Trust = (() => {
   // Of 22 sentences that were tried, six good captions had 70% or more, and twelve outputs without sense 60% or less. A wrong
   // word of which the model is sure isn't found in this way.
   const GUESSING = 0.65;
-  const ENGLISH = /^(the|is|are|and|with|of|you|this|that|what|how|my|i|we)$/i;
+  const ENGLISH = /^(the|is|are|and|with|of|on|to|from|two|woman|women|his|her|you|this|that|what|how|my|i|we)$/i;
 
   /** The geometric mean of the probabilities that the model gave the tokens it wrote. */
   const confidence = (steps) => Math.exp(steps.reduce((sum, { own, chosen }) => sum + Math.log(Math.max(1e-12, own ?? chosen)), 0) / steps.length);
