@@ -450,7 +450,10 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
     panel.locator("#result-inventory .clinic-grid td").first.wait_for()
     assert panel.locator("#clinic-state").inner_text() == "4 points"
     panel.locator("text=Patient of the day").press("Enter")  # the same one again doesn't count twice
-    for admit in ("#clinic-orders button:first-child", "#clinic-next"):  # nor is one forgotten that was left without a name
+    for admit in (
+        "#clinic-orders button:first-child",
+        "#clinic-next",
+    ):  # nor is one forgotten that was left without a name
         panel.locator(admit).press("Enter")
     assert panel.locator("text=named so far: 1 of 1, with 4 of 10 points").count() == 1
     assert panel.locator("#clinic-state").inner_text() == "10 points" and not panel.locator(".clinic-result").count()
