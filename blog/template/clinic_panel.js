@@ -130,7 +130,7 @@
       show();
     }
     const plain = (text, value) => text.replace(/\{:(\+?)\.(\d)([gf%])\}/, (_, sign, digits, kind) => { // a number as Python writes it
-      const x = Math.abs(value) < 1e-5 ? 0 : value;
+      const x = Math.abs(value) < 1e-4 ? 0 : value;
       return (sign && x > 0 ? "+" : "") + (kind === "g" ? Number(x.toPrecision(digits)) : kind === "%" ? share(x) : x.toFixed(digits));
     });
     function sentence(test, value) {
@@ -157,8 +157,11 @@
         return el("tr", {}, el("th", { scope: "row", textContent: WORD[name] }), el("td", {}, bar), el("td", { textContent: value.toFixed(2) }));
       })) : el("table", { className: "clinic-examples" }, ...examples.map(([asked, target, written]) => el("tr", {}, el("td", { textContent: asked }), el("td", { className: target === written ? "right" : "wrong", textContent: `${written || "–"} ${target === written ? "✓" : "✗"}` }))));
       const caption = { wires: say("rows: predictions, columns: the word that is changed; framed: it moves a prediction before it"), inventory: say("rows: queries, columns: keys, of one head") }[test];
-      document.getElementById(`result-${test}`).replaceChildren(el("strong", { textContent: title }), el("p", { className: "learn-note", textContent: about }), list, picture, ...(caption ? [el("p", { className: "learn-note", textContent: caption })] : []));
+      const card = document.getElementById(`result-${test}`);
+      card.replaceChildren(el("strong", { textContent: title }), el("p", { className: "learn-note", textContent: about }), list, picture, ...(caption ? [el("p", { className: "learn-note", textContent: caption })] : []));
+      reveal(card);
     }
+    const reveal = (node) => setTimeout(() => node.scrollIntoView({ block: "nearest" }), 100); // on a phone it is far below; by then the frame has grown
 
     // --- the name ---
 
@@ -167,6 +170,7 @@
       if (names_.value === slipOf(row)) return close(true);
       points -= WRONG;
       told.prepend(el("p", { className: "clinic-result wrong", textContent: say("It isn't “{name}”. {points} points are left.", { name: names[names_.value], points: Math.max(0, points) }) }));
+      reveal(told.firstChild);
       if (points <= 0) close(false);
       show();
     }
@@ -183,7 +187,7 @@
         el("p", { textContent: say("Now all tests are free: see what the others show.") }),
         ...(section ? [button(say("Read the section"), () => parent.postMessage({ section }, "*"))] : [])));
       show();
-      document.getElementById("clinic-verdict").scrollIntoView({ block: "nearest" });
+      reveal(told.firstChild);
       document.getElementById("clinic-next").focus({ preventScroll: true });
     }
     show();
