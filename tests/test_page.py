@@ -401,6 +401,9 @@ def test_the_road_has_a_button_stops_and_marks(shared_page):
         and all(after for _, after in leads)
         and len({to for to, _ in leads}) == len(leads)
     )
+    empty = """lines => lines.map((line) => line.previousElementSibling).filter((before) => before?.matches("section")
+        && before.innerText.trim() === before.querySelector("h1, h2, h3")?.innerText.trim()).map(({ innerText }) => innerText)"""
+    assert stops.evaluate_all(empty) == []  # each has something to read
     stops.nth(0).locator("a").click()
     assert tab.url.endswith(leads[0][0]) and tab.locator("#toc .read").count() >= 1
     assert "Go on with the road" in tab.locator("#road").inner_text()
