@@ -250,8 +250,7 @@ mistake("no_shift", "shift", "tgt_y = tgt[:, :-1]  # as tgt", SHIFT, "loss",
         page=True, Batch____init__=batch_with(lambda tgt: tgt[:, :-1], lambda tgt: tgt[:, :-1]))
 mistake("shift_by_two", "shift", "tgt = tgt[:, :-2], tgt_y = tgt[:, 2:]", SHIFT, "loss",
         "The loader shifts, and the loss shifts.",
-        "Each position predicts the token after the next; written one by one, every second token "
-        "is missing.",
+        "Each position predicts the token after the next, so the first one is never written.",
         page=True, Batch____init__=batch_with(lambda tgt: tgt[:, :-2], lambda tgt: tgt[:, 2:]))
 mistake("bos_twice", "shift", "<s> by the tokeniser and by the collate function", SHIFT, "loss",
         "Someone has to add it.",
@@ -388,8 +387,8 @@ POSITIONS, EMBEDDINGS = "Positions (Section 3.5)", "Embeddings"
 
 mistake("no_positions", "positions", "x  # for x + table[:T]", POSITIONS, "wires",
         "Attention finds out by itself.",
-        "The encoder sees a bag of letters: `vierundzwanzig` and `zweiundvierzig` differ in "
-        "nothing that it could use.",
+        "The encoder sees a bag of letters: `fünfundvierzig` and `vierundfünfzig` have the same "
+        "ones, and only their order says which is which.",
         page=True, PositionalEncoding__forward=lambda self, x, start=0: self.dropout(x))
 
 def no_positions_in_decoder(self, memory, src_mask, tgt, tgt_mask):

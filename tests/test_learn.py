@@ -195,14 +195,20 @@ def test_each_patient_is_found_by_the_test_that_its_entry_names():
     ]
     found = learner(
         """const clinic = require(asked.folder + "/clinic.js")(learn, tasks);
-           console.log(JSON.stringify({ slips: clinic.SLIPS, found: asked.orders.map(([slip, test, seed]) => clinic.TESTS[test](clinic.patient(slip, seed)).found) }));""",
+           console.log(JSON.stringify({ slips: clinic.SLIPS, found: asked.orders.map(([slip, test, seed]) => clinic.TESTS[test](clinic.patient(slip, seed)).found),
+             ones: asked.slips.map((slip) => clinic.TESTS.inventory(clinic.patient(slip)).ones) }));""",
         orders=[*orders, (None, "heart", 0)],
+        slips=(slips := [None, "no_causal_mask", "softmax_over_queries", "norm_over_time"]),
     )  # fmt: skip
     assert set(found["slips"]) == set(names)
+    for slip, ones in zip(slips, found["ones"], strict=True):  # the wires of these three look alike
+        odd = [key for key, (low, high) in ones.items() if low < 0.9 or high > 1.1]
+        assert odd == {"softmax_over_queries": ["sums"], "norm_over_time": ["spreads"]}.get(slip, []), slip
     for (name, test, _), values in zip([*orders, (None, "heart", 0)], found["found"], strict=True):
         ill = [key for key, value in values.items() if examine.Finding(key, value).ill]
         assert all(examine.TESTS[key].exam == test and key in editions.CLINIC_TESTS for key in values)
         assert bool(ill) == (name is not None), (name, test, values)
+        assert test != "wires" or ("source order" in values) == (values["source"] > examine.MOVED), name
 
 
 def test_a_patient_was_trained_with_its_mistake():

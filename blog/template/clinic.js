@@ -46,8 +46,9 @@ const Clinic = (learn, tasks) => {
       const part = (is) => Math.max(0, ...grid.flatMap((row, t) => row.filter((_, u) => is(u, t))));
       const order = ({ src, tgt }) => ({ src: [...src.slice(0, -1).reverse(), EOS], tgt });
       const turned = ({ src, tgt }) => ({ src, tgt: [tgt[0], tgt[2], tgt[1], ...tgt.slice(3)] });
-      return { found: { future: part((u, t) => u > t), past: part((u, t) => u < t), source: Math.max(...changed(({ tgt }, i) => ({ src: strangers[(i + 1) % 4].src, tgt }))),
-        "source order": Math.max(...changed(order)), "target order": Math.max(...changed(turned).slice(3)) }, grid };
+      const found = { future: part((u, t) => u > t), past: part((u, t) => u < t), source: Math.max(...changed(({ tgt }, i) => ({ src: strangers[(i + 1) % 4].src, tgt }))) };
+      if (found.source > 1e-3) found["source order"] = Math.max(...changed(order)); // who doesn't read it says nothing of its order
+      return { found: { ...found, "target order": Math.max(...changed(turned).slice(3)) }, grid };
     },
     loss({ fresh, pairs, slip }) {
       const model = fresh(), own = own_loss(model, pairs), guess = Math.log(model.parameters["src_embed.embeddings.table.weight"].rows);
@@ -63,11 +64,13 @@ const Clinic = (learn, tasks) => {
         bars: { once: norm(first), again: norm(again) } };
     },
     inventory({ fresh, strangers }) {
-      const maps = [], model = fresh(), rows = seen(model, strangers);
-      learn.logits(model, rows, { weights: maps, first: true });
+      const maps = [], inputs = [], model = fresh(), rows = seen(model, strangers);
+      learn.logits(model, rows, { weights: maps, inputs, first: true });
       const entropy = mean(maps.map((row) => -row.reduce((sum, p) => sum + p * Math.log(Math.max(p, 1e-9)), 0) / Math.log(row.length)));
-      const T = rows[0].src.length;
-      return { found: { entropy }, grid: maps.slice(0, T).map((row) => [...row]) };
+      const T = rows[0].src.length, [{ data, cols }] = inputs, range = (list) => [Math.min(...list), Math.max(...list)];
+      const vectors = Array.from({ length: data.length / cols }, (_, i) => [...data.subarray(i * cols, (i + 1) * cols)]);
+      const spread = (x) => Math.sqrt(mean(x.map((one) => one ** 2)) - mean(x) ** 2);
+      return { found: { entropy }, ones: { sums: range(maps.map((row) => row.reduce((sum, p) => sum + p, 0))), spreads: range(vectors.map(spread)) }, grid: maps.slice(0, T).map((row) => [...row]) };
     },
     heart({ fresh, pairs, rate, text }) {
       const model = fresh(), few = pairs.slice(4);

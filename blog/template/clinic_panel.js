@@ -16,7 +16,7 @@
       ["wires", say("Wires"), 1, say("Change one word of the target after the other: which predictions move?")],
       ["loss", say("Loss"), 1, say("Compute the loss once more, from the logits.")],
       ["gradient", say("Gradient"), 1, say("Compute the gradient twice, and make one step.")],
-      ["inventory", say("First attention"), 1, say("Look at the encoder's attention before any training.")],
+      ["inventory", say("Look inside"), 1, say("Look at the encoder's first norm and first attention, before any training.")],
       ["heart", say("By heart"), 2, say("A fresh model learns eight pairs by heart and translates them.")],
       ["swap", say("Swap sources"), 1, say("Give the trained model the sources of other numbers.")],
       ["references", say("Let it write"), 1, say("The trained model writes on its own; then it reads what it wrote.")],
@@ -31,15 +31,19 @@
       [say("Writing"), { decoding_begins_with_eos: say("it begins to write with </s>"), every_step_at_position_zero: say("it writes every letter at position 0") }],
     ];
     const names = Object.assign({}, ...NAMES.map(([, some]) => some)), WORD = { reported: say("as reported"), logits: say("from the logits"), guessing: say("of guessing"), once: say("the gradient"), again: say("once more"), own: say("its own source"), other: say("another's source") };
+    const ONES = { // what has to be 1 in a look inside
+      sums: (well, about) => (well ? say("the weights of a query add up to 1") : say("the weights of a query add up to {low} to {high}, not to 1", about)),
+      spreads: (well, about) => (well ? say("behind the norm, the spread of each vector is 1") : say("behind the norm, the spread of a vector is {low} to {high}, not 1", about)),
+    };
     const el = (tag, properties = {}, ...children) => { const node = Object.assign(document.createElement(tag), properties); node.append(...children); return node; };
     const button = (name, act, properties) => { const node = el("button", { type: "button", textContent: name, ...properties }); node.addEventListener("click", act); return node; };
     const share = (value) => `${Math.round(100 * value)}%`, slipOf = (row) => row.slip ?? "healthy";
     const healthy = (seed) => rows.find((row) => !row.slip && row.seed === seed);
-    let row, points, number = 0, results, closed, worker, treated = [];
+    let row, points, number = 0, results, closed, worker, treated = new Set(), cases = new Map(); // of each patient that was finished: the points, 0 without the name
 
     // --- what there is on the screen ---
 
-    const levels = [say("easy: the curve is ill"), say("harder: the curve is well"), say("hard: few tests see it")];
+    const levels = [say("easy: the curve is ill"), say("harder: the curve is well"), say("hard: the wires are well, too")];
     const level = el("select", { id: "clinic-level" }, ...levels.map((name, i) => el("option", { value: i, textContent: name, selected: i === 1 })));
     const state = el("span", { id: "clinic-state" }), tally = el("span", { className: "learn-note" }), told = el("div", { id: "clinic-told" }), facts = el("p", { id: "clinic-facts" });
     told.setAttribute("aria-live", "polite");
@@ -74,16 +78,17 @@
 
     // --- a patient ---
 
-    const difficulty = ({ slip, losses, exact }) => (losses.at(-1) > 0.2 ? 0 : exact < 0.8 && known.mistakes[slip]?.found === "wires" ? 1 : 2);
+    const difficulty = ({ slip, losses }) => (losses.at(-1) > 0.2 ? 0 : known.mistakes[slip]?.found === "wires" ? 1 : 2);
     const ofTheDay = () => rows[Math.floor(Date.now() / 864e5) % rows.length];
-    function draw() { // not one that was there, as long as there are others; the healthy ones are in every level
-      const fit = rows.filter((one) => !one.slip || difficulty(one) === Number(level.value)), fresh = fit.filter((one) => !treated.includes(one));
+    function draw() { // not one that was there, as long as there are others; a healthy one's curve isn't ill
+      const fit = rows.filter((one) => (one.slip ? difficulty(one) === Number(level.value) : level.value > 0)), fresh = fit.filter((one) => !treated.has(one));
       const some = fresh.length ? fresh : fit.filter((one) => one !== row);
       return some[Math.floor(Math.random() * some.length)];
     }
     function admit(one) {
+      if (row && !closed && points < POINTS) finish(0); // it was examined, and left without a name
       [row, points, results, closed] = [one, POINTS, {}, false];
-      treated.push(one);
+      treated.add(one);
       number += 1;
       shrink();
       told.replaceChildren();
@@ -103,39 +108,45 @@
     }
     function show() {
       state.textContent = row ? say("{points} points", { points: Math.max(0, points) }) : "";
-      const named = treated.filter(({ named }) => named);
-      tally.textContent = treated.some(({ over }) => over) ? say("named so far: {named} of {all}", { named: named.length, all: treated.filter(({ over }) => over).length }) : "";
-      for (const one of [...orders, names_, document.getElementById("clinic-name"), document.getElementById("clinic-tell")]) one.disabled = !row || closed;
+      const kept = [...cases.values()];
+      tally.textContent = kept.length ? say("named so far: {named} of {all}, with {points} of {most} points", { named: kept.filter(Boolean).length, all: kept.length, points: kept.reduce((a, b) => a + b), most: POINTS * kept.length }) : "";
+      for (const one of orders) one.disabled = !row;
+      for (const one of [names_, document.getElementById("clinic-name"), document.getElementById("clinic-tell")]) one.disabled = !row || closed;
     }
+    const finish = (left) => cases.has(row) || cases.set(row, left); // once: who comes again is known
 
     // --- tests ---
 
     function order(test, price) {
       if (test in results) return;
       results[test] = null;
-      points -= price;
+      if (!closed) points -= price;
       orders[ORDERS.findIndex(([name]) => name === test)].setAttribute("aria-pressed", "true");
       told.prepend(el("div", { className: "clinic-result", id: `result-${test}` }, el("strong", { textContent: ORDERS.find(([name]) => name === test)[1] }), " …"));
       if (test === "swap") heard({ number, test, found: { swap: row.swap }, bars: { own: row.sources[0], other: row.sources[1] } });
       else if (test === "references") heard({ number, test, found: { "fed back": row["fed back"] }, examples: row.examples, exact: row.exact });
       else (worker ??= startWorker(source, heard)).postMessage({ test, slip: row.slip, seed: row.seed, number });
-      if (points <= 0) close(false);
+      if (points <= 0 && !closed) close(false);
       show();
     }
     const plain = (text, value) => text.replace(/\{:(\+?)\.(\d)([gf%])\}/, (_, sign, digits, kind) => { // a number as Python writes it
-      const x = Math.abs(value) < 1e-5 ? 0 : value;
+      const x = Math.abs(value) < 1e-4 ? 0 : value;
       return (sign && x > 0 ? "+" : "") + (kind === "g" ? Number(x.toPrecision(digits)) : kind === "%" ? share(x) : x.toFixed(digits));
     });
     function sentence(test, value) {
       const { low, high, measured, means } = known.tests[test], ill = !(low <= value && value <= high);
       return el("li", { className: ill ? "wrong" : "right", textContent: plain(measured, value) + (ill ? say(": {means}", { means }) : "") });
     }
-    function heard({ number: whose, test, found, grid, bars, examples, exact }) {
+    function heard({ number: whose, test, found, ones, grid, bars, examples, exact }) {
       if (whose !== number) return;
       results[test] = found;
-      const [, title, , about] = ORDERS.find(([name]) => name === test), most = Math.max(...Object.values(bars ?? {}));
+      const [, title, , about] = ORDERS.find(([name]) => name === test), most = Math.max(1, ...Object.values(bars ?? {}));
       const list = el("ul", {}, ...Object.entries(found).map(([name, value]) => sentence(name, value)));
       if (exact !== undefined) list.prepend(el("li", { className: exact < 0.8 ? "wrong" : "right", textContent: say("{share} of the held-out numbers are written correctly", { share: share(exact) }) }));
+      for (const [name, [low, high]] of Object.entries(ones ?? {})) {
+        const well = Math.max(1 - low, high - 1) < 0.01;
+        list.append(el("li", { className: well ? "right" : "wrong", textContent: ONES[name](well, { low: low.toFixed(2), high: high.toFixed(2) }) }));
+      }
       const picture = grid ? el("table", { className: "clinic-grid" }, ...grid.map((cells, t) => el("tr", {}, ...cells.map((value, u) => {
         const cell = el("td", { className: test === "wires" && u > t && value > 1e-3 ? "leak" : "", title: value.toFixed(3) });
         cell.style.setProperty("--w", Math.min(1, test === "wires" ? Math.sqrt(value / 2) : value).toFixed(2));
@@ -146,8 +157,11 @@
         return el("tr", {}, el("th", { scope: "row", textContent: WORD[name] }), el("td", {}, bar), el("td", { textContent: value.toFixed(2) }));
       })) : el("table", { className: "clinic-examples" }, ...examples.map(([asked, target, written]) => el("tr", {}, el("td", { textContent: asked }), el("td", { className: target === written ? "right" : "wrong", textContent: `${written || "–"} ${target === written ? "✓" : "✗"}` }))));
       const caption = { wires: say("rows: predictions, columns: the word that is changed; framed: it moves a prediction before it"), inventory: say("rows: queries, columns: keys, of one head") }[test];
-      document.getElementById(`result-${test}`).replaceChildren(el("strong", { textContent: title }), el("p", { className: "learn-note", textContent: about }), list, picture, ...(caption ? [el("p", { className: "learn-note", textContent: caption })] : []));
+      const card = document.getElementById(`result-${test}`);
+      card.replaceChildren(el("strong", { textContent: title }), el("p", { className: "learn-note", textContent: about }), list, picture, ...(caption ? [el("p", { className: "learn-note", textContent: caption })] : []));
+      reveal(card);
     }
+    const reveal = (node) => setTimeout(() => node.scrollIntoView({ block: "nearest" }), 100); // on a phone it is far below; by then the frame has grown
 
     // --- the name ---
 
@@ -156,22 +170,25 @@
       if (names_.value === slipOf(row)) return close(true);
       points -= WRONG;
       told.prepend(el("p", { className: "clinic-result wrong", textContent: say("It isn't “{name}”. {points} points are left.", { name: names[names_.value], points: Math.max(0, points) }) }));
+      reveal(told.firstChild);
       if (points <= 0) close(false);
       show();
     }
     function close(right) {
-      Object.assign(row, { over: true, named: right });
+      finish(right ? points : 0);
       closed = true;
-      const { line, belief, effect, section, found } = known.mistakes[slipOf(row)] ?? {}, other = healthy(row.seed), first = ORDERS.find(([name]) => name === found)?.[1];
+      const { line, belief, effect, section, found } = known.mistakes[slipOf(row)] ?? {}, other = healthy(row.seed), first = ORDERS.find(([name]) => name === (found === "heart" && row["fed back"] < known.tests["fed back"].low ? "references" : found))?.[1];
       const measured = (one) => say("loss {loss}, {forced} right with the reference, {exact} when it writes", { loss: one.losses.at(-1).toFixed(3), forced: share(one.forced), exact: share(one.exact) });
       told.prepend(el("div", { className: "clinic-result", id: "clinic-verdict" },
         el("strong", { className: right ? "right" : "wrong", textContent: right ? say("Yes, with {points} points left: {name}.", { points, name: names[slipOf(row)] }) : say("It was this: {name}.", { name: names[slipOf(row)] }) }),
-        ...(line ? [el("pre", { textContent: line }), el("p", { textContent: `${say("Whoever writes this thinks: “{belief}”", { belief })} ${effect}` })] : [el("p", { textContent: say("Not everything that learns slowly or badly is ill, and no test can show that something is well. Did you order one that could have shown an illness?") })]),
+        ...(line ? [el("pre", { textContent: line }), el("p", {}, ...`${say("Whoever writes this thinks: “{belief}”", { belief })} ${effect}`.split("`").map((text, i) => (i % 2 ? el("code", { textContent: text }) : text)))] : [el("p", { textContent: say("Not everything that learns slowly or badly is ill, and no test can show that something is well. Did you order one that could have shown an illness?") })]),
         el("p", { textContent: row.slip ? say("Measured: {ill}. A healthy one: {well}.", { ill: measured(row), well: measured(other) }) : say("Measured: {ill}.", { ill: measured(row) }) }),
         ...(first ? [el("p", { textContent: say("The cheapest test that sees it: {test}.", { test: first }) })] : []),
+        el("p", { textContent: say("Now all tests are free: see what the others show.") }),
         ...(section ? [button(say("Read the section"), () => parent.postMessage({ section }, "*"))] : [])));
       show();
-      document.getElementById("clinic-next").focus();
+      reveal(told.firstChild);
+      document.getElementById("clinic-next").focus({ preventScroll: true });
     }
     show();
     new IntersectionObserver((entries) => { if (!row && entries.at(-1).isIntersecting) admit(ofTheDay()); }).observe(curve);

@@ -237,8 +237,8 @@ const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) => { // 
   const FAR = { no_causal_mask: Infinity, causal_mask_one_too_far: 1 }; // how far ahead a letter of the target sees
 
   /** Logits of all target positions of all pairs; `weights` receives the attention of the decoder's last layer to the source,
-   *  or, if `first` is true, that of the encoder's first layer. */
-  function forward(model, pairs, { weights, writing = false, first = false } = {}) {
+   *  or, if `first` is true, that of the encoder's first layer; `inputs` receives what the encoder's attentions read. */
+  function forward(model, pairs, { weights, inputs, writing = false, first = false } = {}) {
     const { N, h, slip } = model, P = (name) => model.parameters[name], places = (stack) => model.positions && !["no_positions", `no_positions_in_${stack}`].includes(slip);
     const join = model.residuals ? add : (x, found) => found;
     const stack = (rows) => [rows.flat(), rows.reduce((starts, row) => [...starts, starts.at(-1) + row.length], [0])];
@@ -254,7 +254,7 @@ const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) => { // 
     let memory = embed(table, src, sources, places("encoder")), x = embed(table, tgt, targets, places("decoder"), writing && slip === "every_step_at_position_zero");
     for (let n = 0; n < N; n++) {
       const layer = `encoder.layers.${n}`;
-      memory = sublayer(`${layer}.sublayer.0`, memory, (y) => attend(`${layer}.self_attn`, y, y, sources, sources, Infinity, first && n === 0 ? weights : undefined));
+      memory = sublayer(`${layer}.sublayer.0`, memory, (y) => (inputs?.push(y), attend(`${layer}.self_attn`, y, y, sources, sources, Infinity, first && n === 0 ? weights : undefined)));
       memory = sublayer(`${layer}.sublayer.1`, memory, (y) => feed(`${layer}.feed_forward`, y));
     }
     memory = last(memory, "encoder");

@@ -7,13 +7,16 @@
     "a-test-of-yourself": ["clinic-frame", say("Or test yourself in the clinic: which mistake does this model have? ▸")],
   };
   const headings = [...document.querySelectorAll("main :is(h1, h2, h3)")], stops = []; // a stop: its headings
-  let time = 0; // of the stop
+  let time = Infinity; // of the stop; a heading with nothing below it takes none
   for (const [i, heading] of headings.entries()) {
     if (!("road" in heading.dataset)) continue;
-    if (time === 0) stops.push([]);
+    if (time > 2.5) { // long enough
+      stops.push([]);
+      time = 0;
+    }
     stops.at(-1).push(heading);
     time += minutes(heading);
-    if (time > 2.5 || heading.id in SIDE || !("road" in (headings[i + 1]?.dataset ?? {}))) time = 0; // long enough, or the road leaps
+    if (heading.id in SIDE || !("road" in (headings[i + 1]?.dataset ?? {}))) time = Infinity; // the road leaps
   }
   if (stops.length < 3) return;
   const el = (tag, properties = {}, ...children) => { const node = Object.assign(document.createElement(tag), properties); node.append(...children); return node; };

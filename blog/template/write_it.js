@@ -7,15 +7,20 @@
   if (!document.getElementById("micropython-wasm")) return;
 
   const SECONDS = 5, PLUGGED = 120; // for a gate, and for a whole translation
-  // Heading, function, what there is at first. The names and arguments are those of `judge`, so that what was written can be taken there.
+  // Heading, function, what it is given and gives, what there is at first. The names and arguments are those of `judge`, so that what was written can be taken there.
   const PLACES = [
-    ["scaled-dot-product-attention-section-3-2-1", "attention", "from math import exp, sqrt\n\ndef attention(Q, K, V, mask):\n    # Q, K, V: lists of rows; mask: rows of True (may be seen) and False, or None\n    # Give back the output alone: a row for each query.\n    return [[0.0 for v in V[0]] for q in Q]\n"],
-    ["positions-section-3-5", "positions", "from math import sin, cos\n\ndef positions(length, d_model):\n    return [[0.0] * d_model for p in range(length)]\n"],
-    ["masks", "masks", "def masks(src, tgt, pad):\n    # True where a query (row) may look at a key (column): 1 row for src, len(tgt) rows for tgt\n    return [[True] * len(src)], [[True] * len(tgt) for t in tgt]\n"],
-    ["residuals-and-normalisation-section-3-1", "layer_norm", "from math import sqrt\n\ndef layer_norm(x, gain, bias):\n    # x: a list of rows; epsilon is 1e-5\n    return x\n"],
-    ["a-vector-becomes-a-word-section-3-4", "decode", "def decode(scores, bos, eos, longest):\n    # scores(ids) gives a score for each token of the vocabulary, for what comes after ids; the first of ids is bos.\n    # Give back the ids that were written: eos included, bos not, and at most `longest` of them.\n    return []\n"],
-    ["the-loss", "loss_gradient", "from math import exp\n\ndef loss_gradient(logits, target, smoothing, pad):\n    # logits: a row of scores for each position; target: the right ids. The loss is a sum over the positions.\n    # Where the target is pad, the loss is zero. Elsewhere q is 1 - smoothing for the right id;\n    # the smoothing is shared out evenly among all ids but pad, the right one included.\n    return [[0.0] * len(row) for row in logits]\n"],
-    ["one-update", "rate", "def rate(step, d_model, warmup):\n    # step counts from 1\n    return 0.0\n"],
+    ["scaled-dot-product-attention-section-3-2-1", "attention", say("Q, K and V are lists of rows. mask is None, or has a row for each query: True where a key may be seen. Give back the output alone, a row for each query."),
+      "from math import exp, sqrt\n\ndef attention(Q, K, V, mask):\n    return [[0.0 for v in V[0]] for q in Q]\n"],
+    ["positions-section-3-5", "positions", say("Give back a row of d_model numbers for each position; the first position is 0."),
+      "from math import sin, cos\n\ndef positions(length, d_model):\n    return [[0.0] * d_model for p in range(length)]\n"],
+    ["masks", "masks", say("Give back two masks: one row for the source, and a row for each token of the target. True is where a query (row) may look at a key (column)."),
+      "def masks(src, tgt, pad):\n    return [[True] * len(src)], [[True] * len(tgt) for t in tgt]\n"],
+    ["residuals-and-normalisation-section-3-1", "layer_norm", say("x is a list of rows; epsilon is 1e-5."), "from math import sqrt\n\ndef layer_norm(x, gain, bias):\n    return x\n"],
+    ["a-vector-becomes-a-word-section-3-4", "decode", say("scores(ids) gives each token of the vocabulary a score, as the one that comes after ids; ids begin with bos. Give back what was written: eos included, bos not, and at most longest ids."),
+      "def decode(scores, bos, eos, longest):\n    return []\n"],
+    ["the-loss", "loss_gradient", say("logits has a row of scores for each position, target the right ids. The loss is a sum over the positions, without those where target is pad. The right id gets 1 - smoothing in q; the smoothing is shared out evenly among all ids but pad, the right one included."),
+      "from math import exp\n\ndef loss_gradient(logits, target, smoothing, pad):\n    return [[0.0] * len(row) for row in logits]\n"],
+    ["one-update", "rate", say("step counts from 1; give back a number."), "def rate(step, d_model, warmup):\n    return 0.0\n"],
   ];
   const PLUGGABLE = ["attention", "positions", "layer_norm", "decode"]; // into the live model
 
@@ -271,7 +276,7 @@
     if (stopped) return [false, say("Stopped.")];
     if (late) return [false, say("It didn't end within {seconds} seconds.", { seconds: late })];
     if (error === "None") return [false, say("The function gives nothing: a `return` is missing, or not reached.")];
-    if (error?.endsWith("no ids")) return [false, say("`scores` was asked about no ids at all. The decoder begins with bos: that is what it reads before it has written anything.")];
+    if (error?.endsWith("no ids")) return [false, say("scores was asked about no ids at all. The decoder begins with bos: that is what it reads before it has written anything.")];
     if (error) return [false, line ? say("Line {line}: {error}", { line, error }) : error];
     if (found.right) return [true, say("Right, for your sentence and for the awkward cases.")];
     if (found.mistake) return [false, `${say("This gives the same numbers: {code}.", { code: WRITTEN[found.mistake].line })} ${WRITTEN[found.mistake].effect}`];
@@ -282,7 +287,7 @@
     return [false, say("Row {row}, column {column} is {mine} instead of {right}; the largest error is {largest}. No mistake that I know gives this.", { ...found, mine, right, largest })];
   }
 
-  function editor(name, stub) {
+  function editor(name, about, stub) {
     const field = el("textarea", { value: kept[name] ?? stub, spellcheck: false, wrap: "off", rows: 9, ariaLabel: say("Your function {name}", { name }) });
     const button = (textContent, act, hidden = false) => { const one = el("button", { type: "button", textContent, hidden }); one.addEventListener("click", act); return one; };
     const check = button(say("Check it"), () => run(false)), put = button(say("Put it into the model"), () => run(true), !PLUGGABLE.includes(name));
@@ -326,14 +331,14 @@
       leaves = event.key === "Escape";
     });
     const fold = el("details", { className: "write-it" }, el("summary", { textContent: say("Write it yourself: {name}", { name }) }),
-      el("p", { textContent: say("Python in plain lists. It is compared with the live model, for your sentence. Escape, then Tab, leaves the field.") }),
+      el("p", { textContent: `${about} ${say("Python in plain lists. It is compared with the live model, for your sentence. Escape, then Tab, leaves the field.")}` }),
       field, el("div", { className: "controls" }, check, stop, put, where, take), said);
     fold.dataset.function = name;
     return fold;
   }
 
-  for (const [heading, name, stub] of PLACES) {
+  for (const [heading, name, about, stub] of PLACES) {
     const section = document.getElementById(heading)?.closest("section");
-    if (section) endOf(section).after(editor(name, stub));
+    if (section) endOf(section).after(editor(name, about, stub));
   }
 })();

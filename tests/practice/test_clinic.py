@@ -100,6 +100,7 @@ def test_a_mistake_is_found_by_the_examination_that_its_entry_names(name):
     with mistakes.made(name):
         found = ill(functools.partial(examine.of_document, mistakes.settings_with(name)), exams=exams)
     assert mistake.found == next((examine.TESTS[test].exam for test in found), "none"), found
+    assert not {"source", "source order"} <= set(found)  # who doesn't read it says nothing of its order
 
 
 def test_entries_say_what_the_rows_say():
