@@ -510,9 +510,11 @@ def make_page(
     draw_formulas(tree)
     base, learn, blog = ((TEMPLATE / f"{name}.css").read_text("utf-8") for name in ("base", "learn", "blog"))
     style, scripts = [blog, code_style(), katex_style(tree)], SCRIPTS
+    if not prose.live:  # the live figure brings it
+        scripts = [(SCRIPTS[0][0], "guesses.js"), *scripts]
     if name == ONE_SCREEN:
         style = [*style, (TEMPLATE / f"{name}.css").read_text("utf-8")]
-        scripts = [*SCRIPTS, *((TEMPLATE, f"{name}{part}.js") for part in ("", "_panel"))]
+        scripts = [*scripts, *((TEMPLATE, f"{name}{part}.js") for part in ("", "_panel"))]
     without = "going on with a few made-up phrases"  # as the document's choose_data says
     charts = any(CHART in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
     page = {

@@ -73,7 +73,7 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
     data = {
         "translator": "captions.txt ctranslate2_folder/README.md",
         "translator/models/multi30k-de-en": "README.md SHA256SUMS config.json model.safetensors tokenizer.json",
-        "translator/explorer_page": "figure.html figure.js inside.js models.json page.html panels.css panels.js say.js transformer.js trust.js",
+        "translator/explorer_page": "figure.html figure.js guesses.js inside.js models.json page.html panels.css panels.js say.js transformer.js trust.js",
     }
     data = {f"{folder}/{name}" for folder, names in data.items() for name in names.split()}
     assert len(program) > 10 and (clone / "build/page.html").is_file()

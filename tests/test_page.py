@@ -812,5 +812,10 @@ def test_a_prediction_is_checked_and_counted(browser, committed_page):
     )
     tab.wait_for_function("document.querySelector('.awaiting').open")
     assert first.locator("xpath=following-sibling::small").text_content() == "0 of 1 guesses right"
+    tab.goto(committed_page("since_2017").as_uri())  # which has no live figure
+    assert tab.locator(".awaiting table").count() == 1 and not tab.locator(".awaiting table").is_visible()
+    tab.locator("ol.choices button").nth(1).click()
+    assert tab.locator(".awaiting table").is_visible()
+    assert tab.locator("ol.choices + small").text_content() == "1 of 2 guesses right"
     assert problems == []
     tab.context.close()

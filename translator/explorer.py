@@ -22,7 +22,7 @@ from translator.search import Search
 
 PARTS = Path(__file__).with_name("explorer_page")
 FILES = "figure.html", "panels.css"
-SCRIPTS = "say.js", "transformer.js", "inside.js", "trust.js", "panels.js", "figure.js"
+SCRIPTS = "say.js", "guesses.js", "transformer.js", "inside.js", "trust.js", "panels.js", "figure.js"
 IN_WORKER = "transformer.js", "inside.js"  # which find themselves in the page
 LARGEST = 7_500_000  # bytes of a model in a page, in base64
 ADDED = {tat.LearnedPositions: "learned", since.NoPositions: "none"}  # to embeddings, and what transformer.js calls it
