@@ -1025,7 +1025,8 @@ def example_decoding_speed() -> Any:
 # > them, *written* the share of held-out numbers that come out right. *Seen* lists where a row looks ill: in the
 # > loss of training (*curve*), in loss or accuracy on held-out numbers (*held out*), in what it writes (*written*),
 # > and in which of the examinations. Numbers are means of three seeds; where a test sees it with some of them, it says
-# > with how many.
+# > with how many. One healthy model of twelve, with post-norm, is called ill: with one seed it doesn't learn its eight
+# > pairs by heart in time.
 
 
 # %%

@@ -70,7 +70,10 @@ def test_the_clinic_has_three_seeds_and_its_healthy_models_are_well():
     assert sorted(runs) == sorted(itertools.product({name for name, _ in runs}, range(3)))
     assert "Numbers are means of three seeds" in LAB and "held-out numbers that come" in LAB
     counts = lab_notebook.example_clinic_counts()
-    assert counts["mistakes"].nunique() == 1 and not counts["healthy called ill"].any()
+    assert counts["mistakes"].nunique() == 1 and counts["healthy called ill"].sum() == 1
+    healthy = [row for row in lab_notebook.saved_rows("clinic") if row["kind"] == "healthy"]
+    assert [(row["mistake"], row["seen"]) for row in healthy if row["seen"]] == [("healthy, post-norm", ["heart"])]
+    assert len(healthy) == 12 and "One healthy model of twelve, with post-norm, is called ill" in LAB
 
 
 def test_every_section_is_in_the_list():
