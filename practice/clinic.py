@@ -105,7 +105,7 @@ def example_answer_2() -> None:
 # %% [markdown]
 # ## 3 The shift
 #
-# > The loss is a little higher than usual and falls as usual; every second digit is missing. **Which of your numbers
+# > The loss is a little higher than usual and falls as usual; the first digit is missing. **Which of your numbers
 # > would have told you?** (Accuracy on held-out numbers, computed by the same `Batch`, is 98 %.)
 
 
