@@ -1260,7 +1260,7 @@ def example_answer_5_1() -> None:
 def check_5_2(attempt: bool) -> None:
     """Another count of the same sentences."""
     assert isinstance(attempt, bool), "True or False."
-    assert not attempt, "The sentences are the same; only the rule that scores them is another."
+    assert not attempt, "The sentences are the same; only the rule that scores them is different."
 
 
 # %%
@@ -1693,7 +1693,7 @@ def check_7_3(attempt: bool) -> None:
     query, keys = torch.randn(1, 16), torch.randn(6, 16)
     scores = [rotated(query, 2) @ rotated(keys, start).T for start in (0, 3)]
     changed = not torch.allclose(*scores, atol=1e-3)
-    assert attempt == changed, "The distance between query and keys is another one: try it with `rotated`."
+    assert attempt == changed, "The distance between query and keys is different: try it with `rotated`."
 
 
 # %%

@@ -216,9 +216,9 @@ function inFrame() {
       $("state").ariaLive = running ? "off" : "polite";
       $("state").textContent = say(last ? "update {step} of {total}, loss {loss}, seed {seed}" : "update {step} of {total}, seed {seed}", { seed, step: data.step.toLocaleString("en"), total: total.toLocaleString("en"), loss: last?.[1].toFixed(3) });
       if ("exact" in data) {
-        const lacks = Object.keys(change()), blind = data.exact < 0.1 && last?.[1] < 0.1, high = settings().rate > 1 && data.exact < 0.9;
+        const wrong = data.exact < 1, lacks = Object.keys(change()), blind = data.exact < 0.1 && last?.[1] < 0.1, high = settings().rate > 1 && data.exact < 0.9;
         const why = lacks.findLast((key) => WHY[key] && (blind ? key === "causal" || key === "shift" : finished && (key === "warmup" || key === "positions" || (key === "rate" && high))));
-        $("exact").textContent = [say(data.exact < 1 ? "Of those it has never learned from: {score}. Below, the wrong ones first." : "Of those it has never learned from: {score}", { score: say("{share}% right", { share: (100 * data.exact).toFixed(0) }) }), ...(why ? [WHY[why]] : [])].join("\n");
+        $("exact").textContent = [say(wrong ? "Of those it has never learned from: {score}. Below, the wrong ones first." : "Of those it has never learned from: {score}", { score: say("{share}% right", { share: (100 * data.exact).toFixed(0) }) }), ...(why ? [WHY[why]] : [])].join("\n");
         examples(data.examples.map(({ source, target, found }) => [source, target, found.at(-1) === "</s>" ? text(found) : `${text(found)}…`]));
       }
       draw(data);

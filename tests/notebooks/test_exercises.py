@@ -78,7 +78,7 @@ WRONG = [  # exercise, attempt, a part of what the check says
     ("4.3", lambda mean, weights, n: {name: weights[name] for name in mean}, "The mean of 2 checkpoints"),
     ("4.3", lambda mean, weights, n: {name: w.add_(mean[name] * n).div_(n + 1) for name, w in weights.items()}, "was changed"),
     ("5.1", 3.5, "all eight together"),
-    ("5.2", True, "another"),
+    ("5.2", True, "different"),
     ("6.1", "▁Junge", "just translated"),
     ("6.2", lambda W_o, head, h: exercises.answer_6_2(W_o.T, head, h).T, "These are rows"),
     ("6.2", lambda W_o, head, h: W_o.mul_(0), "has changed"),
