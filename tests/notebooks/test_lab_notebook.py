@@ -76,6 +76,15 @@ def test_the_clinic_has_three_seeds_and_its_healthy_models_are_well():
     assert len(healthy) == 12 and "One healthy model of twelve, with post-norm, is called ill" in LAB
 
 
+def test_what_is_said_of_the_captions_is_in_their_rows():
+    rows = {row["mistake"]: row for row in lab_notebook.saved_rows("clinic_captions")}
+    assert rows["healthy"]["ill"] == ["alone"] and "after 150 updates" in LAB and "*alone* is a false alarm" in LAB
+    assert {row["steps"] for row in rows.values()} == {150}
+    leaking, learned = rows["no_causal_mask"], [row for row in rows.values() if row["updates"] == 150]
+    assert min(row["held_out_loss"] for row in learned) == leaking["held_out_loss"] and leaking["samples"] == [""] * 3
+    assert min(row["loss"] for row in learned) == leaking["loss"]
+
+
 def test_every_section_is_in_the_list():
     assert re.findall(r"^# ## (.*)", TEXT, re.M)[:-1] == re.findall(r"^# > \| \[([^\]]+)\]", TEXT, re.M)
 
