@@ -279,7 +279,14 @@ def test_cards_show_what_a_link_leads_to(shared_page):
     tab.locator("#card .katex").wait_for()
     tab.keyboard.press("Escape")
     assert not tab.locator("#card").is_visible()
-    tab.locator("a.term", has_text="residual stream").first.hover()
+    term = tab.locator("a.term", has_text="residual stream").first
+    term.scroll_into_view_if_needed()
+    height = "document.documentElement.scrollHeight"  # panels that come near still grow, and would move it away
+    tab.wait_for_function(
+        f"(async () => {{ const before = {height}; await new Promise((go) => setTimeout(go, 500)); "
+        f"return {height} === before; }})()"
+    )
+    term.hover()
     tab.locator("#card", has_text="the vector of a position").wait_for()
     tab.locator("a.symbol[href='#symbol-d_model']").first.hover()
     tab.locator("#card", has_text="width of every vector").wait_for()
@@ -485,7 +492,7 @@ def test_small_figures_are_touched_with_the_keyboard(shared_page):
     expected = torch.softmax(torch.randn(2000, 8), dim=1).max(dim=1).values.mean().item()  # of scores of variance 1
     assert largest["End"][1] == pytest.approx(expected, abs=0.05)
     heads.locator("input").press("End")
-    assert "512 / 32 = 16;" in heads.locator("svg").text_content()
+    assert "512 / 32 = 16" in heads.locator("svg").text_content()
     smoothing.locator("input").first.press("End")
     q = tat.smoothed_targets(torch.tensor([5]), 8, 0.5)[0].tolist()  # of one of eight tokens
     assert smoothing.locator("svg text").all_text_contents()[::2] == [f"{share:.3f}" for share in q]
