@@ -155,8 +155,8 @@ from the_annotated_transformer import (
 # > <details class="answer"><summary>Look</summary>
 # >
 # > **2.** With the rate that was chosen for it, Muon is 7.9 BLEU ahead of the paper's parts. For Adam that rate is too
-# > high too soon: it loses 9.4. (There are better ones for Adam, which we didn't look for.) Rotary positions add 2.0.
-# > Dropout takes 2.7 away, because a model that has seen each caption once or twice hasn't learned any by heart yet.
+# > high too soon: it loses 9.4. (There may be better ones for Adam; we didn't look.) Rotary positions add 2.0. Dropout
+# > takes 2.7 away, probably because a model that has seen each caption once or twice hasn't learned any by heart yet.
 # > Each row is a single run, so a point or two may be chance.
 # >
 # > </details>
