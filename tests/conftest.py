@@ -4,12 +4,11 @@ import atexit
 import functools
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
 import torch
 from bs4 import BeautifulSoup
@@ -23,6 +22,7 @@ import exercises
 import lab_notebook
 import since_2017
 import the_annotated_transformer as tat
+from blog import companion, page
 from translator import captions
 from translator.run import SQUARE
 
@@ -75,10 +75,9 @@ def committed_page(tmp_path_factory) -> Callable[..., Path]:
         out.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(out.with_suffix(".lock")):
             if not out.exists():
-                folder_of = "practice/" if name == "clinic" else ""
-                command = [sys.executable, "blog/page.py", f"{folder_of}{name}.ipynb", out, "--language", language]
-                done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-                assert done.returncode == 0, done.stdout + done.stderr
+                book = nbformat.read(ROOT / ("practice" if name == "clinic" else "") / f"{name}.ipynb", 4)
+                companion.whole(out, page.make_page(book, name, ROOT, language=language).encode())
+                page.WORDS.clear()  # nothing else speaks that language
         return out
 
     return find
