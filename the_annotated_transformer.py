@@ -338,7 +338,9 @@ def saved_rows(name: str) -> list[dict]:
 # positions grows with the distance between them, linearly for ConvS2S and logarithmically for ByteNet. That makes it
 # harder to learn how distant positions depend on each other.
 #
-# In the Transformer this number is constant. The price is that attention averages over positions, which blurs what
+# In the Transformer this number is constant. A self-attention layer takes $O(n^2 d)$ operations for $n$ vectors of
+# width $d$, a recurrent one $O(n d^2)$, in $n$ steps that have to follow one another; so attention is also the
+# cheaper one as long as $n < d$ (Section 4). The price is that attention averages over positions, which blurs what
 # each of them says; multi-head attention is there to counteract this. *Self-attention*, which relates the positions
 # of a single sequence to each other, had already been used for reading comprehension, abstractive summarisation,
 # textual entailment and general sentence representations. End-to-end memory networks used attention recurrently, in
@@ -496,19 +498,22 @@ def example_neighbours() -> Any:
 
 
 # %% [markdown]
-# > <details><summary>Why multiply by the root of the width?</summary>
+# > <details><summary>Why multiply by the root of the width? And why one table for three uses?</summary>
 # >
 # > The paper doesn't say why it multiplies, but the sizes of the numbers tell us. At the end, a token is scored with
-# > the same row of the table: the row is multiplied by a vector whose entries are about 1 in size. That dot product
-# > sums $d_{\text{model}}$ terms. For the scores to start at a size of about 1, the entries of the row must have a
-# > standard deviation of $d_{\text{model}}^{-1/2}$. In an embedding, such small entries would be drowned out by the
-# > [positional encoding](#Positions-(Section-3.5)), whose entries have a root mean square of 0.71. Multiplying by
-# > $\sqrt{d_{\text{model}}}$ brings the entries of the embedding to a size of about 1. So the factor makes sense only
-# > in combination with the way the weights are [initialised](#A-fresh-model). The earlier editions of this document
-# > used Glorot's initialisation here, which makes the size of an embedding depend on the size of the vocabulary.
+# > the same row of the table: the row is multiplied by a vector whose entries are about 1 in size, as the last norm
+# > left them. That dot product sums $d_{\text{model}}$ terms. For the scores to start at a size of about 1, the
+# > entries of the row must have a standard deviation of $d_{\text{model}}^{-1/2}$. In an embedding, such small
+# > entries would be drowned out by the [positional encoding](#Positions-(Section-3.5)), whose entries have a root
+# > mean square of 0.71. Multiplying by $\sqrt{d_{\text{model}}}$ brings the entries of the embedding to a size of
+# > about 1. So the factor makes sense only in combination with the way the weights are [initialised](#A-fresh-model).
+# > The earlier editions of this document used Glorot's initialisation here, which makes the size of an embedding
+# > depend on the size of the vocabulary.
 # >
 # > How can one row serve for reading a token and for choosing it? The usual explanation: words that are used in
 # > similar ways have similar meanings when they're read, and are also due at similar moments (Press and Wolf, 2016).
+# > In training, the gradients of all three uses are added up in the one table: reading changes the rows of the tokens
+# > that were read, choosing changes every row.
 # >
 # > </details>
 #
@@ -876,19 +881,22 @@ def example_second_map() -> Chart:
 # > (In these two formulas, $Q$, $K$ and $V$ are the vectors *before* they're projected; in Equation (1) they were
 # > projected already.)
 #
-# The paper uses $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total cost
-# is about that of one head of full width.
+# The paper uses $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total
+# cost is about that of one head of full width. In the paper's Table 3, a single head is 0.9 BLEU worse than the best
+# number of heads, and too many are worse, too.
 #
 # ![Multi-head attention: queries, keys and values are each projected h times, scaled dot-product attention runs in every head, and the concatenated outputs are projected once more](images/multi_head_attention.svg)
 #
 # *After the paper's Figure 2, right.*
 #
-# > In code, the $h$ small matrices $W_i^Q$ are put side by side: one matrix and one product, whose *output* is cut into
-# > heads. (Cutting up the *input* would be something else: each head would then see only a slice of the vector.) In our
-# > model, the sentence is $(15, 128)$; `W_q` makes $(15, 128)$ of it, which is cut into four heads of $(15, 32)$; each
-# > head does Equation (1), and joined they are $(15, 128)$ again. Then $W^O$ mixes them: without it, each head could
-# > write only to its own slice of the result. (The methods are separate because we'll want to keep keys and values, and
-# > to record weights, later on. `for_all_heads`, folded below, adds a dimension for the heads to a mask.)
+# > In code, the $h$ small matrices $W_i^Q$ are put side by side: one matrix and one product, whose *output* is cut
+# > into heads. (Cutting up the *input* would be something else: each head would then see only a slice of the vector.)
+# > In our model, the sentence is $(15, 128)$; `W_q` makes $(15, 128)$ of it, which is cut into four heads of $(15,
+# > 32)$; each head does Equation (1), and joined they are $(15, 128)$ again. Then $W^O$ mixes them: without it, each
+# > head could write only to its own slice of the result. (A transpose moves no numbers, it only changes the order in
+# > which they're read. So when the heads are joined again, `view`, which never copies, would raise an error;
+# > `flatten` copies.) (The methods are separate because we'll want to keep keys and values, and to record weights,
+# > later on. `for_all_heads`, folded below, adds a dimension for the heads to a mask.)
 
 
 # %%
@@ -1014,10 +1022,11 @@ def example_four_heads() -> Chart:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128. The
-# > number of heads only says into how many pieces their outputs are cut. (There would be twice as many maps.) Cut $W^O$
-# > into $h$ blocks of rows, one for each head, and the result is a sum, $\sum_i \mathrm{head}_i W_i^O$: each head adds a
-# > vector of its own to the stream. And its scores depend only on $W_i^Q (W_i^K)^\top$, a matrix of rank at most $d_k$.
+# > **2.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128.
+# > The number of heads only says into how many pieces their outputs are cut. (There would be twice as many maps.) Cut
+# > $W^O$ into $h$ blocks of rows, one for each head, and the result is a sum, $\sum_i \mathrm{head}_i W_i^O$: each
+# > head adds a vector of its own to it. So two products say everything about a head: $W_i^Q (W_i^K)^\top$ decides
+# > where it looks, and $W_i^V W_i^O$ what it passes on. Both have rank at most $d_k$.
 # >
 # > </details>
 #
@@ -1342,10 +1351,10 @@ def example_streams() -> Any:
 #
 # > In training the whole target is known and all positions are computed at once, so it's the mask that keeps a
 # > position from copying its answer from the next one. When the decoder writes, nothing comes after the last
-# > position. But our loop will compute all positions again for each new word (a [cache](#Keeping-keys-and-values)
-# > saves that: thanks to the mask, earlier keys and values never change), and without the mask the earlier ones would
-# > see the later ones, which never happened in training. (Our translation would become *Two women sit on a bench
-# > while a man reads a newspaper*, which is still right, by luck.)
+# > position. But our loop will compute all positions again for each new word, and without the mask earlier positions
+# > would see later ones, which never happened in training. (A [cache](#Keeping-keys-and-values) saves that work:
+# > thanks to the mask, earlier keys and values never change.) Without it, our translation would become *Two women sit
+# > on a bench while a man reads a newspaper*, which is still right, by luck.
 # >
 # > **Why $-\infty$ before the softmax, and not zero weights after it?** As $e^{-\infty} = 0$, a hidden key gets exactly
 # > no weight, and the softmax shares the whole weight among the others. If you set weights to zero afterwards, the
@@ -1590,8 +1599,8 @@ def example_translation() -> None:
 # >
 # > **2.** *Two women sit* (29%) and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first
 # > of the five favourites in the table gets 90% or more. It isn't 100%, because in training the model was asked for
-# > about 90% only: [label smoothing](#Regularisation-(Section-5.4)), which in the paper makes perplexity worse, 4.92
-# > instead of 4.67, and BLEU better, 25.8 instead of 25.3.
+# > about 90% only, and for a little of every other token: [label smoothing](#Regularisation-(Section-5.4)), which in
+# > the paper makes perplexity worse, 4.92 instead of 4.67, and BLEU better, 25.8 instead of 25.3.
 # >
 # > </details>
 
@@ -1894,10 +1903,10 @@ def make_model(
 
 # %% [markdown]
 # > **How do the weights start?** Matrices start with Glorot's uniform initialisation (Glorot and Bengio, 2010;
-# > PyTorch calls it by his first name, Xavier): random numbers whose size is chosen so that neither activations nor
-# > gradients grow or shrink much from layer to layer. Embeddings start with a standard deviation of
-# > $d_{\text{model}}^{-1/2}$, and so does an output matrix that is tied to them, as in the authors' code. The paper
-# > says nothing about initialisation.
+# > PyTorch calls it by his first name, Xavier): random numbers of variance $2 / (n_{\text{in}} + n_{\text{out}})$, so
+# > that neither activations nor gradients grow or shrink much from layer to layer. Embeddings start with a standard
+# > deviation of $d_{\text{model}}^{-1/2}$, and so does an output matrix that is tied to them, as in the authors'
+# > code. The paper says nothing about initialisation.
 
 
 # %%
@@ -2006,9 +2015,9 @@ def example_pre_post() -> Chart:
 #
 # > Each target sentence is used twice. Without its last token, `tgt[:, :-1]` in code, it's what the decoder *reads*;
 # > without its first, `tgt[:, 1:]`, it's what the decoder must *predict*. (A `Batch`, folded, keeps the two as `tgt`
-# > and `tgt_y`. The paper's batches have about 25,000 tokens on each side, and the loss is the mean over all that
-# > aren't padding.) In the picture, the position that reads `two` may look at `<s>` and `two`, and must predict
-# > `cats`.
+# > and `tgt_y`. The paper's batches have about 25,000 tokens on each side, from pairs of similar length, and the loss
+# > is the mean over the target's tokens, without padding.) In the picture, the position that reads `two` may look at
+# > `<s>` and `two`, and must predict `cats`.
 # >
 # > **All positions at once.** During training the whole target is known, so the decoder reads all of it in one pass,
 # > with the mask. Each position sees exactly what it would have seen while writing, and computes exactly the same. So
@@ -2153,14 +2162,15 @@ def example_rate() -> Chart:
 
 
 # %% [markdown]
-# > The optimiser, Adam, moves each weight against its gradient, by at most about the learning rate. It divides the
-# > gradient by the size that it usually has for this weight, so what counts is its sign, and whether it's larger or
-# > smaller than usual. While Adam is still finding out what's usual, the rate is small: that's the warmup. (A [side
-# > room](#Optimiser-(Section-5.3)) says more about both. In the code, `factor` scales the whole curve; in the paper it's
-# > 1.)
+# > The optimiser, Adam, moves each weight against its gradient, by at most about the learning rate. It takes about
+# > the mean of the last ten gradients, and divides it by the size that they usually have for this weight, so what
+# > counts is its sign, and whether it's larger or smaller than usual. While Adam is still finding out what's usual,
+# > the rate is small: that's the warmup. (A [side room](#Optimiser-(Section-5.3)) says more about both. In the code,
+# > `factor` scales the whole curve; in the paper it's 1.)
 # >
-# > Real training also uses *dropout*: some numbers are set to zero at random, so that the model relies on no single one.
-# > When the model translates, dropout must be off; `model.eval()` sees to that.
+# > Real training also uses *dropout*: a tenth of the numbers in what each sublayer adds, and in the sums of embedding
+# > and position, are set to zero at random, so that the model relies on no single one. When the model translates,
+# > dropout must be off; `model.eval()` sees to that.
 # >
 # > Now everything is there, and an update is six lines.
 
@@ -2201,8 +2211,9 @@ def example_learn() -> None:
 
 
 # %% [markdown]
-# > That model knows one sentence; give it another, and it will write the same. To *translate*, it has to see so many
-# > sentences that learning them by heart is harder than learning German.
+# > (The first loss is close to $\log 6106$, as it should be.) That model knows one sentence; give it another, and it
+# > will write the same. To *translate*, it has to see so many sentences that learning them by heart is harder than
+# > learning German.
 # >
 # > **Try it.** Let the decoder see the future: `learn_one_sentence(mask=False)`. Its loss falls to 0.00 as well.
 # > What does it write afterwards?
@@ -2437,7 +2448,8 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 # > $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2, \qquad w \leftarrow w - \mathit{lrate} \cdot \hat m \,/\, (\sqrt{\hat v} + \epsilon)$$
 # >
 # > The hats stand for a correction that matters in the first steps, when the averages, which start at zero, are still
-# > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$.
+# > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$. And $\epsilon$ keeps the
+# > division finite where a weight has hardly had a gradient yet.
 # >
 # > <details><summary>Why warm up, why β₂ = 0.98, and why fall as a root</summary>
 # >
@@ -2545,9 +2557,9 @@ class Trainer:
 # >
 # > <details><summary>What fills the memory?</summary>
 # >
-# > Each weight takes 16 bytes in training: itself, its gradient, and Adam's two averages. For the base model that's 1 GB.
-# > The rest grows with the tokens of a batch: the results that `backward` will need, the logits, and the attention
-# > weights, $B h T S$ of them in each attention layer.
+# > Each weight takes 16 bytes in training: itself, its gradient, and Adam's two averages. For the base model that's 1
+# > GB. The rest grows with the tokens of a batch: the results that `backward` will need, the logits, and the
+# > attention weights, $B h T S$ of them in each attention layer, which grow with the square of the length.
 # >
 # > </details>
 
@@ -2691,7 +2703,7 @@ def example_copy() -> Chart:
 # > and to keep the keys and values of all earlier ones. This is the **key/value cache**. (The query of an earlier
 # > position isn't kept, because no other position needs it.) The keys and values of the source are computed only
 # > once. A step then computes one position (which still attends to all $t$ keys) instead of $t$, and it needs no
-# > causal mask, because all the keys in the cache lie in the past.
+# > causal mask, because no key in the cache lies in the future.
 #
 # > For decoding, we copy each decoder layer, with the same weights, and put two functions that use the cache in place
 # > of its attentions.
@@ -2907,7 +2919,7 @@ def example_number_map(n: int = 345) -> Chart:
 #
 # ## What the loss can't see
 #
-# > "It learns, but it writes nonsense. Why?" No question about Transformers is asked more often, and the loss can't
+# > "It learns, but it writes nonsense. Why?" Few questions about Transformers are asked as often, and the loss can't
 # > answer it: it says how well a model predicts from what it sees, but not whether it sees something that it mustn't.
 # > We trained the model of the German numbers with mistakes that people make. *Forced* is the share of the held-out
 # > numbers' tokens that are right if the model reads the reference before them, as in training; *written* is the share
@@ -2938,13 +2950,13 @@ def example_clinic() -> Any:
 # >
 # > So look for the mistake in this order. First the **wires**: change one word of the target, and see which
 # > predictions move. In a healthy model, no prediction depends on a later word, on padding, or on the other pairs of
-# > the batch; but another source must change it, and so must another order of its words. That takes a tenth of a
-# > second, and no training. Then compute the **loss** once more from the logits, position $t$ against token $t + 1$,
-# > and see whether it's the one that's reported. Compute the **gradient** twice, without dropout, and see whether
-# > it's the same and whether every matrix has one. Count the weights (**inventory**). Let the model learn eight pairs
-# > by **heart** and then *translate* them: if it can't, there's no need for a long run. Once it's trained, give each
-# > sentence the source of another (**swap**), which must raise the loss; see whether its **translations** are the
-# > same alone and in a batch, and whether it needs **references** to write well.
+# > the batch; but with another source the predictions must change, and with the source's words in another order, too.
+# > That takes a tenth of a second, and no training. Then compute the **loss** once more from the logits, position $t$
+# > against token $t + 1$, and see whether it's the one that's reported. Compute the **gradient** twice, without
+# > dropout, and see whether it's the same and whether every matrix has one. Count the weights (**inventory**). Let
+# > the model learn eight pairs by **heart** and then *translate* them: if it can't, there's no need for a long run.
+# > Once it's trained, give each sentence the source of another (**swap**), which must raise the loss; see whether its
+# > **translations** are the same alone and in a batch, and whether it needs **references** to write well.
 # >
 # > `practice/examine.py` does all of this for any model. The program's `train` looks at wires, loss and gradient before
 # > the first update. The [lab notebook](lab_notebook.ipynb#What-shows-a-mistake) lists all the mistakes, and what shows
@@ -2973,9 +2985,10 @@ def example_clinic() -> Any:
 # ## What to delete to get GPT
 #
 # > Most language models of today are this model with parts taken away. Delete the encoder. Then there's no memory to
-# > look at, so delete cross-attention as well, the second sublayer of each decoder layer. What is left is self-attention with a causal
-# > mask and a feed-forward network: an `EncoderLayer` that is given a causal mask. That is GPT (Radford et al., 2018).
-# > With the classes of Part 1, it's three lines:
+# > look at, so delete cross-attention as well, the second sublayer of each decoder layer. What is left is
+# > self-attention with a causal mask and a feed-forward network: an `EncoderLayer` that is given a causal mask. Up to
+# > details such as learned positions, that is GPT (Radford et al., 2018). With the classes of Part 1, it's three
+# > lines:
 
 
 # %%
@@ -3003,7 +3016,7 @@ def example_gpt() -> None:
 # %% [markdown]
 # > | | our translator | GPT |
 # > |---|---|---|
-# > | reads | a source, and what it has written so far | one text, in which question and answer follow each other |
+# > | reads | a source, and what it has written so far | one text: all that it was given and all that it has written |
 # > | attention | three kinds | one: masked self-attention |
 # > | learns from | pairs of sentences | any text: every token is the target of those before it |
 # > | loss, $p - q$, update | Part 2 | the same |
@@ -3334,9 +3347,10 @@ def example_data() -> None:
 # >
 # > *Byte-pair encoding*, BPE, has a better answer (Sennrich et al., 2016). It begins with single characters as its
 # > tokens, counts all pairs of neighbouring tokens, and merges the most frequent pair into a new token. It does this
-# > over and over. Frequent words end up as one token, rare ones as several pieces, and hardly anything is unknown. Here
-# > is the algorithm in its simplest form. A token that begins a word starts with the mark `▁`, which stands for the
-# > space before it. So to turn tokens back into text, join them and replace each `▁` with a space.
+# > over and over. Frequent words end up as one token, rare ones as several pieces, and hardly anything is unknown: a
+# > new word begins as single characters, too, and the merges are carried out in the order in which they were learned.
+# > Here is the algorithm in its simplest form. A token that begins a word starts with the mark `▁`, which stands for
+# > the space before it. So to turn tokens back into text, join them and replace each `▁` with a space.
 
 
 # %%
@@ -4185,9 +4199,9 @@ def example_base() -> Any:
 # The cost is the training time, times the number of GPUs, times the operations per second that a GPU of that type
 # sustains (2.8, 3.7, 6.0 and 9.5 TFLOPS in single precision for the K80, K40, M40 and P100).
 #
-# > You can also count from the model: per token, a weight takes 2 operations forward and 4 backward. For base, with 63
-# > million weights and 2.5 billion tokens on each side, that makes $0.9 \cdot 10^{18}$. The table's $3.3 \cdot 10^{18}$
-# > is what eight such GPUs could have done in the twelve hours.
+# > You can also count from the model: per token, a weight takes 2 operations forward and 4 backward. For base, with
+# > 63 million weights and 2.5 billion tokens on each side, that makes $0.9 \cdot 10^{18}$. The table's $3.3 \cdot
+# > 10^{18}$ is what eight P100s could have done in the twelve hours.
 #
 # </details>
 
