@@ -28,39 +28,22 @@
 # | **everything**, if you want to build systems like this yourself | Parts 1 to 6, those after Part 3 in any order; then [Since 2017](since_2017.ipynb) | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
-# *On the web page, the figure above is live: it runs the trained model in your browser, with no internet connection.
-# Type a German sentence, or pick one, and watch the translation grow token by token. In the notebook it is a still
-# picture.*
+# *On the web page, the figure above is live. Type a German sentence, or pick one, and watch the trained model translate
+# it in your browser, token by token.*
 
 # %% [markdown]
 # # Part 0: Prelims
 #
 # > **How this text is laid out.** Plain paragraphs say what the paper says, in our own words, with its section and
-# > equation numbers. Paragraphs set like this one are our commentary, and most of the explaining is done in them. Code
-# > is folded if it only draws, prints, checks, or puts together what you already know; so is everything that you can
-# > skip on a first reading. A *side room* is a section that isn't on the road. Where it says **Predict**, stop and make
-# > up your mind before you open the answer: a wrong guess teaches most. The output that follows stays hidden until
-# > you've chosen (in Jupyter, until you click on the three dots). Where it says **Try it**, there's a line to run in the
-# > notebook.
+# > equation numbers. Paragraphs set like this one are our commentary. Code is folded if it only draws, prints, checks,
+# > or puts together what you already know; so is everything that you can skip on a first reading. A *side room* is a
+# > section that isn't on the road. Where it says **Predict**, stop and make up your mind before you open the answer: a
+# > wrong guess teaches most. The output that follows stays hidden until you've chosen (in Jupyter, until you click on
+# > the three dots). Where it says **Try it**, there's a line to run in the notebook.
 # >
 # > You need Python and some linear algebra, and it helps if you've trained a neural network before. All the code runs
 # > on a laptop without a GPU. This is the third edition; the first two, from 2018 (Alexander Rush) and 2022 (Austin Huang and others),
 # > are called "the earlier editions" below.
-# >
-# > <details><summary>What you'll have at the end of each part</summary>
-# >
-# > | part | what you'll have at its end |
-# > |---|---|
-# > | 1 A sentence through the model | a translation made by the code that you've just read, and a check for nearly every block of the model |
-# > | 2 How it learns | loss, gradient and update; then batches, optimiser and training loop in full, and a model that learns to copy in a minute or two |
-# > | What next | what separates this model from GPT, and a test of what you've understood |
-# > | 3 A real translation system | a translator trained on Multi30k, its BLEU score, and training with two processes |
-# > | 4 What else the paper used | beam search, checked against exhaustive search, and averaged checkpoints |
-# > | 5 Results | the paper's tables beside ours |
-# > | 6 Looking inside | what the attention heads of a translator do, and how often they find the right word |
-# > | Appendix | the departures from the paper, questions, references, glossary, the command line |
-# >
-# > </details>
 
 
 # %% tags=["active-ipynb"]
@@ -101,7 +84,6 @@ import html
 import itertools
 import json
 import math
-import multiprocessing
 import os
 import random
 import re
@@ -119,15 +101,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
 # %% [markdown]
-# > A cell that shows something is a function marked `@example`. In the notebook it runs straight away. If you
-# > import the script as a module, the function is only defined. If PyTorch finds an accelerator, such as a GPU, it's
-# > used; set `ANNOTATED_DEVICE=cpu` in the environment to stay on the CPU.
+# > A function marked `@example` runs straight away in the notebook; if you import the script as a module, it's only
+# > defined. If PyTorch finds a GPU, it's used; `ANNOTATED_DEVICE=cpu` in the environment keeps everything on the CPU.
 
 
 # %%
@@ -182,8 +162,8 @@ def example_machine() -> None:
 # ## Names and shapes
 #
 # > The names are the paper's. A comment such as `# (B, h, T, d_k)` gives the shape of the tensor that its line
-# > produces. *Base* is the smaller of the paper's two models; the larger one is called *big*. *Our model* is the
-# > small one that comes with this document; its numbers are the ones that you'll see.
+# > produces. *Base* is the smaller of the paper's two models; the larger one is called *big*. *Our model* is the small
+# > one that comes with this document.
 # >
 # > <details><summary>A reference card of names and shapes, to come back to</summary>
 # >
@@ -290,7 +270,7 @@ def grid(charts: list[list[Chart]], colours: Literal["shared", "independent"] = 
 
 # %% [markdown]
 # > What would take too long to compute here comes from saved measurements: rows in `benchmarks/results/`, each with the
-# > commit that produced it, and most with the command and the machine.
+# > commit that produced it.
 
 # %%
 # @title Files of this repository, and saved measurements
@@ -358,7 +338,9 @@ def saved_rows(name: str) -> list[dict]:
 # positions grows with the distance between them, linearly for ConvS2S and logarithmically for ByteNet. That makes it
 # harder to learn how distant positions depend on each other.
 #
-# In the Transformer this number is constant. The price is that attention averages over positions, which blurs what
+# In the Transformer this number is constant. A self-attention layer takes $O(n^2 d)$ operations for $n$ vectors of
+# width $d$, a recurrent one $O(n d^2)$, in $n$ steps that have to follow one another; so attention is also the
+# cheaper one as long as $n < d$ (Section 4). The price is that attention averages over positions, which blurs what
 # each of them says; multi-head attention is there to counteract this. *Self-attention*, which relates the positions
 # of a single sequence to each other, had already been used for reading comprehension, abstractive summarisation,
 # textual entailment and general sentence representations. End-to-end memory networks used attention recurrently, in
@@ -389,9 +371,8 @@ def saved_rows(name: str) -> list[dict]:
 # > Word for word, that's *two women sit on a bench, while a man a newspaper reads*.
 # >
 # > The numbers that you'll see are those of a trained model that comes with this document: four layers in each half,
-# > vectors of width 128, two million weights in all, learned from 29,000 photo captions and their translations.
-# > They're in a file, as a dictionary of 125 named matrices and vectors. Everything that happens to the numbers is in
-# > the code that you're about to read.
+# > vectors of width 128, two million weights in all, learned from 29,000 photo captions and their translations. They're
+# > in a file, as 125 named matrices and vectors. What happens to them is in the code that you're about to read.
 
 # %%
 # @title The file of the trained model
@@ -444,8 +425,8 @@ def our_file() -> TrainedFile:
 # > marks. A *vocabulary* numbers all the tokens that the model knows, and the number of a token is its *id*. Our
 # > model's vocabulary has 6,106 entries, German and English together. Frequent words are tokens in their own right;
 # > rare words are cut into pieces ([Part 3](#Words-and-word-pieces-(Section-5.1)) shows how). `▁` marks the beginning
-# > of a word; the live parts of the page show a word as it is, and `·` before a piece that continues one. A source
-# > ends with `</s>`, so that the model can see where it ends.
+# > of a word. (The live parts of the page put `·` before a piece that continues one.) A source ends with `</s>`, so
+# > that the model can see where it ends.
 
 
 # %%
@@ -479,8 +460,7 @@ def example_ids() -> Any:
 # > So the id 7 stands for row 7 of the table, 128 numbers. Nobody has told the model what they mean, and a single
 # > number rarely means anything. What counts is which way the whole row points: words that are used in similar ways
 # > point in similar directions. The cosine of the angle between two rows says how similar. Here are a few tokens, each
-# > with the tokens whose rows are nearest to its own. (A token without the mark `▁`, such as `bank`,
-# > continues a word.)
+# > with the tokens whose rows are nearest to its own.
 
 
 # %%
@@ -518,19 +498,22 @@ def example_neighbours() -> Any:
 
 
 # %% [markdown]
-# > <details><summary>Why multiply by the root of the width?</summary>
+# > <details><summary>Why multiply by the root of the width? And why one table for three uses?</summary>
 # >
 # > The paper doesn't say why it multiplies, but the sizes of the numbers tell us. At the end, a token is scored with
-# > the same row of the table: the row is multiplied by a vector whose entries are about 1 in size. That dot product
-# > sums $d_{\text{model}}$ terms. For the scores to start at a size of about 1, the entries of the row must have a
-# > standard deviation of $d_{\text{model}}^{-1/2}$. In an embedding, such small entries would be drowned out by the
-# > [positional encoding](#Positions-(Section-3.5)), whose entries have a root mean square of 0.71. Multiplying by
-# > $\sqrt{d_{\text{model}}}$ brings the entries of the embedding to a size of about 1. So the factor makes sense only
-# > in combination with the way the weights are [initialised](#A-fresh-model). The earlier editions of this document
-# > used Glorot's initialisation here, which makes the size of an embedding depend on the size of the vocabulary.
+# > the same row of the table: the row is multiplied by a vector whose entries are about 1 in size, as the last norm
+# > left them. That dot product sums $d_{\text{model}}$ terms. For the scores to start at a size of about 1, the
+# > entries of the row must have a standard deviation of $d_{\text{model}}^{-1/2}$. In an embedding, such small
+# > entries would be drowned out by the [positional encoding](#Positions-(Section-3.5)), whose entries have a root
+# > mean square of 0.71. Multiplying by $\sqrt{d_{\text{model}}}$ brings the entries of the embedding to a size of
+# > about 1. So the factor makes sense only in combination with the way the weights are [initialised](#A-fresh-model).
+# > The earlier editions of this document used Glorot's initialisation here, which makes the size of an embedding
+# > depend on the size of the vocabulary.
 # >
 # > How can one row serve for reading a token and for choosing it? The usual explanation: words that are used in
 # > similar ways have similar meanings when they're read, and are also due at similar moments (Press and Wolf, 2016).
+# > In training, the gradients of all three uses are added up in the one table: reading changes the rows of the tokens
+# > that were read, choosing changes every row.
 # >
 # > </details>
 #
@@ -634,22 +617,16 @@ def example_attention() -> None:
 # %%
 # @title The queries, keys and values of one head
 @functools.cache
-def our_head(head: int = 2) -> list[nn.Linear]:
-    """W^Q, W^K and W^V of one head, counted from 1, of the first encoder layer: each d_model to d_k."""
-    d_model, d_k = SIZES["d_model"], SIZES["d_model"] // SIZES["h"]
-    matrices = []
-    for name in ("W_q", "W_k", "W_v"):
-        whole = our_file().fill(nn.Linear(d_model, d_model, bias=False), f"encoder.layers.0.self_attn.{name}")
-        own = nn.Linear(d_model, d_k, bias=False).requires_grad_(False)
-        own.weight.copy_(whole.weight[(head - 1) * d_k : head * d_k])  # a linear layer keeps its matrix transposed
-        matrices.append(own)
-    return matrices
+def our_matrices() -> list[nn.Linear]:
+    """W^Q, W^K and W^V of the first encoder layer, each with those of all heads side by side."""
+    square, names = (SIZES["d_model"], SIZES["d_model"]), ("W_q", "W_k", "W_v")
+    return [our_file().fill(nn.Linear(*square, bias=False), f"encoder.layers.0.self_attn.{name}") for name in names]
 
 
 def one_head(x: Tensor, head: int = 2) -> list[Tensor]:
     """Queries, keys and values of vectors x (1, S, d_model) in one head of the first encoder layer: each (S, d_k)."""
     norm = our_file().fill(nn.LayerNorm(SIZES["d_model"]), "encoder.layers.0.sublayer.0.norm")
-    return [W(norm(x)[0]) for W in our_head(head)]
+    return [W(norm(x)[0]).chunk(SIZES["h"], dim=-1)[head - 1] for W in our_matrices()]
 
 
 # %%
@@ -684,9 +661,6 @@ def example_first_map() -> Chart:
 
 
 # %% [markdown]
-# > A map shows where information *may* flow, not what the model makes of it; [a later section](#What-the-maps-don't-tell)
-# > comes back to that.
-# >
 # > **Why project the values too?** Because it separates what a word is *found by* from what it *passes on*. A noun may
 # > be found because it's the subject of the sentence, and then pass on whether it is singular or plural, which the
 # > verb needs.
@@ -856,9 +830,9 @@ def example_second_map() -> Chart:
 
 
 # %% [markdown]
-# > Look along the rows. `ein` looks at `Mann`, and `während` ("while") also looks at `Mann`, the one who does what the
-# > clause describes. But not every article finds its noun here: `eine` gives a third of its weight to the full
-# > stop, and only 8% to `Zeitung`. A head of the [next layer](#The-encoder-(Section-3.1)) does better.
+# > `während` ("while") also looks at `Mann`, the one who does what the clause describes. But not every article finds
+# > its noun here: `eine` gives a third of its weight to the full stop, and only 8% to `Zeitung`. A head of the [next
+# > layer](#The-encoder-(Section-3.1)) does better.
 # >
 # > <details><summary>Why sine and cosine, why 10000, and why add them? Learned positions</summary>
 # >
@@ -905,22 +879,24 @@ def example_second_map() -> Chart:
 # $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_i^K,\; VW_i^V)$$
 #
 # > (In these two formulas, $Q$, $K$ and $V$ are the vectors *before* they're projected; in Equation (1) they were
-# > projected already. The paper uses the same letters for both.)
+# > projected already.)
 #
-# The paper uses $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total cost
-# is about that of one head of full width.
+# The paper uses $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total
+# cost is about that of one head of full width. In the paper's Table 3, a single head is 0.9 BLEU worse than the best
+# number of heads, and too many are worse, too.
 #
 # ![Multi-head attention: queries, keys and values are each projected h times, scaled dot-product attention runs in every head, and the concatenated outputs are projected once more](images/multi_head_attention.svg)
 #
 # *After the paper's Figure 2, right.*
 #
-# > In code, the $h$ small matrices $W_i^Q$ are put side by side: one matrix and one product, whose *output* is cut into
-# > heads. (Cutting up the *input* would be something else: each head would then see only a slice of the vector.) In our
-# > model, the sentence is $(15, 128)$; `W_q` makes $(15, 128)$ of it, which is cut into four heads of $(15, 32)$; each
-# > head does Equation (1), and joined they are $(15, 128)$ again. Then $W^O$ mixes them: without it, each head could
-# > write only to its own slice of the result. (`forward` does all of it. The other methods are separate because we'll want
-# > to keep keys and values, and to record weights, later on. `for_all_heads`, folded below, adds a dimension for the
-# > heads to a mask.)
+# > In code, the $h$ small matrices $W_i^Q$ are put side by side: one matrix and one product, whose *output* is cut
+# > into heads. (Cutting up the *input* would be something else: each head would then see only a slice of the vector.)
+# > In our model, the sentence is $(15, 128)$; `W_q` makes $(15, 128)$ of it, which is cut into four heads of $(15,
+# > 32)$; each head does Equation (1), and joined they are $(15, 128)$ again. Then $W^O$ mixes them: without it, each
+# > head could write only to its own slice of the result. (A transpose moves no numbers, it only changes the order in
+# > which they're read. So when the heads are joined again, `view`, which never copies, would raise an error;
+# > `flatten` copies.) (The methods are separate because we'll want to keep keys and values, and to record weights,
+# > later on. `for_all_heads`, folded below, adds a dimension for the heads to a mask.)
 
 
 # %%
@@ -1046,10 +1022,11 @@ def example_four_heads() -> Chart:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128. The
-# > number of heads only says into how many pieces their outputs are cut. (There would be twice as many maps.) Cut $W^O$
-# > into $h$ blocks of rows, one for each head, and the result is a sum, $\sum_i \mathrm{head}_i W_i^O$: each head adds a
-# > vector of its own to the stream. And its scores depend only on $W_i^Q (W_i^K)^\top$, a matrix of rank at most $d_k$.
+# > **2.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128.
+# > The number of heads only says into how many pieces their outputs are cut. (There would be twice as many maps.) Cut
+# > $W^O$ into $h$ blocks of rows, one for each head, and the result is a sum, $\sum_i \mathrm{head}_i W_i^O$: each
+# > head adds a vector of its own to it. So two products say everything about a head: $W_i^Q (W_i^K)^\top$ decides
+# > where it looks, and $W_i^V W_i^O$ what it passes on. Both have rank at most $d_k$.
 # >
 # > </details>
 #
@@ -1151,8 +1128,7 @@ def example_residual() -> None:
 
 # %% [markdown]
 # > The norm brings the vector to a root mean square of 1, and then the learned gains make it nearly seven times
-# > smaller. The gain alone says little, because matrices follow: gains half as large and matrices twice as large would
-# > compute the same.
+# > smaller. (That alone says little: gains half as large and matrices twice as large would compute the same.)
 # >
 # > <details class="note"><summary>Details of the norm, the earlier editions, and batch normalisation</summary>
 # >
@@ -1238,9 +1214,7 @@ def example_neuron(number: int = 215) -> Chart:
 
 # %% [markdown]
 # > If we give the model each token of its vocabulary, followed by `</s>`, this neuron responds most strongly to
-# > `raucht`, `liest`, `bedient`, `rutscht`, `zeigen` and `nimmt`. Not every neuron is that clear. But in the third
-# > layer there is one (number 18) for *green*: it responds most strongly to `grün`, `grüne`, `grünen`, `grüner`,
-# > `grünem`, `grünes` and three pieces of such words (`Gr` is one). No other token comes close.
+# > `raucht`, `liest`, `bedient`, `rutscht`, `zeigen` and `nimmt`. Not every neuron is that clear.
 #
 # ## The encoder (Section 3.1)
 #
@@ -1284,7 +1258,7 @@ class Encoder(nn.Module):
 
 
 # %% [markdown]
-# > Our encoder has four layers. Look at two of its heads, one in the second layer and one in the third.
+# > Our encoder has four layers. Here are two of their heads.
 
 
 # %%
@@ -1323,25 +1297,23 @@ def example_encoder_maps() -> Chart:
 
 
 # %% [markdown]
-# > On the left, words look ahead to a noun that follows: `auf` and `einer` to `Bank`, `während` and `ein` to
-# > `Mann`. `Mann`, `eine` and `Zeitung` each give nearly half of their weight to the verb at the end, `liest`. On the
-# > right there's a shifted diagonal: half of the tokens look mostly at the one before them, something that only the
-# > positional encodings make possible. Later layers read what these two have written.
+# > On the left, words look ahead to a noun that follows: `auf` and `einer` to `Bank`, `während` and `ein` to `Mann`.
+# > `Mann`, `eine` and `Zeitung` each give nearly half of their weight to the verb at the end, `liest`. On the right
+# > there's a shifted diagonal: half of the tokens look mostly at the one before them, something that only the
+# > positional encodings make possible.
 
 
 # %%
 # @title The stream from layer to layer
 @example
 def example_streams() -> Any:
-    """The size of the stream after each layer, and how similar the vectors of four tokens still are to their starting points. (Called one by one, the layers and the norm give the memory; and the first layer does what we did by hand.)"""
+    """The size of the stream after each layer, and how similar the vectors of four tokens still are to their starting points."""
     rows, shown = [], {3: "▁auf", 5: "▁Bank", 12: "▁liest", 14: "</s>"}
     for i, x in enumerate(our_maps()[0]):
         similar = F.cosine_similarity(x, our_vectors(), dim=-1)[0]
         size = round(x.square().mean().sqrt().item(), 2)
         rows.append({"after": f"layer {i}" if i else "embedding", "root mean square": size})
         rows[-1] |= {token: round(similar[k].item(), 2) for k, token in shown.items()}
-    torch.testing.assert_close(our_maps()[0][1], our_connection(0, 1)(our_attended(), our_feed_forward(0)))
-    torch.testing.assert_close(our_memory(), our_encoder().norm(our_maps()[0][-1]))
     return table(rows)
 
 
@@ -1379,10 +1351,10 @@ def example_streams() -> Any:
 #
 # > In training the whole target is known and all positions are computed at once, so it's the mask that keeps a
 # > position from copying its answer from the next one. When the decoder writes, nothing comes after the last
-# > position. But our loop will compute all positions again for each new word (a [cache](#Keeping-keys-and-values)
-# > saves that: thanks to the mask, earlier keys and values never change), and without the mask the earlier ones would
-# > see the later ones, which never happened in training. (Our translation would become *Two women sit on a bench
-# > while a man reads a newspaper*, which is still right, by luck.)
+# > position. But our loop will compute all positions again for each new word, and without the mask earlier positions
+# > would see later ones, which never happened in training. (A [cache](#Keeping-keys-and-values) saves that work:
+# > thanks to the mask, earlier keys and values never change.) Without it, our translation would become *Two women sit
+# > on a bench while a man reads a newspaper*, which is still right, by luck.
 # >
 # > **Why $-\infty$ before the softmax, and not zero weights after it?** As $e^{-\infty} = 0$, a hidden key gets exactly
 # > no weight, and the softmax shares the whole weight among the others. If you set weights to zero afterwards, the
@@ -1507,8 +1479,6 @@ def target_ids() -> Tensor:
 
 
 # %% [markdown]
-# > With the trained matrices, the decoder turns what has been written so far into vectors, one for each position.
-# >
 # > **Predict.** The last position reads `man` and has to find the next word. Which German word does it look at?
 # >
 # > 1. `liest`, at the end of the sentence
@@ -1629,8 +1599,8 @@ def example_translation() -> None:
 # >
 # > **2.** *Two women sit* (29%) and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first
 # > of the five favourites in the table gets 90% or more. It isn't 100%, because in training the model was asked for
-# > about 90% only: [label smoothing](#Regularisation-(Section-5.4)), which in the paper makes perplexity worse, 4.92
-# > instead of 4.67, and BLEU better, 25.8 instead of 25.3.
+# > about 90% only, and for a little of every other token: [label smoothing](#Regularisation-(Section-5.4)), which in
+# > the paper makes perplexity worse, 4.92 instead of 4.67, and BLEU better, 25.8 instead of 25.3.
 # >
 # > </details>
 
@@ -1650,11 +1620,10 @@ def example_top_five() -> Any:
 
 
 # %% [markdown]
-# > **The journey so far.** Tokens became ids, ids became vectors, and each vector was told its position. In each of
-# > four encoder layers, attention let every position read the others, and a small network worked on what it had read;
-# > both only added to the stream. The result was the memory. The decoder did the same with what had been written,
-# > looked at the memory as well, and turned its last vector into probabilities. The most probable token was appended,
-# > and so on until `</s>`.
+# > **The journey so far.** Tokens became ids, ids became vectors, and each vector was told its position. In four
+# > encoder layers, every position read the others, and a small network worked on what it had read; both only added to
+# > the stream. The decoder did the same with what had been written, looked at the memory as well, and turned its last
+# > vector into probabilities.
 #
 # ## The model assembled
 #
@@ -1810,7 +1779,7 @@ def example_assembled() -> None:
 # > </details>
 # >
 # > *The road goes on with [Part 2](#Part-2:-How-it-learns). The rest of this part is for those who want to build it:
-# > the paper's order of the norm, fresh weights, and checks.*
+# > the paper's order of the norm, and fresh weights.*
 #
 # ## The paper's order, and dropout
 #
@@ -1887,11 +1856,10 @@ class DroppingFeedForward(PositionwiseFeedForward):
 # ## A fresh model
 #
 # > `make_model` builds a new model, with fresh weights. `make_model(37_000, 37_000, tie="all")` is the paper's base
-# > model. The keyword arguments `norm`, `positions` and `tie` select variants. `tie` says which of the three
-# > embedding matrices are shared: `"all"` as in the paper (the two languages then need a shared vocabulary),
-# > `"target"` for the two on the target side, or `"none"`, which gives base two more tables of $37000 \times 512$: 38
-# > million weights beside its 63 million. (`functools.partial(f, a)` is a function that calls `f` with `a` as its
-# > first argument, so each call of `attn()` below makes a separate attention module.)
+# > model. The keyword arguments `norm`, `positions` and `tie` select variants. `tie` says which of the three embedding
+# > matrices are shared: `"all"` as in the paper (the two languages then need a shared vocabulary), `"target"` for the
+# > two on the target side, or `"none"`, which gives base two more tables of $37000 \times 512$: 38 million weights
+# > beside its 63 million. (Each call of `attn()` below makes a separate attention module.)
 # >
 # > <details class="note"><summary>The other arguments</summary>
 # >
@@ -1935,10 +1903,10 @@ def make_model(
 
 # %% [markdown]
 # > **How do the weights start?** Matrices start with Glorot's uniform initialisation (Glorot and Bengio, 2010;
-# > PyTorch calls it by his first name, Xavier): random numbers whose size is chosen so that neither activations nor
-# > gradients grow or shrink much from layer to layer. Embeddings start with a standard deviation of
-# > $d_{\text{model}}^{-1/2}$, and so does an output matrix that is tied to them, as in the authors' code. The paper
-# > says nothing about initialisation.
+# > PyTorch calls it by his first name, Xavier): random numbers of variance $2 / (n_{\text{in}} + n_{\text{out}})$, so
+# > that neither activations nor gradients grow or shrink much from layer to layer. Embeddings start with a standard
+# > deviation of $d_{\text{model}}^{-1/2}$, and so does an output matrix that is tied to them, as in the authors'
+# > code. The paper says nothing about initialisation.
 
 
 # %%
@@ -1979,35 +1947,12 @@ def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> Non
 
 
 # %% [markdown]
-# > **Is the decoder really causal?** Change the target token that position 3 reads. Only the predictions at position
-# > 3 and at later positions may change. The second half of the check adds padding after both sentences; the
-# > predictions at all real positions must stay the same.
-
-
-# %%
-@example
-def example_causal() -> None:
-    """The prediction at position t depends only on targets up to t, and padding changes nothing."""
-    torch.manual_seed(0)
-    model = make_model(50, 50, N=2, d_model=32, d_ff=64, h=4).eval()
-    src, tgt = torch.randint(4, 50, (1, 6)), torch.randint(4, 49, (1, 5))
-    logits = model(src, tgt, source_mask(src), target_mask(tgt))  # (1, 5, vocab)
-    other = tgt + torch.tensor([0, 0, 0, 1, 0])  # another token at position 3
-    change = (model(src, other, source_mask(src), target_mask(other)) - logits).abs().amax(-1)[0]
-    print("largest change at each position when target 3 changes:", [round(c, 4) for c in change.tolist()])
-    assert change[:3].max() == 0 and change[3:].min() > 0.01
-    src, tgt = F.pad(src, (0, 3), value=PAD), F.pad(tgt, (0, 2), value=PAD)
-    torch.testing.assert_close(model(src, tgt, source_mask(src), target_mask(tgt))[:, :5], logits)
-
-
-# %% [markdown]
 # > **Pre- or post-norm: what happens to the gradient?** In a fresh post-norm model the last layers receive far more
 # > gradient than the first ones; with pre-norm all layers receive about the same (Xiong et al., 2020). The left chart
-# > shows this for twelve decoder layers; the gradient is that of the second matrix of the feed-forward network. With
-# > post-norm, large steps can do damage, which may be one reason why it helps to begin with a small learning rate
-# > (though not the only one, as Adam divides by the size of the gradients). The right chart shows the size of the
-# > residual stream: post-norm resets it after every layer, while pre-norm lets it grow. That's what pre-norm costs:
-# > the larger the stream, the less the next layer can change it.
+# > shows this for twelve decoder layers. With post-norm, large steps can do damage, which may be one reason why it
+# > helps to begin with a small learning rate (though not the only one, as Adam divides by the size of the gradients).
+# > The right chart shows the size of the residual stream: post-norm resets it after every layer, while pre-norm lets it
+# > grow. That's what pre-norm costs: the larger the stream, the less the next layer can change it.
 
 
 # %%
@@ -2045,7 +1990,7 @@ def example_pre_post() -> Chart:
 # > Attention is the only place where positions meet, and masks rule out keys. Everything else works on each position
 # > alone, and every result is added to the stream.
 # >
-# > **Exercises** that check your answers:
+# > **Exercises:**
 # >
 # > - [1.1 The encoder without its positions](exercises.ipynb#1.1-The-encoder-without-its-positions) ★, 10 minutes
 # > - [1.2 Counting an encoder layer's
@@ -2070,9 +2015,9 @@ def example_pre_post() -> Chart:
 #
 # > Each target sentence is used twice. Without its last token, `tgt[:, :-1]` in code, it's what the decoder *reads*;
 # > without its first, `tgt[:, 1:]`, it's what the decoder must *predict*. (A `Batch`, folded, keeps the two as `tgt`
-# > and `tgt_y`. The paper's batches have about 25,000 tokens on each side, and the loss is the mean over all that
-# > aren't padding.) In the picture, the position that reads `two` may look at `<s>` and `two`, and must predict
-# > `cats`.
+# > and `tgt_y`. The paper's batches have about 25,000 tokens on each side, from pairs of similar length, and the loss
+# > is the mean over the target's tokens, without padding.) In the picture, the position that reads `two` may look at
+# > `<s>` and `two`, and must predict `cats`.
 # >
 # > **All positions at once.** During training the whole target is known, so the decoder reads all of it in one pass,
 # > with the mask. Each position sees exactly what it would have seen while writing, and computes exactly the same. So
@@ -2186,9 +2131,9 @@ def example_p_minus_q() -> Any:
 
 
 # %% [markdown]
-# > From the logits, the error travels back through every layer, by the chain rule: each part takes the gradient of
-# > its output, passes on the gradient of its input, and picks up the gradients of its weights on the way. PyTorch
-# > does all of that in `backward`. (A [side room](#The-gradient-by-hand) does it by hand.)
+# > From the logits, the error travels back through every layer, by the chain rule: each part takes the gradient of its
+# > output, passes on the gradient of its input, and picks up the gradients of its weights on the way. PyTorch does all
+# > of that in `backward`. (In [`one_screen.py`](one_screen.py), each function has its derivative beside it.)
 #
 # ## One update
 #
@@ -2217,14 +2162,15 @@ def example_rate() -> Chart:
 
 
 # %% [markdown]
-# > The optimiser, Adam, moves each weight against its gradient, by at most about the learning rate. It divides the
-# > gradient by the size that it usually has for this weight, so what counts is its sign, and whether it's larger or
-# > smaller than usual. While Adam is still finding out what's usual, the rate is small: that's the warmup. (A [side
-# > room](#Optimiser-(Section-5.3)) says more about both. In the code, `factor` scales the whole curve; in the paper it's
-# > 1.)
+# > The optimiser, Adam, moves each weight against its gradient, by at most about the learning rate. It takes about
+# > the mean of the last ten gradients, and divides it by the size that they usually have for this weight, so what
+# > counts is its sign, and whether it's larger or smaller than usual. While Adam is still finding out what's usual,
+# > the rate is small: that's the warmup. (A [side room](#Optimiser-(Section-5.3)) says more about both. In the code,
+# > `factor` scales the whole curve; in the paper it's 1.)
 # >
-# > Real training also uses *dropout*: some numbers are set to zero at random, so that the model relies on no single one.
-# > When the model translates, dropout must be off; `model.eval()` sees to that.
+# > Real training also uses *dropout*: a tenth of the numbers in what each sublayer adds, and in the sums of embedding
+# > and position, are set to zero at random, so that the model relies on no single one. When the model translates,
+# > dropout must be off; `model.eval()` sees to that.
 # >
 # > Now everything is there, and an update is six lines.
 
@@ -2265,8 +2211,9 @@ def example_learn() -> None:
 
 
 # %% [markdown]
-# > That model knows one sentence; give it another, and it will write the same. To *translate*, it has to see so many
-# > sentences that learning them by heart is harder than learning German.
+# > (The first loss is close to $\log 6106$, as it should be.) That model knows one sentence; give it another, and it
+# > will write the same. To *translate*, it has to see so many sentences that learning them by heart is harder than
+# > learning German.
 # >
 # > **Try it.** Let the decoder see the future: `learn_one_sentence(mask=False)`. Its loss falls to 0.00 as well.
 # > What does it write afterwards?
@@ -2288,8 +2235,8 @@ def example_learn() -> None:
 #
 # ## While it learns
 #
-# > [Part 3](#Training) trains a model like ours on 29,000 pairs. Here is what such a model makes of our sentence on
-# > the way. (The model that comes with this document learned for hours; you've seen what it writes.)
+# > [Part 3](#Training) trains a model like ours on 29,000 pairs. Here is what such a model makes of our sentence on the
+# > way.
 
 
 # %%
@@ -2329,28 +2276,23 @@ def example_maps_while_it_learns() -> Chart | None:
 
 
 # %% [markdown]
-# > *The road goes on with [What next](#What-next). The rest of this part holds the side rooms: the loss with label
-# > smoothing, batches, the optimiser, gradients by hand, the trainer, and two small tasks.*
+# > *The road goes on with [What next](#What-next). The rest of this part is side rooms.*
 #
 # ## Regularisation (Section 5.4)
 #
 # **Dropout**, with $P_{\text{drop}} = 0.1$ for the base model, is applied to the output of each sublayer, before it
 # is added and normalised, and to the sums of embeddings and positional encodings in both stacks.
 #
-# > `DroppingConnection` and `PositionalEncoding` do exactly this. Two more uses of dropout, which Section 5.4 doesn't
-# > name, are controlled by [`inner_dropout`](#A-fresh-model).
-# >
-# > Label smoothing, the other kind of regularisation, asks for a little less than certainty: it takes a tenth away from
-# > the right token and shares it out among all tokens, so the right one is left with about 0.9.
+# > `DroppingConnection` and `PositionalEncoding` do exactly this. ([`inner_dropout`](#A-fresh-model) adds two more
+# > uses.)
 #
-# Training uses **label smoothing** (Szegedy et al., 2016) with $\epsilon_{ls} = 0.1$. This makes the perplexity
-# worse, since the model learns to be less sure, but it improves accuracy and BLEU. Table 3 has the figures: without
-# smoothing, the perplexity is 4.67 and BLEU is 25.3; with $\epsilon_{ls} = 0.1$ they are 4.92 and 25.8, and with 0.2
-# they are 5.47 and 25.7.
+# Training uses **label smoothing** (Szegedy et al., 2016) with $\epsilon_{ls} = 0.1$. This makes the perplexity worse,
+# since the model learns to be less sure, but it improves accuracy and BLEU ([Part 3](#BLEU) explains it). Table 3 has
+# the figures: without smoothing, the perplexity is 4.67 and BLEU is 25.3; with $\epsilon_{ls} = 0.1$ they are 4.92 and
+# 25.8, and with 0.2 they are 5.47 and 25.7.
 #
-# > (*BLEU* scores translations between 0 and 100; [Part 3](#BLEU) explains it.) With smoothing the model is asked to
-# > match a distribution $q$ (which has nothing to do with queries) that spreads $\epsilon_{ls}$ over the whole
-# > vocabulary:
+# > With smoothing, the right token is left with about 0.9: the model is asked to match a distribution $q$ (which has
+# > nothing to do with queries) that spreads $\epsilon_{ls}$ over the whole vocabulary:
 # >
 # > $$q(k) = (1 - \epsilon_{ls})\,[k = y] + \epsilon_{ls}\,u(k), \qquad \mathrm{loss} = -\sum_k q(k) \log p(k)$$
 # >
@@ -2358,11 +2300,9 @@ def example_maps_while_it_learns() -> Chart | None:
 # > tokens except padding, which is never right. PyTorch's `cross_entropy(label_smoothing=…)` gives padding a share as
 # > well; if you take the padding column away, it's the same loss.
 # >
-# > The first function writes $q$ out. The second, which is folded, gives the same loss without ever building $q$.
+# > <details><summary>The same loss without building q</summary>
 # >
-# > <details><summary>The formula behind it</summary>
-# >
-# > It collects terms. With $n$ tokens in the vocabulary:
+# > The second function below collects terms, and never builds $q$. With $n$ tokens in the vocabulary:
 # >
 # > $$-\sum_k q(k) \log p(k) = -(1 - \epsilon_{ls}) \log p(y) - \frac{\epsilon_{ls}}{n - 1} \sum_{k \ne \mathrm{pad}} \log p(k)$$
 # >
@@ -2422,10 +2362,6 @@ def example_smoothing() -> None:
 # > </details>
 
 
-# %% [markdown]
-# > The training loss of a batch is the smoothed loss, summed over the model's predictions at all target positions.
-
-
 # %%
 def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
     """The smoothed loss of a batch, summed over its target tokens (Section 5.4): a scalar, in nats."""
@@ -2436,68 +2372,16 @@ def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
 # %% [markdown]
 # > With smoothing, too, the gradient at the logits is $p - q$, because the $q_k$ add up to 1.
 #
-# ## The gradient by hand
-#
-# > There's no magic in `backward`. The folded cell does the same by hand for attention, LayerNorm and the feed-forward
-# > network, and compares the results.
-
-
-# %%
-# @title The gradient by hand
-def attention_backward(grad: Tensor, Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """From the gradient of attention's output (T, d_v) to those of queries, keys and values; Equation (1) backwards."""
-    P, root = attention(Q, K, V)[1], math.sqrt(Q.size(-1))  # P (T, S)
-    grad_V = P.mT @ grad  # a value got its weight of each output
-    grad_P = grad @ V.mT
-    grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))  # softmax: only differences from the mean count
-    return grad_S @ K / root, grad_S.mT @ Q / root, grad_V
-
-
-def layer_norm_backward(grad: Tensor, x: Tensor, gain: Tensor, eps: float = 1e-5) -> tuple[Tensor, Tensor, Tensor]:
-    """From the gradient of LayerNorm's output (T, d) to those of its input, gain and bias."""
-    scale = torch.rsqrt(x.var(-1, keepdim=True, unbiased=False) + eps)
-    unit = (x - x.mean(-1, keepdim=True)) * scale  # mean 0, variance 1
-    g = grad * gain
-    mean, along = g.mean(-1, keepdim=True), (g * unit).mean(-1, keepdim=True)
-    grad_x = scale * (g - mean - unit * along)  # what only shifts or stretches x is lost
-    return grad_x, (grad * unit).sum(0), grad.sum(0)
-
-
-def feed_forward_backward(grad: Tensor, x: Tensor, ffn: PositionwiseFeedForward) -> tuple[Tensor, ...]:
-    """From the gradient of Equation (2)'s output (T, d_model) to those of x, W_1, b_1, W_2 and b_2."""
-    inner = ffn.W_1(x)
-    grad_inner = (grad @ ffn.W_2.weight) * (inner > 0)  # only where the ReLU let something through
-    return grad_inner @ ffn.W_1.weight, grad_inner.mT @ x, grad_inner.sum(0), grad.mT @ inner.relu(), grad.sum(0)
-
-
-@example
-def example_backward() -> None:
-    """The gradients by hand are those of autograd."""
-    torch.manual_seed(0)
-    x, gain, bias = torch.randn(5, 16), torch.randn(16), torch.randn(16)
-    Q, K, V, grad = (torch.randn(5, 16) for _ in range(4))
-    ffn = PositionwiseFeedForward(16, 32)
-    by_hand = attention_backward(grad, Q, K, V), layer_norm_backward(grad, x, gain), feed_forward_backward(grad, x, ffn)
-    inputs = [(Q, K, V), (x, gain, bias), (x, *ffn.parameters())]
-    for tensor in itertools.chain(*inputs):
-        tensor.requires_grad_()
-    outputs = [attention(Q, K, V)[0], layer_norm(x, gain, bias), ffn(x)]
-    for output, tensors, ours in zip(outputs, inputs, by_hand, strict=True):
-        torch.testing.assert_close(torch.autograd.grad(output, tensors, grad), ours, atol=1e-4, rtol=1e-4)
-    print("attention, LayerNorm and feed-forward: 11 gradients agree with autograd")
-
-
-# %% [markdown]
 # ## Batches of similar lengths
 #
 # Sentence pairs of about the same length were batched together. Each batch had about 25,000 source tokens and 25,000
 # target tokens.
 #
-# > **Why count tokens and not sentences?** Because the work and the memory that a batch needs grow with its tokens.
-# > If the number of sentences were fixed, one long sentence would make all the others in its batch as long as
-# > itself. If sentences are sorted by length first, there is little to pad. So the code sorts the pairs, and begins
-# > a new batch whenever one more pair would exceed the budget. Pairs of equal length come in random order, and so do
-# > the batches. Each *epoch*, that is, each pass through the data, uses a different `seed`, so both orders change.
+# > **Why count tokens and not sentences?** Because the work and the memory that a batch needs grow with its tokens. If
+# > the number of sentences were fixed, one long sentence would make all the others in its batch as long as itself. If
+# > sentences are sorted by length first, there is little to pad. So the code sorts the pairs, and begins a new batch
+# > whenever one more pair would exceed the budget. Pairs of equal length come in random order, and so do the batches,
+# > anew in each *epoch*, that is, in each pass through the data.
 # >
 # > <details><summary>What does sorting cost, and what else depends on the size of a batch?</summary>
 # >
@@ -2550,7 +2434,6 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 # The paper trained on one machine with eight P100 GPUs. The base model took 100,000 updates of about 0.4 seconds, 12
 # hours in all. The big model took 300,000 updates of 1.0 second, three and a half days.
 #
-# > An *update* is one step of the optimiser; the paper calls it a step.
 #
 # ## Optimiser (Section 5.3)
 #
@@ -2565,7 +2448,8 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 # > $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2, \qquad w \leftarrow w - \mathit{lrate} \cdot \hat m \,/\, (\sqrt{\hat v} + \epsilon)$$
 # >
 # > The hats stand for a correction that matters in the first steps, when the averages, which start at zero, are still
-# > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$.
+# > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$. And $\epsilon$ keeps the
+# > division finite where a weight has hardly had a gradient yet.
 # >
 # > <details><summary>Why warm up, why β₂ = 0.98, and why fall as a root</summary>
 # >
@@ -2583,18 +2467,13 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 # > gives no reason; this is the usual guess.
 # >
 # > **Why fall as $\mathit{step}^{-0.5}$?** The rate has to fall, because near a minimum large steps just jump about.
-# > This curve falls slowly, and it doesn't need to know in advance when training will end. Our `factor` scales the
-# > whole curve; in the paper it is 1.
-# >
-# > *Step* counts updates. If an update is accumulated from several micro-batches (see below), it still counts as one
-# > step.
+# > This curve falls slowly, and it doesn't need to know in advance when training will end.
 # >
 # > </details>
 #
 # ## Configuration
 #
-# > The sizes and settings that we vary are in one frozen dataclass, whose defaults are those of the base model. Some
-# > settings aren't in the paper: `accumulate`, `factor`, `seed` and `norm`.
+# > One frozen dataclass holds the sizes and settings that we vary; its defaults are the base model's.
 
 
 # %%
@@ -2678,9 +2557,9 @@ class Trainer:
 # >
 # > <details><summary>What fills the memory?</summary>
 # >
-# > Each weight takes 16 bytes in training: itself, its gradient, and Adam's two averages. For the base model that's 1 GB.
-# > The rest grows with the tokens of a batch: the results that `backward` will need, the logits, and the attention
-# > weights, $B h T S$ of them in each attention layer.
+# > Each weight takes 16 bytes in training: itself, its gradient, and Adam's two averages. For the base model that's 1
+# > GB. The rest grows with the tokens of a batch: the results that `backward` will need, the logits, and the
+# > attention weights, $B h T S$ of them in each attention layer, which grow with the square of the length.
 # >
 # > </details>
 
@@ -2706,8 +2585,8 @@ def example_accumulation() -> None:
 # %% [markdown]
 # ## The training loop
 #
-# > The loop learns from one batch at a time, records what happened, and stops when it runs out of batches or time. At
-# > regular intervals it can also measure something, such as the loss on sentences that the model isn't trained on.
+# > The loop records what happened, and stops when it runs out of batches or time. Now and then it can also measure
+# > something, such as the loss on sentences that the model isn't trained on.
 
 
 # %%
@@ -2733,10 +2612,9 @@ def fit(
 # %% [markdown]
 # ## Greedy decoding
 #
-# > To translate, the decoder runs step by step, as in [Part 1](#A-vector-becomes-a-word-(Section-3.4)), but now all the
-# > sentences in a batch advance together. Dropout must be off; leaving it on is a classic mistake. So the folded cell
-# > switches it off for as long as needed. The naive version below runs the decoder over everything written so far at
-# > every step, although only the last of its outputs is new.
+# > As in [Part 1](#A-vector-becomes-a-word-(Section-3.4)), the decoder runs step by step, but now all the sentences of
+# > a batch advance together. Dropout must be off, which the folded cell sees to; leaving it on is a classic mistake.
+# > This naive version reads everything written so far at every step, although only the last of its outputs is new.
 
 
 # %%
@@ -2799,15 +2677,10 @@ def unseen_copies(updates: int) -> list[Pair]:
     return [pair for pair in copy_pairs(250, 14, seed=10**6) if tuple(pair.src) not in seen]
 
 
-# %% [markdown]
-# > The chart shows the loss, which is smoothed and so can't fall below the entropy of $q$. (What a copy has after its
-# > end mark, 2, isn't counted.)
-
-
 # %%
 @example
 def example_copy() -> Chart:
-    """The loss on random sequences, and the lowest value it can take. The lines above the chart: unseen sequences, nearly all copied without a mistake."""
+    """The smoothed loss on random sequences, and the lowest value it can take, the entropy of q. The lines above the chart: unseen sequences, nearly all copied without a mistake."""
     model, rows = train_copy()
     unseen = make_batch(unseen_copies(len(rows)))
     copies = greedy_decode_naive(model, unseen.src, unseen.src_mask, unseen.tgt_y.size(1) + 1, BOS)
@@ -2830,17 +2703,10 @@ def example_copy() -> Chart:
 # > and to keep the keys and values of all earlier ones. This is the **key/value cache**. (The query of an earlier
 # > position isn't kept, because no other position needs it.) The keys and values of the source are computed only
 # > once. A step then computes one position (which still attends to all $t$ keys) instead of $t$, and it needs no
-# > causal mask, because all the keys in the cache lie in the past.
+# > causal mask, because no key in the cache lies in the future.
 #
 # > For decoding, we copy each decoder layer, with the same weights, and put two functions that use the cache in place
 # > of its attentions.
-# >
-# > <details><summary>What if you change a layer?</summary>
-# >
-# > Whatever you change in a layer, or in the `keys_values`, `attend` or `weigh` of its attention, takes effect in
-# > decoding as well. Only what you change in the `forward` of an attention doesn't.
-# >
-# > </details>
 
 
 # %%
@@ -2888,9 +2754,9 @@ class CachedDecoder:
 
 
 # %% [markdown]
-# > Now comes the loop, which reads one token at a time. A sentence that has produced `</s>` is padded from then on,
-# > and the loop stops when all sentences have ended. Choosing a token from the logits is left to a separate function:
-# > greedy decoding takes the most probable, and [sampling](since_2017.ipynb#Sampling) draws one at random.
+# > A sentence that has produced `</s>` is padded from then on, and the loop stops when all have ended. How to choose a
+# > token is left to a separate function: greedy decoding takes the most probable, and
+# > [sampling](since_2017.ipynb#Sampling) draws one at random.
 
 
 # %%
@@ -2935,10 +2801,9 @@ def example_cached() -> None:
 
 
 # %% [markdown]
-# > **Do sinusoids extend to longer sequences?** The paper hoped so. The copy model has never seen more than ten
-# > tokens. Below is the share of sequences that it copies exactly, by length. There is a vector for every position,
-# > but if a sequence is more than one token longer than those it was trained on, this model almost never copies it
-# > correctly. We haven't tested whether the positions alone are to blame.
+# > **Do sinusoids extend to longer sequences?** The paper hoped so. The copy model has never seen more than ten tokens.
+# > There is a vector for every position, but if a sequence is more than one token longer than those it was trained on,
+# > this model almost never copies it correctly. We haven't tested whether the positions alone are to blame.
 
 
 # %%
@@ -3054,44 +2919,28 @@ def example_number_map(n: int = 345) -> Chart:
 #
 # ## What the loss can't see
 #
-# > "It learns, but it writes nonsense. Why?" No question about Transformers is asked more often, and the loss can't
-# > answer it. It says how well a model predicts from what it sees, but not whether it sees something that it mustn't.
-# > We collected mistakes that people make, and trained the model of the German numbers with each of them, for 1,500
-# > updates. *Forced* is the share of the held-out numbers' tokens that are right if the model reads the reference
-# > before them, as in training; *written* is the share of held-out numbers that it gets right when it writes them by
-# > itself.
+# > "It learns, but it writes nonsense. Why?" Few questions about Transformers are asked as often, and the loss can't
+# > answer it: it says how well a model predicts from what it sees, but not whether it sees something that it mustn't.
+# > We trained the model of the German numbers with mistakes that people make. *Forced* is the share of the held-out
+# > numbers' tokens that are right if the model reads the reference before them, as in training; *written* is the share
+# > of held-out numbers that it gets right when it writes them by itself.
 
 # %%
 # @title Five mistakes, and what shows them
-PATIENTS = {
-    "healthy": "none: a healthy model",
-    "no_causal_mask": "no causal mask",
-    "heads_joined_by_view": "heads joined without a transpose",
-    "softmax_over_queries": "softmax over the queries",
-    "norm_over_time": "LayerNorm over time",
-    "shift_by_two": "target shifted twice",
-}
+PATIENTS = "healthy", "no_causal_mask", "heads_joined_by_view", "softmax_over_queries", "norm_over_time", "shift_by_two"
 FRESH = {"wires", "loss", "gradient", "inventory", "heart"}  # tests that need no long training
 
 
 @example
 def example_clinic() -> Any:
     """Trained with a mistake: the loss, the accuracy with the reference before each word and without it, and what shows the mistake."""
-    rows = {row["mistake"]: row for row in saved_rows("clinic") if row["seed"] == 0}
-    ill = {name: set(row["seen"]) for name, row in rows.items() if row["kind"] != "healthy"}
-    hidden = [name for name in ill if not ill[name] & {"curve", "held out"}]
-    ruined, found = [name for name in hidden if "written" in ill[name]], [name for name in ill if ill[name] & FRESH]
-    print(f"Of {len(ill)} mistakes, {len(hidden)} show neither in the loss nor in the accuracy with the reference.")
-    print(
-        f"{len(ruined)} of these {len(hidden)} ruin the translations. Tests of a fresh model find {len(found)} of all."
-    )
-    shown = []
+    rows, shown = {row["mistake"]: row for row in saved_rows("clinic") if row["seed"] == 0}, []
     for name in PATIENTS if rows else ():
         row = rows[name]
         numbers = {"loss": row["loss"], "forced": row["held_out_forced"], "written": row["held_out_exact"]}
-        shown.append({"mistake": PATIENTS[name]} | {key: f"{x:.3f}" for key, x in numbers.items()})
+        shown.append({"mistake": name.replace("_", " ")} | {key: f"{x:.3f}" for key, x in numbers.items()})
         shown[-1]["shown by"] = ", ".join(test for test in row["seen"] if test in FRESH) or "nothing"
-        assert name == "healthy" or (name in hidden and row["held_out_exact"] < 0.01)
+        assert name == "healthy" or (not {"curve", "held out"} & {*row["seen"]} and row["held_out_exact"] < 0.01)
     return table(shown) if shown else None
 
 
@@ -3101,13 +2950,13 @@ def example_clinic() -> Any:
 # >
 # > So look for the mistake in this order. First the **wires**: change one word of the target, and see which
 # > predictions move. In a healthy model, no prediction depends on a later word, on padding, or on the other pairs of
-# > the batch; but another source must change it, and so must another order of its words. That takes a tenth of a
-# > second, and no training. Then compute the **loss** once more from the logits, position $t$ against token $t + 1$,
-# > and see whether it's the one that's reported. Compute the **gradient** twice, without dropout, and see whether
-# > it's the same and whether every matrix has one. Count the weights (**inventory**). Let the model learn eight pairs
-# > by **heart** and then *translate* them: if it can't, there's no need for a long run. Once it's trained, give each
-# > sentence the source of another (**swap**), which must raise the loss; see whether its **translations** are the
-# > same alone and in a batch, and whether it needs **references** to write well.
+# > the batch; but with another source the predictions must change, and with the source's words in another order, too.
+# > That takes a tenth of a second, and no training. Then compute the **loss** once more from the logits, position $t$
+# > against token $t + 1$, and see whether it's the one that's reported. Compute the **gradient** twice, without
+# > dropout, and see whether it's the same and whether every matrix has one. Count the weights (**inventory**). Let
+# > the model learn eight pairs by **heart** and then *translate* them: if it can't, there's no need for a long run.
+# > Once it's trained, give each sentence the source of another (**swap**), which must raise the loss; see whether its
+# > **translations** are the same alone and in a batch, and whether it needs **references** to write well.
 # >
 # > `practice/examine.py` does all of this for any model. The program's `train` looks at wires, loss and gradient before
 # > the first update. The [lab notebook](lab_notebook.ipynb#What-shows-a-mistake) lists all the mistakes, and what shows
@@ -3116,12 +2965,11 @@ def example_clinic() -> Any:
 #
 # ## Summary of Part 2
 #
-# > Targets are shifted by one, and a batch is measured in tokens. Smoothing asks for a little less than certainty,
-# > and the gradient at the logits is $p - q$: what the model says minus what it should say. The loss of an update is
-# > a sum over tokens divided by their number, however the update is cut up. Decoding appends one token at a time and
-# > keeps keys and values.
+# > Targets are shifted by one, and all positions learn at once. The gradient at the logits is $p - q$: what the model
+# > says minus what it should say. The loss of an update is a sum over tokens divided by their number, however the
+# > update is cut up.
 # >
-# > **Exercises** that check your answers:
+# > **Exercises:**
 # >
 # > - [2.1 A model that reverses](exercises.ipynb#2.1-A-model-that-reverses) ★, 15 minutes
 # > - [2.2 Training without a warmup](exercises.ipynb#2.2-Training-without-a-warmup) ★★, 20 minutes
@@ -3131,15 +2979,16 @@ def example_clinic() -> Any:
 # %% [markdown]
 # # What next
 #
-# > You've built a Transformer, seen it translate, and seen how it learns. This Part says how it's related to the models
-# > that everybody talks about, and lets you find out what you've understood.
+# > You've built a Transformer, and seen it translate and learn. How is it related to the models that everybody talks
+# > about?
 #
 # ## What to delete to get GPT
 #
 # > Most language models of today are this model with parts taken away. Delete the encoder. Then there's no memory to
-# > look at, so delete cross-attention as well, the second sublayer of each decoder layer. What is left is self-attention with a causal
-# > mask and a feed-forward network: an `EncoderLayer` that is given a causal mask. That is GPT (Radford et al., 2018).
-# > With the classes of Part 1, it's three lines:
+# > look at, so delete cross-attention as well, the second sublayer of each decoder layer. What is left is
+# > self-attention with a causal mask and a feed-forward network: an `EncoderLayer` that is given a causal mask. Up to
+# > details such as learned positions, that is GPT (Radford et al., 2018). With the classes of Part 1, it's three
+# > lines:
 
 
 # %%
@@ -3167,7 +3016,7 @@ def example_gpt() -> None:
 # %% [markdown]
 # > | | our translator | GPT |
 # > |---|---|---|
-# > | reads | a source, and what it has written so far | one text, in which question and answer follow each other |
+# > | reads | a source, and what it has written so far | one text: all that it was given and all that it has written |
 # > | attention | three kinds | one: masked self-attention |
 # > | learns from | pairs of sentences | any text: every token is the target of those before it |
 # > | loss, $p - q$, update | Part 2 | the same |
@@ -3181,8 +3030,8 @@ def example_gpt() -> None:
 #
 # ## All shapes on one page
 #
-# > Our sentence has 15 tokens with `</s>`, and its translation has 15 with `</s>`. Read from top to bottom, this is Part
-# > 1; the last lines are Part 2.
+# > Our sentence and its translation have 15 tokens each, with `</s>`. Read from top to bottom, this is Part 1; the last
+# > lines are Part 2.
 # >
 # > | what | shape, one sentence | shape in a batch | paper's base model |
 # > |---|---|---|---|
@@ -3314,11 +3163,10 @@ def example_gpt() -> None:
 #
 # ## What to do now
 #
-# > Understanding is one thing, doing is another. Here is what you can do, the easiest first:
+# > Here is what you can do, the easiest first:
 # >
 # > - Run [`one_screen.py`](one_screen.py), the whole paper in 250 lines of plain Python, and read it while it learns.
-# >   You know its model by now, except that its norm comes after the addition. Label smoothing, Adam and averaged
-# >   checkpoints are written out, and every function has its derivative beside it.
+# >   Its norm comes after the addition; the rest of its model you know.
 # > - Type a sentence of your own into the [figure on the first page](#The-Annotated-Transformer), and find one that the
 # >   model gets wrong.
 # > - Do two or three [exercises](exercises.ipynb), which check your answers: 1.1 and 1.4 fit what you've just read.
@@ -3341,8 +3189,8 @@ def example_gpt() -> None:
 # > 29,000 English captions of photographs, translated into German by professionals, plus 1,014 pairs for validation
 # > and several test sets such as `test_2016_flickr` (1,000 pairs). It may be used for research and teaching.
 # >
-# > The function in the next cell downloads Multi30k from its public repository (1.3 MB, once only).
-# > [pooch](https://www.fatiando.org/pooch) keeps the files in your cache and checks each against its known checksum.
+# > [pooch](https://www.fatiando.org/pooch) downloads it (1.3 MB, once only), keeps it in your cache, and checks each
+# > file against its known checksum.
 
 # %%
 # @title Fetching Multi30k, once
@@ -3498,11 +3346,11 @@ def example_data() -> None:
 # > forms new words by joining old ones, many words end up unknown.
 # >
 # > *Byte-pair encoding*, BPE, has a better answer (Sennrich et al., 2016). It begins with single characters as its
-# > tokens, counts all pairs of neighbouring tokens, and merges the most frequent pair into a new token. It does
-# > this over and over. Frequent words end up as one token, rare ones as several pieces, and hardly anything is
-# > unknown. Here is the algorithm in its simplest form; its first merges follow below. A token that begins a word
-# > starts with the mark `▁`, which stands for the space before it. So to turn tokens back into text, join them and
-# > replace each `▁` with a space.
+# > tokens, counts all pairs of neighbouring tokens, and merges the most frequent pair into a new token. It does this
+# > over and over. Frequent words end up as one token, rare ones as several pieces, and hardly anything is unknown: a
+# > new word begins as single characters, too, and the merges are carried out in the order in which they were learned.
+# > Here is the algorithm in its simplest form. A token that begins a word starts with the mark `▁`, which stands for
+# > the space before it. So to turn tokens back into text, join them and replace each `▁` with a space.
 
 
 # %%
@@ -3583,8 +3431,8 @@ class Tokenizer:
 
 
 # %% [markdown]
-# > A vocabulary is learned only from the training split. If it had been learned from the validation or test text as
-# > well, fewer words of that text would be unknown than of new text, and the scores would say less about new text.
+# > A vocabulary is learned from the training split alone. If it had seen the test text as well, fewer words of that
+# > text would be unknown than of new text, and the scores would promise too much.
 # >
 # > **How many merges?** With few, sentences become long sequences, and attention must first assemble the words. With
 # > many, most words are single tokens, but the rare ones occur too seldom to be learned. We take 6,000 for 29,000 short
@@ -3625,7 +3473,7 @@ def learn_bpe(pairs: Iterable[tuple[str, str]], merges: int) -> Tokenizer:
 
 
 # %% [markdown]
-# > Here are the first merges on 3,000 pairs, and then a sentence cut into tokens in both ways and put back together.
+# > Here are the first merges on 3,000 pairs, and a sentence cut into tokens in both ways.
 
 
 # %%
@@ -3655,9 +3503,8 @@ def example_tokens() -> None:
 # %% [markdown]
 # ## Saving and loading a translator
 #
-# > A *translator* is a model together with its tokeniser and the names of its two languages. Its weights are saved
-# > as [safetensors](https://huggingface.co/docs/safetensors), a file format that holds numbers and no executable
-# > code. Tied matrices are one parameter with several names, so the file holds them only once.
+# > A *translator* is a model together with its tokeniser and the names of its two languages. Its weights are saved as
+# > [safetensors](https://huggingface.co/docs/safetensors), a file format that holds numbers and no executable code.
 
 
 # %%
@@ -3728,9 +3575,8 @@ def load_translator(folder: str | Path) -> Translator:
 # %% [markdown]
 # ## Translating
 #
-# > The sentences are sorted by length, so that each batch needs little padding, then decoded batch by batch, and
-# > put back in their original order. As in the paper, a translation may be up to 50 tokens longer than its source
-# > (Section 6.1).
+# > Sentences of similar length are decoded together, and put back in their original order. A translation may be up to
+# > 50 tokens longer than its source, as in the paper (Section 6.1).
 
 
 # %%
@@ -3757,10 +3603,9 @@ def translate_lines(
 # %% [markdown]
 # ## Training
 #
-# > Now the model learns. While it does, it translates three sentences of our own, which aren't in Multi30k. In the
-# > second, the one from Part 1, the subordinate clause ends with its verb (`liest`). In the third, the verb is split in
-# > two (`hebt … auf`). The validation loss is the mean cross-entropy per target token, without smoothing and without
-# > dropout; its exponential is the perplexity.
+# > While the model learns, it translates three sentences of our own, which aren't in Multi30k. The second is the one
+# > from Part 1; in the third, the verb is split in two (`hebt … auf`). The validation loss is the mean cross-entropy
+# > per target token, without smoothing and without dropout.
 
 
 # %%
@@ -3788,9 +3633,8 @@ def validation_loss(model: Transformer, pairs: list[Pair]) -> float:
 
 # %% [markdown]
 # > With only 29,000 pairs and a laptop, we train a model far smaller than the base model. Because the run lasts only
-# > minutes, we use small batches, a short warmup and pre-norm, which copes with a high learning rate. The settings were
-# > found by trial and error, not derived. There's no dropout, because in [short runs of the
-# > program](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) dropout hurt.
+# > minutes, we use small batches, a short warmup and pre-norm, which copes with a high learning rate. There's no
+# > dropout, because in [short runs of the program](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) dropout hurt.
 
 # %%
 # @title The training, which keeps weights and translations as it goes
@@ -3889,11 +3733,10 @@ def example_training() -> None:
 
 
 # %% [markdown]
-# > The chart shows the losses of that run. The targets of the training loss are smoothed and those of the validation
-# > loss aren't, so you can compare the directions of the two curves, but not their heights. If training goes on for
-# > thousands of updates, the validation loss stops falling and then rises again, while the training loss keeps falling.
-# > That's *overfitting*: the model learns the training sentences by heart. Dropout, which this run lacks, is there to
-# > counteract it.
+# > The targets of the training loss are smoothed and those of the validation loss aren't, so you can compare the
+# > directions of the two curves, but not their heights. If training goes on for thousands of updates, the validation
+# > loss stops falling and then rises again, while the training loss keeps falling. That's *overfitting*: the model
+# > learns the training sentences by heart. Dropout, which this run lacks, is there to counteract it.
 
 
 # %%
@@ -3925,16 +3768,14 @@ def example_progress() -> Any:
 
 
 # %% [markdown]
-# > **Why does greedy decoding repeat itself?** You may see this in the first row of the table above. In an
-# > undertrained model, the most probable token after "a" may be "a" again, or the most probable words after "on a
-# > bench" may lead back to "on a bench". A search that never takes the second most probable token has no way out of
-# > such a loop. More training usually helps.
+# > **Why does greedy decoding repeat itself?** In an undertrained model, the most probable token after "a" may be "a"
+# > again, or the most probable words after "on a bench" may lead back to "on a bench". A search that never takes the
+# > second most probable token has no way out of such a loop. More training usually helps.
 # >
 # > Three models come with this document: one for each direction, and a third with [rotary
 # > positions](since_2017.ipynb#Rotary-positions). They are the same size as the one above, but the program trained them
-# > with a different recipe, two of them for hours. The `README.md` in each model's folder, its *card*, says how, and the
-# > [lab notebook](lab_notebook.ipynb#More-pairs-from-the-same-pairs) says why. Here is the German-English one beside the
-# > model that we've just trained.
+# > with a different recipe, two of them for hours: the `README.md` in each model's folder, its *card*, says how. Here
+# > is the German-English one beside the model that we've just trained.
 
 
 # %%
@@ -4004,9 +3845,9 @@ def example_bleu_by_hand() -> Any:
 # > The score depends on how the text is cut into words, so two BLEU scores can be compared only if both were computed
 # > in the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself, on ordinary
 # > text with capital letters, and prints a signature that says how. *chrF* (Popović, 2015) compares n-grams of
-# > characters instead, and is kinder to long German words. Keep two things in mind. BLEU is defined for a whole corpus,
-# > and the mean of the scores of its sentences is a different number. And a good translation scores badly if its words
-# > aren't those of the reference.
+# > characters instead, and is kinder to long German words. BLEU is defined for a whole corpus, and the mean of the
+# > scores of its sentences is a different number. And a good translation scores badly if its words aren't those of the
+# > reference.
 # >
 # > <details class="note"><summary>How was the paper's BLEU computed? What is a good score here?</summary>
 # >
@@ -4043,78 +3884,26 @@ def example_bleu() -> None:
 # %% [markdown]
 # ## Several processes (Section 5.2)
 #
-# > **Data parallelism.** Every process holds the whole model and takes a share of the rows of each batch. It
-# > computes the gradient of these rows, and then the gradients of all processes are added up. This operation is
-# > called *all-reduce*: every process contributes a number, and every process gets the sum. Since all of them then
-# > make the same update, their weights stay equal. The processes are numbered, and the number of a process is its
-# > *rank*.
+# > **Data parallelism.** Every process holds the whole model and takes a share of the rows of each batch. It computes
+# > the gradient of these rows, and then the gradients of all processes are added up. This is called *all-reduce*: every
+# > process contributes a number, and every process gets the sum. Since all of them then make the same update, their
+# > weights stay equal. (The number of a process is its *rank*.)
 # >
 # ![Two processes, rank 0 and rank 1, each with a copy of the model and half of the rows of a batch; each computes a gradient, all-reduce gives both the sum, and both make the same update](images/data_parallel.svg)
 #
 # > As with accumulation, each process divides by the number of tokens in the *whole* update. (PyTorch's
 # > `DistributedDataParallel` takes the *mean* over the processes. If you use it, multiply each loss by the number of
 # > processes; otherwise every gradient is that many times too small.)
-
-
-# %%
-# @title One gradient in several processes
-def parallel_gradient(rank: int, world: int, pairs: list[Pair], folder: str) -> None:
-    """One of `world` processes: the gradient of its share of the pairs, then the sum of all, which it writes down."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world)
-    torch.manual_seed(0)  # the same weights in every process
-    model = make_model(20, 20, N=1, d_model=16, d_ff=32, h=2, dropout=0.0)
-    tokens = sum(len(pair.tgt) - 1 for pair in pairs)  # of the whole update, over all processes
-    (batch_loss(model, make_batch(pairs[rank::world]), eps=0.1) / tokens).backward()
-    for p in model.parameters():
-        dist.all_reduce(p.grad)  # afterwards p.grad is the sum, in every process
-    torch.save(torch.cat([p.grad.flatten() for p in model.parameters()]), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
-
-
-def in_processes(world: int, pairs: list[Pair]) -> list[Tensor]:
-    """The gradient that each of `world` processes on this machine ends up with."""
-    context = multiprocessing.get_context("fork")  # each begins as a copy of this one, with all that was defined so far
-    with tempfile.TemporaryDirectory() as folder:
-        group = [context.Process(target=parallel_gradient, args=(rank, world, pairs, folder)) for rank in range(world)]
-        for process in group:
-            process.start()
-        for process in group:
-            process.join()
-        assert not any(process.exitcode for process in group), "a process failed; its error is above"
-        return [torch.load(f"{folder}/{rank}.pt") for rank in range(world)]
-
-
-# %% [markdown]
-# > Here one process and then two compute the same gradient. The processes are copies of the one that runs this
-# > notebook, made by `fork`, which works neither on Windows nor with a GPU. The program starts its processes with
-# > `torchrun`.
-
-
-# %%
-@example
-def example_processes() -> None:
-    """Two processes compute the same gradient as one."""
-    draw = random.Random(0)
-    pairs = [Pair([*draw.choices(range(4, 20), k=5), EOS], [BOS, *[7] * draw.randint(1, 9), EOS]) for _ in range(7)]
-    if "fork" not in multiprocessing.get_all_start_methods() or best_device().type != "cpu":
-        print("NOTICE: a process with an accelerator, or under Windows, cannot be copied; this example is left out.")
-    else:
-        (alone,), (one, two) = in_processes(1, pairs), in_processes(2, pairs)
-        print(f"largest number {one.abs().max():.3f}, largest difference {(one - alone).abs().max():.1e}")
-        assert torch.equal(one, two) and torch.allclose(one, alone, atol=1e-6)
-
-
-# %% [markdown]
-# > The program can also divide the weights and the optimiser's state among the processes, on one machine or several
-# > ([how](lab_notebook.ipynb#Many-processes-and-machines)).
+# >
+# > The program starts its processes with `torchrun`, and can also divide the weights and the optimiser's state among
+# > them, on one machine or several ([how](lab_notebook.ipynb#Many-processes-and-machines)).
 #
 # ## Summary of Part 3
 #
-# > Real text needs a vocabulary that can spell words it has never seen, and a score that others can compare with
-# > their own. Several processes can share each batch, and together they compute the same gradient as a single one.
+# > Real text needs a vocabulary that can spell words it has never seen, and a score that others can compare with their
+# > own.
 # >
-# > **Exercises** that check your answers:
+# > **Exercises:**
 # >
 # > - [3.1 What is unknown, and where](exercises.ipynb#3.1-What-is-unknown,-and-where) ★, 15 minutes
 # > - [3.2 Tokens per second and batch size](exercises.ipynb#3.2-Tokens-per-second-and-batch-size) ★★, 20 minutes
@@ -4126,19 +3915,15 @@ def example_processes() -> None:
 # ## Beam search (Section 6.1)
 #
 # The paper translates with *beam search*, with a beam of 4 and a length penalty of $\alpha = 0.6$ (Wu et al., 2016).
-# Both were chosen on the development set. The output may be at most 50 tokens longer than the input, and the search
-# ends early when possible.
+# Both were chosen on the development set (our validation set). The output may be at most 50 tokens longer than the
+# input, and the search ends early when possible.
 #
-# > (The development set is what we call the validation set.) Greedy decoding takes the most probable token and
-# > never looks back. A beam of width $b$ keeps the $b$ most probable *hypotheses*, that is, unfinished
-# > translations; we also say that the search has $b$ *beams*. At each step, every hypothesis is extended by each
-# > token of the vocabulary, and the $b$ most probable extensions are kept. An extension that
-# > ends in `</s>` is finished, and so is one that has reached the length limit. A finished hypothesis keeps its
-# > place: once $j$ are finished, only $b - j$ are carried on, and once all $b$ are finished the search ends. (The
-# > paper doesn't say what happens to these places.)
-# >
-# > The [figure on the first page](#The-Annotated-Transformer) shows a beam as a tree. The numbers in it are
-# > log-probabilities of whole hypotheses, so closer to 0 is better.
+# > Greedy decoding takes the most probable token and never looks back. A beam of width $b$ keeps the $b$ most probable
+# > *hypotheses*, that is, unfinished translations (the figure on the first page shows them as a tree); we also say that
+# > the search has $b$ *beams*. At each step, every hypothesis is extended by each token of the vocabulary, and the $b$
+# > most probable extensions are kept. An extension that ends in `</s>` is finished, and so is one that has reached the
+# > length limit. A finished hypothesis keeps its place: once $j$ are finished, only $b - j$ are carried on, and once
+# > all $b$ are finished the search ends.
 # >
 # > Every extra token multiplies the probability by a factor below 1, so short translations have an advantage they
 # > don't deserve. The finished ones are therefore compared by their log-probability divided by a *length penalty*,
@@ -4177,10 +3962,10 @@ def select_rows(decoder: CachedDecoder, rows: Tensor) -> None:
 
 
 # %% [markdown]
-# > Now the search itself. For each sentence, `topk` looks at all the extensions of its $b$ hypotheses at once. Divide
-# > the index of an extension by the size of the vocabulary, and the quotient is the hypothesis that it extends
-# > (`parents`); the remainder is the new token. `open_places` counts what is left of each sentence's $b$ places. A
-# > place is `alive` as long as its hypothesis can still be extended.
+# > For each sentence, `topk` looks at all the extensions of its $b$ hypotheses at once. Divide the index of an
+# > extension by the size of the vocabulary, and the quotient is the hypothesis that it extends (`parents`); the
+# > remainder is the new token. `open_places` counts what is left of each sentence's $b$ places. A place is `alive` as
+# > long as its hypothesis can still be extended.
 
 
 # %%
@@ -4222,46 +4007,9 @@ def beam_search(
 
 
 # %% [markdown]
-# > How do we know that it's right? With a single beam, it's greedy decoding; with as many beams as there are sequences,
-# > it's an exhaustive search, and on a tiny problem we can compare it with one.
-
-
-# %%
-# @title Every translation up to a length, scored
-def exhaustive_search(model: Transformer, src: Tensor, max_len: int, alpha: float) -> tuple[float, list[int]]:
-    """The best score of all sequences of at most max_len tokens, BOS included, and the sequence; src (1, S)."""
-    best, open_ends = (-math.inf, []), [([BOS], 0.0)]
-    while open_ends:
-        ys, log_p = open_ends.pop()
-        step = model(src, torch.tensor([ys]), None, subsequent_mask(len(ys)))[0, -1].log_softmax(-1)
-        for token, more in enumerate(step.tolist()):
-            if token == EOS or len(ys) + 1 == max_len:
-                best = max(best, ((log_p + more) / length_penalty(len(ys), alpha), [*ys, token]))
-            else:
-                open_ends.append(([*ys, token], log_p + more))
-    return best
-
-
-# %%
-@example
-def example_beam() -> Any:
-    """On six tokens: one beam is greedy, the widest is exhaustive, and between them wider beams find the best more often."""
-    torch.manual_seed(0)
-    model, src, rows = make_model(20, 6, 1, 16, 32, 2, norm="pre").eval(), torch.randint(4, 20, (30, 5)), []
-    with torch.no_grad():
-        for p in model.parameters():
-            p.mul_(3 if p.dim() > 1 else 1)  # a fresh model finds all translations about alike; this one has opinions
-        optimal = [exhaustive_search(model, row.unsqueeze(0), 5, alpha=0.6)[1] for row in src]
-    for beam in (1, 2, 3, 5, 10, 6**4):
-        found = beam_search(model, src, source_mask(src), 5, beam).tolist()
-        share = sum(a[: len(b)] == b for a, b in zip(found, optimal, strict=True)) / len(src)
-        rows.append({"beam": beam, "found the best of all": f"{share:.0%}"})
-    assert share == 1
-    assert torch.equal(beam_search(model, src, source_mask(src), 5, 1), greedy_decode(model, src, source_mask(src), 5))
-    return table(rows)
-
-
-# %% [markdown]
+# > With a single beam, it's greedy decoding; with as many beams as there are sequences, it finds the best of all.
+# > That's how [it's tested](tests/tour.py).
+# >
 # > **Which penalty?** The chart shows BLEU on the validation set, from German to English, for several beam widths and
 # > penalties. (It was measured with the German-English model in `models/` before that model learned from extra pairs.)
 # > With the paper's 0.6, our model's translations come out 4% shorter than the references. With five beams, $\alpha = 1.8$
@@ -4312,11 +4060,10 @@ def average_weights(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 # %% [markdown]
 # > Here are beam search and averaging, applied to the model trained above, with BLEU on the first 300 validation
-# > sentences; with so few, a difference of a point proves nothing. Averaging does harm if the model is still improving a
-# > lot from one checkpoint to the next, as in a very short run: the mean then lags behind. In [our longest
-# > run](lab_notebook.ipynb#Post-norm-and-Adam-in-a-longer-run) with post-norm and Adam, the mean of five checkpoints
-# > gains 2.3 BLEU with greedy decoding and 2.9 with five beams; that's a single run. The program keeps a *moving average*
-# > of the weights while it trains, over about the last tenth of the run, and translates with it.
+# > sentences; with so few, a difference of a point proves nothing. Averaging does harm if the model is still improving
+# > a lot from one checkpoint to the next, as in a very short run: the mean then lags behind. (In [a longer
+# > run](lab_notebook.ipynb#Post-norm-and-Adam-in-a-longer-run), it gains more than two BLEU.) The program keeps a
+# > *moving average* of the weights while it trains, over about the last tenth of the run, and translates with it.
 
 
 # %%
@@ -4337,10 +4084,10 @@ def example_search_and_average() -> Any:
 # %% [markdown]
 # ## Summary of Part 4
 #
-# > A beam follows several hypotheses at once, and a length penalty decides which of the finished translations wins.
-# > The mean of a run's checkpoints is itself a model, and costs no more to run than any one of them.
+# > A beam follows several hypotheses at once, and a length penalty decides which of the finished translations wins. The
+# > mean of a run's checkpoints is also a model.
 # >
-# > **Exercises** that check your answers:
+# > **Exercises:**
 # >
 # > - [4.1 Keys and values that stay behind](exercises.ipynb#4.1-Keys-and-values-that-stay-behind) ★★, 15 minutes
 # > - [4.2 Which α is best](exercises.ipynb#4.2-Which-α-is-best) ★★, 20 minutes
@@ -4349,9 +4096,8 @@ def example_search_and_average() -> Any:
 # %% [markdown]
 # # Part 5: Results (Section 6)
 #
-# > The tables and charts in this part are read from saved rows in `benchmarks/results/`. What a referee would want to
-# > know about ours (seeds, intervals, failures, other people's programs) is in [the lab
-# > notebook](lab_notebook.ipynb).
+# > What a referee would want to know about our results (seeds, intervals, failures, other people's programs) is in [the
+# > lab notebook](lab_notebook.ipynb).
 #
 # ## Why self-attention (Section 4, Table 1)
 #
@@ -4397,9 +4143,8 @@ def example_search_and_average() -> Any:
 # >
 # > </details>
 # >
-# > So much for counting. The chart shows *measured* times for one layer of each kind at width 512, in milliseconds for
-# > a single sequence. Both axes are logarithmic: a slope of 1 means that the time grows with the length, and a slope
-# > of 2 that it grows with its square.
+# > The chart shows *measured* times for one layer of each kind, of width 512, and a single sequence. Both axes are
+# > logarithmic: at a slope of 1 the time grows with the length, at a slope of 2 with its square.
 
 
 # %%
@@ -4411,19 +4156,16 @@ def example_layer_times() -> Chart | None:
 
 
 # %% [markdown]
-# > For short sequences, attention's products alone cost least, but their line is the steepest. (The [fused
-# > form](since_2017.ipynb#Fused-attention,-tile-by-tile) never writes the weights out.) The whole layer takes less
-# > time than the recurrent one up to about a thousand tokens, although it multiplies more, probably because it
-# > computes all positions at once. Convolutions with a kernel of width 3 are faster still, but each position sees
-# > only its two neighbours.
+# > The whole layer of attention takes less time than the recurrent one up to about a thousand tokens, although it
+# > multiplies more, probably because it computes all positions at once.
 #
 # ## How many parameters? (Table 3)
 #
 # Table 3 of the paper gives the number of parameters of several variants, in millions: 65 for base, 213 for big.
 #
-# > Where are they? An attention sublayer has four matrices with $d^2$ entries each ($d$ is $d_{\text{model}}$), and a
-# > feed-forward network has two with $4d^2$. An encoder layer has one of each; a decoder layer has a second
-# > attention. The embeddings are one matrix, used three times. (The small remainder is norms and biases.)
+# > Where are they? [Attention has $4d^2$ weights, and the network $8d^2$](#What-to-delete-to-get-GPT), so an encoder
+# > layer has $12d^2$, and a decoder layer, with its second attention, $16d^2$. The embeddings are one matrix, used
+# > three times. (The small remainder is norms and biases.)
 
 
 # %%
@@ -4432,17 +4174,11 @@ def example_base() -> Any:
     """The base model's parameters, part by part."""
     with torch.device("meta"):  # shapes without numbers
         model = make_model(37_000, 37_000, tie="all")
-    layer = model.encoder.layers[0]
-    parts = {"attention, 4 d²": (layer.self_attn, 6 + 2 * 6), "feed-forward, 8 d²": (layer.feed_forward, 6 + 6)}
-    parts["norms of a connection"] = layer.sublayer[0], 2 * 6 + 3 * 6
-    parts["embeddings, 37,000 d"] = model.generator, 1
-    rows, total = [], sum(p.numel() for p in model.parameters())
-    for name, (part, times) in parts.items():
-        count = sum(p.numel() for p in part.parameters())
-        rows.append({"part": name, "parameters": count, "times": times, "in all": f"{count * times / 1e6:.2f} M"})
-    assert total == sum(row["parameters"] * row["times"] for row in rows)
-    print(f"in all {total:,}")
-    return table(rows)
+    parts = {"encoder, 6 · 12 d²": model.encoder, "decoder, 6 · 16 d²": model.decoder}
+    parts |= {"embeddings, 37,000 d": model.generator, "in all": model}
+    counts = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+    assert sum(counts.values()) == 2 * counts["in all"]
+    return table([{"part": name, "parameters": f"{n:,}"} for name, n in counts.items()])
 
 
 # %% [markdown]
@@ -4463,9 +4199,9 @@ def example_base() -> Any:
 # The cost is the training time, times the number of GPUs, times the operations per second that a GPU of that type
 # sustains (2.8, 3.7, 6.0 and 9.5 TFLOPS in single precision for the K80, K40, M40 and P100).
 #
-# > You can also count from the model: per token, a weight takes 2 operations forward and 4 backward. For base, with 63
-# > million weights and 2.5 billion tokens on each side, that makes $0.9 \cdot 10^{18}$. The table's $3.3 \cdot 10^{18}$
-# > is what eight such GPUs could have done in the twelve hours.
+# > You can also count from the model: per token, a weight takes 2 operations forward and 4 backward. For base, with
+# > 63 million weights and 2.5 billion tokens on each side, that makes $0.9 \cdot 10^{18}$. The table's $3.3 \cdot
+# > 10^{18}$ is what eight P100s could have done in the twelve hours.
 #
 # </details>
 
@@ -4483,13 +4219,11 @@ def example_table_2() -> Any:
 # %% [markdown]
 # ## Our translators
 #
-# > The program's models have the same dimensions as the model in Part 1, and 2.1 million parameters. There are two
-# > kinds for each direction, most trained several times: one learned from Multi30k's 29,000 pairs alone; the other
-# > then went on to learn from further pairs, written by models for both directions
+# > The program's models have the dimensions of the model in Part 1. For each direction there are two kinds: one learned
+# > from Multi30k's 29,000 pairs alone; the other then went on to learn from further pairs, written by models
 # > ([how](lab_notebook.ipynb#More-pairs-from-the-same-pairs)). The table has BLEU on test_2016_flickr, with five beams.
-# > `moses` is the score that most papers on Multi30k report, BLEU of lower-cased text that was split by the tokeniser of
-# > the Moses toolkit. `length` is the number of words that the model wrote, divided by that of the references: below 1,
-# > BLEU has a penalty for it.
+# > `moses` is what most papers on Multi30k report, BLEU of lower-cased text that was split by the tokeniser of the
+# > Moses toolkit.
 
 
 # %%
@@ -4510,7 +4244,7 @@ def example_translators() -> Any:
     rows = []
     for (direction, kind), group in found.items():
         rows.append({"direction": direction, "learned from": kind})
-        for name, key in (("BLEU", "bleu"), ("moses", "bleu_moses"), ("chrF", "chrf"), ("length", "length")):
+        for name, key in (("BLEU", "bleu"), ("moses", "bleu_moses"), ("chrF", "chrf")):
             rows[-1][name] = sum(row[key] for row in group) / len(group)
         scores = [row["bleu"] for row in group]
         rows[-1] |= {"runs": len(scores), "lowest": min(scores), "highest": max(scores)}
@@ -4518,39 +4252,10 @@ def example_translators() -> Any:
 
 
 # %% [markdown]
-# > Compare them only with scores for the same sentences, computed in the same way; so not with the paper's (see
-# > [BLEU](#BLEU)).
-# >
-# > <details><summary>Beside a published model of this size</summary>
-# >
-# > A published Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02
-# > from English to German (Wu et al., 2021). Ours, trained on the pairs alone for 20 million target tokens, scores
-# > 1.3 *less*. Trained by a recipe close to theirs, on lower-cased text and for 55 million, it scores 40.9 (mean of
-# > three seeds), but its translations are a fiftieth shorter than theirs, so the two can't be compared to a point.
-# > With [rotary positions](since_2017.ipynb#Rotary-positions) it scores 42.1, and more than half of that gain is
-# > BLEU's brevity penalty, from which those translations hardly suffer. A thousand sentences are a small sample:
-# > with a different sample, these scores could have been about one and a half points higher or lower. The [lab
-# > notebook](lab_notebook.ipynb#The-translators) has everything else.
-# >
-# > </details>
+# > A published Transformer of these dimensions, trained on the same pairs, has a `moses` score of 41.02 from English to
+# > German (Wu et al., 2021). Ours, trained on the pairs alone, scores 1.3 *less* ([the lab
+# > notebook](lab_notebook.ipynb#The-translators) says what that is worth).
 #
-# ### How long must you train?
-#
-# > The chart shows BLEU on the validation set, with greedy decoding, as a model of that size (the program's preset
-# > `tiny` in an earlier version, with this document's positions and schedule) learns on two cores of an AMD EPYC: about
-# > 28 after 5 minutes (323 updates), 39 after half an hour (1,732), and 40 after three quarters (2,588). It's a single
-# > run. (The run in Part 3 ends lower: among other things, it has Adam in place of [Muon](since_2017.ipynb#Muon).)
-
-
-# %%
-@example
-def example_time_to_quality() -> Chart | None:
-    """BLEU against training time in minutes, on two processor cores."""
-    rows = [{"minutes": r["minutes"], "BLEU": r["bleu"], "run": r["run"]} for r in saved_rows("time_to_quality")]
-    return curves(rows, "minutes", "BLEU", "run") if rows else None
-
-
-# %% [markdown]
 # ## What each part contributes (Section 6.2, Table 3)
 #
 # The paper varied the base model and scored each variant on newstest2013, with beam search and without averaged
@@ -4580,18 +4285,15 @@ def example_paper_table_3() -> Any:
 # %% [markdown]
 # > <details><summary>Does the same hold at our size?</summary>
 # >
-# > We trained variants of the `tiny` model for four passes through Multi30k, each with three seeds, beside a base
-# > whose learning rate had been tuned for so short a run
-# > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Some of it holds, on the validation set with five
-# > beams, and some doesn't. Each difference below has a 95% interval of ± 0.5 BLEU over the seeds, and of about ±
-# > 1.1 if other sentences count as well. One head (A) is no worse than four, eight are 0.8 worse, sixteen 1.8.
-# > Narrow keys (B) cost 1.2 BLEU. Of the sizes (C), half the width of the model costs most, 2.6; twice the width
-# > gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four, probably because four passes are too few
-# > for overfitting to begin. Learned positions (E) are 1.3 worse than sinusoids, and without any, the model loses
-# > more than five; with [rotary positions](since_2017.ipynb#Rotary-positions) it gains 1.4. If you also allow for
-# > the thirty comparisons that we made, any difference below 1.84 could be chance, even the loss of sixteen heads
-# > (1.81) and the gain of rotary positions (longer runs suggest one, too). A table like this one is about one size, one
-# > corpus and one budget.
+# > Some of it holds, and some doesn't, for variants of the `tiny` model after four passes through Multi30k
+# > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Each difference in BLEU has a 95% interval of ± 0.5
+# > BLEU over the seeds, and of about ± 1.1 if other sentences count as well. One head (A) is no worse than four, eight
+# > are 0.8 worse, sixteen 1.8. Narrow keys (B) cost 1.2 BLEU. Of the sizes (C), half the width of the model costs most,
+# > 2.6; twice the width gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four, probably because four
+# > passes are too few for overfitting to begin. Learned positions (E) are 1.3 worse than sinusoids, and without any,
+# > the model loses more than five; with [rotary positions](since_2017.ipynb#Rotary-positions) it gains 1.4. If you also
+# > allow for the thirty comparisons that we made, any difference below 1.84 could be chance, even the loss of sixteen
+# > heads (1.81) and the gain of rotary positions.
 # >
 # > </details>
 #
@@ -4643,7 +4345,7 @@ def example_table_4() -> Any:
 # > A score means something only next to another score for the same sentences, computed in the same way, and only if
 # > the difference is larger than chance alone would explain.
 # >
-# > **Exercises** that check your answers:
+# > **Exercises:**
 # >
 # > - [5.1 P100-days, and days of yours](exercises.ipynb#5.1-P100-days,-and-days-of-yours) ★, 10 minutes
 # > - [5.2 BLEU without commas](exercises.ipynb#5.2-BLEU-without-commas) ★, 10 minutes
@@ -4652,8 +4354,7 @@ def example_table_4() -> Any:
 # # Part 6: Looking inside
 #
 # > The maps here are of the German-English model that comes with this document. They're taken in evaluation mode,
-# > because dropout would change the vectors at random, and you'd get a different picture every time. One pass over
-# > the finished translation gives all the weights at once.
+# > because dropout would change the picture every time. One pass over the finished translation gives all of them.
 
 
 # %%
@@ -4691,10 +4392,10 @@ def attention_maps(translator: Translator, sentence: str, search: Callable = gre
 
 
 # %% [markdown]
-# > Here is every head of the cross-attention, layer by layer. As in Part 1, a row reads one English token and predicts
-# > the *next* one, so its label names both. Look for diagonals: most heads follow the sentence from left to right, some
-# > exactly, others a word behind or ahead. In layers 3 and 4 the last two rows, which predict the full stop and `</s>`,
-# > nearly always rest on the end of the source, as they should. Other rows that rest there may have nothing to look for.
+# > Here is every head of the cross-attention, layer by layer. Look for diagonals: most heads follow the sentence from
+# > left to right, some exactly, others a word behind or ahead. In layers 3 and 4 the last two rows, which predict the
+# > full stop and `</s>`, nearly always rest on the end of the source, as they should. Other rows that rest there may
+# > have nothing to look for.
 
 
 # %%
@@ -4719,10 +4420,9 @@ def example_cross_heads() -> Chart:
 # what many heads do: they seem to follow the structure of the sentence. The authors conclude that the heads have learned
 # different tasks.
 #
-# > Here are pictures like the paper's for a long sentence of our own with a pronoun: every head of the last layer but
-# > one. Before them, the cell prints where each head's weight goes, and where the pronoun `seinem` (his) looks. Two
-# > of the four heads give nearly half of their weight to the word to the left. Another gives most of the pronoun's
-# > weight to `Hund` (dog), the noun that it goes with, and about half of the rest to the man whose dog it is.
+# > Here is every head of our last layer but one, for a long sentence with a pronoun, `seinem` (his). Two of the four
+# > heads give nearly half of their weight to the word to the left. Another gives most of the pronoun's weight to `Hund`
+# > (dog), the noun that it goes with, and about half of the rest to the man whose dog it is.
 
 # %%
 # @title A long sentence, and what the encoder's heads do with it
@@ -4731,29 +4431,22 @@ LONG_SENTENCE = "Ein alter Mann mit einem grauen Bart sitzt auf einer Bank im Pa
 
 @example
 def example_encoder_heads() -> Chart:
-    """The heads of the last encoder layer but one: where their weight goes, and where a pronoun looks."""
+    """The heads of the last encoder layer but one. In the first, `seinem` looks at `Hund`; in the third and the fourth, much of the weight is on the word to the left."""
     sentence = attention_maps(our_model(), LONG_SENTENCE)
     weights, words = sentence.maps["encoder"][-2], sentence.source  # (h, S, S)
-    last = weights[..., -2:].sum(-1).mean(-1)  # full stop and </s>
-    for i, head in enumerate(weights):
-        itself, left, right = (head.diagonal(k).sum().item() / len(words) for k in (0, -1, 1))
-        print(f"head {i + 1}: itself {itself:.0%}, left {left:.0%}, right {right:.0%}, the end {last[i]:.0%}", end="; ")
-        row = head[words.index("▁seinem")] if "▁seinem" in words else head[0]
-        print('"seinem" looks at', ", ".join(f"{words[k]} {row[k]:.0%}" for k in row.topk(3).indices.tolist()))
-    charts = [heatmap(head, words, words, f"head {i + 1}", size=16) for i, head in enumerate(weights)]
-    return grid([charts[:2], charts[2:]])
+    return maps(weights, words, words)
 
 
 # %% [markdown]
 # ## Does attention find the right word?
 #
 # > It's often said that cross-attention shows which source word a target word was translated from. To check that, you
-# > have to know the true alignment. The program has a grammar that generates captions along with it. We trained two models
-# > on these captions, and compared the weights of each head with the truth (`python -m benchmarks alignment`). Each head gives one *link* per target token,
-# > to the source token with the largest weight (or no link, if that token is `</s>`). The *alignment error rate* is 0 if
-# > these links and the true ones are the same, and 1 if they have none in common (Och and Ney, 2003). For comparison,
-# > the cell prints the rates for links drawn at `random`, for the `diagonal`, and for the `best` that's possible with
-# > one link per token. In the charts, lighter is better.
+# > have to know the true alignment. So we trained two models on captions from a grammar that knows it, and compared the
+# > weights of each head with the truth (`python -m benchmarks alignment`). Each head gives one *link* per target token,
+# > to the source token with the largest weight (or no link, if that token is `</s>`). The *alignment error rate* is 0
+# > if these links and the true ones are the same, and 1 if they have none in common (Och and Ney, 2003). For
+# > comparison, the cell prints the rates for links drawn at `random`, for the `diagonal`, and for the `best` that's
+# > possible with one link per token. In the charts, lighter is better.
 
 
 # %%
@@ -4784,8 +4477,7 @@ def example_alignment() -> Chart | None:
 #
 # ## Watching and intervening
 #
-# > A map shows where information may flow. But what does the model make of it? Two experiments put the question to
-# > the model itself.
+# > What does the model make of what it looks at? Two experiments put the question to the model itself.
 # >
 # > **The logit lens** ([nostalgebraist,
 # > 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens)). Every decoder layer
@@ -4832,10 +4524,10 @@ def example_lens() -> Any:
 # >
 # > **Patching.** Take two sentences that differ in one word, such as "Ein Mann liest." (a man reads) and "Ein Junge
 # > liest." (a boy reads). Suppose that the decoder is translating the first and has read *A*: *man* should come next.
-# > Now replace the output of some of the attention sublayers at this position with their output for the second sentence,
-# > and leave everything else as it is. If the model now says *boy*, it was these sublayers that supplied the noun. As a
-# > control, in the last row of the table, we replace the output of the self-attention of all layers, which doesn't look
-# > at the German. We do this with up to a hundred captions from the validation set that begin with `Ein Mann`.
+# > Now replace the output of some of the attention sublayers at this position with their output for the second
+# > sentence, and leave everything else as it is. If the model now says *boy*, it was these sublayers that supplied the
+# > noun. As a control, in the last row of the table, we replace the output of the self-attention of all layers, which
+# > doesn't look at the German. We do this with up to a hundred validation captions that begin with `Ein Mann`.
 
 
 # %%
@@ -4878,11 +4570,11 @@ def example_patching() -> Any:
 
 
 # %% [markdown]
-# > Neither of the last two layers supplies the noun alone. When both are patched together, the word changes in nearly
-# > all captions; when only one is, it never does, and the control changes nothing. So a map of one head tells you less
-# > than it seems to. Removing heads tells the same story. Removed one at a time, most heads of the cross-attention are
-# > hardly missed; removing the less important half all at once costs far more than removing them one by one would
-# > suggest ([exercise 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
+# > When the last two layers are patched together, the word changes in nearly all captions; when only one is, it never
+# > does, and the control changes nothing. So a map of one head tells you less than it seems to. Removing heads tells
+# > the same story. Removed one at a time, most heads of the cross-attention are hardly missed; removing the less
+# > important half all at once costs far more than removing them one by one would suggest ([exercise
+# > 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
 #
 # > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and
 # > label them with care.
@@ -4891,7 +4583,7 @@ def example_patching() -> Any:
 # > heads, and lets you set heads to zero and watch the translation change. `python the_annotated_transformer.py explain
 # > "Ein Hund läuft." --out attention.html` saves the same figure as a page.
 # >
-# > **Exercises** that check your answers:
+# > **Exercises:**
 # >
 # > - [6.1 A verb at the end](exercises.ipynb#6.1-A-verb-at-the-end) ★, 10 minutes
 # > - [6.2 How many heads can go](exercises.ipynb#6.2-How-many-heads-can-go) ★★★, 30 minutes
@@ -5080,12 +4772,11 @@ def example_patching() -> Any:
 #
 # ## The program
 #
-# > Real use needs more than a document: other sources of data with their checks, training runs that can be
-# > interrupted at any moment, a fast search, the attention page, the export to other programs. All of that is in
-# > the folder `translator/` next to this document. The code there imports the document, and its model is the one
-# > from Part 1. This script is one way in: `python the_annotated_transformer.py` lists the commands. To train on
-# > text of your own, put `train.fr`, `train.en`, `val.fr` and `val.en` into a folder, one sentence per line, and
-# > use `train --data FOLDER --src fr --tgt en --run runs/fr-en`; `translator/README.md` has the rest.
+# > Real use needs more: other sources of data, training that can be interrupted at any moment, a fast search, the
+# > attention page, the export to other programs. All of that is in the folder `translator/`, and its model is the one
+# > from Part 1. This script is one way in: `python the_annotated_transformer.py` lists the commands. To train on text
+# > of your own, put `train.fr`, `train.en`, `val.fr` and `val.en` into a folder, one sentence per line, and use `train
+# > --data FOLDER --src fr --tgt en --run runs/fr-en`; `translator/README.md` has the rest.
 # >
 # > Three questions come up again and again. *Will it work for my language?* `plan FOLDER` looks at your text, tries
 # > your machine for twenty seconds, and says which size, how many minutes, and what BLEU about so many pairs of

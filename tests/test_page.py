@@ -444,6 +444,9 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
         wrong = next(one for one in ("no_shift", "eos_cut_off") if one != slip)
         panel.locator("#clinic-names").select_option(slip if name == slip else wrong)
         panel.locator("#clinic-name").press("Enter")
+        if name != slip:  # what was seen, and what such a model would have shown
+            telling = re.compile(r"In such a model, .+\.|none of the tests that you have ordered")
+            panel.locator(".clinic-result.wrong span", has_text=telling).wait_for()
     verdict = panel.locator("#clinic-verdict")
     assert verdict.inner_text().startswith("Yes, with 4 points left") and "Measured: loss" in verdict.inner_text()
     if slip != "healthy":
