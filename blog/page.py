@@ -225,7 +225,7 @@ def draw_formulas(tree: BeautifulSoup) -> None:
         raise PageError("a formula cannot be rendered (see above)")
     for formula, text in zip(formulas, json.loads(done.stdout), strict=True):
         drawn = parse(text)
-        whole = formula.parent if formula.parent.name == "a" else formula
+        whole = formula.parent if "symbol" in formula.parent.get("class", ()) else formula  # a link to the legend
         after = whole.next_sibling
         short = len(formula["tex"]) < 20  # a long one may be broken
         if (
