@@ -211,6 +211,24 @@ def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):
     assert tab.locator("#walk-title").inner_text() == titles[6]
 
 
+# the code and the formulas whose colours others have, for a checker that looks at every element
+TAKE_OUT = """() => {
+    const seen = new Set();
+    window.taken_out ??= [];
+    for (const part of document.querySelectorAll(".highlight pre, .katex")) {
+        const around = part.parentElement.closest("p, li, td, th, h1, h2, h3, figcaption, summary, a, em, strong");
+        const names = [...part.querySelectorAll("[class]")].map((tag) => tag.className);
+        const box = around?.closest("blockquote, details, table"), place = [around, box].map((tag) => tag?.localName + tag?.className);
+        const kinds = part.matches("pre") ? names : [place.join()];
+        if (kinds.every((kind) => seen.has(kind))) {
+            taken_out.push([document.createComment(""), part]);
+            part.replaceWith(taken_out.at(-1)[0]);
+        }
+        kinds.forEach((kind) => seen.add(kind));
+    }
+}"""
+
+
 def test_the_page_is_accessible(shared_page):
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: npm ci --prefix blog")
@@ -225,7 +243,12 @@ def test_the_page_is_accessible(shared_page):
         grave = [v for v in found if v["impact"] in ("serious", "critical")]
         assert not [(v["id"], len(v["nodes"]), v["nodes"][0]["html"][:150]) for v in grave]
         tab.locator("#theme").click()
-    tab.evaluate("delete document.documentElement.dataset.theme; localStorage.removeItem('theme')")
+        tab.evaluate(TAKE_OUT)
+    tab.evaluate("""() => {
+        for (const [place, part] of taken_out.reverse()) place.replaceWith(part);
+        delete document.documentElement.dataset.theme;
+        localStorage.removeItem("theme");
+    }""")
 
 
 def test_search_finds_words_in_the_text(shared_page):
@@ -292,14 +315,15 @@ def test_cards_show_what_a_link_leads_to(shared_page):
     tab.locator("#card strong", has_text="Multi-head attention").wait_for()
 
 
-def test_a_finger_opens_the_card_first(page, browser):
+def test_a_finger_opens_the_card_first(browser, committed_page):
+    """On the smaller of the two pages; all have the same cards."""
     tab, problems = offline_tab(browser, 390, has_touch=True, is_mobile=True)
-    tab.goto(page.as_uri())
-    cite = tab.locator("a.cite", has_text="Press and Wolf").first
+    tab.goto(committed_page("since_2017").as_uri())
+    cite = tab.locator("a.cite", has_text="Zhang and Sennrich").first
     cite.tap()
-    assert "Using the output embedding" in tab.locator("#card").inner_text()
+    assert "Root mean square layer normalization" in tab.locator("#card").inner_text()
     cite.tap()
-    assert tab.url.endswith("#ref-press-2016") and not problems
+    assert tab.url.endswith("#ref-zhang-2019") and not problems
     tab.context.close()
 
 
