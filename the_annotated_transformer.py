@@ -177,8 +177,6 @@ def example_machine() -> None:
 # > | `h` | attention heads | 8 | 4 |
 # > | `d_k`, `d_v` | width of a query or key, width of a value, per head | 64 | 32 |
 # > | `vocab` | entries in the vocabulary | about 37,000 | 6,106 |
-# > | `memory` | the encoder's output, which every decoder layer reads | | |
-# > | `Q`, `K`, `V` | queries, keys and values | | |
 # >
 # > </details>
 # >
@@ -192,7 +190,7 @@ SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"]
 # %% [markdown]
 # ## Charts
 #
-# > These helpers draw the charts. Nothing about the Transformer depends on them.
+# > These helpers draw the charts.
 
 # %%
 # @title Tables, and charts of matrices
@@ -889,14 +887,12 @@ def example_second_map() -> Chart:
 #
 # *After the paper's Figure 2, right.*
 #
-# > In code, the $h$ small matrices $W_i^Q$ are put side by side: one matrix and one product, whose *output* is cut
-# > into heads. (Cutting up the *input* would be something else: each head would then see only a slice of the vector.)
-# > In our model, the sentence is $(15, 128)$; `W_q` makes $(15, 128)$ of it, which is cut into four heads of $(15,
-# > 32)$; each head does Equation (1), and joined they are $(15, 128)$ again. Then $W^O$ mixes them: without it, each
-# > head could write only to its own slice of the result. (A transpose moves no numbers, it only changes the order in
-# > which they're read. So when the heads are joined again, `view`, which never copies, would raise an error;
-# > `flatten` copies.) (The methods are separate because we'll want to keep keys and values, and to record weights,
-# > later on. `for_all_heads`, folded below, adds a dimension for the heads to a mask.)
+# > In code, the $h$ small matrices $W_i^Q$ are put side by side: one matrix and one product, whose *output* is cut into
+# > heads. (Cutting up the *input* would be something else: each head would then see only a slice of the vector.) In our
+# > model, the sentence is $(15, 128)$; `W_q` makes $(15, 128)$ of it, which is cut into four heads of $(15, 32)$; each
+# > head does Equation (1), and joined they are $(15, 128)$ again. Then $W^O$ mixes them: without it, each head could
+# > write only to its own slice of the result. (The methods are separate because we'll want to keep keys and values, and
+# > to record weights, later on. `for_all_heads`, folded below, adds a dimension for the heads to a mask.)
 
 
 # %%
@@ -907,7 +903,7 @@ def split_heads(x: Tensor, h: int) -> Tensor:
 
 def join_heads(x: Tensor) -> Tensor:
     """Put the heads side by side again: (B, h, T, d) to (B, T, h * d)."""
-    return x.transpose(1, 2).flatten(2)
+    return x.transpose(1, 2).flatten(2)  # copies; `view` can't, and raises an error: a transpose moves no numbers
 
 
 # %%
@@ -940,8 +936,8 @@ class MultiHeadedAttention(nn.Module):
 
 
 # %% [markdown]
-# > (`B` is the number of sentences that are processed side by side, here 1.) Here are all four heads of the first layer.
-# > The second is the one that we've just seen.
+# > Here are all four heads of the first layer; you've just seen the second. (`B` is the number of sentences that are
+# > processed side by side, here 1.)
 
 
 # %%
@@ -1349,12 +1345,12 @@ def example_streams() -> Any:
 # - In *encoder-decoder attention* (today usually called cross-attention), the queries come from the decoder, and the
 #   keys and values from the encoder's output. Every target position may attend to all of the source.
 #
-# > In training the whole target is known and all positions are computed at once, so it's the mask that keeps a
-# > position from copying its answer from the next one. When the decoder writes, nothing comes after the last
-# > position. But our loop will compute all positions again for each new word, and without the mask earlier positions
-# > would see later ones, which never happened in training. (A [cache](#Keeping-keys-and-values) saves that work:
-# > thanks to the mask, earlier keys and values never change.) Without it, our translation would become *Two women sit
-# > on a bench while a man reads a newspaper*, which is still right, by luck.
+# > In training the whole target is known and all positions are computed at once, so it's the mask that keeps a position
+# > from copying its answer from the next one. When the decoder writes, nothing comes after the last position. But our
+# > loop will compute all positions again for each new word, and without the mask earlier positions would see later
+# > ones, which never happened in training. (A [cache](#Keeping-keys-and-values) saves that work: thanks to the mask,
+# > earlier keys and values never change.) Without the mask, our translation would become *Two women sit on a bench
+# > while a man reads a newspaper*, which is still right, by luck.
 # >
 # > **Why $-\infty$ before the softmax, and not zero weights after it?** As $e^{-\infty} = 0$, a hidden key gets exactly
 # > no weight, and the softmax shares the whole weight among the others. If you set weights to zero afterwards, the
@@ -1561,8 +1557,7 @@ def example_next_word() -> None:
 
 # %% [markdown]
 # > The answer is *reads*. All that remains is a loop: take the most probable token, add it to what has been written,
-# > and ask again. That's *greedy decoding* in its plainest form. (The paper's [beam
-# > search](#Beam-search-(Section-6.1)) follows four unfinished translations at once.)
+# > and ask again. That's *greedy decoding* in its plainest form.
 
 
 # %%
@@ -1585,9 +1580,8 @@ def example_translation() -> None:
 
 
 # %% [markdown]
-# > There it is: a translation, although no line of the code knows a word of either language. All the German and all
-# > the English are in two million numbers. How those numbers come about is the subject of [Part
-# > 2](#Part-2:-How-it-learns).
+# > There it is: a translation, although no line of the code knows a word of either language. All the German and all the
+# > English are in two million numbers.
 # >
 # > **Predict.** How sure was the model of its third word, *are*?
 # >
@@ -2434,7 +2428,6 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 # The paper trained on one machine with eight P100 GPUs. The base model took 100,000 updates of about 0.4 seconds, 12
 # hours in all. The big model took 300,000 updates of 1.0 second, three and a half days.
 #
-#
 # ## Optimiser (Section 5.3)
 #
 # The optimiser is Adam (Kingma and Ba, 2015) with $\beta_1 = 0.9$, $\beta_2 = 0.98$ and $\epsilon = 10^{-9}$, and the
@@ -3170,8 +3163,7 @@ def example_gpt() -> None:
 # > - Type a sentence of your own into the [figure on the first page](#The-Annotated-Transformer), and find one that the
 # >   model gets wrong.
 # > - Do two or three [exercises](exercises.ipynb), which check your answers: 1.1 and 1.4 fit what you've just read.
-# > - Train a translator of your own in [Part 3](#Part-3:-A-real-translation-system): three minutes for a first one,
-# >   more for one that gets longer captions right.
+# > - Train a translator of your own in [Part 3](#Part-3:-A-real-translation-system): three minutes for a first one.
 # > - [Change a part](#Changing-it) of the model and train again. What breaks? What gets better?
 # > - Read on: [Part 6](#Part-6:-Looking-inside) looks inside, and [Since 2017](since_2017.ipynb) leads up to the
 # >   models of today.
@@ -3808,8 +3800,6 @@ def example_our_model() -> Any:
 # %% [markdown]
 # ## BLEU
 #
-# The paper reports BLEU scores (Section 6.1).
-#
 # > BLEU (Papineni et al., 2002) compares translations with references, over a whole corpus. For $n$ from 1 to 4, it
 # > measures what share of the translations' *n-grams* (sequences of $n$ words) also occur in the references. A
 # > repeated n-gram counts at most as often as it occurs in the reference. BLEU is the geometric mean of the four
@@ -4084,8 +4074,7 @@ def example_search_and_average() -> Any:
 # %% [markdown]
 # ## Summary of Part 4
 #
-# > A beam follows several hypotheses at once, and a length penalty decides which of the finished translations wins. The
-# > mean of a run's checkpoints is also a model.
+# > A beam follows several hypotheses at once, and a length penalty decides which of the finished translations wins.
 # >
 # > **Exercises:**
 # >
@@ -4095,9 +4084,6 @@ def example_search_and_average() -> Any:
 
 # %% [markdown]
 # # Part 5: Results (Section 6)
-#
-# > What a referee would want to know about our results (seeds, intervals, failures, other people's programs) is in [the
-# > lab notebook](lab_notebook.ipynb).
 #
 # ## Why self-attention (Section 4, Table 1)
 #
@@ -4163,9 +4149,8 @@ def example_layer_times() -> Chart | None:
 #
 # Table 3 of the paper gives the number of parameters of several variants, in millions: 65 for base, 213 for big.
 #
-# > Where are they? [Attention has $4d^2$ weights, and the network $8d^2$](#What-to-delete-to-get-GPT), so an encoder
-# > layer has $12d^2$, and a decoder layer, with its second attention, $16d^2$. The embeddings are one matrix, used
-# > three times. (The small remainder is norms and biases.)
+# > Where are they? [Attention has $4d^2$, and the network $8d^2$](#What-to-delete-to-get-GPT); a decoder layer has two
+# > attentions. The embeddings are one matrix, used three times. (The small remainder is norms and biases.)
 
 
 # %%
@@ -4253,8 +4238,8 @@ def example_translators() -> Any:
 
 # %% [markdown]
 # > A published Transformer of these dimensions, trained on the same pairs, has a `moses` score of 41.02 from English to
-# > German (Wu et al., 2021). Ours, trained on the pairs alone, scores 1.3 *less* ([the lab
-# > notebook](lab_notebook.ipynb#The-translators) says what that is worth).
+# > German (Wu et al., 2021). Ours, trained on the pairs alone, scores 1.3 *less*
+# > ([more](lab_notebook.ipynb#The-translators)).
 #
 # ## What each part contributes (Section 6.2, Table 3)
 #
@@ -4354,7 +4339,7 @@ def example_table_4() -> Any:
 # # Part 6: Looking inside
 #
 # > The maps here are of the German-English model that comes with this document. They're taken in evaluation mode,
-# > because dropout would change the picture every time. One pass over the finished translation gives all of them.
+# > because dropout would change the picture every time.
 
 
 # %%

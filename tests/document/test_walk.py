@@ -124,7 +124,7 @@ def test_without_the_mask_the_loop_writes_what_the_text_says(monkeypatch):
     ids = tat.write_by_hand()[0]
     text = "".join(tat.token_names(ids[ids > tat.UNK])).replace("▁", " ").strip()
     script = " ".join(re.sub(r"\n# > ?", " ", SCRIPT).split())
-    assert f"Our translation would become *{text.rstrip('.')}*, which is still right" in script
+    assert f"our translation would become *{text.rstrip('.')}*, which is still right" in script
 
 
 def test_attention_adds_half_as_much_as_is_there(tokens):
