@@ -32,13 +32,13 @@
     const product = (A, B) => A.map((row) => B[0].map((_, j) => row.reduce((sum, a, k) => sum + a * B[k][j], 0)));
     const turned = (A) => A[0].map((_, j) => A.map((row) => row[j]));
     let run, translator, progress = () => {};
-    const told = (name, about = "") => new Error(`told: ${name} ${about}`); // the page has a sentence for it
+    const refuse = (name, about = "") => new Error(`told: ${name} ${about}`); // the page has a sentence for it
     function call(name, asked, scores) { // what the reader's function gives; numbers that aren't finite become NaN
       const given = { _asked: JSON.stringify(asked), _scores: (ids) => JSON.stringify(scores(JSON.parse(ids))) };
       const text = run(`_given = json.loads(_asked)\n_found = json.dumps(_mine["${name}"](${scores ? "lambda ids: json.loads(_scores(json.dumps(ids))), " : ""}*_given))`, given);
-      if (text === "null") throw told("nothing");
+      if (text === "null") throw refuse("nothing");
       const number = (_, value) => { if (value !== null && !["number", "boolean"].includes(typeof value) && !Array.isArray(value)) throw 0; return value ?? NaN; };
-      try { return JSON.parse(text.replace(/-?\binf\b|\bnan\b/g, "null"), number); } catch { throw told("things"); }
+      try { return JSON.parse(text.replace(/-?\binf\b|\bnan\b/g, "null"), number); } catch { throw refuse("things"); }
     }
     const first = () => translator.model.encoder.layers[0], embedded = (src) => translator.model.embed(translator.model.src_embed, src);
 
@@ -128,8 +128,8 @@
         next(src, asked = scores(src)) { // a question that nobody would ask is answered at once
           return (ids) => {
             const odd = ids.find((id) => !Number.isInteger(id));
-            if (odd !== undefined) throw told("odd", odd);
-            if (ids.includes(EOS)) throw told("eos_ignored");
+            if (odd !== undefined) throw refuse("odd", odd);
+            if (ids.includes(EOS)) throw refuse("eos_ignored");
             return asked(ids);
           };
         },
@@ -170,7 +170,7 @@
       const { memory } = translator.model.encode(src);
       let decoder, read = null, found;
       return (ids) => {
-        if (!ids.length) throw told("none");
+        if (!ids.length) throw refuse("none");
         if (!(ids.length > read?.length && read.every((id, i) => id === ids[i]))) [decoder, read] = [new CachedDecoder(translator.model, memory), []];
         for (const id of ids.slice(read.length)) [found] = decoder.step([id]).logits;
         read = ids;
@@ -190,7 +190,7 @@
       const { cases, next, right, wrong } = GATES[name], all = cases(src);
       const found = all.map((asked) => {
         const gives = call(name, asked, next?.(src));
-        if (run("_found = _given != json.loads(_asked)")) throw told("changed");
+        if (run("_found = _given != json.loads(_asked)")) throw refuse("changed");
         return gives;
       }), wanted = all.map((asked) => right(asked, src)), bad = all.findIndex((_, i) => !fits(name, found[i], wanted[i]) || !agree(found[i], wanted[i]));
       if (bad < 0) return { right: true };
@@ -243,7 +243,7 @@
         let last = 0, count = 0;
         progress = () => { count += 1; if (performance.now() - last > 200) { last = performance.now(); postMessage({ step: count }); } };
         run("_mine = {}\nexec(_code, _mine)\n_found = None", { _code: data.code }); // nothing of an earlier attempt is left
-        if (!run(`_found = callable(_mine.get("${data.name}"))`)) throw told("missing", data.name);
+        if (!run(`_found = callable(_mine.get("${data.name}"))`)) throw refuse("missing", data.name);
         postMessage({ found: (data.plugged ? plug : judge)(data.name, translator.source(data.sentence), data.all) });
       } catch ({ message }) { postMessage({ error: message.trim().split("\n").at(-1), line: [...message.matchAll(/line (\d+)/g)].at(-1)?.[1] }); }
     };
