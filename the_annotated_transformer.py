@@ -1583,16 +1583,18 @@ def example_translation() -> None:
 # > There it is: a translation, although no line of the code knows a word of either language. All the German and all the
 # > English are in two million numbers.
 # >
-# > **Predict.** How sure was the model of its third word, *are*?
+# > **Predict.** At each step the model took its favourite. How probable does it find the translation as a whole, that
+# > is, what's the product of the probabilities of its 15 tokens?
 # >
-# > 1. 95%: what else could come after *Two women*?
-# > 2. 41%
-# > 3. 5%
+# > 1. about 90%
+# > 2. about 40%
+# > 3. about 6%
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** *Two women sit* (29%) and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first
-# > of the five favourites in the table gets 90% or more. It isn't 100%, because in training the model was asked for
+# > **3.** Fifteen factors of 0.9 would make 0.2, and some are smaller: *are* has only 41%, because *Two women sit* (29%)
+# > and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first of the five favourites in the
+# > table gets 90% or more. It isn't 100%, because in training the model was asked for
 # > about 90% only, and for a little of every other token: [label smoothing](#Regularisation-(Section-5.4)), which in
 # > the paper makes perplexity worse, 4.92 instead of 4.67, and BLEU better, 25.8 instead of 25.3.
 # >
@@ -3307,7 +3309,8 @@ def choose_data() -> str:
     try:
         read_split(wanted, "train"), read_split(wanted, "val")
     except failures as error:
-        print(f"NOTICE: without {wanted}, going on with a few made-up phrases, whose scores say nothing ({error}).")
+        why = "there's no connection" if "ConnectionPool" in str(error) else error
+        print(f"NOTICE: without {wanted}, going on with a few made-up phrases, whose scores say nothing ({why}).")
         return "phrases"
     return wanted
 
