@@ -3851,15 +3851,10 @@ def example_bleu_by_hand() -> Any:
 # > scores of its sentences is a different number. And a good translation scores badly if its words aren't those of the
 # > reference.
 # >
-# > <details class="note"><summary>How was the paper's BLEU computed? What is a good score here?</summary>
+# > <details class="note"><summary>How was the paper's BLEU computed?</summary>
 # >
 # > The paper's BLEU was probably computed on tokenised text with German compounds split at their hyphens, which makes
 # > more words match (see the [lab notebook](lab_notebook.ipynb#Scores-of-others)). So its 28.4 isn't a sacreBLEU score.
-# >
-# > On Multi30k, two projects that learn from the same 29,000 pairs, a tutorial
-# > ([pytorch-seq2seq](https://github.com/bentrevett/pytorch-seq2seq)) and a course project
-# > ([nmt-multi30k-pytorch](https://github.com/silvery107/nmt-multi30k-pytorch)), report BLEU scores of 36.5 and at best
-# > 37.4 from German to English, each computed in its own way.
 # >
 # > </details>
 
