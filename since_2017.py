@@ -22,9 +22,9 @@
 # > shapes](the_annotated_transformer.ipynb#Names-and-shapes) hold here as well.
 # >
 # > At our size and with greedy decoding, rotary positions gain 2.6 ± 0.6 BLEU over the seeds in [short
-# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) (1,014 sentences, three seeds), and about one in
-# > [long ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run) (± 1, other sentences counted). Most of these
-# > changes are meant for larger models.
+# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) (1,014 sentences, three seeds), and about one in [long
+# > ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run) (± 1 if you also allow for the choice of test sentences).
+# > Most of these changes are meant for larger models.
 # >
 # > None of this is in the paper, so the whole text is commentary. You can read most sections on their own:
 # >
@@ -186,8 +186,8 @@ def example_million() -> Any:
 # > A dot product depends on the angle *between* its two vectors. If the query is turned by $p$ steps and the key by
 # > $s$, the score depends on the positions only through the distance $p - s$. That's the relative position, which the
 # > paper's authors hoped the model would learn from the sinusoids; here it's built into every layer. But distances
-# > that are longer than in training remain new to the model. To read longer texts, one turns more slowly, and trains
-# > a little longer on long texts: Llama 3 has 500,000 in place of 10,000 (Grattafiori et al., 2024). Values aren't
+# > that are longer than in training remain new to the model. To read longer texts, turn more slowly, and train a
+# > little longer on long texts: Llama 3 has 500,000 in place of 10,000 (Grattafiori et al., 2024). Values aren't
 # > turned, so positions affect where attention looks, but not what it passes on. Nor does cross-attention turn
 # > anything: between the positions of two sentences there's no distance.
 # >
@@ -282,12 +282,13 @@ def example_rms_norm() -> None:
 # > It has three matrices instead of two, so its inner width is cut to two thirds to keep the number of parameters the
 # > same.
 # >
-# > **Why might gating help?** In the plain network, a single number decides both whether a neuron fires and how
-# > much it adds. A gate separates the two: one projection says whether, the other how much and with which sign. And
-# > a gated unit multiplies two projections, whereas a single ReLU neuron can't form a product of two linear
-# > functions. Shazeer (2020) found gating better in experiments, but offered no explanation. In our [short
+# > **Why might gating help?** In the plain network, a single number decides both whether a neuron fires and how much
+# > it adds. A gate separates the two: one projection says whether, the other how much and with which sign. And a
+# > gated unit multiplies two projections, whereas a single ReLU neuron can't form a product of two linear functions.
+# > Shazeer (2020) found gating better in experiments, but offered no explanation. In our [short
 # > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) at the size of `tiny` it's 1.2 BLEU worse (± 0.5 over
-# > the seeds, and ± 1.1 if other sentences count as well), at a rate that was tuned for the plain network.
+# > the seeds, and ± 1.1 if you also allow for the choice of test sentences), at a rate that was tuned for the plain
+# > network.
 
 
 # %%
@@ -327,9 +328,10 @@ def example_gated() -> None:
 # > the weights, and every step has to read all of it. (In GPT-3, a single token takes 4.7 megabytes in 16 bits.)
 # > *Grouped-query attention* (Ainslie et al., 2023) has fewer heads of keys and values, $h_{kv}$ of them, each shared
 # > by $h / h_{kv}$ query heads. The cache shrinks by the same factor. One group, *multi-query attention* (Shazeer,
-# > 2019), is the fastest, and $h$ groups, the paper's multi-head attention, are the best. With eight, Ainslie et al.
-# > found a model that's nearly as fast as the one and nearly as good as the other. (They didn't begin anew: they
-# > averaged the matrices of each group's heads, and trained for a twentieth of the time again.)
+# > 2019), is the fastest, and $h$ groups, the paper's multi-head attention, are the best. With eight groups, Ainslie
+# > et al. got a model that's nearly as fast as the first and nearly as good as the second. (They didn't start from
+# > scratch: they averaged the matrices of each group's heads, and then trained for another twentieth of the original
+# > time.)
 # >
 # > $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_g^K,\; VW_g^V), \qquad g = \lceil i \, h_{kv} / h \rceil$$
 

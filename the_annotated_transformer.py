@@ -24,7 +24,7 @@
 #
 # | how to read | what | time |
 # |---|---|---|
-# | **the road**, on a first visit | [how this text is laid out](#Part-0:-Prelims); Part 1 as far as [the model assembled](#The-model-assembled); Part 2 as far as [while it learns](#While-it-learns); the Part after it as far as [what to do now](#What-to-do-now), each included | about 54 minutes |
+# | **the road**, on a first visit | [how this text is laid out](#Part-0:-Prelims); Part 1 as far as [the model assembled](#The-model-assembled); Part 2 as far as [while it learns](#While-it-learns); then *What next* as far as [what to do now](#What-to-do-now). Read each of these sections to its end | about 54 minutes |
 # | **everything**, if you want to build systems like this yourself | Parts 1 to 6, those after Part 3 in any order; then [Since 2017](since_2017.ipynb) | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
@@ -161,9 +161,9 @@ def example_machine() -> None:
 # %% [markdown]
 # ## Names and shapes
 #
-# > The names are the paper's. A comment such as `# (B, h, T, d_k)` gives the shape of the tensor that its line
-# > produces. *Base* is the smaller of the paper's two models; the larger one is called *big*. *Our model* is the small
-# > one that comes with this document.
+# > Variables are named as in the paper. A comment such as `# (B, h, T, d_k)` gives the shape of the tensor that its
+# > line produces. *Base* is the smaller of the paper's two models; the larger one is called *big*. *Our model* is the
+# > small model that comes with this document.
 # >
 # > <details><summary>A reference card of names and shapes, to come back to</summary>
 # >
@@ -177,13 +177,12 @@ def example_machine() -> None:
 # > | `h` | attention heads | 8 | 4 |
 # > | `d_k`, `d_v` | width of a query or key, width of a value, per head | 64 | 32 |
 # > | `vocab` | entries in the vocabulary | about 37,000 | 6,106 |
-# > | `memory` | the encoder's output, which every decoder layer reads | | |
-# > | `Q`, `K`, `V` | queries, keys and values | | |
 # >
 # > </details>
 # >
 # > A *mask* says which positions may be looked at. Masks are boolean, and **true means "may be looked at"**; zeros
-# > and ones of any numeric type work as well. Four special tokens have fixed ids.
+# > and ones of any numeric type work as well. Four special *tokens* (entries of the vocabulary) have fixed numbers,
+# > their *ids*.
 
 # %%
 PAD, BOS, EOS, UNK = 0, 1, 2, 3  # padding, begin of sentence, end of sentence, unknown
@@ -192,7 +191,7 @@ SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"]
 # %% [markdown]
 # ## Charts
 #
-# > These helpers draw the charts. Nothing about the Transformer depends on them.
+# > These helpers draw the charts.
 
 # %%
 # @title Tables, and charts of matrices
@@ -340,24 +339,25 @@ def saved_rows(name: str) -> list[dict]:
 #
 # In the Transformer this number is constant. A self-attention layer takes $O(n^2 d)$ operations for $n$ vectors of
 # width $d$, a recurrent one $O(n d^2)$, in $n$ steps that have to follow one another; so attention is also the
-# cheaper one as long as $n < d$ (Section 4). The price is that attention averages over positions, which blurs what
-# each of them says; multi-head attention is there to counteract this. *Self-attention*, which relates the positions
-# of a single sequence to each other, had already been used for reading comprehension, abstractive summarisation,
-# textual entailment and general sentence representations. End-to-end memory networks used attention recurrently, in
-# place of recurrence along the sequence, and did well on simple-language question answering and language modelling.
-# As far as the authors know, the Transformer is the first model for mapping sequences to sequences that computes its
-# representations by self-attention alone, without recurrence along the sequence and without convolution. As little as
-# twelve hours of training on eight P100 GPUs brought it to a new state of the art in translation. The authors' code
-# is part of [tensor2tensor](https://github.com/tensorflow/tensor2tensor).
+# cheaper one as long as $n < d$ (Section 4). The price of connecting any two positions directly is that attention
+# averages over positions, which blurs what each of them says; multi-head attention is there to counteract this.
+# *Self-attention*, which relates the positions of a single sequence to each other, had already been used for reading
+# comprehension, abstractive summarisation, textual entailment and general sentence representations. End-to-end memory
+# networks used attention recurrently, in place of recurrence along the sequence, and did well on simple-language
+# question answering and language modelling. As far as the authors know, the Transformer is the first model for
+# mapping sequences to sequences that computes its representations by self-attention alone, without recurrence along
+# the sequence and without convolution. As little as twelve hours of training on eight P100 GPUs brought it to a new
+# state of the art in translation. The authors' code is part of
+# [tensor2tensor](https://github.com/tensorflow/tensor2tensor).
 #
 # </details>
 #
 # ## The plan (Section 3)
 #
-# Most competitive models of the time had two halves. An *encoder* turns the source tokens into vectors. Given these,
-# a *decoder* generates the target tokens one at a time; to produce the next token, it reads the ones it has produced
-# so far (it's *autoregressive*). The Transformer keeps this plan and builds both halves from attention and
-# position-wise feed-forward networks.
+# Most competitive models of the time had two halves. An *encoder* turns the *source*, here the sentence to translate,
+# into vectors. Given these, a *decoder* generates the *target*, its translation, one *token* (a word or part of one)
+# at a time; to produce the next token, it reads the ones it has produced so far (it's *autoregressive*). The
+# Transformer keeps this plan and builds both halves from attention and position-wise feed-forward networks.
 #
 # ![The Transformer: on the left the encoder stack with self-attention and feed-forward sublayers, on the right the decoder stack with masked self-attention, attention to the encoder's output, and feed-forward sublayers; embeddings and positional encodings below, linear layer and softmax above](images/architecture.svg)
 #
@@ -371,8 +371,9 @@ def saved_rows(name: str) -> list[dict]:
 # > Word for word, that's *two women sit on a bench, while a man a newspaper reads*.
 # >
 # > The numbers that you'll see are those of a trained model that comes with this document: four layers in each half,
-# > vectors of width 128, two million weights in all, learned from 29,000 photo captions and their translations. They're
-# > in a file, as 125 named matrices and vectors. What happens to them is in the code that you're about to read.
+# > vectors of width 128, two million weights in all, learned from 29,000 photo captions and translations of them,
+# > some by people and some by models. They're in a file, as 125 named matrices and vectors. What happens to them is
+# > in the code that you're about to read.
 
 # %%
 # @title The file of the trained model
@@ -425,8 +426,8 @@ def our_file() -> TrainedFile:
 # > marks. A *vocabulary* numbers all the tokens that the model knows, and the number of a token is its *id*. Our
 # > model's vocabulary has 6,106 entries, German and English together. Frequent words are tokens in their own right;
 # > rare words are cut into pieces ([Part 3](#Words-and-word-pieces-(Section-5.1)) shows how). `▁` marks the beginning
-# > of a word. (The live parts of the page put `·` before a piece that continues one.) A source ends with `</s>`, so
-# > that the model can see where it ends.
+# > of a word. (The live parts of the page put `·` before a piece that continues a word.) A source ends with `</s>`,
+# > so that the model can see where it ends.
 
 
 # %%
@@ -459,8 +460,8 @@ def example_ids() -> Any:
 #
 # > So the id 7 stands for row 7 of the table, 128 numbers. Nobody has told the model what they mean, and a single
 # > number rarely means anything. What counts is which way the whole row points: words that are used in similar ways
-# > point in similar directions. The cosine of the angle between two rows says how similar. Here are a few tokens, each
-# > with the tokens whose rows are nearest to its own.
+# > point in similar directions. The cosine of the angle between two rows says how similar their directions are. Here
+# > are a few tokens, each with the tokens whose rows are nearest to its own.
 
 
 # %%
@@ -540,12 +541,12 @@ def example_neighbours() -> Any:
 # > $W^K$ or $W^V$. All words share these three matrices. So training decides what words ask for, how they're found,
 # > and what they pass on.
 # >
-# > How can a matrix make a question out of a word? Take vectors with just two numbers. The first says "names a thing";
-# > the second is 1 for a word that says *where*, and −1 for one that says *what happens*. So `Bank` is (1, 0), `auf`
-# > is (0, 1) and `sitzen` is (0, −1). Now let $W^Q = \begin{pmatrix} 0 & 0 \\ 4 & 0 \end{pmatrix}$. Our vectors are
-# > rows, so the matrix is on the right, and $(0, 1)\,W^Q$ is its second row: the query of `auf` is (4, 0). It points
-# > where things are: "I say where; which thing is it about?" Let the keys be the vectors themselves, and let $W^V$
-# > multiply them by 10. You can check the next few lines with pencil and paper.
+# > How can a matrix make a question out of a word? Take vectors with just two numbers. The first says "names a
+# > thing"; the second is 1 for a word that says *where*, and −1 for one that says *what happens*. So `Bank` is (1,
+# > 0), `auf` is (0, 1) and `sitzen` is (0, −1). Now let $W^Q = \begin{pmatrix} 0 & 0 \\ 4 & 0 \end{pmatrix}$. Our
+# > vectors are rows, so the matrix is on the right, and $(0, 1)\,W^Q$ is its second row: the query of `auf` is (4,
+# > 0). It points towards the words that name things: "I say where; which thing is it about?" Let the keys be the
+# > vectors themselves, and let $W^V$ multiply them by 10. You can check the next few lines with pencil and paper.
 #
 # ### Scaled dot-product attention (Section 3.2.1)
 #
@@ -582,7 +583,7 @@ def attention(
 # %%
 @example
 def example_attention() -> None:
-    """The case above: what `auf` receives. PyTorch's own function gives the same, also when `Bank` is hidden."""
+    """The case above: what `auf` receives. PyTorch's own function gives the same, even when `Bank` is hidden."""
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # `Bank`, `auf`, `sitzen`: (S=3, 2)
     W_q, W_v = torch.tensor([[0.0, 0.0], [4.0, 0.0]]), torch.tensor([[10.0, 0.0], [0.0, 10.0]])
     Q, K, V = x[1:2] @ W_q, x, x @ W_v  # one query, three keys and values
@@ -595,9 +596,9 @@ def example_attention() -> None:
 
 
 # %% [markdown]
-# > Now the same with the trained numbers, and nothing but the rows of the table. A layer has several sets of $W^Q$,
-# > $W^K$ and $W^V$, called *heads*; this is the second head of the first layer, whose queries and keys have width 32.
-# > The folded cell looks up the rows, brings them to a common size (the section on the
+# > Now we do the same with the trained numbers, starting from nothing but the rows of the table. A layer has several
+# > sets of $W^Q$, $W^K$ and $W^V$, called *heads*; this is the second head of the first layer, whose queries and keys
+# > have width 32. The folded cell looks up the rows, brings them to a common size (the section on the
 # > [norm](#Residuals-and-normalisation-(Section-3.1)) says why) and multiplies them by the three matrices.
 # >
 # > **Predict.** With all 15 keys, how much of its weight will `auf` give to `Bank`?
@@ -670,8 +671,9 @@ def example_first_map() -> Chart:
 # > the dot product of a vector with itself is large.
 # >
 # > **Why a softmax?** We need weights that are positive and add up to 1, so that the output stays the size of a value
-# > whatever the number of words. The exponential does that for any scores, it has a slope everywhere (picking the
-# > largest score has none, so training could not improve the choice), and it depends only on *differences* of scores.
+# > whatever the number of words. The softmax gives us these for any scores, it has a slope everywhere (picking the
+# > largest score has none, so training could not improve the choice), and it depends only on the *differences*
+# > between scores.
 # >
 # > **Why divide by $\sqrt{d_k}$?** To see how dot products grow, let the entries of $q$ and $k$ be independent with mean
 # > 0 and variance 1. Then $q \cdot k = \sum_i q_i k_i$ has mean 0 and variance $d_k$. Dividing by $\sqrt{d_k}$
@@ -723,12 +725,12 @@ def example_scaling() -> Chart:
 # ![Where we are: the positional encodings, added to the embeddings](images/here/positions.svg)
 #
 # > Look at the row of `ein` in the map. It should find its noun, `Mann`. But it spreads its weight over all the nouns
-# > and the punctuation, and the most goes to `Zeitung`. How should it know which noun is *its* noun? It would have to
-# > be the one that comes next, and nothing in the rows of the table says what comes next.
+# > and the punctuation, and the largest share goes to `Zeitung`. How could it know which noun is *its* noun? It would
+# > have to be the one that comes next, and nothing in the rows of the table says what comes next.
 # >
 # > **Predict.** Shuffle the 15 words and compute attention again. What does each word receive?
 # >
-# > 1. something else, because its neighbours are others
+# > 1. something else, because its neighbours have changed
 # > 2. the same, except for the first and the last word
 # > 3. exactly the same as before
 # >
@@ -883,7 +885,7 @@ def example_second_map() -> Chart:
 #
 # The paper uses $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total
 # cost is about that of one head of full width. In the paper's Table 3, a single head is 0.9 BLEU worse than the best
-# number of heads, and too many are worse, too.
+# number of heads, and too many heads hurt as well.
 #
 # ![Multi-head attention: queries, keys and values are each projected h times, scaled dot-product attention runs in every head, and the concatenated outputs are projected once more](images/multi_head_attention.svg)
 #
@@ -891,12 +893,11 @@ def example_second_map() -> Chart:
 #
 # > In code, the $h$ small matrices $W_i^Q$ are put side by side: one matrix and one product, whose *output* is cut
 # > into heads. (Cutting up the *input* would be something else: each head would then see only a slice of the vector.)
-# > In our model, the sentence is $(15, 128)$; `W_q` makes $(15, 128)$ of it, which is cut into four heads of $(15,
-# > 32)$; each head does Equation (1), and joined they are $(15, 128)$ again. Then $W^O$ mixes them: without it, each
-# > head could write only to its own slice of the result. (A transpose moves no numbers, it only changes the order in
-# > which they're read. So when the heads are joined again, `view`, which never copies, would raise an error;
-# > `flatten` copies.) (The methods are separate because we'll want to keep keys and values, and to record weights,
-# > later on. `for_all_heads`, folded below, adds a dimension for the heads to a mask.)
+# > In our model, the sentence is $(15, 128)$. `W_q` turns it into queries, again $(15, 128)$, which are cut into four
+# > heads of $(15, 32)$. Each head computes Equation (1), and the joined results are $(15, 128)$ once more. Then $W^O$
+# > mixes them: without it, each head could write only to its own slice of the result. (The methods are separate
+# > because we'll want to keep keys and values, and to record weights, later on. `for_all_heads`, folded below, adds a
+# > dimension for the heads to a mask.)
 
 
 # %%
@@ -907,7 +908,7 @@ def split_heads(x: Tensor, h: int) -> Tensor:
 
 def join_heads(x: Tensor) -> Tensor:
     """Put the heads side by side again: (B, h, T, d) to (B, T, h * d)."""
-    return x.transpose(1, 2).flatten(2)
+    return x.transpose(1, 2).flatten(2)  # copies; `view` can't, and raises an error: a transpose moves no numbers
 
 
 # %%
@@ -940,8 +941,8 @@ class MultiHeadedAttention(nn.Module):
 
 
 # %% [markdown]
-# > (`B` is the number of sentences that are processed side by side, here 1.) Here are all four heads of the first layer.
-# > The second is the one that we've just seen.
+# > Here are all four heads of the first layer; you've just seen the second. (`B` is the number of sentences that are
+# > processed side by side, here 1.)
 
 
 # %%
@@ -1058,7 +1059,7 @@ def example_four_heads() -> Chart:
 # >
 # > A sublayer reads the normalised vector; what it computes is added to the stream itself, as on the right of the
 # > picture. (The left is the order in the paper, hardly used today: norms on the wire make gradients uneven between
-# > layers, so training needs a careful warmup. A [side room](#The-paper's-order,-and-dropout) compares the two.)
+# > layers, so the learning rate must start small. A [side room](#The-paper's-order,-and-dropout) compares the two.)
 
 
 # %%
@@ -1075,7 +1076,8 @@ class SublayerConnection(nn.Module):
 
 
 # %% [markdown]
-# > **Predict.** How large is what the first attention adds to the vector of `auf`, compared with that vector?
+# > **Predict.** The first attention adds something to the vector of `auf`. How large is it, compared with that
+# > vector?
 # >
 # > 1. about half
 # > 2. about ten times as large
@@ -1084,7 +1086,8 @@ class SublayerConnection(nn.Module):
 # > <details class="answer"><summary>Look</summary>
 # >
 # > **1.** 0.72 against 1.57 (root mean squares), and `auf` receives more than any other token. Even so, after the sum
-# > `auf` is still mostly `auf`: the cosine with the vector before is 0.93. The first lines below show the three vectors.
+# > `auf` is still mostly `auf`: its cosine with the vector before the sum is 0.93. The first lines below show the
+# > three vectors.
 # >
 # > </details>
 
@@ -1177,7 +1180,7 @@ class PositionwiseFeedForward(nn.Module):
 # > What does a neuron respond to? The first layer of our model has 256 of them, and on average only about
 # > one in fifteen is above zero for a token of the sentence: most rules are about something else.
 # >
-# > **Predict.** Number 215 answers to two of the 15 tokens, and to no other. Which two would a translator need to
+# > **Predict.** Neuron 215 responds to two of the 15 tokens, and to no others. Which two would a translator need to
 # > notice?
 # >
 # > 1. `ein` and `eine`, the articles
@@ -1318,11 +1321,11 @@ def example_streams() -> Any:
 
 
 # %% [markdown]
-# > Nothing ever normalises the stream itself, so it grows from layer to layer, six-fold in all. That is why the stack
-# > ends with one more norm. The other columns give the cosine with the same token's vector at the start. Each layer
-# > turns the vectors a little further, but even at the top a word still points roughly the way it did at the start.
-# > What comes out at the top is called the *memory*: one vector for each German token, a vector that knows its
-# > surroundings. It's all that the decoder will ever see of the German.
+# > Inside the stack, nothing normalises the stream itself, so it grows from layer to layer, sixfold in all. That is
+# > why the stack ends with one more norm. The other columns give the cosine with the same token's vector at the
+# > start. Each layer turns the vectors a little further, but even at the top a word still points roughly the way it
+# > did at the start. What comes out at the top is called the *memory*: one vector for each German token, a vector
+# > that knows its surroundings. It's all that the decoder will ever see of the German.
 #
 # ## The decoder writes (Sections 3.1 and 3.2.3)
 #
@@ -1349,12 +1352,12 @@ def example_streams() -> Any:
 # - In *encoder-decoder attention* (today usually called cross-attention), the queries come from the decoder, and the
 #   keys and values from the encoder's output. Every target position may attend to all of the source.
 #
-# > In training the whole target is known and all positions are computed at once, so it's the mask that keeps a
-# > position from copying its answer from the next one. When the decoder writes, nothing comes after the last
-# > position. But our loop will compute all positions again for each new word, and without the mask earlier positions
-# > would see later ones, which never happened in training. (A [cache](#Keeping-keys-and-values) saves that work:
-# > thanks to the mask, earlier keys and values never change.) Without it, our translation would become *Two women sit
-# > on a bench while a man reads a newspaper*, which is still right, by luck.
+# > In training the whole target is known and all positions are computed at once, so it's the mask that keeps a position
+# > from copying its answer from the next one. When the decoder writes, nothing comes after the last position. But our
+# > loop will compute all positions again for each new word, and without the mask earlier positions would see later
+# > ones, which never happened in training. (A [cache](#Keeping-keys-and-values) saves that work: thanks to the mask,
+# > earlier keys and values never change.) Without the mask, our translation would become *Two women sit on a bench
+# > while a man reads a newspaper*, which is still right, by luck.
 # >
 # > **Why $-\infty$ before the softmax, and not zero weights after it?** As $e^{-\infty} = 0$, a hidden key gets exactly
 # > no weight, and the softmax shares the whole weight among the others. If you set weights to zero afterwards, the
@@ -1419,7 +1422,7 @@ def example_masks() -> Chart:
 # > A decoder layer is an encoder layer with one more sublayer. It first looks back at what has been written, then at
 # > the source. That second attention is where the two languages meet: the queries come from the decoder, the keys and
 # > values from the memory. All decoder layers read the same memory, the output of the *last* encoder layer, but each
-# > makes its own keys and values of it.
+# > makes its own keys and values from it.
 
 
 # %%
@@ -1561,8 +1564,7 @@ def example_next_word() -> None:
 
 # %% [markdown]
 # > The answer is *reads*. All that remains is a loop: take the most probable token, add it to what has been written,
-# > and ask again. That's *greedy decoding* in its plainest form. (The paper's [beam
-# > search](#Beam-search-(Section-6.1)) follows four unfinished translations at once.)
+# > and ask again. That's *greedy decoding* in its plainest form.
 
 
 # %%
@@ -1585,22 +1587,22 @@ def example_translation() -> None:
 
 
 # %% [markdown]
-# > There it is: a translation, although no line of the code knows a word of either language. All the German and all
-# > the English are in two million numbers. How those numbers come about is the subject of [Part
-# > 2](#Part-2:-How-it-learns).
+# > There it is: a translation, although no line of the code knows a word of either language. All the German and all the
+# > English are in two million numbers.
 # >
-# > **Predict.** How sure was the model of its third word, *are*?
+# > **Predict.** At each step the model took its favourite. How probable does it find the translation as a whole, that
+# > is, what's the product of the probabilities of its 15 tokens?
 # >
-# > 1. 95%: what else could come after *Two women*?
-# > 2. 41%
-# > 3. 5%
+# > 1. about 90%
+# > 2. about 40%
+# > 3. about 6%
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** *Two women sit* (29%) and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first
-# > of the five favourites in the table gets 90% or more. It isn't 100%, because in training the model was asked for
-# > about 90% only, and for a little of every other token: [label smoothing](#Regularisation-(Section-5.4)), which in
-# > the paper makes perplexity worse, 4.92 instead of 4.67, and BLEU better, 25.8 instead of 25.3.
+# > **3.** Fifteen factors of 0.9 would make 0.2, and some are smaller: *are* has only 41%, because *Two women sit* (29%)
+# > and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first of the five favourites in the
+# > table gets 90% or more. It isn't 100%, because in training the model was asked for only about 90%, and for a little
+# > of every other token. That's called [label smoothing](#Regularisation-(Section-5.4)).
 # >
 # > </details>
 
@@ -1608,7 +1610,7 @@ def example_translation() -> None:
 # %%
 @example
 def example_top_five() -> Any:
-    """What the decoder reads at each step, and its five favourites. Computed for all positions at once, the first of them are the tokens that the loop found one by one."""
+    """What the decoder reads at each step, and its five favourites. All positions were computed at once, and the first favourites are the tokens that the loop found one by one."""
     ids = write_by_hand()
     p, found = our_generator()(our_decoded(ids[:, :-1]))[0].exp().topk(5)  # (T, 5)
     rows = [{"reads": token} for token in token_names(ids[0, :-1])]
@@ -1629,8 +1631,8 @@ def example_top_five() -> Any:
 #
 # ![Where we are: everything](images/here/assembled.svg)
 #
-# > Now the parts become one object. `encode` makes the memory of a source, `decode` makes vectors of a target, and
-# > calling the model does both and scores every token at every target position: it returns logits.
+# > Now the parts become one object. `encode` turns a source into its memory, `decode` turns a target into vectors,
+# > and calling the model does both and scores every token at every target position: it returns logits.
 
 
 # %%
@@ -1778,8 +1780,8 @@ def example_assembled() -> None:
 # >
 # > </details>
 # >
-# > *The road goes on with [Part 2](#Part-2:-How-it-learns). The rest of this part is for those who want to build it:
-# > the paper's order of the norm, and fresh weights.*
+# > *The road goes on with [Part 2](#Part-2:-How-it-learns). The rest of this part is for those who want to build a
+# > model: where the paper puts the norm, dropout, and fresh weights.*
 #
 # ## The paper's order, and dropout
 #
@@ -1792,7 +1794,7 @@ def example_assembled() -> None:
 #
 # > Today that order is called *post-norm*. The authors' own code soon moved to *pre-norm*, $x +
 # > \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, and most models since have done the same. In post-norm, a norm rescales
-# > the wire after every addition, and with it what was written there; so no norm is needed at the end of a stack.
+# > the stream after every addition, with everything written on it so far; so no norm is needed at the end of a stack.
 # >
 # > In training, dropout sets each entry to zero with probability $P_{\text{drop}}$, and multiplies the others by $1 /
 # > (1 - P_{\text{drop}})$, so that the expected value of each entry stays the same. It is applied to what the
@@ -1856,10 +1858,11 @@ class DroppingFeedForward(PositionwiseFeedForward):
 # ## A fresh model
 #
 # > `make_model` builds a new model, with fresh weights. `make_model(37_000, 37_000, tie="all")` is the paper's base
-# > model. The keyword arguments `norm`, `positions` and `tie` select variants. `tie` says which of the three embedding
-# > matrices are shared: `"all"` as in the paper (the two languages then need a shared vocabulary), `"target"` for the
-# > two on the target side, or `"none"`, which gives base two more tables of $37000 \times 512$: 38 million weights
-# > beside its 63 million. (Each call of `attn()` below makes a separate attention module.)
+# > model. The keyword arguments `norm`, `positions` and `tie` select variants. `tie` says which of the three
+# > embedding matrices are shared: `"all"` as in the paper (the two languages then need a shared vocabulary),
+# > `"target"` for the two on the target side, or `"none"`, which gives the base model two more tables of $37000
+# > \times 512$: 38 million weights on top of its 63 million. (Each call of `attn()` below makes a separate attention
+# > module.)
 # >
 # > <details class="note"><summary>The other arguments</summary>
 # >
@@ -1903,7 +1906,7 @@ def make_model(
 
 # %% [markdown]
 # > **How do the weights start?** Matrices start with Glorot's uniform initialisation (Glorot and Bengio, 2010;
-# > PyTorch calls it by his first name, Xavier): random numbers of variance $2 / (n_{\text{in}} + n_{\text{out}})$, so
+# > PyTorch uses Glorot's first name, Xavier): random numbers of variance $2 / (n_{\text{in}} + n_{\text{out}})$, so
 # > that neither activations nor gradients grow or shrink much from layer to layer. Embeddings start with a standard
 # > deviation of $d_{\text{model}}^{-1/2}$, and so does an output matrix that is tied to them, as in the authors'
 # > code. The paper says nothing about initialisation.
@@ -2002,9 +2005,9 @@ def example_pre_post() -> Chart:
 # %% [markdown]
 # # Part 2: How it learns
 #
-# > A fresh model has random numbers in its matrices, and writes gibberish. It learns from pairs of sentences, by three
-# > steps that are repeated thousands of times: predict, measure the error, move every weight a little in the direction
-# > that makes the error smaller.
+# > A fresh model has random numbers in its matrices, and writes gibberish. It learns from pairs of sentences, in
+# > three steps that are repeated thousands of times: predict, measure the error, move every weight a little in the
+# > direction that makes the error smaller.
 #
 # ## Batches and the shift (Section 5.1)
 #
@@ -2098,9 +2101,9 @@ def example_shift() -> Any:
 # > <details class="answer"><summary>Look</summary>
 # >
 # > **2.** A model that knows nothing finds all tokens about equally likely, and $-\log(1/6106) = \log 6106 \approx
-# > 8.7$; its perplexity is 6,106. Wherever you train a language model, compare its first loss with this number. If
-# > it's well above, the scores begin too large (scores of variance 1 add about 0.5); if it's well below, something
-# > gives the answer away.
+# > 8.7$; its perplexity is 6,106. Whenever you train a language model, compare its first loss with the logarithm of
+# > its vocabulary's size. If it's well above, the scores begin too large (scores of variance 1 add about 0.5); if
+# > it's well below, something gives the answer away.
 # >
 # > </details>
 # >
@@ -2162,17 +2165,17 @@ def example_rate() -> Chart:
 
 
 # %% [markdown]
-# > The optimiser, Adam, moves each weight against its gradient, by at most about the learning rate. It takes about
-# > the mean of the last ten gradients, and divides it by the size that they usually have for this weight, so what
-# > counts is its sign, and whether it's larger or smaller than usual. While Adam is still finding out what's usual,
-# > the rate is small: that's the warmup. (A [side room](#Optimiser-(Section-5.3)) says more about both. In the code,
+# > The optimiser, Adam, moves each weight against its gradient, by at most about the learning rate. It takes roughly
+# > the mean of the last ten gradients, and divides it by the usual size of this weight's gradients. So what counts is
+# > the mean's sign, and whether it's larger or smaller than usual. While Adam is still finding out what's usual, the
+# > rate is small: that's the warmup. (A [side room](#Optimiser-(Section-5.3)) says more about both. In the code,
 # > `factor` scales the whole curve; in the paper it's 1.)
 # >
 # > Real training also uses *dropout*: a tenth of the numbers in what each sublayer adds, and in the sums of embedding
-# > and position, are set to zero at random, so that the model relies on no single one. When the model translates,
-# > dropout must be off; `model.eval()` sees to that.
+# > and position, are set to zero at random, so that the model doesn't come to rely on any single number. When the
+# > model translates, dropout must be off; `model.eval()` sees to that.
 # >
-# > Now everything is there, and an update is six lines.
+# > Now we have everything, and an update takes six lines.
 
 
 # %%
@@ -2225,18 +2228,19 @@ def example_learn() -> None:
 # > <details class="answer"><summary>What happens</summary>
 # >
 # > **1.** *while while while while while while while while a man reads a man reads a bench.* Each position could read
-# > its answer one place further on, so that's what the model learned to do. When it writes, nothing is there to be
-# > read. In [German numbers](#A-second-task:-German-numbers), on the web page, you can watch this happen in your
-# > browser. (And `learn_one_sentence(shift=False)` shows what you predicted above. Its loss begins at 3.6 instead of
-# > 8.9: with a shared table, the token that's read scores highest from the start.) A test shows it without training:
-# > change one token of the target, and [no earlier prediction may move](#What-the-loss-can't-see).
+# > its answer one place further on, so that's what the model learned to do. When it writes, there's nothing further
+# > on to read. In [German numbers](#A-second-task:-German-numbers), on the web page, you can watch this happen in
+# > your browser. (And `learn_one_sentence(shift=False)` shows what you predicted above. Its loss begins at 3.6
+# > instead of 8.9: with a shared table, the token that's read scores highest from the start.) A test shows such a
+# > leak without training: change one token of the target, and [no earlier prediction may
+# > move](#What-the-loss-can't-see).
 # >
 # > </details>
 #
 # ## While it learns
 #
-# > [Part 3](#Training) trains a model like ours on 29,000 pairs. Here is what such a model makes of our sentence on the
-# > way.
+# > [Part 3](#Training) trains a model like ours on 29,000 pairs. Here is what such a model makes of our sentence as
+# > it learns.
 
 
 # %%
@@ -2258,8 +2262,9 @@ def example_while_it_learns() -> Any:
 # > <details class="answer"><summary>Look</summary>
 # >
 # > **2.** Grey is what it looks like after 85 updates. After 170, the rows that predict *man* and *newspaper* look at
-# > a noun, but both look at `Bank`; those that predict *a* look at articles. After 850, *reads* has found `liest`,
-# > and most rows their word. So first the model learns which *kind* of word it needs, then which one.
+# > a noun, but both look at `Bank`; those that predict *a* look at articles. After 850, the row that predicts *reads*
+# > has found `liest`, and most other rows have found their word. So first the model learns which *kind* of word it
+# > needs, then which one.
 # >
 # > </details>
 
@@ -2377,11 +2382,11 @@ def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
 # Sentence pairs of about the same length were batched together. Each batch had about 25,000 source tokens and 25,000
 # target tokens.
 #
-# > **Why count tokens and not sentences?** Because the work and the memory that a batch needs grow with its tokens. If
-# > the number of sentences were fixed, one long sentence would make all the others in its batch as long as itself. If
-# > sentences are sorted by length first, there is little to pad. So the code sorts the pairs, and begins a new batch
-# > whenever one more pair would exceed the budget. Pairs of equal length come in random order, and so do the batches,
-# > anew in each *epoch*, that is, in each pass through the data.
+# > **Why count tokens and not sentences?** Because the work and the memory that a batch needs grow with its tokens.
+# > If the number of sentences were fixed, one long sentence would make all the others in its batch as long as itself.
+# > If sentences are sorted by length first, there is little to pad. So the code sorts the pairs, and begins a new
+# > batch whenever one more pair would exceed the budget. Pairs of equal length come in random order, and so do the
+# > batches; both are reshuffled for each *epoch*, that is, each pass through the data.
 # >
 # > <details><summary>What does sorting cost, and what else depends on the size of a batch?</summary>
 # >
@@ -2433,7 +2438,6 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 #
 # The paper trained on one machine with eight P100 GPUs. The base model took 100,000 updates of about 0.4 seconds, 12
 # hours in all. The big model took 300,000 updates of 1.0 second, three and a half days.
-#
 #
 # ## Optimiser (Section 5.3)
 #
@@ -2557,9 +2561,10 @@ class Trainer:
 # >
 # > <details><summary>What fills the memory?</summary>
 # >
-# > Each weight takes 16 bytes in training: itself, its gradient, and Adam's two averages. For the base model that's 1
-# > GB. The rest grows with the tokens of a batch: the results that `backward` will need, the logits, and the
-# > attention weights, $B h T S$ of them in each attention layer, which grow with the square of the length.
+# > Each weight takes 16 bytes in training, four each for the weight itself, its gradient and Adam's two averages. For
+# > the base model that's 1 GB. The rest grows with the tokens of a batch: the results that `backward` will need, the
+# > logits, and the attention weights, $B h T S$ of them in each attention layer, which grow with the square of the
+# > length.
 # >
 # > </details>
 
@@ -2702,11 +2707,11 @@ def example_copy() -> Chart:
 # > why training in parallel computes the same as decoding step by step). So it's enough to feed in the *last* token,
 # > and to keep the keys and values of all earlier ones. This is the **key/value cache**. (The query of an earlier
 # > position isn't kept, because no other position needs it.) The keys and values of the source are computed only
-# > once. A step then computes one position (which still attends to all $t$ keys) instead of $t$, and it needs no
+# > once. Step $t$ then computes one position (which still attends to all $t$ keys) instead of $t$, and it needs no
 # > causal mask, because no key in the cache lies in the future.
 #
-# > For decoding, we copy each decoder layer, with the same weights, and put two functions that use the cache in place
-# > of its attentions.
+# > For decoding, we copy each decoder layer, with the same weights, and replace its two attentions with functions
+# > that use the cache.
 
 
 # %%
@@ -2830,9 +2835,9 @@ def example_longer() -> Chart:
 #
 # > In copying, the order stays the same. In the next task it changes: the model reads a German number letter by
 # > letter, and writes its digits. In German the units come before the tens (`einundzwanzig` is "one and twenty"), so
-# > the last digit has to be found to the left of the one before it. The letters are tokens, and the model has one
-# > layer in each half and six thousand weights. It sees all numbers up to 99 and four fifths of those from 100 to
-# > 999; the others are held out.
+# > the word for the last digit is to the left of the word for the digit before it. The letters are tokens, and the
+# > model has one layer in each half and six thousand weights. It sees all numbers up to 99 and four fifths of those
+# > from 100 to 999; the others are held out.
 # >
 # > *On the web page, a panel below this paragraph trains such a model in your browser. Take away the shift, the mask
 # > or the positions, and see what they were for.*
@@ -2919,11 +2924,11 @@ def example_number_map(n: int = 345) -> Chart:
 #
 # ## What the loss can't see
 #
-# > "It learns, but it writes nonsense. Why?" Few questions about Transformers are asked as often, and the loss can't
-# > answer it: it says how well a model predicts from what it sees, but not whether it sees something that it mustn't.
-# > We trained the model of the German numbers with mistakes that people make. *Forced* is the share of the held-out
-# > numbers' tokens that are right if the model reads the reference before them, as in training; *written* is the share
-# > of held-out numbers that it gets right when it writes them by itself.
+# > "It learns, but it writes nonsense. Why?" Few questions about Transformers are asked more often, and the loss
+# > can't answer this one: it says how well a model predicts from what it sees, but not whether it sees something that
+# > it mustn't. We took the model that reads German numbers, and trained it with common mistakes in the code. *Forced*
+# > is the share of the held-out numbers' tokens that are right if the model reads the true tokens before them, as in
+# > training; *written* is the share of held-out numbers that it gets right when it writes them by itself.
 
 # %%
 # @title Five mistakes, and what shows them
@@ -2933,7 +2938,7 @@ FRESH = {"wires", "loss", "gradient", "inventory", "heart"}  # tests that need n
 
 @example
 def example_clinic() -> Any:
-    """Trained with a mistake: the loss, the accuracy with the reference before each word and without it, and what shows the mistake."""
+    """Trained with a mistake: the loss, the accuracy with the true tokens before each token and without them, and which tests (explained below) show the mistake."""
     rows, shown = {row["mistake"]: row for row in saved_rows("clinic") if row["seed"] == 0}, []
     for name in PATIENTS if rows else ():
         row = rows[name]
@@ -2945,18 +2950,19 @@ def example_clinic() -> Any:
 
 
 # %% [markdown]
-# > None of these five losses looks ill (three are even lower than the healthy model's), and with the reference before
-# > each word nearly every token is right. Yet almost no number is written correctly.
+# > None of these five losses looks ill (three are even lower than the healthy model's), and with the true tokens
+# > before it nearly every token is right. Yet almost no number is written correctly.
 # >
 # > So look for the mistake in this order. First the **wires**: change one word of the target, and see which
 # > predictions move. In a healthy model, no prediction depends on a later word, on padding, or on the other pairs of
-# > the batch; but with another source the predictions must change, and with the source's words in another order, too.
-# > That takes a tenth of a second, and no training. Then compute the **loss** once more from the logits, position $t$
+# > the batch; but they must change if you give it another source, or put the source's words in another order. That
+# > takes a tenth of a second, and no training. Then compute the **loss** once more from the logits, position $t$
 # > against token $t + 1$, and see whether it's the one that's reported. Compute the **gradient** twice, without
 # > dropout, and see whether it's the same and whether every matrix has one. Count the weights (**inventory**). Let
 # > the model learn eight pairs by **heart** and then *translate* them: if it can't, there's no need for a long run.
-# > Once it's trained, give each sentence the source of another (**swap**), which must raise the loss; see whether its
-# > **translations** are the same alone and in a batch, and whether it needs **references** to write well.
+# > Once the model is trained, give each target the source of another pair (**swap**): that must raise the loss. See
+# > whether its **translations** are the same alone and in a batch, and whether it needs **references**, the right
+# > answers, to write well.
 # >
 # > `practice/examine.py` does all of this for any model. The program's `train` looks at wires, loss and gradient before
 # > the first update. The [lab notebook](lab_notebook.ipynb#What-shows-a-mistake) lists all the mistakes, and what shows
@@ -2984,8 +2990,8 @@ def example_clinic() -> Any:
 #
 # ## What to delete to get GPT
 #
-# > Most language models of today are this model with parts taken away. Delete the encoder. Then there's no memory to
-# > look at, so delete cross-attention as well, the second sublayer of each decoder layer. What is left is
+# > Most of today's language models are this model with parts taken away. Delete the encoder. Then there's no memory
+# > to look at, so delete cross-attention as well, the second sublayer of each decoder layer. What is left is
 # > self-attention with a causal mask and a feed-forward network: an `EncoderLayer` that is given a causal mask. Up to
 # > details such as learned positions, that is GPT (Radford et al., 2018). With the classes of Part 1, it's three
 # > lines:
@@ -3002,7 +3008,7 @@ def gpt(ids: Tensor, embed: nn.Module, stack: Encoder, generator: Generator) -> 
 # %%
 @example
 def example_gpt() -> None:
-    """A fresh GPT with the sizes of our model: how many weights it has, and that no position sees the future."""
+    """A fresh GPT with the sizes of our model: how many weights it has, and a check that no position sees the future."""
     torch.manual_seed(0)
     whole = make_model(6106, 6106, **SIZES, dropout=0.0, norm="pre", tie="all").eval()
     parts = whole.tgt_embed, whole.encoder, whole.generator
@@ -3058,9 +3064,9 @@ def example_gpt() -> None:
 # > and the stream flows past all of them. So a map suggests what the model may be doing; to know, change something and
 # > see what happens.
 # >
-# > **Predict.** We did, with a hundred captions that begin with `Ein Mann` (a man). At the moment when *man* is due, the
-# > output of the last layer's cross-attention, where the map points at `Mann`, is replaced by its output for the same
-# > sentence with `Ein Junge` (a boy). In how many of the hundred does the model now say *boy*?
+# > **Predict.** We did, with a hundred captions that begin with `Ein Mann` (a man). When *man* is due, the
+# > cross-attention of the last layer looks at `Mann`. We replace its output with what it gives for the same sentence
+# > with `Ein Junge` (a boy). In how many of the hundred does the model now say *boy*?
 # >
 # > 1. in nearly all
 # > 2. in about half
@@ -3082,8 +3088,8 @@ def example_gpt() -> None:
 # > <details class="answer"><summary>Answer</summary>
 # >
 # > Each is the vector of a position times a learned matrix. The query says what the position is looking for, the key
-# > under what it can be found, and the value what it passes on. Query times key gives a score, the softmax makes weights
-# > of the scores, and the position receives the weighted sum of the values. Read again: [Queries, keys and
+# > says what it can be found by, and the value is what it passes on. Query times key gives a score, the softmax turns
+# > the scores into weights, and the position receives the weighted sum of the values. Read again: [Queries, keys and
 # > values](#Queries,-keys-and-values).
 # >
 # > </details>
@@ -3092,9 +3098,9 @@ def example_gpt() -> None:
 # >
 # > <details class="answer"><summary>Answer</summary>
 # >
-# > A dot product of $d_k$ random terms has variance $d_k$. With large scores, the softmax gives everything to one key and
-# > has hardly any slope. The division brings the variance back to 1. Read again: [Scaled dot-product
-# > attention](#Scaled-dot-product-attention-(Section-3.2.1)).
+# > If the entries are independent, with mean 0 and variance 1, a dot product has variance $d_k$. With large scores,
+# > the softmax gives everything to one key and has hardly any slope. The division brings the variance back to 1. Read
+# > again: [Scaled dot-product attention](#Scaled-dot-product-attention-(Section-3.2.1)).
 # >
 # > </details>
 # >
@@ -3102,9 +3108,9 @@ def example_gpt() -> None:
 # >
 # > <details class="answer"><summary>Answer</summary>
 # >
-# > Without positions, nothing: every word receives the same, and the translation stays the same. With them, each vector
-# > contains its place, so words in another order receive something else, and the translation may change. Read again:
-# > [Positions](#Positions-(Section-3.5)).
+# > Without positions, nothing: every word receives the same, and the translation stays the same. With them, each
+# > vector contains its position, so words in another order receive something else, and the translation may change.
+# > Read again: [Positions](#Positions-(Section-3.5)).
 # >
 # > </details>
 # >
@@ -3122,10 +3128,10 @@ def example_gpt() -> None:
 # >
 # > <details class="answer"><summary>Answer</summary>
 # >
-# > It sets scores to $-\infty$ before the softmax, so that hidden keys get exactly no weight and the others share all of
-# > it; after it, the weights would no longer add up to 1. It hides padding, in all three kinds of attention, and the
-# > future, in the decoder's self-attention. The loop computes earlier positions anew, so without the mask they'd see
-# > later ones, and it could write something else. Read again: [Masks](#Masks).
+# > It sets scores to $-\infty$ before the softmax, so that hidden keys get exactly no weight and the others share all
+# > of it; if you masked after the softmax, the weights would no longer add up to 1. The mask hides padding in all
+# > three kinds of attention, and the future in the decoder's self-attention. The loop recomputes earlier positions,
+# > so without the mask they'd see later ones, and the loop could write something else. Read again: [Masks](#Masks).
 # >
 # > </details>
 # >
@@ -3166,15 +3172,14 @@ def example_gpt() -> None:
 # > Here is what you can do, the easiest first:
 # >
 # > - Run [`one_screen.py`](one_screen.py), the whole paper in 250 lines of plain Python, and read it while it learns.
-# >   Its norm comes after the addition; the rest of its model you know.
+# >   Its norm comes after the addition; you know the rest of its model.
 # > - Type a sentence of your own into the [figure on the first page](#The-Annotated-Transformer), and find one that the
 # >   model gets wrong.
 # > - Do two or three [exercises](exercises.ipynb), which check your answers: 1.1 and 1.4 fit what you've just read.
-# > - Train a translator of your own in [Part 3](#Part-3:-A-real-translation-system): three minutes for a first one,
-# >   more for one that gets longer captions right.
+# > - Train a translator of your own in [Part 3](#Part-3:-A-real-translation-system): three minutes for a first one.
 # > - [Change a part](#Changing-it) of the model and train again. What breaks? What gets better?
-# > - Read on: [Part 6](#Part-6:-Looking-inside) looks inside, and [Since 2017](since_2017.ipynb) leads up to the
-# >   models of today.
+# > - Read on: [Part 6](#Part-6:-Looking-inside) looks inside, and [Since 2017](since_2017.ipynb) leads up to
+# >   today's models.
 
 # %% [markdown]
 # # Part 3: A real translation system
@@ -3315,7 +3320,8 @@ def choose_data() -> str:
     try:
         read_split(wanted, "train"), read_split(wanted, "val")
     except failures as error:
-        print(f"NOTICE: without {wanted}, going on with a few made-up phrases, whose scores say nothing ({error}).")
+        why = "there's no connection" if "ConnectionPool" in str(error) else error
+        print(f"NOTICE: without {wanted}, going on with a few made-up phrases, whose scores say nothing ({why}).")
         return "phrases"
     return wanted
 
@@ -3575,8 +3581,8 @@ def load_translator(folder: str | Path) -> Translator:
 # %% [markdown]
 # ## Translating
 #
-# > Sentences of similar length are decoded together, and put back in their original order. A translation may be up to
-# > 50 tokens longer than its source, as in the paper (Section 6.1).
+# > Sentences of similar length are decoded together, and the translations are put back in the original order. A
+# > translation may be up to 50 tokens longer than its source, as in the paper (Section 6.1).
 
 
 # %%
@@ -3808,8 +3814,6 @@ def example_our_model() -> Any:
 # %% [markdown]
 # ## BLEU
 #
-# The paper reports BLEU scores (Section 6.1).
-#
 # > BLEU (Papineni et al., 2002) compares translations with references, over a whole corpus. For $n$ from 1 to 4, it
 # > measures what share of the translations' *n-grams* (sequences of $n$ words) also occur in the references. A
 # > repeated n-gram counts at most as often as it occurs in the reference. BLEU is the geometric mean of the four
@@ -3849,15 +3853,10 @@ def example_bleu_by_hand() -> Any:
 # > scores of its sentences is a different number. And a good translation scores badly if its words aren't those of the
 # > reference.
 # >
-# > <details class="note"><summary>How was the paper's BLEU computed? What is a good score here?</summary>
+# > <details class="note"><summary>How was the paper's BLEU computed?</summary>
 # >
 # > The paper's BLEU was probably computed on tokenised text with German compounds split at their hyphens, which makes
 # > more words match (see the [lab notebook](lab_notebook.ipynb#Scores-of-others)). So its 28.4 isn't a sacreBLEU score.
-# >
-# > On Multi30k, two projects that learn from the same 29,000 pairs, a tutorial
-# > ([pytorch-seq2seq](https://github.com/bentrevett/pytorch-seq2seq)) and a course project
-# > ([nmt-multi30k-pytorch](https://github.com/silvery107/nmt-multi30k-pytorch)), report BLEU scores of 36.5 and at best
-# > 37.4 from German to English, each computed in its own way.
 # >
 # > </details>
 
@@ -4084,8 +4083,7 @@ def example_search_and_average() -> Any:
 # %% [markdown]
 # ## Summary of Part 4
 #
-# > A beam follows several hypotheses at once, and a length penalty decides which of the finished translations wins. The
-# > mean of a run's checkpoints is also a model.
+# > A beam follows several hypotheses at once, and a length penalty decides which of the finished translations wins.
 # >
 # > **Exercises:**
 # >
@@ -4095,9 +4093,6 @@ def example_search_and_average() -> Any:
 
 # %% [markdown]
 # # Part 5: Results (Section 6)
-#
-# > What a referee would want to know about our results (seeds, intervals, failures, other people's programs) is in [the
-# > lab notebook](lab_notebook.ipynb).
 #
 # ## Why self-attention (Section 4, Table 1)
 #
@@ -4144,7 +4139,7 @@ def example_search_and_average() -> Any:
 # > </details>
 # >
 # > The chart shows *measured* times for one layer of each kind, of width 512, and a single sequence. Both axes are
-# > logarithmic: at a slope of 1 the time grows with the length, at a slope of 2 with its square.
+# > logarithmic: at a slope of 1 the time grows in proportion to the length, at a slope of 2 to its square.
 
 
 # %%
@@ -4163,9 +4158,8 @@ def example_layer_times() -> Chart | None:
 #
 # Table 3 of the paper gives the number of parameters of several variants, in millions: 65 for base, 213 for big.
 #
-# > Where are they? [Attention has $4d^2$ weights, and the network $8d^2$](#What-to-delete-to-get-GPT), so an encoder
-# > layer has $12d^2$, and a decoder layer, with its second attention, $16d^2$. The embeddings are one matrix, used
-# > three times. (The small remainder is norms and biases.)
+# > Where are they? [Attention has $4d^2$, and the network $8d^2$](#What-to-delete-to-get-GPT); a decoder layer has two
+# > attentions. The embeddings are one matrix, used three times. (The small remainder is norms and biases.)
 
 
 # %%
@@ -4252,9 +4246,9 @@ def example_translators() -> Any:
 
 
 # %% [markdown]
-# > A published Transformer of these dimensions, trained on the same pairs, has a `moses` score of 41.02 from English to
-# > German (Wu et al., 2021). Ours, trained on the pairs alone, scores 1.3 *less* ([the lab
-# > notebook](lab_notebook.ipynb#The-translators) says what that is worth).
+# > A published Transformer of these dimensions, trained on the same pairs, has a `moses` score of 41.02 from English
+# > to German (Wu et al., 2021). Ours, trained on the pairs alone, scores 1.3 *less*
+# > ([details](lab_notebook.ipynb#The-translators)).
 #
 # ## What each part contributes (Section 6.2, Table 3)
 #
@@ -4287,13 +4281,14 @@ def example_paper_table_3() -> Any:
 # >
 # > Some of it holds, and some doesn't, for variants of the `tiny` model after four passes through Multi30k
 # > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Each difference in BLEU has a 95% interval of ± 0.5
-# > BLEU over the seeds, and of about ± 1.1 if other sentences count as well. One head (A) is no worse than four, eight
-# > are 0.8 worse, sixteen 1.8. Narrow keys (B) cost 1.2 BLEU. Of the sizes (C), half the width of the model costs most,
-# > 2.6; twice the width gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four, probably because four
-# > passes are too few for overfitting to begin. Learned positions (E) are 1.3 worse than sinusoids, and without any,
-# > the model loses more than five; with [rotary positions](since_2017.ipynb#Rotary-positions) it gains 1.4. If you also
-# > allow for the thirty comparisons that we made, any difference below 1.84 could be chance, even the loss of sixteen
-# > heads (1.81) and the gain of rotary positions.
+# > BLEU over the seeds, and of about ± 1.1 if you also allow for the choice of test sentences. One head (A) is no
+# > worse than four, eight are 0.8 worse, sixteen 1.8. Narrow keys (B) cost 1.2 BLEU. Of the sizes (C), half the width
+# > of the model costs most, 2.6; twice the width gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four,
+# > probably because four passes are too few for overfitting to begin. Learned positions (E) are 1.3 worse than
+# > sinusoids, and without any, the model loses more than five; with [rotary
+# > positions](since_2017.ipynb#Rotary-positions) it gains 1.4. If you also allow for the thirty comparisons that we
+# > made, any difference below 1.84 could be chance, even the loss of sixteen heads (1.81) and the gain of rotary
+# > positions.
 # >
 # > </details>
 #
@@ -4354,7 +4349,7 @@ def example_table_4() -> Any:
 # # Part 6: Looking inside
 #
 # > The maps here are of the German-English model that comes with this document. They're taken in evaluation mode,
-# > because dropout would change the picture every time. One pass over the finished translation gives all of them.
+# > because dropout would change the picture every time.
 
 
 # %%
@@ -4420,9 +4415,9 @@ def example_cross_heads() -> Chart:
 # what many heads do: they seem to follow the structure of the sentence. The authors conclude that the heads have learned
 # different tasks.
 #
-# > Here is every head of our last layer but one, for a long sentence with a pronoun, `seinem` (his). Two of the four
-# > heads give nearly half of their weight to the word to the left. Another gives most of the pronoun's weight to `Hund`
-# > (dog), the noun that it goes with, and about half of the rest to the man whose dog it is.
+# > Here is every head of our last encoder layer but one, for a long sentence with a possessive, `seinem` (his). Two
+# > of the four heads give nearly half of their weight to the word to the left. Another gives most of the weight of
+# > `seinem` to `Hund` (dog), the noun that it goes with, and about half of the rest to the man whose dog it is.
 
 # %%
 # @title A long sentence, and what the encoder's heads do with it
@@ -4570,10 +4565,10 @@ def example_patching() -> Any:
 
 
 # %% [markdown]
-# > When the last two layers are patched together, the word changes in nearly all captions; when only one is, it never
-# > does, and the control changes nothing. So a map of one head tells you less than it seems to. Removing heads tells
-# > the same story. Removed one at a time, most heads of the cross-attention are hardly missed; removing the less
-# > important half all at once costs far more than removing them one by one would suggest ([exercise
+# > When the last two layers are patched together, the word changes in nearly all captions; when only one of them is
+# > patched, it never changes, and the control changes nothing. So a map of one head tells you less than it seems to.
+# > Removing heads tells the same story. Removed one at a time, most heads of the cross-attention are hardly missed;
+# > removing the less important half all at once costs far more than removing them one by one would suggest ([exercise
 # > 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
 #
 # > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and
@@ -4609,9 +4604,9 @@ def example_patching() -> Any:
 # > | `inner_dropout` (on attention weights and inside the feed-forward network) is off | Section 5.4 names neither, and the authors' first release had both at 0 | not measured |
 # > | smoothing spreads $\epsilon_{ls}$ over all tokens but padding, the right one included; the authors' code gives the right token exactly $1 - \epsilon_{ls}$ | the paper does not say | the right token gets $\epsilon_{ls} / (n - 1)$ more, with $n$ tokens in the vocabulary |
 # > | the size of a batch is the number of tokens on its longer side, padding included | it bounds memory and work | not measured |
-# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | the two vocabularies may differ; code written for the earlier editions | untied, 0.1 ± 0.5 BLEU more [after four passes](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) |
+# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | the two vocabularies may differ, and code written for the earlier editions still works | untied, 0.1 ± 0.5 BLEU more [after four passes](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) |
 # > | text is brought to Unicode's form NFC, and BPE never joins punctuation with letters | one spelling for each word | not measured |
-# > | Multi30k in place of WMT 2014, and German to English besides English to German | a laptop | scores cannot be compared with the paper's |
+# > | Multi30k in place of WMT 2014, and German to English as well as English to German | small enough for a laptop | scores cannot be compared with the paper's |
 # > | learned positions are not scaled, and there are at most 512 | the paper does not say | not measured |
 # > | finished translations keep their places; the length penalty counts `</s>` and has no coverage term | the paper does not say | not measured |
 #
@@ -4738,7 +4733,7 @@ def example_patching() -> Any:
 # > | cross-attention | queries from the decoder, keys and values from the encoder's output |
 # > | cross-entropy | the mean of $-\log p$ over a distribution of right answers; the loss of this document |
 # > | decoder, encoder | the half that writes the target; the half that reads the source ([Part 1](#The-plan-(Section-3))) |
-# > | dropout | setting random entries to zero in training, so that the model relies on no single one |
+# > | dropout | setting random entries to zero in training, so that the model doesn't come to rely on any single one |
 # > | embedding | a table with a learned vector for each token; such a vector |
 # > | entropy | the cross-entropy of a distribution with itself, the smallest that is possible |
 # > | epoch | one pass through the training data |
@@ -4757,9 +4752,9 @@ def example_patching() -> Any:
 # > | nat | the unit of losses with natural logarithms |
 # > | overfitting | learning the training sentences by heart, so that others are predicted worse |
 # > | perplexity | the exponential of the mean loss per token, where the loss is computed without label smoothing |
-# > | positional encoding | a vector that is added to an embedding and tells its place in the sequence |
+# > | positional encoding | a vector that is added to an embedding and gives its position in the sequence |
 # > | pre-norm, post-norm | the norm before the sublayer, or after the addition |
-# > | query, key, value | what a position asks for, what it is found by, and what it hands over ([Part 1](#Attention-(Section-3.2))) |
+# > | query, key, value | what a position asks for, what it is found by, and what it passes on ([Part 1](#Attention-(Section-3.2))) |
 # > | residual connection | adds the input of a sublayer to its output |
 # > | residual stream | the vector of a position that all sublayers add to |
 # > | seed | the number from which all random numbers of a run follow |
@@ -4772,27 +4767,27 @@ def example_patching() -> Any:
 #
 # ## The program
 #
-# > Real use needs more: other sources of data, training that can be interrupted at any moment, a fast search, the
-# > attention page, the export to other programs. All of that is in the folder `translator/`, and its model is the one
+# > Real use needs more: other sources of data, training that can be interrupted at any moment, a fast search, pages
+# > of attention maps, export to other programs. All of that is in the folder `translator/`, and its model is the one
 # > from Part 1. This script is one way in: `python the_annotated_transformer.py` lists the commands. To train on text
-# > of your own, put `train.fr`, `train.en`, `val.fr` and `val.en` into a folder, one sentence per line, and use `train
-# > --data FOLDER --src fr --tgt en --run runs/fr-en`; `translator/README.md` has the rest.
+# > of your own, put `train.fr`, `train.en`, `val.fr` and `val.en` into a folder, one sentence per line, and use
+# > `train --data FOLDER --src fr --tgt en --run runs/fr-en`; `translator/README.md` has the rest.
 # >
 # > Three questions come up again and again. *Will it work for my language?* `plan FOLDER` looks at your text, tries
-# > your machine for twenty seconds, and says which size, how many minutes, and what BLEU about so many pairs of
-# > captions gave. *It trains, and writes nonsense: what is wrong?* `doctor RUN` looks for the mistake. *May I trust
-# > this translation?* `translate --json` gives the probability of each token, and `translator/README.md` says how
-# > often such tokens were right. But a model can be sure and wrong: ours may drop a *not*, because captions hardly
-# > ever have one.
+# > your machine for twenty seconds, and says which size of model to train, for how many minutes, and what BLEU we got
+# > from about as many pairs of captions. *It trains, and writes nonsense: what is wrong?* `doctor RUN` looks for the
+# > mistake. *May I trust this translation?* `translate --json` gives the probability of each token, and
+# > `translator/README.md` says how often such tokens were right. But a model can be sure and wrong: ours may drop a
+# > *not*, because captions hardly ever have one.
 #
 # ### Changing it
 #
 # > Change a function or class of Part 1 in this script, and train: `train --data multi30k --run runs/NEW`. The
-# > program calls the layers, so it trains and decodes what you wrote. Decoding goes step by step, and before it
-# > starts, the program checks that this gives what the model computes for all positions at once. If it doesn't, an
-# > error message names the layer. [`RotaryAttention`](since_2017.ipynb#Rotary-positions) shows another way: a class of
-# > its own that replaces one method. In a notebook, run the cells again from the one that you changed. If the live
-# > run isn't made again but read from its folder in `runs/`, delete that folder.
+# > program calls the layers, so it trains and decodes what you wrote. Decoding goes step by step, so the program
+# > first checks that this gives the same as the model does for all positions at once. If it doesn't, an error message
+# > names the layer. [`RotaryAttention`](since_2017.ipynb#Rotary-positions) shows another way: a new class that
+# > replaces one method. In a notebook, run the cells again from the one that you changed. If the live run isn't made
+# > again but read from its folder in `runs/`, delete that folder.
 
 # %%
 # @title The command line

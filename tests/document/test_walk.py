@@ -116,6 +116,9 @@ def test_the_decoder_looks_where_the_text_says(tokens):
     are = tat.example_top_five().iloc[2].tolist()
     assert [cell.split()[0] for cell in are[:3]] == ["▁are", "▁sit", "▁sitting"]
     assert [round(float(cell.split()[1][:-1])) for cell in are[:3]] == [41, 29, 21]
+    ids = tat.write_by_hand()
+    log_p = tat.our_generator()(tat.our_decoded(ids[:, :-1])).gather(-1, ids[:, 1:, None])
+    assert log_p.numel() == 15 and round(100 * log_p.sum().exp().item()) == 6  # of the whole, as its question says
 
 
 def test_without_the_mask_the_loop_writes_what_the_text_says(monkeypatch):
@@ -124,7 +127,7 @@ def test_without_the_mask_the_loop_writes_what_the_text_says(monkeypatch):
     ids = tat.write_by_hand()[0]
     text = "".join(tat.token_names(ids[ids > tat.UNK])).replace("▁", " ").strip()
     script = " ".join(re.sub(r"\n# > ?", " ", SCRIPT).split())
-    assert f"Our translation would become *{text.rstrip('.')}*, which is still right" in script
+    assert f"our translation would become *{text.rstrip('.')}*, which is still right" in script
 
 
 def test_attention_adds_half_as_much_as_is_there(tokens):
