@@ -62,6 +62,10 @@ def test_what_is_missing_may_not_land_and_what_is_out_of_date_may(monkeypatch, t
     assert old == [catalogue[-2].msgid]
     monkeypatch.setattr("sys.argv", ["editions.py", "check", "zh"])
     assert editions.main() == 1
+    catalogue.append(catalogue[0])
+    catalogue.save()
+    with pytest.raises(ValueError, match="has a text twice"):
+        editions.load("zh")
 
 
 def test_a_changed_piece_keeps_its_translation_and_is_marked():

@@ -318,7 +318,7 @@ def test_the_comparison_quotes_saved_rows():
 
 def test_a_checkout_is_compared_with_itself(rows_of, tmp_path):
     """Catches a side that imports the other's code, and a task that is left out."""
-    (row,) = rows_of("compare", ROOT, "--rounds", 1, "--data", caption_files(tmp_path, train=40, val=4))
+    (row,) = rows_of("compare", ROOT, "--rounds", 1, "--data", caption_files(tmp_path, train=8, val=2))
     tasks = [found for name, found in row.items() if name.startswith(("training", "translation"))]
     assert len(tasks) == 4 and all(min(found.values()) > 0 for found in tasks)
     assert row["other"] == row["commit"]

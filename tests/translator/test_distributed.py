@@ -267,7 +267,7 @@ def test_a_process_that_dies_is_brought_back_and_all_stop_together(alone, tmp_pa
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     run = tmp_path / "run"
     command, kept = f"{SHORT} --checkpoint-every 10 --run {run} --steps", run / "checkpoints"
-    more = "--max-restarts=1", "--monitor-interval=1"
+    more = "--max-restarts=1", "--monitor-interval=0.1"
     with started(launch(2, f"{command} 100000", *more), **PIPES) as agent:
         wait_for("a checkpoint", (kept / "000010.safetensors").exists)
         os.kill(ranks_of(agent.pid)[1], signal.SIGKILL)
