@@ -666,6 +666,18 @@ def test_every_panel_follows_the_readers_sentence(shared_page):
 
     before = texts()
     assert "Frauen" in before["vectors"] and "sitting" in before["logits"]
+    differs = (
+        "Trust.marked('a boy playing here', 'a young boy is playing there').map((one) => one.outerHTML ?? one).join('')"
+    )
+    assert (
+        tab.evaluate(differs)
+        == "".join(
+            f"<{kind}>{word}</{kind}> "
+            for kind, word in zip(
+                ("span", "mark", "span", "mark", "span", "mark"), ("a", "–", "boy", "–", "playing", "here"), strict=True
+            )
+        ).strip()
+    )  # a dash where a word is gone
     reach(tab, ".sentence-panel[data-panel=vectors]")
     tab.locator("#your-sentence input").fill("Eine Katze schläft.")
     tab.locator("#your-sentence input").press("Enter")
