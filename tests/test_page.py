@@ -112,7 +112,7 @@ def test_nothing_is_wider_than_the_screen(shared_page):
     assert top < 560  # the live figure is on a phone's first screen
     reach(tab, ".explorer[data-number='2']")
     tab.wait_for_function("document.querySelectorAll('.explorer.ready').length === 2")
-    for width in (390, 820, 1440):
+    for width in (320, 390, 820, 1440):
         tab.set_viewport_size({"width": width, "height": 900})
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         walk(tab)
@@ -404,7 +404,10 @@ def test_one_guesses_what_a_model_lacks(shared_page):
     tab = shared_page(390)
     tab.set_viewport_size({"width": 820, "height": 900})
     panel = learning(tab)
+    panel.locator("#learn-run").click()
+    panel.locator("#learn-run", has_text="Pause").wait_for()
     panel.locator("#learn-guess").click()
+    assert "Train" in panel.locator("#learn-run").inner_text()  # the one under way is over
     choices = panel.locator("#learn-choices button")
     assert choices.count() >= 4 and "What is missing?" in panel.locator("#learn-exact").inner_text()
     for choice in choices.all():
@@ -441,6 +444,7 @@ def test_the_road_has_a_button_stops_and_marks(shared_page):
     for frame in ("#trainer", "#clinic-frame"):
         assert tab.locator(frame).count() == 1
         tab.locator(f".road-next .aside[href='{frame}']").click()
+        assert tab.locator("header #road-home").is_visible()  # where it covers nothing
         tab.locator("#road-home").click()  # back to where the road goes on
         assert tab.url.split("#")[1] in {to[1:] for to, _ in leads} and not tab.locator("#road-home").is_visible()
     tab.evaluate("localStorage.removeItem('road')")
@@ -662,6 +666,18 @@ def test_every_panel_follows_the_readers_sentence(shared_page):
 
     before = texts()
     assert "Frauen" in before["vectors"] and "sitting" in before["logits"]
+    differs = (
+        "Trust.marked('a boy playing here', 'a young boy is playing there').map((one) => one.outerHTML ?? one).join('')"
+    )
+    assert (
+        tab.evaluate(differs)
+        == "".join(
+            f"<{kind}>{word}</{kind}> "
+            for kind, word in zip(
+                ("span", "mark", "span", "mark", "span", "mark"), ("a", "–", "boy", "–", "playing", "here"), strict=True
+            )
+        ).strip()
+    )  # a dash where a word is gone
     reach(tab, ".sentence-panel[data-panel=vectors]")
     tab.locator("#your-sentence input").fill("Eine Katze schläft.")
     tab.locator("#your-sentence input").press("Enter")

@@ -239,6 +239,8 @@ function inFrame() {
       begin();
       fill($("map"), []);
       $("state").textContent = $("answer").textContent = "";
+      $("run").textContent = say("▶ Train"); // the training under way has ended
+      $("run").disabled = $("step").disabled = false;
       riddle = all[Math.floor(Math.random() * all.length)];
       draw({ step: 0 });
       $("exact").textContent = say("The dashed curve is that of a model that lacks one thing. In the end {share} of those it has never learned from were right; five of them below. What is missing?", { share: percent(riddle.scores.at(-1)) });

@@ -84,7 +84,7 @@ def test_a_folded_cell_is_folded_its_twins_agree_and_a_notice_reaches_the_termin
     nbformat.write(notebook, script.with_suffix(".ipynb"))
     run("page.py", script.with_suffix(".ipynb"), tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "<summary>Sums &lt;b&gt;</summary>" in text and "<summary>Show the code</summary>" in text
+    assert "<summary>Sums &lt;b&gt;</summary>" in text and "<summary>Show the code (1 lines)</summary>" in text
     code = re.sub(r"<[^>]+>", "", text)
     assert "a = 1 + 1" in code and "print(f" in code and "@title" not in code
 
@@ -133,7 +133,11 @@ def test_what_a_first_reader_may_skip_is_folded(tree_of, name):
         assert (answer or waits) == hidden.get("outputs_hidden", False)
         if marked and "active-ipynb" not in tags:
             first = cell.source.partition("\n")[0]
-            titles.append(first.removeprefix("# @title ") if first != "@example" else "Show the code")
+            titles.append(
+                first.removeprefix("# @title ")
+                if first != "@example"
+                else f"Show the code ({len(cell.source.splitlines())} lines)"
+            )
     folded = tree_of(name).select("details.code")
     assert [fold.summary.get_text() for fold in folded] == titles and "Imports" in titles
     for fold in folded:  # what an answer shows is folded with its code, what an example shows is not
