@@ -31,6 +31,13 @@ LONG = [f"test_{n}.py" for n in ("document", "page", "distributed", "explorer", 
 captions.CORPUS = 3000  # enough here
 captions.CAPTION_SPLITS |= {"train": slice(1000, 1500), "val": slice(0, 60), "test": slice(500, 560)}
 SQUARE["cpu"] = 256  # how fast this machine is matters to no test
+NOT_NEEDED = [  # a page of Chromium's own that each new window would load first, which takes more than a second
+    "WebUIOmniboxPopup", "WebUIOmniboxAimPopup",
+    # and what playwright takes away, because this list stands in for its own
+    "AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "MediaRouter", "PaintHolding",
+    "ThirdPartyStoragePartitioning", "OptimizationHints", "NetworkTimeServiceQuerying", "AimEnabled",
+    "PreconnectToSearch",
+]  # fmt: skip
 CACHED = (
     tat.choose_data,
     tat.load_split,
@@ -97,7 +104,8 @@ def browser() -> Iterator:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        flags = ["--no-sandbox", f"--disable-features={','.join(NOT_NEEDED)}"]
+        launched = playwright.chromium.launch(executable_path=chromium, args=flags)
         yield launched
         launched.close()
 
