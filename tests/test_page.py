@@ -773,9 +773,7 @@ def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
     tab, problems = offline_tab(browser, 390)
     tab.goto(committed_page("exercises").as_uri())
     assert tab.locator(".progress").inner_text().startswith("0 of 21 done") and tab.locator(".own-answer").count() == 10
-    editors = tab.locator(".in-notebook a[href*='html#']").evaluate_all(
-        "all => all.map((a) => a.hash)"
-    )
+    editors = tab.locator(".in-notebook a[href*='html#']").evaluate_all("all => all.map((a) => a.hash)")
     document = committed_page("the_annotated_transformer").read_text("utf-8")
     assert len(editors) == 2 and all(
         f'id="{place[1:]}"' in document for place in editors
