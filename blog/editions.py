@@ -399,8 +399,8 @@ def faults(source: str, translation: str, known: list[tuple[re.Pattern[str], str
 
 def check(language: str) -> tuple[list[str], list[str]]:
     """What must be mended in a catalogue, and what is out of date: its English has changed since it was translated."""
-    catalogue, texts, known = load(language), [*wanted()], terms(language)
-    ours = [(entry.msgctxt, entry.msgid) for entry in catalogue]
+    catalogue, texts, known = load(language), wanted(), terms(language)
+    ours = dict.fromkeys((entry.msgctxt, entry.msgid) for entry in catalogue)
     problems = [f"not in the catalogue: {key[1][:90]}" for key in texts if key not in ours]
     problems += [f"no longer in the text: {key[1][:90]}" for key in ours if key not in texts]
     if (ROOT / f"README.{language}.md").read_text("utf-8") != readme(language):
