@@ -2590,8 +2590,7 @@ def example_accumulation() -> None:
 # %% [markdown]
 # ## The training loop
 #
-# > The loop records what happened, and stops when it runs out of batches or time. Now and then it can also measure
-# > something, such as the loss on sentences that the model isn't trained on.
+# > The loop records what happened, and stops when it runs out of batches or time.
 
 
 # %%
@@ -3918,11 +3917,10 @@ def example_bleu() -> None:
 # input, and the search ends early when possible.
 #
 # > Greedy decoding takes the most probable token and never looks back. A beam of width $b$ keeps the $b$ most probable
-# > *hypotheses*, that is, unfinished translations (the figure on the first page shows them as a tree); we also say that
-# > the search has $b$ *beams*. At each step, every hypothesis is extended by each token of the vocabulary, and the $b$
-# > most probable extensions are kept. An extension that ends in `</s>` is finished, and so is one that has reached the
-# > length limit. A finished hypothesis keeps its place: once $j$ are finished, only $b - j$ are carried on, and once
-# > all $b$ are finished the search ends.
+# > *hypotheses*, that is, unfinished translations; we also say that the search has $b$ *beams*. At each step, every
+# > hypothesis is extended by each token of the vocabulary, and the $b$ most probable extensions are kept. An extension
+# > that ends in `</s>` is finished, and so is one that has reached the length limit. A finished hypothesis keeps its
+# > place: once $j$ are finished, only $b - j$ are carried on, and once all $b$ are finished the search ends.
 # >
 # > Every extra token multiplies the probability by a factor below 1, so short translations have an advantage they
 # > don't deserve. The finished ones are therefore compared by their log-probability divided by a *length penalty*,
@@ -4007,7 +4005,7 @@ def beam_search(
 
 # %% [markdown]
 # > With a single beam, it's greedy decoding; with as many beams as there are sequences, it finds the best of all.
-# > That's how [it's tested](tests/tour.py).
+# > `tests/tour.py` checks that it does.
 # >
 # > **Which penalty?** The chart shows BLEU on the validation set, from German to English, for several beam widths and
 # > penalties. (It was measured with the German-English model in `models/` before that model learned from extra pairs.)
@@ -4389,8 +4387,7 @@ def attention_maps(translator: Translator, sentence: str, search: Callable = gre
 # %% [markdown]
 # > Here is every head of the cross-attention, layer by layer. Look for diagonals: most heads follow the sentence from
 # > left to right, some exactly, others a word behind or ahead. In layers 3 and 4 the last two rows, which predict the
-# > full stop and `</s>`, nearly always rest on the end of the source, as they should. Other rows that rest there may
-# > have nothing to look for.
+# > full stop and `</s>`, nearly always rest on the end of the source, as they should.
 
 
 # %%
@@ -4472,7 +4469,7 @@ def example_alignment() -> Chart | None:
 #
 # ## Watching and intervening
 #
-# > What does the model make of what it looks at? Two experiments put the question to the model itself.
+# > What does the model make of what it looks at? Two experiments ask it.
 # >
 # > **The logit lens** ([nostalgebraist,
 # > 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens)). Every decoder layer

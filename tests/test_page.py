@@ -417,6 +417,8 @@ def test_one_guesses_what_a_model_lacks(shared_page):
     panel.locator("#learn-run").click()
     panel.locator("#learn-state", has_text="of 500, loss").wait_for()
     assert not choices.first.is_visible()
+    panel.locator("#learn-run").press("/")  # the page's search, from within the frame
+    tab.locator("#query").wait_for()
 
 
 def test_the_road_has_a_button_stops_and_marks(shared_page):
@@ -773,6 +775,13 @@ def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
     tab, problems = offline_tab(browser, 390)
     tab.goto(committed_page("exercises").as_uri())
     assert tab.locator(".progress").inner_text().startswith("0 of 21 done") and tab.locator(".own-answer").count() == 10
+    editors = tab.locator(".in-notebook a[href*='html#']").evaluate_all("all => all.map((a) => a.hash)")
+    document = committed_page("the_annotated_transformer").read_text("utf-8")
+    assert len(editors) == 2 and all(
+        f'id="{place[1:]}"' in document for place in editors
+    )  # write_it.js has these places
+    script = (ROOT / "blog" / "template" / "write_it.js").read_text("utf-8")
+    assert all(f'["{place[1:]}", ' in script for place in editors)
     section = tab.locator("section", has_text="5.1 P100-days")
     form = section.locator(".own-answer")
     for answer, said in (("3.5", "all eight"), ("x", "A number, please."), ("28", "Right.")):
