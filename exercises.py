@@ -3,9 +3,9 @@
 #
 # > These exercises belong to [The Annotated Transformer](the_annotated_transformer.ipynb). Each one has step-by-step
 # > hints, a place for your attempt, a check that tries it out and says what's wrong, and a folded answer. In the
-# > notebook, run the cells from the top, fill in a place, and run its cell again. On the web page, some have a field
-# > or buttons for the answer; the others say that they need the notebook. The stars say how hard an exercise is, and
-# > the minutes how long it may take someone who has read that Part.
+# > notebook, run the cells from the top, fill in a place, and run its cell again. On the web page, some have a field,
+# > buttons or an editor for the answer; the others say that they need the notebook. The stars say how hard an exercise
+# > is, and the minutes how long it may take someone who has read that Part.
 
 # %% tags=["active-ipynb"]
 # # @title Setup: find what belongs to this notebook, install what Colab lacks, and make charts work offline in Jupyter

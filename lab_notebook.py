@@ -736,6 +736,10 @@ def example_rotary() -> Any:
 # > brings it and with batches of its own, is slower by a factor of 1.8 in the one row that we have; it isn't made
 # > for training on CPUs.
 # >
+# > How long must one train? In a single run of `tiny` as it was before (the document's positions and schedule, Muon),
+# > BLEU on the validation set, with greedy decoding, was about 28 after 5 minutes (323 updates), 39 after half an hour
+# > (1,732), and 40 after three quarters (2,588).
+# >
 # > The models in the tables have 2.1 million parameters and translate test_2016_flickr with five beams. *Length* is
 # > the number of words divided by that of the references; each list has one figure for each seed.
 # >
@@ -1002,7 +1006,7 @@ def example_decoding_speed() -> Any:
 # %% [markdown]
 # ## Many processes and machines
 #
-# > The document shows [how two processes compute the gradient of
+# > The document says [how several processes compute the gradient of
 # > one](the_annotated_transformer.ipynb#Several-processes-(Section-5.2)). The program leaves the sum to PyTorch's
 # > `DistributedDataParallel`, which takes the mean, so the program multiplies the loss by the number of processes.
 # >

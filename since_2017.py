@@ -22,9 +22,9 @@
 # > shapes](the_annotated_transformer.ipynb#Names-and-shapes) hold here as well.
 # >
 # > At our size and with greedy decoding, rotary positions gain 2.6 ± 0.6 BLEU over the seeds in [short
-# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) (1,014 sentences, three seeds), and about one in
-# > [long ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run) (± 1, other sentences counted). Most of these
-# > changes are meant for larger models.
+# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) (1,014 sentences, three seeds), and about one in [long
+# > ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run) (± 1 if you also allow for the choice of test sentences).
+# > Most of these changes are meant for larger models.
 # >
 # > None of this is in the paper, so the whole text is commentary. You can read most sections on their own:
 # >
@@ -186,10 +186,10 @@ def example_million() -> Any:
 # > A dot product depends on the angle *between* its two vectors. If the query is turned by $p$ steps and the key by
 # > $s$, the score depends on the positions only through the distance $p - s$. That's the relative position, which the
 # > paper's authors hoped the model would learn from the sinusoids; here it's built into every layer. But distances
-# > that are longer than in training remain new to the model. To read longer texts, one turns more slowly and trains
-# > on: Llama 3 has 500,000 in place of 10,000 (Grattafiori et al., 2024). Values aren't turned, so positions affect
-# > where attention looks, but not what it passes on. Nor does cross-attention turn anything: between the positions of
-# > two sentences there's no distance.
+# > that are longer than in training remain new to the model. To read longer texts, turn more slowly, and train a
+# > little longer on long texts: Llama 3 has 500,000 in place of 10,000 (Grattafiori et al., 2024). Values aren't
+# > turned, so positions affect where attention looks, but not what it passes on. Nor does cross-attention turn
+# > anything: between the positions of two sentences there's no distance.
 # >
 # > <details class="note"><summary>The signs</summary>
 # >
@@ -282,12 +282,13 @@ def example_rms_norm() -> None:
 # > It has three matrices instead of two, so its inner width is cut to two thirds to keep the number of parameters the
 # > same.
 # >
-# > **Why might gating help?** In the plain network, a single number decides both whether a neuron fires and how
-# > much it adds. A gate separates the two: one projection says whether, the other how much and with which sign. And
-# > a gated unit multiplies two projections, whereas a single ReLU neuron can't form a product of two linear
-# > functions. Shazeer (2020) found gating better in experiments, but offered no explanation. In our [short
+# > **Why might gating help?** In the plain network, a single number decides both whether a neuron fires and how much
+# > it adds. A gate separates the two: one projection says whether, the other how much and with which sign. And a
+# > gated unit multiplies two projections, whereas a single ReLU neuron can't form a product of two linear functions.
+# > Shazeer (2020) found gating better in experiments, but offered no explanation. In our [short
 # > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) at the size of `tiny` it's 1.2 BLEU worse (± 0.5 over
-# > the seeds, and ± 1.1 if other sentences count as well), at a rate that was tuned for the plain network.
+# > the seeds, and ± 1.1 if you also allow for the choice of test sentences), at a rate that was tuned for the plain
+# > network.
 
 
 # %%
@@ -327,8 +328,10 @@ def example_gated() -> None:
 # > the weights, and every step has to read all of it. (In GPT-3, a single token takes 4.7 megabytes in 16 bits.)
 # > *Grouped-query attention* (Ainslie et al., 2023) has fewer heads of keys and values, $h_{kv}$ of them, each shared
 # > by $h / h_{kv}$ query heads. The cache shrinks by the same factor. One group, *multi-query attention* (Shazeer,
-# > 2019), is the fastest, and $h$ groups, the paper's multi-head attention, are the best. With eight, Ainslie et al.
-# > found a model that's nearly as fast as the one and nearly as good as the other:
+# > 2019), is the fastest, and $h$ groups, the paper's multi-head attention, are the best. With eight groups, Ainslie
+# > et al. got a model that's nearly as fast as the first and nearly as good as the second. (They didn't start from
+# > scratch: they averaged the matrices of each group's heads, and then trained for another twentieth of the original
+# > time.)
 # >
 # > $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_g^K,\; VW_g^V), \qquad g = \lceil i \, h_{kv} / h \rceil$$
 
@@ -755,7 +758,7 @@ def example_fused() -> None:
 # > exponent bits of float32, and with them its range, but gives up precision: its significand has 8 bits (7 of them
 # > stored), which is worth two to three decimal digits. *float16* does the opposite: it has more digits, but can't go
 # > beyond 65,504. That's why a −10⁹ in a mask fails in float16, and why training in bfloat16 needs no special care
-# > for the size of gradients. In float16, whatever is below $6 \cdot 10^{-8}$ becomes 0, so the loss is multiplied by
+# > for the size of gradients. In float16, whatever is below $3 \cdot 10^{-8}$ becomes 0, so the loss is multiplied by
 # > a large number, and the gradients are divided by it before the update (*loss scaling*). With either, the optimiser
 # > keeps the weights in float32: an update is often smaller than the last digit of a 16-bit weight. Sums of many
 # > numbers, such as the loss or the statistics of a norm, should stay in float32, because a small number added to a
@@ -808,6 +811,10 @@ def example_autocast() -> None:
 # %% [markdown]
 # ## Muon
 #
+# > Most large models are trained with *AdamW* (Loshchilov and Hutter, 2019): Adam that also shrinks every weight a
+# > little at each update. A gradient that is too long is first cut to a fixed length (*clipping*), and after the
+# > warmup the rate falls along half a cosine.
+# >
 # > To Adam, the entries of a matrix are just so many independent numbers. *Muon* (Jordan et al., 2024) treats the
 # > matrix as a matrix. It takes the moving average $M$ of the gradient and its singular value decomposition, $M = U
 # > \Sigma W^\top$: $U$ and $W$ hold directions, and $\Sigma$ says how strongly each is stretched. Then it changes the
@@ -1087,7 +1094,10 @@ def make_decoder_only(vocab: int, config: Config, N: int) -> DecoderOnly:
 
 
 # %% [markdown]
-# > With a cache, the stack first reads the source token by token, and then goes on with tokens of its own.
+# > With a cache, the stack first reads the source, here token by token, and then goes on with tokens of its own. (The
+# > source could be read in a single pass, with the causal mask. Large models do that and call it *prefill*: it keeps
+# > the processor busy with large matrix products, whereas writing mostly waits until weights and cache have been read
+# > from memory.)
 
 
 # %%
@@ -1168,12 +1178,13 @@ def example_decoder_only() -> Chart:
 # ## Sampling
 #
 # > Greedy and beam search look for a probable text. For translation that works well. For stories or conversations
-# > it's dull, so language models *draw* each token at random from the predicted distribution. Two numbers control
-# > how freely. The *temperature* $\tau$ divides the logits before the softmax: below 1, it sharpens the
-# > distribution; above 1, it flattens it; and as it goes to 0, drawing becomes greedy decoding. *Top-p*, or nucleus
-# > sampling (Holtzman et al., 2020), keeps the smallest set of tokens whose probabilities add up to at least $p$,
-# > and draws only from these. It cuts off the long tail of tokens that are each unlikely but together quite likely.
-# > At temperature $\tau$, a token $k$ with the logit $z_k$ has this probability:
+# > it's dull, so language models *draw* each token at random from the predicted distribution. Two numbers control how
+# > freely. The *temperature* $\tau$ divides the logits before the softmax: below 1, it sharpens the distribution;
+# > above 1, it flattens it; and as it goes to 0, drawing becomes greedy decoding. *Top-p*, or nucleus sampling
+# > (Holtzman et al., 2020), keeps the smallest set of tokens whose probabilities add up to at least $p$, and draws
+# > only from these. It cuts off the long tail of tokens that are each unlikely but together quite likely. (*Top-k*
+# > sampling keeps the $k$ most probable tokens instead, always the same number: too many where one word is certain,
+# > too few where many would do.) At temperature $\tau$, a token $k$ with the logit $z_k$ has this probability:
 # >
 # > $$p_\tau(k) = \frac{e^{z_k / \tau}}{\sum_j e^{z_j / \tau}}$$
 
@@ -1293,8 +1304,10 @@ def example_writer() -> Any:
 # > and the more often the grammar breaks. None of these sentences is about anything: this model has never seen a
 # > photograph.
 # >
-# > What separates this from the models in the news is mostly size and data. Here is what the builders of those models
-# > changed, and what they kept.
+# > What separates this from the models in the news is mostly size and data. How much of each? With $N$ weights and
+# > $D$ tokens, training takes about $6ND$ operations, and Hoffmann et al. (2022) found that for a given cost both
+# > should grow together, at about 20 tokens for each weight. Here is what the builders of those models changed, and
+# > what they kept.
 # >
 # > | model | what it changes | what it keeps |
 # > |---|---|---|
@@ -1303,6 +1316,7 @@ def example_writer() -> Any:
 # > | T5 (Raffel et al., 2020) | every task becomes text in, text out; positions enter the scores, as a learned bias that depends on the distance; pre-norm, with norms that only scale | encoder, decoder and cross-attention |
 # > | vision Transformers (Dosovitskiy et al., 2021) | the tokens are squares of 16 × 16 pixels, embedded by one matrix; positions are learned; pre-norm | the encoder |
 # > | Llama (Touvron et al., 2023) and most open models since | rotary positions, RMSNorm, gated feed-forward and, later, grouped queries: the sections above | a decoder alone, layer by layer |
+# > | mixture of experts (Shazeer et al., 2017; Fedus et al., 2022) | many feed-forward networks to a layer, and a small learned matrix that picks one or two of them for each token: more weights, hardly more work | attention, and the rest of the layer |
 # > | chat models (Ouyang et al., 2022) | the training: after language modelling come conversations written by people, then rewards based on people's judgements | the architecture |
 # >
 # > The last row is worth a second look. Between a model that continues text and one that answers questions, not a
@@ -1349,7 +1363,11 @@ def example_writer() -> Any:
 # > - Jacob Devlin and others (2019). [BERT: pre-training of deep bidirectional transformers for language
 # >   understanding](https://arxiv.org/abs/1810.04805).
 # > - Alexey Dosovitskiy and others (2021). [An image is worth 16x16 words](https://arxiv.org/abs/2010.11929).
+# > - William Fedus, Barret Zoph, Noam Shazeer (2022). [Switch Transformers: scaling to trillion parameter models with
+# >   simple and efficient sparsity](https://arxiv.org/abs/2101.03961).
 # > - Aaron Grattafiori and others (2024). [The Llama 3 herd of models](https://arxiv.org/abs/2407.21783).
+# > - Jordan Hoffmann and others (2022). [Training compute-optimal large language
+# >   models](https://arxiv.org/abs/2203.15556).
 # > - Ari Holtzman and others (2020). [The curious case of neural text degeneration](https://arxiv.org/abs/1904.09751).
 # > - Keller Jordan and others (2024). [Muon: an optimizer for hidden layers in neural
 # >   networks](https://kellerjordan.github.io/posts/muon/).
@@ -1360,6 +1378,8 @@ def example_writer() -> Any:
 # > - Jingyuan Liu and others (2025). [Muon is scalable for LLM training](https://arxiv.org/abs/2502.16982).
 # > - Peter Liu and others (2018). [Generating Wikipedia by summarizing long
 # >   sequences](https://arxiv.org/abs/1801.10198).
+# > - Ilya Loshchilov, Frank Hutter (2019). [Decoupled weight decay regularization](https://arxiv.org/abs/1711.05101)
+# >   (AdamW).
 # > - Maxim Milakov, Natalia Gimelshein (2018). [Online normalizer calculation for
 # >   softmax](https://arxiv.org/abs/1805.02867).
 # > - Long Ouyang and others (2022). [Training language models to follow instructions with human
@@ -1367,6 +1387,8 @@ def example_writer() -> Any:
 # > - Alec Radford and others (2018). Improving language understanding by generative pre-training. OpenAI (GPT).
 # > - Colin Raffel and others (2020). [Exploring the limits of transfer learning with a unified text-to-text
 # >   transformer](https://arxiv.org/abs/1910.10683) (T5).
+# > - Noam Shazeer and others (2017). [Outrageously large neural networks: the sparsely-gated mixture-of-experts
+# >   layer](https://arxiv.org/abs/1701.06538).
 # > - Noam Shazeer (2019). [Fast Transformer decoding: one write-head is all you
 # >   need](https://arxiv.org/abs/1911.02150).
 # > - Noam Shazeer (2020). [GLU variants improve Transformer](https://arxiv.org/abs/2002.05202).

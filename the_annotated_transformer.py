@@ -24,43 +24,26 @@
 #
 # | how to read | what | time |
 # |---|---|---|
-# | **the road**, on a first visit | [how this text is laid out](#Part-0:-Prelims); Part 1 as far as [the model assembled](#The-model-assembled); Part 2 as far as [while it learns](#While-it-learns); the Part after it as far as [what to do now](#What-to-do-now), each included | about 54 minutes |
+# | **the road**, on a first visit | [how this text is laid out](#Part-0:-Prelims); Part 1 as far as [the model assembled](#The-model-assembled); Part 2 as far as [while it learns](#While-it-learns); then *What next* as far as [what to do now](#What-to-do-now). Read each of these sections to its end | about 54 minutes |
 # | **everything**, if you want to build systems like this yourself | Parts 1 to 6, those after Part 3 in any order; then [Since 2017](since_2017.ipynb) | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
 #
-# *On the web page, the figure above is live: it runs the trained model in your browser, with no internet connection.
-# Type a German sentence, or pick one, and watch the translation grow token by token. In the notebook it is a still
-# picture.*
+# *On the web page, the figure above is live. Type a German sentence, or pick one, and watch the trained model translate
+# it in your browser, token by token.*
 
 # %% [markdown]
 # # Part 0: Prelims
 #
 # > **How this text is laid out.** Plain paragraphs say what the paper says, in our own words, with its section and
-# > equation numbers. Paragraphs set like this one are our commentary, and most of the explaining is done in them. Code
-# > is folded if it only draws, prints, checks, or puts together what you already know; so is everything that you can
-# > skip on a first reading. A *side room* is a section that isn't on the road. Where it says **Predict**, stop and make
-# > up your mind before you open the answer: a wrong guess teaches most. The output that follows stays hidden until
-# > you've chosen (in Jupyter, until you click on the three dots). Where it says **Try it**, there's a line to run in the
-# > notebook.
+# > equation numbers. Paragraphs set like this one are our commentary. Code is folded if it only draws, prints, checks,
+# > or puts together what you already know; so is everything that you can skip on a first reading. A *side room* is a
+# > section that isn't on the road. Where it says **Predict**, stop and make up your mind before you open the answer: a
+# > wrong guess teaches most. The output that follows stays hidden until you've chosen (in Jupyter, until you click on
+# > the three dots). Where it says **Try it**, there's a line to run in the notebook.
 # >
 # > You need Python and some linear algebra, and it helps if you've trained a neural network before. All the code runs
 # > on a laptop without a GPU. This is the third edition; the first two, from 2018 (Alexander Rush) and 2022 (Austin Huang and others),
 # > are called "the earlier editions" below.
-# >
-# > <details><summary>What you'll have at the end of each part</summary>
-# >
-# > | part | what you'll have at its end |
-# > |---|---|
-# > | 1 A sentence through the model | a translation made by the code that you've just read, and a check for nearly every block of the model |
-# > | 2 How it learns | loss, gradient and update; then batches, optimiser and training loop in full, and a model that learns to copy in a minute or two |
-# > | What next | what separates this model from GPT, and a test of what you've understood |
-# > | 3 A real translation system | a translator trained on Multi30k, its BLEU score, and training with two processes |
-# > | 4 What else the paper used | beam search, checked against exhaustive search, and averaged checkpoints |
-# > | 5 Results | the paper's tables beside ours |
-# > | 6 Looking inside | what the attention heads of a translator do, and how often they find the right word |
-# > | Appendix | the departures from the paper, questions, references, glossary, the command line |
-# >
-# > </details>
 
 
 # %% tags=["active-ipynb"]
@@ -101,7 +84,6 @@ import html
 import itertools
 import json
 import math
-import multiprocessing
 import os
 import random
 import re
@@ -119,15 +101,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
 # %% [markdown]
-# > A cell that shows something is a function marked `@example`. In the notebook it runs straight away. If you
-# > import the script as a module, the function is only defined. If PyTorch finds an accelerator, such as a GPU, it's
-# > used; set `ANNOTATED_DEVICE=cpu` in the environment to stay on the CPU.
+# > A function marked `@example` runs straight away in the notebook; if you import the script as a module, it's only
+# > defined. If PyTorch finds a GPU, it's used; `ANNOTATED_DEVICE=cpu` in the environment keeps everything on the CPU.
 
 
 # %%
@@ -181,9 +161,9 @@ def example_machine() -> None:
 # %% [markdown]
 # ## Names and shapes
 #
-# > The names are the paper's. A comment such as `# (B, h, T, d_k)` gives the shape of the tensor that its line
-# > produces. *Base* is the smaller of the paper's two models; the larger one is called *big*. *Our model* is the
-# > small one that comes with this document; its numbers are the ones that you'll see.
+# > Variables are named as in the paper. A comment such as `# (B, h, T, d_k)` gives the shape of the tensor that its
+# > line produces. *Base* is the smaller of the paper's two models; the larger one is called *big*. *Our model* is the
+# > small model that comes with this document.
 # >
 # > <details><summary>A reference card of names and shapes, to come back to</summary>
 # >
@@ -197,13 +177,12 @@ def example_machine() -> None:
 # > | `h` | attention heads | 8 | 4 |
 # > | `d_k`, `d_v` | width of a query or key, width of a value, per head | 64 | 32 |
 # > | `vocab` | entries in the vocabulary | about 37,000 | 6,106 |
-# > | `memory` | the encoder's output, which every decoder layer reads | | |
-# > | `Q`, `K`, `V` | queries, keys and values | | |
 # >
 # > </details>
 # >
 # > A *mask* says which positions may be looked at. Masks are boolean, and **true means "may be looked at"**; zeros
-# > and ones of any numeric type work as well. Four special tokens have fixed ids.
+# > and ones of any numeric type work as well. Four special *tokens* (entries of the vocabulary) have fixed numbers,
+# > their *ids*.
 
 # %%
 PAD, BOS, EOS, UNK = 0, 1, 2, 3  # padding, begin of sentence, end of sentence, unknown
@@ -212,7 +191,7 @@ SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"]
 # %% [markdown]
 # ## Charts
 #
-# > These helpers draw the charts. Nothing about the Transformer depends on them.
+# > These helpers draw the charts.
 
 # %%
 # @title Tables, and charts of matrices
@@ -290,7 +269,7 @@ def grid(charts: list[list[Chart]], colours: Literal["shared", "independent"] = 
 
 # %% [markdown]
 # > What would take too long to compute here comes from saved measurements: rows in `benchmarks/results/`, each with the
-# > commit that produced it, and most with the command and the machine.
+# > commit that produced it.
 
 # %%
 # @title Files of this repository, and saved measurements
@@ -358,24 +337,27 @@ def saved_rows(name: str) -> list[dict]:
 # positions grows with the distance between them, linearly for ConvS2S and logarithmically for ByteNet. That makes it
 # harder to learn how distant positions depend on each other.
 #
-# In the Transformer this number is constant. The price is that attention averages over positions, which blurs what
-# each of them says; multi-head attention is there to counteract this. *Self-attention*, which relates the positions
-# of a single sequence to each other, had already been used for reading comprehension, abstractive summarisation,
-# textual entailment and general sentence representations. End-to-end memory networks used attention recurrently, in
-# place of recurrence along the sequence, and did well on simple-language question answering and language modelling.
-# As far as the authors know, the Transformer is the first model for mapping sequences to sequences that computes its
-# representations by self-attention alone, without recurrence along the sequence and without convolution. As little as
-# twelve hours of training on eight P100 GPUs brought it to a new state of the art in translation. The authors' code
-# is part of [tensor2tensor](https://github.com/tensorflow/tensor2tensor).
+# In the Transformer this number is constant. A self-attention layer takes $O(n^2 d)$ operations for $n$ vectors of
+# width $d$, a recurrent one $O(n d^2)$, in $n$ steps that have to follow one another; so attention is also the
+# cheaper one as long as $n < d$ (Section 4). The price of connecting any two positions directly is that attention
+# averages over positions, which blurs what each of them says; multi-head attention is there to counteract this.
+# *Self-attention*, which relates the positions of a single sequence to each other, had already been used for reading
+# comprehension, abstractive summarisation, textual entailment and general sentence representations. End-to-end memory
+# networks used attention recurrently, in place of recurrence along the sequence, and did well on simple-language
+# question answering and language modelling. As far as the authors know, the Transformer is the first model for
+# mapping sequences to sequences that computes its representations by self-attention alone, without recurrence along
+# the sequence and without convolution. As little as twelve hours of training on eight P100 GPUs brought it to a new
+# state of the art in translation. The authors' code is part of
+# [tensor2tensor](https://github.com/tensorflow/tensor2tensor).
 #
 # </details>
 #
 # ## The plan (Section 3)
 #
-# Most competitive models of the time had two halves. An *encoder* turns the source tokens into vectors. Given these,
-# a *decoder* generates the target tokens one at a time; to produce the next token, it reads the ones it has produced
-# so far (it's *autoregressive*). The Transformer keeps this plan and builds both halves from attention and
-# position-wise feed-forward networks.
+# Most competitive models of the time had two halves. An *encoder* turns the *source*, here the sentence to translate,
+# into vectors. Given these, a *decoder* generates the *target*, its translation, one *token* (a word or part of one)
+# at a time; to produce the next token, it reads the ones it has produced so far (it's *autoregressive*). The
+# Transformer keeps this plan and builds both halves from attention and position-wise feed-forward networks.
 #
 # ![The Transformer: on the left the encoder stack with self-attention and feed-forward sublayers, on the right the decoder stack with masked self-attention, attention to the encoder's output, and feed-forward sublayers; embeddings and positional encodings below, linear layer and softmax above](images/architecture.svg)
 #
@@ -389,9 +371,9 @@ def saved_rows(name: str) -> list[dict]:
 # > Word for word, that's *two women sit on a bench, while a man a newspaper reads*.
 # >
 # > The numbers that you'll see are those of a trained model that comes with this document: four layers in each half,
-# > vectors of width 128, two million weights in all, learned from 29,000 photo captions and their translations.
-# > They're in a file, as a dictionary of 125 named matrices and vectors. Everything that happens to the numbers is in
-# > the code that you're about to read.
+# > vectors of width 128, two million weights in all, learned from 29,000 photo captions and translations of them,
+# > some by people and some by models. They're in a file, as 125 named matrices and vectors. What happens to them is
+# > in the code that you're about to read.
 
 # %%
 # @title The file of the trained model
@@ -444,8 +426,8 @@ def our_file() -> TrainedFile:
 # > marks. A *vocabulary* numbers all the tokens that the model knows, and the number of a token is its *id*. Our
 # > model's vocabulary has 6,106 entries, German and English together. Frequent words are tokens in their own right;
 # > rare words are cut into pieces ([Part 3](#Words-and-word-pieces-(Section-5.1)) shows how). `▁` marks the beginning
-# > of a word; the live parts of the page show a word as it is, and `·` before a piece that continues one. A source
-# > ends with `</s>`, so that the model can see where it ends.
+# > of a word. (The live parts of the page put `·` before a piece that continues a word.) A source ends with `</s>`,
+# > so that the model can see where it ends.
 
 
 # %%
@@ -478,9 +460,8 @@ def example_ids() -> Any:
 #
 # > So the id 7 stands for row 7 of the table, 128 numbers. Nobody has told the model what they mean, and a single
 # > number rarely means anything. What counts is which way the whole row points: words that are used in similar ways
-# > point in similar directions. The cosine of the angle between two rows says how similar. Here are a few tokens, each
-# > with the tokens whose rows are nearest to its own. (A token without the mark `▁`, such as `bank`,
-# > continues a word.)
+# > point in similar directions. The cosine of the angle between two rows says how similar their directions are. Here
+# > are a few tokens, each with the tokens whose rows are nearest to its own.
 
 
 # %%
@@ -518,19 +499,22 @@ def example_neighbours() -> Any:
 
 
 # %% [markdown]
-# > <details><summary>Why multiply by the root of the width?</summary>
+# > <details><summary>Why multiply by the root of the width? And why one table for three uses?</summary>
 # >
 # > The paper doesn't say why it multiplies, but the sizes of the numbers tell us. At the end, a token is scored with
-# > the same row of the table: the row is multiplied by a vector whose entries are about 1 in size. That dot product
-# > sums $d_{\text{model}}$ terms. For the scores to start at a size of about 1, the entries of the row must have a
-# > standard deviation of $d_{\text{model}}^{-1/2}$. In an embedding, such small entries would be drowned out by the
-# > [positional encoding](#Positions-(Section-3.5)), whose entries have a root mean square of 0.71. Multiplying by
-# > $\sqrt{d_{\text{model}}}$ brings the entries of the embedding to a size of about 1. So the factor makes sense only
-# > in combination with the way the weights are [initialised](#A-fresh-model). The earlier editions of this document
-# > used Glorot's initialisation here, which makes the size of an embedding depend on the size of the vocabulary.
+# > the same row of the table: the row is multiplied by a vector whose entries are about 1 in size, as the last norm
+# > left them. That dot product sums $d_{\text{model}}$ terms. For the scores to start at a size of about 1, the
+# > entries of the row must have a standard deviation of $d_{\text{model}}^{-1/2}$. In an embedding, such small
+# > entries would be drowned out by the [positional encoding](#Positions-(Section-3.5)), whose entries have a root
+# > mean square of 0.71. Multiplying by $\sqrt{d_{\text{model}}}$ brings the entries of the embedding to a size of
+# > about 1. So the factor makes sense only in combination with the way the weights are [initialised](#A-fresh-model).
+# > The earlier editions of this document used Glorot's initialisation here, which makes the size of an embedding
+# > depend on the size of the vocabulary.
 # >
 # > How can one row serve for reading a token and for choosing it? The usual explanation: words that are used in
 # > similar ways have similar meanings when they're read, and are also due at similar moments (Press and Wolf, 2016).
+# > In training, the gradients of all three uses are added up in the one table: reading changes the rows of the tokens
+# > that were read, choosing changes every row.
 # >
 # > </details>
 #
@@ -557,12 +541,12 @@ def example_neighbours() -> Any:
 # > $W^K$ or $W^V$. All words share these three matrices. So training decides what words ask for, how they're found,
 # > and what they pass on.
 # >
-# > How can a matrix make a question out of a word? Take vectors with just two numbers. The first says "names a thing";
-# > the second is 1 for a word that says *where*, and −1 for one that says *what happens*. So `Bank` is (1, 0), `auf`
-# > is (0, 1) and `sitzen` is (0, −1). Now let $W^Q = \begin{pmatrix} 0 & 0 \\ 4 & 0 \end{pmatrix}$. Our vectors are
-# > rows, so the matrix is on the right, and $(0, 1)\,W^Q$ is its second row: the query of `auf` is (4, 0). It points
-# > where things are: "I say where; which thing is it about?" Let the keys be the vectors themselves, and let $W^V$
-# > multiply them by 10. You can check the next few lines with pencil and paper.
+# > How can a matrix make a question out of a word? Take vectors with just two numbers. The first says "names a
+# > thing"; the second is 1 for a word that says *where*, and −1 for one that says *what happens*. So `Bank` is (1,
+# > 0), `auf` is (0, 1) and `sitzen` is (0, −1). Now let $W^Q = \begin{pmatrix} 0 & 0 \\ 4 & 0 \end{pmatrix}$. Our
+# > vectors are rows, so the matrix is on the right, and $(0, 1)\,W^Q$ is its second row: the query of `auf` is (4,
+# > 0). It points towards the words that name things: "I say where; which thing is it about?" Let the keys be the
+# > vectors themselves, and let $W^V$ multiply them by 10. You can check the next few lines with pencil and paper.
 #
 # ### Scaled dot-product attention (Section 3.2.1)
 #
@@ -599,7 +583,7 @@ def attention(
 # %%
 @example
 def example_attention() -> None:
-    """The case above: what `auf` receives. PyTorch's own function gives the same, also when `Bank` is hidden."""
+    """The case above: what `auf` receives. PyTorch's own function gives the same, even when `Bank` is hidden."""
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # `Bank`, `auf`, `sitzen`: (S=3, 2)
     W_q, W_v = torch.tensor([[0.0, 0.0], [4.0, 0.0]]), torch.tensor([[10.0, 0.0], [0.0, 10.0]])
     Q, K, V = x[1:2] @ W_q, x, x @ W_v  # one query, three keys and values
@@ -612,9 +596,9 @@ def example_attention() -> None:
 
 
 # %% [markdown]
-# > Now the same with the trained numbers, and nothing but the rows of the table. A layer has several sets of $W^Q$,
-# > $W^K$ and $W^V$, called *heads*; this is the second head of the first layer, whose queries and keys have width 32.
-# > The folded cell looks up the rows, brings them to a common size (the section on the
+# > Now we do the same with the trained numbers, starting from nothing but the rows of the table. A layer has several
+# > sets of $W^Q$, $W^K$ and $W^V$, called *heads*; this is the second head of the first layer, whose queries and keys
+# > have width 32. The folded cell looks up the rows, brings them to a common size (the section on the
 # > [norm](#Residuals-and-normalisation-(Section-3.1)) says why) and multiplies them by the three matrices.
 # >
 # > **Predict.** With all 15 keys, how much of its weight will `auf` give to `Bank`?
@@ -634,22 +618,16 @@ def example_attention() -> None:
 # %%
 # @title The queries, keys and values of one head
 @functools.cache
-def our_head(head: int = 2) -> list[nn.Linear]:
-    """W^Q, W^K and W^V of one head, counted from 1, of the first encoder layer: each d_model to d_k."""
-    d_model, d_k = SIZES["d_model"], SIZES["d_model"] // SIZES["h"]
-    matrices = []
-    for name in ("W_q", "W_k", "W_v"):
-        whole = our_file().fill(nn.Linear(d_model, d_model, bias=False), f"encoder.layers.0.self_attn.{name}")
-        own = nn.Linear(d_model, d_k, bias=False).requires_grad_(False)
-        own.weight.copy_(whole.weight[(head - 1) * d_k : head * d_k])  # a linear layer keeps its matrix transposed
-        matrices.append(own)
-    return matrices
+def our_matrices() -> list[nn.Linear]:
+    """W^Q, W^K and W^V of the first encoder layer, each with those of all heads side by side."""
+    square, names = (SIZES["d_model"], SIZES["d_model"]), ("W_q", "W_k", "W_v")
+    return [our_file().fill(nn.Linear(*square, bias=False), f"encoder.layers.0.self_attn.{name}") for name in names]
 
 
 def one_head(x: Tensor, head: int = 2) -> list[Tensor]:
     """Queries, keys and values of vectors x (1, S, d_model) in one head of the first encoder layer: each (S, d_k)."""
     norm = our_file().fill(nn.LayerNorm(SIZES["d_model"]), "encoder.layers.0.sublayer.0.norm")
-    return [W(norm(x)[0]) for W in our_head(head)]
+    return [W(norm(x)[0]).chunk(SIZES["h"], dim=-1)[head - 1] for W in our_matrices()]
 
 
 # %%
@@ -684,9 +662,6 @@ def example_first_map() -> Chart:
 
 
 # %% [markdown]
-# > A map shows where information *may* flow, not what the model makes of it; [a later section](#What-the-maps-don't-tell)
-# > comes back to that.
-# >
 # > **Why project the values too?** Because it separates what a word is *found by* from what it *passes on*. A noun may
 # > be found because it's the subject of the sentence, and then pass on whether it is singular or plural, which the
 # > verb needs.
@@ -696,8 +671,9 @@ def example_first_map() -> Chart:
 # > the dot product of a vector with itself is large.
 # >
 # > **Why a softmax?** We need weights that are positive and add up to 1, so that the output stays the size of a value
-# > whatever the number of words. The exponential does that for any scores, it has a slope everywhere (picking the
-# > largest score has none, so training could not improve the choice), and it depends only on *differences* of scores.
+# > whatever the number of words. The softmax gives us these for any scores, it has a slope everywhere (picking the
+# > largest score has none, so training could not improve the choice), and it depends only on the *differences*
+# > between scores.
 # >
 # > **Why divide by $\sqrt{d_k}$?** To see how dot products grow, let the entries of $q$ and $k$ be independent with mean
 # > 0 and variance 1. Then $q \cdot k = \sum_i q_i k_i$ has mean 0 and variance $d_k$. Dividing by $\sqrt{d_k}$
@@ -749,12 +725,12 @@ def example_scaling() -> Chart:
 # ![Where we are: the positional encodings, added to the embeddings](images/here/positions.svg)
 #
 # > Look at the row of `ein` in the map. It should find its noun, `Mann`. But it spreads its weight over all the nouns
-# > and the punctuation, and the most goes to `Zeitung`. How should it know which noun is *its* noun? It would have to
-# > be the one that comes next, and nothing in the rows of the table says what comes next.
+# > and the punctuation, and the largest share goes to `Zeitung`. How could it know which noun is *its* noun? It would
+# > have to be the one that comes next, and nothing in the rows of the table says what comes next.
 # >
 # > **Predict.** Shuffle the 15 words and compute attention again. What does each word receive?
 # >
-# > 1. something else, because its neighbours are others
+# > 1. something else, because its neighbours have changed
 # > 2. the same, except for the first and the last word
 # > 3. exactly the same as before
 # >
@@ -856,9 +832,9 @@ def example_second_map() -> Chart:
 
 
 # %% [markdown]
-# > Look along the rows. `ein` looks at `Mann`, and `während` ("while") also looks at `Mann`, the one who does what the
-# > clause describes. But not every article finds its noun here: `eine` gives a third of its weight to the full
-# > stop, and only 8% to `Zeitung`. A head of the [next layer](#The-encoder-(Section-3.1)) does better.
+# > `während` ("while") also looks at `Mann`, the one who does what the clause describes. But not every article finds
+# > its noun here: `eine` gives a third of its weight to the full stop, and only 8% to `Zeitung`. A head of the [next
+# > layer](#The-encoder-(Section-3.1)) does better.
 # >
 # > <details><summary>Why sine and cosine, why 10000, and why add them? Learned positions</summary>
 # >
@@ -905,22 +881,23 @@ def example_second_map() -> Chart:
 # $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_i^K,\; VW_i^V)$$
 #
 # > (In these two formulas, $Q$, $K$ and $V$ are the vectors *before* they're projected; in Equation (1) they were
-# > projected already. The paper uses the same letters for both.)
+# > projected already.)
 #
-# The paper uses $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total cost
-# is about that of one head of full width.
+# The paper uses $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total
+# cost is about that of one head of full width. In the paper's Table 3, a single head is 0.9 BLEU worse than the best
+# number of heads, and too many heads hurt as well.
 #
 # ![Multi-head attention: queries, keys and values are each projected h times, scaled dot-product attention runs in every head, and the concatenated outputs are projected once more](images/multi_head_attention.svg)
 #
 # *After the paper's Figure 2, right.*
 #
-# > In code, the $h$ small matrices $W_i^Q$ are put side by side: one matrix and one product, whose *output* is cut into
-# > heads. (Cutting up the *input* would be something else: each head would then see only a slice of the vector.) In our
-# > model, the sentence is $(15, 128)$; `W_q` makes $(15, 128)$ of it, which is cut into four heads of $(15, 32)$; each
-# > head does Equation (1), and joined they are $(15, 128)$ again. Then $W^O$ mixes them: without it, each head could
-# > write only to its own slice of the result. (`forward` does all of it. The other methods are separate because we'll want
-# > to keep keys and values, and to record weights, later on. `for_all_heads`, folded below, adds a dimension for the
-# > heads to a mask.)
+# > In code, the $h$ small matrices $W_i^Q$ are put side by side: one matrix and one product, whose *output* is cut
+# > into heads. (Cutting up the *input* would be something else: each head would then see only a slice of the vector.)
+# > In our model, the sentence is $(15, 128)$. `W_q` turns it into queries, again $(15, 128)$, which are cut into four
+# > heads of $(15, 32)$. Each head computes Equation (1), and the joined results are $(15, 128)$ once more. Then $W^O$
+# > mixes them: without it, each head could write only to its own slice of the result. (The methods are separate
+# > because we'll want to keep keys and values, and to record weights, later on. `for_all_heads`, folded below, adds a
+# > dimension for the heads to a mask.)
 
 
 # %%
@@ -931,7 +908,7 @@ def split_heads(x: Tensor, h: int) -> Tensor:
 
 def join_heads(x: Tensor) -> Tensor:
     """Put the heads side by side again: (B, h, T, d) to (B, T, h * d)."""
-    return x.transpose(1, 2).flatten(2)
+    return x.transpose(1, 2).flatten(2)  # copies; `view` can't, and raises an error: a transpose moves no numbers
 
 
 # %%
@@ -964,8 +941,8 @@ class MultiHeadedAttention(nn.Module):
 
 
 # %% [markdown]
-# > (`B` is the number of sentences that are processed side by side, here 1.) Here are all four heads of the first layer.
-# > The second is the one that we've just seen.
+# > Here are all four heads of the first layer; you've just seen the second. (`B` is the number of sentences that are
+# > processed side by side, here 1.)
 
 
 # %%
@@ -1046,10 +1023,11 @@ def example_four_heads() -> Chart:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128. The
-# > number of heads only says into how many pieces their outputs are cut. (There would be twice as many maps.) Cut $W^O$
-# > into $h$ blocks of rows, one for each head, and the result is a sum, $\sum_i \mathrm{head}_i W_i^O$: each head adds a
-# > vector of its own to the stream. And its scores depend only on $W_i^Q (W_i^K)^\top$, a matrix of rank at most $d_k$.
+# > **2.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128.
+# > The number of heads only says into how many pieces their outputs are cut. (There would be twice as many maps.) Cut
+# > $W^O$ into $h$ blocks of rows, one for each head, and the result is a sum, $\sum_i \mathrm{head}_i W_i^O$: each
+# > head adds a vector of its own to it. So two products say everything about a head: $W_i^Q (W_i^K)^\top$ decides
+# > where it looks, and $W_i^V W_i^O$ what it passes on. Both have rank at most $d_k$.
 # >
 # > </details>
 #
@@ -1081,7 +1059,7 @@ def example_four_heads() -> Chart:
 # >
 # > A sublayer reads the normalised vector; what it computes is added to the stream itself, as on the right of the
 # > picture. (The left is the order in the paper, hardly used today: norms on the wire make gradients uneven between
-# > layers, so training needs a careful warmup. A [side room](#The-paper's-order,-and-dropout) compares the two.)
+# > layers, so the learning rate must start small. A [side room](#The-paper's-order,-and-dropout) compares the two.)
 
 
 # %%
@@ -1098,7 +1076,8 @@ class SublayerConnection(nn.Module):
 
 
 # %% [markdown]
-# > **Predict.** How large is what the first attention adds to the vector of `auf`, compared with that vector?
+# > **Predict.** The first attention adds something to the vector of `auf`. How large is it, compared with that
+# > vector?
 # >
 # > 1. about half
 # > 2. about ten times as large
@@ -1107,7 +1086,8 @@ class SublayerConnection(nn.Module):
 # > <details class="answer"><summary>Look</summary>
 # >
 # > **1.** 0.72 against 1.57 (root mean squares), and `auf` receives more than any other token. Even so, after the sum
-# > `auf` is still mostly `auf`: the cosine with the vector before is 0.93. The first lines below show the three vectors.
+# > `auf` is still mostly `auf`: its cosine with the vector before the sum is 0.93. The first lines below show the
+# > three vectors.
 # >
 # > </details>
 
@@ -1151,8 +1131,7 @@ def example_residual() -> None:
 
 # %% [markdown]
 # > The norm brings the vector to a root mean square of 1, and then the learned gains make it nearly seven times
-# > smaller. The gain alone says little, because matrices follow: gains half as large and matrices twice as large would
-# > compute the same.
+# > smaller. (That alone says little: gains half as large and matrices twice as large would compute the same.)
 # >
 # > <details class="note"><summary>Details of the norm, the earlier editions, and batch normalisation</summary>
 # >
@@ -1201,7 +1180,7 @@ class PositionwiseFeedForward(nn.Module):
 # > What does a neuron respond to? The first layer of our model has 256 of them, and on average only about
 # > one in fifteen is above zero for a token of the sentence: most rules are about something else.
 # >
-# > **Predict.** Number 215 answers to two of the 15 tokens, and to no other. Which two would a translator need to
+# > **Predict.** Neuron 215 responds to two of the 15 tokens, and to no others. Which two would a translator need to
 # > notice?
 # >
 # > 1. `ein` and `eine`, the articles
@@ -1238,9 +1217,7 @@ def example_neuron(number: int = 215) -> Chart:
 
 # %% [markdown]
 # > If we give the model each token of its vocabulary, followed by `</s>`, this neuron responds most strongly to
-# > `raucht`, `liest`, `bedient`, `rutscht`, `zeigen` and `nimmt`. Not every neuron is that clear. But in the third
-# > layer there is one (number 18) for *green*: it responds most strongly to `grün`, `grüne`, `grünen`, `grüner`,
-# > `grünem`, `grünes` and three pieces of such words (`Gr` is one). No other token comes close.
+# > `raucht`, `liest`, `bedient`, `rutscht`, `zeigen` and `nimmt`. Not every neuron is that clear.
 #
 # ## The encoder (Section 3.1)
 #
@@ -1284,7 +1261,7 @@ class Encoder(nn.Module):
 
 
 # %% [markdown]
-# > Our encoder has four layers. Look at two of its heads, one in the second layer and one in the third.
+# > Our encoder has four layers. Here are two of their heads.
 
 
 # %%
@@ -1323,34 +1300,32 @@ def example_encoder_maps() -> Chart:
 
 
 # %% [markdown]
-# > On the left, words look ahead to a noun that follows: `auf` and `einer` to `Bank`, `während` and `ein` to
-# > `Mann`. `Mann`, `eine` and `Zeitung` each give nearly half of their weight to the verb at the end, `liest`. On the
-# > right there's a shifted diagonal: half of the tokens look mostly at the one before them, something that only the
-# > positional encodings make possible. Later layers read what these two have written.
+# > On the left, words look ahead to a noun that follows: `auf` and `einer` to `Bank`, `während` and `ein` to `Mann`.
+# > `Mann`, `eine` and `Zeitung` each give nearly half of their weight to the verb at the end, `liest`. On the right
+# > there's a shifted diagonal: half of the tokens look mostly at the one before them, something that only the
+# > positional encodings make possible.
 
 
 # %%
 # @title The stream from layer to layer
 @example
 def example_streams() -> Any:
-    """The size of the stream after each layer, and how similar the vectors of four tokens still are to their starting points. (Called one by one, the layers and the norm give the memory; and the first layer does what we did by hand.)"""
+    """The size of the stream after each layer, and how similar the vectors of four tokens still are to their starting points."""
     rows, shown = [], {3: "▁auf", 5: "▁Bank", 12: "▁liest", 14: "</s>"}
     for i, x in enumerate(our_maps()[0]):
         similar = F.cosine_similarity(x, our_vectors(), dim=-1)[0]
         size = round(x.square().mean().sqrt().item(), 2)
         rows.append({"after": f"layer {i}" if i else "embedding", "root mean square": size})
         rows[-1] |= {token: round(similar[k].item(), 2) for k, token in shown.items()}
-    torch.testing.assert_close(our_maps()[0][1], our_connection(0, 1)(our_attended(), our_feed_forward(0)))
-    torch.testing.assert_close(our_memory(), our_encoder().norm(our_maps()[0][-1]))
     return table(rows)
 
 
 # %% [markdown]
-# > Nothing ever normalises the stream itself, so it grows from layer to layer, six-fold in all. That is why the stack
-# > ends with one more norm. The other columns give the cosine with the same token's vector at the start. Each layer
-# > turns the vectors a little further, but even at the top a word still points roughly the way it did at the start.
-# > What comes out at the top is called the *memory*: one vector for each German token, a vector that knows its
-# > surroundings. It's all that the decoder will ever see of the German.
+# > Inside the stack, nothing normalises the stream itself, so it grows from layer to layer, sixfold in all. That is
+# > why the stack ends with one more norm. The other columns give the cosine with the same token's vector at the
+# > start. Each layer turns the vectors a little further, but even at the top a word still points roughly the way it
+# > did at the start. What comes out at the top is called the *memory*: one vector for each German token, a vector
+# > that knows its surroundings. It's all that the decoder will ever see of the German.
 #
 # ## The decoder writes (Sections 3.1 and 3.2.3)
 #
@@ -1377,12 +1352,12 @@ def example_streams() -> Any:
 # - In *encoder-decoder attention* (today usually called cross-attention), the queries come from the decoder, and the
 #   keys and values from the encoder's output. Every target position may attend to all of the source.
 #
-# > In training the whole target is known and all positions are computed at once, so it's the mask that keeps a
-# > position from copying its answer from the next one. When the decoder writes, nothing comes after the last
-# > position. But our loop will compute all positions again for each new word (a [cache](#Keeping-keys-and-values)
-# > saves that: thanks to the mask, earlier keys and values never change), and without the mask the earlier ones would
-# > see the later ones, which never happened in training. (Our translation would become *Two women sit on a bench
-# > while a man reads a newspaper*, which is still right, by luck.)
+# > In training the whole target is known and all positions are computed at once, so it's the mask that keeps a position
+# > from copying its answer from the next one. When the decoder writes, nothing comes after the last position. But our
+# > loop will compute all positions again for each new word, and without the mask earlier positions would see later
+# > ones, which never happened in training. (A [cache](#Keeping-keys-and-values) saves that work: thanks to the mask,
+# > earlier keys and values never change.) Without the mask, our translation would become *Two women sit on a bench
+# > while a man reads a newspaper*, which is still right, by luck.
 # >
 # > **Why $-\infty$ before the softmax, and not zero weights after it?** As $e^{-\infty} = 0$, a hidden key gets exactly
 # > no weight, and the softmax shares the whole weight among the others. If you set weights to zero afterwards, the
@@ -1447,7 +1422,7 @@ def example_masks() -> Chart:
 # > A decoder layer is an encoder layer with one more sublayer. It first looks back at what has been written, then at
 # > the source. That second attention is where the two languages meet: the queries come from the decoder, the keys and
 # > values from the memory. All decoder layers read the same memory, the output of the *last* encoder layer, but each
-# > makes its own keys and values of it.
+# > makes its own keys and values from it.
 
 
 # %%
@@ -1507,8 +1482,6 @@ def target_ids() -> Tensor:
 
 
 # %% [markdown]
-# > With the trained matrices, the decoder turns what has been written so far into vectors, one for each position.
-# >
 # > **Predict.** The last position reads `man` and has to find the next word. Which German word does it look at?
 # >
 # > 1. `liest`, at the end of the sentence
@@ -1591,8 +1564,7 @@ def example_next_word() -> None:
 
 # %% [markdown]
 # > The answer is *reads*. All that remains is a loop: take the most probable token, add it to what has been written,
-# > and ask again. That's *greedy decoding* in its plainest form. (The paper's [beam
-# > search](#Beam-search-(Section-6.1)) follows four unfinished translations at once.)
+# > and ask again. That's *greedy decoding* in its plainest form.
 
 
 # %%
@@ -1615,22 +1587,22 @@ def example_translation() -> None:
 
 
 # %% [markdown]
-# > There it is: a translation, although no line of the code knows a word of either language. All the German and all
-# > the English are in two million numbers. How those numbers come about is the subject of [Part
-# > 2](#Part-2:-How-it-learns).
+# > There it is: a translation, although no line of the code knows a word of either language. All the German and all the
+# > English are in two million numbers.
 # >
-# > **Predict.** How sure was the model of its third word, *are*?
+# > **Predict.** At each step the model took its favourite. How probable does it find the translation as a whole, that
+# > is, what's the product of the probabilities of its 15 tokens?
 # >
-# > 1. 95%: what else could come after *Two women*?
-# > 2. 41%
-# > 3. 5%
+# > 1. about 90%
+# > 2. about 40%
+# > 3. about 6%
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** *Two women sit* (29%) and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first
-# > of the five favourites in the table gets 90% or more. It isn't 100%, because in training the model was asked for
-# > about 90% only: [label smoothing](#Regularisation-(Section-5.4)), which in the paper makes perplexity worse, 4.92
-# > instead of 4.67, and BLEU better, 25.8 instead of 25.3.
+# > **3.** Fifteen factors of 0.9 would make 0.2, and some are smaller: *are* has only 41%, because *Two women sit* (29%)
+# > and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first of the five favourites in the
+# > table gets 90% or more. It isn't 100%, because in training the model was asked for only about 90%, and for a little
+# > of every other token. That's called [label smoothing](#Regularisation-(Section-5.4)).
 # >
 # > </details>
 
@@ -1638,7 +1610,7 @@ def example_translation() -> None:
 # %%
 @example
 def example_top_five() -> Any:
-    """What the decoder reads at each step, and its five favourites. Computed for all positions at once, the first of them are the tokens that the loop found one by one."""
+    """What the decoder reads at each step, and its five favourites. All positions were computed at once, and the first favourites are the tokens that the loop found one by one."""
     ids = write_by_hand()
     p, found = our_generator()(our_decoded(ids[:, :-1]))[0].exp().topk(5)  # (T, 5)
     rows = [{"reads": token} for token in token_names(ids[0, :-1])]
@@ -1650,18 +1622,17 @@ def example_top_five() -> Any:
 
 
 # %% [markdown]
-# > **The journey so far.** Tokens became ids, ids became vectors, and each vector was told its position. In each of
-# > four encoder layers, attention let every position read the others, and a small network worked on what it had read;
-# > both only added to the stream. The result was the memory. The decoder did the same with what had been written,
-# > looked at the memory as well, and turned its last vector into probabilities. The most probable token was appended,
-# > and so on until `</s>`.
+# > **The journey so far.** Tokens became ids, ids became vectors, and each vector was told its position. In four
+# > encoder layers, every position read the others, and a small network worked on what it had read; both only added to
+# > the stream. The decoder did the same with what had been written, looked at the memory as well, and turned its last
+# > vector into probabilities.
 #
 # ## The model assembled
 #
 # ![Where we are: everything](images/here/assembled.svg)
 #
-# > Now the parts become one object. `encode` makes the memory of a source, `decode` makes vectors of a target, and
-# > calling the model does both and scores every token at every target position: it returns logits.
+# > Now the parts become one object. `encode` turns a source into its memory, `decode` turns a target into vectors,
+# > and calling the model does both and scores every token at every target position: it returns logits.
 
 
 # %%
@@ -1809,8 +1780,8 @@ def example_assembled() -> None:
 # >
 # > </details>
 # >
-# > *The road goes on with [Part 2](#Part-2:-How-it-learns). The rest of this part is for those who want to build it:
-# > the paper's order of the norm, fresh weights, and checks.*
+# > *The road goes on with [Part 2](#Part-2:-How-it-learns). The rest of this part is for those who want to build a
+# > model: where the paper puts the norm, dropout, and fresh weights.*
 #
 # ## The paper's order, and dropout
 #
@@ -1823,7 +1794,7 @@ def example_assembled() -> None:
 #
 # > Today that order is called *post-norm*. The authors' own code soon moved to *pre-norm*, $x +
 # > \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, and most models since have done the same. In post-norm, a norm rescales
-# > the wire after every addition, and with it what was written there; so no norm is needed at the end of a stack.
+# > the stream after every addition, with everything written on it so far; so no norm is needed at the end of a stack.
 # >
 # > In training, dropout sets each entry to zero with probability $P_{\text{drop}}$, and multiplies the others by $1 /
 # > (1 - P_{\text{drop}})$, so that the expected value of each entry stays the same. It is applied to what the
@@ -1889,9 +1860,9 @@ class DroppingFeedForward(PositionwiseFeedForward):
 # > `make_model` builds a new model, with fresh weights. `make_model(37_000, 37_000, tie="all")` is the paper's base
 # > model. The keyword arguments `norm`, `positions` and `tie` select variants. `tie` says which of the three
 # > embedding matrices are shared: `"all"` as in the paper (the two languages then need a shared vocabulary),
-# > `"target"` for the two on the target side, or `"none"`, which gives base two more tables of $37000 \times 512$: 38
-# > million weights beside its 63 million. (`functools.partial(f, a)` is a function that calls `f` with `a` as its
-# > first argument, so each call of `attn()` below makes a separate attention module.)
+# > `"target"` for the two on the target side, or `"none"`, which gives the base model two more tables of $37000
+# > \times 512$: 38 million weights on top of its 63 million. (Each call of `attn()` below makes a separate attention
+# > module.)
 # >
 # > <details class="note"><summary>The other arguments</summary>
 # >
@@ -1935,10 +1906,10 @@ def make_model(
 
 # %% [markdown]
 # > **How do the weights start?** Matrices start with Glorot's uniform initialisation (Glorot and Bengio, 2010;
-# > PyTorch calls it by his first name, Xavier): random numbers whose size is chosen so that neither activations nor
-# > gradients grow or shrink much from layer to layer. Embeddings start with a standard deviation of
-# > $d_{\text{model}}^{-1/2}$, and so does an output matrix that is tied to them, as in the authors' code. The paper
-# > says nothing about initialisation.
+# > PyTorch uses Glorot's first name, Xavier): random numbers of variance $2 / (n_{\text{in}} + n_{\text{out}})$, so
+# > that neither activations nor gradients grow or shrink much from layer to layer. Embeddings start with a standard
+# > deviation of $d_{\text{model}}^{-1/2}$, and so does an output matrix that is tied to them, as in the authors'
+# > code. The paper says nothing about initialisation.
 
 
 # %%
@@ -1979,35 +1950,12 @@ def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> Non
 
 
 # %% [markdown]
-# > **Is the decoder really causal?** Change the target token that position 3 reads. Only the predictions at position
-# > 3 and at later positions may change. The second half of the check adds padding after both sentences; the
-# > predictions at all real positions must stay the same.
-
-
-# %%
-@example
-def example_causal() -> None:
-    """The prediction at position t depends only on targets up to t, and padding changes nothing."""
-    torch.manual_seed(0)
-    model = make_model(50, 50, N=2, d_model=32, d_ff=64, h=4).eval()
-    src, tgt = torch.randint(4, 50, (1, 6)), torch.randint(4, 49, (1, 5))
-    logits = model(src, tgt, source_mask(src), target_mask(tgt))  # (1, 5, vocab)
-    other = tgt + torch.tensor([0, 0, 0, 1, 0])  # another token at position 3
-    change = (model(src, other, source_mask(src), target_mask(other)) - logits).abs().amax(-1)[0]
-    print("largest change at each position when target 3 changes:", [round(c, 4) for c in change.tolist()])
-    assert change[:3].max() == 0 and change[3:].min() > 0.01
-    src, tgt = F.pad(src, (0, 3), value=PAD), F.pad(tgt, (0, 2), value=PAD)
-    torch.testing.assert_close(model(src, tgt, source_mask(src), target_mask(tgt))[:, :5], logits)
-
-
-# %% [markdown]
 # > **Pre- or post-norm: what happens to the gradient?** In a fresh post-norm model the last layers receive far more
 # > gradient than the first ones; with pre-norm all layers receive about the same (Xiong et al., 2020). The left chart
-# > shows this for twelve decoder layers; the gradient is that of the second matrix of the feed-forward network. With
-# > post-norm, large steps can do damage, which may be one reason why it helps to begin with a small learning rate
-# > (though not the only one, as Adam divides by the size of the gradients). The right chart shows the size of the
-# > residual stream: post-norm resets it after every layer, while pre-norm lets it grow. That's what pre-norm costs:
-# > the larger the stream, the less the next layer can change it.
+# > shows this for twelve decoder layers. With post-norm, large steps can do damage, which may be one reason why it
+# > helps to begin with a small learning rate (though not the only one, as Adam divides by the size of the gradients).
+# > The right chart shows the size of the residual stream: post-norm resets it after every layer, while pre-norm lets it
+# > grow. That's what pre-norm costs: the larger the stream, the less the next layer can change it.
 
 
 # %%
@@ -2045,7 +1993,7 @@ def example_pre_post() -> Chart:
 # > Attention is the only place where positions meet, and masks rule out keys. Everything else works on each position
 # > alone, and every result is added to the stream.
 # >
-# > **Exercises** that check your answers:
+# > **Exercises:**
 # >
 # > - [1.1 The encoder without its positions](exercises.ipynb#1.1-The-encoder-without-its-positions) ★, 10 minutes
 # > - [1.2 Counting an encoder layer's
@@ -2057,9 +2005,9 @@ def example_pre_post() -> Chart:
 # %% [markdown]
 # # Part 2: How it learns
 #
-# > A fresh model has random numbers in its matrices, and writes gibberish. It learns from pairs of sentences, by three
-# > steps that are repeated thousands of times: predict, measure the error, move every weight a little in the direction
-# > that makes the error smaller.
+# > A fresh model has random numbers in its matrices, and writes gibberish. It learns from pairs of sentences, in
+# > three steps that are repeated thousands of times: predict, measure the error, move every weight a little in the
+# > direction that makes the error smaller.
 #
 # ## Batches and the shift (Section 5.1)
 #
@@ -2070,9 +2018,9 @@ def example_pre_post() -> Chart:
 #
 # > Each target sentence is used twice. Without its last token, `tgt[:, :-1]` in code, it's what the decoder *reads*;
 # > without its first, `tgt[:, 1:]`, it's what the decoder must *predict*. (A `Batch`, folded, keeps the two as `tgt`
-# > and `tgt_y`. The paper's batches have about 25,000 tokens on each side, and the loss is the mean over all that
-# > aren't padding.) In the picture, the position that reads `two` may look at `<s>` and `two`, and must predict
-# > `cats`.
+# > and `tgt_y`. The paper's batches have about 25,000 tokens on each side, from pairs of similar length, and the loss
+# > is the mean over the target's tokens, without padding.) In the picture, the position that reads `two` may look at
+# > `<s>` and `two`, and must predict `cats`.
 # >
 # > **All positions at once.** During training the whole target is known, so the decoder reads all of it in one pass,
 # > with the mask. Each position sees exactly what it would have seen while writing, and computes exactly the same. So
@@ -2153,9 +2101,9 @@ def example_shift() -> Any:
 # > <details class="answer"><summary>Look</summary>
 # >
 # > **2.** A model that knows nothing finds all tokens about equally likely, and $-\log(1/6106) = \log 6106 \approx
-# > 8.7$; its perplexity is 6,106. Wherever you train a language model, compare its first loss with this number. If
-# > it's well above, the scores begin too large (scores of variance 1 add about 0.5); if it's well below, something
-# > gives the answer away.
+# > 8.7$; its perplexity is 6,106. Whenever you train a language model, compare its first loss with the logarithm of
+# > its vocabulary's size. If it's well above, the scores begin too large (scores of variance 1 add about 0.5); if
+# > it's well below, something gives the answer away.
 # >
 # > </details>
 # >
@@ -2186,9 +2134,9 @@ def example_p_minus_q() -> Any:
 
 
 # %% [markdown]
-# > From the logits, the error travels back through every layer, by the chain rule: each part takes the gradient of
-# > its output, passes on the gradient of its input, and picks up the gradients of its weights on the way. PyTorch
-# > does all of that in `backward`. (A [side room](#The-gradient-by-hand) does it by hand.)
+# > From the logits, the error travels back through every layer, by the chain rule: each part takes the gradient of its
+# > output, passes on the gradient of its input, and picks up the gradients of its weights on the way. PyTorch does all
+# > of that in `backward`. (In [`one_screen.py`](one_screen.py), each function has its derivative beside it.)
 #
 # ## One update
 #
@@ -2217,16 +2165,17 @@ def example_rate() -> Chart:
 
 
 # %% [markdown]
-# > The optimiser, Adam, moves each weight against its gradient, by at most about the learning rate. It divides the
-# > gradient by the size that it usually has for this weight, so what counts is its sign, and whether it's larger or
-# > smaller than usual. While Adam is still finding out what's usual, the rate is small: that's the warmup. (A [side
-# > room](#Optimiser-(Section-5.3)) says more about both. In the code, `factor` scales the whole curve; in the paper it's
-# > 1.)
+# > The optimiser, Adam, moves each weight against its gradient, by at most about the learning rate. It takes roughly
+# > the mean of the last ten gradients, and divides it by the usual size of this weight's gradients. So what counts is
+# > the mean's sign, and whether it's larger or smaller than usual. While Adam is still finding out what's usual, the
+# > rate is small: that's the warmup. (A [side room](#Optimiser-(Section-5.3)) says more about both. In the code,
+# > `factor` scales the whole curve; in the paper it's 1.)
 # >
-# > Real training also uses *dropout*: some numbers are set to zero at random, so that the model relies on no single one.
-# > When the model translates, dropout must be off; `model.eval()` sees to that.
+# > Real training also uses *dropout*: a tenth of the numbers in what each sublayer adds, and in the sums of embedding
+# > and position, are set to zero at random, so that the model doesn't come to rely on any single number. When the
+# > model translates, dropout must be off; `model.eval()` sees to that.
 # >
-# > Now everything is there, and an update is six lines.
+# > Now we have everything, and an update takes six lines.
 
 
 # %%
@@ -2265,8 +2214,9 @@ def example_learn() -> None:
 
 
 # %% [markdown]
-# > That model knows one sentence; give it another, and it will write the same. To *translate*, it has to see so many
-# > sentences that learning them by heart is harder than learning German.
+# > (The first loss is close to $\log 6106$, as it should be.) That model knows one sentence; give it another, and it
+# > will write the same. To *translate*, it has to see so many sentences that learning them by heart is harder than
+# > learning German.
 # >
 # > **Try it.** Let the decoder see the future: `learn_one_sentence(mask=False)`. Its loss falls to 0.00 as well.
 # > What does it write afterwards?
@@ -2278,18 +2228,19 @@ def example_learn() -> None:
 # > <details class="answer"><summary>What happens</summary>
 # >
 # > **1.** *while while while while while while while while a man reads a man reads a bench.* Each position could read
-# > its answer one place further on, so that's what the model learned to do. When it writes, nothing is there to be
-# > read. In [German numbers](#A-second-task:-German-numbers), on the web page, you can watch this happen in your
-# > browser. (And `learn_one_sentence(shift=False)` shows what you predicted above. Its loss begins at 3.6 instead of
-# > 8.9: with a shared table, the token that's read scores highest from the start.) A test shows it without training:
-# > change one token of the target, and [no earlier prediction may move](#What-the-loss-can't-see).
+# > its answer one place further on, so that's what the model learned to do. When it writes, there's nothing further
+# > on to read. In [German numbers](#A-second-task:-German-numbers), on the web page, you can watch this happen in
+# > your browser. (And `learn_one_sentence(shift=False)` shows what you predicted above. Its loss begins at 3.6
+# > instead of 8.9: with a shared table, the token that's read scores highest from the start.) A test shows such a
+# > leak without training: change one token of the target, and [no earlier prediction may
+# > move](#What-the-loss-can't-see).
 # >
 # > </details>
 #
 # ## While it learns
 #
-# > [Part 3](#Training) trains a model like ours on 29,000 pairs. Here is what such a model makes of our sentence on
-# > the way. (The model that comes with this document learned for hours; you've seen what it writes.)
+# > [Part 3](#Training) trains a model like ours on 29,000 pairs. Here is what such a model makes of our sentence as
+# > it learns.
 
 
 # %%
@@ -2311,8 +2262,9 @@ def example_while_it_learns() -> Any:
 # > <details class="answer"><summary>Look</summary>
 # >
 # > **2.** Grey is what it looks like after 85 updates. After 170, the rows that predict *man* and *newspaper* look at
-# > a noun, but both look at `Bank`; those that predict *a* look at articles. After 850, *reads* has found `liest`,
-# > and most rows their word. So first the model learns which *kind* of word it needs, then which one.
+# > a noun, but both look at `Bank`; those that predict *a* look at articles. After 850, the row that predicts *reads*
+# > has found `liest`, and most other rows have found their word. So first the model learns which *kind* of word it
+# > needs, then which one.
 # >
 # > </details>
 
@@ -2329,28 +2281,23 @@ def example_maps_while_it_learns() -> Chart | None:
 
 
 # %% [markdown]
-# > *The road goes on with [What next](#What-next). The rest of this part holds the side rooms: the loss with label
-# > smoothing, batches, the optimiser, gradients by hand, the trainer, and two small tasks.*
+# > *The road goes on with [What next](#What-next). The rest of this part is side rooms.*
 #
 # ## Regularisation (Section 5.4)
 #
 # **Dropout**, with $P_{\text{drop}} = 0.1$ for the base model, is applied to the output of each sublayer, before it
 # is added and normalised, and to the sums of embeddings and positional encodings in both stacks.
 #
-# > `DroppingConnection` and `PositionalEncoding` do exactly this. Two more uses of dropout, which Section 5.4 doesn't
-# > name, are controlled by [`inner_dropout`](#A-fresh-model).
-# >
-# > Label smoothing, the other kind of regularisation, asks for a little less than certainty: it takes a tenth away from
-# > the right token and shares it out among all tokens, so the right one is left with about 0.9.
+# > `DroppingConnection` and `PositionalEncoding` do exactly this. ([`inner_dropout`](#A-fresh-model) adds two more
+# > uses.)
 #
-# Training uses **label smoothing** (Szegedy et al., 2016) with $\epsilon_{ls} = 0.1$. This makes the perplexity
-# worse, since the model learns to be less sure, but it improves accuracy and BLEU. Table 3 has the figures: without
-# smoothing, the perplexity is 4.67 and BLEU is 25.3; with $\epsilon_{ls} = 0.1$ they are 4.92 and 25.8, and with 0.2
-# they are 5.47 and 25.7.
+# Training uses **label smoothing** (Szegedy et al., 2016) with $\epsilon_{ls} = 0.1$. This makes the perplexity worse,
+# since the model learns to be less sure, but it improves accuracy and BLEU ([Part 3](#BLEU) explains it). Table 3 has
+# the figures: without smoothing, the perplexity is 4.67 and BLEU is 25.3; with $\epsilon_{ls} = 0.1$ they are 4.92 and
+# 25.8, and with 0.2 they are 5.47 and 25.7.
 #
-# > (*BLEU* scores translations between 0 and 100; [Part 3](#BLEU) explains it.) With smoothing the model is asked to
-# > match a distribution $q$ (which has nothing to do with queries) that spreads $\epsilon_{ls}$ over the whole
-# > vocabulary:
+# > With smoothing, the right token is left with about 0.9: the model is asked to match a distribution $q$ (which has
+# > nothing to do with queries) that spreads $\epsilon_{ls}$ over the whole vocabulary:
 # >
 # > $$q(k) = (1 - \epsilon_{ls})\,[k = y] + \epsilon_{ls}\,u(k), \qquad \mathrm{loss} = -\sum_k q(k) \log p(k)$$
 # >
@@ -2358,11 +2305,9 @@ def example_maps_while_it_learns() -> Chart | None:
 # > tokens except padding, which is never right. PyTorch's `cross_entropy(label_smoothing=…)` gives padding a share as
 # > well; if you take the padding column away, it's the same loss.
 # >
-# > The first function writes $q$ out. The second, which is folded, gives the same loss without ever building $q$.
+# > <details><summary>The same loss without building q</summary>
 # >
-# > <details><summary>The formula behind it</summary>
-# >
-# > It collects terms. With $n$ tokens in the vocabulary:
+# > The second function below collects terms, and never builds $q$. With $n$ tokens in the vocabulary:
 # >
 # > $$-\sum_k q(k) \log p(k) = -(1 - \epsilon_{ls}) \log p(y) - \frac{\epsilon_{ls}}{n - 1} \sum_{k \ne \mathrm{pad}} \log p(k)$$
 # >
@@ -2422,10 +2367,6 @@ def example_smoothing() -> None:
 # > </details>
 
 
-# %% [markdown]
-# > The training loss of a batch is the smoothed loss, summed over the model's predictions at all target positions.
-
-
 # %%
 def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
     """The smoothed loss of a batch, summed over its target tokens (Section 5.4): a scalar, in nats."""
@@ -2436,68 +2377,16 @@ def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
 # %% [markdown]
 # > With smoothing, too, the gradient at the logits is $p - q$, because the $q_k$ add up to 1.
 #
-# ## The gradient by hand
-#
-# > There's no magic in `backward`. The folded cell does the same by hand for attention, LayerNorm and the feed-forward
-# > network, and compares the results.
-
-
-# %%
-# @title The gradient by hand
-def attention_backward(grad: Tensor, Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """From the gradient of attention's output (T, d_v) to those of queries, keys and values; Equation (1) backwards."""
-    P, root = attention(Q, K, V)[1], math.sqrt(Q.size(-1))  # P (T, S)
-    grad_V = P.mT @ grad  # a value got its weight of each output
-    grad_P = grad @ V.mT
-    grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))  # softmax: only differences from the mean count
-    return grad_S @ K / root, grad_S.mT @ Q / root, grad_V
-
-
-def layer_norm_backward(grad: Tensor, x: Tensor, gain: Tensor, eps: float = 1e-5) -> tuple[Tensor, Tensor, Tensor]:
-    """From the gradient of LayerNorm's output (T, d) to those of its input, gain and bias."""
-    scale = torch.rsqrt(x.var(-1, keepdim=True, unbiased=False) + eps)
-    unit = (x - x.mean(-1, keepdim=True)) * scale  # mean 0, variance 1
-    g = grad * gain
-    mean, along = g.mean(-1, keepdim=True), (g * unit).mean(-1, keepdim=True)
-    grad_x = scale * (g - mean - unit * along)  # what only shifts or stretches x is lost
-    return grad_x, (grad * unit).sum(0), grad.sum(0)
-
-
-def feed_forward_backward(grad: Tensor, x: Tensor, ffn: PositionwiseFeedForward) -> tuple[Tensor, ...]:
-    """From the gradient of Equation (2)'s output (T, d_model) to those of x, W_1, b_1, W_2 and b_2."""
-    inner = ffn.W_1(x)
-    grad_inner = (grad @ ffn.W_2.weight) * (inner > 0)  # only where the ReLU let something through
-    return grad_inner @ ffn.W_1.weight, grad_inner.mT @ x, grad_inner.sum(0), grad.mT @ inner.relu(), grad.sum(0)
-
-
-@example
-def example_backward() -> None:
-    """The gradients by hand are those of autograd."""
-    torch.manual_seed(0)
-    x, gain, bias = torch.randn(5, 16), torch.randn(16), torch.randn(16)
-    Q, K, V, grad = (torch.randn(5, 16) for _ in range(4))
-    ffn = PositionwiseFeedForward(16, 32)
-    by_hand = attention_backward(grad, Q, K, V), layer_norm_backward(grad, x, gain), feed_forward_backward(grad, x, ffn)
-    inputs = [(Q, K, V), (x, gain, bias), (x, *ffn.parameters())]
-    for tensor in itertools.chain(*inputs):
-        tensor.requires_grad_()
-    outputs = [attention(Q, K, V)[0], layer_norm(x, gain, bias), ffn(x)]
-    for output, tensors, ours in zip(outputs, inputs, by_hand, strict=True):
-        torch.testing.assert_close(torch.autograd.grad(output, tensors, grad), ours, atol=1e-4, rtol=1e-4)
-    print("attention, LayerNorm and feed-forward: 11 gradients agree with autograd")
-
-
-# %% [markdown]
 # ## Batches of similar lengths
 #
 # Sentence pairs of about the same length were batched together. Each batch had about 25,000 source tokens and 25,000
 # target tokens.
 #
 # > **Why count tokens and not sentences?** Because the work and the memory that a batch needs grow with its tokens.
-# > If the number of sentences were fixed, one long sentence would make all the others in its batch as long as
-# > itself. If sentences are sorted by length first, there is little to pad. So the code sorts the pairs, and begins
-# > a new batch whenever one more pair would exceed the budget. Pairs of equal length come in random order, and so do
-# > the batches. Each *epoch*, that is, each pass through the data, uses a different `seed`, so both orders change.
+# > If the number of sentences were fixed, one long sentence would make all the others in its batch as long as itself.
+# > If sentences are sorted by length first, there is little to pad. So the code sorts the pairs, and begins a new
+# > batch whenever one more pair would exceed the budget. Pairs of equal length come in random order, and so do the
+# > batches; both are reshuffled for each *epoch*, that is, each pass through the data.
 # >
 # > <details><summary>What does sorting cost, and what else depends on the size of a batch?</summary>
 # >
@@ -2550,8 +2439,6 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 # The paper trained on one machine with eight P100 GPUs. The base model took 100,000 updates of about 0.4 seconds, 12
 # hours in all. The big model took 300,000 updates of 1.0 second, three and a half days.
 #
-# > An *update* is one step of the optimiser; the paper calls it a step.
-#
 # ## Optimiser (Section 5.3)
 #
 # The optimiser is Adam (Kingma and Ba, 2015) with $\beta_1 = 0.9$, $\beta_2 = 0.98$ and $\epsilon = 10^{-9}$, and the
@@ -2565,7 +2452,8 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 # > $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2, \qquad w \leftarrow w - \mathit{lrate} \cdot \hat m \,/\, (\sqrt{\hat v} + \epsilon)$$
 # >
 # > The hats stand for a correction that matters in the first steps, when the averages, which start at zero, are still
-# > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$.
+# > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$. And $\epsilon$ keeps the
+# > division finite where a weight has hardly had a gradient yet.
 # >
 # > <details><summary>Why warm up, why β₂ = 0.98, and why fall as a root</summary>
 # >
@@ -2583,18 +2471,13 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 # > gives no reason; this is the usual guess.
 # >
 # > **Why fall as $\mathit{step}^{-0.5}$?** The rate has to fall, because near a minimum large steps just jump about.
-# > This curve falls slowly, and it doesn't need to know in advance when training will end. Our `factor` scales the
-# > whole curve; in the paper it is 1.
-# >
-# > *Step* counts updates. If an update is accumulated from several micro-batches (see below), it still counts as one
-# > step.
+# > This curve falls slowly, and it doesn't need to know in advance when training will end.
 # >
 # > </details>
 #
 # ## Configuration
 #
-# > The sizes and settings that we vary are in one frozen dataclass, whose defaults are those of the base model. Some
-# > settings aren't in the paper: `accumulate`, `factor`, `seed` and `norm`.
+# > One frozen dataclass holds the sizes and settings that we vary; its defaults are the base model's.
 
 
 # %%
@@ -2678,9 +2561,10 @@ class Trainer:
 # >
 # > <details><summary>What fills the memory?</summary>
 # >
-# > Each weight takes 16 bytes in training: itself, its gradient, and Adam's two averages. For the base model that's 1 GB.
-# > The rest grows with the tokens of a batch: the results that `backward` will need, the logits, and the attention
-# > weights, $B h T S$ of them in each attention layer.
+# > Each weight takes 16 bytes in training, four each for the weight itself, its gradient and Adam's two averages. For
+# > the base model that's 1 GB. The rest grows with the tokens of a batch: the results that `backward` will need, the
+# > logits, and the attention weights, $B h T S$ of them in each attention layer, which grow with the square of the
+# > length.
 # >
 # > </details>
 
@@ -2706,8 +2590,7 @@ def example_accumulation() -> None:
 # %% [markdown]
 # ## The training loop
 #
-# > The loop learns from one batch at a time, records what happened, and stops when it runs out of batches or time. At
-# > regular intervals it can also measure something, such as the loss on sentences that the model isn't trained on.
+# > The loop records what happened, and stops when it runs out of batches or time.
 
 
 # %%
@@ -2733,10 +2616,9 @@ def fit(
 # %% [markdown]
 # ## Greedy decoding
 #
-# > To translate, the decoder runs step by step, as in [Part 1](#A-vector-becomes-a-word-(Section-3.4)), but now all the
-# > sentences in a batch advance together. Dropout must be off; leaving it on is a classic mistake. So the folded cell
-# > switches it off for as long as needed. The naive version below runs the decoder over everything written so far at
-# > every step, although only the last of its outputs is new.
+# > As in [Part 1](#A-vector-becomes-a-word-(Section-3.4)), the decoder runs step by step, but now all the sentences of
+# > a batch advance together. Dropout must be off, which the folded cell sees to; leaving it on is a classic mistake.
+# > This naive version reads everything written so far at every step, although only the last of its outputs is new.
 
 
 # %%
@@ -2799,15 +2681,10 @@ def unseen_copies(updates: int) -> list[Pair]:
     return [pair for pair in copy_pairs(250, 14, seed=10**6) if tuple(pair.src) not in seen]
 
 
-# %% [markdown]
-# > The chart shows the loss, which is smoothed and so can't fall below the entropy of $q$. (What a copy has after its
-# > end mark, 2, isn't counted.)
-
-
 # %%
 @example
 def example_copy() -> Chart:
-    """The loss on random sequences, and the lowest value it can take. The lines above the chart: unseen sequences, nearly all copied without a mistake."""
+    """The smoothed loss on random sequences, and the lowest value it can take, the entropy of q. The lines above the chart: unseen sequences, nearly all copied without a mistake."""
     model, rows = train_copy()
     unseen = make_batch(unseen_copies(len(rows)))
     copies = greedy_decode_naive(model, unseen.src, unseen.src_mask, unseen.tgt_y.size(1) + 1, BOS)
@@ -2829,18 +2706,11 @@ def example_copy() -> Chart:
 # > why training in parallel computes the same as decoding step by step). So it's enough to feed in the *last* token,
 # > and to keep the keys and values of all earlier ones. This is the **key/value cache**. (The query of an earlier
 # > position isn't kept, because no other position needs it.) The keys and values of the source are computed only
-# > once. A step then computes one position (which still attends to all $t$ keys) instead of $t$, and it needs no
-# > causal mask, because all the keys in the cache lie in the past.
+# > once. Step $t$ then computes one position (which still attends to all $t$ keys) instead of $t$, and it needs no
+# > causal mask, because no key in the cache lies in the future.
 #
-# > For decoding, we copy each decoder layer, with the same weights, and put two functions that use the cache in place
-# > of its attentions.
-# >
-# > <details><summary>What if you change a layer?</summary>
-# >
-# > Whatever you change in a layer, or in the `keys_values`, `attend` or `weigh` of its attention, takes effect in
-# > decoding as well. Only what you change in the `forward` of an attention doesn't.
-# >
-# > </details>
+# > For decoding, we copy each decoder layer, with the same weights, and replace its two attentions with functions
+# > that use the cache.
 
 
 # %%
@@ -2888,9 +2758,9 @@ class CachedDecoder:
 
 
 # %% [markdown]
-# > Now comes the loop, which reads one token at a time. A sentence that has produced `</s>` is padded from then on,
-# > and the loop stops when all sentences have ended. Choosing a token from the logits is left to a separate function:
-# > greedy decoding takes the most probable, and [sampling](since_2017.ipynb#Sampling) draws one at random.
+# > A sentence that has produced `</s>` is padded from then on, and the loop stops when all have ended. How to choose a
+# > token is left to a separate function: greedy decoding takes the most probable, and
+# > [sampling](since_2017.ipynb#Sampling) draws one at random.
 
 
 # %%
@@ -2935,10 +2805,9 @@ def example_cached() -> None:
 
 
 # %% [markdown]
-# > **Do sinusoids extend to longer sequences?** The paper hoped so. The copy model has never seen more than ten
-# > tokens. Below is the share of sequences that it copies exactly, by length. There is a vector for every position,
-# > but if a sequence is more than one token longer than those it was trained on, this model almost never copies it
-# > correctly. We haven't tested whether the positions alone are to blame.
+# > **Do sinusoids extend to longer sequences?** The paper hoped so. The copy model has never seen more than ten tokens.
+# > There is a vector for every position, but if a sequence is more than one token longer than those it was trained on,
+# > this model almost never copies it correctly. We haven't tested whether the positions alone are to blame.
 
 
 # %%
@@ -2965,9 +2834,9 @@ def example_longer() -> Chart:
 #
 # > In copying, the order stays the same. In the next task it changes: the model reads a German number letter by
 # > letter, and writes its digits. In German the units come before the tens (`einundzwanzig` is "one and twenty"), so
-# > the last digit has to be found to the left of the one before it. The letters are tokens, and the model has one
-# > layer in each half and six thousand weights. It sees all numbers up to 99 and four fifths of those from 100 to
-# > 999; the others are held out.
+# > the word for the last digit is to the left of the word for the digit before it. The letters are tokens, and the
+# > model has one layer in each half and six thousand weights. It sees all numbers up to 99 and four fifths of those
+# > from 100 to 999; the others are held out.
 # >
 # > *On the web page, a panel below this paragraph trains such a model in your browser. Take away the shift, the mask
 # > or the positions, and see what they were for.*
@@ -3054,60 +2923,45 @@ def example_number_map(n: int = 345) -> Chart:
 #
 # ## What the loss can't see
 #
-# > "It learns, but it writes nonsense. Why?" No question about Transformers is asked more often, and the loss can't
-# > answer it. It says how well a model predicts from what it sees, but not whether it sees something that it mustn't.
-# > We collected mistakes that people make, and trained the model of the German numbers with each of them, for 1,500
-# > updates. *Forced* is the share of the held-out numbers' tokens that are right if the model reads the reference
-# > before them, as in training; *written* is the share of held-out numbers that it gets right when it writes them by
-# > itself.
+# > "It learns, but it writes nonsense. Why?" Few questions about Transformers are asked more often, and the loss
+# > can't answer this one: it says how well a model predicts from what it sees, but not whether it sees something that
+# > it mustn't. We took the model that reads German numbers, and trained it with common mistakes in the code. *Forced*
+# > is the share of the held-out numbers' tokens that are right if the model reads the true tokens before them, as in
+# > training; *written* is the share of held-out numbers that it gets right when it writes them by itself.
 
 # %%
 # @title Five mistakes, and what shows them
-PATIENTS = {
-    "healthy": "none: a healthy model",
-    "no_causal_mask": "no causal mask",
-    "heads_joined_by_view": "heads joined without a transpose",
-    "softmax_over_queries": "softmax over the queries",
-    "norm_over_time": "LayerNorm over time",
-    "shift_by_two": "target shifted twice",
-}
+PATIENTS = "healthy", "no_causal_mask", "heads_joined_by_view", "softmax_over_queries", "norm_over_time", "shift_by_two"
 FRESH = {"wires", "loss", "gradient", "inventory", "heart"}  # tests that need no long training
 
 
 @example
 def example_clinic() -> Any:
-    """Trained with a mistake: the loss, the accuracy with the reference before each word and without it, and what shows the mistake."""
-    rows = {row["mistake"]: row for row in saved_rows("clinic") if row["seed"] == 0}
-    ill = {name: set(row["seen"]) for name, row in rows.items() if row["kind"] != "healthy"}
-    hidden = [name for name in ill if not ill[name] & {"curve", "held out"}]
-    ruined, found = [name for name in hidden if "written" in ill[name]], [name for name in ill if ill[name] & FRESH]
-    print(f"Of {len(ill)} mistakes, {len(hidden)} show neither in the loss nor in the accuracy with the reference.")
-    print(
-        f"{len(ruined)} of these {len(hidden)} ruin the translations. Tests of a fresh model find {len(found)} of all."
-    )
-    shown = []
+    """Trained with a mistake: the loss, the accuracy with the true tokens before each token and without them, and which tests (explained below) show the mistake."""
+    rows, shown = {row["mistake"]: row for row in saved_rows("clinic") if row["seed"] == 0}, []
     for name in PATIENTS if rows else ():
         row = rows[name]
         numbers = {"loss": row["loss"], "forced": row["held_out_forced"], "written": row["held_out_exact"]}
-        shown.append({"mistake": PATIENTS[name]} | {key: f"{x:.3f}" for key, x in numbers.items()})
+        shown.append({"mistake": name.replace("_", " ")} | {key: f"{x:.3f}" for key, x in numbers.items()})
         shown[-1]["shown by"] = ", ".join(test for test in row["seen"] if test in FRESH) or "nothing"
-        assert name == "healthy" or (name in hidden and row["held_out_exact"] < 0.01)
+        assert name == "healthy" or (not {"curve", "held out"} & {*row["seen"]} and row["held_out_exact"] < 0.01)
     return table(shown) if shown else None
 
 
 # %% [markdown]
-# > None of these five losses looks ill (three are even lower than the healthy model's), and with the reference before
-# > each word nearly every token is right. Yet almost no number is written correctly.
+# > None of these five losses looks ill (three are even lower than the healthy model's), and with the true tokens
+# > before it nearly every token is right. Yet almost no number is written correctly.
 # >
 # > So look for the mistake in this order. First the **wires**: change one word of the target, and see which
 # > predictions move. In a healthy model, no prediction depends on a later word, on padding, or on the other pairs of
-# > the batch; but another source must change it, and so must another order of its words. That takes a tenth of a
-# > second, and no training. Then compute the **loss** once more from the logits, position $t$ against token $t + 1$,
-# > and see whether it's the one that's reported. Compute the **gradient** twice, without dropout, and see whether
-# > it's the same and whether every matrix has one. Count the weights (**inventory**). Let the model learn eight pairs
-# > by **heart** and then *translate* them: if it can't, there's no need for a long run. Once it's trained, give each
-# > sentence the source of another (**swap**), which must raise the loss; see whether its **translations** are the
-# > same alone and in a batch, and whether it needs **references** to write well.
+# > the batch; but they must change if you give it another source, or put the source's words in another order. That
+# > takes a tenth of a second, and no training. Then compute the **loss** once more from the logits, position $t$
+# > against token $t + 1$, and see whether it's the one that's reported. Compute the **gradient** twice, without
+# > dropout, and see whether it's the same and whether every matrix has one. Count the weights (**inventory**). Let
+# > the model learn eight pairs by **heart** and then *translate* them: if it can't, there's no need for a long run.
+# > Once the model is trained, give each target the source of another pair (**swap**): that must raise the loss. See
+# > whether its **translations** are the same alone and in a batch, and whether it needs **references**, the right
+# > answers, to write well.
 # >
 # > `practice/examine.py` does all of this for any model. The program's `train` looks at wires, loss and gradient before
 # > the first update. The [lab notebook](lab_notebook.ipynb#What-shows-a-mistake) lists all the mistakes, and what shows
@@ -3116,12 +2970,11 @@ def example_clinic() -> Any:
 #
 # ## Summary of Part 2
 #
-# > Targets are shifted by one, and a batch is measured in tokens. Smoothing asks for a little less than certainty,
-# > and the gradient at the logits is $p - q$: what the model says minus what it should say. The loss of an update is
-# > a sum over tokens divided by their number, however the update is cut up. Decoding appends one token at a time and
-# > keeps keys and values.
+# > Targets are shifted by one, and all positions learn at once. The gradient at the logits is $p - q$: what the model
+# > says minus what it should say. The loss of an update is a sum over tokens divided by their number, however the
+# > update is cut up.
 # >
-# > **Exercises** that check your answers:
+# > **Exercises:**
 # >
 # > - [2.1 A model that reverses](exercises.ipynb#2.1-A-model-that-reverses) ★, 15 minutes
 # > - [2.2 Training without a warmup](exercises.ipynb#2.2-Training-without-a-warmup) ★★, 20 minutes
@@ -3131,15 +2984,16 @@ def example_clinic() -> Any:
 # %% [markdown]
 # # What next
 #
-# > You've built a Transformer, seen it translate, and seen how it learns. This Part says how it's related to the models
-# > that everybody talks about, and lets you find out what you've understood.
+# > You've built a Transformer, and seen it translate and learn. How is it related to the models that everybody talks
+# > about?
 #
 # ## What to delete to get GPT
 #
-# > Most language models of today are this model with parts taken away. Delete the encoder. Then there's no memory to
-# > look at, so delete cross-attention as well, the second sublayer of each decoder layer. What is left is self-attention with a causal
-# > mask and a feed-forward network: an `EncoderLayer` that is given a causal mask. That is GPT (Radford et al., 2018).
-# > With the classes of Part 1, it's three lines:
+# > Most of today's language models are this model with parts taken away. Delete the encoder. Then there's no memory
+# > to look at, so delete cross-attention as well, the second sublayer of each decoder layer. What is left is
+# > self-attention with a causal mask and a feed-forward network: an `EncoderLayer` that is given a causal mask. Up to
+# > details such as learned positions, that is GPT (Radford et al., 2018). With the classes of Part 1, it's three
+# > lines:
 
 
 # %%
@@ -3153,7 +3007,7 @@ def gpt(ids: Tensor, embed: nn.Module, stack: Encoder, generator: Generator) -> 
 # %%
 @example
 def example_gpt() -> None:
-    """A fresh GPT with the sizes of our model: how many weights it has, and that no position sees the future."""
+    """A fresh GPT with the sizes of our model: how many weights it has, and a check that no position sees the future."""
     torch.manual_seed(0)
     whole = make_model(6106, 6106, **SIZES, dropout=0.0, norm="pre", tie="all").eval()
     parts = whole.tgt_embed, whole.encoder, whole.generator
@@ -3167,7 +3021,7 @@ def example_gpt() -> None:
 # %% [markdown]
 # > | | our translator | GPT |
 # > |---|---|---|
-# > | reads | a source, and what it has written so far | one text, in which question and answer follow each other |
+# > | reads | a source, and what it has written so far | one text: all that it was given and all that it has written |
 # > | attention | three kinds | one: masked self-attention |
 # > | learns from | pairs of sentences | any text: every token is the target of those before it |
 # > | loss, $p - q$, update | Part 2 | the same |
@@ -3181,8 +3035,8 @@ def example_gpt() -> None:
 #
 # ## All shapes on one page
 #
-# > Our sentence has 15 tokens with `</s>`, and its translation has 15 with `</s>`. Read from top to bottom, this is Part
-# > 1; the last lines are Part 2.
+# > Our sentence and its translation have 15 tokens each, with `</s>`. Read from top to bottom, this is Part 1; the last
+# > lines are Part 2.
 # >
 # > | what | shape, one sentence | shape in a batch | paper's base model |
 # > |---|---|---|---|
@@ -3209,9 +3063,9 @@ def example_gpt() -> None:
 # > and the stream flows past all of them. So a map suggests what the model may be doing; to know, change something and
 # > see what happens.
 # >
-# > **Predict.** We did, with a hundred captions that begin with `Ein Mann` (a man). At the moment when *man* is due, the
-# > output of the last layer's cross-attention, where the map points at `Mann`, is replaced by its output for the same
-# > sentence with `Ein Junge` (a boy). In how many of the hundred does the model now say *boy*?
+# > **Predict.** We did, with a hundred captions that begin with `Ein Mann` (a man). When *man* is due, the
+# > cross-attention of the last layer looks at `Mann`. We replace its output with what it gives for the same sentence
+# > with `Ein Junge` (a boy). In how many of the hundred does the model now say *boy*?
 # >
 # > 1. in nearly all
 # > 2. in about half
@@ -3233,8 +3087,8 @@ def example_gpt() -> None:
 # > <details class="answer"><summary>Answer</summary>
 # >
 # > Each is the vector of a position times a learned matrix. The query says what the position is looking for, the key
-# > under what it can be found, and the value what it passes on. Query times key gives a score, the softmax makes weights
-# > of the scores, and the position receives the weighted sum of the values. Read again: [Queries, keys and
+# > says what it can be found by, and the value is what it passes on. Query times key gives a score, the softmax turns
+# > the scores into weights, and the position receives the weighted sum of the values. Read again: [Queries, keys and
 # > values](#Queries,-keys-and-values).
 # >
 # > </details>
@@ -3243,9 +3097,9 @@ def example_gpt() -> None:
 # >
 # > <details class="answer"><summary>Answer</summary>
 # >
-# > A dot product of $d_k$ random terms has variance $d_k$. With large scores, the softmax gives everything to one key and
-# > has hardly any slope. The division brings the variance back to 1. Read again: [Scaled dot-product
-# > attention](#Scaled-dot-product-attention-(Section-3.2.1)).
+# > If the entries are independent, with mean 0 and variance 1, a dot product has variance $d_k$. With large scores,
+# > the softmax gives everything to one key and has hardly any slope. The division brings the variance back to 1. Read
+# > again: [Scaled dot-product attention](#Scaled-dot-product-attention-(Section-3.2.1)).
 # >
 # > </details>
 # >
@@ -3253,9 +3107,9 @@ def example_gpt() -> None:
 # >
 # > <details class="answer"><summary>Answer</summary>
 # >
-# > Without positions, nothing: every word receives the same, and the translation stays the same. With them, each vector
-# > contains its place, so words in another order receive something else, and the translation may change. Read again:
-# > [Positions](#Positions-(Section-3.5)).
+# > Without positions, nothing: every word receives the same, and the translation stays the same. With them, each
+# > vector contains its position, so words in another order receive something else, and the translation may change.
+# > Read again: [Positions](#Positions-(Section-3.5)).
 # >
 # > </details>
 # >
@@ -3273,10 +3127,10 @@ def example_gpt() -> None:
 # >
 # > <details class="answer"><summary>Answer</summary>
 # >
-# > It sets scores to $-\infty$ before the softmax, so that hidden keys get exactly no weight and the others share all of
-# > it; after it, the weights would no longer add up to 1. It hides padding, in all three kinds of attention, and the
-# > future, in the decoder's self-attention. The loop computes earlier positions anew, so without the mask they'd see
-# > later ones, and it could write something else. Read again: [Masks](#Masks).
+# > It sets scores to $-\infty$ before the softmax, so that hidden keys get exactly no weight and the others share all
+# > of it; if you masked after the softmax, the weights would no longer add up to 1. The mask hides padding in all
+# > three kinds of attention, and the future in the decoder's self-attention. The loop recomputes earlier positions,
+# > so without the mask they'd see later ones, and the loop could write something else. Read again: [Masks](#Masks).
 # >
 # > </details>
 # >
@@ -3314,19 +3168,17 @@ def example_gpt() -> None:
 #
 # ## What to do now
 #
-# > Understanding is one thing, doing is another. Here is what you can do, the easiest first:
+# > Here is what you can do, the easiest first:
 # >
 # > - Run [`one_screen.py`](one_screen.py), the whole paper in 250 lines of plain Python, and read it while it learns.
-# >   You know its model by now, except that its norm comes after the addition. Label smoothing, Adam and averaged
-# >   checkpoints are written out, and every function has its derivative beside it.
+# >   Its norm comes after the addition; you know the rest of its model.
 # > - Type a sentence of your own into the [figure on the first page](#The-Annotated-Transformer), and find one that the
 # >   model gets wrong.
 # > - Do two or three [exercises](exercises.ipynb), which check your answers: 1.1 and 1.4 fit what you've just read.
-# > - Train a translator of your own in [Part 3](#Part-3:-A-real-translation-system): three minutes for a first one,
-# >   more for one that gets longer captions right.
+# > - Train a translator of your own in [Part 3](#Part-3:-A-real-translation-system): three minutes for a first one.
 # > - [Change a part](#Changing-it) of the model and train again. What breaks? What gets better?
-# > - Read on: [Part 6](#Part-6:-Looking-inside) looks inside, and [Since 2017](since_2017.ipynb) leads up to the
-# >   models of today.
+# > - Read on: [Part 6](#Part-6:-Looking-inside) looks inside, and [Since 2017](since_2017.ipynb) leads up to
+# >   today's models.
 
 # %% [markdown]
 # # Part 3: A real translation system
@@ -3341,8 +3193,8 @@ def example_gpt() -> None:
 # > 29,000 English captions of photographs, translated into German by professionals, plus 1,014 pairs for validation
 # > and several test sets such as `test_2016_flickr` (1,000 pairs). It may be used for research and teaching.
 # >
-# > The function in the next cell downloads Multi30k from its public repository (1.3 MB, once only).
-# > [pooch](https://www.fatiando.org/pooch) keeps the files in your cache and checks each against its known checksum.
+# > [pooch](https://www.fatiando.org/pooch) downloads it (1.3 MB, once only), keeps it in your cache, and checks each
+# > file against its known checksum.
 
 # %%
 # @title Fetching Multi30k, once
@@ -3467,7 +3319,8 @@ def choose_data() -> str:
     try:
         read_split(wanted, "train"), read_split(wanted, "val")
     except failures as error:
-        print(f"NOTICE: without {wanted}, going on with a few made-up phrases, whose scores say nothing ({error}).")
+        why = "there's no connection" if "ConnectionPool" in str(error) else error
+        print(f"NOTICE: without {wanted}, going on with a few made-up phrases, whose scores say nothing ({why}).")
         return "phrases"
     return wanted
 
@@ -3498,11 +3351,11 @@ def example_data() -> None:
 # > forms new words by joining old ones, many words end up unknown.
 # >
 # > *Byte-pair encoding*, BPE, has a better answer (Sennrich et al., 2016). It begins with single characters as its
-# > tokens, counts all pairs of neighbouring tokens, and merges the most frequent pair into a new token. It does
-# > this over and over. Frequent words end up as one token, rare ones as several pieces, and hardly anything is
-# > unknown. Here is the algorithm in its simplest form; its first merges follow below. A token that begins a word
-# > starts with the mark `▁`, which stands for the space before it. So to turn tokens back into text, join them and
-# > replace each `▁` with a space.
+# > tokens, counts all pairs of neighbouring tokens, and merges the most frequent pair into a new token. It does this
+# > over and over. Frequent words end up as one token, rare ones as several pieces, and hardly anything is unknown: a
+# > new word begins as single characters, too, and the merges are carried out in the order in which they were learned.
+# > Here is the algorithm in its simplest form. A token that begins a word starts with the mark `▁`, which stands for
+# > the space before it. So to turn tokens back into text, join them and replace each `▁` with a space.
 
 
 # %%
@@ -3583,8 +3436,8 @@ class Tokenizer:
 
 
 # %% [markdown]
-# > A vocabulary is learned only from the training split. If it had been learned from the validation or test text as
-# > well, fewer words of that text would be unknown than of new text, and the scores would say less about new text.
+# > A vocabulary is learned from the training split alone. If it had seen the test text as well, fewer words of that
+# > text would be unknown than of new text, and the scores would promise too much.
 # >
 # > **How many merges?** With few, sentences become long sequences, and attention must first assemble the words. With
 # > many, most words are single tokens, but the rare ones occur too seldom to be learned. We take 6,000 for 29,000 short
@@ -3625,7 +3478,7 @@ def learn_bpe(pairs: Iterable[tuple[str, str]], merges: int) -> Tokenizer:
 
 
 # %% [markdown]
-# > Here are the first merges on 3,000 pairs, and then a sentence cut into tokens in both ways and put back together.
+# > Here are the first merges on 3,000 pairs, and a sentence cut into tokens in both ways.
 
 
 # %%
@@ -3655,9 +3508,8 @@ def example_tokens() -> None:
 # %% [markdown]
 # ## Saving and loading a translator
 #
-# > A *translator* is a model together with its tokeniser and the names of its two languages. Its weights are saved
-# > as [safetensors](https://huggingface.co/docs/safetensors), a file format that holds numbers and no executable
-# > code. Tied matrices are one parameter with several names, so the file holds them only once.
+# > A *translator* is a model together with its tokeniser and the names of its two languages. Its weights are saved as
+# > [safetensors](https://huggingface.co/docs/safetensors), a file format that holds numbers and no executable code.
 
 
 # %%
@@ -3728,9 +3580,8 @@ def load_translator(folder: str | Path) -> Translator:
 # %% [markdown]
 # ## Translating
 #
-# > The sentences are sorted by length, so that each batch needs little padding, then decoded batch by batch, and
-# > put back in their original order. As in the paper, a translation may be up to 50 tokens longer than its source
-# > (Section 6.1).
+# > Sentences of similar length are decoded together, and the translations are put back in the original order. A
+# > translation may be up to 50 tokens longer than its source, as in the paper (Section 6.1).
 
 
 # %%
@@ -3757,10 +3608,9 @@ def translate_lines(
 # %% [markdown]
 # ## Training
 #
-# > Now the model learns. While it does, it translates three sentences of our own, which aren't in Multi30k. In the
-# > second, the one from Part 1, the subordinate clause ends with its verb (`liest`). In the third, the verb is split in
-# > two (`hebt … auf`). The validation loss is the mean cross-entropy per target token, without smoothing and without
-# > dropout; its exponential is the perplexity.
+# > While the model learns, it translates three sentences of our own, which aren't in Multi30k. The second is the one
+# > from Part 1; in the third, the verb is split in two (`hebt … auf`). The validation loss is the mean cross-entropy
+# > per target token, without smoothing and without dropout.
 
 
 # %%
@@ -3788,9 +3638,8 @@ def validation_loss(model: Transformer, pairs: list[Pair]) -> float:
 
 # %% [markdown]
 # > With only 29,000 pairs and a laptop, we train a model far smaller than the base model. Because the run lasts only
-# > minutes, we use small batches, a short warmup and pre-norm, which copes with a high learning rate. The settings were
-# > found by trial and error, not derived. There's no dropout, because in [short runs of the
-# > program](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) dropout hurt.
+# > minutes, we use small batches, a short warmup and pre-norm, which copes with a high learning rate. There's no
+# > dropout, because in [short runs of the program](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) dropout hurt.
 
 # %%
 # @title The training, which keeps weights and translations as it goes
@@ -3889,11 +3738,10 @@ def example_training() -> None:
 
 
 # %% [markdown]
-# > The chart shows the losses of that run. The targets of the training loss are smoothed and those of the validation
-# > loss aren't, so you can compare the directions of the two curves, but not their heights. If training goes on for
-# > thousands of updates, the validation loss stops falling and then rises again, while the training loss keeps falling.
-# > That's *overfitting*: the model learns the training sentences by heart. Dropout, which this run lacks, is there to
-# > counteract it.
+# > The targets of the training loss are smoothed and those of the validation loss aren't, so you can compare the
+# > directions of the two curves, but not their heights. If training goes on for thousands of updates, the validation
+# > loss stops falling and then rises again, while the training loss keeps falling. That's *overfitting*: the model
+# > learns the training sentences by heart. Dropout, which this run lacks, is there to counteract it.
 
 
 # %%
@@ -3925,16 +3773,14 @@ def example_progress() -> Any:
 
 
 # %% [markdown]
-# > **Why does greedy decoding repeat itself?** You may see this in the first row of the table above. In an
-# > undertrained model, the most probable token after "a" may be "a" again, or the most probable words after "on a
-# > bench" may lead back to "on a bench". A search that never takes the second most probable token has no way out of
-# > such a loop. More training usually helps.
+# > **Why does greedy decoding repeat itself?** In an undertrained model, the most probable token after "a" may be "a"
+# > again, or the most probable words after "on a bench" may lead back to "on a bench". A search that never takes the
+# > second most probable token has no way out of such a loop. More training usually helps.
 # >
 # > Three models come with this document: one for each direction, and a third with [rotary
 # > positions](since_2017.ipynb#Rotary-positions). They are the same size as the one above, but the program trained them
-# > with a different recipe, two of them for hours. The `README.md` in each model's folder, its *card*, says how, and the
-# > [lab notebook](lab_notebook.ipynb#More-pairs-from-the-same-pairs) says why. Here is the German-English one beside the
-# > model that we've just trained.
+# > with a different recipe, two of them for hours: the `README.md` in each model's folder, its *card*, says how. Here
+# > is the German-English one beside the model that we've just trained.
 
 
 # %%
@@ -3966,8 +3812,6 @@ def example_our_model() -> Any:
 
 # %% [markdown]
 # ## BLEU
-#
-# The paper reports BLEU scores (Section 6.1).
 #
 # > BLEU (Papineni et al., 2002) compares translations with references, over a whole corpus. For $n$ from 1 to 4, it
 # > measures what share of the translations' *n-grams* (sequences of $n$ words) also occur in the references. A
@@ -4004,19 +3848,14 @@ def example_bleu_by_hand() -> Any:
 # > The score depends on how the text is cut into words, so two BLEU scores can be compared only if both were computed
 # > in the same way. [sacreBLEU](https://github.com/mjpost/sacrebleu) (Post, 2018) does the cutting itself, on ordinary
 # > text with capital letters, and prints a signature that says how. *chrF* (Popović, 2015) compares n-grams of
-# > characters instead, and is kinder to long German words. Keep two things in mind. BLEU is defined for a whole corpus,
-# > and the mean of the scores of its sentences is a different number. And a good translation scores badly if its words
-# > aren't those of the reference.
+# > characters instead, and is kinder to long German words. BLEU is defined for a whole corpus, and the mean of the
+# > scores of its sentences is a different number. And a good translation scores badly if its words aren't those of the
+# > reference.
 # >
-# > <details class="note"><summary>How was the paper's BLEU computed? What is a good score here?</summary>
+# > <details class="note"><summary>How was the paper's BLEU computed?</summary>
 # >
 # > The paper's BLEU was probably computed on tokenised text with German compounds split at their hyphens, which makes
 # > more words match (see the [lab notebook](lab_notebook.ipynb#Scores-of-others)). So its 28.4 isn't a sacreBLEU score.
-# >
-# > On Multi30k, two projects that learn from the same 29,000 pairs, a tutorial
-# > ([pytorch-seq2seq](https://github.com/bentrevett/pytorch-seq2seq)) and a course project
-# > ([nmt-multi30k-pytorch](https://github.com/silvery107/nmt-multi30k-pytorch)), report BLEU scores of 36.5 and at best
-# > 37.4 from German to English, each computed in its own way.
 # >
 # > </details>
 
@@ -4043,78 +3882,26 @@ def example_bleu() -> None:
 # %% [markdown]
 # ## Several processes (Section 5.2)
 #
-# > **Data parallelism.** Every process holds the whole model and takes a share of the rows of each batch. It
-# > computes the gradient of these rows, and then the gradients of all processes are added up. This operation is
-# > called *all-reduce*: every process contributes a number, and every process gets the sum. Since all of them then
-# > make the same update, their weights stay equal. The processes are numbered, and the number of a process is its
-# > *rank*.
+# > **Data parallelism.** Every process holds the whole model and takes a share of the rows of each batch. It computes
+# > the gradient of these rows, and then the gradients of all processes are added up. This is called *all-reduce*: every
+# > process contributes a number, and every process gets the sum. Since all of them then make the same update, their
+# > weights stay equal. (The number of a process is its *rank*.)
 # >
 # ![Two processes, rank 0 and rank 1, each with a copy of the model and half of the rows of a batch; each computes a gradient, all-reduce gives both the sum, and both make the same update](images/data_parallel.svg)
 #
 # > As with accumulation, each process divides by the number of tokens in the *whole* update. (PyTorch's
 # > `DistributedDataParallel` takes the *mean* over the processes. If you use it, multiply each loss by the number of
 # > processes; otherwise every gradient is that many times too small.)
-
-
-# %%
-# @title One gradient in several processes
-def parallel_gradient(rank: int, world: int, pairs: list[Pair], folder: str) -> None:
-    """One of `world` processes: the gradient of its share of the pairs, then the sum of all, which it writes down."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world)
-    torch.manual_seed(0)  # the same weights in every process
-    model = make_model(20, 20, N=1, d_model=16, d_ff=32, h=2, dropout=0.0)
-    tokens = sum(len(pair.tgt) - 1 for pair in pairs)  # of the whole update, over all processes
-    (batch_loss(model, make_batch(pairs[rank::world]), eps=0.1) / tokens).backward()
-    for p in model.parameters():
-        dist.all_reduce(p.grad)  # afterwards p.grad is the sum, in every process
-    torch.save(torch.cat([p.grad.flatten() for p in model.parameters()]), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
-
-
-def in_processes(world: int, pairs: list[Pair]) -> list[Tensor]:
-    """The gradient that each of `world` processes on this machine ends up with."""
-    context = multiprocessing.get_context("fork")  # each begins as a copy of this one, with all that was defined so far
-    with tempfile.TemporaryDirectory() as folder:
-        group = [context.Process(target=parallel_gradient, args=(rank, world, pairs, folder)) for rank in range(world)]
-        for process in group:
-            process.start()
-        for process in group:
-            process.join()
-        assert not any(process.exitcode for process in group), "a process failed; its error is above"
-        return [torch.load(f"{folder}/{rank}.pt") for rank in range(world)]
-
-
-# %% [markdown]
-# > Here one process and then two compute the same gradient. The processes are copies of the one that runs this
-# > notebook, made by `fork`, which works neither on Windows nor with a GPU. The program starts its processes with
-# > `torchrun`.
-
-
-# %%
-@example
-def example_processes() -> None:
-    """Two processes compute the same gradient as one."""
-    draw = random.Random(0)
-    pairs = [Pair([*draw.choices(range(4, 20), k=5), EOS], [BOS, *[7] * draw.randint(1, 9), EOS]) for _ in range(7)]
-    if "fork" not in multiprocessing.get_all_start_methods() or best_device().type != "cpu":
-        print("NOTICE: a process with an accelerator, or under Windows, cannot be copied; this example is left out.")
-    else:
-        (alone,), (one, two) = in_processes(1, pairs), in_processes(2, pairs)
-        print(f"largest number {one.abs().max():.3f}, largest difference {(one - alone).abs().max():.1e}")
-        assert torch.equal(one, two) and torch.allclose(one, alone, atol=1e-6)
-
-
-# %% [markdown]
-# > The program can also divide the weights and the optimiser's state among the processes, on one machine or several
-# > ([how](lab_notebook.ipynb#Many-processes-and-machines)).
+# >
+# > The program starts its processes with `torchrun`, and can also divide the weights and the optimiser's state among
+# > them, on one machine or several ([how](lab_notebook.ipynb#Many-processes-and-machines)).
 #
 # ## Summary of Part 3
 #
-# > Real text needs a vocabulary that can spell words it has never seen, and a score that others can compare with
-# > their own. Several processes can share each batch, and together they compute the same gradient as a single one.
+# > Real text needs a vocabulary that can spell words it has never seen, and a score that others can compare with their
+# > own.
 # >
-# > **Exercises** that check your answers:
+# > **Exercises:**
 # >
 # > - [3.1 What is unknown, and where](exercises.ipynb#3.1-What-is-unknown,-and-where) ★, 15 minutes
 # > - [3.2 Tokens per second and batch size](exercises.ipynb#3.2-Tokens-per-second-and-batch-size) ★★, 20 minutes
@@ -4126,19 +3913,14 @@ def example_processes() -> None:
 # ## Beam search (Section 6.1)
 #
 # The paper translates with *beam search*, with a beam of 4 and a length penalty of $\alpha = 0.6$ (Wu et al., 2016).
-# Both were chosen on the development set. The output may be at most 50 tokens longer than the input, and the search
-# ends early when possible.
+# Both were chosen on the development set (our validation set). The output may be at most 50 tokens longer than the
+# input, and the search ends early when possible.
 #
-# > (The development set is what we call the validation set.) Greedy decoding takes the most probable token and
-# > never looks back. A beam of width $b$ keeps the $b$ most probable *hypotheses*, that is, unfinished
-# > translations; we also say that the search has $b$ *beams*. At each step, every hypothesis is extended by each
-# > token of the vocabulary, and the $b$ most probable extensions are kept. An extension that
-# > ends in `</s>` is finished, and so is one that has reached the length limit. A finished hypothesis keeps its
-# > place: once $j$ are finished, only $b - j$ are carried on, and once all $b$ are finished the search ends. (The
-# > paper doesn't say what happens to these places.)
-# >
-# > The [figure on the first page](#The-Annotated-Transformer) shows a beam as a tree. The numbers in it are
-# > log-probabilities of whole hypotheses, so closer to 0 is better.
+# > Greedy decoding takes the most probable token and never looks back. A beam of width $b$ keeps the $b$ most probable
+# > *hypotheses*, that is, unfinished translations; we also say that the search has $b$ *beams*. At each step, every
+# > hypothesis is extended by each token of the vocabulary, and the $b$ most probable extensions are kept. An extension
+# > that ends in `</s>` is finished, and so is one that has reached the length limit. A finished hypothesis keeps its
+# > place: once $j$ are finished, only $b - j$ are carried on, and once all $b$ are finished the search ends.
 # >
 # > Every extra token multiplies the probability by a factor below 1, so short translations have an advantage they
 # > don't deserve. The finished ones are therefore compared by their log-probability divided by a *length penalty*,
@@ -4177,10 +3959,10 @@ def select_rows(decoder: CachedDecoder, rows: Tensor) -> None:
 
 
 # %% [markdown]
-# > Now the search itself. For each sentence, `topk` looks at all the extensions of its $b$ hypotheses at once. Divide
-# > the index of an extension by the size of the vocabulary, and the quotient is the hypothesis that it extends
-# > (`parents`); the remainder is the new token. `open_places` counts what is left of each sentence's $b$ places. A
-# > place is `alive` as long as its hypothesis can still be extended.
+# > For each sentence, `topk` looks at all the extensions of its $b$ hypotheses at once. Divide the index of an
+# > extension by the size of the vocabulary, and the quotient is the hypothesis that it extends (`parents`); the
+# > remainder is the new token. `open_places` counts what is left of each sentence's $b$ places. A place is `alive` as
+# > long as its hypothesis can still be extended.
 
 
 # %%
@@ -4222,46 +4004,9 @@ def beam_search(
 
 
 # %% [markdown]
-# > How do we know that it's right? With a single beam, it's greedy decoding; with as many beams as there are sequences,
-# > it's an exhaustive search, and on a tiny problem we can compare it with one.
-
-
-# %%
-# @title Every translation up to a length, scored
-def exhaustive_search(model: Transformer, src: Tensor, max_len: int, alpha: float) -> tuple[float, list[int]]:
-    """The best score of all sequences of at most max_len tokens, BOS included, and the sequence; src (1, S)."""
-    best, open_ends = (-math.inf, []), [([BOS], 0.0)]
-    while open_ends:
-        ys, log_p = open_ends.pop()
-        step = model(src, torch.tensor([ys]), None, subsequent_mask(len(ys)))[0, -1].log_softmax(-1)
-        for token, more in enumerate(step.tolist()):
-            if token == EOS or len(ys) + 1 == max_len:
-                best = max(best, ((log_p + more) / length_penalty(len(ys), alpha), [*ys, token]))
-            else:
-                open_ends.append(([*ys, token], log_p + more))
-    return best
-
-
-# %%
-@example
-def example_beam() -> Any:
-    """On six tokens: one beam is greedy, the widest is exhaustive, and between them wider beams find the best more often."""
-    torch.manual_seed(0)
-    model, src, rows = make_model(20, 6, 1, 16, 32, 2, norm="pre").eval(), torch.randint(4, 20, (30, 5)), []
-    with torch.no_grad():
-        for p in model.parameters():
-            p.mul_(3 if p.dim() > 1 else 1)  # a fresh model finds all translations about alike; this one has opinions
-        optimal = [exhaustive_search(model, row.unsqueeze(0), 5, alpha=0.6)[1] for row in src]
-    for beam in (1, 2, 3, 5, 10, 6**4):
-        found = beam_search(model, src, source_mask(src), 5, beam).tolist()
-        share = sum(a[: len(b)] == b for a, b in zip(found, optimal, strict=True)) / len(src)
-        rows.append({"beam": beam, "found the best of all": f"{share:.0%}"})
-    assert share == 1
-    assert torch.equal(beam_search(model, src, source_mask(src), 5, 1), greedy_decode(model, src, source_mask(src), 5))
-    return table(rows)
-
-
-# %% [markdown]
+# > With a single beam, it's greedy decoding; with as many beams as there are sequences, it finds the best of all.
+# > `tests/tour.py` checks that it does.
+# >
 # > **Which penalty?** The chart shows BLEU on the validation set, from German to English, for several beam widths and
 # > penalties. (It was measured with the German-English model in `models/` before that model learned from extra pairs.)
 # > With the paper's 0.6, our model's translations come out 4% shorter than the references. With five beams, $\alpha = 1.8$
@@ -4312,11 +4057,10 @@ def average_weights(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 # %% [markdown]
 # > Here are beam search and averaging, applied to the model trained above, with BLEU on the first 300 validation
-# > sentences; with so few, a difference of a point proves nothing. Averaging does harm if the model is still improving a
-# > lot from one checkpoint to the next, as in a very short run: the mean then lags behind. In [our longest
-# > run](lab_notebook.ipynb#Post-norm-and-Adam-in-a-longer-run) with post-norm and Adam, the mean of five checkpoints
-# > gains 2.3 BLEU with greedy decoding and 2.9 with five beams; that's a single run. The program keeps a *moving average*
-# > of the weights while it trains, over about the last tenth of the run, and translates with it.
+# > sentences; with so few, a difference of a point proves nothing. Averaging does harm if the model is still improving
+# > a lot from one checkpoint to the next, as in a very short run: the mean then lags behind. (In [a longer
+# > run](lab_notebook.ipynb#Post-norm-and-Adam-in-a-longer-run), it gains more than two BLEU.) The program keeps a
+# > *moving average* of the weights while it trains, over about the last tenth of the run, and translates with it.
 
 
 # %%
@@ -4338,9 +4082,8 @@ def example_search_and_average() -> Any:
 # ## Summary of Part 4
 #
 # > A beam follows several hypotheses at once, and a length penalty decides which of the finished translations wins.
-# > The mean of a run's checkpoints is itself a model, and costs no more to run than any one of them.
 # >
-# > **Exercises** that check your answers:
+# > **Exercises:**
 # >
 # > - [4.1 Keys and values that stay behind](exercises.ipynb#4.1-Keys-and-values-that-stay-behind) ★★, 15 minutes
 # > - [4.2 Which α is best](exercises.ipynb#4.2-Which-α-is-best) ★★, 20 minutes
@@ -4348,10 +4091,6 @@ def example_search_and_average() -> Any:
 
 # %% [markdown]
 # # Part 5: Results (Section 6)
-#
-# > The tables and charts in this part are read from saved rows in `benchmarks/results/`. What a referee would want to
-# > know about ours (seeds, intervals, failures, other people's programs) is in [the lab
-# > notebook](lab_notebook.ipynb).
 #
 # ## Why self-attention (Section 4, Table 1)
 #
@@ -4397,9 +4136,8 @@ def example_search_and_average() -> Any:
 # >
 # > </details>
 # >
-# > So much for counting. The chart shows *measured* times for one layer of each kind at width 512, in milliseconds for
-# > a single sequence. Both axes are logarithmic: a slope of 1 means that the time grows with the length, and a slope
-# > of 2 that it grows with its square.
+# > The chart shows *measured* times for one layer of each kind, of width 512, and a single sequence. Both axes are
+# > logarithmic: at a slope of 1 the time grows in proportion to the length, at a slope of 2 to its square.
 
 
 # %%
@@ -4411,19 +4149,15 @@ def example_layer_times() -> Chart | None:
 
 
 # %% [markdown]
-# > For short sequences, attention's products alone cost least, but their line is the steepest. (The [fused
-# > form](since_2017.ipynb#Fused-attention,-tile-by-tile) never writes the weights out.) The whole layer takes less
-# > time than the recurrent one up to about a thousand tokens, although it multiplies more, probably because it
-# > computes all positions at once. Convolutions with a kernel of width 3 are faster still, but each position sees
-# > only its two neighbours.
+# > The whole layer of attention takes less time than the recurrent one up to about a thousand tokens, although it
+# > multiplies more, probably because it computes all positions at once.
 #
 # ## How many parameters? (Table 3)
 #
 # Table 3 of the paper gives the number of parameters of several variants, in millions: 65 for base, 213 for big.
 #
-# > Where are they? An attention sublayer has four matrices with $d^2$ entries each ($d$ is $d_{\text{model}}$), and a
-# > feed-forward network has two with $4d^2$. An encoder layer has one of each; a decoder layer has a second
-# > attention. The embeddings are one matrix, used three times. (The small remainder is norms and biases.)
+# > Where are they? [Attention has $4d^2$, and the network $8d^2$](#What-to-delete-to-get-GPT); a decoder layer has two
+# > attentions. The embeddings are one matrix, used three times. (The small remainder is norms and biases.)
 
 
 # %%
@@ -4432,17 +4166,11 @@ def example_base() -> Any:
     """The base model's parameters, part by part."""
     with torch.device("meta"):  # shapes without numbers
         model = make_model(37_000, 37_000, tie="all")
-    layer = model.encoder.layers[0]
-    parts = {"attention, 4 d²": (layer.self_attn, 6 + 2 * 6), "feed-forward, 8 d²": (layer.feed_forward, 6 + 6)}
-    parts["norms of a connection"] = layer.sublayer[0], 2 * 6 + 3 * 6
-    parts["embeddings, 37,000 d"] = model.generator, 1
-    rows, total = [], sum(p.numel() for p in model.parameters())
-    for name, (part, times) in parts.items():
-        count = sum(p.numel() for p in part.parameters())
-        rows.append({"part": name, "parameters": count, "times": times, "in all": f"{count * times / 1e6:.2f} M"})
-    assert total == sum(row["parameters"] * row["times"] for row in rows)
-    print(f"in all {total:,}")
-    return table(rows)
+    parts = {"encoder, 6 · 12 d²": model.encoder, "decoder, 6 · 16 d²": model.decoder}
+    parts |= {"embeddings, 37,000 d": model.generator, "in all": model}
+    counts = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+    assert sum(counts.values()) == 2 * counts["in all"]
+    return table([{"part": name, "parameters": f"{n:,}"} for name, n in counts.items()])
 
 
 # %% [markdown]
@@ -4463,9 +4191,9 @@ def example_base() -> Any:
 # The cost is the training time, times the number of GPUs, times the operations per second that a GPU of that type
 # sustains (2.8, 3.7, 6.0 and 9.5 TFLOPS in single precision for the K80, K40, M40 and P100).
 #
-# > You can also count from the model: per token, a weight takes 2 operations forward and 4 backward. For base, with 63
-# > million weights and 2.5 billion tokens on each side, that makes $0.9 \cdot 10^{18}$. The table's $3.3 \cdot 10^{18}$
-# > is what eight such GPUs could have done in the twelve hours.
+# > You can also count from the model: per token, a weight takes 2 operations forward and 4 backward. For base, with
+# > 63 million weights and 2.5 billion tokens on each side, that makes $0.9 \cdot 10^{18}$. The table's $3.3 \cdot
+# > 10^{18}$ is what eight P100s could have done in the twelve hours.
 #
 # </details>
 
@@ -4483,13 +4211,11 @@ def example_table_2() -> Any:
 # %% [markdown]
 # ## Our translators
 #
-# > The program's models have the same dimensions as the model in Part 1, and 2.1 million parameters. There are two
-# > kinds for each direction, most trained several times: one learned from Multi30k's 29,000 pairs alone; the other
-# > then went on to learn from further pairs, written by models for both directions
+# > The program's models have the dimensions of the model in Part 1. For each direction there are two kinds: one learned
+# > from Multi30k's 29,000 pairs alone; the other then went on to learn from further pairs, written by models
 # > ([how](lab_notebook.ipynb#More-pairs-from-the-same-pairs)). The table has BLEU on test_2016_flickr, with five beams.
-# > `moses` is the score that most papers on Multi30k report, BLEU of lower-cased text that was split by the tokeniser of
-# > the Moses toolkit. `length` is the number of words that the model wrote, divided by that of the references: below 1,
-# > BLEU has a penalty for it.
+# > `moses` is what most papers on Multi30k report, BLEU of lower-cased text that was split by the tokeniser of the
+# > Moses toolkit.
 
 
 # %%
@@ -4510,7 +4236,7 @@ def example_translators() -> Any:
     rows = []
     for (direction, kind), group in found.items():
         rows.append({"direction": direction, "learned from": kind})
-        for name, key in (("BLEU", "bleu"), ("moses", "bleu_moses"), ("chrF", "chrf"), ("length", "length")):
+        for name, key in (("BLEU", "bleu"), ("moses", "bleu_moses"), ("chrF", "chrf")):
             rows[-1][name] = sum(row[key] for row in group) / len(group)
         scores = [row["bleu"] for row in group]
         rows[-1] |= {"runs": len(scores), "lowest": min(scores), "highest": max(scores)}
@@ -4518,39 +4244,10 @@ def example_translators() -> Any:
 
 
 # %% [markdown]
-# > Compare them only with scores for the same sentences, computed in the same way; so not with the paper's (see
-# > [BLEU](#BLEU)).
-# >
-# > <details><summary>Beside a published model of this size</summary>
-# >
-# > A published Transformer of the same dimensions, trained on the same pairs alone, has a `moses` score of 41.02
-# > from English to German (Wu et al., 2021). Ours, trained on the pairs alone for 20 million target tokens, scores
-# > 1.3 *less*. Trained by a recipe close to theirs, on lower-cased text and for 55 million, it scores 40.9 (mean of
-# > three seeds), but its translations are a fiftieth shorter than theirs, so the two can't be compared to a point.
-# > With [rotary positions](since_2017.ipynb#Rotary-positions) it scores 42.1, and more than half of that gain is
-# > BLEU's brevity penalty, from which those translations hardly suffer. A thousand sentences are a small sample:
-# > with a different sample, these scores could have been about one and a half points higher or lower. The [lab
-# > notebook](lab_notebook.ipynb#The-translators) has everything else.
-# >
-# > </details>
+# > A published Transformer of these dimensions, trained on the same pairs, has a `moses` score of 41.02 from English
+# > to German (Wu et al., 2021). Ours, trained on the pairs alone, scores 1.3 *less*
+# > ([details](lab_notebook.ipynb#The-translators)).
 #
-# ### How long must you train?
-#
-# > The chart shows BLEU on the validation set, with greedy decoding, as a model of that size (the program's preset
-# > `tiny` in an earlier version, with this document's positions and schedule) learns on two cores of an AMD EPYC: about
-# > 28 after 5 minutes (323 updates), 39 after half an hour (1,732), and 40 after three quarters (2,588). It's a single
-# > run. (The run in Part 3 ends lower: among other things, it has Adam in place of [Muon](since_2017.ipynb#Muon).)
-
-
-# %%
-@example
-def example_time_to_quality() -> Chart | None:
-    """BLEU against training time in minutes, on two processor cores."""
-    rows = [{"minutes": r["minutes"], "BLEU": r["bleu"], "run": r["run"]} for r in saved_rows("time_to_quality")]
-    return curves(rows, "minutes", "BLEU", "run") if rows else None
-
-
-# %% [markdown]
 # ## What each part contributes (Section 6.2, Table 3)
 #
 # The paper varied the base model and scored each variant on newstest2013, with beam search and without averaged
@@ -4580,18 +4277,16 @@ def example_paper_table_3() -> Any:
 # %% [markdown]
 # > <details><summary>Does the same hold at our size?</summary>
 # >
-# > We trained variants of the `tiny` model for four passes through Multi30k, each with three seeds, beside a base
-# > whose learning rate had been tuned for so short a run
-# > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Some of it holds, on the validation set with five
-# > beams, and some doesn't. Each difference below has a 95% interval of ± 0.5 BLEU over the seeds, and of about ±
-# > 1.1 if other sentences count as well. One head (A) is no worse than four, eight are 0.8 worse, sixteen 1.8.
-# > Narrow keys (B) cost 1.2 BLEU. Of the sizes (C), half the width of the model costs most, 2.6; twice the width
-# > gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four, probably because four passes are too few
-# > for overfitting to begin. Learned positions (E) are 1.3 worse than sinusoids, and without any, the model loses
-# > more than five; with [rotary positions](since_2017.ipynb#Rotary-positions) it gains 1.4. If you also allow for
-# > the thirty comparisons that we made, any difference below 1.84 could be chance, even the loss of sixteen heads
-# > (1.81) and the gain of rotary positions (longer runs suggest one, too). A table like this one is about one size, one
-# > corpus and one budget.
+# > Some of it holds, and some doesn't, for variants of the `tiny` model after four passes through Multi30k
+# > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Each difference in BLEU has a 95% interval of ± 0.5
+# > BLEU over the seeds, and of about ± 1.1 if you also allow for the choice of test sentences. One head (A) is no
+# > worse than four, eight are 0.8 worse, sixteen 1.8. Narrow keys (B) cost 1.2 BLEU. Of the sizes (C), half the width
+# > of the model costs most, 2.6; twice the width gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four,
+# > probably because four passes are too few for overfitting to begin. Learned positions (E) are 1.3 worse than
+# > sinusoids, and without any, the model loses more than five; with [rotary
+# > positions](since_2017.ipynb#Rotary-positions) it gains 1.4. If you also allow for the thirty comparisons that we
+# > made, any difference below 1.84 could be chance, even the loss of sixteen heads (1.81) and the gain of rotary
+# > positions.
 # >
 # > </details>
 #
@@ -4643,7 +4338,7 @@ def example_table_4() -> Any:
 # > A score means something only next to another score for the same sentences, computed in the same way, and only if
 # > the difference is larger than chance alone would explain.
 # >
-# > **Exercises** that check your answers:
+# > **Exercises:**
 # >
 # > - [5.1 P100-days, and days of yours](exercises.ipynb#5.1-P100-days,-and-days-of-yours) ★, 10 minutes
 # > - [5.2 BLEU without commas](exercises.ipynb#5.2-BLEU-without-commas) ★, 10 minutes
@@ -4652,8 +4347,7 @@ def example_table_4() -> Any:
 # # Part 6: Looking inside
 #
 # > The maps here are of the German-English model that comes with this document. They're taken in evaluation mode,
-# > because dropout would change the vectors at random, and you'd get a different picture every time. One pass over
-# > the finished translation gives all the weights at once.
+# > because dropout would change the picture every time.
 
 
 # %%
@@ -4691,10 +4385,9 @@ def attention_maps(translator: Translator, sentence: str, search: Callable = gre
 
 
 # %% [markdown]
-# > Here is every head of the cross-attention, layer by layer. As in Part 1, a row reads one English token and predicts
-# > the *next* one, so its label names both. Look for diagonals: most heads follow the sentence from left to right, some
-# > exactly, others a word behind or ahead. In layers 3 and 4 the last two rows, which predict the full stop and `</s>`,
-# > nearly always rest on the end of the source, as they should. Other rows that rest there may have nothing to look for.
+# > Here is every head of the cross-attention, layer by layer. Look for diagonals: most heads follow the sentence from
+# > left to right, some exactly, others a word behind or ahead. In layers 3 and 4 the last two rows, which predict the
+# > full stop and `</s>`, nearly always rest on the end of the source, as they should.
 
 
 # %%
@@ -4719,10 +4412,9 @@ def example_cross_heads() -> Chart:
 # what many heads do: they seem to follow the structure of the sentence. The authors conclude that the heads have learned
 # different tasks.
 #
-# > Here are pictures like the paper's for a long sentence of our own with a pronoun: every head of the last layer but
-# > one. Before them, the cell prints where each head's weight goes, and where the pronoun `seinem` (his) looks. Two
-# > of the four heads give nearly half of their weight to the word to the left. Another gives most of the pronoun's
-# > weight to `Hund` (dog), the noun that it goes with, and about half of the rest to the man whose dog it is.
+# > Here is every head of our last encoder layer but one, for a long sentence with a possessive, `seinem` (his). Two
+# > of the four heads give nearly half of their weight to the word to the left. Another gives most of the weight of
+# > `seinem` to `Hund` (dog), the noun that it goes with, and about half of the rest to the man whose dog it is.
 
 # %%
 # @title A long sentence, and what the encoder's heads do with it
@@ -4731,29 +4423,22 @@ LONG_SENTENCE = "Ein alter Mann mit einem grauen Bart sitzt auf einer Bank im Pa
 
 @example
 def example_encoder_heads() -> Chart:
-    """The heads of the last encoder layer but one: where their weight goes, and where a pronoun looks."""
+    """The heads of the last encoder layer but one. In the first, `seinem` looks at `Hund`; in the third and the fourth, much of the weight is on the word to the left."""
     sentence = attention_maps(our_model(), LONG_SENTENCE)
     weights, words = sentence.maps["encoder"][-2], sentence.source  # (h, S, S)
-    last = weights[..., -2:].sum(-1).mean(-1)  # full stop and </s>
-    for i, head in enumerate(weights):
-        itself, left, right = (head.diagonal(k).sum().item() / len(words) for k in (0, -1, 1))
-        print(f"head {i + 1}: itself {itself:.0%}, left {left:.0%}, right {right:.0%}, the end {last[i]:.0%}", end="; ")
-        row = head[words.index("▁seinem")] if "▁seinem" in words else head[0]
-        print('"seinem" looks at', ", ".join(f"{words[k]} {row[k]:.0%}" for k in row.topk(3).indices.tolist()))
-    charts = [heatmap(head, words, words, f"head {i + 1}", size=16) for i, head in enumerate(weights)]
-    return grid([charts[:2], charts[2:]])
+    return maps(weights, words, words)
 
 
 # %% [markdown]
 # ## Does attention find the right word?
 #
 # > It's often said that cross-attention shows which source word a target word was translated from. To check that, you
-# > have to know the true alignment. The program has a grammar that generates captions along with it. We trained two models
-# > on these captions, and compared the weights of each head with the truth (`python -m benchmarks alignment`). Each head gives one *link* per target token,
-# > to the source token with the largest weight (or no link, if that token is `</s>`). The *alignment error rate* is 0 if
-# > these links and the true ones are the same, and 1 if they have none in common (Och and Ney, 2003). For comparison,
-# > the cell prints the rates for links drawn at `random`, for the `diagonal`, and for the `best` that's possible with
-# > one link per token. In the charts, lighter is better.
+# > have to know the true alignment. So we trained two models on captions from a grammar that knows it, and compared the
+# > weights of each head with the truth (`python -m benchmarks alignment`). Each head gives one *link* per target token,
+# > to the source token with the largest weight (or no link, if that token is `</s>`). The *alignment error rate* is 0
+# > if these links and the true ones are the same, and 1 if they have none in common (Och and Ney, 2003). For
+# > comparison, the cell prints the rates for links drawn at `random`, for the `diagonal`, and for the `best` that's
+# > possible with one link per token. In the charts, lighter is better.
 
 
 # %%
@@ -4784,8 +4469,7 @@ def example_alignment() -> Chart | None:
 #
 # ## Watching and intervening
 #
-# > A map shows where information may flow. But what does the model make of it? Two experiments put the question to
-# > the model itself.
+# > What does the model make of what it looks at? Two experiments ask it.
 # >
 # > **The logit lens** ([nostalgebraist,
 # > 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens)). Every decoder layer
@@ -4832,10 +4516,10 @@ def example_lens() -> Any:
 # >
 # > **Patching.** Take two sentences that differ in one word, such as "Ein Mann liest." (a man reads) and "Ein Junge
 # > liest." (a boy reads). Suppose that the decoder is translating the first and has read *A*: *man* should come next.
-# > Now replace the output of some of the attention sublayers at this position with their output for the second sentence,
-# > and leave everything else as it is. If the model now says *boy*, it was these sublayers that supplied the noun. As a
-# > control, in the last row of the table, we replace the output of the self-attention of all layers, which doesn't look
-# > at the German. We do this with up to a hundred captions from the validation set that begin with `Ein Mann`.
+# > Now replace the output of some of the attention sublayers at this position with their output for the second
+# > sentence, and leave everything else as it is. If the model now says *boy*, it was these sublayers that supplied the
+# > noun. As a control, in the last row of the table, we replace the output of the self-attention of all layers, which
+# > doesn't look at the German. We do this with up to a hundred validation captions that begin with `Ein Mann`.
 
 
 # %%
@@ -4878,11 +4562,11 @@ def example_patching() -> Any:
 
 
 # %% [markdown]
-# > Neither of the last two layers supplies the noun alone. When both are patched together, the word changes in nearly
-# > all captions; when only one is, it never does, and the control changes nothing. So a map of one head tells you less
-# > than it seems to. Removing heads tells the same story. Removed one at a time, most heads of the cross-attention are
-# > hardly missed; removing the less important half all at once costs far more than removing them one by one would
-# > suggest ([exercise 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
+# > When the last two layers are patched together, the word changes in nearly all captions; when only one of them is
+# > patched, it never changes, and the control changes nothing. So a map of one head tells you less than it seems to.
+# > Removing heads tells the same story. Removed one at a time, most heads of the cross-attention are hardly missed;
+# > removing the less important half all at once costs far more than removing them one by one would suggest ([exercise
+# > 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
 #
 # > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and
 # > label them with care.
@@ -4891,7 +4575,7 @@ def example_patching() -> Any:
 # > heads, and lets you set heads to zero and watch the translation change. `python the_annotated_transformer.py explain
 # > "Ein Hund läuft." --out attention.html` saves the same figure as a page.
 # >
-# > **Exercises** that check your answers:
+# > **Exercises:**
 # >
 # > - [6.1 A verb at the end](exercises.ipynb#6.1-A-verb-at-the-end) ★, 10 minutes
 # > - [6.2 How many heads can go](exercises.ipynb#6.2-How-many-heads-can-go) ★★★, 30 minutes
@@ -4917,9 +4601,9 @@ def example_patching() -> Any:
 # > | `inner_dropout` (on attention weights and inside the feed-forward network) is off | Section 5.4 names neither, and the authors' first release had both at 0 | not measured |
 # > | smoothing spreads $\epsilon_{ls}$ over all tokens but padding, the right one included; the authors' code gives the right token exactly $1 - \epsilon_{ls}$ | the paper does not say | the right token gets $\epsilon_{ls} / (n - 1)$ more, with $n$ tokens in the vocabulary |
 # > | the size of a batch is the number of tokens on its longer side, padding included | it bounds memory and work | not measured |
-# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | the two vocabularies may differ; code written for the earlier editions | untied, 0.1 ± 0.5 BLEU more [after four passes](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) |
+# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | the two vocabularies may differ, and code written for the earlier editions still works | untied, 0.1 ± 0.5 BLEU more [after four passes](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) |
 # > | text is brought to Unicode's form NFC, and BPE never joins punctuation with letters | one spelling for each word | not measured |
-# > | Multi30k in place of WMT 2014, and German to English besides English to German | a laptop | scores cannot be compared with the paper's |
+# > | Multi30k in place of WMT 2014, and German to English as well as English to German | small enough for a laptop | scores cannot be compared with the paper's |
 # > | learned positions are not scaled, and there are at most 512 | the paper does not say | not measured |
 # > | finished translations keep their places; the length penalty counts `</s>` and has no coverage term | the paper does not say | not measured |
 #
@@ -5046,7 +4730,7 @@ def example_patching() -> Any:
 # > | cross-attention | queries from the decoder, keys and values from the encoder's output |
 # > | cross-entropy | the mean of $-\log p$ over a distribution of right answers; the loss of this document |
 # > | decoder, encoder | the half that writes the target; the half that reads the source ([Part 1](#The-plan-(Section-3))) |
-# > | dropout | setting random entries to zero in training, so that the model relies on no single one |
+# > | dropout | setting random entries to zero in training, so that the model doesn't come to rely on any single one |
 # > | embedding | a table with a learned vector for each token; such a vector |
 # > | entropy | the cross-entropy of a distribution with itself, the smallest that is possible |
 # > | epoch | one pass through the training data |
@@ -5065,9 +4749,9 @@ def example_patching() -> Any:
 # > | nat | the unit of losses with natural logarithms |
 # > | overfitting | learning the training sentences by heart, so that others are predicted worse |
 # > | perplexity | the exponential of the mean loss per token, where the loss is computed without label smoothing |
-# > | positional encoding | a vector that is added to an embedding and tells its place in the sequence |
+# > | positional encoding | a vector that is added to an embedding and gives its position in the sequence |
 # > | pre-norm, post-norm | the norm before the sublayer, or after the addition |
-# > | query, key, value | what a position asks for, what it is found by, and what it hands over ([Part 1](#Attention-(Section-3.2))) |
+# > | query, key, value | what a position asks for, what it is found by, and what it passes on ([Part 1](#Attention-(Section-3.2))) |
 # > | residual connection | adds the input of a sublayer to its output |
 # > | residual stream | the vector of a position that all sublayers add to |
 # > | seed | the number from which all random numbers of a run follow |
@@ -5080,28 +4764,27 @@ def example_patching() -> Any:
 #
 # ## The program
 #
-# > Real use needs more than a document: other sources of data with their checks, training runs that can be
-# > interrupted at any moment, a fast search, the attention page, the export to other programs. All of that is in
-# > the folder `translator/` next to this document. The code there imports the document, and its model is the one
-# > from Part 1. This script is one way in: `python the_annotated_transformer.py` lists the commands. To train on
-# > text of your own, put `train.fr`, `train.en`, `val.fr` and `val.en` into a folder, one sentence per line, and
-# > use `train --data FOLDER --src fr --tgt en --run runs/fr-en`; `translator/README.md` has the rest.
+# > Real use needs more: other sources of data, training that can be interrupted at any moment, a fast search, pages
+# > of attention maps, export to other programs. All of that is in the folder `translator/`, and its model is the one
+# > from Part 1. This script is one way in: `python the_annotated_transformer.py` lists the commands. To train on text
+# > of your own, put `train.fr`, `train.en`, `val.fr` and `val.en` into a folder, one sentence per line, and use
+# > `train --data FOLDER --src fr --tgt en --run runs/fr-en`; `translator/README.md` has the rest.
 # >
 # > Three questions come up again and again. *Will it work for my language?* `plan FOLDER` looks at your text, tries
-# > your machine for twenty seconds, and says which size, how many minutes, and what BLEU about so many pairs of
-# > captions gave. *It trains, and writes nonsense: what is wrong?* `doctor RUN` looks for the mistake. *May I trust
-# > this translation?* `translate --json` gives the probability of each token, and `translator/README.md` says how
-# > often such tokens were right. But a model can be sure and wrong: ours may drop a *not*, because captions hardly
-# > ever have one.
+# > your machine for twenty seconds, and says which size of model to train, for how many minutes, and what BLEU we got
+# > from about as many pairs of captions. *It trains, and writes nonsense: what is wrong?* `doctor RUN` looks for the
+# > mistake. *May I trust this translation?* `translate --json` gives the probability of each token, and
+# > `translator/README.md` says how often such tokens were right. But a model can be sure and wrong: ours may drop a
+# > *not*, because captions hardly ever have one.
 #
 # ### Changing it
 #
 # > Change a function or class of Part 1 in this script, and train: `train --data multi30k --run runs/NEW`. The
-# > program calls the layers, so it trains and decodes what you wrote. Decoding goes step by step, and before it
-# > starts, the program checks that this gives what the model computes for all positions at once. If it doesn't, an
-# > error message names the layer. [`RotaryAttention`](since_2017.ipynb#Rotary-positions) shows another way: a class of
-# > its own that replaces one method. In a notebook, run the cells again from the one that you changed. If the live
-# > run isn't made again but read from its folder in `runs/`, delete that folder.
+# > program calls the layers, so it trains and decodes what you wrote. Decoding goes step by step, so the program
+# > first checks that this gives the same as the model does for all positions at once. If it doesn't, an error message
+# > names the layer. [`RotaryAttention`](since_2017.ipynb#Rotary-positions) shows another way: a new class that
+# > replaces one method. In a notebook, run the cells again from the one that you changed. If the live run isn't made
+# > again but read from its folder in `runs/`, delete that folder.
 
 # %%
 # @title The command line

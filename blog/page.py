@@ -225,7 +225,7 @@ def draw_formulas(tree: BeautifulSoup) -> None:
         raise PageError("a formula cannot be rendered (see above)")
     for formula, text in zip(formulas, json.loads(done.stdout), strict=True):
         drawn = parse(text)
-        whole = formula.parent if formula.parent.name == "a" else formula
+        whole = formula.parent if "symbol" in formula.parent.get("class", ()) else formula  # a link to the legend
         after = whole.next_sibling
         short = len(formula["tex"]) < 20  # a long one may be broken
         if (
@@ -288,10 +288,8 @@ class Highlighter(Highlight2HTML):
     """Marks code for `code_style`, and leaves plain text alone: most of the page's elements would be names and brackets."""
 
     def __call__(self, *args: Any, **options: Any) -> str:
-        tree = parse(super().__call__(*args, **options))
-        for span in tree.select(", ".join(f"span.{name}" for name in PLAIN)):
-            span.unwrap()
-        return str(tree)
+        plain = rf'<span class="(?:{"|".join(PLAIN)})">([^<]*)</span>'  # no span of Pygments' has another one in it
+        return re.sub(plain, r"\1", super().__call__(*args, **options))
 
 
 def minutes(heading: Tag, ends: list[str]) -> float:
@@ -427,6 +425,9 @@ class Links:
             cell.parent["id"] = f"symbol-{names[0]}"
             self.symbols.update({re.escape(SYMBOLS.get(name, name)): cell.parent["id"] for name in names})
 
+        names = "|".join(sorted({re.escape(name) for name, _ in self.mentions}, key=len, reverse=True))
+        self.mention = re.compile(MENTION.format(names=names))
+
     def add(self) -> None:
         """Link a term once in a part, a symbol once in a section, and a mention wherever it is."""
         for section in self.tree.contents:
@@ -453,8 +454,7 @@ class Links:
             text.parent.wrap(self.link("term", term))
             return
         pieces, end = [], 0
-        names = "|".join(sorted({re.escape(name) for name, _ in self.mentions}, key=len, reverse=True))
-        for found in re.finditer(MENTION.format(names=names), text) if names else ():
+        for found in self.mention.finditer(text) if self.mentions else ():
             if target := self.mentions.get((found[1], found[2] or found[3])):
                 kind = "equation-link" if found[1] in ("Equation", say("Equation")) else "cite"
                 pieces += [text[end : found.start()], self.link(kind, target, found[0])]
@@ -534,7 +534,7 @@ def make_page(
         "style": "\n".join(style),
         "scripts": [(path / file).read_text("utf-8") for path, file in scripts],
         "rows": rows_of_the_page() if TRAINER in prose.ids else {},
-        "vega": f"(() => {{{vl_convert.javascript_bundle()}}})();" if charts else "",
+        "vega": f"(() => {{{vega()}}})();" if charts else "",
         "chart": CHART,
         "live": live_figure() if prose.live else "",
         "made_up": any(
@@ -594,6 +594,12 @@ def moved(name: str, ids: set[str]) -> dict[str, str]:
     return {place: to for place, to in places.items() if place not in ids}
 
 
+@functools.cache
+def vega() -> str:
+    """The library that draws charts, which takes seconds to put together."""
+    return vl_convert.javascript_bundle()
+
+
 def live_figure() -> str:
     """What the live figures share: their template and scripts, and the shipped model."""
     from translator.explorer import content, figure
@@ -639,7 +645,7 @@ def rows_of_the_page() -> dict[str, str]:
 
 def refuse_requests(text: str) -> None:
     """Raise an error if the page would have to fetch anything: a picture in raw HTML, a script in an output."""
-    tags = parse(text, parse_only=SoupStrainer(src=True))(src=True)
+    tags = BeautifulSoup(text, "lxml", parse_only=SoupStrainer(src=True))(src=True)
     if wanted := [tag["src"] for tag in tags if not tag["src"].startswith("data:")]:
         raise PageError(f"the page would fetch {', '.join(wanted)}")
 

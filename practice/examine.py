@@ -275,10 +275,16 @@ def swap_sources(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     return {"swap": own_loss(patient, with_next(pairs)) - own_loss(patient, pairs)}
 
 
+def same(a: list[int], b: list[int]) -> bool:
+    """Whether two translations agree; one without an end was cut off, and counts as far as it goes."""
+    short, long = sorted((a, b), key=len)
+    return long == short or (EOS not in short and long[: len(short)] == short)
+
+
 def translate_alone(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     """The same sentences, all in a batch and each alone."""
     both = zip(patient.decode(pairs), pairs, strict=True)
-    return {"alone": sum(row == patient.decode([p])[0] for row, p in both) / len(pairs)}
+    return {"alone": sum(same(row, patient.decode([p])[0]) for row, p in both) / len(pairs)}
 
 
 def without_references(patient: Patient, pairs: list[Pair]) -> dict[str, float]:

@@ -166,13 +166,15 @@ def stack(w: World, side: str) -> dict[str, Any]:
     return {"layers": [named(layer) for layer in part.layers], **rest}
 
 
-def scored(w: World) -> Iterator[tuple[Tensor, Tensor]]:
-    """Logits (T, vocab), and the tokens to predict (T), the last ones padding; then few of both."""
+def scored(w: World) -> Iterator[tuple[Tensor, Tensor, int]]:
+    """Logits (T, vocab), the tokens to predict (T), and which of them is padding; then few of both."""
     tgt, memory, *masks = next(targets(w))
     y = torch.cat((tgt[0, 1:-2], torch.tensor([EOS, PAD, PAD])))
     scores = w.model.generator.logits(w.model.decode(memory, masks[0], tgt, masks[1]))[0]
-    yield scores, y
-    yield scores[:3, :9], torch.tensor([5, 7, PAD])  # in so small a vocabulary, each share counts
+    yield scores, y, PAD
+    few = scores[:3, :9], torch.tensor([5, 7, PAD])
+    yield *few, PAD  # in so small a vocabulary, each share counts
+    yield *few, 7
 
 
 # --- the sentence through the model ---
@@ -258,11 +260,12 @@ def encoder(w: World) -> Cases:
 @gate("masks(src, tgt, pad)", "query", "key", parts=2)
 def masks(w: World) -> Cases:
     """Section 3.2.3. src (S), tgt (T) as the decoder reads it, pad (an id); gives (1, S) and (T, T)."""
-    for src, T in zip(sources(w), (4, 9, 1), strict=True):
-        tgt = F.pad(w.tgt[:, :T], (0, min(T - 1, 2)), value=PAD)
+    another = F.pad(w.src, (0, 2), value=7)  # which may be the padding as well
+    for src, T, pad in zip((*sources(w), another), (4, 9, 1, 4), (PAD, PAD, PAD, 7), strict=True):
+        tgt = F.pad(w.tgt[:, :T], (0, min(T - 1, 2)), value=pad)
         yield (
-            (src[0], tgt[0], PAD),
-            lambda s=src, t=tgt: (tat.source_mask(s)[0], tat.target_mask(t)[0]),
+            (src[0], tgt[0], pad),
+            lambda s=src, t=tgt, p=pad: (tat.source_mask(s, p)[0], tat.target_mask(t, p)[0]),
         )
 
 
@@ -337,21 +340,21 @@ def shift(w: World) -> Cases:
 def loss(w: World) -> Cases:
     """Section 5.4: cross-entropy, summed over the targets that aren't padding. logits (T, vocab),
     target (T). All tokens but padding share `smoothing` evenly, the right one included."""
-    for scores, y in scored(w):
+    for z, y, pad in scored(w):
         for eps in (0.0, 0.1):
-            yield (scores, y, eps, PAD), lambda z=scores, y=y, e=eps: tat.smoothed_loss(z, y, e)
+            yield (z, y, eps, pad), lambda about=(z, y, eps, pad): tat.smoothed_loss(*about)
 
 
 @gate("loss_gradient(logits, target, smoothing, pad)", "position", "token")
 def gradient_of_the_loss(w: World) -> Cases:
     """The derivative of this loss with respect to the logits; gives (T, vocab)."""
-    for scores, y in scored(w):
+    for scores, y, pad in scored(w):
 
-        def right(scores: Tensor = scores, y: Tensor = y) -> Tensor:
+        def right(scores: Tensor = scores, y: Tensor = y, pad: int = pad) -> Tensor:
             z = scores.clone().requires_grad_()
-            return torch.autograd.grad(tat.smoothed_loss(z, y, 0.1), z)[0]
+            return torch.autograd.grad(tat.smoothed_loss(z, y, 0.1, pad), z)[0]
 
-        yield (scores, y, 0.1, PAD), right
+        yield (scores, y, 0.1, pad), right
 
 
 @gate("rate(step, d_model, warmup)")

@@ -1090,6 +1090,11 @@ def evenly(hot: Tensor, real: Tensor, eps: float) -> Tensor:
     """The document's q."""
     return ((1 - eps) * hot + eps / real.sum()) * real
 
+slip("pad_written_in", "0  # for pad",
+     "pad is given: another vocabulary may give another number to padding.",
+     source_mask=lambda src, pad=PAD: right_source(src, PAD),
+     target_mask=lambda tgt, pad=PAD: right_source(tgt, PAD) & square(tgt.size(1)).tril(),
+     smoothed_loss=lambda z, y, eps=0.1, pad=PAD: smoothed(evenly)(z, y, eps, PAD))
 slip("padding_has_a_share", "smoothing / vocab  # padding has a share",
      "It asks for padding with a small probability, which is never right. It is also what "
      "cross_entropy(label_smoothing=...) does.",

@@ -1,6 +1,7 @@
 """Oracles and data that several test folders share: sums and searches written out, sentence pairs of different lengths."""
 
 import json
+import math
 import os
 import random
 import socket
@@ -105,6 +106,20 @@ def beam_by_hand(model: tat.Transformer, src: list[int], max_len: int, beam: int
             else:
                 open_ends.append((log_p, ids))
     return max(finished)[1]
+
+
+def exhaustive_search(model: tat.Transformer, src: Tensor, max_len: int, alpha: float) -> tuple[float, list[int]]:
+    """The best score of all sequences of at most max_len tokens, BOS included, and the sequence; src (1, S)."""
+    best, open_ends = (-math.inf, []), [([tat.BOS], 0.0)]
+    while open_ends:
+        ys, log_p = open_ends.pop()
+        step = model(src, torch.tensor([ys]), None, tat.subsequent_mask(len(ys)))[0, -1].log_softmax(-1)
+        for token, more in enumerate(step.tolist()):
+            if token == tat.EOS or len(ys) + 1 == max_len:
+                best = max(best, ((log_p + more) / tat.length_penalty(len(ys), alpha), [*ys, token]))
+            else:
+                open_ends.append(([*ys, token], log_p + more))
+    return best
 
 
 def counted(N: int = 6, d_model: int = 512, d_ff: int = 2048, h: int = 8, d_k: int | None = None) -> int:

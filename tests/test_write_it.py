@@ -100,12 +100,17 @@ WRONG = [
     ("decode", "len(ids) <= longest and ", "", "longest_ignored"),
     ("decode", "scores(ids)", "scores(ids[-1:])", "last_token_alone"),
     ("loss_gradient", "(y != pad) * ", "", "pads_are_tokens"),
-    ("loss_gradient", "(k != pad) * ", "", None),
+    ("loss_gradient", "(k != pad) * ", "", "padding_has_a_share"),
     ("loss_gradient", "/ (len(z) - 1)", "/ len(z)", None),
     ("loss_gradient", "(y != pad) * (a - b)", "(y != pad) * (a - b) / sum(t != pad for t in target)", "mean_for_sum"),
     ("loss_gradient", "(a - b)", "a", "gradient_without_target"),
     ("rate", "warmup ** -1.5", "4000 ** -1.5", "warmup_written_in"),
     ("rate", "d_model **", "512 **", "width_written_in"),
+    ("attention", "s if m else -1e30", "float('-inf') if m else s", "mask_the_other_way_round"),
+    ("masks", "i != pad", "i == pad", "masks_inverted"),
+    ("masks", "pad):\n", "pad):\n    pad = 0\n", "pad_written_in"),
+    ("loss_gradient", "pad):\n", "pad):\n    pad = 0\n", "pad_written_in"),
+    ("loss_gradient", "((k == y) * (1 - smoothing) + ", "(1 - smoothing if k == y else ", "shared_by_all_others"),
     ("rate", "min(step ** -0.5, step * warmup ** -1.5)", "step ** -0.5", "rate_only_falls"),
 ]
 
@@ -159,12 +164,10 @@ def test_a_wrong_function_gets_its_diagnosis(tab, name, old, new, mistake):
 def test_a_loop_that_runs_to_its_end_gets_its_diagnosis(tab):
     """For a short sentence: each step costs Python in the browser a fifth of a second."""
     tab.evaluate("yourSentence.follow('Ein Hund.')")
-    for old, new, mistake in (
-        (" and ids[-1] != eos", "", "eos_ignored"),
-        ("z.index(max(z))", "z.index(min(z))", "least_probable"),
-    ):
-        text = said(tab, "decode", DECODE.replace(old, new))
-        assert SLIPS[mistake].line in text and SLIPS[mistake].effect in text
+    text = said(tab, "decode", DECODE.replace(" and ids[-1] != eos", ""))
+    assert "what comes after eos" in text and SLIPS["eos_ignored"].effect in text
+    text = said(tab, "decode", DECODE.replace("z.index(max(z))", "z.index(min(z))"))
+    assert SLIPS["least_probable"].line in text and SLIPS["least_probable"].effect in text
     tab.evaluate("yourSentence.follow('Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest.')")
 
 
@@ -179,6 +182,19 @@ def test_what_else_can_go_wrong_is_told(tab):
         tab, "masks", MASKS.replace("[[i != pad for i in src]]", "[i != pad for i in src]")
     )
     assert "decoder begins with bos" in said(tab, "decode", DECODE.replace("scores(ids)", "scores(ids[1:])"))
+    assert "isn't the id of a token" in said(tab, "decode", DECODE.replace("z.index(max(z))", "max(z)"))
+    assert "changes what it is given" in said(
+        tab, "layer_norm", NORM.replace("    return", "    x[0] = out[0]\n    return")
+    )
+    for wrong in ("(r for r in ())", "[['a'] * d_model] * length", "{}", "(-1) ** 0.5"):
+        text = said(tab, "positions", f"def positions(length, d_model):\n    return {wrong}\n")
+        assert "isn't made of lists and numbers" in text
+    assert "shape (), and" in said(tab, "positions", "def positions(length, d_model):\n    return 0\n")
+    masked = said(tab, "attention", ATTENTION.replace("mask[t]", "mask[0]"))
+    assert masked.startswith("Without a mask it's right")
+    assert "Right" in said(tab, "rate", RATE)
+    for nothing in ("", "# " + RATE.replace("\n", "\n# "), RATE.replace("def rate", "def rates")):
+        assert "no function `rate`" in said(tab, "rate", nothing)  # not the one before it
     assert "within 5 seconds" in said(tab, "rate", "def rate(step, d_model, warmup):\n    while True:\n        pass\n")
     assert "Right" in said(tab, "rate", RATE)  # in a new worker
 

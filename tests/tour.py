@@ -17,6 +17,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import the_annotated_transformer as tat
+from tests.helpers import exhaustive_search
 
 pytestmark = pytest.mark.quick
 B, T, h, d_model, d_ff, V = 2, 5, 4, 16, 24, 11
@@ -129,7 +130,7 @@ def test_section_6_1_beam_search(alpha):
     model = tat.make_model(V, 4, 1, d_model, d_ff, h, dropout=0.0).eval()
     src = torch.tensor([[5, 6, 7, tat.EOS]])
     found = tat.beam_search(model, src, tat.source_mask(src), 5, beam=4**4, alpha=alpha)
-    assert found[0].tolist() == tat.exhaustive_search(model, src, 5, alpha)[1]
+    assert found[0].tolist() == exhaustive_search(model, src, 5, alpha)[1]
 
 
 def test_section_6_1_averaged_checkpoints(model):

@@ -117,14 +117,20 @@
 
     // --- tests ---
 
+    const OF_ROW = { swap: ({ swap }) => ({ swap }), references: (one) => ({ "fed back": one["fed back"] }) }; // those of a trained model
+    const asked = new Map(); // what the worker measures of a model that isn't this patient, and who waits for it
+    const measure = (test, { slip, seed }) => new Promise((resolve) => {
+      asked.set(`${test} ${slip}`, resolve);
+      (worker ??= startWorker(source, heard)).postMessage({ test, slip, seed, number: `${test} ${slip}` });
+    });
     function order(test, price) {
       if (test in results) return;
       results[test] = null;
       if (!closed) points -= price;
       orders[ORDERS.findIndex(([name]) => name === test)].setAttribute("aria-pressed", "true");
       told.prepend(el("div", { className: "clinic-result", id: `result-${test}` }, el("strong", { textContent: ORDERS.find(([name]) => name === test)[1] }), " …"));
-      if (test === "swap") heard({ number, test, found: { swap: row.swap }, bars: { own: row.sources[0], other: row.sources[1] } });
-      else if (test === "references") heard({ number, test, found: { "fed back": row["fed back"] }, examples: row.examples, exact: row.exact });
+      if (test === "swap") heard({ number, test, found: OF_ROW.swap(row), bars: { own: row.sources[0], other: row.sources[1] } });
+      else if (test === "references") heard({ number, test, found: OF_ROW.references(row), examples: row.examples, exact: row.exact });
       else (worker ??= startWorker(source, heard)).postMessage({ test, slip: row.slip, seed: row.seed, number });
       if (points <= 0 && !closed) close(false);
       show();
@@ -133,16 +139,16 @@
       const x = Math.abs(value) < 1e-4 ? 0 : value;
       return (sign && x > 0 ? "+" : "") + (kind === "g" ? Number(x.toPrecision(digits)) : kind === "%" ? share(x) : x.toFixed(digits));
     });
-    function sentence(test, value) {
-      const { low, high, measured, means } = known.tests[test], ill = !(low <= value && value <= high);
-      return el("li", { className: ill ? "wrong" : "right", textContent: plain(measured, value) + (ill ? say(": {means}", { means }) : "") });
-    }
+    const isIll = (test, value) => !(known.tests[test].low <= value && value <= known.tests[test].high);
+    const sentence = (test, value) => plain(known.tests[test].measured, value) + (isIll(test, value) ? say(": {means}", { means: known.tests[test].means }) : "");
+    const written = ({ exact }) => say("{share} of the held-out numbers are written correctly", { share: share(exact) });
     function heard({ number: whose, test, found, ones, grid, bars, examples, exact }) {
+      asked.get(whose)?.(found);
       if (whose !== number) return;
       results[test] = found;
       const [, title, , about] = ORDERS.find(([name]) => name === test), most = Math.max(1, ...Object.values(bars ?? {}));
-      const list = el("ul", {}, ...Object.entries(found).map(([name, value]) => sentence(name, value)));
-      if (exact !== undefined) list.prepend(el("li", { className: exact < 0.8 ? "wrong" : "right", textContent: say("{share} of the held-out numbers are written correctly", { share: share(exact) }) }));
+      const list = el("ul", {}, ...Object.entries(found).map(([name, value]) => el("li", { className: isIll(name, value) ? "wrong" : "right", textContent: sentence(name, value) })));
+      if (exact !== undefined) list.prepend(el("li", { className: exact < 0.8 ? "wrong" : "right", textContent: written({ exact }) }));
       for (const [name, [low, high]] of Object.entries(ones ?? {})) {
         const well = Math.max(1 - low, high - 1) < 0.01;
         list.append(el("li", { className: well ? "right" : "wrong", textContent: ONES[name](well, { low: low.toFixed(2), high: high.toFixed(2) }) }));
@@ -169,10 +175,25 @@
       if (!names_.value) return names_.focus();
       if (names_.value === slipOf(row)) return close(true);
       points -= WRONG;
-      told.prepend(el("p", { className: "clinic-result wrong", textContent: say("It isn't “{name}”. {points} points are left.", { name: names[names_.value], points: Math.max(0, points) }) }));
+      const why = el("span"), one = rows.find((other) => slipOf(other) === names_.value && other.seed === row.seed);
+      told.prepend(el("p", { className: "clinic-result wrong" }, say("It isn't “{name}”. {points} points are left.", { name: names[names_.value], points: Math.max(0, points) }), " ", why));
+      if (one) contrast(one, results).then((text) => { why.textContent = text; });
       reveal(told.firstChild);
       if (points <= 0) close(false);
       show();
+    }
+    /** What the reader has seen that would be otherwise in a model with the mistake that was named. */
+    async function contrast(one, seen) {
+      const differs = (is) => is(one) !== is(row);
+      if (differs(({ losses }) => losses.at(-1) > 0.2)) return say("In such a model, the loss at the end is {loss}.", { loss: one.losses.at(-1).toFixed(3) });
+      for (const [test, found] of Object.entries(seen)) {
+        if (!found) continue; // it is being measured
+        if (test === "references" && differs(({ exact }) => exact < 0.8)) return say("In such a model, {sentence}.", { sentence: written(one) });
+        const other = test in OF_ROW ? OF_ROW[test](one) : await measure(test, one);
+        const telling = Object.keys(other).find((name) => name in found && isIll(name, other[name]) !== isIll(name, found[name]));
+        if (telling) return say("In such a model, {sentence}.", { sentence: sentence(telling, other[telling]) });
+      }
+      return say("But none of the tests that you have ordered tells the two apart.");
     }
     function close(right) {
       finish(right ? points : 0);

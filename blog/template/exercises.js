@@ -88,14 +88,16 @@ const Exercises = (() => {
     const progress = el("p", { className: "progress" }), count = () => {
       progress.textContent = say("{done} of {all} done (kept in this browser)", { done: headings.filter(({ id }) => kept.done[id]).length, all: headings.length });
     };
+    const EDITORS = { 1.4: "scaled-dot-product-attention-section-3-2-1", 2.3: "the-loss" }; // what write_it.js asks for, too
     headings.forEach((heading) => {
       const { id } = heading, box = el("input", { type: "checkbox", checked: Boolean(kept.done[id]) });
       const done = (is) => { box.checked = is; keep("done", id, is); count(); };
       box.addEventListener("change", () => done(box.checked));
-      const section = heading.closest("section"), number = heading.textContent.match(/^[\d.]+/)[0];
+      const section = heading.closest("section"), number = heading.textContent.match(/^[\d.]+/)[0], written = EDITORS[number];
       heading.after(el("label", { className: "done" }, box, say(" done")));
       if (ANSWERS[number]) section.append(question(ANSWERS[number], () => done(true)));
-      else section.append(el("p", { className: "in-notebook" }, say("This one is done in the notebook, which tries out what you write."), " ",
+      else section.append(el("p", { className: "in-notebook" }, ...(written ? [el("a", { href: `the_annotated_transformer.html#${written}`, textContent: say("Write it in the browser: the document has an editor for it at the end of this section ▸") }), " "] : []),
+        say(written ? "The notebook tries out what you write, too." : "This one is done in the notebook, which tries out what you write."), " ",
         ...[...document.querySelectorAll(".pages .companion a, header a.link[href*='colab']")].map((link) => link.cloneNode(true)).flatMap((link) => [link, " "])));
       let part = section;
       do {

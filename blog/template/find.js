@@ -25,7 +25,7 @@
   const pattern = (words) => new RegExp([...words].map((letter) => (letter === " " ? "\\s" : letter.replace(/[.*+?^${}()|[\]\\/]/, "\\$&")))
     .reduce((before, letter) => before + (new RegExp(`${HAN}$`, "u").test(before) || new RegExp(HAN, "u").test(letter) ? "\\s?" : "") + letter), "gu");
   // What people search for under another name than the text's.
-  const SAME = [["backpropagation", "backprop", "the gradient by hand", "the chain rule", "反向传播", "链式法则"], ["kv cache", "key-value cache", "keeping keys and values", "kv 缓存", "键值缓存"],
+  const SAME = [["backpropagation", "backprop", "the chain rule", "反向传播", "链式法则"], ["kv cache", "key-value cache", "keeping keys and values", "kv 缓存", "键值缓存"],
     ["query key value", "queries, keys and values", "查询、键和值"], ["byte pair encoding", "byte-pair encoding", "字节对编码"], ["skip connection", "residual connection", "残差连接"],
     ["optimizer", "optimiser", "优化器"], ["regularization", "regularisation"], ["normalization", "normalisation"], ["tokenizer", "tokeniser"]];
   const others = (phrase) => SAME.filter((names) => names.some((name) => plainly(name) === phrase)).flat().map(plainly).filter((name) => name !== phrase);

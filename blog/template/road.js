@@ -47,7 +47,7 @@
 
   const home = el("a", { id: "road-home", hidden: true, textContent: say("↩ back to the road") }); // from the trainer or the clinic
   home.addEventListener("click", () => { home.hidden = true; });
-  document.body.append(home);
+  document.getElementById("left").before(home); // in the bar, where it covers nothing
   stops.forEach((stop, i) => {
     const end = endOf(stop.at(-1).closest("section"));
     const next = stops[i + 1], line = el("p", { className: "road-next" }), [frame, text] = SIDE[stop.at(-1).id] ?? [];

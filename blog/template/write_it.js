@@ -9,7 +9,7 @@
   const SECONDS = 5, PLUGGED = 120; // for a gate, and for a whole translation
   // Heading, function, what it is given and gives, what there is at first. The names and arguments are those of `judge`, so that what was written can be taken there.
   const PLACES = [
-    ["scaled-dot-product-attention-section-3-2-1", "attention", say("Q, K and V are lists of rows. mask is None, or has a row for each query: True where a key may be seen. Give back the output alone, a row for each query."),
+    ["scaled-dot-product-attention-section-3-2-1", "attention", say("Q, K and V are lists of rows. mask is None, or has a row for each query: True where a key may be seen. Give back the output alone, a row for each query. When it’s right, leave out the division, put it into all heads, and follow “Ein Hund fotografiert einen Mann.”"),
       "from math import exp, sqrt\n\ndef attention(Q, K, V, mask):\n    return [[0.0 for v in V[0]] for q in Q]\n"],
     ["positions-section-3-5", "positions", say("Give back a row of d_model numbers for each position; the first position is 0."),
       "from math import sin, cos\n\ndef positions(length, d_model):\n    return [[0.0] * d_model for p in range(length)]\n"],
@@ -32,11 +32,13 @@
     const product = (A, B) => A.map((row) => B[0].map((_, j) => row.reduce((sum, a, k) => sum + a * B[k][j], 0)));
     const turned = (A) => A[0].map((_, j) => A.map((row) => row[j]));
     let run, translator, progress = () => {};
+    const refuse = (name, about = "") => new Error(`told: ${name} ${about}`); // the page has a sentence for it
     function call(name, asked, scores) { // what the reader's function gives; numbers that aren't finite become NaN
       const given = { _asked: JSON.stringify(asked), _scores: (ids) => JSON.stringify(scores(JSON.parse(ids))) };
-      const text = run(`_found = json.dumps(${name}(${scores ? "lambda ids: json.loads(_scores(json.dumps(ids))), " : ""}*json.loads(_asked)))`, given);
-      if (text === "null") throw new Error("None");
-      return JSON.parse(text.replace(/-?\binf\b|\bnan\b/g, "null"), (_, value) => (value === null ? NaN : value));
+      const text = run(`_given = json.loads(_asked)\n_found = json.dumps(_mine["${name}"](${scores ? "lambda ids: json.loads(_scores(json.dumps(ids))), " : ""}*_given))`, given);
+      if (text === "null") throw refuse("nothing");
+      const number = (_, value) => { if (value !== null && !["number", "boolean"].includes(typeof value) && !Array.isArray(value)) throw 0; return value ?? NaN; };
+      try { return JSON.parse(text.replace(/-?\binf\b|\bnan\b/g, "null"), number); } catch { throw refuse("things"); }
     }
     const first = () => translator.model.encoder.layers[0], embedded = (src) => translator.model.embed(translator.model.src_embed, src);
 
@@ -68,9 +70,9 @@
     const triangle = (sees, all = false) => ([src, tgt, pad]) => [[src.map((id) => all || id !== pad)], tgt.map((query, t) => tgt.map((id, k) => sees(t, k, id !== pad, query !== pad)))];
     // The ids that the live model writes, and those of a loop with one thing changed.
     const sentences = {}, written = (src) => (sentences[src] ??= greedyDecode(translator.model, src).slice(1));
-    const loop = ({ best = Math.max, end = EOS, read = (ids) => ids }) => ([bos, , longest], src) => {
+    const loop = ({ best = Math.max, read = (ids) => ids }) => ([bos, , longest], src) => {
       const next = scores(src), ids = [bos];
-      while (ids.length <= longest && ids.at(-1) !== end) {
+      while (ids.length <= longest && ids.at(-1) !== EOS) {
         const z = next(read(ids));
         ids.push(z.indexOf(best(...z)));
       }
@@ -85,7 +87,7 @@
           return [[Q, K, V, null], [Q, K, V, Q.map((_, t) => K.map((_, s) => s <= t))]];
         },
         right, wrong: { not_scaled: wrong({ scale: () => 1 }), scaled_by_d_k: wrong({ scale: (d) => 1 / d }), scaled_by_length: wrong({ scale: (d, length) => length ** -0.5 }), multiplied_by_root: wrong({ scale: Math.sqrt }),
-          softmax_over_queries: wrong({ columns: true }), no_softmax: wrong({ hide: (s, m) => s * m, norm: (row) => row }), mask_the_other_way_round: wrong({ hide: (s, m) => (m ? -1e9 : s) }),
+          softmax_over_queries: wrong({ columns: true }), no_softmax: wrong({ hide: (s, m) => s * m, norm: (row) => row }), mask_the_other_way_round: [-1e9, -Infinity].map((low) => wrong({ hide: (s, m) => (m ? low : s) })),
           mask_after_softmax: wrong({ after: true }), mask_ignored: wrong({ hide: (s) => s }), mask_added: wrong({ hide: (s, m) => s + m }), mask_times_scores: wrong({ hide: (s, m) => s * m }) },
       },
       positions: {
@@ -98,14 +100,15 @@
           cosine_first: ([n, d]) => waves(pairwise)([n, d]).map((row) => row.map((_, i) => row[i + 1 - 2 * (i % 2)])) },
       },
       masks: {
-        cases: () => [[[7, 8, EOS, PAD], [BOS, 9, 9, 8, PAD], PAD], [[EOS], [BOS], PAD]],
+        cases: () => [[[7, 8, EOS, PAD], [BOS, 9, 9, 8, PAD], PAD], [[EOS, PAD, 5], [BOS, PAD, 5], 5]], // another id may be the padding
         right: triangle((t, k, real) => k <= t && real),
         wrong: { no_causal_mask: triangle((t, k, real) => real), causal_mask_one_too_far: triangle((t, k, real) => k <= t + 1 && real),
           target_mask_without_padding: triangle((t, k) => k <= t), causal_mask_transposed: triangle((t, k, real) => k >= t && real),
           causal_mask_without_diagonal: triangle((t, k, real) => k < t && real), or_for_and: triangle((t, k, real) => k <= t || real),
           padded_queries_masked: triangle((t, k, real, asks) => k <= t && real && asks),
           padding_seen: triangle((t, k, real) => k <= t && real, true),
-          masks_inverted: (asked) => triangle((t, k, real) => k <= t && real)(asked).map((mask) => map2(mask, (seen) => !seen)) },
+          pad_written_in: ([src, tgt]) => triangle((t, k, real) => k <= t && real)([src, tgt, PAD]),
+          masks_inverted: [[1, 1], [1, 0], [0, 1]].map((which) => (asked) => triangle((t, k, real) => k <= t && real)(asked).map((mask, i) => map2(mask, (seen) => seen !== Boolean(which[i])))) },
       },
       layer_norm: {
         cases(src) {
@@ -122,23 +125,31 @@
       },
       decode: {
         cases: (src) => [[BOS, EOS, 3], [BOS, EOS, src.length + 6]], // the short one tells mistakes apart sooner
-        next: (src) => scores(src),
+        next(src, asked = scores(src)) { // a question that nobody would ask is answered at once
+          return (ids) => {
+            const odd = ids.find((id) => !Number.isInteger(id));
+            if (odd !== undefined) throw refuse("odd", odd);
+            if (ids.includes(EOS)) throw refuse("eos_ignored");
+            return asked(ids);
+          };
+        },
         right: ([, , longest], src) => written(src).slice(0, longest),
         wrong: { bos_given_back: ([, , n], src) => [BOS, ...written(src).slice(0, n)], bos_counted: ([, , n], src) => [BOS, ...written(src).slice(0, n - 1)],
           eos_not_given_back: ([, , n], src) => written(src).slice(0, n).filter((id) => id !== EOS), one_token_too_many: ([, , n], src) => written(src).slice(0, n + 1),
           one_token_too_few: ([, , n], src) => written(src).slice(0, n - 1), longest_ignored: (asked, src) => written(src),
-          eos_ignored: loop({ end: NaN }), least_probable: loop({ best: Math.min }), last_token_alone: loop({ read: (ids) => ids.slice(-1) }) },
+          least_probable: loop({ best: Math.min }), last_token_alone: loop({ read: (ids) => ids.slice(-1) }) },
       },
       loss_gradient: {
         cases(src) {
           const next = scores(src), few = next([BOS]).slice(0, 12), best = few.indexOf(Math.max(...few.slice(4)));
-          return [[[few, next([BOS, best]).slice(0, 12), few], [best, 7, PAD], 0.1, PAD], [[few], [5], 0, PAD]];
+          return [[[few, next([BOS, best]).slice(0, 12), few], [best, 7, PAD], 0.1, PAD], [[few, few], [4, 5], 0, 5]];
         },
         right: pull({}),
         wrong: { gradient_upside_down: pull({ force: (p, q) => q - p }), no_smoothing: pull({ share: (right) => +right }), gradient_without_target: pull({ force: (p) => p }),
-          scores_for_probabilities: pull({ force: (p, q, z) => z - q }), padding_has_a_share: pull({ share: (right, k, pad, s, count) => right * (1 - s) + s / count }),
+          scores_for_probabilities: pull({ force: (p, q, z) => z - q }), padding_has_a_share: [0, 1].map((less) => pull({ share: (right, k, pad, s, count) => right * (1 - s) + s / (count - less) })),
           right_token_without_share: pull({ share: (right, k, pad, s, count) => (k === pad ? 0 : right ? 1 - s : s / (count - 2)) }),
-          shared_by_all_others: pull({ share: (right, k, pad, s, count) => (right ? 1 - s : s / (count - 1)) }), gradient_where_padding_is: pull({ padding: (p) => p }),
+          shared_by_all_others: [true, false].map((all) => pull({ share: (right, k, pad, s, count) => (right ? 1 - s : (all || k !== pad) * s / (count - 1)) })),
+          pad_written_in: ([logits, target, smoothing]) => pull({})([logits, target, smoothing, PAD]), gradient_where_padding_is: pull({ padding: (p) => p }),
           pads_are_tokens: [pull({ padding: (p, q, hard) => p - hard }), pull({ padding: (p, q) => p - q })], mean_for_sum: pull({ over: (target, pad) => target.filter((id) => id !== pad).length }),
           mean_with_padding: pull({ over: (target) => target.length }) },
       },
@@ -159,7 +170,7 @@
       const { memory } = translator.model.encode(src);
       let decoder, read = null, found;
       return (ids) => {
-        if (!ids.length) throw new Error("no ids");
+        if (!ids.length) throw refuse("none");
         if (!(ids.length > read?.length && read.every((id, i) => id === ids[i]))) [decoder, read] = [new CachedDecoder(translator.model, memory), []];
         for (const id of ids.slice(read.length)) [found] = decoder.step([id]).logits;
         read = ids;
@@ -171,23 +182,27 @@
     const shape = (value) => (Array.isArray(value) ? [value.length, ...(value.length ? shape(value[0]) : [])] : []);
     const shapes = (name, value) => (name === "masks" && Array.isArray(value) ? value : [value]).map((part) => shape(part).join(", ")).join("), ("); // masks are two
     // Where numbers first differ by more than rounding, beside the largest right one; -1: nowhere.
-    const differ = (x, y, most = Math.max(...y.map(Math.abs))) => x.findIndex((value, i) => !(Math.abs(value - y[i]) <= 2e-4 * most));
+    const differ = (x, y, most = Math.max(...y.filter(Number.isFinite).map(Math.abs))) => x.findIndex((value, i) => !(Math.abs(value - y[i]) <= 2e-4 * most || isNaN(value + y[i]) && isNaN(value) === isNaN(y[i])));
     const agree = (a, b, x = flat(a), y = flat(b)) => x.length === y.length && differ(x, y) < 0;
     const fits = (name, a, b) => shapes(name, a) === shapes(name, b) && flat(a).length === flat(b).length;
 
     function judge(name, src) {
       const { cases, next, right, wrong } = GATES[name], all = cases(src);
-      const found = all.map((asked) => call(name, asked, next?.(src))), wanted = all.map((asked) => right(asked, src)), bad = all.findIndex((_, i) => !fits(name, found[i], wanted[i]) || !agree(found[i], wanted[i]));
+      const found = all.map((asked) => {
+        const gives = call(name, asked, next?.(src));
+        if (run("_found = _given != json.loads(_asked)")) throw refuse("changed");
+        return gives;
+      }), wanted = all.map((asked) => right(asked, src)), bad = all.findIndex((_, i) => !fits(name, found[i], wanted[i]) || !agree(found[i], wanted[i]));
       if (bad < 0) return { right: true };
       const gives = (one, asked, i, theirs = one(asked, src)) => fits(name, found[i], theirs) && agree(found[i], theirs);
       const mistake = Object.keys(wrong).find((one) => [wrong[one]].flat().some((form) => all.every((asked, i) => gives(form, asked, i))));
       if (mistake) return { mistake };
       const [x, y] = [found[bad], wanted[bad]].map(flat);
       if (!fits(name, found[bad], wanted[bad])) return { shape: shapes(name, found[bad]), wanted: shapes(name, wanted[bad]) };
-      if (!x.every(Number.isFinite)) return { infinite: x.filter((value) => !Number.isFinite(value)).length };
+      if (!x.every(Number.isFinite)) return { infinite: x.filter((value) => !Number.isFinite(value)).length, all: x.length };
       const at = differ(x, y), width = shape(wanted[bad]).at(-1) || 1;
       if (name === "rate") return { asked: all[bad].join(", "), mine: x[0], expected: y[0] };
-      return { row: Math.floor(at / width), column: at % width, mine: x[at], expected: y[at], largest: Math.max(...x.map((value, i) => Math.abs(value - y[i]))) };
+      return { masked: name === "attention" && bad > 0, row: Math.floor(at / width), column: at % width, mine: x[at], expected: y[at], largest: Math.max(...x.map((value, i) => Math.abs(value - y[i]))) };
     }
 
     // The live model's greedy translation with the reader's function in it, and its own. Attention is that of one head, or of all.
@@ -217,7 +232,7 @@
         if (data.content) {
           translator = await Transformer.Translator.load(data.content);
           const machine = await loadMicroPython({ wasmBinary: await Transformer.unpack(data.wasm), heapsize: 64 * 2 ** 20, stdout: (line) => postMessage({ printed: line }) });
-          machine.runPython("import json\n_found = None");
+          machine.runPython("import json");
           run = (code, given = {}) => {
             for (const [name, value] of Object.entries(given)) machine.globals.set(name, value);
             machine.runPython(code);
@@ -227,7 +242,8 @@
         }
         let last = 0, count = 0;
         progress = () => { count += 1; if (performance.now() - last > 200) { last = performance.now(); postMessage({ step: count }); } };
-        run(data.code);
+        run("_mine = {}\nexec(_code, _mine)\n_found = None", { _code: data.code }); // nothing of an earlier attempt is left
+        if (!run(`_found = callable(_mine.get("${data.name}"))`)) throw refuse("missing", data.name);
         postMessage({ found: (data.plugged ? plug : judge)(data.name, translator.source(data.sentence), data.all) });
       } catch ({ message }) { postMessage({ error: message.trim().split("\n").at(-1), line: [...message.matchAll(/line (\d+)/g)].at(-1)?.[1] }); }
     };
@@ -272,19 +288,30 @@
     });
   }
 
+  const named = (mistake) => `${say("This gives the same numbers: {code}.", { code: WRITTEN[mistake].line })} ${WRITTEN[mistake].effect}`;
+  const TOLD = { // what isn't a matter of numbers
+    missing: (name) => say("There's no function `{name}` in this field.", { name }),
+    nothing: () => say("The function gives nothing: a `return` is missing, or not reached."),
+    things: () => say("What the function gives isn't made of lists and numbers."),
+    changed: () => say("The function changes what it is given, which others still need."),
+    none: () => say("scores was asked about no ids at all. The decoder begins with bos: that is what it reads before it has written anything."),
+    odd: (id) => say("scores was asked about {id}, which isn't the id of a token. An id is the place of a score, not the score.", { id }),
+    eos_ignored: () => `${say("scores was asked what comes after eos.")} ${WRITTEN.eos_ignored.effect}`,
+  };
   function verdict({ found, error, line, late, stopped }) { // [whether it is right, what is said]
     if (stopped) return [false, say("Stopped.")];
     if (late) return [false, say("It didn't end within {seconds} seconds.", { seconds: late })];
-    if (error === "None") return [false, say("The function gives nothing: a `return` is missing, or not reached.")];
-    if (error?.endsWith("no ids")) return [false, say("scores was asked about no ids at all. The decoder begins with bos: that is what it reads before it has written anything.")];
+    const [, known, about] = error?.match(/told: (\w+) ?(.*)$/) ?? [];
+    if (known) return [false, TOLD[known](about)];
     if (error) return [false, line ? say("Line {line}: {error}", { line, error }) : error];
     if (found.right) return [true, say("Right, for your sentence and for the awkward cases.")];
-    if (found.mistake) return [false, `${say("This gives the same numbers: {code}.", { code: WRITTEN[found.mistake].line })} ${WRITTEN[found.mistake].effect}`];
-    if (found.infinite) return [false, say("{count} of the numbers aren't finite.", { count: found.infinite })];
-    if (found.shape) return [false, say("The result has the shape ({mine}), and should have ({right}).", { mine: found.shape, right: found.wanted })];
+    if (found.mistake) return [false, named(found.mistake)];
+    if (found.infinite) return [false, say("{count} of {all} numbers aren't finite.", { count: found.infinite, all: found.all })];
+    if ("shape" in found) return [false, say("The result has the shape ({mine}), and should have ({right}).", { mine: found.shape, right: found.wanted })];
     const [mine, right, largest] = [found.mine, found.expected, found.largest ?? 0].map((value) => String(Number(value.toPrecision(5))));
     if (found.asked) return [false, say("For the arguments {asked} it gives {mine} instead of {right}. No mistake that I know gives this.", { ...found, mine, right })];
-    return [false, say("Row {row}, column {column} is {mine} instead of {right}; the largest error is {largest}. No mistake that I know gives this.", { ...found, mine, right, largest })];
+    const where = say("Row {row}, column {column} is {mine} instead of {right}; the largest error is {largest}. No mistake that I know gives this.", { ...found, mine, right, largest });
+    return [false, found.masked ? `${say("Without a mask it's right, with one it isn't.")} ${where}` : where];
   }
 
   function editor(name, about, stub) {

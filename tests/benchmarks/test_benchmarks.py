@@ -17,7 +17,7 @@ import the_annotated_transformer as tat
 from benchmarks import __main__ as door
 from benchmarks import gains, million, peers, quality, resample, samples, step_profile, test_sets, time_to_quality
 from benchmarks.shared import Rows
-from tests.helpers import ROOT, caption_files, decided
+from tests.helpers import ROOT, caption_files, decided, exhaustive_search
 from translator import search
 from translator.__main__ import export, main, train
 from translator.run import read_log
@@ -318,7 +318,7 @@ def test_the_comparison_quotes_saved_rows():
 
 def test_a_checkout_is_compared_with_itself(rows_of, tmp_path):
     """Catches a side that imports the other's code, and a task that is left out."""
-    (row,) = rows_of("compare", ROOT, "--rounds", 1, "--data", caption_files(tmp_path, train=40, val=4))
+    (row,) = rows_of("compare", ROOT, "--rounds", 1, "--data", caption_files(tmp_path, train=8, val=2))
     tasks = [found for name, found in row.items() if name.startswith(("training", "translation"))]
     assert len(tasks) == 4 and all(min(found.values()) > 0 for found in tasks)
     assert row["other"] == row["commit"]
@@ -362,7 +362,7 @@ def test_a_penalty_by_length_finds_the_best_mean(monkeypatch):
     with monkeypatch.context() as patch, torch.no_grad():
         patch.setattr(tat, "length_penalty", lambda length, alpha: length)  # what it should be
         for row, one in zip(by_length, src, strict=True):
-            best = tat.exhaustive_search(model, one.unsqueeze(0), 6, 0.0)[1]
+            best = exhaustive_search(model, one.unsqueeze(0), 6, 0.0)[1]
             assert row == best + [tat.PAD] * (len(row) - len(best))
     assert by_length != before == found()
 

@@ -192,18 +192,6 @@ def test_one_sentence_gives_one_translation_and_a_list_gives_a_list():
     assert "dog" in found[0] and "book" in found[2] and "man" in found[4].lower()
 
 
-def test_processes_share_the_gradient():
-    """Catches rows that are missing or counted twice, and a sum that only one process has."""
-    pairs = [tat.Pair([5 + i, 6, tat.EOS], [tat.BOS, *range(5, 6 + i), tat.EOS]) for i in range(7)]
-    torch.manual_seed(0)
-    model = tat.make_model(20, 20, N=1, d_model=16, d_ff=32, h=2, dropout=0.0)
-    tat.Trainer(model, tat.Config()).gradient(pairs)
-    alone = torch.cat([p.grad.flatten() for p in model.parameters()])
-    for world in (1, 2, 3):
-        for found in tat.in_processes(world, pairs):
-            torch.testing.assert_close(found, alone, atol=1e-6, rtol=1e-4)
-
-
 def test_what_is_missing_is_fetched(monkeypatch, tmp_path):
     """Catches a folder that is not made, and half a file."""
     (tmp_path / "public/raw/main").mkdir(parents=True)

@@ -15,7 +15,7 @@ from practice import examine, mistakes
 from practice.mistakes import CATALOGUE, HEALTHY
 from since_2017 import modern
 from tests.helpers import ROOT
-from the_annotated_transformer import PAD, Config, Pair, Trainer, number_pair, saved_rows
+from the_annotated_transformer import EOS, PAD, Config, Pair, Trainer, number_pair, saved_rows
 
 FEW = [number_pair(n) for n in [7, 1, 12, 4, *random.Random(0).sample(range(1000), 28)]]
 CHEAP = ["wires", "loss", "gradient", "inventory"]
@@ -193,3 +193,18 @@ def test_a_finding_says_what_was_measured_and_what_it_means():
     assert str(well) == "well a later word moves a prediction by 0"
     assert str(bad) == "ILL  a later word moves a prediction by 0.34: it sees the future"
     assert examine.Finding("gradient", math.nan).ill
+
+
+def test_a_translation_without_an_end_counts_as_far_as_it_goes():
+    pairs = [tat.number_pair(n) for n in (7, 345)]
+
+    def endless(asked):  # as long as the longest reference in the batch
+        return [[9] * max(len(pair.tgt) for pair in asked) for _ in asked]
+
+    def helped(asked):  # alone, it ends too early
+        return [[9, 9, EOS] if len(asked) > 1 else [9, EOS] for _ in asked]
+
+    shares = [
+        examine.translate_alone(examine.Patient(None, decode=decode), pairs)["alone"] for decode in (endless, helped)
+    ]
+    assert shares == [1, 0]

@@ -121,6 +121,13 @@ WRONG = [
     (14, "return written[1:]", "return written[:longest]", "bos_counted"),
     (17, "(softmax(logits) -", "(logits -", "scores_for_probabilities"),
     (18, "warmup**-1.5", "4000**-1.5", "warmup_written_in"),
+    (10, "def masks(src, tgt, pad):\n", "def masks(src, tgt, pad):\n    pad = 0\n", "pad_written_in"),
+    (
+        17,
+        "def loss_gradient(logits, target, smoothing, pad):\n",
+        "def loss_gradient(logits, target, smoothing, pad):\n    pad = 0\n",
+        "pad_written_in",
+    ),
     (1, "table[ids] * table.shape[1] ** 0.5", "table[ids]", "embeddings_not_scaled"),
     (1, "table[ids] * table.shape[1] ** 0.5", "table[ids] / np.sqrt(128)", "embeddings_divided"),
     (2, "table[:, 0::2], table[:, 1::2]", "h = d_model // 2; table[:, :h], table[:, h:]", "sines_then_cosines"),

@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -234,6 +235,9 @@ def test_a_portal_that_answers_for_the_server_is_noticed(server, monkeypatch, ca
     monkeypatch.setattr(tat, "multi30k", lambda split, fetch=tat.multi30k: fetch("val", server.url))
     monkeypatch.delenv("ANNOTATED_DATA", raising=False)
     assert tat.choose_data.__wrapped__() == "phrases" and "NOTICE: without multi30k" in capsys.readouterr().out
+    lost = OSError("HTTPSConnectionPool(host='example.org', port=443): Max retries exceeded with url: /val.de.gz")
+    monkeypatch.setattr(tat, "multi30k", Mock(side_effect=lost))
+    assert tat.choose_data.__wrapped__() == "phrases" and "(there's no connection)" in capsys.readouterr().out
 
 
 def test_a_cache_that_cannot_be_written_is_one_line(server, tmp_path, monkeypatch):

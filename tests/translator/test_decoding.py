@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import the_annotated_transformer as tat
-from tests.helpers import beam_by_hand, decided, greedy_by_hand
+from tests.helpers import beam_by_hand, decided, exhaustive_search, greedy_by_hand
 from translator.files import Refused
 from translator.model_folder import model_folder, read_translator
 from translator.search import (
@@ -229,7 +229,7 @@ def test_the_widest_beam_finds_the_best_of_all_sequences(alpha, search):
     found = search(model, src, tat.source_mask(src), 6, beam=4**5, alpha=alpha).tolist()
     with torch.no_grad():
         for row, one in zip(found, src, strict=True):
-            best = tat.exhaustive_search(model, one.unsqueeze(0), 6, alpha)[1]
+            best = exhaustive_search(model, one.unsqueeze(0), 6, alpha)[1]
             assert row == best + [tat.PAD] * (len(row) - len(best))
 
 

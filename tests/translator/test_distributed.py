@@ -29,13 +29,13 @@ from translator.run import read_log
 from translator.settings import PRESETS, Settings
 from translator.trainer import ParallelTrainer
 
-UPDATES = 20 if SOAK else 4
+UPDATES = 20 if SOAK else 2
 DATA = Path(
     os.environ.setdefault("FEW_CAPTIONS", tempfile.mkdtemp(prefix="captions-") + "/captions")
 )  # for the processes, too
 SIZES = {"N": 1, "d_model": 16, "d_ff": 32, "h": 2, "dropout": 0.0}
 SHORT = f"train --data {DATA} --N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --dropout 0 --tokens-per-batch 600"
-SHORT += " --schedule paper"  # a fall to zero would depend on where each part of a run ends
+SHORT += " --schedule paper --checkpoint-every 5"  # a fall to zero would depend on where each part of a run ends
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
@@ -84,22 +84,22 @@ def few_captions() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def alone(few_captions, tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("alone") / "run"
-    train(1, f"{SHORT} --steps 30 --checkpoint-every 10 --run {run}")
+    train(1, f"{SHORT} --steps 15 --run {run}")
     return run
 
 
-def assert_alike(run: Path, other: Path, at_30: Path | None = None) -> None:
+def assert_alike(run: Path, other: Path, at_15: Path | None = None) -> None:
     """Two runs have the same losses, and models that differ by rounding only.
 
-    One that went on has had the weights `at_30`, its checkpoint where the other one ended.
+    One that went on has had the weights `at_15`, its checkpoint where the other one ended.
     """
-    last = "checkpoints/000030.safetensors" if at_30 else "model.safetensors"
+    last = "checkpoints/000015.safetensors" if at_15 else "model.safetensors"
     losses = [
-        [row.get("loss", row.get("val_loss")) for row in read_log(folder) if row["step"] <= 30]
+        [row.get("loss", row.get("val_loss")) for row in read_log(folder) if row["step"] <= 15]
         for folder in (run, other)
     ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)
-    ours, theirs = (read_tensors(path)[0] for path in (at_30 or run / last, other / last))
+    ours, theirs = (read_tensors(path)[0] for path in (at_15 or run / last, other / last))
     for name, tensor in theirs.items():
         torch.testing.assert_close(ours[name], tensor, atol=1e-4, rtol=1e-3)
 
@@ -220,15 +220,13 @@ def test_a_group_that_exists_already_is_used(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "parts",
-    [[(2, 10, ""), (1, 30, "")], [(3, 10, "--shard"), (1, 20, ""), (2, 30, "--shard")]],
-    ids=["whole", "sharded"],
+    "parts", [[(2, 5, ""), (1, 15, "")], [(3, 5, "--shard"), (1, 10, ""), (2, 15, "--shard")]], ids=["whole", "sharded"]
 )
 def test_a_run_goes_on_with_another_number_of_processes(alone, tmp_path, parts):
     """With two processes, then one; or with three that share the model, one, and two. Muon and the moving average included."""
     run = tmp_path / "run"
     for count, steps, shard in parts:
-        train(count, f"{SHORT} {shard} --checkpoint-every 10 --steps {steps} --run {run}")
+        train(count, f"{SHORT} {shard} --steps {steps} --run {run}")
     assert_alike(run, alone)
     names = [sorted(read_tensors(folder / "checkpoints" / "state.safetensors")[0]) for folder in (run, alone)]
     assert names[0] == names[1] and any("momentum" in name for name in names[0])
@@ -239,7 +237,7 @@ def test_two_nodes_train_what_one_process_trains(alone, tmp_path):
     """Two torchrun agents that find each other, each with its own processes, as on two machines."""
     readme = (ROOT / "translator" / "README.md").read_text(encoding="utf-8")
     nodes = re.search(r"`(--nnodes 2 [^`]*) HOST:\d+`", readme)[1].split() + [f"127.0.0.1:{free_ports(1)[0]}"]
-    training = f"{SHORT} --steps 30 --checkpoint-every 10 --run {tmp_path / 'run'}"
+    training = f"{SHORT} --steps 15 --run {tmp_path / 'run'}"
     command = launch(2 if SOAK else 1, training, *nodes)
     command.remove("--standalone")
     with started(command, **PIPES) as first, started(command, **PIPES) as second:
@@ -266,19 +264,19 @@ def test_a_process_that_dies_is_brought_back_and_all_stop_together(alone, tmp_pa
     """
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     run = tmp_path / "run"
-    command, kept = f"{SHORT} --checkpoint-every 10 --run {run} --steps", run / "checkpoints"
-    more = "--max-restarts=1", "--monitor-interval=1"
+    command, kept = f"{SHORT} --run {run} --steps", run / "checkpoints"
+    more = "--max-restarts=1", "--monitor-interval=0.1"
     with started(launch(2, f"{command} 100000", *more), **PIPES) as agent:
-        wait_for("a checkpoint", (kept / "000010.safetensors").exists)
+        wait_for("a checkpoint", (kept / "000005.safetensors").exists)
         os.kill(ranks_of(agent.pid)[1], signal.SIGKILL)
-        wait_for("its checkpoint", (kept / "000030.safetensors").exists)
-        shutil.copy(kept / "000030.safetensors", tmp_path)  # before twenty others have come
+        wait_for("its checkpoint", (kept / "000015.safetensors").exists)
+        shutil.copy(kept / "000015.safetensors", tmp_path)  # before twenty others have come
         os.kill(ranks_of(agent.pid)[1], signal.SIGTERM)
         error = agent.communicate(timeout=240)[1]
     assert "failed (exitcode:" in error  # it was brought back
-    assert_alike(run, alone, tmp_path / "000030.safetensors")
+    assert_alike(run, alone, tmp_path / "000015.safetensors")
     step = int(re.search(r"stopped by SIGTERM after update (\d+), which is saved", error)[1])
-    assert read_tensors(kept / "state.safetensors")[1]["progress"]["step"] == step >= 30
+    assert read_tensors(kept / "state.safetensors")[1]["progress"]["step"] == step >= 15
     train(2, f"{command} {step + 2}")
     assert read_tensors(kept / "state.safetensors")[1]["progress"]["step"] == step + 2
 

@@ -207,7 +207,7 @@ def test_any_settings_are_trained_with_or_refused(run, folder, data):
     refused_well([*arguments, *(part for name, value in small.items() for part in (f"--{name}", value))])
 
 
-@examples(20, 600)
+@examples(12, 600)
 @given(lines=st.lists(st.text(max_size=40) | st.text("Hund .,", max_size=40), min_size=1, max_size=5))
 def test_any_text_is_translated_line_by_line(run, folder, lines):
     """As many lines come out as went in."""

@@ -163,7 +163,7 @@ const SentencePanels = (() => {
     removed: [say("One head less"), ["whose", "kind"], async (f, { whose, kind }) => {
       const { whole, rows } = await f.ask("removed", { kind, ...(whose === "own" ? {} : { sentence: BREAKS }) }), changed = rows.filter(({ text }) => text !== whole);
       return [row(say("all heads"), whole), ...changed.map(({ layer, head, text }) => row(say("layer {layer}, head {head}", { layer: layer + 1, head: head + 1 }), el("span", {}, ...Trust.marked(text, whole)))),
-        say("{changed} of {all} heads change the greedy translation when they are removed alone; the words that changed are marked.", { changed: changed.length, all: rows.length })];
+        say("{changed} of {all} heads change the greedy translation when they are removed alone; the words that changed are marked, and a dash is where one is gone.", { changed: changed.length, all: rows.length })];
     }],
     patch: [say("Attention from another sentence"), ["other", "step"], async (f, { other, step }, choose) => {
       if (!other.trim()) return [say("Write a second sentence that differs in one word.")];

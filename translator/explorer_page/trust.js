@@ -50,22 +50,20 @@ const Trust = (() => {
     return found;
   }
 
-  /** The words of a text, with those marked that another text does not have in this order. */
+  /** The words of a text, with those marked that another text does not have in this order, and a dash where it has more. */
   function marked(text, other) {
     const [ours, theirs] = [text, other].map((one) => one.split(" ")), common = ours.map(() => []);
     const length = (i, j) => (i < 0 || j < 0 ? 0 : common[i][j]);
     ours.forEach((word, i) => theirs.forEach((their, j) => {
       common[i][j] = word === their ? length(i - 1, j - 1) + 1 : Math.max(length(i - 1, j), length(i, j - 1));
     }));
-    const kept = new Set();
+    const kept = new Map();
     for (let [i, j] = [ours.length - 1, theirs.length - 1]; i >= 0 && j >= 0;) {
-      if (ours[i] === theirs[j]) { kept.add(i); i--; j--; } else if (length(i - 1, j) >= length(i, j - 1)) i--; else j--;
+      if (ours[i] === theirs[j]) { kept.set(i, j); i--; j--; } else if (length(i - 1, j) >= length(i, j - 1)) i--; else j--;
     }
-    return ours.flatMap((word, i) => {
-      const node = document.createElement(kept.has(i) ? "span" : "mark");
-      node.textContent = word;
-      return i ? [" ", node] : [node];
-    });
+    const node = (tag, textContent) => Object.assign(document.createElement(tag), { textContent });
+    const more = (i) => (i === 0 || kept.has(i - 1)) && kept.get(i) > (kept.get(i - 1) ?? -1) + 1;
+    return ours.flatMap((word, i) => [...(i ? [" "] : []), ...(more(i) ? [node("mark", "–"), " "] : []), node(kept.has(i) ? "span" : "mark", word)]);
   }
 
   return { confidence, guessing, verdict, doubtful, doubts, marked };
