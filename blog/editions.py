@@ -46,6 +46,7 @@ FIGURE = ROOT / "translator" / "explorer_page"
 TITLE = "# @title "  # as in notebook.py
 KEPT = "References"  # the items of its list are the same in every language
 TARGET = r"(?:[^()\s]|\([^()\s]*\))+"  # of a link
+COMMONMARK = MarkdownIt("commonmark")
 HAN = "\u3400-\u9fff"
 VERBATIM = r"\s*|\|?[-:| ]+\||</?details[^>]*>|```.*"  # a line that is not translated
 WHOLE = r"(#+ )(.+)()|(<details[^>]*><summary>)(.+)(</summary>)|(!\[)(.+)(\]\([^()\s]+\))|(\| )(.*)( \|)"  # a line that is a piece
@@ -385,7 +386,7 @@ def faults(source: str, translation: str, known: list[tuple[re.Pattern[str], str
     if source.count(" | ") != translation.count(" | "):
         found.append("another number of cells")
     bare = re.sub(rf"\]\({TARGET}\)", "", re.sub(r"`[^`]+`|\$[^$]+\$", "x", translation))
-    if "*" in MarkdownIt("commonmark").render(re.sub(r"`[^`]+`|\$[^$]+\$", "x", translation)):
+    if "*" in COMMONMARK.render(re.sub(r"`[^`]+`|\$[^$]+\$", "x", translation)):
         found.append("a * that marks nothing")
     if re.search(rf"[{HAN}][,;:?!]|[{HAN}][A-Za-z0-9]|[A-Za-z0-9%][{HAN}]", bare):
         found.append("half-width punctuation, or no space between Chinese and Latin letters")
@@ -399,8 +400,8 @@ def faults(source: str, translation: str, known: list[tuple[re.Pattern[str], str
 
 def check(language: str) -> tuple[list[str], list[str]]:
     """What must be mended in a catalogue, and what is out of date: its English has changed since it was translated."""
-    catalogue, texts, known = load(language), [*wanted()], terms(language)
-    ours = [(entry.msgctxt, entry.msgid) for entry in catalogue]
+    catalogue, texts, known = load(language), wanted(), terms(language)
+    ours = dict.fromkeys((entry.msgctxt, entry.msgid) for entry in catalogue)
     problems = [f"not in the catalogue: {key[1][:90]}" for key in texts if key not in ours]
     problems += [f"no longer in the text: {key[1][:90]}" for key in ours if key not in texts]
     if (ROOT / f"README.{language}.md").read_text("utf-8") != readme(language):

@@ -425,6 +425,9 @@ class Links:
             cell.parent["id"] = f"symbol-{names[0]}"
             self.symbols.update({re.escape(SYMBOLS.get(name, name)): cell.parent["id"] for name in names})
 
+        names = "|".join(sorted({re.escape(name) for name, _ in self.mentions}, key=len, reverse=True))
+        self.mention = re.compile(MENTION.format(names=names))
+
     def add(self) -> None:
         """Link a term once in a part, a symbol once in a section, and a mention wherever it is."""
         for section in self.tree.contents:
@@ -451,8 +454,7 @@ class Links:
             text.parent.wrap(self.link("term", term))
             return
         pieces, end = [], 0
-        names = "|".join(sorted({re.escape(name) for name, _ in self.mentions}, key=len, reverse=True))
-        for found in re.finditer(MENTION.format(names=names), text) if names else ():
+        for found in self.mention.finditer(text) if self.mentions else ():
             if target := self.mentions.get((found[1], found[2] or found[3])):
                 kind = "equation-link" if found[1] in ("Equation", say("Equation")) else "cite"
                 pieces += [text[end : found.start()], self.link(kind, target, found[0])]

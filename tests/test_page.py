@@ -417,6 +417,8 @@ def test_one_guesses_what_a_model_lacks(shared_page):
     panel.locator("#learn-run").click()
     panel.locator("#learn-state", has_text="of 500, loss").wait_for()
     assert not choices.first.is_visible()
+    panel.locator("#learn-run").press("/")  # the page's search, from within the frame
+    tab.locator("#query").wait_for()
 
 
 def test_the_road_has_a_button_stops_and_marks(shared_page):

@@ -294,21 +294,22 @@ def fast_beam(
     ValueError if the model's attention cannot be recorded.
     """
     # A source has as many places as the beam is wide, and one less whenever a translation ends: the
-    # beam narrows. `log_p` (sources, beam) is minus infinity where a place holds no beginning, as
-    # all but one do before the first step. Only what is `live` has a row in the decoder, in `ys`
-    # and in `seen`, and rows lie in the order of their places.
+    # beam narrows to `width`. `log_p` (sources, beam) is minus infinity where a place holds no
+    # beginning, as all but one do before the first step. Only what is `live` has a row in the
+    # decoder, in `ys` and in `seen`, and rows lie in the order of their places.
     #
-    # A step extends every row and takes the best extensions of each source. It notes those that
-    # end, drops sources of which nothing open can beat what was found, and selects what goes on.
+    # A step extends every row and takes the best extensions of each source. From then on, `ys` and
+    # `seen` have all places. The step notes extensions that end, drops sources of which nothing
+    # open can beat what was found, and gives rows to what is left.
     device, none = src.device, -torch.inf
     watch, found = notes is not None, [[] for _ in src]
     limit = limits(src, src_mask, max_len)
     bar = torch.full((len(src),), none, device=device, dtype=torch.float)  # what scores must exceed
-    place = torch.arange(beam, device=device)
+    place = torch.arange(beam, device=device)  # the number of each place
     with tat.evaluating(model), tat.recording(model) if watch else nullcontext() as weights:
         decoder = StepwiseDecoder(model, src, src_mask)
         going = torch.arange(len(src), device=device)  # the sources that are still searched
-        places = torch.full((len(src), 1), beam, device=device)
+        width = torch.full((len(src), 1), beam, device=device)
         log_p = torch.where(place > 0, none, 0.0).float().repeat(len(src), 1)
         live = log_p > none
         ys = torch.full((len(src), 1), BOS, device=device)  # (rows, t)
@@ -321,30 +322,36 @@ def fast_beam(
             if watch:
                 new = torch.stack((log_p, decoder.looked_at(weights)[live][parents]), dim=-1)
                 seen = torch.cat((seen[parents], new.unsqueeze(2)), dim=2)
-            alive = (place < places) & (log_p > none)
+            alive = (place < width) & (log_p > none)
             ended = alive & ((tokens == EOS) | (t + 1 >= limit[going]).unsqueeze(1))
             score = (log_p / tat.length_penalty(t, alpha)).masked_fill(~ended, none)
             for i, j in (score > bar[going].unsqueeze(1)).nonzero().tolist():
-                kept, known = found[going[i]], seen[i, j] if watch else None
-                kept.append(Hypothesis(float(score[i, j]), ys[i, j].tolist(), known))
-                kept.sort(key=lambda one: -one.score)
-                if len(kept) >= n_best:
-                    del kept[n_best:]
-                    bar[going[i]] = kept[-1].score
+                known = seen[i, j] if watch else None
+                new = Hypothesis(float(score[i, j]), ys[i, j].tolist(), known)
+                bar[going[i]] = entered(new, found[going[i]], n_best)
             log_p = log_p.masked_fill(ended | ~alive, none)
-            places = places - ended.sum(1, keepdim=True)
+            width = width - ended.sum(1, keepdim=True)
             # log-probabilities only fall, and no length is penalised less than the limit
             highest = log_p.amax(1) / tat.length_penalty(limit[going] - 1, alpha)
-            rows = (highest > bar[going]).nonzero().flatten()
-            if len(rows) == 0:
+            stay = (highest > bar[going]).nonzero().flatten()  # sources
+            if len(stay) == 0:
                 break
-            log_p, places, going = log_p[rows], places[rows], going[rows]
-            left, live = len(rows) < len(live), log_p > none
-            decoder.select(parents[rows][live], rows if left else None)
-            ys, seen = ys[rows][live], seen[rows][live] if watch else seen
+            moved = stay if len(stay) < len(going) else None
+            log_p, width, going = log_p[stay], width[stay], going[stay]
+            live = log_p > none
+            decoder.select(parents[stay][live], moved)
+            ys, seen = ys[stay][live], seen[stay][live] if watch else seen
     if watch:
         notes.extend(found)
     return tat.pad_rows([kept[0].ids if kept else [BOS] for kept in found]).to(device)
+
+
+def entered(new: Hypothesis, best: list[Hypothesis], n_best: int) -> float:
+    """Put it among the best of its source; returns the score that further ones have to exceed."""
+    best.append(new)
+    best.sort(key=lambda one: -one.score)
+    del best[n_best:]
+    return best[-1].score if len(best) == n_best else -torch.inf
 
 
 def limits(src: Tensor, src_mask: Tensor, max_len: int) -> Tensor:
@@ -368,10 +375,25 @@ def extended(log_p: Tensor, live: Tensor, step: Tensor) -> tuple[Tensor, Tensor,
 def likeliest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Log-probabilities and ids of the k likeliest tokens in each row: both (rows, at most k)."""
     # what 64 rows give is read again while it is still in the processor's cache
-    parts = logits.split(64 if logits.device.type == "cpu" else len(logits))
-    best = [rows.float().log_softmax(-1).topk(min(k, rows.size(-1))) for rows in parts]
-    values, tokens = zip(*best, strict=True)
-    return torch.cat(values), torch.cat(tokens)
+    parts, found = logits.float().split(64 if logits.device.type == "cpu" else len(logits)), []
+    for rows in parts:
+        values, ids = largest(rows, k)
+        total = (rows - values[:, :1]).exp_().sum(-1, keepdim=True)
+        found.append((values - values[:, :1] - total.log(), ids))
+    log_p, tokens = zip(*found, strict=True)
+    return torch.cat(log_p), torch.cat(tokens)
+
+
+def largest(x: Tensor, k: int, width: int = 64) -> tuple[Tensor, Tensor]:
+    """As `topk` of each row, but sooner: the k largest are in the k blocks of largest maxima."""
+    n, ids = x.size(-1) // width, torch.arange(x.size(-1), device=x.device)
+    if n <= k:
+        return x.topk(min(k, x.size(-1)))
+    blocks, rest = ids[: n * width].view(n, width), ids[n * width :]
+    best = x[:, : n * width].unflatten(-1, (n, width)).amax(-1).topk(k).indices
+    some = torch.cat((blocks[best].flatten(1), rest.expand(len(x), -1)), dim=-1)
+    values, at = x.gather(-1, some).topk(k)
+    return values, some.gather(-1, at)
 
 
 # --- Many lines ---

@@ -16,6 +16,7 @@ function ownDocument(place, id, title, panel, ...given) {
     if (source !== frame.contentWindow) return;
     if (data?.height > 0) frame.style.height = `${data.height + 2}px`;
     if (typeof data?.section === "string") location.hash = data.section;
+    if (data?.search) document.getElementById("search").click();
   });
   const tell = () => frame.contentWindow?.postMessage({ theme: theme() }, "*");
   frame.addEventListener("load", tell); // for a switch that came too early
@@ -32,6 +33,11 @@ function inFrame() {
     if (box.offsetHeight > tallest) parent.postMessage({ height: (tallest = box.offsetHeight) }, "*");
   }).observe(document.body);
   addEventListener("message", ({ source, data }) => { if (source === parent && typeof data?.theme === "string") document.documentElement.dataset.theme = data.theme; });
+  addEventListener("keydown", (event) => { // the page doesn't hear keys that are pressed here
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input:not([type=checkbox])")) return;
+    event.preventDefault();
+    parent.postMessage({ search: true }, "*");
+  });
   globalThis.startWorker = (source, heard) => {
     const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" })), worker = new Worker(address);
     URL.revokeObjectURL(address);

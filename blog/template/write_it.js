@@ -9,7 +9,7 @@
   const SECONDS = 5, PLUGGED = 120; // for a gate, and for a whole translation
   // Heading, function, what it is given and gives, what there is at first. The names and arguments are those of `judge`, so that what was written can be taken there.
   const PLACES = [
-    ["scaled-dot-product-attention-section-3-2-1", "attention", say("Q, K and V are lists of rows. mask is None, or has a row for each query: True where a key may be seen. Give back the output alone, a row for each query."),
+    ["scaled-dot-product-attention-section-3-2-1", "attention", say("Q, K and V are lists of rows. mask is None, or has a row for each query: True where a key may be seen. Give back the output alone, a row for each query. When it’s right, leave out the division, put it into all heads, and follow “Ein Hund fotografiert einen Mann.”"),
       "from math import exp, sqrt\n\ndef attention(Q, K, V, mask):\n    return [[0.0 for v in V[0]] for q in Q]\n"],
     ["positions-section-3-5", "positions", say("Give back a row of d_model numbers for each position; the first position is 0."),
       "from math import sin, cos\n\ndef positions(length, d_model):\n    return [[0.0] * d_model for p in range(length)]\n"],

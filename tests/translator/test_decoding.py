@@ -24,6 +24,7 @@ from translator.search import (
     fast_beam,
     fast_greedy,
     in_parallel,
+    likeliest,
 )
 
 
@@ -254,6 +255,20 @@ def test_beam_search_computes_no_more_than_it_needs(small_model, sentences):
         model.generator = Same(scores)
         fast_beam(model, sentences.src, sentences.src_mask, 40, beam, alpha)
         assert model.generator.rows[:4] == rows
+
+
+@pytest.mark.parametrize("vocab", [3, 64, 320, 1000])
+def test_the_likeliest_are_those_of_the_whole_vocabulary(vocab):
+    """Catches blocks that are skipped, a shorter one at the end, and a total that lacks some tokens.
+
+    Rows are wider apart than they are long, as those of a padded matrix.
+    """
+    logits = 3 * torch.randn(70, vocab + 24)[:, :vocab]
+    logits[::2, -1] = 30.0
+    values, tokens = likeliest(logits, 5)
+    expected = logits.log_softmax(-1).topk(min(5, vocab))
+    assert torch.equal(tokens, expected.indices)
+    assert_close(values, expected.values)
 
 
 def test_beam_search_refuses_impossible_settings(small_model, sentences):
