@@ -216,7 +216,7 @@ def wanted() -> dict[tuple[str | None, str], str]:
 
 
 def load(language: str) -> polib.POFile:
-    """The catalogue of a language; polib itself would take seconds to find a text that is there twice."""
+    """The catalogue of a language; `polib` itself would take seconds to find a text that is there twice."""
     catalogue, seen = polib.pofile(str(LANGUAGES / f"{language}.po"), wrapwidth=110), set()
     for key in ((entry.msgctxt, entry.msgid) for entry in catalogue):
         if key in seen:

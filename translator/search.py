@@ -389,9 +389,9 @@ def largest(x: Tensor, k: int, width: int = 64) -> tuple[Tensor, Tensor]:
     n, ids = x.size(-1) // width, torch.arange(x.size(-1), device=x.device)
     if n <= k:
         return x.topk(min(k, x.size(-1)))
-    blocks, rest = ids[: n * width].view(n, width), ids[n * width :]
-    best = x[:, : n * width].unflatten(-1, (n, width)).amax(-1).topk(k).indices
-    some = torch.cat((blocks[best].flatten(1), rest.expand(len(x), -1)), dim=-1)
+    blocks = x[:, : n * width].unflatten(-1, (n, width)).amax(-1).topk(k).indices
+    some, rest = width * blocks.unsqueeze(-1) + ids[:width], ids[n * width :]
+    some = torch.cat((some.flatten(1), rest.expand(len(x), -1)), dim=-1)
     values, at = x.gather(-1, some).topk(k)
     return values, some.gather(-1, at)
 
