@@ -177,6 +177,7 @@ def example_machine() -> None:
 # > | `h` | attention heads | 8 | 4 |
 # > | `d_k`, `d_v` | width of a query or key, width of a value, per head | 64 | 32 |
 # > | `vocab` | entries in the vocabulary | about 37,000 | 6,106 |
+# > | `Q`, `K`, `V` | queries, keys and values | | |
 # >
 # > </details>
 # >
