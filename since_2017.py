@@ -1316,7 +1316,7 @@ def example_writer() -> Any:
 # > | T5 (Raffel et al., 2020) | every task becomes text in, text out; positions enter the scores, as a learned bias that depends on the distance; pre-norm, with norms that only scale | encoder, decoder and cross-attention |
 # > | vision Transformers (Dosovitskiy et al., 2021) | the tokens are squares of 16 × 16 pixels, embedded by one matrix; positions are learned; pre-norm | the encoder |
 # > | Llama (Touvron et al., 2023) and most open models since | rotary positions, RMSNorm, gated feed-forward and, later, grouped queries: the sections above | a decoder alone, layer by layer |
-# > | mixture of experts (Shazeer et al., 2017; Fedus et al., 2022) | many feed-forward networks to a layer, and a small learned matrix that picks one or two of them for each token: more weights, hardly more work | attention, and the rest of the layer |
+# > | mixture of experts (Shazeer et al., 2017; Fedus et al., 2022) | many feed-forward networks to a layer, and a small learned matrix that picks a few of them for each token: more weights, hardly more work | attention, and the rest of the layer |
 # > | chat models (Ouyang et al., 2022) | the training: after language modelling come conversations written by people, then rewards based on people's judgements | the architecture |
 # >
 # > The last row is worth a second look. Between a model that continues text and one that answers questions, not a

@@ -315,7 +315,8 @@ def saved_rows(name: str) -> list[dict]:
 # ## What it is for (Abstract, Sections 1 and 2)
 #
 # The paper introduces a network that maps one sequence to another, such as a sentence to its translation, and that is
-# built from attention alone. It translated better than any model before it, after far less training.
+# built from attention alone. It translated better than any model before it, after far less training than the best of
+# them.
 #
 # <details><summary>The paper's figures, and what came before it</summary>
 #
@@ -339,16 +340,16 @@ def saved_rows(name: str) -> list[dict]:
 # harder to learn how distant positions depend on each other.
 #
 # In the Transformer this number is constant. A self-attention layer takes $O(n^2 d)$ operations for $n$ vectors of
-# width $d$, a recurrent one $O(n d^2)$, in $n$ steps that have to follow one another; so attention is also the
-# cheaper one as long as $n < d$ (Section 4). The price of connecting any two positions directly is that attention
-# averages over positions, which blurs what each of them says; multi-head attention is there to counteract this.
-# *Self-attention*, which relates the positions of a single sequence to each other, had already been used for reading
-# comprehension, abstractive summarisation, textual entailment and general sentence representations. End-to-end memory
-# networks used attention recurrently, in place of recurrence along the sequence, and did well on simple-language
-# question answering and language modelling. As far as the authors know, the Transformer is the first model for
-# mapping sequences to sequences that computes its representations by self-attention alone, without recurrence along
-# the sequence and without convolution. As little as twelve hours of training on eight P100 GPUs brought it to a new
-# state of the art in translation. The authors' code is part of
+# width $d$, a recurrent one $O(n d^2)$, in $n$ steps that have to follow one another; so by this count attention is
+# also the cheaper one as long as $n < d$ (Section 4). The price of connecting any two positions directly is that
+# attention averages over positions, which blurs what each of them says; multi-head attention is there to counteract
+# this. *Self-attention*, which relates the positions of a single sequence to each other, had already been used for
+# reading comprehension, abstractive summarisation, textual entailment and general sentence representations.
+# End-to-end memory networks used attention recurrently, in place of recurrence along the sequence, and did well on
+# simple-language question answering and language modelling. As far as the authors know, the Transformer is the first
+# model for mapping sequences to sequences that computes its representations by self-attention alone, without
+# recurrence along the sequence and without convolution. As little as twelve hours of training on eight P100 GPUs
+# brought it to a new state of the art in translation. The authors' code is part of
 # [tensor2tensor](https://github.com/tensorflow/tensor2tensor).
 #
 # </details>
@@ -1353,12 +1354,13 @@ def example_streams() -> Any:
 # - In *encoder-decoder attention* (today usually called cross-attention), the queries come from the decoder, and the
 #   keys and values from the encoder's output. Every target position may attend to all of the source.
 #
-# > In training the whole target is known and all positions are computed at once, so it's the mask that keeps a position
-# > from copying its answer from the next one. When the decoder writes, nothing comes after the last position. But our
-# > loop will compute all positions again for each new word, and without the mask earlier positions would see later
-# > ones, which never happened in training. (A [cache](#Keeping-keys-and-values) saves that work: thanks to the mask,
-# > earlier keys and values never change.) Without the mask, our translation would become *Two women sit on a bench
-# > while a man reads a newspaper*, which is still right, by luck.
+# > In training the whole target is known and all positions are computed at once, so it's the mask that keeps a
+# > position from copying its answer from the next one. When the decoder writes, nothing comes after the last
+# > position. But our loop will compute all positions again for each new word, and without the mask earlier positions
+# > would see later ones, which never happened in training. (A [cache](#Keeping-keys-and-values) saves that work:
+# > thanks to the mask, earlier keys and values never change, and those of the memory are computed once.) Without the
+# > mask, our translation would become *Two women sit on a bench while a man reads a newspaper*, which is still right,
+# > by luck.
 # >
 # > **Why $-\infty$ before the softmax, and not zero weights after it?** As $e^{-\infty} = 0$, a hidden key gets exactly
 # > no weight, and the softmax shares the whole weight among the others. If you set weights to zero afterwards, the
@@ -2808,7 +2810,7 @@ def example_cached() -> None:
 # %% [markdown]
 # > **Do sinusoids extend to longer sequences?** The paper hoped so. The copy model has never seen more than ten tokens.
 # > There is a vector for every position, but if a sequence is more than one token longer than those it was trained on,
-# > this model almost never copies it correctly. We haven't tested whether the positions alone are to blame.
+# > this model seldom or never copies it correctly. We haven't tested whether the positions alone are to blame.
 
 
 # %%
@@ -4617,7 +4619,7 @@ def example_patching() -> Any:
 # > | Pre- or post-norm, and why a final norm? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)), [the gradients](#A-fresh-model), [the encoder](#The-encoder-(Section-3.1)) |
 # > | Why LayerNorm and not batch normalisation? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)) |
 # > | Why normalise at all? Why residual connections? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)) |
-# > | Where does dropout go? | [Regularisation](#Regularisation-(Section-5.4)), [Residuals](#Residuals-and-normalisation-(Section-3.1)) |
+# > | Where does dropout go? | [Regularisation](#Regularisation-(Section-5.4)), [the paper's order, and dropout](#The-paper's-order,-and-dropout) |
 # > | What are queries, keys and values? Why project the values? Why different matrices for queries and keys? | [Attention](#Attention-(Section-3.2)) |
 # > | Why divide by $\sqrt{d_k}$? | [Scaled dot-product attention](#Scaled-dot-product-attention-(Section-3.2.1)) |
 # > | Why split the width among the heads? Why $W^O$? | [Multi-head attention](#Multi-head-attention-(Section-3.2.2)) |

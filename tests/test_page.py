@@ -234,12 +234,8 @@ def test_the_page_is_accessible(shared_page):
         pytest.skip("axe-core is not installed: npm ci --prefix blog")
     tab = shared_page()
     learning(tab)
-    stale = tab.locator(
-        ".panel-body[aria-busy=true]:not(:empty)"
-    )  # of another test's sentence: pale, until one is there
-    while stale.count():
-        stale.first.scroll_into_view_if_needed()
-        tab.wait_for_timeout(100)
+    stale = "document.querySelector('.panel-body[aria-busy=true]:not(:empty)')"  # of another test's sentence: pale
+    tab.wait_for_function(f"() => {{ const one = {stale}; one?.scrollIntoView(); return !one; }}", polling=100)
     for frame in tab.frames:
         frame.evaluate(AXE.read_text("utf-8"))
     quick = "{iframes: false, resultTypes: ['violations']}"  # a frame is asked by itself

@@ -284,6 +284,7 @@ def test_a_drawn_translation_shows_what_it_was_drawn_from(tab):
 
 def test_the_tree_shows_the_search(tab):
     tab.click("#tree-box summary")
+    tab.locator("#tree .best").first.wait_for(state="attached")  # it is drawn when it's opened
     best = tab.locator("#tree .best text:not(.score)").all_text_contents()
     assert best == ["<s>", *tab.written()]
     assert tab.locator("#tree g").count() > 3 * len(best)
