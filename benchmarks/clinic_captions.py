@@ -47,8 +47,8 @@ def measures(trainer: tat.Trainer, losses: list[float], val: list[Pair], tokeniz
     return row | {"trained": findings(lambda: patient, some[:50], examine.TRAINED)}
 
 
-def benchmark(*, steps: Count = 400, only: tuple[Literal[NAMES], ...] = SOME, rows: Rows = RESULTS) -> None:
-    """Train the document's model with mistakes on Multi30k for about 90 seconds each, and examine it.
+def benchmark(*, steps: Count = 150, only: tuple[Literal[NAMES], ...] = SOME, rows: Rows = RESULTS) -> None:
+    """Train the document's model with mistakes on Multi30k, and examine it.
 
     A row that is saved is not made again. Mistakes in decoding share a healthy run.
 
