@@ -325,13 +325,13 @@ def example_gated() -> None:
 # ## Grouped-query attention
 #
 # > When a large model decodes long texts, or texts for many users at once, the cache of keys and values can outgrow
-# > the weights, and every step has to read all of it. (In GPT-3, a single token takes 4.7 megabytes in 16 bits.)
-# > *Grouped-query attention* (Ainslie et al., 2023) has fewer heads of keys and values, $h_{kv}$ of them, each shared
-# > by $h / h_{kv}$ query heads. The cache shrinks by the same factor. One group, *multi-query attention* (Shazeer,
-# > 2019), is the fastest, and $h$ groups, the paper's multi-head attention, are the best. With eight groups, Ainslie
-# > et al. got a model that's nearly as fast as the first and nearly as good as the second. (They didn't start from
-# > scratch: they averaged the matrices of each group's heads, and then trained for another twentieth of the original
-# > time.)
+# > the weights, and every step has to read all of it. (In GPT-3, a single token takes a key and a value of 12,288
+# > numbers in each of 96 layers: 4.7 megabytes in 16 bits.) *Grouped-query attention* (Ainslie et al., 2023) has
+# > fewer heads of keys and values, $h_{kv}$ of them, each shared by $h / h_{kv}$ query heads. The cache shrinks by
+# > the same factor. One group, *multi-query attention* (Shazeer, 2019), is the fastest, and $h$ groups, the paper's
+# > multi-head attention, are the best. With eight groups, Ainslie et al. got a model that's nearly as fast as the
+# > first and nearly as good as the second. (They didn't start from scratch: they averaged the matrices of each
+# > group's heads, and then trained for another twentieth of the original time.)
 # >
 # > $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_g^K,\; VW_g^V), \qquad g = \lceil i \, h_{kv} / h \rceil$$
 

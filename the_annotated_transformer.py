@@ -3640,9 +3640,9 @@ def validation_loss(model: Transformer, pairs: list[Pair]) -> float:
 
 
 # %% [markdown]
-# > With only 29,000 pairs and a laptop, we train a model far smaller than the base model. Because the run lasts only
-# > minutes, we use small batches, a short warmup and pre-norm, which copes with a high learning rate. There's no
-# > dropout, because in [short runs of the program](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) dropout hurt.
+# > With 29,000 pairs and a few minutes on a laptop, we train a model far smaller than base, with small batches, a
+# > short warmup and pre-norm, which copes with a high learning rate. There's no dropout, because in [short runs of
+# > the program](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) dropout hurt.
 
 # %%
 # @title The training, which keeps weights and translations as it goes
@@ -3733,18 +3733,11 @@ def live_run() -> LiveRun:
         raise RuntimeError(f"{folder} can't be read; delete it, and the training is done again ({error})") from error
 
 
-@example
-def example_training() -> None:
-    """A live training run."""
-    rows = live_run().rows
-    print(f"{len(rows):,} updates in {rows[-1]['minutes']:.1f} minutes, the last loss {rows[-1]['loss']:.2f}")
-
-
 # %% [markdown]
 # > The targets of the training loss are smoothed and those of the validation loss aren't, so you can compare the
 # > directions of the two curves, but not their heights. If training goes on for thousands of updates, the validation
 # > loss stops falling and then rises again, while the training loss keeps falling. That's *overfitting*: the model
-# > learns the training sentences by heart. Dropout, which this run lacks, is there to counteract it.
+# > learns the training sentences by heart. Dropout, which this run lacks, counteracts it.
 
 
 # %%
@@ -3757,33 +3750,17 @@ def example_curves() -> Chart:
     lines["validation"] = [(r["minutes"], r["validation"]) for r in rows if "validation" in r]
     lines["ln of the vocabulary"] = [(rows[i]["minutes"], math.log(len(tokenizer))) for i in (0, -1)]
     end = lines["validation"][-1][1]
+    print(f"{len(rows):,} updates in {rows[-1]['minutes']:.1f} minutes, the last loss {rows[-1]['loss']:.2f}")
     print(f"validation: {end:.3f} nats per token, perplexity {math.exp(end):.1f}; of {len(tokenizer):,} tokens")
     assert end < math.log(len(tokenizer)) or len(rows) < 50
     shown = [{"minutes": x, "nats per token": y, "loss": name} for name, line in lines.items() for x, y in line]
     return curves(shown, "minutes", "nats per token", "loss")
 
 
-# %%
-@example
-def example_progress() -> Any:
-    """What the model makes of one sentence after a minute, after five minutes, and at the end of training."""
-    measured = [row for row in live_run().rows if "validation" in row]
-    chosen = [min(measured, key=lambda row: abs(row["minutes"] - minutes)) for minutes in (1, 5, 1e9)]
-    chosen = list({row["update"]: row for row in chosen}.values())  # a short run has fewer
-    print(OUR_SENTENCES[1])
-    rows = [{"minutes": round(r["minutes"], 1), "loss": round(r["validation"], 2)} for r in chosen]
-    return table([row | {"translation": r["translations"][1]} for row, r in zip(rows, chosen, strict=True)])
-
-
 # %% [markdown]
-# > **Why does greedy decoding repeat itself?** In an undertrained model, the most probable token after "a" may be "a"
-# > again, or the most probable words after "on a bench" may lead back to "on a bench". A search that never takes the
-# > second most probable token has no way out of such a loop. More training usually helps.
-# >
 # > Three models come with this document: one for each direction, and a third with [rotary
-# > positions](since_2017.ipynb#Rotary-positions). They are the same size as the one above, but the program trained them
-# > with a different recipe, two of them for hours: the `README.md` in each model's folder, its *card*, says how. Here
-# > is the German-English one beside the model that we've just trained.
+# > positions](since_2017.ipynb#Rotary-positions). They are of the same size as the one above, but the program trained
+# > them longer, with another recipe; the `README.md` in each model's folder, its *card*, says how.
 
 
 # %%
@@ -3804,23 +3781,31 @@ def our_model() -> Translator:
 
 # %%
 @example
-def example_our_model() -> Any:
-    """Three sentences that are not in Multi30k, by the model trained above and by the one that comes with this document."""
-    both = {"trained above": live_run().translator, "comes with this document": our_model()}
-    found = {name: translate_lines(translator, OUR_SENTENCES) for name, translator in both.items()}
+def example_progress() -> Any:
+    """One sentence after a minute, after five minutes, and at the end of training; and by the German-English model that comes with this document."""
+    measured = [row for row in live_run().rows if "validation" in row]
+    chosen = [min(measured, key=lambda row: abs(row["minutes"] - minutes)) for minutes in (1, 5, 1e9)]
+    chosen = list({row["update"]: row for row in chosen}.values())  # a short run has fewer
+    print(OUR_SENTENCES[1])
+    rows = [{"minutes": f"{r['minutes']:.1f}", "loss": f"{r['validation']:.2f}"} for r in chosen]
+    rows = [row | {"translation": r["translations"][1]} for row, r in zip(rows, chosen, strict=True)]
     return table(
-        [{"German": text} | {name: lines[i] for name, lines in found.items()} for i, text in enumerate(OUR_SENTENCES)]
+        [*rows, {"minutes": "shipped", "loss": "", "translation": translate_lines(our_model(), OUR_SENTENCES[1])}]
     )
 
 
 # %% [markdown]
+# > **Why does greedy decoding repeat itself?** In an undertrained model, the most probable token after "a" may be "a"
+# > again, or the most probable words after "on a bench" may lead back to "on a bench". A search that never takes the
+# > second most probable token has no way out of such a loop. More training usually helps.
+#
 # ## BLEU
 #
 # > BLEU (Papineni et al., 2002) compares translations with references, over a whole corpus. For $n$ from 1 to 4, it
 # > measures what share of the translations' *n-grams* (sequences of $n$ words) also occur in the references. A
 # > repeated n-gram counts at most as often as it occurs in the reference. BLEU is the geometric mean of the four
-# > shares, times 100, and times a penalty of $e^{1 - r/c}$ if the $c$ words of the translations are fewer than the $r$
-# > words of the references. Here is one sentence worked by hand:
+# > shares, times 100, and times a penalty of $e^{1 - r/c}$ if the $c$ words of the translations are fewer than the
+# > $r$ words of the references.
 
 
 # %%
@@ -3880,6 +3865,42 @@ def example_bleu() -> None:
     found, signature = bleu(translate_lines(live_run().translator, sources), references)
     print(f"BLEU {found:.1f} ({signature})")
     assert bleu(references, references)[0] > 99.9
+
+
+# %% [markdown]
+# ### What a number of pairs buys
+#
+# > The chart shows means of three trainings, each with pairs of its own. A model that already translates in the other
+# > direction begins far higher. (But it has read all these sentences; a model of other sentences would help less.)
+# > Text that repeats itself less than captions needs more pairs.
+# >
+# > <details class="note"><summary>The settings, and what else to mind with few pairs</summary>
+# >
+# > For up to 2,000 pairs, the model has two layers, 1,000 merges and a dropout of 0.3; a longer search for settings
+# > may find better ones ([details](lab_notebook.ipynb#What-a-number-of-pairs-buys)). Test on text of your own kind,
+# > and keep the sentences of the test set out of the training set.
+# >
+# > </details>
+
+
+# %%
+# @title BLEU by number of pairs
+@example
+def example_pairs() -> Chart | None:
+    """BLEU on test_2016_flickr, German to English; the last point is all of Multi30k, with four layers and 6,000 merges."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for row in saved_rows("curve"):
+        if row["kind"] == "curve":
+            found.setdefault((row["start"], row["pairs"]), []).append(row["test"]["beam"]["bleu"])
+    for row in saved_rows("first_stage"):
+        if (row["variant"], row["direction"]) == ("rotary", "de-en"):
+            found.setdefault(("scratch", 29_000), []).append(row["test_2016_flickr"]["beam"]["bleu"])
+    names = {"scratch": "random weights", "other direction": "weights of the other direction"}
+    rows = [
+        {"pairs": pairs, "BLEU": sum(scores) / len(scores), "begins with": names[start]}
+        for (start, pairs), scores in sorted(found.items())
+    ]
+    return curves(rows, "pairs", "BLEU", "begins with", log_x=True) if rows else None
 
 
 # %% [markdown]
@@ -4177,9 +4198,8 @@ def example_base() -> Any:
 
 
 # %% [markdown]
-# > That makes 63 million. The paper's 65 suggests a vocabulary that is about 4,000 tokens larger than the 37,000 of
-# > its Section 5.1; the [lab notebook](lab_notebook.ipynb#The-vocabulary-behind-Table-3) does the sum for every row
-# > of Table 3.
+# > That makes 63 million. The paper's 65 suggests a vocabulary about 4,000 tokens larger than its Section 5.1 says
+# > (the [sums for all of Table 3](lab_notebook.ipynb#The-vocabulary-behind-Table-3)).
 #
 # ## Machine translation (Section 6.1, Table 2)
 #
@@ -4196,7 +4216,8 @@ def example_base() -> Any:
 #
 # > You can also count from the model: per token, a weight takes 2 operations forward and 4 backward. For base, with
 # > 63 million weights and 2.5 billion tokens on each side, that makes $0.9 \cdot 10^{18}$. The table's $3.3 \cdot
-# > 10^{18}$ is what eight P100s could have done in the twelve hours.
+# > 10^{18}$ is what eight P100s could have done in the twelve hours. Attention's own products add $12nd$ operations
+# > per token and attention sublayer, with $n$ positions: for base and thirty positions, about one per cent.
 #
 # </details>
 
@@ -4774,11 +4795,11 @@ def example_patching() -> Any:
 # > `train --data FOLDER --src fr --tgt en --run runs/fr-en`; `translator/README.md` has the rest.
 # >
 # > Three questions come up again and again. *Will it work for my language?* `plan FOLDER` looks at your text, tries
-# > your machine for twenty seconds, and says which size of model to train, for how many minutes, and what BLEU we got
-# > from about as many pairs of captions. *It trains, and writes nonsense: what is wrong?* `doctor RUN` looks for the
-# > mistake. *May I trust this translation?* `translate --json` gives the probability of each token, and
-# > `translator/README.md` says how often such tokens were right. But a model can be sure and wrong: ours may drop a
-# > *not*, because captions hardly ever have one.
+# > your machine for twenty seconds, and says which size of model to train, for how many minutes, and what BLEU to
+# > expect. *It trains, and writes nonsense: what is wrong?* `doctor RUN` looks for the mistake. *May I trust this
+# > translation?* `translate --json` gives the probability of each token, and `translator/README.md` says how often
+# > such tokens were right. But a model can be sure and wrong: ours may drop a *not*, because captions hardly ever
+# > have one.
 #
 # ### Changing it
 #
