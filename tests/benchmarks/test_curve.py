@@ -30,8 +30,10 @@ def test_what_a_row_scores_can_be_scored_again(rows_of, trained, tmp_path, monke
     )
     monkeypatch.setattr(curve, "trained", lambda *_: (trained, 0.0, False))  # each is this run
     where = f"--data {data} --runs {tmp_path / 'runs'}"
-    (row,) = rows_of(f"curve {where} --sizes 40 --starts scratch --seeds 0 --test val")
-    planned = rows_of(f"plan {where} --pairs 50")[1]
+    text, row = rows_of(f"curve {where} --sizes 40 --starts scratch --seeds 0 --test val")
+    pairs = {split: curve.load_pairs(str(data), split) for split in ("train", "val")}
+    assert 0 < text["seen"] <= plan.planning.seen(**pairs)  # by 40 pairs of the 60
+    planned = rows_of(f"plan {where} --pairs 50")[-1]
     references = [english for _, english in curve.load_pairs(str(data), "val")]
     for found in (row["val"], row["test"]["greedy"], row["test"]["beam"], planned):
         lines = gzip.decompress((tmp_path / found["translations"]).read_bytes()).decode("utf-8").splitlines()
