@@ -74,15 +74,17 @@ def benchmark(
 ) -> None:  # fmt: skip
     """Train on 500 pairs, 1,000, ... and score what comes of it.
 
-    Each seed draws its own pairs, so the spread over seeds holds what the choice of sentences does, too. All sizes share
-    `val`. Settings follow the number of pairs, as `plan` recommends them; they were chosen on `val` by runs of this command
-    with --choose, whose rows have no score on the test set. Seeds come one after the other, each with all sizes. The command can
-    be stopped and given again: an interrupted run continues, and a row that is saved is not trained again.
+    Each seed draws its own pairs, so the spread over seeds holds what the choice of sentences does,
+    too. All sizes share `val`. Settings follow the number of pairs, as `plan` recommends them; those
+    for 500 pairs were tried on `val` by runs of this command with --choose, whose rows have no score
+    on the test set. Seeds come one after the other, each with all sizes. The command can be stopped
+    and given again: an interrupted run continues, and a row that is saved is not trained again.
 
-    "other direction" begins with the weights and the vocabulary of models/multi30k-en-de. That model has learned from all
-    29,000 pairs of Multi30k the other way round, so it has met every sentence of these samples, but has never written English.
-    A row of kind "text" says what part of val's neighbouring words the pairs show; `plan` reads it.
-    In a row, `cpu_minutes` are those of the last try; if `continued`, there was an earlier one, and `minutes` has both.
+    "other direction" begins with the weights and the vocabulary of models/multi30k-en-de. That model
+    has learned from all 29,000 pairs of Multi30k the other way round, so it has met every sentence of
+    these samples, but has never written English. A row of kind "text" says what share of val's
+    neighbouring words these pairs show; `plan` reads it. In a row, `cpu_minutes` are those of the last
+    try; if `continued`, there was an earlier one, and `minutes` has both.
 
     Args:
         test: the split that finished runs are scored on

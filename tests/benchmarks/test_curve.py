@@ -26,7 +26,7 @@ def test_what_a_row_scores_can_be_scored_again(rows_of, trained, tmp_path, monke
     """Of `curve` and `plan`; catches scores without translations, and those of another split or search."""
     data = caption_files(tmp_path / "data", train=60, val=4)
     monkeypatch.setattr(
-        plan.planning, "plan", lambda *_: {"advice": {"preset": "", "steps": 1}, "minutes": 1, "bleu": []}
+        plan.planning, "plan", lambda *_: {"advice": {"preset": "", "steps": 1}, "minutes": 1, "bleu": [], "seen": 0.5}
     )
     monkeypatch.setattr(curve, "trained", lambda *_: (trained, 0.0, False))  # each is this run
     where = f"--data {data} --runs {tmp_path / 'runs'}"
