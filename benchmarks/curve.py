@@ -13,7 +13,7 @@ from benchmarks.shared import RESULTS, Changes, Counts, Data, Rows, Runs, Seeds,
 from translator.__main__ import train
 from translator.files import Refused, write_text
 from translator.model_folder import read_translator
-from translator.plan import MEASURED, recipe
+from translator.plan import MEASURED, recipe, seen
 from translator.processes import choose_device
 from translator.run import Limits, read_log
 from translator.settings import Count
@@ -74,14 +74,17 @@ def benchmark(
 ) -> None:  # fmt: skip
     """Train on 500 pairs, 1,000, ... and score what comes of it.
 
-    Each seed draws its own pairs, so the spread over seeds holds what the choice of sentences does, too. All sizes share
-    `val`. Settings follow the number of pairs, as `plan` recommends them; they were chosen on `val` by runs of this command
-    with --choose, whose rows have no score on the test set. Seeds come one after the other, each with all sizes. The command can
-    be stopped and given again: an interrupted run continues, and a row that is saved is not trained again.
+    Each seed draws its own pairs, so the spread over seeds holds what the choice of sentences does,
+    too. All sizes share `val`. Settings follow the number of pairs, as `plan` recommends them; those
+    for 500 pairs were tried on `val` by runs of this command with --choose, whose rows have no score
+    on the test set. Seeds come one after the other, each with all sizes. The command can be stopped
+    and given again: an interrupted run continues, and a row that is saved is not trained again.
 
-    "other direction" begins with the weights and the vocabulary of models/multi30k-en-de. That model has learned from all
-    29,000 pairs of Multi30k the other way round, so it has met every sentence of these samples, but has never written English.
-    In a row, `cpu_minutes` are those of the last try; if `continued`, there was an earlier one, and `minutes` has both.
+    "other direction" begins with the weights and the vocabulary of models/multi30k-en-de. That model
+    has learned from all 29,000 pairs of Multi30k the other way round, so it has met every sentence of
+    these samples, but has never written English. A row of kind "text" says what share of val's
+    neighbouring words these pairs show; `plan` reads it. In a row, `cpu_minutes` are those of the last
+    try; if `continued`, there was an earlier one, and `minutes` has both.
 
     Args:
         test: the split that finished runs are scored on
@@ -91,6 +94,12 @@ def benchmark(
     changes, languages = changes or {}, (src, tgt)
     for seed in seeds:
         for pairs in sizes:
+            name = f"{Path(data).name} {src} {tgt} {seed} {pairs}"
+            text = sample(data, pairs, seed, languages, runs / "curve" / "text" / name.replace(" ", "-"))
+            about = {"kind": "text", "data": portable(data), "direction": f"{src}-{tgt}", "pairs": pairs, "seed": seed}
+            if not rows.saved(about):
+                train_and_val = (load_pairs(str(text), split, *languages) for split in ("train", "val"))
+                rows.add(about | {"seen": seen(*train_and_val)})
             for start in starts:
                 settings, updates = recipe(pairs, start != "scratch")
                 settings, updates = settings | changes | {"seed": seed}, steps or updates
@@ -98,8 +107,6 @@ def benchmark(
                 about |= {"pairs": pairs, "start": start, "seed": seed, "updates": updates, "changed": settings}
                 if rows.saved(about):
                     continue
-                name = f"{Path(data).name} {src} {tgt} {seed} {pairs}"
-                text = sample(data, pairs, seed, languages, runs / "curve" / "text" / name.replace(" ", "-"))
                 values = "-".join(f"{key}-{value}" for key, value in settings.items())
                 run = runs / "curve" / f"{name} {start} {updates} {values}".replace(" ", "-")
                 run, minutes, again = trained(run, text, languages, start, settings, updates)

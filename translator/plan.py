@@ -1,5 +1,6 @@
 """Before a training: what is wrong with a text, what to train on so many pairs, how long it takes here, and what to expect."""
 
+import math
 import re
 import shlex
 import statistics
@@ -122,33 +123,44 @@ def rehearse(train: Texts, languages: tuple[str, str], changes: dict[str, Any], 
 
 
 # --- What to expect ---
-def points(start: str = "scratch") -> dict[int, list[float]]:
-    """BLEU on test_2016_flickr by number of pairs, one for each seed, from the saved rows; none where they are not there."""
-    found: dict[int, list[float]] = {}
+def seen(train: Texts, val: Texts) -> float:
+    """The share of val's pairs of neighbouring words, on the target side, that stand in train: from 0 to 1."""
+
+    def neighbours(texts: Texts) -> Iterable[tuple[str, str]]:
+        for _, line in texts:
+            words = line.lower().split()
+            yield from zip(words, words[1:], strict=False)
+
+    known, asked = set(neighbours(train)), list(neighbours(val))
+    return sum(pair in known for pair in asked) / max(1, len(asked))
+
+
+def logit(share: float) -> float:
+    """The logarithm of the odds, log(p / (1 - p)); shares are kept between 0.001 and 0.999, where it is finite."""
+    share = min(max(share, 0.001), 0.999)
+    return math.log(share / (1 - share))
+
+
+def measured() -> list[tuple[float, float]]:
+    """For each saved run from random weights, `seen` and BLEU on test_2016_flickr; none where the rows are not there."""
     with redirect_stdout(sys.stderr):  # the notice that there are none
-        curve, whole = tat.saved_rows("curve"), tat.saved_rows("first_stage") if start == "scratch" else []
-    for row in curve:
-        if row["kind"] == "curve" and row["start"] == start and row["data"] == "multi30k":
-            found.setdefault(row["pairs"], []).append(row["test"]["beam"]["bleu"])
-    for row in whole:
-        if row["variant"] == "rotary" and row["direction"] == "de-en":
-            found.setdefault(29_000, []).append(row["test_2016_flickr"]["beam"]["bleu"])
-    return dict(sorted(found.items()))
+        rows = tat.saved_rows("curve")
+    shares = {(row["pairs"], row["seed"]): row["seen"] for row in rows if row["kind"] == "text"}
+    runs = [row for row in rows if row["kind"] == "curve" and row["start"] == "scratch"]
+    return [(shares[row["pairs"], row["seed"]], row["test"]["beam"]["bleu"]) for row in runs]
 
 
-def expected(pairs: int, known: dict[int, list[float]]) -> list[float]:
-    """BLEU of the runs with the measured sizes next to so many pairs, from low to high; none outside of what was measured."""
-    below, above = [n for n in known if n <= pairs * 1.01], [n for n in known if n >= pairs * 0.99]
-    sizes = {max(below), min(above)} if below and above else set()
-    return sorted(score for size in sizes for score in known[size])
+def expected(share: float, runs: list[tuple[float, float]]) -> tuple[float, float] | None:
+    """The range of BLEU to expect where `seen` is `share`; None if there are too few runs, or no neighbours at all.
 
-
-def elsewhere(pairs: int) -> list[str]:
-    """What about so many pairs of other kinds of text gave: a short text for each saved row."""
-    with redirect_stdout(sys.stderr):
-        rows = [row for row in tat.saved_rows("plan") if 1 / 3 < row["pairs"] / pairs < 3]
-    rows.sort(key=lambda row: row["bleu"])
-    return [f"{row['bleu']:.0f} for {row['pairs']:,} of {row['data']} ({row['direction']})" for row in rows]
+    A straight line through the saved runs, in log-odds on both axes, which says how BLEU rises with
+    what train shows of the target language. The range is half the odds and twice the odds of that line.
+    """
+    if len({x for x, _ in runs}) < 3 or not share:
+        return None
+    slope, start = statistics.linear_regression(*zip(*((logit(x), logit(y / 100)) for x, y in runs), strict=True))
+    low, high = (100 / (1 + math.exp(-(start + slope * logit(share)) + wide)) for wide in (math.log(2), -math.log(2)))
+    return low, high
 
 
 def plan(
@@ -172,11 +184,10 @@ def plan(
     command = f"python -m translator train {' '.join(given)}"
     forward = len(val) * machine["tokens_per_pair"] / machine["tokens_per_second"] / 3  # a validation: no way back
     minutes = (updates * machine["seconds_per_update"] + -(-updates // 200) * forward) / 60
-    known = points()
-    scores = expected(count, known)
+    share, runs = seen(train, val), measured()
     return {
         "data": data, "src": src, "tgt": tgt, "pairs": count, "val": len(val), "complaints": complaints(train, val), "advice": advice,
-        "machine": machine, "minutes": round(minutes, 1), "bleu": (scores[0], scores[-1]) if scores else None, "bleu_runs": len(scores), "measured": known, "command": command,
+        "machine": machine, "minutes": round(minutes, 1), "seen": round(share, 3), "bleu": expected(share, runs), "bleu_runs": len(runs), "command": command,
     }  # fmt: skip
 
 
@@ -194,14 +205,10 @@ def report(found: dict[str, Any]) -> Iterable[str]:
         f"train {layers} + {layers} layers of width 128 ({machine['parameters'] / 1e6:.1f} million weights, {machine['vocabulary']:,} "
         f"tokens) for {advice['steps']:,} updates: about {found['minutes']:.0f} minutes here, {machine['gigabytes'] or '?'} GB of memory"
     )
+    text = f"of the word pairs of val's {found['tgt']}, {found['seen']:.0%} stand in train"
     if found["bleu"]:
         low, high = (f"{score:.0f}" for score in found["bleu"])
-        bleu, runs = f"about {low}" if low == high else f"{low} to {high}", found["bleu_runs"]
-        where = f"{'one run' if runs == 1 else f'{runs} runs'}, German to English, curve.jsonl and first_stage.jsonl in benchmarks/results"
-        yield f"expect {bleu} BLEU for text as plain as captions of photographs ({where})"
+        yield f"expect {low} to {high} BLEU: {text} ({found['bleu_runs']} runs in benchmarks/results/curve.jsonl say what follows)"
     else:
-        sizes = ", ".join(f"{size:,}" for size in found["measured"]) or "none"
-        yield f"nothing was measured that tells what to expect of so many pairs; measured: {sizes}"
-    if other := elsewhere(found["pairs"]):
-        yield f"other text differs widely: {'; '.join(other)} (benchmarks/results/plan.jsonl)"
+        yield f"what to expect isn't known: {text}"
     yield found["command"]

@@ -26,12 +26,14 @@ def test_what_a_row_scores_can_be_scored_again(rows_of, trained, tmp_path, monke
     """Of `curve` and `plan`; catches scores without translations, and those of another split or search."""
     data = caption_files(tmp_path / "data", train=60, val=4)
     monkeypatch.setattr(
-        plan.planning, "plan", lambda *_: {"advice": {"preset": "", "steps": 1}, "minutes": 1, "bleu": []}
+        plan.planning, "plan", lambda *_: {"advice": {"preset": "", "steps": 1}, "minutes": 1, "bleu": [], "seen": 0.5}
     )
     monkeypatch.setattr(curve, "trained", lambda *_: (trained, 0.0, False))  # each is this run
     where = f"--data {data} --runs {tmp_path / 'runs'}"
-    (row,) = rows_of(f"curve {where} --sizes 40 --starts scratch --seeds 0 --test val")
-    planned = rows_of(f"plan {where} --pairs 50")[1]
+    text, row = rows_of(f"curve {where} --sizes 40 --starts scratch --seeds 0 --test val")
+    pairs = {split: curve.load_pairs(str(data), split) for split in ("train", "val")}
+    assert 0 < text["seen"] <= plan.planning.seen(**pairs)  # by 40 pairs of the 60
+    planned = rows_of(f"plan {where} --pairs 50")[-1]
     references = [english for _, english in curve.load_pairs(str(data), "val")]
     for found in (row["val"], row["test"]["greedy"], row["test"]["beam"], planned):
         lines = gzip.decompress((tmp_path / found["translations"]).read_bytes()).decode("utf-8").splitlines()

@@ -80,43 +80,37 @@ def test_texts_of_another_script_are_well():
     assert plan.complaints([*texts, ("Παρίσι", "Paris")], []) == {}
 
 
-def test_what_to_expect_lies_between_the_measured_sizes():
-    known = {500: [8.0, 9.0], 1000: [13.0, 14.0], 4000: [25.0]}
-    assert plan.expected(700, known) == [8.0, 9.0, 13.0, 14.0] and plan.expected(1005, known) == [13.0, 14.0]
-    assert plan.expected(4000, known) == [25.0] and plan.expected(400, known) == plan.expected(9000, known) == []
+def test_what_train_shows_of_val_is_counted_in_pairs_of_neighbours():
+    """Of the target side alone, whatever the case; a line of one word has none."""
+    train = [("x", "A man runs"), ("y", "runs fast")]
+    assert plan.seen(train, [("q", "a man runs fast")]) == 1
+    assert plan.seen(train, [("q", "A MAN sleeps"), ("a man", "Man")]) == 0.5
+    assert plan.seen(train, [("a man", "man")]) == 0
 
 
-@pytest.mark.parametrize(
-    ("pairs", "told"), [(1000, "about 13 BLEU"), (2000, "13 to 25 BLEU"), (4000, "about 25 BLEU"), (9, "")]
-)
-def test_one_run_is_not_told_as_a_range(pairs, told, monkeypatch):
-    """Catches "25 to 25", and one run that passes for several."""
-    monkeypatch.setattr(plan, "points", lambda: {1000: [12.8, 13.2], 4000: [25.0]})
-    monkeypatch.setattr(plan, "load_pairs", lambda *_: [("a", "b")] * pairs)
-    machine = {
-        "parameters": 1,
-        "vocabulary": 1,
-        "gigabytes": 1,
-        "longest": 1,
-        "tokens_per_pair": 1,
-        "tokens_per_second": 1,
-    }
-    monkeypatch.setattr(plan, "rehearse", lambda *_: machine | {"seconds_per_update": 1})
+def test_the_range_follows_the_runs_and_is_as_wide_as_it_says():
+    """Half the odds to twice the odds around a line; catches a share that counts backwards, and one run told as a range."""
+    runs = [(0.4, 6.0), (0.5, 10.0), (0.6, 16.0), (0.7, 25.0)]
+    for share, bleu in runs:
+        low, high = plan.expected(share, runs)
+        assert low < bleu < high
+        assert high / (100 - high) / (low / (100 - low)) == pytest.approx(4)
+    assert plan.expected(0.2, runs)[1] < plan.expected(0.4, runs)[0] * 2 and plan.expected(0.95, runs)[0] > 50
+    assert plan.expected(0.5, runs[:1] * 5) is plan.expected(0.5, []) is plan.expected(0.0, runs) is None
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_plan_says_what_to_expect_and_why(known, monkeypatch):
+    monkeypatch.setattr(plan, "measured", lambda: [(0.4, 6.0), (0.5, 10.0), (0.6, 16.0)] if known else [])
+    texts = {"train": [("a", "a man runs")] * 9, "val": [("b", "a man sleeps")]}
+    monkeypatch.setattr(plan, "load_pairs", lambda data, split, *_: texts[split])
+    names = "parameters vocabulary gigabytes longest tokens_per_pair tokens_per_second seconds_per_update"
+    monkeypatch.setattr(plan, "rehearse", lambda *_: dict.fromkeys(names.split(), 1))
     found = plan.plan("data", "a", "b", None, 1, print)
-    runs = {1000: "2 runs", 2000: "3 runs", 4000: "one run"}.get(pairs, "")
-    expect = f"expect {told} for text as plain as captions of photographs ({runs}, German to English"
-    assert sum(line.startswith(expect) for line in plan.report(found)) == bool(told)
-
-
-def test_other_text_of_about_that_size_is_named(monkeypatch):
-    """The lowest score first; catches a size that tells nothing of this one."""
-    rows = [
-        {"pairs": size, "bleu": bleu, "data": data, "direction": "fr-en"}
-        for size, bleu, data in ((1000, 96.4, "captions"), (1000, 2.7, "messages"), (9000, 50.0, "far"))
-    ]
-    monkeypatch.setattr(tat, "saved_rows", lambda name: rows)
-    found = ["3 for 1,000 of messages (fr-en)", "96 for 1,000 of captions (fr-en)"]
-    assert plan.elsewhere(1500) == plan.elsewhere(400) == found
+    says = (
+        "expect 5 to 18 BLEU: of the word pairs of val's b, 50% stand in train (3 runs" if known else "isn't known: of"
+    )
+    assert sum(says in line for line in plan.report(found)) == 1 and found["seen"] == 0.5
 
 
 @pytest.mark.parametrize("pairs", [1, 500, 3000, 10_000, 29_000, 10**7])
