@@ -3,7 +3,7 @@
 #
 # > This document of [The Annotated Transformer](the_annotated_transformer.ipynb) is for readers who check results:
 # > how each figure was obtained, what it may be compared with, and what we don't know. In twenty minutes, read the
-# > table of claims and the sections behind those that you doubt.
+# > table of claims and the sections behind what you doubt.
 # >
 # > | section | question |
 # > |---|---|
@@ -25,12 +25,12 @@
 # >
 # > **Rows.** Every table and chart reads its rows from `benchmarks/results`. A row holds the command that made it,
 # > the commit, the date and the machine: two cores of an AMD EPYC, PyTorch on the CPU, unless it names another. The
-# > rows of `test_sets.jsonl` on the sets of 2017 and 2018 were made on a machine that wasn't recorded, by the
-# > command that they give or one that does the same. In the `wu…` rows, the command says in words what no option
-# > can (text in lower case, TF32; [recipes](recipes/README.md#how-the-rows-wu-wurot-and-lower-en-de-were-made) has
-# > commands), `machine` is where they were scored, and `trained_on` where they were trained. Since commit 834dcee,
-# > benchmarks keep the translations that they score. So far only the models in `models/` have theirs, on val and
-# > test_2016_flickr, and the runs of `curve.jsonl`: no row of a claim was made again since.
+# > rows of `test_sets.jsonl` on the sets of 2017 and 2018 were made on a machine that wasn't recorded, by the command
+# > that they give or one that does the same. In the `wu…` rows, the command says in words what no option can (text in
+# > lower case, TF32; [recipes](recipes/README.md#how-the-rows-wu-wurot-and-lower-en-de-were-made) has commands),
+# > `machine` is where they were scored, and `trained_on` where they were trained. Since commit 834dcee, benchmarks
+# > keep the translations that they score: those of `models/` (val and test_2016_flickr) and of newer rows in
+# > `curve.jsonl`; no row of a claim was made again since.
 # >
 # > **Names of rows.** `base` and `rotary` in `first_stage.jsonl`: `tiny` on the pairs alone, with sinusoids or
 # > rotary positions, as the program had it up to commit bf2ee6d (dropout 0.25). `multi30k-de-en-rotary`, `round-0`,
