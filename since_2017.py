@@ -331,7 +331,8 @@ def example_gated() -> None:
 # > the same factor. One group, *multi-query attention* (Shazeer, 2019), is the fastest, and $h$ groups, the paper's
 # > multi-head attention, are the best. With eight groups, Ainslie et al. got a model that's nearly as fast as the
 # > first and nearly as good as the second. (They didn't start from scratch: they averaged the matrices of each
-# > group's heads, and then trained for another twentieth of the original time.)
+# > group's heads, and then trained for another twentieth of the original time.) *Multi-head latent attention*, MLA
+# > (DeepSeek-AI, 2024), keeps one short vector for each position, from which every head computes its keys and values.
 # >
 # > $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_g^K,\; VW_g^V), \qquad g = \lceil i \, h_{kv} / h \rceil$$
 
@@ -1239,9 +1240,9 @@ def example_sampling() -> None:
 #
 # > A decoder alone needs no source. Give it nothing but the start token (ours also gets an empty source, `</s>`), and
 # > train it to predict the next token of ordinary text: the result is a *language model*, and GPT is one (Radford et
-# > al., 2018). Ours learns from the English side of the captions alone, for two and a half minutes, which is about
-# > three passes on two processor cores. Nothing here is new: the class is the one above, now with four layers, and
-# > with a source that consists of `</s>` alone; the loss, the trainer and the batches are those of Part 2.
+# > al., 2018). Ours learns from the English side of the captions alone, for two and a half minutes. Nothing here is
+# > new: the class is the one above, now with four layers, and with a source that consists of `</s>` alone; the loss,
+# > the trainer and the batches are those of Part 2.
 
 
 # %%
@@ -1358,6 +1359,8 @@ def example_writer() -> Any:
 # > - Joshua Ainslie and others (2023). [GQA: training generalized multi-query Transformer models from multi-head
 # >   checkpoints](https://arxiv.org/abs/2305.13245).
 # > - Tom Brown and others (2020). [Language models are few-shot learners](https://arxiv.org/abs/2005.14165) (GPT-3).
+# > - DeepSeek-AI (2024). [DeepSeek-V2: a strong, economical, and efficient mixture-of-experts language
+# >   model](https://arxiv.org/abs/2405.04434).
 # > - Tri Dao and others (2022). [FlashAttention: fast and memory-efficient exact attention with
 # >   IO-awareness](https://arxiv.org/abs/2205.14135).
 # > - Jacob Devlin and others (2019). [BERT: pre-training of deep bidirectional transformers for language

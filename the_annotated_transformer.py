@@ -341,10 +341,11 @@ def saved_rows(name: str) -> list[dict]:
 #
 # In the Transformer this number is constant. A self-attention layer takes $O(n^2 d)$ operations for $n$ vectors of
 # width $d$, a recurrent one $O(n d^2)$, in $n$ steps that have to follow one another; so by this count attention is
-# also the cheaper one as long as $n < d$ (Section 4). The price of connecting any two positions directly is that
-# attention averages over positions, which blurs what each of them says; multi-head attention is there to counteract
-# this. *Self-attention*, which relates the positions of a single sequence to each other, had already been used for
-# reading comprehension, abstractive summarisation, textual entailment and general sentence representations.
+# also the cheaper one as long as $n < d$ (Section 4). (A convolution of width $k$ takes $O(k n d^2)$; in recurrence,
+# the path between two positions is as long as their distance.) The price of connecting any two positions directly is
+# that attention averages over positions, which blurs what each of them says; multi-head attention is there to
+# counteract this. *Self-attention*, which relates the positions of a single sequence to each other, had already been
+# used for reading comprehension, abstractive summarisation, textual entailment and general sentence representations.
 # End-to-end memory networks used attention recurrently, in place of recurrence along the sequence, and did well on
 # simple-language question answering and language modelling. As far as the authors know, the Transformer is the first
 # model for mapping sequences to sequences that computes its representations by self-attention alone, without
@@ -1047,7 +1048,8 @@ def example_four_heads() -> Chart:
 # > something, and adds it. So `auf` doesn't turn into the value of `Bank`: it stays `auf`, and now it also knows its
 # > noun. Whatever an early layer writes is there for later layers to read, and in training the gradient has only a
 # > short way to travel from the loss back to each layer. A sublayer that hasn't learned anything yet does little
-# > harm, because its output is merely added.
+# > harm, because its output is merely added. Without the sum, each sublayer would have to copy word and position
+# > along, and deep stacks would hardly learn.
 #
 # ![The residual stream of one position: a vertical line from embedding plus position at the bottom to the output at the top; self-attention reads the streams of all positions and adds its result, the feed-forward network reads and adds to its own stream; on the left post-norm, where a normalisation stands on the line after each addition, on the right pre-norm, where it stands at the entrance of each sublayer](images/residual_stream.svg)
 #
@@ -1060,8 +1062,9 @@ def example_four_heads() -> Chart:
 # > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta, \qquad \mu = \frac{1}{d}\sum_i x_i, \qquad \sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
 # >
 # > A sublayer reads the normalised vector; what it computes is added to the stream itself, as on the right of the
-# > picture. (The left is the order in the paper, hardly used today: norms on the wire make gradients uneven between
-# > layers, so the learning rate must start small. A [side room](#The-paper's-order,-and-dropout) compares the two.)
+# > picture. (The left is the order in the paper, rare in new models: norms on the wire make gradients uneven between
+# > layers, which may be why the learning rate must start small. A [side room](#The-paper's-order,-and-dropout)
+# > compares the two.)
 
 
 # %%
@@ -1133,14 +1136,15 @@ def example_residual() -> None:
 
 # %% [markdown]
 # > The norm brings the vector to a root mean square of 1, and then the learned gains make it nearly seven times
-# > smaller. (That alone says little: gains half as large and matrices twice as large would compute the same.)
+# > smaller. (That says little: halved gains and doubled matrices would compute the same.)
 # >
 # > <details class="note"><summary>Details of the norm, the earlier editions, and batch normalisation</summary>
 # >
 # > In the variance, the sum is divided by $d$, not by $d - 1$, and the small constant $\epsilon$ is inside the root.
 # > The earlier editions divided by $d - 1$ and added $\epsilon$ outside the root. *Batch* normalisation takes the
 # > mean and variance over the whole batch, so the result for one sentence would depend on the other sentences in its
-# > batch, and on their padding.
+# > batch, and on their padding. Post-norm is $\mathrm{LayerNorm}(x + \mathrm{Sublayer}(x))$. What pre-norm costs: the
+# > larger the stream, the less a layer changes it.
 # >
 # > </details>
 #
@@ -1157,11 +1161,11 @@ def example_residual() -> None:
 # The weights differ from layer to layer. You can also think of the network as two convolutions with kernel size 1.
 #
 # > Attention moves information between positions, but once it has computed its weights, all that it does is take
-# > averages. The feed-forward network is where each position *computes* with what it has gathered. You can read it
-# > as a list of $d_{\text{ff}}$ rules, often called *neurons*. A column of $W_1$ (PyTorch keeps it as a row) is the
-# > condition of a rule: its dot product with the vector says how well it's met, and the ReLU cuts off anything
-# > below zero. The matching row of $W_2$ is the conclusion: the vector that is added to the stream, in proportion
-# > to how well the condition is met.
+# > averages; layers of it alone would take averages of averages. The feed-forward network is where each position
+# > *computes* with what it has gathered. You can read it as a list of $d_{\text{ff}}$ rules, often called *neurons*.
+# > A column of $W_1$ (PyTorch keeps it as a row) is the condition of a rule: its dot product with the vector says how
+# > well it's met, and the ReLU cuts off anything below zero. The matching row of $W_2$ is the conclusion: the vector
+# > that is added to the stream, in proportion to how well the condition is met.
 
 
 # %%
@@ -1179,8 +1183,8 @@ class PositionwiseFeedForward(nn.Module):
 
 
 # %% [markdown]
-# > What does a neuron respond to? The first layer of our model has 256 of them, and on average only about
-# > one in fifteen is above zero for a token of the sentence: most rules are about something else.
+# > What does a neuron respond to? The first layer of our model has 256 of them, and on average only about one in
+# > fifteen is above zero for a token of the sentence: most rules don't apply.
 # >
 # > **Predict.** Neuron 215 responds to two of the 15 tokens, and to no others. Which two would a translator need to
 # > notice?
@@ -1220,6 +1224,13 @@ def example_neuron(number: int = 215) -> Chart:
 # %% [markdown]
 # > If we give the model each token of its vocabulary, followed by `</s>`, this neuron responds most strongly to
 # > `raucht`, `liest`, `bedient`, `rutscht`, `zeigen` and `nimmt`. Not every neuron is that clear.
+# >
+# > <details class="note"><summary>Why four times as wide?</summary>
+# >
+# > The paper gives no reason. In its Table 3, an inner layer half as wide costs 0.4 BLEU, and one twice as wide gains
+# > 0.4. (Some call this network a memory, with the conditions as keys and the conclusions as values.)
+# >
+# > </details>
 #
 # ## The encoder (Section 3.1)
 #
@@ -1408,13 +1419,14 @@ def example_masks() -> Chart:
 # >
 # > <details><summary>What if every key of a row is masked?</summary>
 # >
-# > With $-\infty$, every score in the row is $-\infty$, the softmax divides 0 by 0, and the result is NaN, which
-# > the next layer spreads over the whole sentence. That's ugly, but at least you notice. The earlier editions used
-# > −10⁹, which is a number that float16 can't hold. With it, all the scores of the row are equal, so the softmax
-# > gives every key the same weight, *including the masked ones*, and nobody notices. The rule is therefore: every
-# > query must have at least one key. It always does here, because our masks block columns, never whole rows: even a
-# > padded position may look at the real keys. That's harmless: nothing attends to a padded position, since its
-# > column is masked, and its prediction doesn't enter the loss.
+# > With $-\infty$, every score in the row is $-\infty$, the softmax divides 0 by 0, and the result is NaN, which the
+# > next layer spreads over the whole sentence. That's ugly, but at least you notice. The earlier editions used −10⁹,
+# > which is a number that float16 can't hold. With it, all the scores of the row are equal, so the softmax gives
+# > every key the same weight, *including the masked ones*, and nobody notices. The rule is therefore: every query
+# > must have at least one key. It always does here, because our masks block columns, never whole rows: even a padded
+# > position may look at the real keys. That's harmless: nothing attends to a padded position, since its column is
+# > masked, and its prediction doesn't enter the loss. So a translation mustn't depend on the rest of its batch, which
+# > is a test: compare a sentence alone and in a batch.
 # >
 # > </details>
 #
@@ -2021,16 +2033,17 @@ def example_pre_post() -> Chart:
 #
 # > Each target sentence is used twice. Without its last token, `tgt[:, :-1]` in code, it's what the decoder *reads*;
 # > without its first, `tgt[:, 1:]`, it's what the decoder must *predict*. (A `Batch`, folded, keeps the two as `tgt`
-# > and `tgt_y`. The paper's batches have about 25,000 tokens on each side, from pairs of similar length, and the loss
-# > is the mean over the target's tokens, without padding.) In the picture, the position that reads `two` may look at
+# > and `tgt_y`. The paper's batches have about 25,000 tokens on each side, from pairs of similar length. The loss is
+# > the mean over the target's tokens, without padding.) In the picture, the position that reads `two` may look at
 # > `<s>` and `two`, and must predict `cats`.
 # >
 # > **All positions at once.** During training the whole target is known, so the decoder reads all of it in one pass,
-# > with the mask. Each position sees exactly what it would have seen while writing, and computes exactly the same. So
-# > one pass gives a prediction, and an error, at *every* position: that's why a Transformer trains so fast, although
-# > it writes one word at a time. Showing the model the true earlier tokens instead of its own guesses is called
-# > *teacher forcing*. It isn't cheating, because the mask hides from each position what that position has to predict.
-# > But it has a price: the model never learns what to do after a mistake of its own, which is called *exposure bias*.
+# > with the mask. Each position sees what it would have seen had it written the right words, and computes the same.
+# > So one pass gives a prediction, and an error, at *every* position: that's why a Transformer trains so fast,
+# > although it writes one word at a time. Showing the model the true earlier tokens instead of its own guesses is
+# > called *teacher forcing*. It isn't cheating, because the mask hides from each position what that position has to
+# > predict. But it has a price: the model never learns what to do after a mistake of its own, which is called
+# > *exposure bias*.
 # >
 # > **Predict.** Suppose that you forget the shift: each position has to predict the very token that it reads. What will
 # > you see?
@@ -2565,9 +2578,10 @@ class Trainer:
 # > <details><summary>What fills the memory?</summary>
 # >
 # > Each weight takes 16 bytes in training, four each for the weight itself, its gradient and Adam's two averages. For
-# > the base model that's 1 GB. The rest grows with the tokens of a batch: the results that `backward` will need, the
-# > logits, and the attention weights, $B h T S$ of them in each attention layer, which grow with the square of the
-# > length.
+# > the base model that's 1 GB. The rest grows with the tokens of a batch: the results that `backward` will need, in
+# > proportion to $B T d N$, the logits, and the attention weights, $B h T S$ of them in each attention layer, which
+# > grow with the square of the length. (*Activation checkpointing* keeps only the input of each layer, and computes
+# > the rest again on the way back, for about a third more work.)
 # >
 # > </details>
 
@@ -3151,8 +3165,8 @@ def example_gpt() -> None:
 # >
 # > <details class="answer"><summary>Answer</summary>
 # >
-# > In training the whole target is known. It's fed in, shifted by one; thanks to the mask, each position sees just what
-# > it would have seen while writing, and predicts the next token. Read again: [Batches and the
+# > In training the whole target is known. It's fed in, shifted by one; thanks to the mask, each position sees just
+# > what it would have seen had it written the right words, and predicts the next token. Read again: [Batches and the
 # > shift](#Batches-and-the-shift-(Section-5.1)).
 # >
 # > </details>
@@ -3196,8 +3210,7 @@ def example_gpt() -> None:
 # > 29,000 English captions of photographs, translated into German by professionals, plus 1,014 pairs for validation
 # > and several test sets such as `test_2016_flickr` (1,000 pairs). It may be used for research and teaching.
 # >
-# > [pooch](https://www.fatiando.org/pooch) downloads it (1.3 MB, once only), keeps it in your cache, and checks each
-# > file against its known checksum.
+# > [pooch](https://www.fatiando.org/pooch) downloads it once (1.3 MB), and checks each file's checksum.
 
 # %%
 # @title Fetching Multi30k, once
@@ -3613,7 +3626,7 @@ def translate_lines(
 #
 # > While the model learns, it translates three sentences of our own, which aren't in Multi30k. The second is the one
 # > from Part 1; in the third, the verb is split in two (`hebt … auf`). The validation loss is the mean cross-entropy
-# > per target token, without smoothing and without dropout.
+# > per target token, without smoothing or dropout.
 
 
 # %%
@@ -3797,7 +3810,7 @@ def example_progress() -> Any:
 # %% [markdown]
 # > **Why does greedy decoding repeat itself?** In an undertrained model, the most probable token after "a" may be "a"
 # > again, or the most probable words after "on a bench" may lead back to "on a bench". A search that never takes the
-# > second most probable token has no way out of such a loop. More training usually helps.
+# > second most probable token has no way out of such a loop.
 #
 # ## BLEU
 #
@@ -3878,7 +3891,9 @@ def example_bleu() -> None:
 # >
 # > For up to 2,000 pairs, the model has two layers, 1,000 merges and a dropout of 0.3; a longer search for settings
 # > may find better ones ([details](lab_notebook.ipynb#What-a-number-of-pairs-buys)). Test on text of your own kind,
-# > and keep the sentences of the test set out of the training set.
+# > and look for pairs that stand in the training set, too. If you have more text in the target language, a model of
+# > the other direction can translate it back, and makes further pairs
+# > ([back-translation](lab_notebook.ipynb#More-pairs-from-the-same-pairs)).
 # >
 # > </details>
 
@@ -4160,8 +4175,8 @@ def example_search_and_average() -> Any:
 # >
 # > </details>
 # >
-# > The chart shows *measured* times for one layer of each kind, of width 512, and a single sequence. Both axes are
-# > logarithmic: at a slope of 1 the time grows in proportion to the length, at a slope of 2 to its square.
+# > The chart shows *measured* times for one layer of each kind, of width 512, and a single sequence. On these axes, a
+# > slope of 1 means in proportion to the length, and a slope of 2 to its square.
 
 
 # %%
@@ -4173,7 +4188,7 @@ def example_layer_times() -> Chart | None:
 
 
 # %% [markdown]
-# > The whole layer of attention takes less time than the recurrent one up to about a thousand tokens, although it
+# > Up to about a thousand tokens, the whole layer of attention takes less time than the recurrent one, although it
 # > multiplies more, probably because it computes all positions at once.
 #
 # ## How many parameters? (Table 3)
@@ -4316,9 +4331,9 @@ def example_paper_table_3() -> Any:
 #
 # ## English constituency parsing (Section 6.3, Table 4)
 #
-# Does the Transformer work for other tasks? The authors trained one with four layers and $d_{\text{model}} = 1024$ to
-# write the parse tree of an English sentence. The output is much longer than the input and must be well formed, and
-# recurrent models had not done well with little data.
+# For another task, the authors trained a Transformer with four layers and $d_{\text{model}} = 1024$ to write the
+# parse tree of an English sentence. The output is much longer than the input and must be well formed, and recurrent
+# models had not done well with little data.
 #
 # <details><summary>Data and settings</summary>
 #
@@ -4370,8 +4385,8 @@ def example_table_4() -> Any:
 # %% [markdown]
 # # Part 6: Looking inside
 #
-# > The maps here are of the German-English model that comes with this document. They're taken in evaluation mode,
-# > because dropout would change the picture every time.
+# > The maps here are of the German-English model that comes with this document. There's no dropout, which would
+# > change them every time.
 
 
 # %%
