@@ -144,22 +144,28 @@ def logit(share: float) -> float:
 def measured() -> list[tuple[float, float]]:
     """For each saved run from random weights, `seen` and BLEU on test_2016_flickr; none where the rows are not there."""
     with redirect_stdout(sys.stderr):  # the notice that there are none
-        rows = tat.saved_rows("curve")
+        rows, whole = tat.saved_rows("curve"), tat.saved_rows("first_stage")
     shares = {(row["pairs"], row["seed"]): row["seen"] for row in rows if row["kind"] == "text"}
-    runs = [row for row in rows if row["kind"] == "curve" and row["start"] == "scratch"]
-    return [(shares[row["pairs"], row["seed"]], row["test"]["beam"]["bleu"]) for row in runs]
+    curve = [row for row in rows if row["kind"] == "curve" and row["start"] == "scratch"]
+    runs = [(shares[row["pairs"], row["seed"]], row["test"]["beam"]["bleu"]) for row in curve]
+    whole = [row for row in whole if row["variant"] == "rotary" and row["direction"] == "de-en"]
+    return runs + [(shares[29_000, 0], row["test_2016_flickr"]["beam"]["bleu"]) for row in whole]
 
 
 def expected(share: float, runs: list[tuple[float, float]]) -> tuple[float, float] | None:
     """The range of BLEU to expect where `seen` is `share`; None if there are too few runs, or no neighbours at all.
 
-    A straight line through the saved runs, in log-odds on both axes, which says how BLEU rises with
-    what train shows of the target language. The range is half the odds and twice the odds of that line.
+    A straight line through the saved runs, in log-odds on both axes, says how BLEU rises with what
+    train shows of the target language. The range goes from half the odds on that line to twice the
+    odds, and where no share as high or as low was measured, from a third to three times.
     """
-    if len({x for x, _ in runs}) < 3 or not share:
+    shares, scores = [x for x, _ in runs], [y for _, y in runs]
+    if len({*shares}) < 3 or not share:
         return None
-    slope, start = statistics.linear_regression(*zip(*((logit(x), logit(y / 100)) for x, y in runs), strict=True))
-    low, high = (100 / (1 + math.exp(-(start + slope * logit(share)) + wide)) for wide in (math.log(2), -math.log(2)))
+    slope, start = statistics.linear_regression([logit(x) for x in shares], [logit(y / 100) for y in scores])
+    times = 2 if min(shares) <= share <= max(shares) else 3
+    odds = math.exp(start + slope * logit(share))
+    low, high = (100 * x / (1 + x) for x in (odds / times, odds * times))
     return low, high
 
 

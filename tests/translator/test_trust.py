@@ -89,13 +89,13 @@ def test_what_train_shows_of_val_is_counted_in_pairs_of_neighbours():
 
 
 def test_the_range_follows_the_runs_and_is_as_wide_as_it_says():
-    """Half the odds to twice the odds around a line; catches a share that counts backwards, and one run told as a range."""
+    """Catches a share that counts backwards, one run told as a range, and a guess far off that is as narrow as one between runs."""
     runs = [(0.4, 6.0), (0.5, 10.0), (0.6, 16.0), (0.7, 25.0)]
-    for share, bleu in runs:
-        low, high = plan.expected(share, runs)
-        assert low < bleu < high
-        assert high / (100 - high) / (low / (100 - low)) == pytest.approx(4)
-    assert plan.expected(0.2, runs)[1] < plan.expected(0.4, runs)[0] * 2 and plan.expected(0.95, runs)[0] > 50
+    for share, times in ((0.4, 2), (0.5, 2), (0.66, 2), (0.7, 2), (0.2, 3), (0.95, 3)):
+        low, high = (bleu / (100 - bleu) for bleu in plan.expected(share, runs))
+        assert high / low == pytest.approx(times**2)
+    assert all(plan.expected(share, runs)[0] < bleu < plan.expected(share, runs)[1] for share, bleu in runs)
+    assert plan.expected(0.2, runs)[1] < 6.0 and plan.expected(0.95, runs)[0] > 50
     assert plan.expected(0.5, runs[:1] * 5) is plan.expected(0.5, []) is plan.expected(0.0, runs) is None
 
 
