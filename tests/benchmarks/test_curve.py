@@ -1,10 +1,15 @@
 """The curve's samples, and the parts of calibration."""
 
 import gzip
+import itertools
 import math
+import re
+import statistics
+from pathlib import Path
 
 import pytest
 
+import the_annotated_transformer as tat
 from benchmarks import confidence, curve, plan
 from tests.helpers import caption_files
 from translator.scoring import score
@@ -59,3 +64,21 @@ def test_words_have_the_probability_of_all_their_tokens():
 def test_each_probability_is_in_one_bin():
     bins = confidence.in_bins([(0.1, False), (0.4, True), (0.45, False), (0.9, True), (1.0, True)])
     assert [(one["from"], one["count"], one["right"]) for one in bins] == [(0.0, 1, 0), (0.4, 2, 0.5), (0.9, 2, 1)]
+
+
+def test_what_the_document_says_of_a_number_of_pairs_is_in_the_rows():
+    """Three draws of five sizes from both starts; catches a sentence of Part 3 that the rows no longer bear."""
+    found: dict[tuple[str, int], dict[int, float]] = {}
+    for row in tat.saved_rows("curve"):
+        if row["kind"] == "curve":
+            found.setdefault((row["start"], row["pairs"]), {})[row["seed"]] = row["test"]["beam"]["bleu"]
+    sizes = (500, 1000, 2000, 4000, 8000)
+    assert {*found} == {(start, pairs) for start in ("scratch", "other direction") for pairs in sizes}
+    assert all({*runs} == {0, 1, 2} for runs in found.values())
+    bleu = {key: statistics.mean(runs.values()) for key, runs in found.items()}
+    gains = [bleu["scratch", two] - bleu["scratch", one] for one, two in itertools.pairwise(sizes)]
+    said = re.sub(r"\s*\n# > ", " ", Path(tat.__file__).read_text("utf-8"))
+    assert f"each doubling of the pairs adds {min(gains):.0f} to {max(gains):.0f} BLEU" in said
+    assert "gets as far as 2,000 pairs get from random weights; with 8,000 it gains nothing" in said
+    assert bleu["other direction", 500] == pytest.approx(bleu["scratch", 2000], abs=1)
+    assert bleu["other direction", 8000] < bleu["scratch", 8000]
