@@ -38,10 +38,10 @@ def recipe(pairs: int, trained: bool = False) -> tuple[dict[str, Any], int]:
     What the benchmark `curve` trains with. From 20,000 pairs on it is what the shipped models' first stage had.
     """
     if trained:
-        return {"tokens_per_batch": 1000, "factor": 0.5, "warmup": 30, "dropout": 0.25}, 60 if pairs < 4000 else 100
+        return {"tokens_per_batch": 1000, "factor": 1.0, "warmup": 30, "dropout": 0.25}, 300 if pairs < 4000 else 500
     if pairs >= 20_000:
         return {"positions": "rotary"}, 4200
-    updates = (300, 400, 600, 800, 1500, 2500)[bisect((700, 1400, 2800, 5600, 11_000), pairs)]
+    updates = (300, 400, 600, 800, 1000, 2500)[bisect((700, 1400, 2800, 5600, 11_000), pairs)]
     bpe, tokens, dropout = (1000, 1000, 0.3) if pairs < 2800 else (3000, 2000, 0.1)
     sizes = {"N": 2, "positions": "rotary", "bpe": bpe}
     return sizes | {"tokens_per_batch": tokens, "factor": 0.75, "warmup": 100, "dropout": dropout}, updates
