@@ -182,6 +182,11 @@ def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):
     """At each a question, and then numbers; every stop marks a part of the figure, which leads to it, and a section that exists."""
     tab = shared_page()
     walk(tab)
+    seen = set()
+    for key in [*["Tab"] * 8, *["Shift+Tab"] * 8]:  # the focus goes round in the walk: six places at the first stop
+        tab.keyboard.press(key)
+        seen.add(tab.evaluate("document.activeElement.closest('.walk') && document.activeElement.textContent"))
+    assert None not in seen and len(seen) == 6
     titles, marks = [], set()
     for _ in range(10):
         titles.append(tab.locator("#walk-title").inner_text())
@@ -199,8 +204,8 @@ def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):
     )
     tab.locator("text=◀ back").click()
     assert tab.locator("#walk-title").inner_text() == titles[8]
-    tab.keyboard.press("Escape")
-    assert not tab.locator("#walk-title").is_visible()
+    tab.mouse.click(4, 450)  # outside; nothing there is pressed
+    assert not tab.locator("#walk-title").is_visible() and tab.evaluate("document.activeElement.id") == "walk"
     walk(tab)  # goes on where it was left
     assert tab.locator("#walk-title").inner_text() == titles[8]
     tab.locator(".walk-part[data-part=memory]").click()

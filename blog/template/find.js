@@ -1,3 +1,25 @@
+/**
+ * Have a dialog open over the page. `showModal` would make all else inert, for which browsers style the whole page anew, half a
+ * second of it: here a veil (blog.css) keeps the pointer away from the page, and this the focus.
+ */
+function overThePage(dialog) {
+  const stops = () => [...dialog.querySelectorAll("a[href], button:enabled, input")];
+  const outside = ({ clientX: x, clientY: y }, box = dialog.getBoundingClientRect()) => x < box.left || x > box.right || y < box.top || y > box.bottom;
+  dialog.ariaModal = "true";
+  dialog.classList.add("over-the-page");
+  dialog.addEventListener("click", (event) => { if (event.target === dialog && outside(event)) dialog.close(); });
+  document.addEventListener("focusin", ({ target }) => { if (dialog.open && !dialog.contains(target)) stops()[0].focus(); });
+  document.addEventListener("keydown", (event) => {
+    if (!dialog.open) return;
+    if (event.key === "Escape" && !event.isComposing) dialog.close();
+    const all = stops(), [end, other] = event.shiftKey ? [all[0], all.at(-1)] : [all.at(-1), all[0]], { activeElement } = document;
+    if (event.key !== "Tab" || (activeElement !== end && all.includes(activeElement))) return;
+    event.preventDefault();
+    other.focus();
+  });
+  document.body.append(dialog);
+}
+
 // Finding things: full-text search, and cards that show what a link leads to (a term, a citation, an equation, a section).
 (() => {
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
@@ -43,7 +65,7 @@
   const results = el("ol", { id: "results" }), told = el("p", { role: "status", id: "found" });
   const close = el("button", { type: "button", id: "search-close" }, say("close"));
   const dialog = el("dialog", { class: "search", "aria-label": say("Search") }, el("p", { class: "search-line" }, input, close), told, results);
-  document.body.append(dialog);
+  overThePage(dialog);
 
   const snippet = (text, place, length) => {
     const from = Math.max(0, place - 60), to = place + length + 100;
@@ -66,7 +88,6 @@
     }));
   };
   input.addEventListener("input", search);
-  input.addEventListener("keydown", (event) => { if (event.key === "Escape") dialog.close(); }); // not only the text
   // Where a section has what was sought, first of all in what is open: in the middle of the window, and marked.
   const reveal = (id, sought) => {
     const heading = document.getElementById(id), next = all(HEADINGS, main).find((node) => heading.compareDocumentPosition(node) & Node.DOCUMENT_POSITION_FOLLOWING);
@@ -110,8 +131,7 @@
   });
   close.addEventListener("click", () => dialog.close());
   dialog.addEventListener("close", () => input.blur()); // or the next "/" may still be typed into it
-  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); }); // outside
-  const openSearch = () => { dialog.showModal(); input.select(); };
+  const openSearch = () => { dialog.show(); input.select(); };
   document.getElementById("search").addEventListener("click", openSearch);
   addEventListener("keydown", (event) => {
     const typing = event.composedPath()[0].matches?.("input, textarea, select");

@@ -97,7 +97,7 @@
   const link = el("a", {}, say("Read the section")), whose = el("p", { class: "walk-whose" });
   const dialog = el("dialog", { class: "walk", "aria-labelledby": "walk-title" }, el("div", { class: "walk-picture" }, picture),
     el("div", { class: "walk-side" }, title, whose, text, el("p", {}, link), el("p", { class: "walk-buttons" }, back, count, next, close)));
-  document.body.append(dialog);
+  overThePage(dialog);
   const answered = {}; // by stop: what was clicked
   let facts, stop = 0;
 
@@ -140,18 +140,16 @@
   async function open() {
     try {
       const content = await liveContent();
-      Object.assign(start, { disabled: true, textContent: say("computing…") });
+      start.textContent = say("computing…");
       const before = facts?.sentence, sentence = document.querySelector(".explorer > div")?.explored?.sentence().trim() || content.sentence;
       facts = await follow(content, sentence);
       if (sentence !== before) Object.keys(answered).forEach((number) => delete answered[number]);
-      dialog.showModal();
+      dialog.show();
       start.textContent = begin;
       show(sentence === before && stop < STOPS.length - 1 ? stop : 0); // one who read a section meanwhile goes on
       next.focus();
     } catch (error) {
       start.textContent = say("The walk cannot begin: {why}", { why: error.message });
-    } finally {
-      start.disabled = false;
     }
   }
 
