@@ -278,8 +278,8 @@ function exploreAttention(host, content, options = {}) {
     $("target").replaceChildren(...result.predicted.map((_, i) => token(result.predicted, spell(result.predicted, [i]), i,
       Math.round(100 * result.steps[i].chosen) + "%", doubtful[i] ? "doubtful" : "")));
     $("dot").hidden = ![result.source, result.predicted].some((tokens) => tokens.some((_, i) => !startsWord(tokens, i)));
-    $("sure").textContent = Trust.verdict(result.steps);
-    if (doubtful.includes(true)) $("sure").append(" ", say("It gave the underlined words less than 40%: in a test, only a third of such words were in the reference."));
+    $("sure").replaceChildren(Trust.verdict(result.steps),
+      el("span", { id: "underlined" }, " ", say("It gave the underlined words less than 40%: in a test, only a third of such words were in the reference.")));
     $("sure").classList.toggle("warning", Trust.guessing(result.steps));
   }
 
@@ -309,6 +309,7 @@ function exploreAttention(host, content, options = {}) {
       li.classList.toggle("unseen", i === step - 1 && unseen());
       li.firstChild.classList.toggle("now", i === step - 1);
     });
+    $("underlined").hidden = !$("target").querySelector(".doubtful:not(.later, .unseen)");
     const before = plain(result.predicted.slice(0, step - 1).join("")), shown = result.predicted.slice(0, unseen() ? step - 1 : step).filter((token) => !isMarker(token));
     $("translation").replaceChildren(el("strong", { dir: "auto" }, step === count && !unseen() ? result.translation : shown.length ? `${plain(shown.join(""))} …` : "…"));
     $("step-readout").replaceChildren(...(step > 1 ? told("Step {step} of {count}. It has written {written} and predicts:", { step, count, written: quoted(before) })
