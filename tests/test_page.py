@@ -93,6 +93,11 @@ def test_the_live_figure_translates(shared_page):
     first.locator("text=Translate").click()
     first.locator("#translation", has_text="dog").wait_for()
     assert not first.locator("#heat").is_visible()
+    first.locator("#text").fill("Wie heißt du?")
+    first.locator("#underlined").wait_for()
+    first.locator("#guess").check()  # the first token isn't shown yet, nor a word about its underline
+    first.locator("#underlined").wait_for(state="hidden")
+    first.locator("#guess").uncheck()
     second = reach(tab, ".explorer[data-number='2']")
     second.locator("#heat").wait_for()
     second.locator("#zero-label").wait_for(state="hidden")  # until a head is chosen

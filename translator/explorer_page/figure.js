@@ -30,7 +30,7 @@ function exploreAttention(host, content, options = {}) {
   };
   const state = { sentence: "", search: "beam", temperature: 1, topP: 0.9, step: 1,
                   kind: "cross", layer: 0, head: "mean", words: false, guess: false };
-  const { engine } = content, LARGEST = 3000; // cells of a map that are drawn at once
+  const { engine } = content, LARGEST = 2000; // cells of a map that are drawn at once
   const off = { encoder: new Set(), decoder: new Set(), cross: new Set() }; // heads set to zero, as "layer head" from 1
   const source = { hidden: new Set(), order: null }; // what was done to the tokens that are read
   let taken = null;    // what the reader chose: all `forced` tokens, and `choices`, each { step, ids, token, p, other, q }
@@ -283,8 +283,8 @@ function exploreAttention(host, content, options = {}) {
     $("target").replaceChildren(...result.predicted.map((_, i) => token(result.predicted, spell(result.predicted, [i]), i,
       Math.round(100 * result.steps[i].chosen) + "%", doubtful[i] ? "doubtful" : "")));
     $("dot").hidden = ![result.source, result.predicted].some((tokens) => tokens.some((_, i) => !startsWord(tokens, i)));
-    $("sure").textContent = own.length ? Trust.verdict(own) : ""; // only what the model chose itself
-    if (doubtful.includes(true)) $("sure").append(" ", say("It gave the underlined words less than 40%: in a test, only a third of such words were in the reference."));
+    $("sure").replaceChildren(own.length ? Trust.verdict(own) : "", // only of what the model chose itself
+      el("span", { id: "underlined" }, " ", say("It gave the underlined words less than 40%: in a test, only a third of such words were in the reference.")));
     $("sure").classList.toggle("warning", own.length > 0 && Trust.guessing(own));
   }
 
@@ -314,6 +314,7 @@ function exploreAttention(host, content, options = {}) {
       li.classList.toggle("unseen", i === step - 1 && unseen());
       li.firstChild.classList.toggle("now", i === step - 1);
     });
+    $("underlined").hidden = !$("target").querySelector(".doubtful:not(.later, .unseen)");
     const before = plain(result.predicted.slice(0, step - 1).join("")), shown = result.predicted.slice(0, unseen() ? step - 1 : step).filter((token) => !isMarker(token));
     $("translation").replaceChildren(el("strong", { dir: "auto" }, step === count && !unseen() ? result.translation : shown.length ? `${plain(shown.join(""))} …` : "…"));
     $("step-readout").replaceChildren(...(step > 1 ? told("Step {step} of {count}. It has written {written} and predicts:", { step, count, written: quoted(before) })
@@ -405,11 +406,14 @@ function exploreAttention(host, content, options = {}) {
   function thumbnail(layer, head, colour) {
     const weights = rawWeights(state.kind, layer, head), width = weights[0].length;
     const canvas = el("canvas", { width, height: weights.length }), zeroed = off[state.kind].has(`${layer} ${head}`);
-    const image = new ImageData(width, weights.length), [red, green, blue] = colour;
-    weights.forEach((row, q) => row.forEach((weight, k) => {
-      const at = 4 * (q * width + k);
-      [image.data[at], image.data[at + 1], image.data[at + 2], image.data[at + 3]] = [red, green, blue, 255 * opacity(weight)];
-    }));
+    const image = new ImageData(width, weights.length), { data } = image, [red, green, blue] = colour;
+    let at = 0;
+    for (const row of weights) for (const weight of row) {
+      data[at++] = red;
+      data[at++] = green;
+      data[at++] = blue;
+      data[at++] = 255 * opacity(weight);
+    }
     canvas.getContext("2d").putImageData(image, 0, 0);
     return el("button", { type: "button", "data-layer": layer, "data-head": head, tabindex: -1, class: zeroed ? "off" : "",
                           "aria-label": say(zeroed ? "layer {layer}, {head}, set to zero" : "layer {layer}, {head}", { layer, head: headName(head) }) }, canvas);
@@ -465,8 +469,6 @@ function exploreAttention(host, content, options = {}) {
       el("th", { scope: "row", role: "rowheader" }, ...label(query)), ...keys.map((_, k) => cell(q, k))));
     table.style.setProperty("--cell", Math.max(20, Math.min(34, Math.floor(480 / keys.length))) + "px");
     table.replaceChildren(el("thead", { role: "rowgroup" }, head), el("tbody", { role: "rowgroup" }, ...rows));
-    // Without this, the arrow keys could move to a cell under the sticky labels.
-    $("heat-box").style.scrollPadding = `${head.offsetHeight}px 0 0 ${rows[0].firstChild.offsetWidth}px`;
     $("heat-title").textContent = say("{attention}, layer {layer}, {head}", { attention: KINDS[state.kind].name, layer: state.layer, head: headName(state.head) });
     $("readout").textContent = (view.queries.length < view.all ? say("Rows {from} to {to} of {all}, those around the step. ", { from: view.first + 1, to: view.first + view.queries.length, all: view.all }) : "") + (finger.matches ? say("Tap a cell to read it and to keep its query’s lines.") : say("Point at a cell, or use Tab and the arrow keys. Click it (or press Enter) to keep its query’s lines."));
   }
@@ -497,7 +499,7 @@ function exploreAttention(host, content, options = {}) {
   }
 
   function drawThreads(active) {
-    const row = $("queries").firstChild.offsetHeight || 24, height = row * Math.max(view.queries.length, view.keys.length);
+    const row = 24, height = row * Math.max(view.queries.length, view.keys.length);
     const least = active === null ? .01 : .001, threads = [];
     view.weights.forEach((weights, q) => {
       if (active !== null && active !== q) return;
@@ -688,6 +690,9 @@ function exploreAttention(host, content, options = {}) {
     const heat = $("heat"), cellOf = (event) => event.target.closest("tbody td");
     const keep = (event) => { if (cellOf(event)) pin(Number(cellOf(event).dataset.q)); };
     for (const name of ["pointerover", "focusin"]) heat.addEventListener(name, (event) => readCell(cellOf(event)));
+    heat.addEventListener("focusin", () => { // or the arrow keys could move to a cell under the sticky labels
+      $("heat-box").style.scrollPadding = `${heat.tHead.offsetHeight}px 0 0 ${heat.tBodies[0].rows[0].cells[0].offsetWidth}px`;
+    });
     heat.addEventListener("click", keep);
     heat.addEventListener("keydown", (event) => { if (event.key === "Enter") keep(event); });
     rove(heat, "tbody td", () => view.keys.length);
@@ -721,7 +726,8 @@ function exploreAttention(host, content, options = {}) {
     listen.waiting = null;
     if (!toldTo && sentence.trim() === state.sentence.trim()) return;
     state.sentence = $("text").value = sentence;
-    if (await compute() && toldTo && !calm.matches && !state.guess) { state.step = 1; drawStep(); play(); }
+    const plays = toldTo && !calm.matches && !state.guess;
+    if (await compute(plays ? 1 : null) && plays) play();
   }
 
   function start() {
