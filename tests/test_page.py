@@ -742,7 +742,12 @@ def test_a_panel_answers_the_keyboard_and_the_bar_folds(shared_page):
     panel.locator("tbody td").first.wait_for()
     layer, head = (box.input_value() for box in panel.locator("select").all()[:2])
     assert (layer, head) == ("3", "3")  # those that the text beside it speaks of
-    shades = panel.locator("tbody tr").nth(2).locator("td").evaluate_all("tds => tds.map((td) => +td.style.getPropertyValue('--w'))")
+    shades = (
+        panel.locator("tbody tr")
+        .nth(2)
+        .locator("td")
+        .evaluate_all("tds => tds.map((td) => +td.style.getPropertyValue('--w'))")
+    )
     chosen = panel.locator("tbody tr").nth(2).locator("td.chosen").evaluate("td => +td.style.getPropertyValue('--w')")
     assert chosen == max(shades)  # it begins with a weight that matters
     before = panel.locator("tbody").inner_text()
