@@ -70,7 +70,7 @@ def benchmark(
     *, data: Data = "multi30k", src: str = "de", tgt: str = "en", test: str = "test_2016_flickr",
     sizes: Annotated[Counts, Parameter(help="numbers of pairs")] = SIZES,
     starts: tuple[Starts, ...] = ("scratch", "other direction"), seeds: Seeds = (0, 1, 2), steps: Count | None = None,
-    choose: bool = False, runs: Runs = Path("runs"), changes: Changes = None, rows: Rows = RESULTS,
+    choose: bool = False, only_texts: bool = False, runs: Runs = Path("runs"), changes: Changes = None, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
     """Train on 500 pairs, 1,000, ... and score what comes of it.
 
@@ -90,6 +90,7 @@ def benchmark(
         test: the split that finished runs are scored on
         steps: updates of a run; by default as `plan` says
         choose: score on `val` alone, to choose settings
+        only_texts: train nothing, write only the rows of kind "text"
     """
     changes, languages = changes or {}, (src, tgt)
     for seed in seeds:
@@ -100,7 +101,7 @@ def benchmark(
             if not rows.saved(about):
                 train_and_val = (load_pairs(str(text), split, *languages) for split in ("train", "val"))
                 rows.add(about | {"seen": seen(*train_and_val)})
-            for start in starts:
+            for start in () if only_texts else starts:
                 settings, updates = recipe(pairs, start != "scratch")
                 settings, updates = settings | changes | {"seed": seed}, steps or updates
                 about = {"kind": "choice" if choose else "curve", "data": portable(data), "direction": f"{src}-{tgt}"}
