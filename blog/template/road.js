@@ -53,13 +53,15 @@
     const next = stops[i + 1], line = el("p", { className: "road-next" }), [frame, text] = SIDE[stop.at(-1).id] ?? [];
     if (next) line.append(el("a", { href: `#${next[0].id}`, textContent: say("Next on the road: {title} ▸", { title: label(next) }) }), el("small", { textContent: say("{time} left", { time: timeFrom(i + 1) }) }));
     else line.append(el("strong", { textContent: say("The road ends here.") }));
-    line.firstChild.addEventListener("click", () => { finish(stop); home.hidden = true; });
+    if (next) line.firstChild.addEventListener("click", () => { finish(stop); home.hidden = true; });
     if (document.getElementById(frame)) {
       const aside = el("a", { className: "aside", href: `#${frame}`, textContent: text });
       aside.addEventListener("click", () => { finish(stop); home.href = `#${(next ?? stop)[0].id}`; home.hidden = false; });
       line.append(aside);
     }
     end.after(line);
+    // from the last one nothing leads on: who has come the whole way to it has been there
+    if (!next) new IntersectionObserver(([seen]) => seen.isIntersecting && done.includes(stops[i - 1].at(-1).id) && finish(stop)).observe(line);
   });
   show();
 })();
