@@ -93,6 +93,11 @@ def test_the_live_figure_translates(shared_page):
     first.locator("text=Translate").click()
     first.locator("#translation", has_text="dog").wait_for()
     assert not first.locator("#heat").is_visible()
+    first.locator("#text").fill("Wie heißt du?")
+    first.locator("#underlined").wait_for()
+    first.locator("#guess").check()  # the first token isn't shown yet, nor a word about its underline
+    first.locator("#underlined").wait_for(state="hidden")
+    first.locator("#guess").uncheck()
     second = reach(tab, ".explorer[data-number='2']")
     second.locator("#heat").wait_for()
     second.locator("#zero-label").wait_for(state="hidden")  # until a head is chosen
@@ -714,7 +719,7 @@ def test_every_panel_follows_the_readers_sentence(shared_page):
     tab.locator("#your-sentence input").press("Enter")
     tab.wait_for_function("document.querySelector('.explorer > div').explored.sentence() === 'Eine Katze schläft.'")
     tab.locator("#your-sentence output", has_text="→ A cat").wait_for()
-    assert "on average" in tab.locator("#your-sentence small").inner_text()
+    assert "geometric mean" in tab.locator("#your-sentence small").inner_text()
     after = texts()
     assert [name for name in names if before[name] == after[name]] == [
         "removed"
@@ -724,7 +729,7 @@ def test_every_panel_follows_the_readers_sentence(shared_page):
             const f = await SentencePanels.look({ engine: (await liveContent()).engine, sentence: "Eine Katze schläft." });
             const three = (vector) => [...vector.slice(0, 3)].map((value) => value.toFixed(2)).join(" ");
             return { vectors: three(f.rows[2]), positions: three(f.input[2]), residual: three(f.layers[0].normed[2]),
-                     heads: f.layers[3].scores[3][2][1].toFixed(2), neurons: Math.max(...f.layers[0].inner[2]).toFixed(2) };
+                     heads: f.layers[3].scores[3][2][Transformer.largest(f.layers[3].weights[3][2], 1)[0]].toFixed(2), neurons: Math.max(...f.layers[0].inner[2]).toFixed(2) };
         }"""
     )
     assert not [name for name, text in shown.items() if text not in " ".join(after[name].split())]
@@ -759,6 +764,14 @@ def test_a_panel_answers_the_keyboard_and_the_bar_folds(shared_page):
     panel.locator("tbody td").first.wait_for()
     layer, head = (box.input_value() for box in panel.locator("select").all()[:2])
     assert (layer, head) == ("3", "3")  # those that the text beside it speaks of
+    shades = (
+        panel.locator("tbody tr")
+        .nth(2)
+        .locator("td")
+        .evaluate_all("tds => tds.map((td) => +td.style.getPropertyValue('--w'))")
+    )
+    chosen = panel.locator("tbody tr").nth(2).locator("td.chosen").evaluate("td => +td.style.getPropertyValue('--w')")
+    assert chosen == max(shades)  # it begins with a weight that matters
     before = panel.locator("tbody").inner_text()
     panel.locator("select").nth(1).focus()
     tab.keyboard.press("ArrowUp")

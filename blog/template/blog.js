@@ -106,8 +106,6 @@
 
   // --- the live figure: made ready when one of its places comes near the screen ---
 
-  let content; // the model is read once, for all places and for the walk
-  window.liveContent = () => (content ??= explorerContent());
   const live = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
       if (!isIntersecting) continue;

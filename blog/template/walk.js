@@ -134,7 +134,7 @@
     for (const [name, value] of Object.entries({ x: box.x - 6, y: box.y - 6, width: box.width + 12, height: box.height + 12, rx: 10 }))
       mark.setAttribute(name, value);
     const near = matchMedia("(max-width: 48rem)").matches; // on a phone only the part and what is around it
-    picture.setAttribute("viewBox", near ? `0 ${Math.max(0, box.y + box.height / 2 - 130)} 540 260` : "0 0 540 912");
+    picture.setAttribute("viewBox", near ? `0 ${Math.max(0, Math.min(652, box.y + box.height / 2 - 130))} 540 260` : "0 0 540 912");
   }
 
   async function open() {

@@ -274,6 +274,7 @@ def test_a_drawn_translation_shows_what_it_was_drawn_from(tab):
     tab.answered()
     shares = tab.locator("#target small").all_text_contents()
     assert len(shares) > 3 and set(shares) == {"100%"}
+    assert tab.locator("#likeliest i").count() == 1 and tab.locator("#drawn-from").is_visible()  # no token of 0%
     tab.locator("#target button").nth(1).hover()
     word = tab.locator("#target bdi").nth(1).inner_text()
     assert f"the step that writes “{word}” looks" in tab.text("#shades")
@@ -325,7 +326,10 @@ def test_strange_text_is_answered_honestly(tab):
     assert tab.text("#notice") == note  # punctuation does not make a word strange
     tab.translate("  ")
     assert "Write a sentence" in tab.text("#notice")
+    opacity = "getComputedStyle(document.querySelector('#figure').shadowRoot.querySelector('#panel')).opacity"
+    assert tab.evaluate(opacity) == "0.4"  # what is shown is another sentence's
     tab.translate(SENTENCE)
+    assert tab.text("#notice") == note and tab.evaluate(opacity) == "1"
     assert tab.text("#notice") == note and not tab.locator("#notice.warning").count()
 
 
@@ -377,12 +381,31 @@ def test_another_token_is_taken_and_the_sentence_goes_on(tab, shipped):
     tab.press("#own-word", "Enter")
     tab.locator("#taken", has_text="snowboarder").wait_for()
     assert tab.text("#translation").split()[1] == "snowboarder"
+    forced = len(shipped.tokenizer.encode("snowboarder", "en"))
+    assert "at step 3" not in tab.text("#taken")  # what came after is let go
+    assert not tab.locator("#target .doubtful").evaluate_all(
+        "(all, n) => all.filter((li) => { const i = +li.firstChild.dataset.i; return i >= 1 && i <= n; })", forced
+    )
+    shares = [int(text.rstrip("%")) / 100 for text in tab.locator("#target small").all_text_contents()]
+    judged = torch.tensor([shares[0], *shares[1 + forced :]]).log().mean().exp().item()
+    assert int(re.search(r"(\d+)%", tab.text("#sure"))[1]) == pytest.approx(100 * judged, abs=1)  # not the forced
+    tab.locator("input[value=greedy]").check()
+    tab.answered()
+    assert tab.translation().split()[1] == "snowboarder"  # kept by another search
+    tab.locator("input[value=beam]").check()
+    last = len(tab.written()) - 1
+    tab.locator("#step").fill(str(last))
+    tab.locator("#likeliest button").nth(1).click()
+    tab.locator("#taken", has_text=f"at step {last}").wait_for()
+    assert "snowboarder" in tab.text("#taken")  # both choices are named
     tab.click("#untake")
     assert tab.translation() == before
 
 
 def test_later_tokens_are_guessed_before_they_are_seen(tab):
+    tab.click("#tree-box summary")
     tab.check("#guess")
+    assert not tab.locator("#tree-box").is_visible() and not tab.locator("#maps").is_visible()  # they would tell
     tab.locator("#step-readout", has_text="comes next").wait_for()
     seen = tab.locator("#target li:not(.later):not(.unseen)")
     assert seen.count() == 0 and tab.text("#translation") == "…" and "%" not in tab.text("#likeliest")
@@ -417,8 +440,9 @@ def test_tokens_are_hidden_and_change_places(tab):
     tab.select_option("#touch", "swap")
     tab.locator("#source button").nth(0).click()
     tab.locator("#compared", has_text="Positions swapped: “Ein” ⇄ “kleiner”").wait_for()
-    tab.click("#restore")
+    tab.click("#compared button")  # where the change is told
     tab.locator("#compared").wait_for(state="hidden")
+    assert tab.translation() == before
 
 
 def test_a_search_that_takes_long_says_so_and_is_stopped(tab):

@@ -17,7 +17,7 @@ function exploreAttention(host, content, options = {}) {
   const root = host.attachShadow({ mode: "open" });
   root.append(document.getElementById("explorer-figure").content.cloneNode(true));
   const $ = (id) => root.getElementById(id);
-  const calm = matchMedia("(prefers-reduced-motion: reduce)");
+  const calm = matchMedia("(prefers-reduced-motion: reduce)"), finger = matchMedia("(hover: none)");
 
   // Cross-attention names (and merges) its rows by what they PREDICT: they search the source for that word.
   const KINDS = {
@@ -30,10 +30,10 @@ function exploreAttention(host, content, options = {}) {
   };
   const state = { sentence: "", search: "beam", temperature: 1, topP: 0.9, step: 1,
                   kind: "cross", layer: 0, head: "mean", words: false, guess: false };
-  const { engine } = content, LARGEST = 3000; // cells of a map that are drawn at once
+  const { engine } = content, LARGEST = 2000; // cells of a map that are drawn at once
   const off = { encoder: new Set(), decoder: new Set(), cross: new Set() }; // heads set to zero, as "layer head" from 1
   const source = { hidden: new Set(), order: null }; // what was done to the tokens that are read
-  let taken = null;    // where the reader chose a token: { forced, step, token, p, other, q }
+  let taken = null;    // what the reader chose: all `forced` tokens, and `choices`, each { step, ids, token, p, other, q }
   let guessed = 0;     // up to this step the reader has guessed
   let result = null;   // what is shown
   let whole = null;    // its translation without what the reader has changed
@@ -97,7 +97,7 @@ function exploreAttention(host, content, options = {}) {
       return false;
     }
     busy(null);
-    fade(false);
+    fade(blank);
     if (!blank) warn(sentence);
     state.step = Math.min(result.target.length, step ?? (state.guess ? 1 : Infinity));
     drawResult();
@@ -133,11 +133,14 @@ function exploreAttention(host, content, options = {}) {
       $(id).hidden = !done.length || (id === "effect" && !anyOff());
       $(id).replaceChildren(...done, ...after.map((part) => (part.cloneNode ? part.cloneNode(true) : part)));
     }
+    const undo = el("button", { type: "button" }, $("restore").textContent);
+    undo.addEventListener("click", () => { $("restore").click(); $("source").querySelector("[tabindex='0']").focus(); });
+    $("compared").append(" ", undo);
     $("taken").hidden = !taken;
     if (!taken) return;
-    const { token, p, other, q, step } = taken, share = (found) => `${Math.round(100 * Trust.confidence(found.steps))}%`;
-    $("taken").firstElementChild.textContent = say("You took “{token}” at step {step} (probability {p}) instead of “{other}” ({q}).", { token: plain(token), step, p: percent(p), other: plain(other), q: percent(q) }) +
-      (whole ? say(" The sentence has now {now} per token; the model’s own has {before}.", { now: share(result), before: share(whole) }) : "");
+    const share = (found) => `${Math.round(100 * Trust.confidence(found.steps))}%`;
+    $("taken").firstElementChild.textContent = taken.choices.map(({ token, p, other, q, step }) => say("You took “{token}” at step {step} (probability {p}) instead of “{other}” ({q}).", { token: plain(token), step, p: percent(p), other: plain(other), q: percent(q) })).join(" ") +
+      (whole ? say(" The sentence has now {now} per token (geometric mean); the model’s own has {before}.", { now: share(result), before: share(whole) }) : "");
   }
 
   // ---- tokens ----
@@ -258,10 +261,11 @@ function exploreAttention(host, content, options = {}) {
   function take(ids) {
     const at = result.steps[state.step - 1], listed = at.likeliest.find(({ id }) => id === ids[0]);
     const [best] = at.likeliest, forced = [...result.ids.slice(1, state.step), ...ids], step = state.step;
-    taken = { forced, step, token: engine.tokenizer.tokens(ids).join(""), p: listed?.p ?? 0, other: best.token, q: best.p };
+    const choice = { step, ids, token: engine.tokenizer.tokens(ids).join(""), p: listed?.p ?? 0, other: best.token, q: best.p };
+    taken = { forced, choices: [...(taken?.choices ?? []).filter((one) => one.step < step), choice] };
     compute(step).then((is) => {
       if (!is) return;
-      taken.p = ids.reduce((p, _, i) => p * (result.steps[step - 1 + i]?.own ?? 1), 1);
+      choice.p = ids.reduce((p, _, i) => p * (result.steps[step - 1 + i]?.own ?? 1), 1);
       compare();
       if (calm.matches) go(result.predicted.length);
       else play();
@@ -274,13 +278,14 @@ function exploreAttention(host, content, options = {}) {
         el("bdi", {}, text), ...(about ? [el("small", {}, about)] : [])));
     $("source").replaceChildren(...result.source.map((_, i) => token(result.source, spell(result.source, [i]), i,
       source.order && source.order[i] !== i ? say("at {place}", { place: source.order[i] + 1 }) : "", source.hidden.has(i) ? "gone" : "")));
-    const doubtful = Trust.doubtful(result.steps, (i) => startsWord(result.predicted, i)).map((is, i) => is && !isMarker(result.predicted[i]));
+    const chose = (i) => taken?.choices.some(({ step, ids }) => i >= step - 1 && i < step - 1 + ids.length), own = result.steps.filter((_, i) => !chose(i));
+    const doubtful = Trust.doubtful(result.steps.map((one, i) => (chose(i) ? { own: 1 } : one)), (i) => startsWord(result.predicted, i)).map((is, i) => is && !isMarker(result.predicted[i]));
     $("target").replaceChildren(...result.predicted.map((_, i) => token(result.predicted, spell(result.predicted, [i]), i,
       Math.round(100 * result.steps[i].chosen) + "%", doubtful[i] ? "doubtful" : "")));
     $("dot").hidden = ![result.source, result.predicted].some((tokens) => tokens.some((_, i) => !startsWord(tokens, i)));
-    $("sure").textContent = Trust.verdict(result.steps);
-    if (doubtful.includes(true)) $("sure").append(" ", say("It gave the underlined words less than 40%: in a test, only a third of such words were in the reference."));
-    $("sure").classList.toggle("warning", Trust.guessing(result.steps));
+    $("sure").replaceChildren(own.length ? Trust.verdict(own) : "", // only of what the model chose itself
+      el("span", { id: "underlined" }, " ", say("It gave the underlined words less than 40%: in a test, only a third of such words were in the reference.")));
+    $("sure").classList.toggle("warning", own.length > 0 && Trust.guessing(own));
   }
 
   // The weights that a token's row has in the chosen layer and head; without a token, those of the current step.
@@ -309,6 +314,7 @@ function exploreAttention(host, content, options = {}) {
       li.classList.toggle("unseen", i === step - 1 && unseen());
       li.firstChild.classList.toggle("now", i === step - 1);
     });
+    $("underlined").hidden = !$("target").querySelector(".doubtful:not(.later, .unseen)");
     const before = plain(result.predicted.slice(0, step - 1).join("")), shown = result.predicted.slice(0, unseen() ? step - 1 : step).filter((token) => !isMarker(token));
     $("translation").replaceChildren(el("strong", { dir: "auto" }, step === count && !unseen() ? result.translation : shown.length ? `${plain(shown.join(""))} …` : "…"));
     $("step-readout").replaceChildren(...(step > 1 ? told("Step {step} of {count}. It has written {written} and predicts:", { step, count, written: quoted(before) })
@@ -326,6 +332,9 @@ function exploreAttention(host, content, options = {}) {
     if (unseen()) $("step-readout").append(" ", say("Which of these comes next? Click it."));
     $("count").textContent = Guesses.text();
     $("play").disabled = state.guess;
+    const spoils = state.guess && guessed < count, showed = $("maps").hidden && !spoils; // tree and maps tell what comes
+    [$("tree-box").hidden, $("maps").hidden] = [!result.nodes || spoils, spoils];
+    if (showed) drawMaps();
     lightUp();
     for (const node of $("tree").querySelectorAll("[data-step]")) node.classList.toggle("later", Number(node.dataset.step) > step);
     if (state.words || state.kind === "encoder" || !view || !$("maps").open) return;
@@ -336,7 +345,6 @@ function exploreAttention(host, content, options = {}) {
   // One column for each step, one row for each place in the beam; the line of the translation is marked.
   function drawTree() {
     const { nodes, best } = result;
-    $("tree-box").hidden = !nodes;
     if (!nodes || !$("tree-box").open) return $("tree").replaceChildren();
     const [wide, high] = [112, 40], chosen = new Set();
     for (let at = best; at !== null; at = nodes[at].parent) chosen.add(at);
@@ -398,11 +406,14 @@ function exploreAttention(host, content, options = {}) {
   function thumbnail(layer, head, colour) {
     const weights = rawWeights(state.kind, layer, head), width = weights[0].length;
     const canvas = el("canvas", { width, height: weights.length }), zeroed = off[state.kind].has(`${layer} ${head}`);
-    const image = new ImageData(width, weights.length), [red, green, blue] = colour;
-    weights.forEach((row, q) => row.forEach((weight, k) => {
-      const at = 4 * (q * width + k);
-      [image.data[at], image.data[at + 1], image.data[at + 2], image.data[at + 3]] = [red, green, blue, 255 * opacity(weight)];
-    }));
+    const image = new ImageData(width, weights.length), { data } = image, [red, green, blue] = colour;
+    let at = 0;
+    for (const row of weights) for (const weight of row) {
+      data[at++] = red;
+      data[at++] = green;
+      data[at++] = blue;
+      data[at++] = 255 * opacity(weight);
+    }
     canvas.getContext("2d").putImageData(image, 0, 0);
     return el("button", { type: "button", "data-layer": layer, "data-head": head, tabindex: -1, class: zeroed ? "off" : "",
                           "aria-label": say(zeroed ? "layer {layer}, {head}, set to zero" : "layer {layer}, {head}", { layer, head: headName(head) }) }, canvas);
@@ -458,10 +469,8 @@ function exploreAttention(host, content, options = {}) {
       el("th", { scope: "row", role: "rowheader" }, ...label(query)), ...keys.map((_, k) => cell(q, k))));
     table.style.setProperty("--cell", Math.max(20, Math.min(34, Math.floor(480 / keys.length))) + "px");
     table.replaceChildren(el("thead", { role: "rowgroup" }, head), el("tbody", { role: "rowgroup" }, ...rows));
-    // Without this, the arrow keys could move to a cell under the sticky labels.
-    $("heat-box").style.scrollPadding = `${head.offsetHeight}px 0 0 ${rows[0].firstChild.offsetWidth}px`;
     $("heat-title").textContent = say("{attention}, layer {layer}, {head}", { attention: KINDS[state.kind].name, layer: state.layer, head: headName(state.head) });
-    $("readout").textContent = (view.queries.length < view.all ? say("Rows {from} to {to} of {all}, those around the step. ", { from: view.first + 1, to: view.first + view.queries.length, all: view.all }) : "") + say("Point at a cell, or use Tab and the arrow keys. Click it (or press Enter) to keep its query’s lines.");
+    $("readout").textContent = (view.queries.length < view.all ? say("Rows {from} to {to} of {all}, those around the step. ", { from: view.first + 1, to: view.first + view.queries.length, all: view.all }) : "") + (finger.matches ? say("Tap a cell to read it and to keep its query’s lines.") : say("Point at a cell, or use Tab and the arrow keys. Click it (or press Enter) to keep its query’s lines."));
   }
 
   function readCell(td) {
@@ -490,7 +499,7 @@ function exploreAttention(host, content, options = {}) {
   }
 
   function drawThreads(active) {
-    const row = $("queries").firstChild.offsetHeight || 24, height = row * Math.max(view.queries.length, view.keys.length);
+    const row = 24, height = row * Math.max(view.queries.length, view.keys.length);
     const least = active === null ? .01 : .001, threads = [];
     view.weights.forEach((weights, q) => {
       if (active !== null && active !== q) return;
@@ -515,7 +524,7 @@ function exploreAttention(host, content, options = {}) {
   }
 
   function describeLines(active) {
-    if (active === null) return [say("All weights of at least 1%. Point at a query, or use Tab and the arrow keys, to see only its lines.")];
+    if (active === null) return [finger.matches ? say("All weights of at least 1%. Tap a query to see only its lines.") : say("All weights of at least 1%. Point at a query, or use Tab and the arrow keys, to see only its lines.")];
     const strongest = view.weights[active].map((weight, k) => [weight, k]).sort((a, b) => b[0] - a[0]).slice(0, 3);
     return [say("Query: "), ...describeQuery(view.queries[active]), say(" · most to: "),
             ...strongest.flatMap(([weight, k], n) => [n ? ", " : "", quoted(view.keys[k].text), " " + percent(weight)])];
@@ -542,7 +551,7 @@ function exploreAttention(host, content, options = {}) {
   function showChoices() {
     for (const radio of root.querySelectorAll("input[name=kind]")) radio.checked = radio.value === state.kind;
     for (const radio of root.querySelectorAll("input[name=search]")) radio.checked = radio.value === state.search;
-    $("sampling").hidden = state.search !== "sample";
+    $("sampling").hidden = $("drawn-from").hidden = state.search !== "sample";
     fillSelect($("layer"), result.maps[state.kind].map((_, i) => i + 1), state.layer);
     fillSelect($("head"), headChoices(), state.head);
     $("words").checked = state.words;
@@ -608,7 +617,7 @@ function exploreAttention(host, content, options = {}) {
       if (picked) ask(picked, true);
     });
     for (const radio of root.querySelectorAll("input[name=search]"))
-      radio.addEventListener("change", () => { state.search = radio.value; taken = null; compute(); });
+      radio.addEventListener("change", () => { state.search = radio.value; compute(); });
     for (const [id, name] of [["temperature", "temperature"], ["top-p", "topP"]]) {
       $(id).addEventListener("input", () => { $(id + "-value").textContent = state[name] = Number($(id).value); });
       $(id).addEventListener("change", () => compute());
@@ -681,6 +690,9 @@ function exploreAttention(host, content, options = {}) {
     const heat = $("heat"), cellOf = (event) => event.target.closest("tbody td");
     const keep = (event) => { if (cellOf(event)) pin(Number(cellOf(event).dataset.q)); };
     for (const name of ["pointerover", "focusin"]) heat.addEventListener(name, (event) => readCell(cellOf(event)));
+    heat.addEventListener("focusin", () => { // or the arrow keys could move to a cell under the sticky labels
+      $("heat-box").style.scrollPadding = `${heat.tHead.offsetHeight}px 0 0 ${heat.tBodies[0].rows[0].cells[0].offsetWidth}px`;
+    });
     heat.addEventListener("click", keep);
     heat.addEventListener("keydown", (event) => { if (event.key === "Enter") keep(event); });
     rove(heat, "tbody td", () => view.keys.length);
@@ -714,7 +726,8 @@ function exploreAttention(host, content, options = {}) {
     listen.waiting = null;
     if (!toldTo && sentence.trim() === state.sentence.trim()) return;
     state.sentence = $("text").value = sentence;
-    if (await compute() && toldTo && !calm.matches && !state.guess) { state.step = 1; drawStep(); play(); }
+    const plays = toldTo && !calm.matches && !state.guess;
+    if (await compute(plays ? 1 : null) && plays) play();
   }
 
   function start() {

@@ -107,8 +107,8 @@ const SentencePanels = (() => {
 
   // --- the panels: a title, what can be chosen, and what to show ---
 
-  const KINDS = { encoder: say("encoder"), decoder: say("decoder’s own"), cross: say("cross") };
-  const CHOICES = { layer: say("layer"), head: say("head"), token: say("token"), key: say("looks at"), step: say("step"), kind: say("kind"), temperature: say("temperature"),
+  const KINDS = { encoder: say("encoder self-attention"), decoder: say("decoder self-attention"), cross: say("cross-attention") };
+  const CHOICES = { layer: say("layer"), head: say("head"), token: say("token"), key: say("looks at"), step: say("step"), kind: say("attention"), temperature: say("temperature"),
     whose: say("sentence"), other: say("second sentence") };
   const BREAKS = "Ein kleiner Junge spielt im Park mit einem Hund."; // many heads are missed here
   const PANELS = {
@@ -157,7 +157,8 @@ const SentencePanels = (() => {
     lens: [say("What each layer would say"), [], async (f) => {
       const found = (await f.ask("lens", {})).slice(0, MOST), layers = found[0].map((_, n) => n);
       const cells = (n) => found.map((steps) => el("td", { style: `--w:${(0.6 * steps[n].p).toFixed(2)}`, title: percent(steps[n].p) }, f.name([steps[n].id])[0]));
-      const table = el("table", { class: "panel-heat words" }, el("tbody", {}, ...layers.map((n) => el("tr", {}, el("th", { scope: "row" }, say("layer {layer}", { layer: n + 1 })), ...cells(n)))));
+      const head = el("tr", {}, el("th", { scope: "col" }, say("step")), ...found.map((_, t) => el("th", { scope: "col" }, `${t + 1}`)));
+      const table = el("table", { class: "panel-heat words" }, el("thead", {}, head), el("tbody", {}, ...layers.map((n) => el("tr", {}, el("th", { scope: "row" }, say("layer {layer}", { layer: n + 1 })), ...cells(n)))));
       return [el("div", { class: "panel-scroll", tabindex: "0", role: "group", "aria-label": say("What each layer would say") }, table), ...cutting(f.predicted), say("The stronger the colour, the surer the layer. The last row is the translation, if the greedy choice is the beam’s.")];
     }],
     removed: [say("One head less"), ["whose", "kind"], async (f, { whose, kind }) => {
@@ -166,7 +167,7 @@ const SentencePanels = (() => {
         say("{changed} of {all} heads change the greedy translation when they are removed alone; the words that changed are marked, and a dash is where one is gone.", { changed: changed.length, all: rows.length })];
     }],
     patch: [say("Attention from another sentence"), ["other", "step"], async (f, { other, step }, choose) => {
-      if (!other.trim()) return [say("Write a second sentence that differs in one word.")];
+      if (!other.trim()) return [say("Change one word in the second sentence.")];
       const { at, names, rows } = await f.ask("patch", { other, step: step < 0 ? null : step });
       const label = ({ kind, layers }) => (!layers.length ? say("nothing") : kind === "decoder" ? say("self-attention of all layers (control)") : layers.length === 1 ? say("cross-attention of layer {layer}", { layer: layers[0] + 1 })
         : layers.length === f.config.N ? say("cross-attention of all layers") : say("cross-attention of the last two layers"));
@@ -222,14 +223,17 @@ const SentencePanels = (() => {
       for (const what of wanted) {
         if (what === "temperature") { chosen[what] = Number(selects[what].value); continue; }
         if (what === "other") {
-          if (common.follows !== f.sentence) [common.follows, selects.other.value] = [f.sentence, f.sentence.replace(/\p{L}+/gu, (word) => SWAPS[word] ?? word)];
+          let swapped = false; // one word only
+          const swap = (word) => (swapped || !Object.hasOwn(SWAPS, word) ? word : ((swapped = true), SWAPS[word]));
+          if (common.follows !== f.sentence) [common.follows, selects.other.value] = [f.sentence, f.sentence.replace(/\p{L}+/gu, swap)];
           chosen.other = selects.other.value === f.sentence ? "" : selects.other.value;
           continue;
         }
         const list = choices(what, f), last = list.length - 1;
         if (name === "patch" && what === "step") list.unshift([-1, say("the first that differs")]);
-        const start = { token: Math.min(2, last), key: Math.min(1, last), step: name === "patch" ? -1 : Math.min(3, last), layer: name === "cross" ? last : 0, head: Math.min(1, last) }[what] ?? list[0][0];
-        const before = common[what] ?? (selects[what].value || `${start}`);
+        const most = what === "key" ? largest(f.layers[chosen.layer].weights[chosen.head][chosen.token], 1)[0] : 0;
+        const start = { token: Math.min(2, last), key: most, step: name === "patch" ? -1 : Math.min(3, last), layer: name === "cross" ? last : 0, head: Math.min(1, last) }[what] ?? list[0][0];
+        const before = common[what] ?? ((what !== "key" && selects[what].value) || `${start}`);
         selects[what].replaceChildren(...list.map(([value, text]) => el("option", { value }, text)));
         selects[what].value = list.some(([value]) => `${value}` === before) ? before : start;
         chosen[what] = ["kind", "whose"].includes(what) ? selects[what].value : Number(selects[what].value);

@@ -465,7 +465,7 @@ const Transformer = (() => {
       const steps = ids.slice(0, -1).map((id, t) => {
         const { logits, states, ...found } = decoder.step([id]), p = distribution(logits[0]);
         const own = distribution === softmax ? p : softmax(logits[0]);
-        const likeliest = largest(p, top).map((token) => ({ id: token, token: this.tokenizer.pieces[token], p: p[token] }));
+        const likeliest = largest(p, top).filter((token) => p[token] > 0).map((token) => ({ id: token, token: this.tokenizer.pieces[token], p: p[token] }));
         return { ...found, likeliest, chosen: p[ids[t + 1]], own: own[ids[t + 1]] };
       });
       const heads = [...Array(this.model.config.h).keys()], padded = (row) => Float64Array.from({ length: steps.length }, (_, k) => row[k] ?? 0);

@@ -13,7 +13,7 @@ const Trust = (() => {
   const guessing = (steps) => confidence(steps) < GUESSING;
   function verdict(steps) {
     const unsure = guessing(steps), share = `${Math.round(100 * confidence(steps))}%`;
-    return say(unsure ? "The model is guessing: it gives its tokens {share} on average." : "The model gives its tokens {share} on average.", { share });
+    return say(unsure ? "The model is guessing: it gives its tokens {share} (geometric mean)." : "The model gives its tokens {share} (geometric mean).", { share });
   }
 
   // Of the words below 40% in translations of Multi30k's val, the reference had a third, of those above 90% nine of ten.
