@@ -206,6 +206,8 @@ def test_without_positions_the_model_writes_something_else(tab):
 
 def test_what_was_written_is_kept(tab):
     said(tab, "rate", RATE)
+    tab.locator("details.write-it[data-function=rate]").scroll_into_view_if_needed()
+    tab.locator("#your-sentence.shown").wait_for()  # which the function is judged with, where no panel is near
     kept = "JSON.parse(localStorage.mine).rate"
     assert "warmup ** -1.5" in tab.evaluate(kept)
     tab.evaluate("document.querySelector('details.write-it[data-function=rate] .controls button:last-child').click()")
