@@ -295,14 +295,15 @@ class Highlighter(Highlight2HTML):
 def minutes(heading: Tag, ends: list[str]) -> float:
     """What it takes to read from a heading to the next of the headings `ends`; what is folded does not count.
 
-    In a minute one reads 200 words, 400 Chinese characters, or 8 lines of code. An exercise says itself what it takes.
+    In a minute one reads 200 words, 400 Chinese characters, or 8 lines of code. An exercise says itself what it takes; a
+    list of them is only read.
     """
     nodes = list(itertools.takewhile(lambda node: node.name not in ends, heading.next_elements))
     lines = sum(int(node.get("lines", 0)) for node in nodes if isinstance(node, Tag))
-    text = words(node for node in nodes if not any(parent.name == "details" for parent in node.parents))
-    if stated := re.findall(r"★[,，]\s*(\d+)", text):
+    nodes = [node for node in nodes if not node.find_parent("details")]
+    if stated := re.findall(r"★[,，]\s*(\d+)", words(node for node in nodes if not node.find_parent("li"))):
         return sum(map(int, stated))
-    han = f"[{editions.HAN}]"
+    han, text = f"[{editions.HAN}]", words(nodes)
     return len(re.sub(han, " ", text).split()) / 200 + len(re.findall(han, text)) / 400 + lines / 8
 
 
@@ -347,7 +348,7 @@ def contents(headings: list[Tag]) -> list[dict[str, Any]]:
     highest = min((heading.name for heading in headings[1:]), default="")
     for heading in headings[1:]:
         entry = {"level": heading.name[1], "id": heading["id"], "text": heading.decode_contents()}
-        entry["own"] = f"{minutes(heading, HEADINGS):.1f}"  # up to the next heading of any level
+        entry["own"] = f"{minutes(heading, HEADINGS):.2f}"  # up to the next heading of any level
         if heading.name == highest or not parts:
             parts.append({**entry, "minutes": max(1, round(minutes(heading, ["h1", highest]))), "sections": []})
         elif heading.name in ("h2", "h3"):

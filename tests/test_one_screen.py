@@ -313,7 +313,7 @@ def test_the_page_runs_it(pages, browser):
     tab.locator("#run-button").click()
     tab.wait_for_function("document.getElementById('run-out').textContent.includes('->')", timeout=120_000)
     text = tab.locator("#run-out").inner_text()
-    assert text.startswith("5904 parameters") and re.search(r"update +50, +\d+ s left: loss \d\.\d\d", text)
+    assert text.startswith("5904 parameters, seed 1\n") and re.search(r"update +50, +\d+ s left: loss \d\.\d\d", text)
     tab.locator("#run-button").click()
     assert "Run" in tab.locator("#run-button").inner_text() and not problems
     tab.context.close()

@@ -201,10 +201,15 @@ def test_what_else_can_go_wrong_is_told(tab):
 
 def test_without_positions_the_model_writes_something_else(tab):
     broken = said(tab, "positions", POSITIONS.replace("(p / 10000", "(0 * p / 10000"), "Put it into the model")
-    assert "the model writes" in broken and "Without it: Two women" in broken
+    assert "the model writes for “Zwei Frauen" in broken and "Without it: Two women" in broken
 
 
 def test_what_was_written_is_kept(tab):
     said(tab, "rate", RATE)
-    assert "warmup ** -1.5" in tab.evaluate("JSON.parse(localStorage.mine).rate")
+    tab.locator("details.write-it[data-function=rate]").scroll_into_view_if_needed()
+    tab.locator("#your-sentence.shown").wait_for()  # which the function is judged with, where no panel is near
+    kept = "JSON.parse(localStorage.mine).rate"
+    assert "warmup ** -1.5" in tab.evaluate(kept)
+    tab.evaluate("document.querySelector('details.write-it[data-function=rate] .controls button:last-child').click()")
+    assert "warmup ** -1.5" not in tab.evaluate(kept) and "def rate" in tab.evaluate(kept)  # begun again
     assert set(editions.mistakes_of_the_page()) <= {*CATALOGUE, *SLIPS}

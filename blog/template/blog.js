@@ -271,6 +271,12 @@
     pages.open = false;
     pages.querySelector("summary").focus();
   });
+  document.getElementById("forget")?.addEventListener("click", () => {
+    if (!confirm(say("Forget your answers, your code, your sentence and how far you have come?"))) return;
+    for (const name of ["guessed", "guesses", "road", "mine", "exercises"]) localStorage.removeItem(name);
+    sessionStorage.removeItem("annotatedSentence");
+    location.reload();
+  });
   const lead = () => { // to where a heading has gone that was once on this page
     const place = globalThis.MOVED?.[decodeURIComponent(location.hash.slice(1))];
     if (place) location.replace(place);

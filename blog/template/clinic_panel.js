@@ -69,7 +69,7 @@
     const [dotted, thick] = [line(1.4, "1.5 2.5", "ink"), line(2.2, "none", "link")];
     document.body.append(
       el("div", { className: "learn-row" }, el("strong", { textContent: say("The clinic") }), button(say("Patient of the day"), () => admit(ofTheDay())), button(say("Next patient"), () => admit(draw()), { id: "clinic-next" }),
-        el("label", {}, say("Level"), " ", level), state, tally),
+        el("label", {}, say("Level of the next patient"), " ", level), state, tally),
       el("p", { className: "learn-note", textContent: say("Each patient is the small model of German numbers, trained beforehand with one mistake in it, or with none. Order tests, name the mistake, and keep as many of your ten points as you can: a wrong name costs three. Words are letters and digits here.") }),
       el("div", { className: "learn-parts" }, el("div", {}, curve, el("p", { className: "learn-note", textContent: say("The training loss; dotted: a healthy model with the same seed.") })),
         el("div", {}, facts, el("div", { className: "learn-row", id: "clinic-orders" }, ...orders),
@@ -128,7 +128,7 @@
       results[test] = null;
       if (!closed) points -= price;
       orders[ORDERS.findIndex(([name]) => name === test)].setAttribute("aria-pressed", "true");
-      told.prepend(el("div", { className: "clinic-result", id: `result-${test}` }, el("strong", { textContent: ORDERS.find(([name]) => name === test)[1] }), " …"));
+      told.append(el("div", { className: "clinic-result", id: `result-${test}` }, el("strong", { textContent: ORDERS.find(([name]) => name === test)[1] }), " …"));
       if (test === "swap") heard({ number, test, found: OF_ROW.swap(row), bars: { own: row.sources[0], other: row.sources[1] } });
       else if (test === "references") heard({ number, test, found: OF_ROW.references(row), examples: row.examples, exact: row.exact });
       else (worker ??= startWorker(source, heard)).postMessage({ test, slip: row.slip, seed: row.seed, number });
@@ -160,7 +160,7 @@
       })))) : bars ? el("table", { className: "clinic-bars" }, ...Object.entries(bars).map(([name, value]) => {
         const bar = el("span");
         bar.style.width = `${Math.max(1, (100 * value) / most)}%`;
-        return el("tr", {}, el("th", { scope: "row", textContent: WORD[name] }), el("td", {}, bar), el("td", { textContent: value.toFixed(2) }));
+        return el("tr", {}, el("th", { scope: "row", textContent: WORD[name] }), el("td", {}, bar), el("td", { textContent: value.toFixed(3) }));
       })) : el("table", { className: "clinic-examples" }, ...examples.map(([asked, target, written]) => el("tr", {}, el("td", { textContent: asked }), el("td", { className: target === written ? "right" : "wrong", textContent: `${written || "–"} ${target === written ? "✓" : "✗"}` }))));
       const caption = { wires: say("rows: predictions, columns: the word that is changed; framed: it moves a prediction before it"), inventory: say("rows: queries, columns: keys, of one head") }[test];
       const card = document.getElementById(`result-${test}`);
@@ -176,9 +176,9 @@
       if (names_.value === slipOf(row)) return close(true);
       points -= WRONG;
       const why = el("span"), one = rows.find((other) => slipOf(other) === names_.value && other.seed === row.seed);
-      told.prepend(el("p", { className: "clinic-result wrong" }, say("It isn't “{name}”. {points} points are left.", { name: names[names_.value], points: Math.max(0, points) }), " ", why));
+      told.append(el("p", { className: "clinic-result wrong" }, say("It isn't “{name}”. {points} points are left.", { name: names[names_.value], points: Math.max(0, points) }), " ", why));
       if (one) contrast(one, results).then((text) => { why.textContent = text; });
-      reveal(told.firstChild);
+      reveal(told.lastChild);
       if (points <= 0) close(false);
       show();
     }
@@ -200,7 +200,7 @@
       closed = true;
       const { line, belief, effect, section, found } = known.mistakes[slipOf(row)] ?? {}, other = healthy(row.seed), first = ORDERS.find(([name]) => name === (found === "heart" && row["fed back"] < known.tests["fed back"].low ? "references" : found))?.[1];
       const measured = (one) => say("loss {loss}, {forced} right with the reference, {exact} when it writes", { loss: one.losses.at(-1).toFixed(3), forced: share(one.forced), exact: share(one.exact) });
-      told.prepend(el("div", { className: "clinic-result", id: "clinic-verdict" },
+      told.append(el("div", { className: "clinic-result", id: "clinic-verdict" },
         el("strong", { className: right ? "right" : "wrong", textContent: right ? say("Yes, with {points} points left: {name}.", { points, name: names[slipOf(row)] }) : say("It was this: {name}.", { name: names[slipOf(row)] }) }),
         ...(line ? [el("pre", { textContent: line }), el("p", {}, ...`${say("Whoever writes this thinks: “{belief}”", { belief })} ${effect}`.split("`").map((text, i) => (i % 2 ? el("code", { textContent: text }) : text)))] : [el("p", { textContent: say("Not everything that learns slowly or badly is ill, and no test can show that something is well. Did you order one that could have shown an illness?") })]),
         el("p", { textContent: row.slip ? say("Measured: {ill}. A healthy one: {well}.", { ill: measured(row), well: measured(other) }) : say("Measured: {ill}.", { ill: measured(row) }) }),
@@ -208,7 +208,7 @@
         el("p", { textContent: say("Now all tests are free: see what the others show.") }),
         ...(section ? [button(say("Read the section"), () => parent.postMessage({ section }, "*"))] : [])));
       show();
-      reveal(told.firstChild);
+      reveal(told.lastChild);
       document.getElementById("clinic-next").focus({ preventScroll: true });
     }
     show();

@@ -38,6 +38,13 @@ function overThePage(dialog) {
   const words = (node) => {
     const copy = node.cloneNode(true);
     all(".anchor, .spoken, .katex-html, annotation, script, style, svg, .copy", copy).forEach((part) => part.remove());
+    for (const part of all("msub, msup, msubsup, munder, munderover, mfrac, msqrt", copy)) { // what is drawn below or above is said in a line
+      const [first, second, third] = part.children, signs = part.localName === "mfrac" ? ["/"] : part.localName === "msup" ? ["^"] : ["_", "^"];
+      if (part.localName === "msqrt") { part.prepend("√"); continue; }
+      if (signs[0] === "/") for (const side of [first, second]) if (all("mo", side).some((sign) => /[-+−]/.test(sign.textContent))) { side.prepend("("); side.append(")"); }
+      second.before(signs[0]);
+      third?.before(signs[1]);
+    }
     return copy.textContent.replace(/\s+/g, " ").trim();
   };
   // Letters as people type them; Chinese is written without spaces, and one beside its characters is a matter of taste.
@@ -167,7 +174,7 @@ function overThePage(dialog) {
     if (!target) return;
     hide();
     const pieces = contents(target);
-    pieces.forEach((piece) => { piece.removeAttribute?.("id"); all("[id]", piece).forEach((part) => part.removeAttribute("id")); });
+    pieces.forEach((piece) => { all(".here", piece).forEach((part) => part.remove()); piece.removeAttribute?.("id"); all("[id]", piece).forEach((part) => part.removeAttribute("id")); });
     card.replaceChildren(...pieces);
     card.hidden = false;
     const box = link.getBoundingClientRect(), width = Math.min(420, innerWidth - 24);
@@ -178,7 +185,7 @@ function overThePage(dialog) {
     link.setAttribute("aria-describedby", "card");
     shown = link;
   };
-  const inner = (event) => event.target.closest?.("main a[href^='#']:not(.anchor)");
+  const inner = (event) => event.target.closest?.("main a[href^='#']:not(.anchor, .road-next a)");
   document.addEventListener("pointerover", (event) => {
     const link = inner(event);
     if (!link || event.pointerType === "touch" || link === shown) return;

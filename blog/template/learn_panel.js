@@ -109,7 +109,7 @@ function inFrame() {
       </div>
       <div class="learn-parts">
         <div><svg id="learn-curve" viewBox="0 0 340 200" role="img" aria-label="${say("Loss and learning rate over the updates")}"></svg>
-          <p class="learn-note">${say("Above: the loss in nats per letter; thick is this model, dotted the whole model with seed 0, trained beforehand, and dashed one that lacks the same part. Below: the learning rate, always on one scale.")}</p></div>
+          <p class="learn-note">${say("Above: the loss in nats per letter; thick is this model, thin your run before it, dotted the whole model with seed 0, trained beforehand, and dashed one that lacks the same part. Below: the learning rate, always on one scale.")}</p></div>
         <div><p class="learn-note" id="learn-exact"></p><p class="learn-note" id="learn-before"></p><div id="learn-choices" class="learn-row" hidden></div>
           <table id="learn-examples"></table></div>
       </div>
@@ -118,7 +118,7 @@ function inFrame() {
       <p class="learn-note">${say("cross-attention: a row for each letter that is written, a column for each that is read; ⏎ is the end")}</p>
       <p class="learn-note">${say("An encoder-decoder of 6,000 weights learns in your browser, from nothing. Take a part away, which begins anew, and see what it was for.")}</p>`;
     const $ = (id) => document.getElementById(`learn-${id}`), inputs = [...document.querySelectorAll("[data-key]")];
-    let worker, seed = 0, curve = [], total = 1, number = 0, running = false, wanted = false, letters = [], every = 1, riddle = null;
+    let worker, seed = 0, ran = "", curve = [], total = 1, number = 0, running = false, wanted = false, letters = [], every = 1, riddle = null, before = null;
 
     const value = (input) => (input.type === "checkbox" ? input.checked : Number(input.value));
     const settings = () => ({ task: $("task").value, seed, ...Object.fromEntries(inputs.map((input) => [input.dataset.key, value(input)])) });
@@ -128,6 +128,8 @@ function inFrame() {
     const send = (message) => worker?.postMessage(message);
     function begin(go = false) {
       worker ??= startWorker(source, show);
+      if (curve.length > 9) before = { task: ran, curve };
+      ran = $("task").value;
       [curve, wanted, running, every, riddle] = [[], go, false, 1, null];
       $("choices").hidden = true;
       send({ begin: settings(), number: (number += 1), own: $("own").value.trim().toLowerCase() });
@@ -140,7 +142,7 @@ function inFrame() {
     function compare() {
       const found = made(change());
       const shares = found.map((row) => say("{share} (seed {seed})", { share: percent(row.scores.at(-1)), seed: row.seed })).join(say(", "));
-      $("before").textContent = found.length ? say("Trained beforehand, right in the end: {shares}", { shares }) : "";
+      $("before").textContent = found.length ? say("Trained beforehand, right in the end: {shares}", { shares }) : say("Nothing was trained beforehand with these settings.");
     }
 
     const WHY = { // warmup, height of the rate, norms, residuals, positions: in the end; the others: with a loss of nothing, and nothing right
@@ -169,7 +171,7 @@ function inFrame() {
     const ends = [0.5, 1].map((part) => [part, label(LEFT + WIDTH * part, 195, "", part === 1 ? "end" : "middle")]);
     const guessing = label(LEFT + WIDTH, 0, ""), above = label(LEFT + WIDTH / 2, FLOOR - STRIP + 12, "", "middle");
     const line = (width, dashes, colour) => shape("polyline", { fill: "none", stroke: `var(--${colour})`, "stroke-width": width, "stroke-dasharray": dashes });
-    const [rateLine, wholeLine, lackLine, lossLine] = [line(1.2, "none", "muted"), line(1.4, "1.5 2.5", "ink"), line(1.4, "5 3", "warning"), line(2.2, "none", "link")];
+    const [rateLine, wholeLine, lackLine, beforeLine, lossLine] = [line(1.2, "none", "muted"), line(1.4, "1.5 2.5", "ink"), line(1.4, "5 3", "warning"), line(1, "none", "link"), line(2.2, "none", "link")];
     const points = (node, list) => node.setAttribute("points", list.map((pair) => pair.map((one) => one.toFixed(1)).join(",")).join(" "));
     const stretches = (row) => row?.losses.map((loss, i) => [stepAt((total * (i + 0.5)) / row.losses.length), lossAt(loss)]) ?? [];
     function draw({ step }) {
@@ -178,8 +180,9 @@ function inFrame() {
       if (step > 0 && curve.length > 9) return; // the rest stays as it is
       const lacks = riddle?.change ?? change();
       points(wholeLine, stretches(made({})[0]));
+      points(beforeLine, before?.task === ran && !riddle ? before.curve.map(([at, loss]) => [stepAt(at), lossAt(loss)]) : []);
       points(lackLine, same(lacks, {}) ? [] : stretches(made(lacks)[riddle?.seed ?? 0]));
-      for (const [part, node] of ends) node.textContent = (total * part).toLocaleString("en");
+      for (const [part, node] of ends) node.textContent = part < 1 ? (total * part).toLocaleString("en") : say("{n} updates", { n: total.toLocaleString("en") });
       guessing.setAttribute("y", lossAt(Math.log(letters.length || 20)) - 4);
       guessing.textContent = letters.length ? say("{loss}: guessing among {count} tokens", { loss: Math.log(letters.length).toFixed(2), count: letters.length }) : "";
       const peak = settings().rate * tasks.PEAK;

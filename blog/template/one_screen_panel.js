@@ -10,7 +10,7 @@
     onmessage = ({ data }) => {
       const one = OneScreen(learn, tasks, settings, data.seed), word = (n) => tasks.german_number(n), begin = performance.now();
       const { updates, every, last, held } = settings;
-      postMessage({ parameters: Object.values(one.model.parameters).reduce((sum, { data: numbers }) => sum + numbers.length, 0) });
+      postMessage({ parameters: Object.values(one.model.parameters).reduce((sum, { data: numbers }) => sum + numbers.length, 0), seed: data.seed });
       let n;
       for (let step = 1; step <= updates; step++) {
         const loss = one.update();
@@ -47,7 +47,7 @@
     button.textContent = say("▶ Run");
   }
   function show({ parameters, step, held, ...about }) {
-    if (parameters) print(say("{count} parameters", { count: parameters }));
+    if (parameters) print(say("{count} parameters, seed {seed}", { count: parameters, ...about }));
     else if (step) {
       const places = { step: String(step).padStart(4), left: about.left.toFixed(0).padStart(3), loss: about.loss.toFixed(2), rate: about.rate.toFixed(4) };
       print(say("update {step}, {left} s left: loss {loss}, rate {rate}, {word} -> {found}", { ...places, word: about.word, found: about.found }));

@@ -24,7 +24,8 @@
   const title = (heading) => { const copy = heading.cloneNode(true); copy.querySelectorAll(".anchor, annotation, .katex-html").forEach((part) => part.remove()); return copy.textContent.trim(); };
   const label = ([heading]) => (heading.id.startsWith("part-0") ? say("how this text is laid out") : title(heading));
 
-  let done = [];
+  let done = [], last; // the line from which nothing leads on: whose next stop is the last one has only to come to it
+  const end = new IntersectionObserver(([seen]) => seen.isIntersecting && finish(stops.at(-1)));
   try { done = JSON.parse(localStorage.road ?? "[]"); } catch { /* nothing is known */ }
   const begin = el("a", { id: "road" });
   function show() {
@@ -37,6 +38,7 @@
     const next = Math.max(0, stops.findLastIndex((stop) => done.includes(stop.at(-1).id)) + 1), over = next === stops.length;
     begin.textContent = next === 0 || over ? say("Take the road: {n} stops, {time} ▸", { n: stops.length, time: timeFrom(0) }) : say("Go on with the road: {title}, {time} left ▸", { title: label(stops[next]), time: timeFrom(next) });
     begin.href = `#${stops[over ? 0 : next][0].id}`;
+    if (next === stops.length - 1) end.observe(last);
   }
   const finish = (stop) => {
     done = [...new Set([...done, ...stop.map(({ id }) => id)])];
@@ -53,13 +55,14 @@
     const next = stops[i + 1], line = el("p", { className: "road-next" }), [frame, text] = SIDE[stop.at(-1).id] ?? [];
     if (next) line.append(el("a", { href: `#${next[0].id}`, textContent: say("Next on the road: {title} ▸", { title: label(next) }) }), el("small", { textContent: say("{time} left", { time: timeFrom(i + 1) }) }));
     else line.append(el("strong", { textContent: say("The road ends here.") }));
-    line.firstChild.addEventListener("click", () => { finish(stop); home.hidden = true; });
+    if (next) line.firstChild.addEventListener("click", () => { finish(stop); home.hidden = true; });
     if (document.getElementById(frame)) {
       const aside = el("a", { className: "aside", href: `#${frame}`, textContent: text });
       aside.addEventListener("click", () => { finish(stop); home.href = `#${(next ?? stop)[0].id}`; home.hidden = false; });
       line.append(aside);
     }
     end.after(line);
+    last = line;
   });
   show();
 })();

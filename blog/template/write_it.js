@@ -298,13 +298,13 @@
     odd: (id) => say("scores was asked about {id}, which isn't the id of a token. An id is the place of a score, not the score.", { id }),
     eos_ignored: () => `${say("scores was asked what comes after eos.")} ${WRITTEN.eos_ignored.effect}`,
   };
-  function verdict({ found, error, line, late, stopped }) { // [whether it is right, what is said]
+  function verdict({ found, error, line, late, stopped }, sentence) { // [whether it is right, what is said]
     if (stopped) return [false, say("Stopped.")];
     if (late) return [false, say("It didn't end within {seconds} seconds.", { seconds: late })];
     const [, known, about] = error?.match(/told: (\w+) ?(.*)$/) ?? [];
     if (known) return [false, TOLD[known](about)];
     if (error) return [false, line ? say("Line {line}: {error}", { line, error }) : error];
-    if (found.right) return [true, say("Right, for your sentence and for the awkward cases.")];
+    if (found.right) return [true, say("Right, for “{sentence}” and for the awkward cases.", { sentence })];
     if (found.mistake) return [false, named(found.mistake)];
     if (found.infinite) return [false, say("{count} of {all} numbers aren't finite.", { count: found.infinite, all: found.all })];
     if ("shape" in found) return [false, say("The result has the shape ({mine}), and should have ({right}).", { mine: found.shape, right: found.wanted })];
@@ -318,7 +318,7 @@
     const field = el("textarea", { value: kept[name] ?? stub, spellcheck: false, wrap: "off", rows: 9, ariaLabel: say("Your function {name}", { name }) });
     const button = (textContent, act, hidden = false) => { const one = el("button", { type: "button", textContent, hidden }); one.addEventListener("click", act); return one; };
     const check = button(say("Check it"), () => run(false)), put = button(say("Put it into the model"), () => run(true), !PLUGGABLE.includes(name));
-    const stop = button(say("Stop"), () => stopper.abort(), true), take = button(say("Take mine.py along"), download), said = el("output");
+    const stop = button(say("Stop"), () => stopper.abort(), true), take = button(say("Take mine.py along"), download), again = button(say("Begin again"), () => keep(name, (field.value = stub))), said = el("output");
     const where = el("select", { hidden: name !== "attention", ariaLabel: say("Where in the encoder") },
       el("option", { value: "one", textContent: say("layer {layer}, head {head}", { layer: 1, head: 2 }) }), el("option", { value: "all", textContent: say("all heads of the model") }));
     let stopper, leaves = false; // Escape, then Tab, leaves the field; Tab alone indents
@@ -332,10 +332,10 @@
         await yourSentence.begin();
         const asked = { code: field.value, name, plugged, sentence: yourSentence.current(), all: where.value === "all" };
         const found = await ask(asked, plugged ? PLUGGED : name === "decode" ? 4 * SECONDS : SECONDS, stopper.signal, (count) => { said.textContent = say("computing… calls so far: {count}", { count }); });
-        const { text, own } = found.found ?? {}, [right, words] = plugged && found.found ? [] : verdict(found);
+        const { text, own } = found.found ?? {}, [right, words] = plugged && found.found ? [] : verdict(found, asked.sentence);
         said.className = words ? (right ? "right" : "wrong") : "plugged";
         if (words) said.textContent = words;
-        else said.replaceChildren(say("With your function in it, the model writes, one token at a time:"), el("strong", { textContent: text || say("(nothing)") }),
+        else said.replaceChildren(say("With your function in it, the model writes for “{sentence}”, one token at a time:", asked), el("strong", { textContent: text || say("(nothing)") }),
           text === own ? say("Without it, it writes the same.") : say("Without it: {text}", { text: own }));
         if (found.printed) said.append(el("pre", { textContent: found.printed }));
       } catch (error) { Object.assign(said, { className: "wrong", textContent: error.message }); }
@@ -359,13 +359,16 @@
     });
     const fold = el("details", { className: "write-it" }, el("summary", { textContent: say("Write it yourself: {name}", { name }) }),
       el("p", { textContent: `${about} ${say("Python in plain lists. It is compared with the live model, for your sentence. Escape, then Tab, leaves the field.")}` }),
-      field, el("div", { className: "controls" }, check, stop, put, where, take), said);
+      field, el("div", { className: "controls" }, check, stop, put, where, take, again), said);
     fold.dataset.function = name;
     return fold;
   }
 
   for (const [heading, name, about, stub] of PLACES) {
     const section = document.getElementById(heading)?.closest("section");
-    if (section) endOf(section).after(editor(name, about, stub));
+    if (!section) continue;
+    const fold = editor(name, about, stub);
+    endOf(section).after(fold);
+    yourSentence.beside(fold); // the bar is shown here, too
   }
 })();

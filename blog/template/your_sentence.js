@@ -44,7 +44,7 @@ function endOf(section) {
     if (sentence === null && kept) await follow(kept);
     if (sentence === null) await follow((await liveContent()).sentence, null, false);
   };
-  window.yourSentence = { follow, begin, current: () => sentence, join: (figure) => { figures.push(figure); if (sentence || kept) figure.ask(sentence || kept); } };
+  window.yourSentence = { follow, begin, current: () => sentence, beside: (part) => panels.observe(part), join: (figure) => { figures.push(figure); if (sentence || kept) figure.ask(sentence || kept); } };
 
   const first = document.querySelector(".explorer");
   if (!first) return;
