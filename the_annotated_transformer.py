@@ -3883,7 +3883,7 @@ def example_bleu() -> None:
 # %% [markdown]
 # ### What a number of pairs buys
 #
-# > From random weights, each doubling of the pairs adds 3 to 8 BLEU. With 500 pairs, a model that already translates
+# > From random weights, each doubling of the pairs adds 4 to 8 BLEU. With 500 pairs, a model that already translates
 # > in the other direction gets as far as 2,000 pairs get from random weights; with 8,000 it gains nothing. Text that
 # > repeats itself less than captions needs more pairs.
 # >
