@@ -89,13 +89,16 @@ def test_what_train_shows_of_val_is_counted_in_pairs_of_neighbours():
 
 
 def test_the_range_follows_the_runs_and_is_as_wide_as_it_says():
-    """Catches a share that counts backwards, one run told as a range, and a guess far off that is as narrow as one between runs."""
+    """Catches a share that counts backwards, and one run told as a range."""
     runs = [(0.4, 6.0), (0.5, 10.0), (0.6, 16.0), (0.7, 25.0)]
-    for share, times in ((0.4, 2), (0.5, 2), (0.66, 2), (0.7, 2), (0.2, 3), (0.95, 3)):
+    for share in (0.2, 0.4, 0.66, 0.95):
         low, high = (bleu / (100 - bleu) for bleu in plan.expected(share, runs))
-        assert high / low == pytest.approx(times**2)
+        assert high / low == pytest.approx(plan.WIDE**2)
     assert all(plan.expected(share, runs)[0] < bleu < plan.expected(share, runs)[1] for share, bleu in runs)
     assert plan.expected(0.2, runs)[1] < 6.0 and plan.expected(0.95, runs)[0] > 50
+    for share, bleu in plan.measured():
+        low, high = plan.expected(share, plan.measured())
+        assert low < bleu < high
     assert plan.expected(0.5, runs[:1] * 5) is plan.expected(0.5, []) is plan.expected(0.0, runs) is None
 
 
@@ -213,7 +216,9 @@ def test_what_the_readme_says_of_doctor_and_plan_is_in_the_rows():
         low, high = row["predicted_bleu"]
         assert low <= row["bleu"] <= high
         bleu = round(row["bleu"]) if row["bleu"] > 10 else round(row["bleu"], 1)
-        assert f"{row['pairs']:,}" in text and re.search(rf"{bleu}( BLEU)? \({low:.0f} to {high:.0f}( expected)?\)", text)
+        assert f"{row['pairs']:,}" in text and re.search(
+            rf"{bleu}( BLEU)? \({low:.0f} to {high:.0f}( expected)?\)", text
+        )
         ratios.append(row["minutes"] / row["predicted_minutes"])
     assert f"right within a factor of {max(*ratios, *(1 / x for x in ratios)):.1f}" in text
 
