@@ -111,7 +111,7 @@ def test_plan_says_what_to_expect_and_why(known, monkeypatch):
     monkeypatch.setattr(plan, "rehearse", lambda *_: dict.fromkeys(names.split(), 1))
     found = plan.plan("data", "a", "b", None, 1, print)
     says = (
-        "expect 5 to 18 BLEU: of the word pairs of val's b, 50% stand in train (3 runs" if known else "isn't known: of"
+        "expect 4 to 22 BLEU: of the word pairs of val's b, 50% stand in train (3 runs" if known else "isn't known: of"
     )
     assert sum(says in line for line in plan.report(found)) == 1 and found["seen"] == 0.5
 
