@@ -141,7 +141,7 @@ class Run:
         self.given = asdict(settings) if given is None else given
         self.languages, self.first = (about["src"], about["tgt"]), processes()[0] == 0
         self.checkpoints, self.progress = self.folder / "checkpoints", Progress()
-        self.signed = False  # whether it was looked for an early sign that nothing is learned
+        self.signed = False  # whether the early sign that nothing is learned has been looked for
 
     # --- Its folder ---
     @contextmanager
@@ -269,13 +269,13 @@ class Run:
         check_same(self.folder, about | self.given)
         self.check_data()
         if not self.has_state():
-            steps = checkpoint_files(self.folder)
-            if len(steps) > 1 or ((self.folder / "model.safetensors").exists() and not steps):
+            saved = checkpoint_files(self.folder)
+            if len(saved) > 1 or ((self.folder / "model.safetensors").exists() and not saved):
                 what = f"{self.folder} is a model without the state of its training"
                 raise Refused(f"{what}; give another --run")
             # a crash at the first checkpoint left these; the run begins again, and may come to
-            # another update. In this order: with checkpoints alone it would be no model
-            for path in (self.folder / "model.safetensors", *steps):
+            # another update. The model goes first: alone, after a crash, it would be refused
+            for path in (self.folder / "model.safetensors", *saved):
                 path.unlink(missing_ok=True)
         for name in files.changed_files(self.folder, TOKENS):
             warn(f"{self.folder / name}: damaged; the text is read again")
@@ -365,7 +365,7 @@ class Run:
             self.in_epoch = len(rows)
             for batch in rows[self.progress.batch :]:
                 yield self.train.pairs(batch)
-            if self.progress.batch:  # some old runs were saved where an epoch ends
+            if self.progress.batch:  # `learned` has counted the epoch, unless an old run was saved at its end
                 self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
 
     # --- Its model ---
@@ -399,7 +399,7 @@ class Run:
                 if self.first:
                     warn(f"{wrong}; going on from the checkpoint before it")
         self.saved_at = self.progress.seconds
-        self.began = time.monotonic() - self.saved_at
+        self.began = time.monotonic() - self.saved_at  # as if it had never been interrupted
         self.log = Log(self.folder, self.first, self.progress, trainer.device)
 
     def learned(self, batch: list[Pair], loss: float, trainer: Any) -> None:

@@ -259,10 +259,10 @@ def fast_greedy(
         seen = torch.zeros(len(src), max_len, 2, device=src.device, dtype=torch.float)
         for t in range(1, max_len):
             logits = decoder.step(ys[going, t - 1])
-            largest, best = logits.max(-1)  # argmax is slower
+            top, best = logits.max(-1)  # argmax is slower
             ys[going, t] = best
             if watch:
-                log_p = (largest - logits.logsumexp(-1)).float()
+                log_p = (top - logits.logsumexp(-1)).float()
                 seen[going, t] = torch.stack((log_p, decoder.looked_at(weights)[:, 0]), dim=-1)
             rows = (best != EOS).nonzero().flatten()
             if len(rows) == 0:
@@ -274,8 +274,8 @@ def fast_greedy(
     if watch:
         seen[..., 0] = seen[..., 0].cumsum(1)
         limit = limits(src, src_mask, max_len).tolist()
-        for ids, known, end in zip(ys[:, :length].tolist(), seen, limit, strict=True):
-            end = ids.index(EOS) + 1 if EOS in ids[:end] else min(end, length)
+        for ids, known, most in zip(ys[:, :length].tolist(), seen, limit, strict=True):
+            end = ids.index(EOS) + 1 if EOS in ids[:most] else min(most, length)
             score = float(known[end - 1, 0]) / tat.length_penalty(end - 1, alpha)
             notes.append([Hypothesis(score, ids[:end], known[1:end])])
     return ys[:, :length]
@@ -315,16 +315,19 @@ def fast_beam(
         ys = torch.full((len(src), 1), BOS, device=device)  # (rows, t)
         seen = torch.zeros(len(src), 0, 2, device=device)  # (rows, t - 1, 2), as in Hypothesis
         for t in range(1, max_len):
-            step, tokens = likeliest(decoder.step(ys[:, -1], live), beam)
-            log_p, parents, which = extended(log_p, live, step)
+            # no row has more than `beam` of the best `beam` extensions
+            gain, tokens = likeliest(decoder.step(ys[:, -1], live), beam)
+            log_p, parents, which = extended(log_p, live, gain)
             tokens = tokens[parents, which]
             ys = torch.cat((ys[parents], tokens.unsqueeze(-1)), dim=-1)  # (sources, beam, t + 1)
             if watch:
-                new = torch.stack((log_p, decoder.looked_at(weights)[live][parents]), dim=-1)
-                seen = torch.cat((seen[parents], new.unsqueeze(2)), dim=2)
+                latest = torch.stack((log_p, decoder.looked_at(weights)[live][parents]), dim=-1)
+                seen = torch.cat((seen[parents], latest.unsqueeze(2)), dim=2)
+            # extensions come best first, so the narrowed beam is the first `width` places
             alive = (place < width) & (log_p > none)
             ended = alive & ((tokens == EOS) | (t + 1 >= limit[going]).unsqueeze(1))
             score = (log_p / tat.length_penalty(t, alpha)).masked_fill(~ended, none)
+            # the bar may rise in this loop; `entered` then drops what has become too low
             for i, j in (score > bar[going].unsqueeze(1)).nonzero().tolist():
                 known = seen[i, j] if watch else None
                 new = Hypothesis(float(score[i, j]), ys[i, j].tolist(), known)
@@ -336,10 +339,10 @@ def fast_beam(
             stay = (highest > bar[going]).nonzero().flatten()  # sources
             if len(stay) == 0:
                 break
-            moved = stay if len(stay) < len(going) else None
+            sources = stay if len(stay) < len(going) else None  # None: their keys need not be copied
             log_p, width, going = log_p[stay], width[stay], going[stay]
             live = log_p > none
-            decoder.select(parents[stay][live], moved)
+            decoder.select(parents[stay][live], sources)
             ys, seen = ys[stay][live], seen[stay][live] if watch else seen
     if watch:
         notes.extend(found)
@@ -368,6 +371,7 @@ def extended(log_p: Tensor, live: Tensor, step: Tensor) -> tuple[Tensor, Tensor,
     scores = log_p.new_full((*live.shape, step.size(1)), -torch.inf)
     scores[live] = log_p[live].unsqueeze(1) + step
     log_p, found = scores.flatten(1).topk(live.size(1))
+    # a place without a row gets another's number: it has no probability, so nobody reads it
     row = (live.flatten().cumsum(0).view_as(live) - 1).gather(1, found // step.size(1))
     return log_p, row, found % step.size(1)
 

@@ -42,12 +42,13 @@ def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
                 progress.owed = due or done  # a validation; who stops us may not wait for it
                 run.save(trainer)
                 wait_for_all()  # nobody leaves before the first process has saved
-                raise Stopped(asked[0] if asked else signal.SIGTERM, progress.step)
+                raise Stopped(asked[0] if asked else signal.SIGTERM, progress.step)  # or another process was asked
             if due or done:
                 checkpoint(run, trainer)
                 (late,) = any_process(first and limits.spent(progress))
                 if late and not done:
-                    run.save(trainer)  # the checkpoint itself used up the time
+                    # the checkpoint itself used up the time; unsaved, the same command would train on
+                    run.save(trainer)
                 done = done or late
 
 
@@ -58,6 +59,7 @@ def share_left(run: Run, limits: Limits) -> float | None:
     """
     progress, left = run.progress, limits.left(run.progress, run.in_epoch)
     if left is not None:
+        # a sum with zeros: it hands the first process's number to all
         (left,) = over_processes(left if run.first else 0.0)
     now = 1.0 if left is None else left
     if now > progress.left and run.first and run.settings.schedule == "linear":

@@ -127,7 +127,7 @@ function exploreAttention(host, content, options = {}) {
       ...(source.hidden.size ? [say("Hidden: {names}. ", { names: [...source.hidden].map(name).join(say(", ")) })] : []),
       ...(moved.length ? [say("Positions swapped: {names}. ", { names: moved.join(say(", ")) })] : [])];
     const own = whole?.translation, same = own === result.translation;
-    const after = own === undefined ? [] : same ? [say("The translation is the same as without it.")]
+    const after = own === undefined || state.guess ? [] : same ? [say("The translation is the same as without it.")]
       : [say("Now: "), el("strong", {}, ...Trust.marked(result.translation, own)), el("br"), say("Before: "), el("span", {}, ...Trust.marked(own, result.translation))];
     for (const id of ["compared", "effect"]) {
       $(id).hidden = !done.length || (id === "effect" && !anyOff());
@@ -638,6 +638,7 @@ function exploreAttention(host, content, options = {}) {
     $("guess").addEventListener("change", () => {
       [state.guess, guessed] = [$("guess").checked, 0];
       stop();
+      if (result) compare(); // which would tell the translation
       go(1);
     });
     $("tree-box").addEventListener("toggle", () => { if (result) { drawTree(); drawStep(); } });
