@@ -210,7 +210,10 @@ def test_what_the_readme_says_of_doctor_and_plan_is_in_the_rows():
     assert all(row["verdict"] == row["expected"] for row in rows if row not in sick)
     tried = [row for row in results("plan") if "seen" in row]
     known = len(plan.measured())
-    assert f"The {known} runs in benchmarks/results ({known - len(tried)} on Multi30k, {len(tried)} on other texts)" in text
+    assert (
+        f"The {known} runs in benchmarks/results ({known - len(tried)} on Multi30k, {len(tried)} on other texts)"
+        in text
+    )
     right = {row["data"]: row["predicted_bleu"][0] <= row["bleu"] <= row["predicted_bleu"][1] for row in tried}
     assert right == {"captions": True, "messages-es": False, "messages-pl": False, "messages-nl": True}
     for row in tried[-2:]:
