@@ -553,7 +553,7 @@ def test_scores_of_known_translations():
 
 # --- Before a training ---
 def test_plan_prints_a_command_that_can_be_copied(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("translator.plan.elsewhere", lambda pairs: [])
+    monkeypatch.setattr("translator.plan.measured", lambda: [])
     data = caption_files(tmp_path / "my text", train=60, val=20)
     assert main(["plan", str(data), "--seconds", "0.1", "--held-out", "0.2", "--json"]) == 0
     held = json.loads(capsys.readouterr().out)
@@ -564,7 +564,7 @@ def test_plan_prints_a_command_that_can_be_copied(tmp_path, capsys, monkeypatch)
     assert main(["plan", str(data), "--seconds", "0.1"]) == 0
     *_, said, expect, command = capsys.readouterr().out.splitlines()
     assert re.match(r"train 2 \+ 2 layers of width 128 .* for 300 updates: about \d+ minutes here, ", said)
-    assert expect.startswith("nothing was measured that tells what to expect of so many pairs")
+    assert expect.startswith("what to expect isn't known: of the word pairs of val's en")
     words = shlex.split(command)
     assert words[:3] == ["python", "-m", "translator"] and command == found["command"]
     words[words.index("--steps") + 1], words[words.index("--run") + 1] = "1", str(tmp_path / "run")
