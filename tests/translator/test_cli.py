@@ -553,7 +553,7 @@ def test_scores_of_known_translations():
 
 # --- Before a training ---
 def test_plan_prints_a_command_that_can_be_copied(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("translator.plan.measured", lambda: [])
+    monkeypatch.setattr("translator.plan.measured", list)
     data = caption_files(tmp_path / "my text", train=60, val=20)
     assert main(["plan", str(data), "--seconds", "0.1", "--held-out", "0.2", "--json"]) == 0
     held = json.loads(capsys.readouterr().out)
