@@ -29,8 +29,8 @@
 # > that they give or one that does the same. In the `wu…` rows, the command says in words what no option can (text in
 # > lower case, TF32; [recipes](recipes/README.md#how-the-rows-wu-wurot-and-lower-en-de-were-made) has commands),
 # > `machine` is where they were scored, and `trained_on` where they were trained. Since commit 834dcee, benchmarks
-# > keep the translations that they score: those of `models/` (val and test_2016_flickr) and of newer rows in
-# > `curve.jsonl`; no row of a claim was made again since.
+# > keep the translations that they score: those of `models/` and of newer rows in `curve`, `plan` and `million`; no
+# > row of a claim was made again since.
 # >
 # > **Names of rows.** `base` and `rotary` in `first_stage.jsonl`: `tiny` on the pairs alone, with sinusoids or
 # > rotary positions, as the program had it up to commit bf2ee6d (dropout 0.25). `multi30k-de-en-rotary`, `round-0`,
@@ -1044,13 +1044,14 @@ def example_curve() -> Any:
 # %% [markdown]
 # > **What may another text expect?** `plan` looks at the *neighbours* of a text, its pairs of neighbouring words:
 # > what share of val's, on the target side, stand in train? On a scale of log-odds, BLEU rises with this share in
-# > about a straight line, and `plan` tells the range from 0.4 of the odds on it to 2.5 times. The table has texts of
-# > other kinds, in the order in which they were tried (`python -m benchmarks plan`): messages of programs, which
-# > [recipes/messages.py](recipes/messages.py) collects, and captions that a grammar makes. For the first three, the
-# > line went through the runs on Multi30k alone, and the range from a third to three times was too low for both kinds
-# > of messages. For the last two, whose texts nobody had looked at, the first three had joined the line, and the
-# > range was the one that covers every run; Dutch lies at its very edge. (That it should be this share was decided
-# > with two other runs in view: 1,000 captions, and 1,000 messages in French.)
+# > about a straight line, and `plan` gives a range, from 0.4 to 2.5 times the odds on that line. The table lists
+# > texts of other kinds, in the order in which they were tried (`python -m benchmarks plan`): messages of programs,
+# > which [recipes/messages.py](recipes/messages.py) collects, and captions that a grammar makes. For the first three,
+# > the line went through the runs on Multi30k alone, and the range from a third to three times was too low for both
+# > kinds of messages. For the last two, the line was fitted to the first three as well, and the range was chosen to
+# > cover every run so far. These two runs hadn't been made then; the grammar was known, Dutch was new, and lies at
+# > the very edge. (That it should be this share was decided with two other runs in view: 1,000 captions, and 1,000
+# > messages in French.)
 
 
 # %%
