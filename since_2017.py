@@ -332,7 +332,8 @@ def example_gated() -> None:
 # > multi-head attention, are the best. With eight groups, Ainslie et al. got a model that's nearly as fast as the
 # > first and nearly as good as the second. (They didn't start from scratch: they averaged the matrices of each
 # > group's heads, and then trained for another twentieth of the original time.) *Multi-head latent attention*, MLA
-# > (DeepSeek-AI, 2024), keeps one short vector for each position, from which every head computes its keys and values.
+# > (DeepSeek-AI, 2024), keeps one short vector for each position and layer, from which every head computes its keys
+# > and values (and a small rotated key, which all heads share).
 # >
 # > $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_g^K,\; VW_g^V), \qquad g = \lceil i \, h_{kv} / h \rceil$$
 

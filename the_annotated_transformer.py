@@ -1425,8 +1425,8 @@ def example_masks() -> Chart:
 # > every key the same weight, *including the masked ones*, and nobody notices. The rule is therefore: every query
 # > must have at least one key. It always does here, because our masks block columns, never whole rows: even a padded
 # > position may look at the real keys. That's harmless: nothing attends to a padded position, since its column is
-# > masked, and its prediction doesn't enter the loss. So a translation mustn't depend on the rest of its batch, which
-# > is a test: compare a sentence alone and in a batch.
+# > masked, and its prediction doesn't enter the loss. So a translation mustn't depend on the rest of its batch, and
+# > you can test that: compare a sentence alone and in a batch.
 # >
 # > </details>
 #
@@ -2578,8 +2578,8 @@ class Trainer:
 # > <details><summary>What fills the memory?</summary>
 # >
 # > Each weight takes 16 bytes in training, four each for the weight itself, its gradient and Adam's two averages. For
-# > the base model that's 1 GB. The rest grows with the tokens of a batch: the results that `backward` will need, in
-# > proportion to $B T d N$, the logits, and the attention weights, $B h T S$ of them in each attention layer, which
+# > the base model that's 1 GB. The rest grows with the tokens of a batch: the results that `backward` will need (in
+# > proportion to $B T d N$), the logits, and the attention weights, $B h T S$ of them in each attention layer, which
 # > grow with the square of the length. (*Activation checkpointing* keeps only the input of each layer, and computes
 # > the rest again on the way back, for about a third more work.)
 # >
@@ -3883,17 +3883,17 @@ def example_bleu() -> None:
 # %% [markdown]
 # ### What a number of pairs buys
 #
-# > From random weights, each doubling of the pairs adds 4 to 8 BLEU. With 500 pairs, a model that already translates
-# > in the other direction gets as far as 2,000 pairs get from random weights; with 8,000 it gains nothing. Text that
-# > repeats itself less than captions needs more pairs.
+# > From random weights, each doubling of the pairs adds 3.5 to 8.5 BLEU. With 500 pairs, a model that already
+# > translates in the other direction gets as far as 2,000 pairs from random weights; with 8,000 it ends slightly
+# > lower. Text that repeats itself less than captions needs more pairs.
 # >
 # > <details class="note"><summary>The settings, and what else to mind with few pairs</summary>
 # >
-# > For up to 2,000 pairs, the model has two layers, 1,000 merges and a dropout of 0.3; a longer search for settings may
-# > find better ones ([details](lab_notebook.ipynb#What-a-number-of-pairs-buys)). The model of the other direction has
-# > read all these sentences; one that has read others would help less. Test on text of your own kind, and look for
-# > pairs that stand in the training set, too. If you have more text in the target language, a model of the other
-# > direction can translate it back, and makes further pairs
+# > For up to 2,000 pairs, the model has two layers, 1,000 merges and a dropout of 0.3; a longer search for settings
+# > may find better ones ([details](lab_notebook.ipynb#What-a-number-of-pairs-buys)). The model of the other direction
+# > has read all these sentences; one that has read others would probably help less. Test on text of your own kind,
+# > and remove any pair that's also in the training set. If you have more text in the target language, a model of the
+# > other direction can translate it back into the source language, which gives you further pairs
 # > ([back-translation](lab_notebook.ipynb#More-pairs-from-the-same-pairs)).
 # >
 # > </details>

@@ -149,6 +149,7 @@ def measured() -> list[tuple[float, float]]:
     """
     with redirect_stdout(sys.stderr):  # the notice that there are none
         rows, whole, planned = (tat.saved_rows(name) for name in ("curve", "first_stage", "plan"))
+    rows = [row for row in rows if row["data"] == "multi30k"]
     shares = {(row["pairs"], row["seed"]): row["seen"] for row in rows if row["kind"] == "text"}
     curve = [row for row in rows if row["kind"] == "curve" and row["start"] == "scratch"]
     runs = [(shares[row["pairs"], row["seed"]], row["test"]["beam"]["bleu"]) for row in curve]

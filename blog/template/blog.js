@@ -273,8 +273,10 @@
   });
   document.getElementById("forget")?.addEventListener("click", () => {
     if (!confirm(say("Forget your answers, your code, your sentence and how far you have come?"))) return;
-    for (const name of ["guessed", "guesses", "road", "mine", "exercises"]) localStorage.removeItem(name);
-    sessionStorage.removeItem("annotatedSentence");
+    try {
+      for (const name of ["guessed", "guesses", "road", "mine", "exercises"]) localStorage.removeItem(name);
+      sessionStorage.removeItem("annotatedSentence");
+    } catch { /* nothing was kept */ }
     location.reload();
   });
   const lead = () => { // to where a heading has gone that was once on this page
