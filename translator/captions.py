@@ -20,10 +20,11 @@ from translator.files import Refused
 
 TABLES = Path(__file__).with_name("captions.txt").read_text(encoding="utf-8")  # explained there
 NOUN_TABLE, FRAME_TABLE = (re.sub(r"(?m)^#.*\n", "", table) for table in TABLES.split("\n\n"))
-NOUNS = []  # (kind, adjectives, words of the entry)
+Noun = namedtuple("Noun", "kind adjectives words")  # words: those of its entry
+NOUNS = []
 for entry in NOUN_TABLE.split(";"):
     kind, adjectives, nouns = entry.split(":")
-    NOUNS += [(kind.strip(), adjectives.split(), noun.split()) for noun in nouns.split(",")]
+    NOUNS += [Noun(kind.strip(), adjectives.split(), noun.split()) for noun in nouns.split(",")]
 Frame = namedtuple("Frame", "kind who verb slot places")
 FRAMES = [Frame(*map(str.strip, line.split("|"))) for line in FRAME_TABLE.strip().splitlines()]
 PLACES = {
@@ -33,7 +34,7 @@ PLACES = {
 }  # fmt: skip
 DETERMINERS = {
     "ein": "a", "der": "the", "die": "the", "zwei": "two", "drei": "three", "viele": "many",
-    "-": "", "+": "",
+    "-": "", "+": "",  # none: before a singular, and before a plural
 }  # fmt: skip
 MERGED = {  # two words after each other, and what is written for them
     ("in", "dem"): "im", ("an", "dem"): "am", ("in", "das"): "ins",
@@ -62,7 +63,7 @@ class Phrase(NamedTuple):
 
     de: list[Word]
     en: list[tuple[str, tuple[Word, ...]]]  # each word with the German words that it translates
-    kind: str = "-"
+    kind: str = "-"  # in no frame's `who`; "" would be in every one
     gender: str = ""  # m, f, n, or p: the plural, one for all genders
     pronoun: str = ""
 
@@ -108,14 +109,14 @@ def endings(determiner: str, case: str, gender: str) -> tuple[str, str]:
     return determiner.strip("-+"), strong
 
 
-def decline(noun: tuple, preposition: str, case: str, determiner: str, adjective: str) -> tuple:
+def decline(noun: Noun, preposition: str, case: str, determiner: str, adjective: str) -> tuple:
     """The words of a noun phrase, each with its English, and its kind, gender and pronoun."""
-    kind, _, (head, german, plural, english, *irregular) = noun
+    head, german, plural, english, *irregular = noun.words
     gender, pronoun = head[0], head[2:]
-    if determiner not in ("ein", "der", "-"):
+    if determiner not in ("ein", "der", "-"):  # a plural; its "the" is `die`
         german = plural + "n" if case == "dat" and plural[-1] not in "ns" else plural
         english, gender, pronoun = irregular[0] if irregular else english + "s", "p", "them"
-    elif gender == "w":
+    elif gender == "w":  # such as `den Jungen`
         german, gender = german if case == "nom" else plural, "m"
     stem, quality = adjective.split("=")
     article, ending = endings(determiner, case, gender)
@@ -124,7 +125,7 @@ def decline(noun: tuple, preposition: str, case: str, determiner: str, adjective
         the = "an"
     adjective = stem and stem + ending
     words = [preposition.split("="), (article, the), (adjective, quality), (german, english)]
-    return [word for word in words if any(word)], kind, gender, pronoun
+    return [word for word in words if any(word)], noun.kind, gender, pronoun
 
 
 @functools.cache
@@ -134,9 +135,9 @@ def fillings(slot: str, crowd: bool) -> list[tuple]:
     return [
         decline(noun, preposition, case, determiner, adjective)
         for noun in NOUNS
-        if noun[0] in names or noun[2][1] in names
+        if noun.kind in names or noun.words[1] in names  # a class of nouns, or a German noun
         for determiner in choices.replace("je", "+" if crowd else "ein").split("/")
-        for adjective in [*noun[1], *["="] * max(1, len(noun[1]))]
+        for adjective in [*noun.adjectives, *["="] * max(1, len(noun.adjectives))]  # "=": none
     ]
 
 
@@ -153,14 +154,15 @@ def clause(
     A German main clause has its verb second and its particle at the end (`hebt einen Ball auf`);
     any other clause ends in the whole verb (`einen Ball aufhebt`).
     """
-    # the parts are drawn in an order of their own, which the seed's captions depend on
     singular, infinitive, english = frame.verb.split()
     finite, _, particle = singular.partition(".")
     crowd, last = who.gender == "p", order == "verb last"
-    head = say([(particle * last + (infinitive if crowd else finite), "are" if crowd else "is")])
+    form = infinitive if crowd else finite
+    head = say([(particle + form if last else form, "are" if crowd else "is")])
     tail = say([(particle, "")]) if particle and not last else NOTHING
     both = (*head.de, *tail.de)  # every English word of the verb is linked to both its parts
     verb = Phrase(head.de, head.en + [(text, both) for text in english.split("_")])
+    # the seed's captions depend on the order in which these parts are drawn
     thing = given[0] if given else fill(rng, frame.slot, crowd)
     more = NOTHING if last else describe(rng, thing, "wear hold")
     where, comma = fill(rng, place), say([("", ",")])
@@ -180,7 +182,8 @@ def describe(rng: random.Random, who: Phrase, kinds: str) -> Phrase:
     if frame.kind == "look":
         return fill(rng, frame.slot, who.gender == "p")
     pronoun = endings("der", "nom", who.gender)[0]
-    that = say([(pronoun, "that" if who.kind == "pet" else "who")], *who[2:])
+    english = "that" if who.kind == "pet" else "who"
+    that = say([(pronoun, english)], who.kind, who.gender, who.pronoun)
     return join(say([(",", "")]), clause(rng, frame, that, "verb last"), say([(",", "")]))
 
 
@@ -189,7 +192,7 @@ def meanwhile(rng: random.Random, who: Phrase) -> Phrase:
     watched = []
     if who.pronoun and rng.random() < 0.4:
         watched.append(say([(DATIVE[who.gender], who.pronoun)]))
-        frames = [frame for frame in FRAMES if "zu" in frame.verb]
+        frames = [frame for frame in FRAMES if "zu" in frame.verb]  # `zusehen`, with a dative
     else:
         frames = [frame for frame in FRAMES if frame.kind in "free busy"]
     frame = rng.choice(frames)
@@ -205,7 +208,8 @@ def compose(rng: random.Random) -> Phrase:
     more = describe(rng, who, {"free": "look wear hold", "busy": "look wear"}.get(frame.kind, ""))
     place = PLACES[rng.choice(frame.places.split())] if frame.places and rng.random() < 0.6 else ""
     order = "place first" if place and rng.random() < 0.3 else "main"
-    scene = clause(rng, frame, Phrase(*join(who, more)[:2], *who[2:]), order, place)
+    both = join(who, more)  # which forgets what other words agree with
+    scene = clause(rng, frame, who._replace(de=both.de, en=both.en), order, place)
     return join(scene, meanwhile(rng, who) if rng.random() < 0.4 else NOTHING, say([(".", ".")]))
 
 
@@ -235,8 +239,9 @@ def captions(n: int, seed: int = 0) -> list[Caption]:
     rng, found = random.Random(seed), {}
     while len(found) < n:
         caption = finish(compose(rng))
+        # a second dog would be "another dog"; by their first letters, `Hunde` are dogs, too
         nouns = re.findall(r"[A-ZÄÖÜ]\w{2,3}", caption.de)
-        if len(nouns) == len(set(nouns)):  # a second dog is "another dog"
+        if len(nouns) == len(set(nouns)):
             found.setdefault(caption.de, caption)
     return list(found.values())
 

@@ -51,6 +51,10 @@ def warn(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
 
 
+def nobody(text: str) -> None:
+    """Hears a line and does nothing, in the place of `warn`."""
+
+
 class Steady:
     """A stream that may be missing, or its reader go: what can't be written is lost; `lost` is the first error."""
 

@@ -51,7 +51,7 @@ class Arrays(NamedTuple):
     settings: Settings
     parts: dict[str, Any]
     arrays: dict[str, Tensor]
-    name: Any  # of ours to theirs
+    name_of: Any  # our name of a parameter to theirs
     matrices: tuple[str, str, str, str | None]  # the names of both embeddings, the output matrix, and its bias
 
 
@@ -95,13 +95,13 @@ def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
     for name, token in (("pad_token_id", "<pad>"), ("eos_token_id", "</s>")):
         if token not in ids or about.get(name, ids[token]) != ids[token]:
             raise Refused(f"{path}: {name} is {about.get(name)}, but vocab.json has {token} at {ids.get(token)}")
-    files = [folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()]
-    if not files:
+    there = [folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()]
+    if not there:
         raise FileNotFoundError(f"{folder}: neither model.safetensors nor pytorch_model.bin")
     settings = Settings(N=max(depths), d_model=d_model, d_ff=widths[0], h=heads[0], norm="post", tie="all")
     parts = {"depths": depths, "swish": activation != "relu", "closed": False, "eps": 1e-5}
-    matrices = *["model.shared.weight"] * 3, "final_logits_bias"
-    return Arrays(files[0], settings, parts, read_arrays(files[0]), since.their_name, matrices)
+    matrices = (*["model.shared.weight"] * 3, "final_logits_bias")
+    return Arrays(there[0], settings, parts, read_arrays(there[0]), since.their_name, matrices)
 
 
 def read_arrays(file: Path) -> dict[str, Tensor]:
@@ -112,7 +112,7 @@ def read_arrays(file: Path) -> dict[str, Tensor]:
         if not file.is_file():
             raise ValueError("it is no regular file")
         files.check_pointer(file)
-        if zipfile.is_zipfile(file):  # else PyTorch's format of before 2020
+        if zipfile.is_zipfile(file):  # neither safetensors nor PyTorch's format of before 2020 is one
             with zipfile.ZipFile(file) as archive:
                 if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
                     raise Refused(f"{file}: larger than {LARGEST >> 30} GB")
@@ -128,6 +128,7 @@ def read_arrays(file: Path) -> dict[str, Tensor]:
             raise ValueError("there are other things than arrays in it")
         for name, array in arrays.items():
             dense = array.layout == torch.strided and array.device.type == "cpu" and not array.is_quantized
+            # an expanded array is small in the file and may be huge in memory
             if not dense or array.is_nested or array.dim() < 1 or array.untyped_storage().nbytes() < array.nbytes:
                 raise Refused(f"{file}: {name} is no array of plain numbers")
             if array.is_floating_point() and not array.isfinite().all():
@@ -152,14 +153,14 @@ def read_npz(file: Path) -> Arrays:
     with refusing(f"{file}: its configuration is not whole", KeyError, ValueError):
         names = "dim-emb", "transformer-dim-ffn", "transformer-heads", "enc-depth", "dec-depth"
         d_model, d_ff, h, *depths = (int(about[name]) for name in names)
-    src, tgt = (next((n for n in (f"{side}_Wemb", "Wemb") if n in arrays), "Wemb") for side in ("encoder", "decoder"))
+    src, tgt = (own if own in arrays else "Wemb" for own in ("encoder_Wemb", "decoder_Wemb"))
     output = "decoder_ff_logit_out_Wt" if "decoder_ff_logit_out_Wt" in arrays else tgt
     tie = "all" if src == tgt == output else "target" if tgt == output else "none"
     settings = Settings(N=max(depths), d_model=d_model, d_ff=d_ff, h=h, norm=NORMS[places], tie=tie)
     parts = {"depths": depths, "swish": activation == "swish", "closed": True, "eps": 1e-6}
-    bias = "decoder_ff_logit_out_b"
-    name = partial(marian_name, pre=settings.norm == "pre")
-    return Arrays(file, settings, parts, arrays, name, (src, tgt, output, bias if bias in arrays else None))
+    bias = "decoder_ff_logit_out_b" if "decoder_ff_logit_out_b" in arrays else None
+    name_of = partial(marian_name, pre=settings.norm == "pre")
+    return Arrays(file, settings, parts, arrays, name_of, (src, tgt, output, bias))
 
 
 def marian_name(name: str, pre: bool) -> str:
@@ -190,20 +191,22 @@ def ordered(ids: dict[str, int]) -> tuple[list[str], list[int]]:
 
 def filled(found: Arrays, rows: list[int]) -> nn.Module:
     """The model with these arrays, whose tokens are these rows; raises Refused naming the file and an array that does not fit."""
-    path, _, parts, arrays, name, matrices = found
+    path, arrays = found.path, found.arrays
     own_file = path.suffix == ".npz"  # Marian's, where matrices stand on their side
     with refusing(f"{path}: not a whole model", ValueError):
-        model = build_for(arrays, found.settings, len(rows), parts)
+        model = build_for(arrays, found.settings, len(rows), found.parts)
     tables = ("src_embed.embeddings.table.weight", "tgt_embed.embeddings.table.weight", "generator.proj.weight")
-    theirs = dict(zip((*tables, "generator.proj.bias"), matrices, strict=True))
+    theirs = dict(zip((*tables, "generator.proj.bias"), found.matrices, strict=True))
     table = arrays.get("model.shared.weight")  # of which the hub's files may have copies
     for copy in sorted(n for n in arrays if table is not None and re.search("embed_tokens|lm_head", n)):
         if len(arrays[copy]) == len(table) and not torch.equal(arrays[copy], table):
             raise Refused(f"{path}: {copy} differs from model.shared.weight, of which it should be a copy")
+    # positions are computed here; the rest of these are copies, or notes about the model
     unread = {n for n in arrays if not re.search("special:|embed_positions|embed_tokens|lm_head|^config|Wpos", n)}
     weights = {}
-    for own, parameter in model.named_parameters(remove_duplicate=False):
-        their = theirs[own] if own in theirs else name(own)
+    for own, parameter in model.named_parameters(remove_duplicate=False):  # a tied one under each of its names
+        per_token = own in theirs  # a row, or a number, for each token
+        their = theirs[own] if per_token else found.name_of(own)
         if their is None:
             weights[own] = torch.zeros(len(rows))
             continue
@@ -211,15 +214,15 @@ def filled(found: Arrays, rows: list[int]) -> nn.Module:
             raise Refused(f"{path}: it has no array {their}")
         array = arrays[their].float()
         unread.discard(their)
-        if parameter.dim() == 1 and (own_file or own in theirs):
-            array = array.flatten()
-        elif own_file and own not in theirs:
+        if parameter.dim() == 1 and (own_file or per_token):
+            array = array.flatten()  # a bias may be a matrix of one row there
+        elif own_file and not per_token:
             array = array.T
-        needed = (max(rows) + 1, *parameter.shape[1:]) if own in theirs else tuple(parameter.shape)
+        needed = (max(rows) + 1, *parameter.shape[1:]) if per_token else tuple(parameter.shape)
         if array.shape != needed:
             raise Refused(f"{path}: {their} has shape {tuple(array.shape)}, but {needed} is needed")
-        added = torch.zeros_like(array[:1])  # row -1
-        weights[own] = torch.cat([array, added])[rows] if own in theirs else array
+        added = torch.zeros_like(array[:1])  # the last row, -1: that of tokens which they lack
+        weights[own] = torch.cat([array, added])[rows] if per_token else array
     if unread:
         raise Refused(f"{path}: its array {min(unread)} belongs to no part that is known here")
     never = [PAD, BOS, UNK] if own_file else [PAD, BOS]  # Marian itself writes no <unk> unless told to
@@ -315,8 +318,8 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
     """The ids of the tokens by their numbers in the model, and the SentencePiece models of source and target."""
     pieces = sorted(folder.glob("[!.]*.spm"), key=lambda path: (len(path.name), path))  # a copy has a longer name
     only = pieces[0] if len(pieces) == 1 else None
-    names = "source|src", "target|trg|tgt"
-    sides = [next((path for path in pieces if re.search(side, path.stem)), only) for side in names]
+    patterns = "source|src", "target|trg|tgt"
+    sides = [next((path for path in pieces if re.search(pattern, path.stem)), only) for pattern in patterns]
     if None in sides:
         raise FileNotFoundError(f"{folder}: neither source.spm and target.spm nor a single .spm")
     names = [folder / "vocab.json"] if hub else sorted(set(folder.glob("*vocab*.yml")) - {*folder.glob(".*")})
@@ -331,6 +334,7 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
         ids = read_json(path) if hub else read_yaml(path)
     else:
         path, ids = sides[0], {token: i for i, token in enumerate(read_spm(sides[0])[0])}
+    # key=str: ids may be of several types in a damaged file
     if not isinstance(ids, dict) or sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
         raise Refused(f"{path}: its ids are not 0, 1, 2, ...")
     if missing := [token for token in ("</s>", "<unk>") if token not in ids]:
@@ -397,20 +401,18 @@ def write_npz(translator: Translator, out: Path) -> None:
     check_marian(model)
     if model.tgt_embed.embeddings.table.weight[BOS].any():
         raise Refused("the start token has learned a vector in training, and Marian begins with zeros")
-    pre, swish = (
-        not isinstance(layers[0].sublayer[0], PostNorm),
-        isinstance(layers[0].feed_forward, since.SwishFeedForward),
-    )
+    pre = not isinstance(layers[0].sublayer[0], PostNorm)
+    swish = isinstance(layers[0].feed_forward, since.SwishFeedForward)
+    tied = model.settings["tie"]
     order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD]  # Marian begins with </s> and <unk>
     apart = ["encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"]  # as many of them as there are matrices
-    names = {"all": ["Wemb"], "target": apart[:2], "none": apart}[model.settings["tie"]]
+    names = {"all": ["Wemb"], "target": apart[:2], "none": apart}[tied]
     tables = (model.src_embed.embeddings.table, model.tgt_embed.embeddings.table, model.generator.proj)
     arrays = {name: table.weight[order] for name, table in zip(names, tables, strict=False)}
     arrays["decoder_ff_logit_out_b"] = model.generator.proj.bias[order].unsqueeze(0)
     for name, parameter in model.named_parameters():
         if ".layers." in name or re.match(r"(en|de)coder\.norm", name):
             arrays[marian_name(name, pre)] = parameter.unsqueeze(0) if parameter.dim() == 1 else parameter.T
-    tied = model.settings["tie"]
     options = {
         "type": "transformer", "dim-emb": model.settings["d_model"], "dim-vocabs": f"[{len(order)}, {len(order)}]",
         "enc-depth": len(model.encoder.layers), "dec-depth": len(model.decoder.layers),

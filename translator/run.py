@@ -29,18 +29,18 @@ from since_2017 import sorted_batches
 from the_annotated_transformer import Pair, Tokenizer, Transformer, learn_bpe
 from translator import corpus, files
 from translator.corpus import SidedTokenizer, TokenStore, read_tokenizer
-from translator.files import Refused, read_json, refusing, warn, write_tensors, write_text
+from translator.files import Refused, nobody, read_json, refusing, warn, write_tensors, write_text
 from translator.processes import gathered, over_processes, processes, wait_for_all, weights_of
 from translator.settings import GONE, Count, Settings, build_model, saved_settings
-from translator.sources import FullPairs, fingerprint, stream_pairs
+from translator.sources import SPLITS, FullPairs, fingerprint, stream_pairs
 
 LEARNED = 512  # positions that a model may learn
 KEPT = 20  # checkpoints of a run; the paper averaged up to 20
 SQUARE = {"cpu": 1024}  # rows of matrices that occupy a device; an accelerator needs 8,192
 STATE, BEFORE = "state.safetensors", "before.safetensors"  # to continue from, and the one before
-SPLITS = "train", "val"
 SIZES = "N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie", "bpe"  # of a model
 TOKENS = [f"tokens/{split}{suffix}" for split in SPLITS for suffix in (".ids", ".starts")]
+STARTS = TOKENS[1::2]  # written after the ids, so what has them is whole
 NO_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP  # of some file systems
 
 
@@ -79,7 +79,7 @@ class Limits:
 
     def shares(self, progress: Progress, in_epoch: float = math.inf) -> dict[str, float]:
         """How much of each limit is used up, by the clock of this process; 1 is all of it."""
-        epochs = progress.epoch + progress.batch / in_epoch
+        epochs = progress.epoch + progress.batch / in_epoch  # unless that is given, whole ones only
         used = {"minutes": progress.seconds / 60, "epochs": epochs}
         used |= {"steps": progress.step, "patience": progress.since_best}
         limits = {name: getattr(self, name) for name in used}
@@ -181,7 +181,10 @@ class Run:
         return any((self.checkpoints / name).exists() for name in (STATE, BEFORE))
 
     def prepare(self, start: Path | None) -> None:
-        """Create or repair the folder, the first process for all of a group; then open it."""
+        """Create or repair the folder, the first process for all of a group; then open it.
+
+        start: the folder of the model that a new run starts from.
+        """
         # `create` writes `config.json` last, so it tells a run from what is left of a start that
         # failed. Half files are cleared away before anything is read, but only in a folder that is
         # known to be a run. Checksums come after all that they are of. What is whole by then does
@@ -193,7 +196,7 @@ class Run:
             else:
                 self.create(start)
                 self.remove_partial()
-            if not (self.folder / files.SUMS).exists():
+            if not (self.folder / files.SUMS).exists():  # a new run, or someone has edited a file
                 files.write_sums(self.folder, ["config.json", "tokenizer.json", *TOKENS])
         wait_for_all()
         path = self.folder / "config.json"
@@ -203,7 +206,8 @@ class Run:
         self.tokenizer = read_tokenizer(self.folder / "tokenizer.json")
         self.parts = saved.get("marian")
         self.train, self.val = (token_store(self.folder, split, self.tokenizer) for split in SPLITS)
-        self.lengths, self.held_out = self.train.lengths(), self.val.pairs(range(len(self.val)))
+        self.lengths = self.train.lengths()
+        self.val_pairs = self.val.pairs(range(len(self.val)))
 
     def remove_partial(self) -> None:
         """Clear away the half files of writers that were killed."""
@@ -222,7 +226,7 @@ class Run:
         next(iter(self.texts("train")))  # its text is there
         tokenizer = self.vocabulary(start)
         # a start that was interrupted has left these: tokens without their vocabulary are of no use
-        for name in ("tokenizer.json", *TOKENS[1::2]):
+        for name in ("tokenizer.json", *STARTS):
             (self.folder / name).unlink(missing_ok=True)
         longest = self.write_tokens(tokenizer)
         self.check_longest(*longest)
@@ -238,7 +242,7 @@ class Run:
     def check_strangers(self) -> None:
         """Raise Refused for a folder of something else; an interrupted start may go on."""
         mine = ["model.safetensors", "log.jsonl", "checkpoints", "best"]
-        if not (self.folder / TOKENS[1]).exists():
+        if not (self.folder / STARTS[0]).exists():
             mine.append("tokenizer.json")
         for name in mine:
             if (self.folder / name).exists():
@@ -298,10 +302,10 @@ class Run:
             warn(f"{new} has changed since this run began, which goes on with the text as it was")
 
     # --- Its text ---
-    def texts(self, split: str, *tell: Callable[[str], None]) -> FullPairs:
+    def texts(self, split: str, tell: Callable[[str], None] = nobody) -> FullPairs:
         """The text of a split, pair by pair."""
         data, held_out = self.about["data"], self.about.get("held_out")
-        return FullPairs(data, split, *self.languages, held_out, *tell)
+        return FullPairs(data, split, *self.languages, held_out, tell)
 
     def vocabulary(self, start: Path | None) -> Tokenizer:
         """That of the model to start from, or a new one: of pieces, or of words without merges.
@@ -360,6 +364,7 @@ class Run:
     def batches(self) -> Iterator[list[Pair]]:
         """The batches from where the run is, epoch after epoch, without an end; see `learned`."""
         while True:
+            # far apart, or else the next seed's run would repeat these orders an epoch later
             seed = self.settings.seed + 7919 * self.progress.epoch
             rows = sorted_batches(self.lengths, self.settings.tokens_per_batch, seed=seed)
             self.in_epoch = len(rows)

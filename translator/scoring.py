@@ -7,6 +7,8 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
+from translator.files import nobody
+
 SCORES = {"bleu": "BLEU", "bleu_lower": "BLEU, lower-cased", "bleu_moses": "BLEU, lower-cased, Moses", "chrf": "chrF"}
 UNSPACED = {"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"}  # no spaces between words
 
@@ -22,10 +24,7 @@ def cut_of(references: list[str]) -> str:
 
 
 def score(
-    translations: list[str],
-    references: list[str],
-    language: str = "en",
-    tell: Callable[[str], None] = lambda text: None,
+    translations: list[str], references: list[str], language: str = "en", tell: Callable[[str], None] = nobody
 ) -> dict[str, Any]:
     """BLEU of a corpus (13a cased; lower-cased; lower-cased after Moses tokenisation) and chrF, each with its signature.
 

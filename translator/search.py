@@ -29,7 +29,7 @@ from torch import Tensor, nn
 import the_annotated_transformer as tat
 from the_annotated_transformer import ALPHA, BOS, EOS, PAD, Transformer, Translator
 from translator.corpus import SidedTokenizer, mark_of
-from translator.files import Refused, refusing, within_memory
+from translator.files import Refused, nobody, refusing, within_memory
 
 
 class CachedLayer:
@@ -46,7 +46,7 @@ class CachedLayer:
 
     def __call__(self, x: Tensor, live: Tensor | None = None) -> Tensor:
         """x (rows, 1, d_model) at the next position to the layer's output."""
-        self.live = live
+        self.live = live  # kept here for `cross`: a layer hands its attentions only what it knows
         return self.layer(x, None, self.mask, None)
 
     def own(self, query: Tensor, key: Tensor, value: Tensor, mask: None = None) -> Tensor:
@@ -55,8 +55,9 @@ class CachedLayer:
             self.past = [y.index_select(0, self.rows) for y in self.past]
             self.rows = None
         new = self.attn.keys_values(key, value)
-        kept = zip(self.past, new, strict=True) if self.past else ()
-        self.past = [torch.cat(pair, dim=2) for pair in kept] or [*new]
+        if self.past:
+            new = [torch.cat(pair, dim=2) for pair in zip(self.past, new, strict=True)]
+        self.past = [*new]
         return self.attn.attend(query, *self.past)  # without a mask: no key is in the future
 
     def cross(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -255,7 +256,8 @@ def fast_greedy(
     with tat.evaluating(model), tat.recording(model) if watch else nullcontext() as weights:
         decoder = StepwiseDecoder(model, src, src_mask)
         ys = torch.full((len(src), max_len), PAD, device=src.device)
-        ys[:, 0], going = BOS, torch.arange(len(src), device=src.device)  # what has not ended
+        ys[:, 0] = BOS
+        going = torch.arange(len(src), device=src.device)  # the sources that have not ended
         seen = torch.zeros(len(src), max_len, 2, device=src.device, dtype=torch.float)
         for t in range(1, max_len):
             logits = decoder.step(ys[going, t - 1])
@@ -273,7 +275,7 @@ def fast_greedy(
                 decoder.select(rows, rows)
     if watch:
         seen[..., 0] = seen[..., 0].cumsum(1)
-        limit = limits(src, src_mask, max_len).tolist()
+        limit = limits(src, src_mask, max_len).tolist()  # each source's own, which `ys` may exceed
         for ids, known, most in zip(ys[:, :length].tolist(), seen, limit, strict=True):
             end = ids.index(EOS) + 1 if EOS in ids[:most] else min(most, length)
             score = float(known[end - 1, 0]) / tat.length_penalty(end - 1, alpha)
@@ -283,7 +285,7 @@ def fast_greedy(
 
 @torch.inference_mode()
 def fast_beam(
-    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, beam: int, alpha: float = 0.6,
+    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, beam: int, alpha: float = 0.6,  # the paper's
     n_best: int = 1, notes: list[list[Hypothesis]] | None = None,
 ) -> Tensor:  # fmt: skip
     """The best translation that a beam finds: ids (B, at most max_len), BOS first (Section 6.1).
@@ -402,10 +404,6 @@ def largest(x: Tensor, k: int, width: int = 64) -> tuple[Tensor, Tensor]:
 
 # --- Many lines ---
 FAR = 500  # tokens; hardly any corpus has such sentences, so hardly any model can translate one
-
-
-def nobody(text: str) -> None:
-    """Who hears nothing."""
 
 
 class Search:

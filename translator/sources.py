@@ -14,7 +14,7 @@ from typing import IO, BinaryIO
 
 from the_annotated_transformer import CHECKSUMS, decoded, plain
 from translator.captions import caption_pairs
-from translator.files import PARTIAL, Refused, check_pointer, refusing, warn, writing
+from translator.files import PARTIAL, Refused, check_pointer, nobody, refusing, warn, writing
 
 
 def find_file(folder: Path, name: str) -> Path:
@@ -185,8 +185,6 @@ def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, 
     where = {"name": config or None}
     if stem != name:
         where = {"data_dir": config or None, "revision": "refs/convert/parquet"}
-    if not path:
-        raise Refused("hf: needs the name of a set, hf:NAME or hf:NAME:CONFIG")
     with refusing(f"hf:{name} cannot be read", Exception):  # the library's errors are of many kinds
         rows = load_dataset(path, split="validation" if split == "val" else split, **where)
     columns = ", ".join(getattr(rows, "column_names", None) or [])
@@ -200,7 +198,9 @@ def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, 
 def divided(pairs: Iterable[tuple], share: float, split: str, data: str) -> Iterator[tuple]:
     """The held-out pairs for the split `val`, the others for `train`; Refused if there are none."""
     some = False
-    for pair in pairs:  # the texts alone decide, so repetitions stay together
+    for pair in pairs:
+        # the texts alone decide, so repetitions stay together; sorted, so that both directions of a
+        # pair of languages hold out the same
         number = zlib.crc32("\n".join(sorted(pair)).encode())
         if (number < share * 2**32) == (split == "val"):
             some = True
@@ -231,7 +231,7 @@ def stream_pairs(
     # What the name alone decides is refused at once, before the first pair is asked for: this is a
     # function that returns iterators, and no generator. A built-in name comes before a folder.
     warn_of_hidden(data)
-    trained = split in ("train", "val")
+    trained = split in SPLITS
     if held_out is not None and not 0 < held_out < 1:
         raise Refused(f"--held-out must be above 0 and below 1, but it is {held_out}")
     if held_out is not None and trained:
@@ -241,6 +241,8 @@ def stream_pairs(
     if data == "captions":
         return caption_pairs(split, src, tgt)
     if data.startswith("hf:"):
+        if data.startswith(("hf::", "hf:@")) or data == "hf:":
+            raise Refused("hf: needs the name of a set, hf:NAME or hf:NAME:CONFIG")
         return hub_pairs(data.removeprefix("hf:"), split, src, tgt)
     if Path(data).is_dir():
         return read_parallel(Path(data), split, src, tgt)
@@ -285,7 +287,7 @@ class FullPairs:
     src: str
     tgt: str
     held_out: float | None = None
-    tell: Callable[[str], None] = lambda text: None
+    tell: Callable[[str], None] = nobody
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         full = left_out = 0

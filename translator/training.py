@@ -31,11 +31,12 @@ def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
             checkpoint(run, trainer)
         (done,) = any_process(first and limits.spent(progress))
         while not done:
-            batch = next(batches)
+            batch = next(batches)  # sets `run.in_epoch`, which the next line needs
             trainer.left = share_left(run, limits)
             run.learned(batch, careful_update(trainer, batch), trainer)
             run.log.bar.n = round(100 * min(1.0, max(limits.shares(progress, run.in_epoch).values())))
-            due, done = first and limits.due(progress, run.saved_at), first and limits.spent(progress)
+            due = first and limits.due(progress, run.saved_at)
+            done = first and limits.spent(progress)
             stop, due, done = any_process(bool(asked), due, done)
             if stop:
                 run.log.row(trainer.lr)
@@ -98,7 +99,7 @@ def careful_update(trainer: ParallelTrainer, batch: list[Pair]) -> float:
 def checkpoint(run: Run, trainer: ParallelTrainer) -> None:
     """Measure the validation loss, log it, and save the run; keep the model if no loss was lower."""
     with within_memory(f"out of memory in the validation after update {trainer.step}; {ADVICE}"):
-        loss = trainer.validate(run.held_out)
+        loss = trainer.validate(run.val_pairs)
     if not math.isfinite(loss):
         raise Refused(f"the validation loss at update {trainer.step} is {loss}; try a lower --factor, in another --run")
     progress = run.progress

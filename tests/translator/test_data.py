@@ -21,7 +21,7 @@ from translator.corpus import encode_pairs, write_store
 from translator.files import Refused
 from translator.run import Run
 from translator.settings import Settings
-from translator.sources import fetch_multi30k, load_pairs, read_parallel
+from translator.sources import fetch_multi30k, load_pairs, read_parallel, stream_pairs
 
 LANGUAGES = ("de", "en")
 
@@ -78,10 +78,15 @@ def test_sets_of_the_hub_are_read_as_their_library_reads_them(tmp_path_factory):
         ((source, "test"), "hf:.*test"),
         ((source, "val", "fr", "en"), r"hf:.*but val lacks one \('fr'\)"),
         ((f"{source}:small", "val"), "hf:.*small"),
-        (("hf:", "val"), "needs the name of a set"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             load_pairs(*arguments)
+
+
+@pytest.mark.parametrize("source", ["hf:", "hf::small", "hf:@parquet"])
+def test_a_set_of_the_hub_without_a_name_is_refused_before_its_first_pair(source):
+    with pytest.raises(Refused, match="needs the name of a set"):
+        stream_pairs(source, "val", "de", "en")
 
 
 HUB = {  # how some sets lie on the hub: the files of a split, and the description in their README.md, if they have one
