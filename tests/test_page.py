@@ -860,7 +860,9 @@ def test_what_was_once_on_a_page_is_found_on_another(browser, committed_page):
                      ("part-5-results-and-speed-section-6", "the_annotated_transformer.html#part-5-results-section-6"), ("part-7-since-2017", "since_2017.html")):  # fmt: skip
         tab.goto(f"{start}#{old}")  # of a page that is read, or of the one that is open
         # not wait_for_url: it fails when a second event of the hash leads on again before the new page is there
-        tab.wait_for_function("place => location.href.endsWith(`/${place}`) && document.readyState === 'complete'", arg=new)
+        tab.wait_for_function(
+            "place => location.href.endsWith(`/${place}`) && document.readyState === 'complete'", arg=new
+        )
     for title in ("Exercises that check your answers", "Since 2017", "The lab notebook", "The Annotated Transformer"):
         tab.locator("header .pages summary").click()
         assert tab.locator("header .pages li:not(.companion)").count() >= 3
