@@ -3903,18 +3903,20 @@ def example_bleu() -> None:
 # @title BLEU by number of pairs
 @example
 def example_pairs() -> Chart | None:
-    """BLEU on test_2016_flickr, German to English: means of three trainings, each with pairs of its own. The last point is all of Multi30k, with four layers and 6,000 merges."""
+    """BLEU on test_2016_flickr, German to English: means of three trainings, each with pairs of its own. The last point is all of Multi30k, with four layers and 6,000 merges. Messages of programs go from Spanish to English, and their scores are those of `val`."""
     found: dict[tuple[str, int], list[float]] = {}
     for row in saved_rows("curve"):
         if row["kind"] == "curve":
-            found.setdefault((row["start"], row["pairs"]), []).append(row["test"]["beam"]["bleu"])
+            begins = row["start"] if row["data"] == "multi30k" else "messages"
+            found.setdefault((begins, row["pairs"]), []).append(row["test"]["beam"]["bleu"])
     for row in saved_rows("first_stage"):
         if (row["variant"], row["direction"]) == ("rotary", "de-en"):
             found.setdefault(("scratch", 29_000), []).append(row["test_2016_flickr"]["beam"]["bleu"])
     names = {"scratch": "random weights", "other direction": "weights of the other direction"}
+    names["messages"] = "random weights, messages of programs"
     rows = [
-        {"pairs": pairs, "BLEU": sum(scores) / len(scores), "begins with": names[start]}
-        for (start, pairs), scores in sorted(found.items())
+        {"pairs": pairs, "BLEU": sum(scores) / len(scores), "begins with": names[begins]}
+        for (begins, pairs), scores in sorted(found.items())
     ]
     return curves(rows, "pairs", "BLEU", "begins with", log_x=True) if rows else None
 

@@ -187,6 +187,8 @@ class Prose(IPythonRenderer):
             raise PageError(f"{file.name}: the page has another {', '.join(sorted(clash))}")
         self.ids |= ids
         drawing.svg.attrs |= {"role": "group"} if drawing.a else {"aria-hidden": "true"}  # links are for everyone
+        # narrower, letters of 14 px couldn't be read on a phone, where the rest now scrolls
+        drawing.svg["style"] = f"min-width: {0.65 * float(drawing.svg['width']):.0f}px"
         return drawing.svg
 
 

@@ -251,7 +251,7 @@
   // --- what scrolls can be reached by keyboard ---
 
   const reach = (within) => { // in what is folded, once it is opened: to measure there, the browser would lay it out each time
-    const boxes = all(".katex-display, .table, .toy > div:not(.learn-row), main pre", within).filter((box) => !box.closest("details:not([open])"));
+    const boxes = all(".katex-display, .picture, .table, .toy > div:not(.learn-row), main pre", within).filter((box) => !box.closest("details:not([open])"));
     const wide = boxes.map((box) => box.scrollWidth > box.clientWidth);
     boxes.forEach((box, i) => { // only now: a change between two measurements would have the page laid out again
       if (wide[i]) box.tabIndex = 0;

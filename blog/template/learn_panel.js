@@ -164,7 +164,7 @@ function inFrame() {
       return node;
     };
     shape("path", { d: `M${LEFT} 6V${LOW}H${LEFT + WIDTH}M${LEFT} ${FLOOR - STRIP}V${FLOOR}H${LEFT + WIDTH}`, fill: "none", stroke: "var(--rule)" });
-    const label = (x, y, words, anchor = "end") => shape("text", { x, y, "text-anchor": anchor, "font-size": 9, fill: "var(--muted)" }, words);
+    const label = (x, y, words, anchor = "end") => shape("text", { x, y, "text-anchor": anchor, "font-size": 10, fill: "var(--muted)" }, words);
     const lossAt = (loss) => LOW - TALL * Math.min(1, loss / 4), rateAt = (rate) => FLOOR - STRIP * Math.min(1, rate / HIGHEST), stepAt = (step) => LEFT + (WIDTH * step) / total;
     for (const loss of [0, 1, 2, 3, 4]) label(LEFT - 4, lossAt(loss) + 3, loss);
     for (const rate of [0, tasks.PEAK]) label(LEFT - 4, rateAt(rate) + 3, rate.toFixed(rate ? 4 : 0));

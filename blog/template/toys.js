@@ -37,7 +37,8 @@
     element.append(...content);
     return element;
   }
-  const picture = (width, height, label, ...content) => shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label }, ...content);
+  const picture = (width, height, label, ...content) => // on a phone it scrolls: its letters of 11 px would become too small
+    shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, style: `min-width: ${0.9 * width}px`, role: "img", "aria-label": label }, ...content);
   const words = (x, y, text, extra = {}) => shape("text", { x, y, "font-size": 11, "text-anchor": "middle", fill: "var(--muted)", ...extra }, text);
 
   // --- positions as hands of clocks ---
