@@ -217,7 +217,8 @@ def wanted() -> dict[tuple[str | None, str], str]:
 
 def load(language: str) -> polib.POFile:
     """The catalogue of a language; `polib` itself would take seconds to find a text that is there twice."""
-    catalogue, seen = polib.pofile(str(LANGUAGES / f"{language}.po"), wrapwidth=110), set()
+    catalogue = polib.pofile(str(LANGUAGES / f"{language}.po"), wrapwidth=110)
+    seen = set()
     for key in ((entry.msgctxt, entry.msgid) for entry in catalogue):
         if key in seen:
             raise ValueError(f"{language}.po has a text twice: {key[1][:90]}")
@@ -252,7 +253,10 @@ def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) ->
             entry.previous_msgid = same.previous_msgid
         elif (other := closest(text, [english for where, english in gone if where == context])) is not None:
             old = gone.pop((context, other))
-            entry.msgstr, entry.previous_msgid, entry.flags = old.msgstr, old.previous_msgid or other, ["fuzzy"]
+            entry.msgstr = old.msgstr
+            made_from = (old.fuzzy and old.previous_msgid) or other  # the English that this translates
+            if made_from != text:  # else the English is again what it was
+                entry.previous_msgid, entry.flags = made_from, ["fuzzy"]
         new.append(entry)
     return new
 
@@ -264,7 +268,10 @@ def meanings(language: str, context: str | None = None) -> dict[str, str]:
 
 def stale(text: str) -> str:
     """English in the edition of another language, marked cell by cell."""
-    mark = lambda cell: f'<span class="stale" lang="en">{cell}</span>' if re.search("[A-Za-z]{3}", cell) else cell  # noqa: E731
+
+    def mark(cell: str) -> str:
+        return f'<span class="stale" lang="en">{cell}</span>' if re.search("[A-Za-z]{3}", cell) else cell
+
     return " | ".join(mark(cell) for cell in text.split(" | "))
 
 
@@ -280,8 +287,12 @@ def anchors(notebook: NotebookNode) -> list[str]:
 
 def translated(notebook: NotebookNode, language: str) -> NotebookNode:
     """The executed notebook in another language: Markdown, captions and titles; code and all other output are the same."""
-    known, result = meanings(language), nbformat.from_dict(json.loads(json.dumps(notebook)))
-    word = lambda text: known.get(text) or stale(text)  # noqa: E731
+    known = meanings(language)
+    result = nbformat.from_dict(json.loads(json.dumps(notebook)))  # a copy
+
+    def word(text: str) -> str:
+        return known.get(text) or stale(text)
+
     for cell in result.cells:
         if cell.cell_type == "markdown":
             cell.source = translate(cell.source, word)
@@ -370,8 +381,8 @@ def terms(language: str) -> list[tuple[re.Pattern[str], str, list[str]]]:
     ]
 
 
-def faults(source: str, translation: str, known: list[tuple[re.Pattern[str], str, list[str]]]) -> list[str]:
-    """What is wrong with a translation."""
+def faults(source: str, translation: str, checked: list[tuple[re.Pattern[str], str, list[str]]]) -> list[str]:
+    """What is wrong with a translation; `checked` are the language's `terms`."""
     found, ours, theirs = [], signature(translation), signature(source)
     for kind in ours:
         if ours[kind] != theirs[kind]:
@@ -391,7 +402,7 @@ def faults(source: str, translation: str, known: list[tuple[re.Pattern[str], str
     if re.search(rf"[{HAN}][,;:?!]|[{HAN}][A-Za-z0-9]|[A-Za-z0-9%][{HAN}]", bare):
         found.append("half-width punctuation, or no space between Chinese and Latin letters")
     text = re.sub(r"`[^`]+`|\$[^$]+\$|\]\(\S+\)|\{\w+\}", " ", source)
-    for pattern, name, words in known:
+    for pattern, name, words in checked:
         text, count = pattern.subn(" ", text)
         if count and not any(word.lower() in translation.lower() for word in words):
             found.append(f"{name}: none of {', '.join(words)}")
@@ -400,18 +411,19 @@ def faults(source: str, translation: str, known: list[tuple[re.Pattern[str], str
 
 def check(language: str) -> tuple[list[str], list[str]]:
     """What must be mended in a catalogue, and what is out of date: its English has changed since it was translated."""
-    catalogue, texts, known = load(language), wanted(), terms(language)
-    ours = dict.fromkeys((entry.msgctxt, entry.msgid) for entry in catalogue)
+    catalogue, texts, checked = load(language), wanted(), terms(language)
+    ours = dict.fromkeys((entry.msgctxt, entry.msgid) for entry in catalogue)  # a set, in the catalogue's order
     problems = [f"not in the catalogue: {key[1][:90]}" for key in texts if key not in ours]
     problems += [f"no longer in the text: {key[1][:90]}" for key in ours if key not in texts]
     if (ROOT / f"README.{language}.md").read_text("utf-8") != readme(language):
         problems.append(f"README.{language}.md is not what the catalogue makes")
+    # `update` mends all of these; what follows needs a translator
     problems = [f"{problem} (python blog/editions.py update)" for problem in problems]
     for entry in catalogue:
         if not entry.msgstr.strip():
             problems.append(f"not translated: {entry.msgid[:90]}")
         elif not entry.fuzzy:
-            problems += [f"{entry.msgid[:70]}: {fault}" for fault in faults(entry.msgid, entry.msgstr, known)]
+            problems += [f"{entry.msgid[:70]}: {fault}" for fault in faults(entry.msgid, entry.msgstr, checked)]
             if entry.msgctxt == "page" and '"' in entry.msgstr and '"' not in entry.msgid:  # some stand in attributes
                 problems.append(f"{entry.msgid[:70]}: a straight quotation mark")
     return problems, [entry.msgid for entry in catalogue if entry.fuzzy]
@@ -443,11 +455,14 @@ def main() -> int:
             os.replace(f"{file}.new", file)  # all of it, or nothing
             (ROOT / f"README.{language}.md").write_text(readme(language), "utf-8")
             kept = {entry.msgstr for entry in new}
-            print(*(f"{language}: dropped {e.msgid[:60]!r}: {e.msgstr}" for e in old if e.msgstr not in kept), sep="\n")
+            for entry in old:
+                if entry.msgstr not in kept:
+                    print(f"{language}: dropped {entry.msgid[:60]!r}: {entry.msgstr}")
             continue
-        problems, old = check(language)
-        print(*problems, *(f"out of date: {text[:90]}" for text in old), sep="\n")
-        print(f"{language}: {len(problems)} to mend, {len(old)} out of date")
+        problems, outdated = check(language)
+        for line in [*problems, *(f"out of date: {text[:90]}" for text in outdated)]:
+            print(line)
+        print(f"{language}: {len(problems)} to mend, {len(outdated)} out of date")
         status |= bool(problems)
     return status
 

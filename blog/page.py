@@ -6,8 +6,9 @@ KaTeX (npm ci --prefix blog) renders the formulas here, and only the fonts that 
 data, together with one copy of Vega, and are drawn when they scroll into view. Pictures go in as SVG, so that they follow
 the page's theme. Cells tagged `active-ipynb` (they prepare a hosted notebook) stay out. Cells tagged `hide-input` are
 folded, under the title in their first line if there is one; those tagged `hide-cell` with what they show, and of those
-tagged `hide-output` only that. The paths of pictures start at the repository, wherever the notebook is; --pictures FOLDER names another start. The picture of the live
-figure becomes that figure, with its model. A link to a notebook beside this one becomes a link to its page.
+tagged `hide-output` only that. The paths of pictures start at the repository, wherever the notebook is; --pictures FOLDER
+names another start. The picture of the live figure becomes that figure, with its model. A link to a notebook beside this
+one becomes a link to its page.
 
 The links at the top of the page need the address of the repository: --repository, or else the document's constant
 REPOSITORY. Without an address there are no links.
@@ -58,7 +59,7 @@ AS_SCRIPT = {  # what makes a script, to be put into a worker, of the module mic
 CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
 OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]  # the best first
 SCRIPTS = [
-    (BLOG.parent / "translator" / "explorer_page", "say.js"),
+    (editions.FIGURE, "say.js"),
     *(
         (TEMPLATE, f"{name}.js")
         for name in (
@@ -96,7 +97,7 @@ MOVED = {  # headings that are gone: the page, the id, and where to find what wa
     },
 }  # fmt: skip
 LEFT = "the_annotated_transformer", "since_2017"  # the headings of the second were once on the page of the first
-WORDS: dict[str, str] = {}  # the page's own texts in its language
+WORDS: dict[str, str] = {}  # what `say` looks up: the page's own texts in its language; one page is made at a time
 LIVE = "images/live_figure.png"  # where this picture stands, the page has the figure that it is a picture of
 OWN_IDS = {  # those of the template
     "search", "search-close", "query", "results", "found", "card", "walk", "walk-title", "vega", "explorer-figure",
@@ -199,8 +200,11 @@ def anchor_name(heading: str) -> str:
 
 def words(nodes: Iterable[PageElement]) -> str:
     """The words of some nodes, without those of drawings and of formulas that are drawn."""
+
+    def drawn(parent: Tag) -> bool:
+        return parent.name == "svg" or "katex" in parent.get("class", ())
+
     texts = (node for node in nodes if type(node) is NavigableString)
-    drawn = lambda parent: parent.name == "svg" or "katex" in parent.get("class", ())  # noqa: E731
     return " ".join("".join(text for text in texts if not any(map(drawn, text.parents))).split())
 
 
@@ -229,10 +233,8 @@ def draw_formulas(tree: BeautifulSoup) -> None:
         drawn = parse(text)
         whole = formula.parent if "symbol" in formula.parent.get("class", ()) else formula  # a link to the legend
         after = whole.next_sibling
-        short = len(formula["tex"]) < 20  # a long one may be broken
-        if (
-            short and isinstance(after, NavigableString) and (mark := re.match(r"[.,;:!?)’]+", after))
-        ):  # stays on its line
+        mark = re.match(r"[.,;:!?)’]+", after) if isinstance(after, NavigableString) else None
+        if mark and len(formula["tex"]) < 20:  # the mark stays on its line; a long formula may be broken
             held = tree.new_tag("span", attrs={"class": "held"})
             whole.wrap(held)
             held.append(mark[0])
@@ -379,6 +381,22 @@ def at_headings(cell: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [nbformat.NotebookNode({**cell, "id": f"{cell.id}-{i}", "source": text}) for i, text in pieces]
 
 
+def cells_of_the_page(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    """The cells without those for a hosted notebook, folds with their titles, and prose in pieces, one a heading."""
+    cells = [cell for cell in notebook.cells if "active-ipynb" not in cell.metadata.get("tags", [])]
+    for cell in cells:
+        if any("nothing is there yet." in output.get("text", "") for output in cell.get("outputs", [])):
+            cell.outputs = []  # said of an exercise's empty place, which nobody can fill here
+        if cell.source.startswith(TITLE) and cell.cell_type == "code":
+            cell.metadata.title, _, cell.source = cell.source.removeprefix(TITLE).partition("\n")
+    return [piece for cell in cells for piece in at_headings(cell)]
+
+
+def css(name: str) -> str:
+    """A style sheet of the template."""
+    return (TEMPLATE / f"{name}.css").read_text("utf-8")
+
+
 def say(text: str) -> str:
     """One of the page's own texts in the page's language."""
     return WORDS.get(text, text)
@@ -487,39 +505,35 @@ def make_page(
     notebook: nbformat.NotebookNode, name: str, folder: Path, repository: str | None = None, language: str = "en"
 ) -> str:
     """The page of the executed notebook `name`, whose pictures are in `folder`, in English or in a language with a catalogue."""
-    links, anchors = addresses(name, repository, "" if language == "en" else f"{language}/"), []
     WORDS.clear()
+    anchors: list[str] = []
     if language != "en":
         WORDS.update(editions.meanings(language, "page"))
-        anchors, notebook = editions.anchors(notebook), editions.translated(notebook, language)
-    notebook.cells = [cell for cell in notebook.cells if "active-ipynb" not in cell.metadata.get("tags", [])]
-    for cell in notebook.cells:
-        if any("nothing is there yet." in output.get("text", "") for output in cell.get("outputs", [])):
-            cell.outputs = []  # said of an exercise's empty place, which nobody can fill here
-        if cell.source.startswith(TITLE) and cell.cell_type == "code":
-            cell.metadata.title, _, cell.source = cell.source.removeprefix(TITLE).partition("\n")
-    notebook.cells = [piece for cell in notebook.cells for piece in at_headings(cell)]
+        anchors = editions.anchors(notebook)
+        notebook = editions.translated(notebook, language)
+    notebook.cells = cells_of_the_page(notebook)
     prose = Prose(folder, anchors, english="" if language == "en" else "../")
     render_prose(notebook, prose)
     tree = parse("".join(f"<section>{holder[key]}</section>" for holder, key in prose.places))
     headings = tree(HEADINGS, id=True)
     if not headings:
         raise PageError("the notebook has no heading to be the page's title")
-    mark_lines(tree, notebook)
+    mark_lines(tree, notebook)  # before all times, in which these lines count
     time_the_road(tree)
     for table in tree("table"):  # in a box that scrolls if the screen is too narrow
         table.wrap(tree.new_tag("div", attrs={"class": "table"}))
-    Links(tree).add()
+    Links(tree).add()  # before formulas are drawn: a symbol is found by its TeX
     draw_formulas(tree)
-    base, learn, blog = ((TEMPLATE / f"{name}.css").read_text("utf-8") for name in ("base", "learn", "blog"))
-    style, scripts = [blog, code_style(), katex_style(tree)], SCRIPTS
-    if not prose.live:  # the live figure brings it
-        scripts = [(SCRIPTS[0][0], "guesses.js"), *scripts]
+    style, scripts = [css("blog"), code_style(), katex_style(tree)], SCRIPTS
+    if not prose.live:  # a live figure brings it along
+        scripts = [(editions.FIGURE, "guesses.js"), *scripts]
     if name == ONE_SCREEN:
-        style = [*style, (TEMPLATE / f"{name}.css").read_text("utf-8")]
+        style = [*style, css(name)]
         scripts = [*scripts, *((TEMPLATE, f"{name}{part}.js") for part in ("", "_panel"))]
-    without = "going on with a few made-up phrases"  # as the document's choose_data says
-    charts = any(CHART in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    charts = any(CHART in output.get("data", {}) for output in outputs)
+    # as the document's `choose_data` says
+    made_up = any("going on with a few made-up phrases" in output.get("text", "") for output in outputs)
     page = {
         "title": words(headings[0].descendants),
         "description": shortened(words(tree.p.descendants)) if tree.p else "",
@@ -530,9 +544,9 @@ def make_page(
         "moved": json.dumps(places) if (places := moved(name, prose.ids)) else "",
         "words": json.dumps(WORDS, ensure_ascii=False).replace("<", "\\u003c") if WORDS else "",
         "parts": contents(headings),
-        **links,
-        "base": base,
-        "learn": learn,  # the style of a frame
+        **addresses(name, repository, "" if language == "en" else f"{language}/"),
+        "base": css("base"),
+        "learn": css("learn"),  # the style of a frame
         "name": name,
         "style": "\n".join(style),
         "scripts": [(path / file).read_text("utf-8") for path, file in scripts],
@@ -540,12 +554,10 @@ def make_page(
         "vega": f"(() => {{{vega()}}})();" if charts else "",
         "chart": CHART,
         "live": live_figure() if prose.live else "",
-        "made_up": any(
-            without in output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", [])
-        ),
+        "made_up": made_up,
         "python": python() if prose.live else {},
     }
-    for heading in headings:
+    for heading in headings:  # not before, or else the texts of headings above would end with "#"
         anchor = {"class": "anchor", "href": f"#{heading['id']}", "aria-label": say("Link to this section")}
         heading.extend([" ", tree.new_tag("a", attrs=anchor, string="#")])
     for (holder, key), section in zip(prose.places, tree.contents, strict=True):
