@@ -58,27 +58,11 @@ AS_SCRIPT = {  # what makes a script, to be put into a worker, of the module mic
 }  # fmt: skip
 CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
 OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]  # the best first
-SCRIPTS = [
-    (editions.FIGURE, "say.js"),
-    *(
-        (TEMPLATE, f"{name}.js")
-        for name in (
-            "your_sentence",
-            "blog",
-            "find",
-            "walk",
-            "learn",
-            "tasks",
-            "learn_panel",
-            "clinic",
-            "clinic_panel",
-            "toys",
-            "exercises",
-            "write_it",
-            "road",
-        )
-    ),
-]  # a folder and a file
+SCRIPTS = [(editions.FIGURE, "say.js")]  # a folder and a file
+SCRIPTS += [(TEMPLATE, f"{name}.js") for name in (
+    "your_sentence", "blog", "find", "walk", "learn", "tasks", "learn_panel", "clinic", "clinic_panel", "toys",
+    "exercises", "write_it", "road",
+)]  # fmt: skip
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
 PLAIN = "n", "p", "w"  # in code, names, punctuation and space, by the classes that Pygments gives them
 SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."  # what the live figure shows first
@@ -102,7 +86,8 @@ LIVE = "images/live_figure.png"  # where this picture stands, the page has the f
 OWN_IDS = {  # those of the template
     "search", "search-close", "query", "results", "found", "card", "walk", "walk-title", "vega", "explorer-figure",
     "explorer-content", "top", "contents", "left", "theme", "toc", "content", "your-sentence",
-    "style-base", "style-learn", "learned", "patients", "clinic", "trainer", "clinic-frame", "road", "road-home", "micropython", "micropython-wasm", "explorer-weights",
+    "style-base", "style-learn", "learned", "patients", "clinic", "trainer", "clinic-frame", "road", "road-home",
+    "micropython", "micropython-wasm", "explorer-weights",
 }  # fmt: skip
 TRAINER = "a-second-task-german-numbers"  # the heading behind which a model learns
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
@@ -153,7 +138,10 @@ class Prose(IPythonRenderer):
         return f'<h{level} id="{name}">{text}</h{level}>\n'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
-        """A link; one to a heading names it as Jupyter does, spaces as hyphens, and leads to the id on its page. All pages are in one folder."""
+        """A link; one to a heading names it as Jupyter does, spaces as hyphens, and leads to the id on its page.
+
+        All pages of a language are in one folder.
+        """
         if found := re.fullmatch(r"(?:(?:[.\w]+/)*(\w+))?(?(1)\.ipynb)(?:#(.+))?", url):
             folder = "" if found[1] in editions.NAMES else self.english
             url = (f"{folder}{found[1]}.html" if found[1] else "") + (f"#{anchor_name(found[2])}" if found[2] else "")
@@ -188,7 +176,7 @@ class Prose(IPythonRenderer):
             raise PageError(f"{file.name}: the page has another {', '.join(sorted(clash))}")
         self.ids |= ids
         drawing.svg.attrs |= {"role": "group"} if drawing.a else {"aria-hidden": "true"}  # links are for everyone
-        # narrower, letters of 14 px couldn't be read on a phone, where the rest now scrolls
+        # narrower, letters of 14 pixels couldn't be read on a phone, where the rest now scrolls
         drawing.svg["style"] = f"min-width: {0.65 * float(drawing.svg['width']):.0f}px"
         return drawing.svg
 
@@ -361,7 +349,10 @@ def contents(headings: list[Tag]) -> list[dict[str, Any]]:
 
 
 def addresses(name: str, repository: str | None, folder: str) -> dict[str, str]:
-    """The repository, by default the document's REPOSITORY; if it is on GitHub, also Colab's address and that of the page, in a folder."""
+    """The repository, by default the document's REPOSITORY; if it is on GitHub, also the addresses of Colab and the page.
+
+    folder: that of the page's language, such as `zh/`; none in English.
+    """
     if repository is None:
         repository = re.search(r'(?m)^REPOSITORY = "([^"]*)"', DOCUMENT.read_text("utf-8"))[1]
     found = re.fullmatch(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?", repository)

@@ -116,7 +116,7 @@ def test_nothing_is_wider_than_the_screen(shared_page):
     top = tab.evaluate("document.querySelector('.explorer').getBoundingClientRect().top + scrollY")
     assert top < 560  # the live figure is on a phone's first screen
     scale = "[...document.querySelectorAll('.picture:not(.here) svg')].map((svg) => svg.clientWidth / svg.viewBox.baseVal.width)"
-    assert min(tab.evaluate(scale)) > 0.64  # letters of 14 px have nine at least: a wide drawing scrolls
+    assert min(tab.evaluate(scale)) > 0.64  # letters of 14 pixels have nine at least: a wide drawing scrolls
     reach(tab, ".explorer[data-number='2']")
     tab.wait_for_function("document.querySelectorAll('.explorer.ready').length === 2")
     for width in (320, 390, 820, 1440):

@@ -72,7 +72,7 @@ def find_source(source: str) -> Path:
 
 
 def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
-    """A model in the layout of the Hugging Face hub, whose vocabulary is `ids`; raises Refused naming what is not known here, or damaged."""
+    """A model in the hub's layout, whose vocabulary is `ids`; raises Refused naming what is not known here, or damaged."""
     about, path = read_json(folder / "config.json"), folder / "config.json"
     known = {
         "model_type": "marian", "scale_embedding": True, "normalize_before": False, "normalize_embedding": False,
@@ -87,8 +87,9 @@ def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
         raise Refused(f"{path}: activation_function is {activation!r}, which is not known here")
     wrong = KeyError, TypeError, ValueError, OverflowError
     with refusing(f"{path}: not the configuration of a model", *wrong):
-        names = "layers", "attention_heads", "ffn_dim"
-        depths, heads, widths = ([int(about[f"{side}_{name}"]) for side in ("encoder", "decoder")] for name in names)
+        depths = [int(about["encoder_layers"]), int(about["decoder_layers"])]
+        heads = [int(about["encoder_attention_heads"]), int(about["decoder_attention_heads"])]
+        widths = [int(about["encoder_ffn_dim"]), int(about["decoder_ffn_dim"])]
         d_model, start, pad = (int(about[name]) for name in ("d_model", "decoder_start_token_id", "pad_token_id"))
     if heads[0] != heads[1] or widths[0] != widths[1] or start != pad:
         raise Refused(f"{path}: encoder and decoder of different widths, or a start token that is not the padding")
@@ -190,7 +191,7 @@ def ordered(ids: dict[str, int]) -> tuple[list[str], list[int]]:
 
 
 def filled(found: Arrays, rows: list[int]) -> nn.Module:
-    """The model with these arrays, whose tokens are these rows; raises Refused naming the file and an array that does not fit."""
+    """The model with these arrays, whose tokens are these rows; raises Refused naming an array that does not fit."""
     path, arrays = found.path, found.arrays
     own_file = path.suffix == ".npz"  # Marian's, where matrices stand on their side
     with refusing(f"{path}: not a whole model", ValueError):
