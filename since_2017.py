@@ -135,10 +135,10 @@ from the_annotated_transformer import (
 # %% [markdown]
 # ## A million tokens, with the parts of then and now
 #
-# > What are today's parts worth? Here five models of the size that [Part 3](the_annotated_transformer.ipynb#Training)
-# > trains have seen the same captions in the same order, for 500 updates of 2,000 tokens (counting padding), which takes
-# > a few minutes. The first one has the paper's parts, with averaged weights; each of the others has one change more than
-# > the one above it:
+# > What are today's parts worth? Here models of five recipes, as large as the one that [Part
+# > 3](the_annotated_transformer.ipynb#Training) trains, have learned from the same captions, in 500 updates of 2,000
+# > tokens (counting padding), which takes a few minutes. The first recipe has the paper's parts, with averaged weights;
+# > each of the others has one change more than the one above it:
 # >
 # > - *A rate that falls to zero*: it rises to the same peak as Equation (3)'s, but in 100 updates instead of 400, and
 # >   falls from there in a straight line, so that it's zero at the last update.
@@ -154,10 +154,10 @@ from the_annotated_transformer import (
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** With the rate that was chosen for it, Muon is 7.9 BLEU ahead of the paper's parts. For Adam that rate is too
-# > high too soon: it loses 9.4. (There may be better ones for Adam; we didn't look.) Rotary positions add 2.0. Dropout
-# > takes 2.7 away, probably because a model that has seen each caption once or twice hasn't learned any by heart yet.
-# > Each row is a single run, so a point or two may be chance.
+# > **2.** With the rate that was chosen for it, Muon is 10.5 BLEU ahead of the paper's parts. For Adam that rate is too
+# > high too soon: it loses 6.9. (There may be better ones for Adam; we didn't look.) Rotary positions add 2.0. Dropout
+# > takes 2.3 away, probably because a model that has seen each caption once or twice hasn't learned any by heart yet.
+# > The second row is a single run; the others are means of three, which differ by up to 3.8 BLEU.
 # >
 # > </details>
 
@@ -165,7 +165,7 @@ from the_annotated_transformer import (
 # %%
 @example
 def example_million() -> Any:
-    """What each change gains: loss and BLEU on the validation set, means of three runs (in brackets the lowest and the highest), and what the first makes of our sentence."""
+    """What each change gains: loss and BLEU on the validation set, means of three runs (in brackets the lowest and the highest; the second row is a single run), and what the first makes of our sentence."""
     print(OUR_SENTENCES[1])
     runs: dict[str, list[dict]] = {}
     for row in saved_rows("million"):
