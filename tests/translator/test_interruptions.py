@@ -52,6 +52,14 @@ def train_until(step: int, run: Path) -> int:
         return train(run)
 
 
+@pytest.fixture(autouse=True)
+def heeded() -> None:
+    """Tests that run in the background, or under nohup, were started to ignore these, and so would a training."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("finished") / "run"
