@@ -988,7 +988,7 @@ def example_training_speed() -> Chart | None:
 # %% [markdown]
 # > The next table shows the speed of translation, in sentences per second, on two cores, with the shipped German-English
 # > model on test_2016_flickr: greedy (`split`), and with five beams (`beam`). CTranslate2 is a C++ library that only runs
-# > trained models, as fast as it can; `int8` is it with 8-bit weights. Each figure is the median of three rounds in one
+# > trained models, as fast as it can; `int8` is it with 8-bit weights. Each figure is the median of five rounds in one
 # > run, with a length penalty of 0.6, which CTranslate2 computes by another formula. In earlier rows of `tiny`, on this
 # > processor and on an Intel Xeon, without the compiled step that the program had for a while, CTranslate2 was 1.7 to 2.6
 # > times as fast with greedy decoding and 1.3 to 1.8 times with five beams. To serve a model, move it there with the
