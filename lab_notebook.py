@@ -740,8 +740,8 @@ def example_rotary() -> Any:
 # >
 # > How long must one train? In a single run of `tiny` as it was before (the document's positions and schedule, Muon),
 # > BLEU on the validation set, with greedy decoding, was about 28 after 5 minutes (323 updates), 39 after half an hour
-# > (1,732), and 40 after three quarters (2,588). Today's `tiny` had 29 and 41 after 5 and 30 minutes (424 and
-# > 2,514 updates), on a machine that did little more than half as many tokens in that time.
+# > (1,732), and 40 after three quarters (2,588). Today's `tiny` had 29 and 41 after 5 and 30 minutes (single
+# > runs of 424 and 2,514 updates), on a machine that did little more than half as many tokens in that time.
 # >
 # > The models in the tables have 2.1 million parameters and translate test_2016_flickr with five beams. *Length* is
 # > the number of words divided by that of the references; each list has one figure for each seed.
@@ -1015,7 +1015,7 @@ def example_decoding_speed() -> Any:
 # > *choice*). Those of the other sizes lie between them and the shipped models' recipe and weren't searched, so better
 # > ones are likely to exist. A run counts where it did best on the validation set: where its loss was lowest, or at its
 # > end. The messages, Spanish and English, are those that [recipes/messages.py](recipes/messages.py) collects. They
-# > have no test set, so they are scored on `val`, which holds the messages of other programs than `train`.
+# > have no test set, so they are scored on `val` (whole catalogues, which `train` lacks), the stop chosen there, too.
 # >
 # > *Other direction* begins with the weights and the vocabulary of `multi30k-en-de`. That model learned from all
 # > 29,000 pairs, so it has read the sentences of every sample, though none of a test set. What it gives is an upper

@@ -477,7 +477,7 @@ def test_what_is_said_of_time_and_quality_is_in_its_rows():
     assert f"{told} after three quarters ({updates[2]})." in LAB and max(rows) == 45
     today = {row["budget"]: row for row in lab_notebook.saved_rows("time_to_quality") if row["run"] == "tiny-rotary"}
     had, after = ([f"{today[n][key]:{form}}" for n in (5, 30)] for key, form in (("bleu", ".0f"), ("step", ",")))
-    said = f"{had[0]} and {had[1]} after 5 and 30 minutes ({after[0]} and {after[1]} updates)"
+    said = f"{had[0]} and {had[1]} after 5 and 30 minutes (single runs of {after[0]} and {after[1]} updates)"
     assert said in LAB and all(0.5 < today[n]["tokens"] / rows[n]["tokens"] < 0.67 for n in (5, 30))
     stages = {stage.get("updates") for row in lab_notebook.saved_rows("samples") for stage in row["stages"]}
     assert {510, 850} < stages and "after about 500 updates" in DOCUMENT and "after about 850 most short" in DOCUMENT
