@@ -278,3 +278,11 @@ def test_links_that_lead_nowhere_are_seen():
         render(["![a](images/nowhere.svg)"], ROOT)
     good = "# Some `terms`\n[a](#some-terms) [b](README.md#how-it-compares) [c](blog/page.py) [d](https://arxiv.org/abs/1706.03762#S3)"
     assert not broken(render([good, "`[a](b)` $a[b](c)$ ![](https://a.org/b.svg)"], ROOT), ROOT / "README.md")
+
+
+@pytest.mark.parametrize("name", ["the_annotated_transformer", "since_2017", "lab_notebook"])
+def test_no_example_of_a_committed_notebook_is_without_its_output(name):
+    """Catches a cell that was changed and not executed again."""
+    cells = json.loads((ROOT / f"{name}.ipynb").read_text("utf-8"))["cells"]
+    examples = [cell for cell in cells if "@example\n" in cell["source"]]
+    assert len(examples) > 5 and all(cell["outputs"] for cell in examples)
