@@ -1,4 +1,5 @@
-// Formulas to HTML. Standard input: a JSON list of {tex, display}; standard output: a JSON list of HTML texts.
+// Formulas to HTML. Standard input: a JSON list of {tex, display}; standard output: a JSON list of
+// HTML texts.
 const katex = require("katex");
 
 const formulas = JSON.parse(require("fs").readFileSync(0, "utf8"));
@@ -6,7 +7,12 @@ const formulas = JSON.parse(require("fs").readFileSync(0, "utf8"));
 const trust = ({ command, url }) => command === "\\href" && url.startsWith("#");
 const rendered = formulas.map(({ tex, display }) => {
   try {
-    return katex.renderToString(tex, { displayMode: display, output: "htmlAndMathml", throwOnError: true, trust });
+    return katex.renderToString(tex, {
+      displayMode: display,
+      output: "htmlAndMathml",
+      throwOnError: true,
+      trust,
+    });
   } catch (error) {
     console.error(`${error.message}\nin the formula: ${tex}`);
     process.exit(1);

@@ -3,49 +3,91 @@
 //     node blog/learned.js             rows of learned.jsonl, one for each task, part that is missing, and seed
 //     node blog/learned.js patients    rows of patients.jsonl, one for each mistake of the clinic and each seed (0 1, or as given)
 //
-// Both go on where they stopped; a row is written when its training ends. It has the losses of 60 stretches of updates, how
-// much of what was held out is right (in learned.jsonl after each sixth of them), and examples of the end. The panels in
-// blog/template show them: learn_panel.js, which also trains them again for who doubts, and clinic_panel.js.
-const fs = require("fs"), path = require("path"), os = require("os"), { execSync } = require("child_process");
-const learn = require("./template/learn.js")(), tasks = require("./template/tasks.js")(learn), clinic = require("./template/clinic.js")(learn, tasks);
+// Both go on where they stopped; a row is written when its training ends. It has the losses of 60
+// stretches of updates, how much of what was held out is right (in learned.jsonl after each sixth
+// of them), and examples of the end. The panels in blog/template show them: learn_panel.js, which
+// also trains them again for who doubts, and clinic_panel.js.
+const fs = require("fs"),
+  path = require("path"),
+  os = require("os"),
+  { execSync } = require("child_process");
+const learn = require("./template/learn.js")(),
+  tasks = require("./template/tasks.js")(learn),
+  clinic = require("./template/clinic.js")(learn, tasks);
 
-const ILL = process.argv[2] === "patients", FILE = path.join(__dirname, ILL ? "patients.jsonl" : "learned.jsonl"), STRETCHES = 60, SCORES = 6, SHOWN = 5;
+const ILL = process.argv[2] === "patients",
+  FILE = path.join(__dirname, ILL ? "patients.jsonl" : "learned.jsonl"),
+  STRETCHES = 60,
+  SCORES = 6,
+  SHOWN = 5;
 const SEEDS = ILL ? (process.argv[3] ? process.argv.slice(3).map(Number) : [0, 1]) : [0, 1, 2];
-const CHANGES = [{}, { causal: false }, { positions: false }, { warmup: false }, { rate: 10 }, { warmup: false, rate: 10 },
-  { shift: false }, { residuals: false }, { norms: false }, { h: 1 }];
+const CHANGES = [
+  {},
+  { causal: false },
+  { positions: false },
+  { warmup: false },
+  { rate: 10 },
+  { warmup: false, rate: 10 },
+  { shift: false },
+  { residuals: false },
+  { norms: false },
+  { h: 1 },
+];
 const commit = execSync("git rev-parse --short HEAD", { cwd: __dirname, encoding: "utf-8" }).trim();
 
 const key = ({ task, seed, change, slip }) => JSON.stringify([task, seed, change, slip]);
-const lines = fs.existsSync(FILE) ? fs.readFileSync(FILE, "utf-8").trim().split("\n").filter(Boolean) : [];
+const lines = fs.existsSync(FILE)
+  ? fs.readFileSync(FILE, "utf-8").trim().split("\n").filter(Boolean)
+  : [];
 const done = new Set(lines.map((line) => key(JSON.parse(line))));
 
 /** A row, with how it was made. */
 function add(make) {
-  const started = process.cpuUsage().user, row = make(), minutes = Number(((process.cpuUsage().user - started) / 6e7).toFixed(2));
-  const command = ["node blog/learned.js", ...process.argv.slice(2)].join(" "), whole = { ...row, command, commit, machine: os.cpus()[0].model, minutes };
-  fs.appendFileSync(FILE, JSON.stringify(whole, (_, value) => (typeof value === "number" ? Number(value.toPrecision(5)) : value)) + "\n");
-  console.log(row.task ?? "", row.seed, row.slip ?? JSON.stringify(row.change ?? {}), row.exact ?? row.scores.at(-1), minutes);
+  const started = process.cpuUsage().user,
+    row = make(),
+    minutes = Number(((process.cpuUsage().user - started) / 6e7).toFixed(2));
+  const command = ["node blog/learned.js", ...process.argv.slice(2)].join(" "),
+    whole = { ...row, command, commit, machine: os.cpus()[0].model, minutes };
+  fs.appendFileSync(
+    FILE,
+    JSON.stringify(whole, (_, value) =>
+      typeof value === "number" ? Number(value.toPrecision(5)) : value,
+    ) + "\n",
+  );
+  console.log(
+    row.task ?? "",
+    row.seed,
+    row.slip ?? JSON.stringify(row.change ?? {}),
+    row.exact ?? row.scores.at(-1),
+    minutes,
+  );
 }
 
 function train(task, seed, change) {
   const run = tasks.training({ ...tasks.WHOLE, ...change, task, seed });
-  const losses = [], scores = [];
+  const losses = [],
+    scores = [];
   for (let stretch = 1, step = 0; stretch <= STRETCHES; stretch++) {
-    const end = Math.round((run.total * stretch) / STRETCHES), found = [];
-    while (step < end) found.push(run.step()[1]), (step += 1);
+    const end = Math.round((run.total * stretch) / STRETCHES),
+      found = [];
+    while (step < end) (found.push(run.step()[1]), (step += 1));
     losses.push(Number((found.reduce((sum, loss) => sum + loss, 0) / found.length).toFixed(3)));
     if (stretch % (STRETCHES / SCORES) === 0) scores.push(Number(run.score(0).exact.toFixed(3)));
   }
-  const examples = run.score(SHOWN).examples.map(({ source, target, found }) => [source, target, found.join("")]);
+  const examples = run
+    .score(SHOWN)
+    .examples.map(({ source, target, found }) => [source, target, found.join("")]);
   return { task, seed, change, losses, scores, examples };
 }
 
 for (const seed of SEEDS) {
   if (ILL) {
-    for (const slip of [null, ...clinic.SLIPS]) if (!done.has(key({ seed, slip }))) add(() => clinic.row(slip, seed));
+    for (const slip of [null, ...clinic.SLIPS])
+      if (!done.has(key({ seed, slip }))) add(() => clinic.row(slip, seed));
     continue;
   }
   for (const task of ["copy", "reverse", "numbers"]) {
-    for (const change of CHANGES) if (!done.has(key({ task, seed, change }))) add(() => train(task, seed, change));
+    for (const change of CHANGES)
+      if (!done.has(key({ task, seed, change }))) add(() => train(task, seed, change));
   }
 }

@@ -1,14 +1,30 @@
-// The panel in which a model learns before the reader's eyes: a worker trains, and a document in a frame draws what it reports.
-// In that of the page, each new letter would have the browser look over tens of thousands of elements.
+// The panel in which a model learns before the reader's eyes: a worker trains, and a document in a
+// frame draws what it reports. In that of the page, each new letter would have the browser look
+// over tens of thousands of elements.
 
 /** Rows of a file that is in the page. */
-const linesOf = (id) => (document.getElementById(id)?.textContent ?? "").split("\n").filter(Boolean).map((row) => JSON.parse(row));
+const linesOf = (id) =>
+  (document.getElementById(id)?.textContent ?? "")
+    .split("\n")
+    .filter(Boolean)
+    .map((row) => JSON.parse(row));
 
-/** A frame behind an element; the function `panel` makes its document out of what is given. The frame is as high as that wants. */
+/** A frame behind an element; the function `panel` makes its document out of what is given. The
+ *  frame is as high as that wants. */
 function ownDocument(place, id, title, panel, ...given) {
-  const style = ["base", "learn"].map((id) => document.getElementById(`style-${id}`).textContent).join("");
-  const inScript = (value) => JSON.stringify(value).replace(/</g, "\\u003c"), root = document.documentElement, theme = () => root.dataset.theme ?? "";
-  const frame = Object.assign(document.createElement("iframe"), { className: "learn", id, title, sandbox: "allow-scripts", loading: "lazy" });
+  const style = ["base", "learn"]
+    .map((id) => document.getElementById(`style-${id}`).textContent)
+    .join("");
+  const inScript = (value) => JSON.stringify(value).replace(/</g, "\\u003c"),
+    root = document.documentElement,
+    theme = () => root.dataset.theme ?? "";
+  const frame = Object.assign(document.createElement("iframe"), {
+    className: "learn",
+    id,
+    title,
+    sandbox: "allow-scripts",
+    loading: "lazy",
+  });
   frame.srcdoc = `<!DOCTYPE html><html lang="${root.lang}" data-theme="${theme()}"><title>${title}</title><style>${style}</style><body>
     <script>globalThis.WORDS = ${inScript(globalThis.WORDS ?? {})}; globalThis.say = ${say}; (${inFrame})(); (${panel})(${given.map(inScript).join(", ")});<\/script></body></html>`;
   place.after(frame);
@@ -23,23 +39,41 @@ function ownDocument(place, id, title, panel, ...given) {
   new MutationObserver(tell).observe(root, { attributeFilter: ["data-theme"] });
 }
 
-/** In the frame: its height goes to the page, the theme comes from there; and a worker for a text. */
+/** In the frame: its height goes to the page, the theme comes from there; and a worker for a text.
+ *  */
 function inFrame() {
-  let width = 0, tallest = 0;
-  globalThis.shrink = () => { tallest = 0; };
-  new ResizeObserver(() => { // at one width the frame only grows, so that the page, which is long, is seldom laid out anew
+  let width = 0,
+    tallest = 0;
+  globalThis.shrink = () => {
+    tallest = 0;
+  };
+  new ResizeObserver(() => {
+    // at one width the frame only grows, so that the page, which is long, is seldom laid out anew
     const box = document.body;
     if (box.offsetWidth !== width) [width, tallest] = [box.offsetWidth, 0];
-    if (box.offsetHeight > tallest) parent.postMessage({ height: (tallest = box.offsetHeight) }, "*");
+    if (box.offsetHeight > tallest)
+      parent.postMessage({ height: (tallest = box.offsetHeight) }, "*");
   }).observe(document.body);
-  addEventListener("message", ({ source, data }) => { if (source === parent && typeof data?.theme === "string") document.documentElement.dataset.theme = data.theme; });
-  addEventListener("keydown", (event) => { // the page doesn't hear keys that are pressed here
-    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input:not([type=checkbox])")) return;
+  addEventListener("message", ({ source, data }) => {
+    if (source === parent && typeof data?.theme === "string")
+      document.documentElement.dataset.theme = data.theme;
+  });
+  addEventListener("keydown", (event) => {
+    // the page doesn't hear keys that are pressed here
+    if (
+      event.key !== "/" ||
+      event.ctrlKey ||
+      event.metaKey ||
+      event.altKey ||
+      event.target.matches("input:not([type=checkbox])")
+    )
+      return;
     event.preventDefault();
     parent.postMessage({ search: true }, "*");
   });
   globalThis.startWorker = (source, heard) => {
-    const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" })), worker = new Worker(address);
+    const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" })),
+      worker = new Worker(address);
     URL.revokeObjectURL(address);
     worker.onmessage = ({ data }) => heard(data);
     return worker;
@@ -54,28 +88,48 @@ function inFrame() {
   function work() {
     const SHOWN = 5; // examples in the list
     const tasks = Tasks(Learn());
-    let run, losses, number, running = false, turn = 0, own = "", scored = 0;
+    let run,
+      losses,
+      number,
+      running = false,
+      turn = 0,
+      own = "",
+      scored = 0;
 
     function report(due) {
-      const { task, model, total, answer, score } = run, pair = own && task.of(own);
-      postMessage({ number, turn, step: model.step, total, losses, running, letters: task.letters,
-        own: pair ? answer(pair, true) : null, ...(due && score(SHOWN)) });
+      const { task, model, total, answer, score } = run,
+        pair = own && task.of(own);
+      postMessage({
+        number,
+        turn,
+        step: model.step,
+        total,
+        losses,
+        running,
+        letters: task.letters,
+        own: pair ? answer(pair, true) : null,
+        ...(due && score(SHOWN)),
+      });
       losses = [];
     }
     const ended = () => run.model.step >= run.total;
-    function go() { // a turn; the next one waits for the page to draw: both at once would stutter where processors are few
+    function go() {
+      // a turn; the next one waits for the page to draw: both at once would stutter where
+      // processors are few
       if (!running) return;
       turn += 1;
       for (const end = performance.now() + 250; running && performance.now() < end;) {
         losses.push(run.step());
         running = !ended();
       }
-      const now = performance.now(), due = !running || now - scored > 700;
+      const now = performance.now(),
+        due = !running || now - scored > 700;
       if (due) scored = now;
       report(due);
     }
     onmessage = ({ data }) => {
-      if (data.begin) [run, losses, running, number] = [tasks.training(data.begin), [], false, data.number];
+      if (data.begin)
+        [run, losses, running, number] = [tasks.training(data.begin), [], false, data.number];
       if ("drawn" in data) return data.drawn === turn && go();
       if ("own" in data) own = data.own;
       if (data.step && !ended()) losses.push(run.step());
@@ -88,11 +142,24 @@ function inFrame() {
     };
   }
 
-  /** What the document in the frame does; `source` is the text of the worker, `rows` are trainings that were made beforehand. */
+  /** What the document in the frame does; `source` is the text of the worker, `rows` are trainings
+   *  that were made beforehand. */
   function panel(source, rows, tasks) {
-    const PARTS = [["warmup", say("warmup")], ["positions", say("positions")], ["causal", say("causal mask")], ["shift", say("the shift")],
-      ["norms", say("norms")], ["residuals", say("residuals")]];
-    const options = (values, first, name) => values.map((value) => `<option value="${value}"${value === first ? " selected" : ""}>${name(value)}</option>`).join("");
+    const PARTS = [
+      ["warmup", say("warmup")],
+      ["positions", say("positions")],
+      ["causal", say("causal mask")],
+      ["shift", say("the shift")],
+      ["norms", say("norms")],
+      ["residuals", say("residuals")],
+    ];
+    const options = (values, first, name) =>
+      values
+        .map(
+          (value) =>
+            `<option value="${value}"${value === first ? " selected" : ""}>${name(value)}</option>`,
+        )
+        .join("");
     document.body.innerHTML = `
       <div class="learn-row">
         <label>${say("Task")} <select id="learn-task"><option value="numbers">${say("German numbers")}</option><option value="copy">${say("copying")}</option><option value="reverse">${say("reversing")}</option></select></label>
@@ -117,14 +184,37 @@ function inFrame() {
       <div class="learn-scroll" tabindex="0" role="group" aria-label="${say("Cross-attention")}"><table id="learn-map"></table></div>
       <p class="learn-note">${say("cross-attention: a row for each letter that is written, a column for each that is read; ⏎ is the end")}</p>
       <p class="learn-note">${say("An encoder-decoder of 6,000 weights learns in your browser, from nothing. Take a part away, which begins anew, and see what it was for.")}</p>`;
-    const $ = (id) => document.getElementById(`learn-${id}`), inputs = [...document.querySelectorAll("[data-key]")];
-    let worker, seed = 0, ran = "", curve = [], total = 1, number = 0, running = false, wanted = false, letters = [], every = 1, riddle = null, before = null;
+    const $ = (id) => document.getElementById(`learn-${id}`),
+      inputs = [...document.querySelectorAll("[data-key]")];
+    let worker,
+      seed = 0,
+      ran = "",
+      curve = [],
+      total = 1,
+      number = 0,
+      running = false,
+      wanted = false,
+      letters = [],
+      every = 1,
+      riddle = null,
+      before = null;
 
     const value = (input) => (input.type === "checkbox" ? input.checked : Number(input.value));
-    const settings = () => ({ task: $("task").value, seed, ...Object.fromEntries(inputs.map((input) => [input.dataset.key, value(input)])) });
-    const change = () => Object.fromEntries(Object.entries(settings()).filter(([key, chosen]) => key in tasks.WHOLE && chosen !== tasks.WHOLE[key]));
-    const same = (one, other) => JSON.stringify(Object.entries(one).sort()) === JSON.stringify(Object.entries(other).sort());
-    const made = (lacks) => rows.filter((row) => row.task === $("task").value && same(row.change, lacks)); // of all seeds
+    const settings = () => ({
+      task: $("task").value,
+      seed,
+      ...Object.fromEntries(inputs.map((input) => [input.dataset.key, value(input)])),
+    });
+    const change = () =>
+      Object.fromEntries(
+        Object.entries(settings()).filter(
+          ([key, chosen]) => key in tasks.WHOLE && chosen !== tasks.WHOLE[key],
+        ),
+      );
+    const same = (one, other) =>
+      JSON.stringify(Object.entries(one).sort()) === JSON.stringify(Object.entries(other).sort());
+    const made = (lacks) =>
+      rows.filter((row) => row.task === $("task").value && same(row.change, lacks)); // of all seeds
     const send = (message) => worker?.postMessage(message);
     function begin(go = false) {
       worker ??= startWorker(source, show);
@@ -138,55 +228,134 @@ function inFrame() {
     }
 
     const percent = (share) => `${(100 * share).toFixed(0)}%`;
-    /** What was trained beforehand with these settings: how much of what was held out each seed got right. */
+    /** What was trained beforehand with these settings: how much of what was held out each seed got
+     *  right. */
     function compare() {
       const found = made(change());
-      const shares = found.map((row) => say("{share} (seed {seed})", { share: percent(row.scores.at(-1)), seed: row.seed })).join(say(", "));
-      $("before").textContent = found.length ? say("Trained beforehand, right in the end: {shares}", { shares }) : say("Nothing was trained beforehand with these settings.");
+      const shares = found
+        .map((row) =>
+          say("{share} (seed {seed})", { share: percent(row.scores.at(-1)), seed: row.seed }),
+        )
+        .join(say(", "));
+      $("before").textContent = found.length
+        ? say("Trained beforehand, right in the end: {shares}", { shares })
+        : say("Nothing was trained beforehand with these settings.");
     }
 
-    const WHY = { // warmup, height of the rate, norms, residuals, positions: in the end; the others: with a loss of nothing, and nothing right
-      warmup: say("Here the rate has its usual peak from the first update. That costs much with some seeds and little with others; try the rate × 10 to see what its height does."),
-      rate: say("The rate is too high for this model, with warmup and without: how high it is counts for more than how early."),
-      positions: say("Without positions the encoder knows which letters it reads, but not in which order."),
-      causal: say("In training it saw the letter that it was to predict, because nothing hid it, and learned to repeat that. Now it isn't there."),
-      shift: say("In training it read the very letter that it was to predict, and learned to repeat that. Now it repeats what it wrote."),
+    const WHY = {
+      // warmup, height of the rate, norms, residuals, positions: in the end; the others: with a
+      // loss of nothing, and nothing right
+      warmup: say(
+        "Here the rate has its usual peak from the first update. That costs much with some seeds and little with others; try the rate × 10 to see what its height does.",
+      ),
+      rate: say(
+        "The rate is too high for this model, with warmup and without: how high it is counts for more than how early.",
+      ),
+      positions: say(
+        "Without positions the encoder knows which letters it reads, but not in which order.",
+      ),
+      causal: say(
+        "In training it saw the letter that it was to predict, because nothing hid it, and learned to repeat that. Now it isn't there.",
+      ),
+      shift: say(
+        "In training it read the very letter that it was to predict, and learned to repeat that. Now it repeats what it wrote.",
+      ),
     };
-    const text = (names) => names.filter((name) => name !== "</s>").join("").replaceAll("<s>", "·"), shown = (name) => name?.replace("</s>", "⏎") ?? "";
+    const text = (names) =>
+        names
+          .filter((name) => name !== "</s>")
+          .join("")
+          .replaceAll("<s>", "·"),
+      shown = (name) => name?.replace("</s>", "⏎") ?? "";
 
     // --- the chart: loss above, rate below, each with its axis ---
 
-    const SVG = "http://www.w3.org/2000/svg", [LEFT, WIDTH, LOW, TALL, FLOOR, STRIP] = [40, 294, 126, 118, 182, 36], HIGHEST = 3 * tasks.PEAK;
+    const SVG = "http://www.w3.org/2000/svg",
+      [LEFT, WIDTH, LOW, TALL, FLOOR, STRIP] = [40, 294, 126, 118, 182, 36],
+      HIGHEST = 3 * tasks.PEAK;
     const shape = (kind, attributes, content = "") => {
       const node = $("curve").appendChild(document.createElementNS(SVG, kind));
       for (const [key, one] of Object.entries(attributes)) node.setAttribute(key, one);
       node.textContent = content;
       return node;
     };
-    shape("path", { d: `M${LEFT} 6V${LOW}H${LEFT + WIDTH}M${LEFT} ${FLOOR - STRIP}V${FLOOR}H${LEFT + WIDTH}`, fill: "none", stroke: "var(--rule)" });
-    const label = (x, y, words, anchor = "end") => shape("text", { x, y, "text-anchor": anchor, "font-size": 10, fill: "var(--muted)" }, words);
-    const lossAt = (loss) => LOW - TALL * Math.min(1, loss / 4), rateAt = (rate) => FLOOR - STRIP * Math.min(1, rate / HIGHEST), stepAt = (step) => LEFT + (WIDTH * step) / total;
+    shape("path", {
+      d: `M${LEFT} 6V${LOW}H${LEFT + WIDTH}M${LEFT} ${FLOOR - STRIP}V${FLOOR}H${LEFT + WIDTH}`,
+      fill: "none",
+      stroke: "var(--rule)",
+    });
+    const label = (x, y, words, anchor = "end") =>
+      shape("text", { x, y, "text-anchor": anchor, "font-size": 10, fill: "var(--muted)" }, words);
+    const lossAt = (loss) => LOW - TALL * Math.min(1, loss / 4),
+      rateAt = (rate) => FLOOR - STRIP * Math.min(1, rate / HIGHEST),
+      stepAt = (step) => LEFT + (WIDTH * step) / total;
     for (const loss of [0, 1, 2, 3, 4]) label(LEFT - 4, lossAt(loss) + 3, loss);
-    for (const rate of [0, tasks.PEAK]) label(LEFT - 4, rateAt(rate) + 3, rate.toFixed(rate ? 4 : 0));
-    const ends = [0.5, 1].map((part) => [part, label(LEFT + WIDTH * part, 195, "", part === 1 ? "end" : "middle")]);
-    const guessing = label(LEFT + WIDTH, 0, ""), above = label(LEFT + WIDTH / 2, FLOOR - STRIP + 12, "", "middle");
-    const line = (width, dashes, colour) => shape("polyline", { fill: "none", stroke: `var(--${colour})`, "stroke-width": width, "stroke-dasharray": dashes });
-    const [rateLine, wholeLine, lackLine, beforeLine, lossLine] = [line(1.2, "none", "muted"), line(1.4, "1.5 2.5", "ink"), line(1.4, "5 3", "warning"), line(1, "none", "link"), line(2.2, "none", "link")];
-    const points = (node, list) => node.setAttribute("points", list.map((pair) => pair.map((one) => one.toFixed(1)).join(",")).join(" "));
-    const stretches = (row) => row?.losses.map((loss, i) => [stepAt((total * (i + 0.5)) / row.losses.length), lossAt(loss)]) ?? [];
+    for (const rate of [0, tasks.PEAK])
+      label(LEFT - 4, rateAt(rate) + 3, rate.toFixed(rate ? 4 : 0));
+    const ends = [0.5, 1].map((part) => [
+      part,
+      label(LEFT + WIDTH * part, 195, "", part === 1 ? "end" : "middle"),
+    ]);
+    const guessing = label(LEFT + WIDTH, 0, ""),
+      above = label(LEFT + WIDTH / 2, FLOOR - STRIP + 12, "", "middle");
+    const line = (width, dashes, colour) =>
+      shape("polyline", {
+        fill: "none",
+        stroke: `var(--${colour})`,
+        "stroke-width": width,
+        "stroke-dasharray": dashes,
+      });
+    const [rateLine, wholeLine, lackLine, beforeLine, lossLine] = [
+      line(1.2, "none", "muted"),
+      line(1.4, "1.5 2.5", "ink"),
+      line(1.4, "5 3", "warning"),
+      line(1, "none", "link"),
+      line(2.2, "none", "link"),
+    ];
+    const points = (node, list) =>
+      node.setAttribute(
+        "points",
+        list.map((pair) => pair.map((one) => one.toFixed(1)).join(",")).join(" "),
+      );
+    const stretches = (row) =>
+      row?.losses.map((loss, i) => [
+        stepAt((total * (i + 0.5)) / row.losses.length),
+        lossAt(loss),
+      ]) ?? [];
     function draw({ step }) {
-      points(lossLine, curve.map(([at, loss]) => [stepAt(at), lossAt(loss)]));
-      points(rateLine, curve.map(([at, , rate]) => [stepAt(at), rateAt(rate)]));
+      points(
+        lossLine,
+        curve.map(([at, loss]) => [stepAt(at), lossAt(loss)]),
+      );
+      points(
+        rateLine,
+        curve.map(([at, , rate]) => [stepAt(at), rateAt(rate)]),
+      );
       if (step > 0 && curve.length > 9) return; // the rest stays as it is
       const lacks = riddle?.change ?? change();
       points(wholeLine, stretches(made({})[0]));
-      points(beforeLine, before?.task === ran && !riddle ? before.curve.map(([at, loss]) => [stepAt(at), lossAt(loss)]) : []);
+      points(
+        beforeLine,
+        before?.task === ran && !riddle
+          ? before.curve.map(([at, loss]) => [stepAt(at), lossAt(loss)])
+          : [],
+      );
       points(lackLine, same(lacks, {}) ? [] : stretches(made(lacks)[riddle?.seed ?? 0]));
-      for (const [part, node] of ends) node.textContent = part < 1 ? (total * part).toLocaleString("en") : say("{n} updates", { n: total.toLocaleString("en") });
+      for (const [part, node] of ends)
+        node.textContent =
+          part < 1
+            ? (total * part).toLocaleString("en")
+            : say("{n} updates", { n: total.toLocaleString("en") });
       guessing.setAttribute("y", lossAt(Math.log(letters.length || 20)) - 4);
-      guessing.textContent = letters.length ? say("{loss}: guessing among {count} tokens", { loss: Math.log(letters.length).toFixed(2), count: letters.length }) : "";
+      guessing.textContent = letters.length
+        ? say("{loss}: guessing among {count} tokens", {
+            loss: Math.log(letters.length).toFixed(2),
+            count: letters.length,
+          })
+        : "";
       const peak = settings().rate * tasks.PEAK;
-      above.textContent = peak > HIGHEST && !riddle ? say("up to {rate}", { rate: peak.toFixed(3) }) : "";
+      above.textContent =
+        peak > HIGHEST && !riddle ? say("up to {rate}", { rate: peak.toFixed(3) }) : "";
     }
 
     /** Show rows of cells. */
@@ -201,11 +370,17 @@ function inFrame() {
         }
       }
     }
-    function map({ own }) { // the mean of the heads
+    function map({ own }) {
+      // the mean of the heads
       if (!own) return fill($("map"), []);
-      const columns = [...own.source, "</s>"], head = columns.map((letter) => ({ scope: "col", words: shown(letter) }));
-      const body = own.weights.map((heads, t) => [{ scope: "row", words: shown(own.found[t]) },
-        ...columns.map((_, s) => ({ weight: heads.reduce((sum, weights) => sum + weights[s], 0) / heads.length }))]);
+      const columns = [...own.source, "</s>"],
+        head = columns.map((letter) => ({ scope: "col", words: shown(letter) }));
+      const body = own.weights.map((heads, t) => [
+        { scope: "row", words: shown(own.found[t]) },
+        ...columns.map((_, s) => ({
+          weight: heads.reduce((sum, weights) => sum + weights[s], 0) / heads.length,
+        })),
+      ]);
       while (body.length < own.target.length + 1) body.push([{}]); // as high as it will be
       fill($("map"), [[{}, ...head], ...body]);
     }
@@ -217,34 +392,87 @@ function inFrame() {
         curve = curve.filter(([step]) => step % every === 0);
       }
       ({ total, running, letters } = data);
-      const finished = data.step >= total, last = data.losses.at(-1) ?? curve.at(-1);
+      const finished = data.step >= total,
+        last = data.losses.at(-1) ?? curve.at(-1);
       wanted &&= !finished;
       $("run").textContent = running ? say("❚❚ Pause") : say("▶ Train");
-      if (finished && document.activeElement === $("run")) $("again").focus(); // a button that is disabled loses it
+      // a button that is disabled loses it
+      if (finished && document.activeElement === $("run")) $("again").focus();
       $("run").disabled = $("step").disabled = finished;
       $("state").ariaLive = running ? "off" : "polite";
-      $("state").textContent = say(last ? "update {step} of {total}, loss {loss}, seed {seed}" : "update {step} of {total}, seed {seed}", { seed, step: data.step.toLocaleString("en"), total: total.toLocaleString("en"), loss: last?.[1].toFixed(3) });
+      $("state").textContent = say(
+        last
+          ? "update {step} of {total}, loss {loss}, seed {seed}"
+          : "update {step} of {total}, seed {seed}",
+        {
+          seed,
+          step: data.step.toLocaleString("en"),
+          total: total.toLocaleString("en"),
+          loss: last?.[1].toFixed(3),
+        },
+      );
       if ("exact" in data) {
-        const wrong = data.exact < 1, lacks = Object.keys(change()), blind = data.exact < 0.1 && last?.[1] < 0.1, high = settings().rate > 1 && data.exact < 0.9;
-        const why = lacks.findLast((key) => WHY[key] && (blind ? key === "causal" || key === "shift" : finished && (key === "warmup" || key === "positions" || (key === "rate" && high))));
-        $("exact").textContent = [say(wrong ? "Of those it has never learned from: {score}. Below, the wrong ones first." : "Of those it has never learned from: {score}", { score: say("{share}% right", { share: (100 * data.exact).toFixed(0) }) }), ...(why ? [WHY[why]] : [])].join("\n");
-        examples(data.examples.map(({ source, target, found }) => [source, target, found.at(-1) === "</s>" ? text(found) : `${text(found)}…`]));
+        const wrong = data.exact < 1,
+          lacks = Object.keys(change()),
+          blind = data.exact < 0.1 && last?.[1] < 0.1,
+          high = settings().rate > 1 && data.exact < 0.9;
+        const why = lacks.findLast(
+          (key) =>
+            WHY[key] &&
+            (blind
+              ? key === "causal" || key === "shift"
+              : finished && (key === "warmup" || key === "positions" || (key === "rate" && high))),
+        );
+        $("exact").textContent = [
+          say(
+            wrong
+              ? "Of those it has never learned from: {score}. Below, the wrong ones first."
+              : "Of those it has never learned from: {score}",
+            { score: say("{share}% right", { share: (100 * data.exact).toFixed(0) }) },
+          ),
+          ...(why ? [WHY[why]] : []),
+        ].join("\n");
+        examples(
+          data.examples.map(({ source, target, found }) => [
+            source,
+            target,
+            found.at(-1) === "</s>" ? text(found) : `${text(found)}…`,
+          ]),
+        );
       }
       draw(data);
-      $("answer").textContent = data.own ? `${data.own.source} → ${text(data.own.found) || "–"}`
-        : $("task").value === "numbers" ? say("Write a number from 0 to 999.") : say("Write 1 to 12 letters, each from a to j.");
+      $("answer").textContent = data.own
+        ? `${data.own.source} → ${text(data.own.found) || "–"}`
+        : $("task").value === "numbers"
+          ? say("Write a number from 0 to 999.")
+          : say("Write 1 to 12 letters, each from a to j.");
       map(data);
       requestAnimationFrame(() => requestAnimationFrame(() => send({ drawn: data.turn })));
     }
-    const examples = (list) => fill($("examples"), list.map(([source, target, found]) =>
-      [{ words: source }, { kind: found === target ? "right" : "wrong", words: `${found || "–"} ${found === target ? "✓" : "✗"}` }]));
+    const examples = (list) =>
+      fill(
+        $("examples"),
+        list.map(([source, target, found]) => [
+          { words: source },
+          {
+            kind: found === target ? "right" : "wrong",
+            words: `${found || "–"} ${found === target ? "✓" : "✗"}`,
+          },
+        ]),
+      );
 
     // --- a riddle: which part does a model lack that was trained beforehand? ---
 
     function guess() {
-      const all = rows.filter((row) => row.task === $("task").value && Object.keys(row.change).length === 1 && row.scores.at(-1) < 0.9);
+      const all = rows.filter(
+        (row) =>
+          row.task === $("task").value &&
+          Object.keys(row.change).length === 1 &&
+          row.scores.at(-1) < 0.9,
+      );
       if (!all.length) return;
-      for (const input of inputs) input[input.type === "checkbox" ? "checked" : "value"] = tasks.WHOLE[input.dataset.key];
+      for (const input of inputs)
+        input[input.type === "checkbox" ? "checked" : "value"] = tasks.WHOLE[input.dataset.key];
       begin();
       fill($("map"), []);
       $("state").textContent = $("answer").textContent = "";
@@ -252,45 +480,83 @@ function inFrame() {
       $("run").disabled = $("step").disabled = false;
       riddle = all[Math.floor(Math.random() * all.length)];
       draw({ step: 0 });
-      $("exact").textContent = say("The dashed curve is that of a model that lacks one thing. In the end {share} of those it has never learned from were right; five of them below. What is missing?", { share: percent(riddle.scores.at(-1)) });
+      $("exact").textContent = say(
+        "The dashed curve is that of a model that lacks one thing. In the end {share} of those it has never learned from were right; five of them below. What is missing?",
+        { share: percent(riddle.scores.at(-1)) },
+      );
       $("before").textContent = "";
-      examples(riddle.examples.map(([source, target, found]) => [source, target, text([found.replace("</s>", "")])]));
-      const keys = [...new Set(all.map((row) => Object.keys(row.change)[0]))], names = { ...Object.fromEntries(PARTS), rate: say("a rate of the usual height"), h: say("the second head") };
+      examples(
+        riddle.examples.map(([source, target, found]) => [
+          source,
+          target,
+          text([found.replace("</s>", "")]),
+        ]),
+      );
+      const keys = [...new Set(all.map((row) => Object.keys(row.change)[0]))],
+        names = {
+          ...Object.fromEntries(PARTS),
+          rate: say("a rate of the usual height"),
+          h: say("the second head"),
+        };
       $("choices").hidden = false;
-      $("choices").replaceChildren(...keys.map((key) => {
-        const button = Object.assign(document.createElement("button"), { type: "button", textContent: names[key] });
-        button.addEventListener("click", () => {
-          const right = key in riddle.change;
-          button.textContent = `${names[key]} ${right ? "✓" : "✗"}`;
-          if (right) $("exact").textContent = [say("Yes. Take it away yourself, and train."), WHY[key] ?? ""].join("\n");
-        });
-        return button;
-      }));
+      $("choices").replaceChildren(
+        ...keys.map((key) => {
+          const button = Object.assign(document.createElement("button"), {
+            type: "button",
+            textContent: names[key],
+          });
+          button.addEventListener("click", () => {
+            const right = key in riddle.change;
+            button.textContent = `${names[key]} ${right ? "✓" : "✗"}`;
+            if (right)
+              $("exact").textContent = [
+                say("Yes. Take it away yourself, and train."),
+                WHY[key] ?? "",
+              ].join("\n");
+          });
+          return button;
+        }),
+      );
     }
 
     // --- what the reader does ---
 
-    $("run").addEventListener("click", () => (riddle ? begin(true) : send({ run: (wanted = !running) })));
-    $("step").addEventListener("click", () => (riddle ? begin() : send({ run: (wanted = false), step: true })));
+    $("run").addEventListener("click", () =>
+      riddle ? begin(true) : send({ run: (wanted = !running) }),
+    );
+    $("step").addEventListener("click", () =>
+      riddle ? begin() : send({ run: (wanted = false), step: true }),
+    );
     $("again").addEventListener("click", () => begin());
-    $("other").addEventListener("click", () => { seed += 1; begin(wanted); });
+    $("other").addEventListener("click", () => {
+      seed += 1;
+      begin(wanted);
+    });
     $("guess").addEventListener("click", guess);
-    for (const input of inputs) input.addEventListener("change", () => begin(wanted)); // who was training goes on with the new model
+    // who was training goes on with the new model
+    for (const input of inputs) input.addEventListener("change", () => begin(wanted));
     $("task").addEventListener("change", () => {
       const numbers = $("task").value === "numbers";
       shrink();
-      $("ask").textContent = numbers ? say("Your number, 0 to 999") : say("Your letters, a to j (it learns from words of 3 to 8)");
+      $("ask").textContent = numbers
+        ? say("Your number, 0 to 999")
+        : say("Your letters, a to j (it learns from words of 3 to 8)");
       $("own").value = numbers ? "345" : "abcdefg";
       begin();
     });
     $("own").addEventListener("input", () => send({ own: $("own").value.trim().toLowerCase() }));
-    new IntersectionObserver((entries) => { // nothing is computed out of sight
+    new IntersectionObserver((entries) => {
+      // nothing is computed out of sight
       const inSight = entries.at(-1).isIntersecting;
       if (inSight && !worker) begin();
       else if (wanted) send({ run: inSight });
     }).observe(document.body);
   }
 
-  const source = `const Learn = ${Learn}; const Tasks = ${Tasks}; (${work})()`, { WHOLE, PEAK } = Tasks(Learn());
-  ownDocument(section, "trainer", say("A model that learns"), panel, source, linesOf("learned"), { WHOLE, PEAK });
+  const source = `const Learn = ${Learn}; const Tasks = ${Tasks}; (${work})()`,
+    { WHOLE, PEAK } = Tasks(Learn());
+  ownDocument(section, "trainer", say("A model that learns"), panel, source, linesOf("learned"), {
+    WHOLE,
+    PEAK,
+  });
 })();
