@@ -79,13 +79,17 @@ soak: $(READY) $(KATEX) ## try for hours what may go wrong with a run, run the r
 	ANNOTATED_SOAK=1 $(BIN)/python -m pytest --durations=0 tests/test_jupyterlab.py tests/test_firefox.py tests/test_recipes.py tests/benchmarks/test_miniature.py tests/document/test_document.py \
 		$(addprefix tests/translator/test_,interruptions.py distributed.py fuzz.py endurance.py explorer.py marian.py)
 
-check: $(READY) ## check the style and that notebook and script are twins
-	@status=0; for check in "ruff check ." "ruff format --check ." "python blog/notebook.py check"; do \
+PRETTIER := node blog/node_modules/prettier/bin/prettier.cjs --log-level warn
+SCRIPTS := blog/*.js blog/template/*.js translator/explorer_page/*.js
+
+check: $(READY) $(KATEX) ## check the style and that notebook and script are twins
+	@status=0; for check in "ruff check ." "ruff format --check ." "$(PRETTIER) --check $(SCRIPTS)" "python blog/notebook.py check"; do \
 		echo "$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
-format: $(READY) ## format the code
+format: $(READY) $(KATEX) ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/$(PRETTIER) --write $(SCRIPTS)
 
 address: $(READY) ## write the public address, URL=https://github.com/OWNER/NAME, into notebooks, README, pyproject and CITATION
 	$(BIN)/python blog/address.py $(URL)
