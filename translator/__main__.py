@@ -1,7 +1,7 @@
-"""The command line: plan, train, translate, evaluate, average, explain, export, import, judge, doctor.
+"""The commands: plan, train, translate, evaluate, average, explain, export, import, judge, doctor.
 
-`cyclopts` makes options and help from signatures, dataclasses and docstrings. What a user can mend gets one line on standard
-error and exit status 2; a mistake of the program keeps its traceback.
+`cyclopts` makes options and help from signatures, dataclasses and docstrings. What a user can mend
+gets one line on standard error and exit status 2; a mistake of the program keeps its traceback.
 """
 
 import json
@@ -26,38 +26,66 @@ from translator import explorer
 from translator import export as converter
 from translator import plan as planning
 from translator.confidence import judged
-from translator.files import Refused, Steady, new_folder, read_json, refusing, warn, within_memory, write_text, writing
+from translator.files import (
+    Refused,
+    Steady,
+    new_folder,
+    read_json,
+    refusing,
+    warn,
+    within_memory,
+    write_text,
+    writing,
+)
 from translator.guard import doubts
 from translator.marian import import_marian, write_npz
 from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
-from translator.processes import Stopped, choose_device, load_weights, process_group, processes, use_device, weights_of
+from translator.processes import (
+    Stopped,
+    choose_device,
+    load_weights,
+    process_group,
+    processes,
+    use_device,
+    weights_of,
+)
 from translator.run import KEPT, Limits, Run, checkpoint_files, read_log, token_store
 from translator.scoring import SCORES, score
 from translator.search import Search, check_stepwise
 from translator.settings import Count, Integer, make_settings, options, saved_settings
-from translator.sources import FullPairs, decoded_line, decoded_lines, load_pairs, new_text, open_file
+from translator.sources import (
+    FullPairs,
+    decoded_line,
+    decoded_lines,
+    load_pairs,
+    new_text,
+    open_file,
+)
 from translator.trainer import Objective, ParallelTrainer, mean_loss
 from translator.training import fit, rehearse
 
 Flat = Parameter(name="*")  # the fields of such a parameter are options of their own
-Device = Annotated[
-    str | None,
-    Parameter(help="as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one"),
-]
-Model = Annotated[Path | None, Parameter(help="the folder of a run or a model; by default models/multi30k-de-en")]
+DEVICE = "as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one"
+Device = Annotated[str | None, Parameter(help=DEVICE)]
+MODEL = "the folder of a run or a model; by default models/multi30k-de-en"
+Model = Annotated[Path | None, Parameter(help=MODEL)]
+Json = Annotated[bool, Parameter(name="--json")]
 Out = Annotated[Path, Parameter(help="the folder to write; it must not exist")]
 Beam = Annotated[Integer, Parameter(help="number of beams; 1 is greedy decoding")]
 Alpha = Annotated[float, Parameter(help="exponent of the length penalty")]
 OTHER_NAMES = {
-    "--lr": "--factor", "--learning-rate": "--factor", "--batch-size": "--tokens-per-batch", "--n": "--N", "--layers": "--N",
-    "--heads": "--h",
+    "--lr": "--factor", "--learning-rate": "--factor", "--batch-size": "--tokens-per-batch",
+    "--n": "--N", "--layers": "--N", "--heads": "--h",
 }  # fmt: skip
+MENDABLE = cyclopts.CycloptsError, Refused, OSError, ModuleNotFoundError, UnicodeEncodeError
 
 
 def train(
-    *, data: str, run: Path | None = None, preset: Literal["tiny", "small", "base", "big"] = "tiny", words: bool = False,
-    src: str = "de", tgt: str = "en", held_out: float | None = None, longest: Count | None = None,
-    start_from: Path | None = None, device: Device = None, shard: bool = False, limits: Annotated[Limits | None, Flat] = None, changes: Annotated[options() | None, Flat] = None,
+    *, data: str, run: Path | None = None, preset: Literal["tiny", "small", "base", "big"] = "tiny",
+    words: bool = False, src: str = "de", tgt: str = "en", held_out: float | None = None,
+    longest: Count | None = None, start_from: Path | None = None, device: Device = None,
+    shard: bool = False, limits: Annotated[Limits | None, Flat] = None,
+    changes: Annotated[options() | None, Flat] = None,
 ) -> None:  # fmt: skip
     """Train a model, or continue a training that was interrupted.
 
@@ -87,7 +115,8 @@ def train(
         raise Refused(f"--src and --tgt are both {src}")
     if Path(data).is_dir() and Path(data).resolve() == run.resolve():
         raise Refused(f"--run is the folder of the data, {data}; give a folder of its own")
-    about = {"preset": preset, "data": data, "src": src, "tgt": tgt, "held_out": held_out, "longest": longest}
+    about = {"preset": preset, "data": data, "src": src, "tgt": tgt}
+    about |= {"held_out": held_out, "longest": longest}
     about["start_from"] = start_from.resolve().name if start_from else None
     with process_group():
         if shard and processes()[1] == 1:
@@ -98,10 +127,11 @@ def train(
 
 
 def learn(run: Run, start_from: Path | None, limits: Limits, shard: bool) -> int:
-    """Train in the folder of a run, with the other processes if there are any; returns the number of new updates.
+    """Train in a run's folder, with the other processes if any; returns the number of new updates.
 
-    Before hours are spent, a changed model that will not translate is announced. Model and trainer live in this function
-    alone, because they must be freed before the process group closes; otherwise PyTorch can hang.
+    Before hours are spent, a changed model that will not translate is announced. Model and trainer
+    live in this function alone, because they must be freed before the process group closes;
+    otherwise PyTorch can hang.
     """
     start = None if run.has_state() else start_from
     trained = read_translator(start, "cpu").model if start else None
@@ -134,22 +164,26 @@ def report(run: Run, new: int) -> None:
     progress, warmup = run.progress, run.settings.warmup
     losses = [row for row in read_log(run.folder) if "val_loss" in row]
     loss = f", validation loss {losses[-1]['val_loss']:.2f}" if losses else ""
-    print(f"{run.folder}: {progress.step} updates, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes{loss}")
+    done = f"{progress.step} updates, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes"
+    print(f"{run.folder}: {done}{loss}")
     if progress.skipped:
         print(f"{progress.skipped} of them changed nothing, because their gradient was not finite")
     if progress.since_best:
         print(f"the lowest was {progress.best:.2f}; that model is {run.folder / 'best'}")
     if progress.step < warmup:
-        print(f"that is less than the warmup of {warmup} updates: the learning rate was still rising")
+        less = f"that is less than the warmup of {warmup} updates"
+        print(f"{less}: the learning rate was still rising")
     if not new:
-        print("it had finished before; a larger --minutes, --steps, --epochs or --patience makes it go on")
+        longer = "a larger --minutes, --steps, --epochs or --patience makes it go on"
+        print(f"it had finished before; {longer}")
 
 
 def plan(
-    data: str, *, src: str = "de", tgt: str = "en", held_out: float | None = None, seconds: PositiveFloat = 20,
-    as_json: Annotated[bool, Parameter(name="--json")] = False, device: Device = None,
+    data: str, *, src: str = "de", tgt: str = "en", held_out: float | None = None,
+    seconds: PositiveFloat = 20, as_json: Json = False, device: Device = None,
 ) -> None:  # fmt: skip
-    """Before a training: what is wrong with a text, what to train on it, how long it takes here, and what to expect.
+    """Before a training: what is wrong with a text, what to train on it,
+    how long it takes here, and what to expect.
 
     Args:
         data: a folder with train.LANG and val.LANG (plain or .gz), or whatever `train --data` takes
@@ -167,14 +201,14 @@ def plan(
 
 
 def readable(text: str) -> str:
-    """An argument from the shell as text that can be written, even if its bytes are not valid UTF-8."""
+    """A shell's argument as text that can be written, even if its bytes are not valid UTF-8."""
     return plain(text.encode("utf-8", "replace").decode())
 
 
 def translate(
-    *sentence: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA, input: Path | None = None,
-    output: Path | None = None, as_json: Annotated[bool, Parameter(name="--json")] = False, n_best: Count = 1,
-    device: Device = None,
+    *sentence: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA,
+    input: Path | None = None, output: Path | None = None, as_json: Json = False,
+    n_best: Count = 1, device: Device = None,
 ) -> None:  # fmt: skip
     """Translate sentences; if none is given, translate a file or standard input line by line.
 
@@ -195,10 +229,11 @@ def translate(
         raise Refused(f"--input and --output are one file, {input}")
     for text in sentence:
         if os.path.isfile(text):
-            warn(f"{text} is translated as a sentence; --input {text} translates the lines of that file")
+            other = f"--input {text} translates the lines of that file"
+            warn(f"{text} is translated as a sentence; {other}")
     if n_best > 1 and not as_json:
         raise Refused("--n-best needs --json; without it there is one line for each sentence")
-    search, number = Search(read_translator(model_folder(model)), beam, alpha, n_best), 1
+    search, first = Search(read_translator(model_folder(model)), beam, alpha, n_best), 1
     with ExitStack() as files:
         if sentence:
             chunks = [list(map(readable, sentence))]
@@ -209,19 +244,19 @@ def translate(
         out = files.enter_context(new_text(output)) if output else sys.stdout
         for chunk in filter(None, chunks):
             if as_json:
-                found = judged(search, chunk, warn, number)
+                found = judged(search, chunk, warn, first)
                 translations = [json.dumps(one, ensure_ascii=False) for one in found]
             else:
-                translations = search.translate(chunk, warn, number)
+                translations = search.translate(chunk, warn, first)
             with writing(output) if output else nullcontext():
                 answer(*translations, file=out)
-            number += len(chunk)
+            first += len(chunk)
     if search.lost:
-        raise Refused(f"not translated: {search.lost} of {number - 1} lines; their places are empty")
+        raise Refused(f"not translated: {search.lost} of {first - 1} lines; their places are empty")
 
 
 def arriving_lines(stream: Any) -> Iterator[list[str]]:
-    """The lines of standard input as they come; a text that stands in for it, as in a notebook, may have no bytes."""
+    """Standard input's lines as they come; a text in its place, as in notebooks, may lack bytes."""
     name = "standard input"
     if stream is None or stream.closed:
         raise Refused(f"nothing to translate: {name} is closed; give sentences or --input")
@@ -242,16 +277,17 @@ def answer(*lines: str, file: Any = None) -> None:
 
 
 def deliver(*lines: str) -> None:
-    """Print a report; a reader who leaves before it is there does not have it either, which only `translate` allows."""
+    """Print a report. Its reader may not leave before it is there; only `translate` allows that."""
     with writing(Path("standard output")):
         answer(*lines)
 
 
 def evaluate(
     *, data: str, split: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA,
-    as_json: Annotated[bool, Parameter(name="--json")] = False, device: Device = None, held_out: float | None = None,
+    as_json: Json = False, device: Device = None, held_out: float | None = None,
 ) -> None:  # fmt: skip
-    """Translate a split and score it: BLEU (13a cased, 13a lower-cased, lower-cased after Moses), chrF and length.
+    """Translate a split and score it:
+    BLEU (13a cased, 13a lower-cased, lower-cased after Moses), chrF and length.
 
     Args:
         data: multi30k, captions, hf:NAME[:CONFIG][@parquet] or a folder
@@ -263,21 +299,26 @@ def evaluate(
     folder = model_folder(model)
     translator = read_translator(folder)
     search = Search(translator, beam, alpha)
-    sources, references = zip(*FullPairs(data, split, *translator.languages, held_out, warn), strict=True)
+    pairs = FullPairs(data, split, *translator.languages, held_out, warn)
+    sources, references = zip(*pairs, strict=True)
     start = time.monotonic()
     translations = search.translate(list(sources), warn)
-    result = {"data": data, "split": split, "sentences": len(sources)}
+    count = len(sources)
+    result = {"data": data, "split": split, "sentences": count}
     result |= {} if held_out is None else {"held_out": held_out}
-    result |= {"search": search.name} | score(translations, list(references), translator.languages[1], warn)
+    scores = score(translations, list(references), translator.languages[1], warn)
+    result |= {"search": search.name} | scores
     part = "" if held_out is None else f", {held_out:g} of train held out"
-    about = f"{folder}, {' to '.join(translator.languages)}; {split}{part}: {len(sources)} sentences, {search.name}"
-    scores = [f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}" for name, title in SCORES.items()]
-    lines = [about, *scores, f"{'length / reference':<28}{result['length']:6.2f}"]
+    languages = " to ".join(translator.languages)
+    lines = [f"{folder}, {languages}; {split}{part}: {count} sentences, {search.name}"]
+    for name, title in SCORES.items():
+        lines.append(f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}")
+    lines.append(f"{'length / reference':<28}{result['length']:6.2f}")
     if as_json:
         lines = [json.dumps(result | {"seconds": round(time.monotonic() - start, 1)})]
     deliver(*lines)
     if search.lost:
-        raise Refused(f"not translated, and scored as if empty: {search.lost} of {len(sources)} sentences")
+        raise Refused(f"not translated, and scored as if empty: {search.lost} of {count} sentences")
 
 
 def average(run: Path, *, out: Out, last: Count = 5) -> None:
@@ -291,10 +332,11 @@ def average(run: Path, *, out: Out, last: Count = 5) -> None:
     read_json(run / "config.json")
     paths = checkpoint_files(run)
     if not paths:
-        raise Refused(f"{run} has no checkpoint yet; it writes one every 200 updates, or as --checkpoint-every says")
+        when = "it writes one every 200 updates, or as --checkpoint-every says"
+        raise Refused(f"{run} has no checkpoint yet; {when}")
     if len(paths) < last:
-        kept = f"{run} has {len(paths)}; a smaller --checkpoint-every makes more, and {KEPT} are kept"
-        raise Refused(f"--last asks for {last} checkpoints, but {kept}")
+        more = f"a smaller --checkpoint-every makes more, and {KEPT} are kept"
+        raise Refused(f"--last asks for {last} checkpoints, but {run} has {len(paths)}; {more}")
     translator, weights = read_translator(run), average_checkpoints(paths[-last:])
     write_model(out, run, weights)
     print(f"{out}: the average of {last} checkpoints, {paths[-last].stem} to {paths[-1].stem}")
@@ -305,7 +347,7 @@ def average(run: Path, *, out: Out, last: Count = 5) -> None:
 
 
 def losses_on_held_out(run: Path, translator: Translator, others: dict[str, Tensor]) -> list[float]:
-    """The loss of a model on the pairs that a run validates on, then that of other weights; none if the pairs are gone."""
+    """Losses of a model, then other weights, on a run's held-out pairs; none if they are gone."""
     store, losses = token_store(run, "val", translator.tokenizer), []
     if not store.path.with_suffix(".starts").exists():
         return losses
@@ -319,7 +361,8 @@ def losses_on_held_out(run: Path, translator: Translator, others: dict[str, Tens
 
 
 def explain(sentence: str, *, out: Path, model: Model = None) -> None:
-    """Write a page that shows how a sentence is translated: step by step, with all attention weights.
+    """Write a page that shows how a sentence is translated:
+    step by step, with all attention weights.
 
     The page runs the model itself, for any sentence, unless the model is large or has whole words.
 
@@ -351,23 +394,27 @@ def export(
     folder = model_folder(model)
     translator = read_translator(folder)
     if to != "ctranslate2" and quantization:
-        raise Refused(f"--quantization is for ctranslate2; {to} is always {'float16' if to == 'half' else 'float32'}")
+        kind = "float16" if to == "half" else "float32"
+        raise Refused(f"--quantization is for ctranslate2; {to} is always {kind}")
     if to == "marian":
         write_npz(translator, out)
         print(f"{out}: model.npz and vocab.yml, for tokens")
         return
     if to == "half":
-        write_model(out, folder, {name: p.half() for name, p in translator.model.named_parameters()})
+        halves = {name: p.half() for name, p in translator.model.named_parameters()}
+        write_model(out, folder, halves)
         print(f"{out}: float16")
         return
     converter.write_ctranslate2(translator, out, quantization)
     words = "its tokens are made with the tokenizer.json beside it, from words cut by spaCy's rules"
-    how = words if translator.tokenizer.words else f"python {out / 'translate.py'} translates standard input"
+    command = f"python {out / 'translate.py'} translates standard input"
+    how = words if translator.tokenizer.words else command
     print(f"{out}: for {to}, {quantization or 'float32'}; {how}")
 
 
 def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | None = None) -> None:
-    """Open a model that Marian trained, such as those of OPUS-MT, and write it as a folder for this program.
+    """Open a model that Marian trained, such as those of OPUS-MT,
+    and write it as a folder for this program.
 
     Nothing in its files is executed. Then `translate --model` and all other commands take that folder.
 
@@ -377,13 +424,13 @@ def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | No
         tgt: target language, likewise
     """
     translator = import_marian(source, out, src, tgt)
-    parameters, (src, tgt) = sum(p.numel() for p in translator.model.parameters()), translator.languages
-    print(f"{out}: {src} to {tgt}, {parameters:,} parameters, {len(translator.tokenizer):,} tokens")
+    size, (src, tgt) = sum(p.numel() for p in translator.model.parameters()), translator.languages
+    print(f"{out}: {src} to {tgt}, {size:,} parameters, {len(translator.tokenizer):,} tokens")
 
 
 def judge(
-    file: Path, *, new: bool = False, gate: Integer | None = None, watch: bool = False, split: str = "val",
-    report: Path | None = None,
+    file: Path, *, new: bool = False, gate: Integer | None = None, watch: bool = False,
+    split: str = "val", report: Path | None = None,
 ) -> int:  # fmt: skip
     """Try a Transformer that you wrote yourself, gate by gate, with the shipped weights.
 
@@ -398,14 +445,15 @@ def judge(
         split: the sentences that are translated for a score: as many as a minute allows
         report: a file for what was said, without any code
     """
-    from practice import judge as practice  # it reads a model when it is asked, and nobody else does
+    from practice import judge as practice  # it reads a model when asked, and nobody else does
     from practice.gates import stubs
 
     if new:
         if file.exists():
             raise Refused(f"{file} is there already, and stays as it is")
         write_text(file, stubs())
-        print(f"{file}: {len(practice.GATES)} gates; judge it with: judge {file}; --watch does it at each saving")
+        how = f"judge it with: judge {file}; --watch does it at each saving"
+        print(f"{file}: {len(practice.GATES)} gates; {how}")
         return 0
     if not file.is_file():
         raise Refused(f"{file} isn't a file; judge --new {file} writes an empty one")
@@ -418,16 +466,20 @@ def judge(
     if report and not report.exists():
         write_text(report, "")  # better refused now than afterwards
     said: list[str] = []
-    right = practice.judge(file, gate, split, lambda line: (said.append(line), print(line, flush=True)))
+
+    def say(line: str) -> None:
+        said.append(line)
+        print(line, flush=True)
+
+    right = practice.judge(file, gate, split, say)
     if report:
         write_text(report, "\n".join(said) + "\n")
     return 0 if right else 1
 
 
-def doctor(
-    run: Path, *, data: str | None = None, as_json: Annotated[bool, Parameter(name="--json")] = False
-) -> None:  # fmt: skip
-    """Examine a run or a model that trains and writes nonsense: what was measured, what it means, what it resembles.
+def doctor(run: Path, *, data: str | None = None, as_json: Json = False) -> None:
+    """Examine a run or a model that trains and writes nonsense:
+    what was measured, what it means, what it resembles.
 
     Args:
         run: the folder of a run or a model
@@ -441,10 +493,13 @@ def doctor(
 
 
 def captions(*, out: Out) -> None:
-    """Write the captions of the built-in grammar as a folder of text, such as the document reads: train, val and test."""
+    """Write the captions of the built-in grammar as a folder of text,
+    such as the document reads: train, val and test.
+    """
     with new_folder(out):
         for split in ("train", "val", "test"):
-            for language, side in zip(("de", "en"), zip(*load_pairs("captions", split), strict=True), strict=True):
+            sides = zip(*load_pairs("captions", split), strict=True)
+            for language, side in zip(("de", "en"), sides, strict=True):
                 (out / f"{split}.{language}").write_text("\n".join(side) + "\n", encoding="utf-8")
 
 
@@ -457,34 +512,44 @@ def explained(error: Exception, given: list[str]) -> str:
         return f"a name that is not UTF-8, {error.object!r}; give another"
     if isinstance(error, cyclopts.UnknownCommandError):
         return f"{text}; --help lists them"
-    if isinstance(error, cyclopts.UnknownOptionError) and (other := OTHER_NAMES.get(error.token.keyword)):
-        return f"Unknown option: {error.token.keyword}. Did you mean {other}?"
-    if isinstance(error, cyclopts.UnknownOptionError) and given[:1] in (["translate"], ["explain"]):
-        return f"{text} A sentence that begins with a dash comes last, after --"
-    missing = re.fullmatch(r'Command "\w+" parameter (\S+) requires an argument\.', text)
-    return f"{missing[1]} {'needs a value' if missing[1] in given else 'is missing'}" if missing else text
+    if isinstance(error, cyclopts.UnknownOptionError):
+        if other := OTHER_NAMES.get(error.token.keyword):
+            return f"Unknown option: {error.token.keyword}. Did you mean {other}?"
+        if given[:1] in (["translate"], ["explain"]):
+            return f"{text} A sentence that begins with a dash comes last, after --"
+    if missing := re.fullmatch(r'Command "\w+" parameter (\S+) requires an argument\.', text):
+        return f"{missing[1]} {'needs a value' if missing[1] in given else 'is missing'}"
+    return text
 
 
 def main(arguments: list[str] | None = None, name: str | None = None) -> int:
-    """Run the command line; `name` is the program's in the help, by default that of its script. Returns the exit status."""
+    """Run the command line and return the exit status.
+
+    `name` is the program's in the help, by default that of its script.
+    """
     installed = next(iter(distributions(name="annotated-transformer")), None)
-    about = {"version": installed.version if installed else "from source, not installed", "help_format": "plaintext"}
-    app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about, suppress_keyboard_interrupt=False)
-    for command in (plan, train, translate, evaluate, average, explain, export, captions, judge, doctor):
+    version = installed.version if installed else "from source, not installed"
+    about = {"version": version, "help_format": "plaintext", "suppress_keyboard_interrupt": False}
+    app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about)
+    commands = plan, train, translate, evaluate, average, explain, export, captions, judge, doctor
+    for command in commands:
         app.command(command)
     app.command(import_model, name="import")
     with redirect_stdout(Steady(sys.stdout)) as out, redirect_stderr(Steady(sys.stderr)) as err:
         try:
             with within_memory("out of memory"):
-                status = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+                status = app(
+                    arguments, exit_on_error=False, print_error=False, result_action="return_value"
+                )
             out.flush()
             if out.lost:
                 warn(f"standard output could not be written ({out.lost}), but the work is done")
             return status or 0
         except BrokenPipeError:  # the reader of `translate` has enough, such as `head`
             return 0
-        except (cyclopts.CycloptsError, Refused, OSError, ModuleNotFoundError, UnicodeEncodeError) as error:
-            print(f"error: {explained(error, sys.argv[1:] if arguments is None else arguments)}", file=sys.stderr)
+        except MENDABLE as error:
+            given = sys.argv[1:] if arguments is None else arguments
+            print(f"error: {explained(error, given)}", file=sys.stderr)
             return 2
         except Stopped as request:
             if os.environ.get("RANK") in (None, "", "0"):

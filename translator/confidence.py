@@ -52,4 +52,5 @@ def judged(
         return results
 
     found = search.each(lines, work, tell, first)
-    return [{"source": line} | (one or {"translation": ""}) for line, one in zip(lines, found, strict=True)]
+    both = zip(lines, found, strict=True)
+    return [{"source": line} | (one or {"translation": ""}) for line, one in both]

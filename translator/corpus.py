@@ -1,8 +1,10 @@
-"""Text as numbers: the vocabulary's file, encoding, and the token store for corpora that do not fit in memory.
+"""Text as numbers: the vocabulary's file, encoding, and the token store.
 
-A run turns its text into ids once and keeps them: all ids one after the other, and where each sentence starts. Later each
-batch reads only what it needs. The files are *mapped*: they look like arrays, and the operating system loads the pages that
-are touched. Those pages count as the program's memory until the mapping is closed, so each batch opens a new mapping.
+The store is for corpora that do not fit in memory. A run turns its text into ids once and keeps
+them: all ids one after the other, and where each sentence starts. Later each batch reads only what
+it needs. The files are *mapped*: they look like arrays, and the operating system loads the pages
+that are touched. Those pages count as the program's memory until the mapping is closed, so each
+batch opens a new mapping.
 """
 
 import errno
@@ -20,11 +22,15 @@ import torch
 from the_annotated_transformer import BOS, EOS, Pair, Tokenizer, words_of
 from translator.files import Refused, read_json, refusing, warn, write_atomically
 
-HIDDEN = "\uf8ff"  # ends the names of tokens that stand in no text, such as `</s>`; it is taken out of text
+# ends the names of tokens that stand in no text, such as `</s>`; it is taken out of text
+HIDDEN = "\uf8ff"
 
 
 class SidedTokenizer(Tokenizer):
-    """A tokenizer that cuts text of one language, the target's, by other rules; the tokens and their ids are the same."""
+    """A tokenizer that cuts text of one language, the target's, by other rules.
+
+    The tokens and their ids are the same.
+    """
 
     def __init__(self, source: Any, target: Any, language: str):
         super().__init__(source)
@@ -49,15 +55,16 @@ def tokenizer_text(tokenizer: Tokenizer) -> str:
     """What `read_tokenizer` reads from a file: the library's own JSON, or that of both sides."""
     if not isinstance(tokenizer, SidedTokenizer):
         return tokenizer.vocabulary.to_str(pretty=True)
-    source, target = (json.loads(side.to_str()) for side in (tokenizer.vocabulary, tokenizer.target))
-    return json.dumps({"source": source, "target": target, "language": tokenizer.language}, ensure_ascii=False)
+    sides = {"source": tokenizer.vocabulary, "target": tokenizer.target}
+    description = {name: json.loads(side.to_str()) for name, side in sides.items()}
+    return json.dumps(description | {"language": tokenizer.language}, ensure_ascii=False)
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
     """A tokenizer from its file.
 
-    Raises Refused for a damaged one, and for one with parts that this program does not write. Some would shorten sentences
-    or add to them, and some patterns take years.
+    Raises Refused for a damaged one, and for one with parts that this program does not write. Some
+    would shorten sentences or add to them, and some patterns take years.
     """
     description = read_json(path)
     if "target" not in description:
@@ -72,12 +79,15 @@ def read_rules(description: dict[str, Any], path: Path) -> Any:
     """A `tokenizers.Tokenizer` from its description; raises as `read_tokenizer` does."""
     from tokenizers import Tokenizer as Vocabulary
 
-    with refusing(f"{path}: not a tokenizer of this program", BaseException):  # the library's panics are no Exception
+    what = f"{path}: not a tokenizer of this program"
+    with refusing(what, BaseException):  # the library's panics are no Exception
         if '"Regex"' in json.dumps(description).replace(json.dumps({"Regex": r"\s+"}), ""):
             raise ValueError("it has patterns of its own")
         model = description["model"]
-        if model["type"] != "Unigram" and sorted(model["vocab"].values()) != list(range(len(model["vocab"]))):
-            raise ValueError("its ids are not 0, 1, 2, ...")
+        if model["type"] != "Unigram":
+            ids = model["vocab"].values()
+            if sorted(ids) != list(range(len(ids))):
+                raise ValueError("its ids are not 0, 1, 2, ...")
         for name in ("truncation", "padding", "post_processor"):
             if description.get(name) is not None:
                 raise ValueError(f"it has {name}")
@@ -97,7 +107,9 @@ def encode_texts(tokenizer: Tokenizer, texts: Iterable[str], language: str) -> l
     if isinstance(tokenizer, SidedTokenizer):
         words = [text.replace(HIDDEN, "") for text in words]
         marks = [mark_of(tokenizer, text) for text in words]
-    words = [text.lstrip().removeprefix(mark) for text, mark in zip(words, marks, strict=True)] if any(marks) else words
+    if any(marks):
+        both = zip(words, marks, strict=True)
+        words = [text.lstrip().removeprefix(mark) for text, mark in both]
     ids = [found.ids for found in rules.encode_batch_fast(words, is_pretokenized=tokenizer.words)]
     for mark, row in zip(marks, ids, strict=False):
         row[:0] = [rules.token_to_id(mark + HIDDEN)] if mark else []
@@ -105,12 +117,20 @@ def encode_texts(tokenizer: Tokenizer, texts: Iterable[str], language: str) -> l
 
 
 def mark_of(tokenizer: Tokenizer, text: str, known: bool = True) -> str:
-    """The token such as `>>fra<<` that a sentence begins with, which names a language; `known`: to the vocabulary."""
+    """The token such as `>>fra<<` that a sentence begins with, which names a language.
+
+    known: whether the vocabulary has to know it, or must not.
+    """
     found = re.match(r"\s*(>>[^<>]+<<)", text)
-    return found[1] if found and (tokenizer.vocabulary.token_to_id(found[1] + HIDDEN) is not None) == known else ""
+    if not found:
+        return ""
+    in_vocabulary = tokenizer.vocabulary.token_to_id(found[1] + HIDDEN) is not None
+    return found[1] if in_vocabulary == known else ""
 
 
-def encode_pairs(tokenizer: Tokenizer, texts: Iterable[tuple[str, str]], languages: tuple[str, str]) -> list[Pair]:
+def encode_pairs(
+    tokenizer: Tokenizer, texts: Iterable[tuple[str, str]], languages: tuple[str, str]
+) -> list[Pair]:
     """Sentence pairs as training examples."""
     sides = zip(zip(*texts, strict=True), languages, strict=True)
     ids = [encode_texts(tokenizer, side, language) for side, language in sides]
@@ -128,13 +148,16 @@ def mapped(path: Path, kind: type) -> np.ndarray:
 
 
 class TokenStore:
-    """Sentence pairs as ids in two files, PATH and PATH with the suffix .starts; only the needed parts are read."""
+    """Sentence pairs as ids in two files, PATH and PATH with the suffix .starts.
+
+    Only the needed parts are read.
+    """
 
     def __init__(self, path: Path, vocab: int):
         self.path, self.kind = path, np.uint16 if vocab <= 2**16 else np.uint32
 
     def starts(self) -> np.ndarray:
-        """Where each source and target starts among the ids, and where the last one ends: (2n + 1)."""
+        """Where each source and target starts among the ids, and where the last ends: (2n + 1)."""
         path = self.path.with_suffix(".starts")
         with refusing(f"{path}: damaged", ValueError):
             return mapped(path, np.int64)
@@ -147,7 +170,7 @@ class TokenStore:
         return len(self.starts()) // 2
 
     def guessing(self) -> float:
-        """The loss in nats of who knows nothing but how often each token occurs, in the first million."""
+        """The loss in nats of who only knows how often each token occurs, in the first million."""
         counts = np.bincount(np.fromfile(self.path, self.kind, count=10**6))
         return torch.distributions.Categorical(torch.from_numpy(counts).double()).entropy().item()
 
@@ -159,9 +182,10 @@ class TokenStore:
 
 
 def write_store(
-    path: Path, texts: Iterable[tuple], tokenizer: Tokenizer, languages: tuple[str, str], longest: int | None = None
-) -> TokenStore:
-    """Turn pairs of at most `longest` tokens a side into a store; a crash leaves a whole store or none."""
+    path: Path, texts: Iterable[tuple], tokenizer: Tokenizer, languages: tuple[str, str],
+    longest: int | None = None,
+) -> TokenStore:  # fmt: skip
+    """Turn pairs of at most `longest` tokens a side into a store; a crash leaves all or nothing."""
     store, texts, starts = TokenStore(path, len(tokenizer)), iter(texts), array("q", [0])
     left_out = [0]
 
@@ -179,7 +203,8 @@ def write_store(
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, write)
-    write_atomically(path.with_suffix(".starts"), lambda temporary: temporary.write_bytes(starts.tobytes()))
+    write_atomically(path.with_suffix(".starts"), lambda file: file.write_bytes(starts.tobytes()))
     if left_out[0]:
-        warn(f"pairs of {path.stem} of more than {longest} tokens, which are left out: {left_out[0]:,}")
+        long = f"pairs of {path.stem} of more than {longest} tokens"
+        warn(f"{long}, which are left out: {left_out[0]:,}")
     return store

@@ -1,8 +1,10 @@
-"""After a training, or in its midst: what is wrong with a run, by the examinations that hold for trained models.
+"""After a training, or in its midst: what is wrong with a run.
 
-`practice/examine.py` has the examinations and what each means. Here a run is made a patient of theirs. Its log adds what no
-model shows: whether it has learned anything but the frequency of words, whether it should have stopped, whether it was stopped
-too soon. The bounds for real text are wider than those for German numbers, on which the catalogue was measured.
+`practice/examine.py` has the examinations and what each means; those that hold for trained models
+are made here, and a run is made a patient of theirs. Its log adds what no model shows: whether it
+has learned anything but the frequency of words, whether it should have stopped, whether it was
+stopped too soon. The bounds for real text are wider than those for German numbers, on which the
+catalogue was measured.
 """
 
 import math
@@ -25,17 +27,25 @@ from translator.run import read_log, token_store
 from translator.settings import saved_settings
 from translator.sources import FullPairs
 
-EXAMS = ("wires", "loss", "swap", "translations", "references")  # the cheap ones that hold for a trained model
+# the cheap ones that hold for a trained model
+EXAMS = ("wires", "loss", "swap", "translations", "references")
 SOME = 48  # pairs that are examined
-YOUNG = 0.5  # nats; a model that reads loses more by another's source: captions after 90 seconds, one core: 0.69
+# nats; a model that reads loses more by another's source: captions after 90 seconds, one core: 0.69
+YOUNG = 0.5
 SUSPECTS = {  # a test that is ill, and kinds of mistakes that it was ill with
-    "future": ("mask", "attention", "heads", "norm"), "past": ("mask",), "padding": ("mask",), "source": ("heads", "data"),
-    "neighbours": ("positions", "norm"), "first loss": ("shift", "data"), "source order": ("positions",), "target order": ("positions",),
-    "looks ahead": ("mask",), "twice": ("report",), "swap": ("heads", "data"), "variety": ("heads", "data"),
-    "alone": ("decoding",), "fed back": ("decoding",), "peeks": ("report",), "frequency": ("schedule", "data", "adam"),
+    "future": ("mask", "attention", "heads", "norm"), "past": ("mask",), "padding": ("mask",),
+    "source": ("heads", "data"), "neighbours": ("positions", "norm"),
+    "first loss": ("shift", "data"), "source order": ("positions",),
+    "target order": ("positions",), "looks ahead": ("mask",), "twice": ("report",),
+    "swap": ("heads", "data"), "variety": ("heads", "data"), "alone": ("decoding",),
+    "fed back": ("decoding",), "peeks": ("report",), "frequency": ("schedule", "data", "adam"),
 }  # fmt: skip
-WIRED = "future", "padding", "neighbours", "twice", "peeks", "skipped"  # as ill in the first update as in the last
-EVERY = ("future", "past", "padding", "neighbours", "source", "source order", "target order", "looks ahead", "twice")
+# as ill in the first update as in the last
+WIRED = "future", "padding", "neighbours", "twice", "peeks", "skipped"
+EVERY = (
+    "future", "past", "padding", "neighbours", "source", "source order", "target order",
+    "looks ahead", "twice",
+)  # fmt: skip
 
 
 class Symptom(NamedTuple):
@@ -51,12 +61,18 @@ def patient_of(model: Transformer) -> Patient:
 
     The program's own search refuses a model that sees the future, and such ones come to a doctor.
     """
-    decode = lambda pairs: mistakes.translate(model, pairs, max(len(pair.src) for pair in pairs) + 15)  # noqa: E731
+
+    def decode(pairs: list[Pair]) -> list[list[int]]:
+        return mistakes.translate(model, pairs, max(len(pair.src) for pair in pairs) + 15)
+
     return Patient(partial(predict_with, model), model, decode=decode)
 
 
 def some_pairs(folder: Path, translator: Translator, data: str | None) -> list[Pair]:
-    """Held-out pairs of a run; of a source if one is given. Refused if there is neither, or too little text."""
+    """Held-out pairs of a run, or of a source if one is given.
+
+    Raises Refused if there is neither, or too little text.
+    """
     store = token_store(folder, "val", translator.tokenizer)
     if data:
         texts = islice(FullPairs(data, "val", *translator.languages), 4 * SOME)
@@ -64,33 +80,38 @@ def some_pairs(folder: Path, translator: Translator, data: str | None) -> list[P
     elif store.path.with_suffix(".starts").exists():
         found = store.pairs(range(min(len(store), 4 * SOME)))
     else:
-        raise Refused(f"{folder} holds no text to examine it with; --data names a source with the split val")
+        advice = "--data names a source with the split val"
+        raise Refused(f"{folder} holds no text to examine it with; {advice}")
     found = [pair for pair in found if 3 < len(pair.src) < 60 and 3 < len(pair.tgt) < 60][:SOME]
     if len({tuple(pair.src) for pair in found}) < 8:
-        raise Refused(f"{data or folder}: val has fewer than eight sentences of three to sixty tokens")
+        few = "val has fewer than eight sentences of three to sixty tokens"
+        raise Refused(f"{data or folder}: {few}")
     return found
 
 
 def of_log(rows: list[dict], warmup: int, guessing: float | None) -> list[Symptom]:
     """What the log of a run shows by itself; `guessing` is the loss of word frequencies."""
-    losses, step = [row["val_loss"] for row in rows if "val_loss" in row], max([row["step"] for row in rows], default=0)
-    last, skipped = (
-        f"validation loss {losses[-1]:.2f}" if losses else "",
-        max([row.get("skipped", 0) for row in rows], default=0),
-    )
+    losses = [row["val_loss"] for row in rows if "val_loss" in row]
+    step = max([row["step"] for row in rows], default=0)
+    skipped = max([row.get("skipped", 0) for row in rows], default=0)
+    last = f"validation loss {losses[-1]:.2f}" if losses else ""
     found = []
     if rows and step < warmup:
-        found += [("warmup", "young", f"{step} updates, and the rate rises until {warmup}: train longer")]
+        said = f"{step} updates, and the rate rises until {warmup}: train longer"
+        found += [("warmup", "young", said)]
     if guessing and losses and step >= warmup and losses[-1] > guessing - 0.5:
         said = f"{last} after the warmup; knowing nothing but word frequencies has {guessing:.2f}"
         found += [("frequency", "young" if step < 3 * warmup else "ill", said)]
     if len(losses) > 3 and losses[-1] > min(losses) + 0.1:
-        said = f"{last}, but it was {min(losses):.2f}: it learns its text by heart; RUN/best is better"
+        heart = "it learns its text by heart; RUN/best is better"
+        said = f"{last}, but it was {min(losses):.2f}: {heart}"
         found += [("overfit", "ill", said)]
     elif len(losses) > 1 and losses[-2] - losses[-1] > 0.1:
-        found += [("falling", "young", f"{last}; it still falls, before it was {losses[-2]:.2f}: train longer")]
+        said = f"{last}; it still falls, before it was {losses[-2]:.2f}: train longer"
+        found += [("falling", "young", said)]
     if skipped > step / 10:
-        found += [("skipped", "ill", f"{skipped} of {step} updates changed nothing: their gradient wasn't finite")]
+        said = f"{skipped} of {step} updates changed nothing: their gradient wasn't finite"
+        found += [("skipped", "ill", said)]
     return [Symptom(*one) for one in found]
 
 
@@ -106,8 +127,9 @@ def of_finding(finding: Finding) -> Symptom:
 
 
 def resembles(symptoms: list[Symptom]) -> list[Mistake]:
-    """Mistakes of the catalogue that show the first test which is ill; none if none is, or if none does."""
-    first = next((one.test for one in symptoms if one.state == "ill" and one.test in SUSPECTS), None)
+    """Mistakes of the catalogue that show the first test which is ill; none if none is or does."""
+    ill = [one.test for one in symptoms if one.state == "ill" and one.test in SUSPECTS]
+    first = ill[0] if ill else None
     kinds, exam = SUSPECTS.get(first, ()), "wires" if first in EVERY else None
     known = [one for one in CATALOGUE.values() if one.kind in kinds and not one.harmless]
     order = sorted(known, key=lambda one: kinds.index(one.kind))  # the likeliest kind first
@@ -116,7 +138,8 @@ def resembles(symptoms: list[Symptom]) -> list[Mistake]:
 
 def diagnose(folder: Path, data: str | None = None) -> dict[str, Any]:
     """The verdict on a run or a model, the mistakes that it resembles, and all symptoms."""
-    translator, about = read_translator(folder, torch.device("cpu")), read_json(folder / "config.json")
+    translator = read_translator(folder, torch.device("cpu"))
+    about = read_json(folder / "config.json")
     pairs, settings = some_pairs(folder, translator, data), saved_settings(about["settings"])
     train = token_store(folder, "train", translator.tokenizer)
     guessing = train.guessing() if train.path.exists() else None
@@ -126,8 +149,10 @@ def diagnose(folder: Path, data: str | None = None) -> dict[str, Any]:
     rows = {tuple(row) for row in patient.decode(pairs)}
     share, sources = len(rows) / len(pairs), len({tuple(pair.src) for pair in pairs}) / len(pairs)
     state = "ill" if share < 0.1 * sources else "young" if share < 0.5 * sources else "well"
-    symptoms.append(Symptom("variety", state, f"{len(rows)} different translations of {len(pairs)} sentences"))
-    if any(one.test == "warmup" for one in symptoms):  # what has just begun doesn't read yet, but its wires are there
+    said = f"{len(rows)} different translations of {len(pairs)} sentences"
+    symptoms.append(Symptom("variety", state, said))
+    # what has just begun doesn't read yet, but its wires are there
+    if any(one.test == "warmup" for one in symptoms):
         ill = [one for one in symptoms if one.state == "ill" and one.test not in WIRED]
         symptoms = [one._replace(state="young") if one in ill else one for one in symptoms]
     ill, young = (any(one.state == state for one in symptoms) for state in ("ill", "young"))
@@ -139,12 +164,16 @@ def diagnose(folder: Path, data: str | None = None) -> dict[str, Any]:
             verdict = "healthy, but it has learned for too long"
     elif young:
         verdict = "undertrained"
-    like = [{"name": one.name, "line": one.line, "section": one.section} for one in found if verdict == "resembles"]
-    return {"run": str(folder), "verdict": verdict, "resembles": like, "symptoms": [one._asdict() for one in symptoms]}
+    shown = found if verdict == "resembles" else []
+    like = [{"name": one.name, "line": one.line, "section": one.section} for one in shown]
+    seen = [one._asdict() for one in symptoms]
+    return {"run": str(folder), "verdict": verdict, "resembles": like, "symptoms": seen}
 
 
 def report(found: dict[str, Any]) -> list[str]:
     """The lines that `doctor` prints."""
     lines = [f"{one['state']:<6}{one['said']}" for one in found["symptoms"]]
     lines.append(f"{found['run']}: {found['verdict']}" + (":" if found["resembles"] else ""))
-    return lines + [f"  {one['line']} ({one['name']}; the document: {one['section']})" for one in found["resembles"]]
+    for one in found["resembles"]:
+        lines.append(f"  {one['line']} ({one['name']}; the document: {one['section']})")
+    return lines

@@ -1,7 +1,8 @@
-"""The explorer: one HTML file that shows how a model translates a sentence, and runs the model if it is small enough.
+"""The explorer: an HTML file that shows how a model translates a sentence, and runs a small model.
 
-The files in `explorer_page/` are the figure (`figure.html`, `figure.js`), the Transformer in JavaScript (`transformer.js`), and
-a page around them (`page.html`). The document's web page shows the same figure.
+The files in `explorer_page/` are the figure (`figure.html`, `figure.js`), the Transformer in
+JavaScript (`transformer.js`), and a page around them (`page.html`). The document's web page shows
+the same figure.
 """
 
 import base64
@@ -22,66 +23,79 @@ from translator.search import Search
 
 PARTS = Path(__file__).with_name("explorer_page")
 FILES = "figure.html", "panels.css"
-SCRIPTS = "say.js", "guesses.js", "transformer.js", "inside.js", "trust.js", "panels.js", "figure.js"
+SCRIPTS = (
+    "say.js", "guesses.js", "transformer.js", "inside.js", "trust.js", "panels.js", "figure.js",
+)  # fmt: skip
 IN_WORKER = "transformer.js", "inside.js"  # which find themselves in the page
 LARGEST = 7_500_000  # bytes of a model in a page, in base64
-ADDED = {tat.LearnedPositions: "learned", since.NoPositions: "none"}  # to embeddings, and what transformer.js calls it
-ABOUT = json.loads((PARTS / "models.json").read_text("utf-8"))  # by model: sentences to start with, and what it knows
+# what is added to embeddings, and what transformer.js calls it
+ADDED = {tat.LearnedPositions: "learned", since.NoPositions: "none"}
+# by model: sentences to start with, and what it knows
+ABOUT = json.loads((PARTS / "models.json").read_text("utf-8"))
 
 
 def figure(about: dict[str, Any]) -> str:
-    """The figure's template, its scripts and its content, for a page to contain once. Its own script calls the figure."""
+    """A figure for a page, once: template, scripts and content. The page's own script calls it."""
     html, style = ((PARTS / name).read_text("utf-8") for name in FILES)
     weights = ""
     if model := about.get("model"):  # its weights are read by the worker alone
-        about = about | {"model": {name: value for name, value in model.items() if name != "weights"}}
-        weights = f'<script type="application/gzip" id="explorer-weights">{model["weights"]}</script>\n'
-    data = json.dumps(about, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")  # no "</script>" in it
-    code = "".join(
-        f"<script{' data-worker' * (name in IN_WORKER)}>\n{(PARTS / name).read_text('utf-8')}</script>\n"
-        for name in SCRIPTS
-    )
+        rest = {name: value for name, value in model.items() if name != "weights"}
+        about = about | {"model": rest}
+        tag = '<script type="application/gzip" id="explorer-weights">'
+        weights = f"{tag}{model['weights']}</script>\n"
+    data = json.dumps(about, ensure_ascii=False, separators=(",", ":"))
+    data = data.replace("<", "\\u003c")  # no "</script>" in it
+    code = ""
+    for name in SCRIPTS:
+        worker = " data-worker" if name in IN_WORKER else ""
+        code += f"<script{worker}>\n{(PARTS / name).read_text('utf-8')}</script>\n"
     data = f'<script type="application/json" id="explorer-content">{data}</script>'
     return f"{html}<style>\n{style}</style>\n{code}{data}\n{weights}"
 
 
 def uniform(model: Transformer) -> bool:
-    """Whether all layers have alike what transformer.js reads only once: heads, norms, depth; and no bias at the end."""
+    """Whether what transformer.js reads once is alike: heads, norms, depth; no bias at the end."""
     stacks = [model.encoder.layers, model.decoder.layers]
     layers = [layer for stack in stacks for layer in stack]
     heads = {module.h for module in model.modules() if isinstance(module, tat.MultiHeadedAttention)}
-    norms = {(isinstance(sublayer, tat.PostNorm), sublayer.norm.eps) for layer in layers for sublayer in layer.sublayer}
+    sublayers = [sublayer for layer in layers for sublayer in layer.sublayer]
+    norms = {(isinstance(sublayer, tat.PostNorm), sublayer.norm.eps) for sublayer in sublayers}
     kinds = {type(embed.positions) for embed in (model.src_embed, model.tgt_embed)}
     attentions = {type(layer.self_attn) for layer in layers}
-    alike = max(map(len, (heads, norms, kinds, attentions))) == 1 and len(stacks[0]) == len(stacks[1])
+    one_kind = max(map(len, (heads, norms, kinds, attentions))) == 1
+    alike = one_kind and len(stacks[0]) == len(stacks[1])
     return alike and {eps for _, eps in norms} == {1e-5} and model.generator.proj.bias is None
 
 
 def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
-    """A model as transformer.js reads it, weights in float16; None if JavaScript cannot run it or it is too large.
+    """A model as transformer.js reads it, weights in float16.
 
-    Whole words need spaCy's rules, which are Python. A layer that is not the paper's is not known there.
+    None if JavaScript cannot run it or it is too large. Whole words need spaCy's rules, which are
+    Python. A layer that is not the paper's is not known there.
     """
     model, tokenizer, _ = translator
     try:
         check_papers(model)
     except Refused:
         return None
-    halves = {name: weight.detach().cpu().half().contiguous() for name, weight in model.named_parameters()}
+    named = model.named_parameters()
+    halves = {name: weight.detach().cpu().half().contiguous() for name, weight in named}
     finite = all(weight.isfinite().all() for weight in halves.values())
     size = sum(2 * weight.numel() for weight in halves.values()) * 4 / 3
     if not uniform(model) or tokenizer.words or not finite or size > LARGEST:
         return None
     numbers = torch.cat([weight.flatten() for weight in halves.values()]).numpy()
-    planes = numbers.view("uint8").reshape(-1, 2).T  # the lower bytes, then the upper ones, which compress better
+    # the lower bytes, then the upper ones, which compress better
+    planes = numbers.view("uint8").reshape(-1, 2).T
     first, positions = model.encoder.layers[0], model.src_embed.positions
+    added = (name for kind, name in ADDED.items() if isinstance(positions, kind))
     merges = json.loads(tokenizer.vocabulary.to_str())["model"]["merges"]
     config = {
         "N": len(model.encoder.layers),
         "d_model": model.src_embed.embeddings.table.embedding_dim,
         "h": first.self_attn.h,
         "norm": "post" if isinstance(first.sublayer[0], tat.PostNorm) else "pre",
-        "positions": next((name for kind, name in ADDED.items() if isinstance(positions, kind)), "sinusoidal"),
+        "positions": next(added, "sinusoidal"),
         "rotary": isinstance(first.self_attn, since.RotaryAttention),
     }
     return {
@@ -97,11 +111,12 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
 
 @torch.inference_mode()
 def recorded(search: Search, sentence: str, top: int = 5) -> dict[str, Any]:
-    """What `attentionMaps` of transformer.js gives: all weights of a sentence and its translation, and each step's tokens."""
+    """What `attentionMaps` of transformer.js gives: all weights, and each step's tokens."""
     model, tokenizer, (language, _) = search.translator
     found = tat.attention_maps(search.translator, sentence, search.decode)
     known = {token: i for i, token in enumerate(tokenizer.tokens(range(len(tokenizer))))}
-    src = torch.tensor([[*tokenizer.encode(sentence, language), tat.EOS]], device=next(model.parameters()).device)
+    source = [*tokenizer.encode(sentence, language), tat.EOS]
+    src = torch.tensor([source], device=next(model.parameters()).device)
     sides = found.target, found.predicted
     tgt, chosen = (torch.tensor([[known[x] for x in side]], device=src.device) for side in sides)
     with tat.evaluating(model):
@@ -112,13 +127,15 @@ def recorded(search: Search, sentence: str, top: int = 5) -> dict[str, Any]:
         listed = zip(tokenizer.tokens(ids.tolist()), values.tolist(), strict=True)
         listed = [{"token": name, "p": round(share, 6)} for name, share in listed]
         steps.append({"likeliest": listed, "chosen": round(float(row[token]), 6)})
-    maps = {kind: w.double().round(decimals=4).tolist() for kind, w in found.maps.items()}  # which keeps a page small
+    # rounded, which keeps a page small
+    maps = {kind: w.double().round(decimals=4).tolist() for kind, w in found.maps.items()}
     return found._asdict() | {"maps": maps, "steps": steps, "nodes": None, "best": None}
 
 
 def known_alignment(translator: Translator, sentence: str) -> dict[str, Any] | None:
-    """The true links of a caption that the grammar wrote and of its reference, as tokens; None for any other sentence."""
-    caption = next((caption for caption in caption_corpus() if caption.de == sentence.strip()), None)
+    """The true links of a grammar's caption and its reference, as tokens; None for others."""
+    wanted = sentence.strip()
+    caption = next((caption for caption in caption_corpus() if caption.de == wanted), None)
     if caption is None or translator.languages != ("de", "en"):
         return None
     sides = [translator.tokenizer.encode(text, "") for text in (caption.de, caption.en)]
@@ -128,22 +145,26 @@ def known_alignment(translator: Translator, sentence: str) -> dict[str, Any] | N
 
 
 def content(translator: Translator, name: str, sentence: str, data: str = "") -> dict[str, Any]:
-    """What the figure shows: a sentence, and the model itself or else its recorded translations; ValueError for a blank one.
+    """What the figure shows: a sentence, and the model itself or else its recorded translations.
 
-    data: what the model was trained on; for captions of the grammar, the true alignment is shown as well.
+    data: what the model was trained on; for captions of the grammar, the true alignment is shown
+    as well. Raises ValueError for a blank sentence.
     """
-    about: dict[str, Any] = {"name": name, "sentence": sentence, "language": translator.languages[0]}
+    language = translator.languages[0]
+    about: dict[str, Any] = {"name": name, "sentence": sentence, "language": language}
     if data == "captions" and not translator.tokenizer.words:
         about["alignment"] = known_alignment(translator, sentence)
     if model := model_content(translator, name):
         known = ABOUT.get(name, {})
-        return about | {"model": model, **{part: known.get(part, []) for part in ("samples", "provocations")}}
+        sentences = {part: known.get(part, []) for part in ("samples", "provocations")}
+        return about | {"model": model, **sentences}
     searches = {"greedy": Search(translator), "beam": Search(translator, tat.BEAM)}
-    return about | {"recorded": {kind: recorded(search, sentence) for kind, search in searches.items()}}
+    records = {kind: recorded(search, sentence) for kind, search in searches.items()}
+    return about | {"recorded": records}
 
 
 def page(translator: Translator, name: str, sentence: str, data: str = "") -> tuple[str, str]:
-    """The page of a sentence as HTML, and its translation by the beam; `name` and `data` as in `content`.
+    """A sentence's page in HTML, and the beam's translation; `name` and `data` as in `content`.
 
     Raises ValueError for a blank sentence, and as `Search` does.
     """

@@ -1,7 +1,8 @@
-"""Export: a trained model for CTranslate2 (https://opennmt.net/CTranslate2), which runs it in C++, in int8 if you like.
+"""Export: a trained model for CTranslate2, which runs it in C++, in int8 if you like.
 
-An export reads the weights of a layer, and another program computes with them what the paper's layer would. So a layer that
-computes something else is refused first, by name. Only `write_ctranslate2` needs the package `ctranslate2`.
+An export reads the weights of a layer, and another program (https://opennmt.net/CTranslate2)
+computes with them what the paper's layer would. So a layer that computes something else is refused
+first, by name. Only `write_ctranslate2` needs the package `ctranslate2`.
 """
 
 import math
@@ -26,14 +27,15 @@ KIND = "is not the paper's, and cannot be exported"
 
 
 def papers_layer(layer: nn.Module, x: Tensor, mask: Tensor, *memory: Tensor) -> Tensor:
-    """What the paper's encoder layer, or its decoder layer if there is a memory and its mask, gives with these weights.
+    """What the paper's encoder layer gives with these weights; its self-attention may be rotary.
 
-    Its self-attention may be rotary.
+    If there is a memory and its mask, the paper's decoder layer.
     """
 
     def attend(attn: nn.Module, query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
         inputs = ((query, attn.W_q), (key, attn.W_k), (key, attn.W_v))
-        Q, K, V = (F.linear(y, W.weight).unflatten(-1, (attn.h, -1)).transpose(1, 2) for y, W in inputs)
+        projected = (F.linear(y, W.weight).unflatten(-1, (attn.h, -1)) for y, W in inputs)
+        Q, K, V = (y.transpose(1, 2) for y in projected)
         if isinstance(attn, since.RotaryAttention):
             Q, K = since.rotated(Q), since.rotated(K)
         found = F.scaled_dot_product_attention(Q, K, V, attn_mask=mask)
@@ -54,17 +56,20 @@ def papers_layer(layer: nn.Module, x: Tensor, mask: Tensor, *memory: Tensor) -> 
 
 def papers_norm(norm: nn.Module, x: Tensor) -> Tensor:
     """LayerNorm with the gain and bias of this one; a post-norm stack ends with none."""
-    return x if isinstance(norm, nn.Identity) else F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, norm.eps)
+    if isinstance(norm, nn.Identity):
+        return x
+    return F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, norm.eps)
 
 
 def papers_embedding(embed: nn.Module, ids: Tensor) -> Tensor:
-    """Scaled embeddings plus learned or sinusoidal positions, or none, with the weights of these (Sections 3.4 and 3.5)."""
+    """Scaled embeddings plus learned, sinusoidal or no positions, with these weights (3.4, 3.5)."""
     table = embed.embeddings.table.weight
-    return table[ids] * math.sqrt(table.size(1)) + added_positions(embed, ids.size(1))[: ids.size(1)]
+    count = ids.size(1)
+    return table[ids] * math.sqrt(table.size(1)) + added_positions(embed, count)[:count]
 
 
 def added_positions(embed: nn.Module, count: int) -> Tensor:
-    """What one side adds to its embeddings at each of `count` positions, or at as many as it has learned."""
+    """What one side adds to its embeddings at `count` positions, or at as many as it learned."""
     table, positions = embed.embeddings.table.weight, embed.positions
     if isinstance(positions, tat.LearnedPositions):
         return positions.table.weight
@@ -77,29 +82,45 @@ def added_positions(embed: nn.Module, count: int) -> Tensor:
 
 @torch.inference_mode()
 def check_papers(model: Transformer, S: int = 280, T: int = 256) -> None:
-    """Raise Refused naming the first part of a model that computes something else than the paper's with its weights."""
+    """Raise Refused naming the first part of a model that computes something else than the paper's.
+
+    Both have the same weights.
+    """
     ids = torch.arange(S, device=next(model.parameters()).device).unsqueeze(0) % len(tat.SPECIALS)
-    real, future = torch.ones_like(ids, dtype=torch.bool).unsqueeze(0), tat.subsequent_mask(T).to(ids.device)
+    future = tat.subsequent_mask(T).to(ids.device)
+    real = torch.ones_like(ids, dtype=torch.bool).unsqueeze(0)
     real[..., -3:] = False  # three positions of the source are padding
     with tat.evaluating(model):
-        read = [(name, getattr(model, name), part) for name, part in (("src_embed", ids), ("tgt_embed", ids[:, :T]))]
-        memory, x = (compare(n, e, KIND, partial(e, i), partial(papers_embedding, e, i)) for n, e, i in read)
-        stacks = (("encoder", memory, (real,), (real,)), ("decoder", x, (memory, real, future), (future, memory, real)))
+        read = ("src_embed", model.src_embed, ids), ("tgt_embed", model.tgt_embed, ids[:, :T])
+        memory, x = (
+            compare(name, embed, KIND, partial(embed, part), partial(papers_embedding, embed, part))
+            for name, embed, part in read
+        )
+        stacks = (
+            ("encoder", memory, (real,), (real,)),
+            ("decoder", x, (memory, real, future), (future, memory, real)),
+        )
         for name, start, context, known in stacks:
             stack, y = getattr(model, name), start
             for i, layer in enumerate(stack.layers):
                 both = partial(layer, y, *context), partial(papers_layer, layer, y, *known)
                 y = compare(f"{name}.layers.{i}", layer, KIND, *both)
-            compare(name, stack, KIND, partial(stack, start, *context), partial(papers_norm, stack.norm, y))
-        generator, linear = model.generator, lambda: F.linear(x, model.generator.proj.weight, model.generator.proj.bias)
-        compare("generator", generator, KIND, lambda: generator.logits(x), linear)
+            both = partial(stack, start, *context), partial(papers_norm, stack.norm, y)
+            compare(name, stack, KIND, *both)
+        generator = model.generator
+        compare(
+            "generator", generator, KIND, lambda: generator.logits(x),
+            lambda: F.linear(x, generator.proj.weight, generator.proj.bias),
+        )  # fmt: skip
 
 
 def check_marian(model: Transformer) -> None:
-    """Raise Refused naming the first part of such a model that is neither Marian's nor the paper's."""
+    """Raise Refused naming the first part of a model that is neither Marian's nor the paper's."""
+    feed_forward = {since.SwishFeedForward, tat.PositionwiseFeedForward, tat.DroppingFeedForward}
     known = {
-        "self_attn": {since.BiasedAttention}, "src_attn": {since.BiasedAttention}, "positions": {since.SplitPositions},
-        "feed_forward": {since.SwishFeedForward, tat.PositionwiseFeedForward, tat.DroppingFeedForward}, "norm": {nn.LayerNorm, nn.Identity}, "proj": {nn.Linear},
+        "self_attn": {since.BiasedAttention}, "src_attn": {since.BiasedAttention},
+        "positions": {since.SplitPositions}, "norm": {nn.LayerNorm, nn.Identity},
+        "feed_forward": feed_forward, "proj": {nn.Linear},
     }  # fmt: skip
     for name, part in model.named_modules():
         if type(part) not in known.get(name.rpartition(".")[2], {type(part)}):
@@ -135,7 +156,8 @@ def fill_layer(spec: Any, layer: nn.Module) -> None:
 
     own, ffn = layer.self_attn, layer.feed_forward
     if isinstance(own, since.RotaryAttention):
-        spec.self_attention = MultiHeadAttentionSpec(self_attention=True, rotary_dim=0)  # 0: all of a head
+        # 0: all of a head
+        spec.self_attention = MultiHeadAttentionSpec(self_attention=True, rotary_dim=0)
     fill_linear(spec.self_attention.linear[0], own.W_q, own.W_k, own.W_v)
     fill_linear(spec.self_attention.linear[1], own.W_o)
     specs = [spec.self_attention, spec.ffn]
@@ -152,10 +174,10 @@ def fill_layer(spec: Any, layer: nn.Module) -> None:
 
 
 def specification(translator: Translator) -> Any:
-    """The whole model in CTranslate2's own description; CTranslate2 adds </s> to each source itself.
+    """The whole model as CTranslate2 describes it, which adds </s> to each source itself.
 
-    Raises Refused if keys and values differ in width, which CTranslate2 does not support, and naming a layer that is not
-    the paper's.
+    Raises Refused if keys and values differ in width, which CTranslate2 does not support, and
+    naming a layer that is not the paper's.
     """
     model, tokenizer = translator.model, translator.tokenizer
     (check_marian if "marian" in model.settings.get("modern", ()) else check_papers)(model)
@@ -164,10 +186,12 @@ def specification(translator: Translator) -> Any:
 
     first, depths = model.encoder.layers[0], (len(model.encoder.layers), len(model.decoder.layers))
     if first.self_attn.W_k.out_features != first.self_attn.W_v.out_features:
-        raise Refused("CTranslate2 has keys and values of one width alone, but this model has d_k of its own")
+        alone = "CTranslate2 has keys and values of one width alone"
+        raise Refused(f"{alone}, but this model has d_k of its own")
     pre_norm = not isinstance(first.sublayer[0], tat.PostNorm)
-    activation = Activation.SWISH if isinstance(first.feed_forward, since.SwishFeedForward) else Activation.RELU
-    spec = TransformerSpec.from_config(depths, first.self_attn.h, pre_norm=pre_norm, activation=activation)
+    swish = isinstance(first.feed_forward, since.SwishFeedForward)
+    how = {"pre_norm": pre_norm, "activation": Activation.SWISH if swish else Activation.RELU}
+    spec = TransformerSpec.from_config(depths, first.self_attn.h, **how)
     fill_embeddings(spec.encoder, spec.encoder.embeddings[0], model.src_embed)
     fill_embeddings(spec.decoder, spec.decoder.embeddings, model.tgt_embed)
     for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
@@ -185,7 +209,7 @@ def specification(translator: Translator) -> Any:
 
 
 def write_ctranslate2(translator: Translator, out: Path, quantization: str | None = None) -> None:
-    """Write the folder `out`: CTranslate2's model.bin, config and vocabulary, and tokenizer.json beside them.
+    """Write the folder `out`: CTranslate2's model.bin, config and vocabulary, and tokenizer.json.
 
     A model with byte-pair encoding also gets a card and translate.py, which translates text.
 
@@ -199,7 +223,8 @@ def write_ctranslate2(translator: Translator, out: Path, quantization: str | Non
         with refusing(f"--quantization {quantization}", ValueError):
             spec.optimize(quantization=quantization)
         spec.save(str(out))
-        translator.tokenizer.vocabulary.save(str(out / "tokenizer.json"))  # of the source, as the library reads it
+        # of the source, as the library reads it
+        translator.tokenizer.vocabulary.save(str(out / "tokenizer.json"))
         if not translator.tokenizer.words:
             shutil.copy(PARTS / "translate.py", out)
             card = (PARTS / "README.md").read_text(encoding="utf-8")

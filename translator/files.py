@@ -18,30 +18,39 @@ from torch import Tensor
 
 
 class Refused(ValueError):
-    """What a user asked for cannot be had, for a reason that he can mend; the command line prints it as one line."""
+    """What a user asked for cannot be had, for a reason that he can mend.
+
+    The command line prints it as one line.
+    """
 
 
 POINTER = b"version https://git-lfs"
 # what libraries say about protections that one could switch off
-ADVICE = re.compile("weights.only|allow_pickle|trust|pickle.load|unsafe|arbitrary code|file an issue", re.I)
+ADVICE = re.compile(
+    "weights.only|allow_pickle|trust|pickle.load|unsafe|arbitrary code|file an issue", re.I
+)
 
 
 @contextmanager
 def refusing(what: str, *kinds: type[BaseException]) -> Iterator[None]:
-    """Turn errors of these kinds into Refused that says `what`, with the error's own words; one that is Refused passes as it is."""
+    """Turn errors of these kinds into Refused that says `what`, with the error's own words.
+
+    One that is Refused already passes as it is.
+    """
     try:
         yield
     except kinds as error:
         if isinstance(error, (Refused, KeyboardInterrupt)):
             raise
         sentences = re.split(r"(?<=[.!?:;])\s+", str(error))
-        words = " ".join(sentence for sentence in sentences if not ADVICE.search(sentence)) or type(error).__name__
+        kept = [sentence for sentence in sentences if not ADVICE.search(sentence)]
+        words = " ".join(kept) or type(error).__name__
         words = textwrap.shorten(words, 300, placeholder=" ...")
         raise Refused(f"{what} ({words if words != '...' else str(error)[:300]})") from error
 
 
 def check_pointer(path: Path) -> None:
-    """Raise Refused for a pointer of Git LFS, which is in the place of a file that was not fetched."""
+    """Raise Refused for a pointer of Git LFS, which stands in for a file that was not fetched."""
     if path.is_file() and path.stat().st_size < 1000 and path.read_bytes().startswith(POINTER):
         raise Refused(f"{path}: only a pointer of Git LFS; `git lfs pull` fetches the file itself")
 
@@ -56,7 +65,10 @@ def nobody(text: str) -> None:
 
 
 class Steady:
-    """A stream that may be missing, or its reader go: what can't be written is lost; `lost` is the first error."""
+    """A stream that may be missing, or its reader go: what can't be written is lost.
+
+    `lost` is the first error.
+    """
 
     def __init__(self, stream: Any):
         try:
@@ -84,7 +96,8 @@ class Steady:
             call(text[0].encode("ascii", "replace").decode())
         except (OSError, ValueError) as error:
             self.lost = self.lost or error
-            with suppress(OSError, ValueError, AttributeError):  # else it would fail again when Python ends
+            # else it would fail again when Python ends
+            with suppress(OSError, ValueError, AttributeError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
 
@@ -93,18 +106,22 @@ SUMS = "SHA256SUMS"  # checksums of the files of a folder, as sha256sum writes a
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file, then move it to `path` in one step; raises OSError if that is impossible.
+    """Let `write` fill a temporary file, then move it to `path` in one step.
 
-    The disk has the new content before the name is moved to it, so `path` is whole even after a power failure.
+    Raises OSError if that is impossible. The disk has the new content before the name is moved to
+    it, so `path` is whole even after a power failure.
     """
     if not path.parent.is_dir() or path.is_dir():
-        raise OSError(f"{path}: {'this is a folder' if path.is_dir() else 'its folder does not exist'}")
-    if path.exists() and not path.is_file():  # a new file would take the place of a device or a pipe
+        wrong = "this is a folder" if path.is_dir() else "its folder does not exist"
+        raise OSError(f"{path}: {wrong}")
+    # a new file would take the place of a device or a pipe
+    if path.exists() and not path.is_file():
         raise OSError(f"{path}: this is no regular file")
     name = None
     try:
         with writing(path):
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.", suffix=PARTIAL)
+            prefix = f".{path.name[:50]}."
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix, suffix=PARTIAL)
             os.close(handle)
             write(Path(name))
             os.chmod(name, 0o644)
@@ -114,7 +131,8 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     finally:
         if name:
             Path(name).unlink(missing_ok=True)
-    with suppress(OSError):  # some systems cannot keep a folder's names on the disk, and do it by themselves
+    # some systems cannot keep a folder's names on the disk, and do it by themselves
+    with suppress(OSError):
         handle = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -122,12 +140,14 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             os.close(handle)
 
 
-MEMORY = re.compile("allocate memory|not enough memory|out of memory|alloc_failed|start new thread", re.I)
+MEMORY = re.compile(
+    "allocate memory|not enough memory|out of memory|alloc_failed|start new thread", re.I
+)
 
 
 @contextmanager
 def within_memory(what: str) -> Iterator[None]:
-    """Turn all that a device, PyTorch or Python raises when memory is out into Refused that says `what`."""
+    """Turn what devices, PyTorch or Python raise when memory is out into Refused saying `what`."""
     with refusing(what, MemoryError, torch.OutOfMemoryError):
         try:
             yield
@@ -139,18 +159,19 @@ def within_memory(what: str) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Give the system's errors about a file that is being written its name; errors about other files pass as they are."""
+    """Name a file in the system's errors about writing it; those about others pass unchanged."""
     try:
         yield
     except OSError as error:
-        others = error.filename is not None and Path(error.filename).parent.resolve() != path.parent.resolve()
+        named = None if error.filename is None else Path(error.filename)
+        others = named is not None and named.parent.resolve() != path.parent.resolve()
         if error.errno is None or others:
             raise
         raise OSError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def remove_partial(folder: Path) -> None:
-    """Remove what writers that were killed have left in a folder, ours and that of safetensors inside it."""
+    """Remove what killed writers have left in a folder, ours and that of safetensors inside it."""
     for pattern in (f".*{PARTIAL}", ".tmp??????"):
         for path in folder.glob(pattern):
             path.unlink()
@@ -158,7 +179,7 @@ def remove_partial(folder: Path) -> None:
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[None]:
-    """Make a folder, to be filled inside; if that fails, it is removed. FileExistsError if it exists."""
+    """Make a folder, to be filled inside; removed if that fails. FileExistsError if it exists."""
     try:
         out.mkdir(parents=True)
     except FileExistsError:
@@ -188,10 +209,11 @@ def digest_of(path: Path) -> str:
 
 
 def changed_files(folder: Path, names: list[str]) -> list[str]:
-    """Those of the named files that are there but are not what SHA256SUMS says; what it does not list is not checked."""
+    """Those of the named files that are there and listed in SHA256SUMS, but not what it says."""
     path = folder / SUMS
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    lines = (line.partition("  ") for line in text.splitlines())
+    sums = {name: digest for digest, _, name in lines}
     there = [name for name in names if name in sums and (folder / name).is_file()]
     return [name for name in there if digest_of(folder / name) != sums[name]]
 
@@ -200,7 +222,8 @@ def check_sums(folder: Path, names: list[str]) -> None:
     """Raise Refused if one of the named files is not what SHA256SUMS says."""
     for name in changed_files(folder, names):
         check_pointer(folder / name)
-        raise Refused(f"{folder / name}: damaged or edited, says {folder / SUMS}; if you edited it, delete {SUMS}")
+        damaged = f"{folder / name}: damaged or edited, says {folder / SUMS}"
+        raise Refused(f"{damaged}; if you edited it, delete {SUMS}")
 
 
 def digest_of_tensors(tensors: dict[str, Tensor], notes: dict[str, str]) -> str:
@@ -215,14 +238,15 @@ def digest_of_tensors(tensors: dict[str, Tensor], notes: dict[str, str]) -> str:
 
 # --- Tensors and JSON ---
 def write_tensors(path: Path, tensors: dict[str, Tensor], **metadata: Any) -> None:
-    """Write tensors, JSON-able metadata and the checksum of both as a safetensors file, atomically."""
+    """Write tensors, JSON-able metadata and their checksum as a safetensors file, atomically."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     tensors = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     notes = {key: json.dumps(value) for key, value in metadata.items()}
     notes["sha256"] = json.dumps(digest_of_tensors(tensors, notes))
-    with refusing(f"{path}: cannot be written", SafetensorError):  # no OSError, even if the disk is full
+    # no OSError, even if the disk is full
+    with refusing(f"{path}: cannot be written", SafetensorError):
         write_atomically(path, lambda temporary: save_file(tensors, temporary, notes))
 
 
@@ -238,9 +262,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     check_pointer(path)
     wrong = f"{path}: not a safetensors file that a run wrote, or damaged"
     # a file system may lack what the library needs, and its errors name no file
-    with refusing(wrong, SafetensorError, ValueError), refusing(f"{path}: cannot be read here", OSError):
+    unread = f"{path}: cannot be read here"
+    with refusing(wrong, SafetensorError, ValueError), refusing(unread, OSError):
         with safe_open(path, "pt") as file:
-            tensors, notes = {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+            notes = file.metadata() or {}
         known = notes.pop("sha256", None)
         if known is not None and known != json.dumps(digest_of_tensors(tensors, notes)):
             raise ValueError("its checksum is another")
@@ -248,9 +274,10 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; raises Refused if it holds anything else, FileNotFoundError if it is missing."""
+    """A JSON object from a file; Refused for anything else, FileNotFoundError if it is missing."""
     if not path.is_file():  # a pipe would keep its reader waiting
-        raise FileNotFoundError(f"{path}: no such file; is {path.parent} the folder of a run or a model?")
+        doubt = f"is {path.parent} the folder of a run or a model?"
+        raise FileNotFoundError(f"{path}: no such file; {doubt}")
     check_pointer(path)
     with refusing(f"{path}: not JSON", ValueError, RecursionError):
         value = json.loads(path.read_text(encoding="utf-8"))

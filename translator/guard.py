@@ -1,7 +1,7 @@
-"""What is looked at before the first update: whether a model sees what it must not, and whether all of it learns.
+"""What is looked at before the first update: if a model sees too much, and if all of it learns.
 
-The wires are those of `practice.wires`, which this floor and `practice.examine`, which looks at more,
-share. The words are random: a wire is the same whatever is said.
+The wires are those of `practice.wires`, which this floor and `practice.examine`, which looks at
+more, share. The words are random: a wire is the same whatever is said.
 """
 
 import math
@@ -16,11 +16,12 @@ from the_annotated_transformer import Pair
 from translator.search import precise
 from translator.trainer import ParallelTrainer
 
-LEAK, DEAF = 1e-2, 1e-5  # nats: a fresh model's wires move predictions by 0.01 to 3, rounding by 1e-6
+# nats: a fresh model's wires move predictions by 0.01 to 3, rounding by 1e-6
+LEAK, DEAF = 1e-2, 1e-5
 
 
 def doubts(trainer: ParallelTrainer) -> Iterator[str]:
-    """What a model of one process shows that no sound one does, a line for each; no weight changes."""
+    """What a model of one process shows that no sound one does, line by line; no weight changes."""
     vocab, eps = trainer.model.generator.proj.out_features, trainer.settings.smoothing
     if vocab < len(tat.SPECIALS) + 2:  # no word to put in the place of another
         return
@@ -34,23 +35,29 @@ def doubts(trainer: ParallelTrainer) -> Iterator[str]:
         for _ in range(2):
             loss = trainer.gradient(pairs)
             grads = [p.grad for p in trainer.model.parameters() if p.requires_grad]
-            norms.append(nn.utils.get_total_norm([grad for grad in grads if grad is not None]).item())
+            known = [grad for grad in grads if grad is not None]
+            norms.append(nn.utils.get_total_norm(known).item())
         deaf = sum(grad is None or not grad.any() for grad in grads)
         trainer.model.zero_grad()
+    nats = {name: f"by {value:.2g} nats" for name, value in moved.items()}
     if not moved["neighbours"] < LEAK:  # then the other wires say nothing
-        yield f"the predictions for a pair depend on its neighbours in the batch, by {moved['neighbours']:.2g} nats"
+        pair = "the predictions for a pair depend on its neighbours in the batch"
+        yield f"{pair}, {nats['neighbours']}"
     elif not moved["future"] < LEAK:
-        yield f"this model sees the future: a later word moves a prediction by {moved['future']:.2g} nats"
+        yield f"this model sees the future: a later word moves a prediction {nats['future']}"
     elif not moved["padding"] < LEAK:
-        yield f"padding moves this model's predictions, by {moved['padding']:.2g} nats: a mask is missing"
+        yield f"padding moves this model's predictions, {nats['padding']}: a mask is missing"
     elif not moved["source"] > DEAF:
         yield "another source moves no prediction: the decoder doesn't see it"
     elif not moved["past"] > DEAF:
         yield "an earlier word moves no prediction: the decoder doesn't see what it wrote"
     if not abs(loss - own) < 1e-3 * max(own, 1.0):
-        yield f"the loss is {loss:.4g}, but {own:.4g} by the logits, if position t predicts target token t + 1"
-    if not abs(norms[1] - norms[0]) < 0.01 * norms[0]:
-        yield f"the gradient of the same pairs has norm {norms[0]:.3g}, and the second time {norms[1]:.3g}"
+        both = f"the loss is {loss:.4g}, but {own:.4g} by the logits"
+        yield f"{both}, if position t predicts target token t + 1"
+    first, second = norms
+    if not abs(second - first) < 0.01 * first:
+        both = f"has norm {first:.3g}, and the second time {second:.3g}"
+        yield f"the gradient of the same pairs {both}"
     if deaf:
         yield f"{deaf} of {len(grads)} matrices and vectors get no gradient"
 

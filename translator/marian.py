@@ -1,7 +1,8 @@
-"""Models that Marian trained, such as those of OPUS-MT: opening the hub's folders and Marian's own files, and writing the latter.
+"""Models that Marian trained, such as those of OPUS-MT.
 
-`since_2017` explains the parts in which they differ from the paper's, and the names of the arrays. What a file holds
-is read as numbers and text; nothing in it is ever executed.
+The hub's folders and Marian's own files can be opened, and the latter written. `since_2017`
+explains the parts in which these models differ from the paper's, and the names of the arrays. What
+a file holds is read as numbers and text; nothing in it is ever executed.
 """
 
 import itertools
@@ -23,36 +24,42 @@ from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, PostNorm, Tr
 from translator import files
 from translator.corpus import HIDDEN, SidedTokenizer, tokenizer_text
 from translator.export import check_marian
-from translator.files import Refused, new_folder, read_json, refusing, write_sums, write_tensors, write_text
+from translator.files import Refused, new_folder, read_json, refusing, write_tensors, write_text
 from translator.model_folder import MODEL_FILES, build_for
 from translator.settings import Settings
 
-NEVER = -100.0  # the bias of a token that is never written: a softmax makes 0 of it, and smoothing a small loss
+# the bias of a token that is never written: a softmax makes 0 of it, and smoothing a small loss
+NEVER = -100.0
 FAR = -1e6  # the score of a token that no text is split into
 LARGEST = 8 << 30  # bytes that an archive may hold
 HUB_FILES = ["*.json", "model.safetensors", "pytorch_model.bin", "*.spm"]  # what a model needs
 USUAL = {  # the only values of Marian's options that are known here
-    "type": "transformer", "transformer-decoder-autoreg": "self-attention", "transformer-no-projection": "false",
-    "transformer-no-affine": "false", "transformer-no-bias": "false", "transformer-ffn-depth": "2",
-    "transformer-decoder-ffn-depth": "0", "transformer-decoder-dim-ffn": "0", "transformer-depth-scaling": "false",
-    "transformer-train-position-embeddings": "false", "transformer-disable-position-embeddings": "false",
-    "transformer-rnn-projection": "false", "transformer-tied-layers": "[]", "transformer-pool": "false", "input-types": "[]",
+    "type": "transformer", "transformer-decoder-autoreg": "self-attention",
+    "transformer-no-projection": "false", "transformer-no-affine": "false",
+    "transformer-no-bias": "false", "transformer-ffn-depth": "2",
+    "transformer-decoder-ffn-depth": "0", "transformer-decoder-dim-ffn": "0",
+    "transformer-depth-scaling": "false", "transformer-train-position-embeddings": "false",
+    "transformer-disable-position-embeddings": "false", "transformer-rnn-projection": "false",
+    "transformer-tied-layers": "[]", "transformer-pool": "false", "input-types": "[]",
     "factors-dim-emb": "0", "lemma-dim-emb": "0", "right-left": "false", "ulr": "false",
     "output-omit-bias": "false",
 }  # fmt: skip
-NORMS = {("", "dan", ""): "post", ("", "an", ""): "post", ("n", "da", "n"): "pre", ("n", "a", "n"): "pre"}
-WHERE = {"self_attn": "self", "src_attn": "context", "feed_forward": "ffn"}  # Marian's names of the sublayers
+NORMS = {
+    ("", "dan", ""): "post", ("", "an", ""): "post",
+    ("n", "da", "n"): "pre", ("n", "a", "n"): "pre",
+}  # fmt: skip
+WHERE = {"self_attn": "self", "src_attn": "context", "feed_forward": "ffn"}  # Marian's names
 
 
 class Arrays(NamedTuple):
-    """What a model's file holds: its settings, the `marian` part of its configuration, and its arrays under their names."""
+    """What a model's file holds: its settings, and its arrays under their names."""
 
     path: Path
     settings: Settings
-    parts: dict[str, Any]
+    parts: dict[str, Any]  # the `marian` part of its configuration
     arrays: dict[str, Tensor]
     name_of: Any  # our name of a parameter to theirs
-    matrices: tuple[str, str, str, str | None]  # the names of both embeddings, the output matrix, and its bias
+    matrices: tuple[str, str, str, str | None]  # names: both embeddings, output matrix, its bias
 
 
 # --- Files ---
@@ -63,21 +70,24 @@ def find_source(source: str) -> Path:
     """
     if Path(source).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", source):
         if not Path(source).exists():
-            raise FileNotFoundError(f"{source}: no such folder or file, and not a name on the hub, OWNER/NAME")
+            wanted = "no such folder or file, and not a name on the hub, OWNER/NAME"
+            raise FileNotFoundError(f"{source}: {wanted}")
         return Path(source)
-    with refusing("a model on the hub needs the package huggingface_hub: pip install huggingface_hub", ImportError):
+    needed = "a model on the hub needs the package huggingface_hub: pip install huggingface_hub"
+    with refusing(needed, ImportError):
         from huggingface_hub import snapshot_download
-    with refusing(f"{source}: not here, and not from the hub", Exception):  # the library raises errors of many kinds
+    with refusing(f"{source}: not here, and not from the hub", Exception):  # errors of many kinds
         return Path(snapshot_download(source, allow_patterns=HUB_FILES))
 
 
 def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
-    """A model in the hub's layout, whose vocabulary is `ids`; raises Refused naming what is not known here, or damaged."""
+    """The hub's model of vocabulary `ids`; Refused names what is not known here, or damaged."""
     about, path = read_json(folder / "config.json"), folder / "config.json"
     known = {
-        "model_type": "marian", "scale_embedding": True, "normalize_before": False, "normalize_embedding": False,
-        "add_final_layer_norm": False, "add_bias_logits": False, "static_position_embeddings": True,
-        "share_encoder_decoder_embeddings": True, "tie_word_embeddings": True,
+        "model_type": "marian", "scale_embedding": True, "normalize_before": False,
+        "normalize_embedding": False, "add_final_layer_norm": False, "add_bias_logits": False,
+        "static_position_embeddings": True, "share_encoder_decoder_embeddings": True,
+        "tie_word_embeddings": True,
     }  # fmt: skip
     for name, value in known.items():
         if about.get(name, value) != value:
@@ -90,30 +100,35 @@ def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
         depths = [int(about["encoder_layers"]), int(about["decoder_layers"])]
         heads = [int(about["encoder_attention_heads"]), int(about["decoder_attention_heads"])]
         widths = [int(about["encoder_ffn_dim"]), int(about["decoder_ffn_dim"])]
-        d_model, start, pad = (int(about[name]) for name in ("d_model", "decoder_start_token_id", "pad_token_id"))
+        names = "d_model", "decoder_start_token_id", "pad_token_id"
+        d_model, start, pad = (int(about[name]) for name in names)
     if heads[0] != heads[1] or widths[0] != widths[1] or start != pad:
-        raise Refused(f"{path}: encoder and decoder of different widths, or a start token that is not the padding")
+        different = "encoder and decoder of different widths"
+        raise Refused(f"{path}: {different}, or a start token that is not the padding")
     for name, token in (("pad_token_id", "<pad>"), ("eos_token_id", "</s>")):
         if token not in ids or about.get(name, ids[token]) != ids[token]:
-            raise Refused(f"{path}: {name} is {about.get(name)}, but vocab.json has {token} at {ids.get(token)}")
-    there = [folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()]
-    if not there:
+            other = f"vocab.json has {token} at {ids.get(token)}"
+            raise Refused(f"{path}: {name} is {about.get(name)}, but {other}")
+    names = "model.safetensors", "pytorch_model.bin"
+    file = next((folder / name for name in names if (folder / name).is_file()), None)
+    if file is None:
         raise FileNotFoundError(f"{folder}: neither model.safetensors nor pytorch_model.bin")
-    settings = Settings(N=max(depths), d_model=d_model, d_ff=widths[0], h=heads[0], norm="post", tie="all")
+    sizes = {"N": max(depths), "d_model": d_model, "d_ff": widths[0], "h": heads[0]}
+    settings = Settings(**sizes, norm="post", tie="all")
     parts = {"depths": depths, "swish": activation != "relu", "closed": False, "eps": 1e-5}
     matrices = (*["model.shared.weight"] * 3, "final_logits_bias")
-    return Arrays(there[0], settings, parts, read_arrays(there[0]), since.their_name, matrices)
+    return Arrays(file, settings, parts, read_arrays(file), since.their_name, matrices)
 
 
 def read_arrays(file: Path) -> dict[str, Tensor]:
-    """The arrays of a safetensors file, of PyTorch's own format, or of Marian's archive; raises Refused if it is damaged."""
+    """The arrays of a safetensors file, PyTorch's or Marian's archive; Refused if it is damaged."""
     from safetensors.torch import load_file
 
-    with refusing(f"{file}: damaged, or not a file of arrays", Exception):  # of many kinds, from three libraries
+    with refusing(f"{file}: damaged, or not a file of arrays", Exception):  # of three libraries
         if not file.is_file():
             raise ValueError("it is no regular file")
         files.check_pointer(file)
-        if zipfile.is_zipfile(file):  # neither safetensors nor PyTorch's format of before 2020 is one
+        if zipfile.is_zipfile(file):  # safetensors is none, nor PyTorch's format of before 2020
             with zipfile.ZipFile(file) as archive:
                 if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
                     raise Refused(f"{file}: larger than {LARGEST >> 30} GB")
@@ -123,14 +138,16 @@ def read_arrays(file: Path) -> dict[str, Tensor]:
             with np.load(file, allow_pickle=False) as found:
                 arrays = {name: torch.from_numpy(found[name]) for name in found.files}
         else:
-            with warnings.catch_warnings(action="ignore"):  # weights_only runs nothing, and refuses most objects
+            # weights_only runs nothing, and refuses most objects
+            with warnings.catch_warnings(action="ignore"):
                 arrays = torch.load(file, map_location="cpu", weights_only=True)
-        if not isinstance(arrays, dict) or not all(isinstance(array, Tensor) for array in arrays.values()):
+        if not isinstance(arrays, dict) or not all(isinstance(a, Tensor) for a in arrays.values()):
             raise ValueError("there are other things than arrays in it")
         for name, array in arrays.items():
-            dense = array.layout == torch.strided and array.device.type == "cpu" and not array.is_quantized
+            dense = array.layout == torch.strided and array.device.type == "cpu"
+            odd = not dense or array.is_quantized or array.is_nested or array.dim() < 1
             # an expanded array is small in the file and may be huge in memory
-            if not dense or array.is_nested or array.dim() < 1 or array.untyped_storage().nbytes() < array.nbytes:
+            if odd or array.untyped_storage().nbytes() < array.nbytes:
                 raise Refused(f"{file}: {name} is no array of plain numbers")
             if array.is_floating_point() and not array.isfinite().all():
                 raise Refused(f"{file}: {name} has weights that are not finite")
@@ -142,22 +159,26 @@ def read_npz(file: Path) -> Arrays:
     arrays = read_arrays(file)
     with refusing(f"{file}: no configuration of Marian in it", KeyError, UnicodeDecodeError):
         text = arrays.pop("special:model.yml").numpy().tobytes().rstrip(b"\0").decode("utf-8")
-    about = {name: value.strip("\"' ") for name, value in re.findall(r"(?m)^([\w-]+):[ ]*(.*)$", text)}
+    options = re.findall(r"(?m)^([\w-]+):[ ]*(.*)$", text)
+    about = {name: value.strip("\"' ") for name, value in options}
     for name, value in USUAL.items():
         if about.get(name, value) not in (value, ""):
             raise Refused(f"{file}: its option --{name} is {about[name]}, which is not known here")
-    places = tuple(about.get(f"transformer-{name}", "") for name in ("preprocess", "postprocess", "postprocess-top"))
+    names = "preprocess", "postprocess", "postprocess-top"
+    places = tuple(about.get(f"transformer-{name}", "") for name in names)
     activation = about.get("transformer-ffn-activation", "swish")
-    known = activation in ("swish", "relu") and about.get("transformer-postprocess-emb", "d") in ("d", "")
-    if places not in NORMS or not known:
-        raise Refused(f"{file}: norms {places} or activation {activation}, which are not known here")
+    bare = about.get("transformer-postprocess-emb", "d") in ("d", "")  # dropout at most
+    if places not in NORMS or activation not in ("swish", "relu") or not bare:
+        strange = f"norms {places} or activation {activation}"
+        raise Refused(f"{file}: {strange}, which are not known here")
     with refusing(f"{file}: its configuration is not whole", KeyError, ValueError):
         names = "dim-emb", "transformer-dim-ffn", "transformer-heads", "enc-depth", "dec-depth"
         d_model, d_ff, h, *depths = (int(about[name]) for name in names)
     src, tgt = (own if own in arrays else "Wemb" for own in ("encoder_Wemb", "decoder_Wemb"))
     output = "decoder_ff_logit_out_Wt" if "decoder_ff_logit_out_Wt" in arrays else tgt
     tie = "all" if src == tgt == output else "target" if tgt == output else "none"
-    settings = Settings(N=max(depths), d_model=d_model, d_ff=d_ff, h=h, norm=NORMS[places], tie=tie)
+    sizes = {"N": max(depths), "d_model": d_model, "d_ff": d_ff, "h": h}
+    settings = Settings(**sizes, norm=NORMS[places], tie=tie)
     parts = {"depths": depths, "swish": activation == "swish", "closed": True, "eps": 1e-6}
     bias = "decoder_ff_logit_out_b" if "decoder_ff_logit_out_b" in arrays else None
     name_of = partial(marian_name, pre=settings.norm == "pre")
@@ -165,16 +186,17 @@ def read_npz(file: Path) -> Arrays:
 
 
 def marian_name(name: str, pre: bool) -> str:
-    """The name in Marian's file of a parameter of one of our layers, or of the norm at the end of a stack.
+    """The name in Marian's file of a parameter of one of our layers, or of a stack's last norm.
 
-    pre: whether the norms of the layers come before the sublayers, where their names have an ending.
+    pre: whether the layers' norms come before the sublayers, where their names have an ending.
     """
     if top := re.fullmatch(r"(encoder|decoder)\.norm\.(weight|bias)", name):
         return f"{top[1]}_top_ln_{'scale' if top[2] == 'weight' else 'bias'}"
     stack, layer, rest = re.fullmatch(r"(encoder|decoder)\.layers\.(\d+)\.(.+)", name).groups()
     if norm := re.fullmatch(r"sublayer\.(\d)\.norm\.(weight|bias)", rest):
-        sublayers = ["self_Wo", "ffn_ffn"] if stack == "encoder" else ["self_Wo", "context_Wo", "ffn_ffn"]
-        what = f"{sublayers[int(norm[1])]}_ln_{'scale' if norm[2] == 'weight' else 'bias'}{'_pre' * pre}"
+        context = [] if stack == "encoder" else ["context_Wo"]
+        sublayer = ["self_Wo", *context, "ffn_ffn"][int(norm[1])]
+        what = f"{sublayer}_ln_{'scale' if norm[2] == 'weight' else 'bias'}{'_pre' * pre}"
     else:
         owner, matrix, kind = re.fullmatch(r"(\w+)\.W_(\w)\.(weight|bias)", rest).groups()
         what = f"{WHERE[owner]}_{'W' if kind == 'weight' else 'b'}{matrix}"
@@ -183,7 +205,7 @@ def marian_name(name: str, pre: bool) -> str:
 
 # --- Weights ---
 def ordered(ids: dict[str, int]) -> tuple[list[str], list[int]]:
-    """Our tokens, with the special ones first, and the row of theirs that each is; what they lack is -1."""
+    """Our tokens, special ones first, and the row of theirs that each is; -1 if they lack it."""
     tokens = SPECIALS + sorted(ids.keys() - set(SPECIALS), key=ids.get)
     rows = [ids.get(token, -1) for token in tokens]
     rows[BOS] = rows[PAD]  # the decoder starts from padding, a vector of zeros
@@ -191,21 +213,25 @@ def ordered(ids: dict[str, int]) -> tuple[list[str], list[int]]:
 
 
 def filled(found: Arrays, rows: list[int]) -> nn.Module:
-    """The model with these arrays, whose tokens are these rows; raises Refused naming an array that does not fit."""
+    """The model with these arrays, whose tokens are these rows; Refused names what does not fit."""
     path, arrays = found.path, found.arrays
     own_file = path.suffix == ".npz"  # Marian's, where matrices stand on their side
     with refusing(f"{path}: not a whole model", ValueError):
         model = build_for(arrays, found.settings, len(rows), found.parts)
-    tables = ("src_embed.embeddings.table.weight", "tgt_embed.embeddings.table.weight", "generator.proj.weight")
-    theirs = dict(zip((*tables, "generator.proj.bias"), found.matrices, strict=True))
+    embeddings = [f"{side}_embed.embeddings.table.weight" for side in ("src", "tgt")]
+    ours = *embeddings, "generator.proj.weight", "generator.proj.bias"
+    theirs = dict(zip(ours, found.matrices, strict=True))
     table = arrays.get("model.shared.weight")  # of which the hub's files may have copies
-    for copy in sorted(n for n in arrays if table is not None and re.search("embed_tokens|lm_head", n)):
+    copies = sorted(name for name in arrays if re.search("embed_tokens|lm_head", name))
+    for copy in copies if table is not None else ():
         if len(arrays[copy]) == len(table) and not torch.equal(arrays[copy], table):
-            raise Refused(f"{path}: {copy} differs from model.shared.weight, of which it should be a copy")
+            other = f"{copy} differs from model.shared.weight"
+            raise Refused(f"{path}: {other}, of which it should be a copy")
     # positions are computed here; the rest of these are copies, or notes about the model
-    unread = {n for n in arrays if not re.search("special:|embed_positions|embed_tokens|lm_head|^config|Wpos", n)}
+    ignored = "special:|embed_positions|embed_tokens|lm_head|^config|Wpos"
+    unread = {name for name in arrays if not re.search(ignored, name)}
     weights = {}
-    for own, parameter in model.named_parameters(remove_duplicate=False):  # a tied one under each of its names
+    for own, parameter in model.named_parameters(remove_duplicate=False):  # under all its names
         per_token = own in theirs  # a row, or a number, for each token
         their = theirs[own] if per_token else found.name_of(own)
         if their is None:
@@ -221,12 +247,14 @@ def filled(found: Arrays, rows: list[int]) -> nn.Module:
             array = array.T
         needed = (max(rows) + 1, *parameter.shape[1:]) if per_token else tuple(parameter.shape)
         if array.shape != needed:
-            raise Refused(f"{path}: {their} has shape {tuple(array.shape)}, but {needed} is needed")
+            shape = tuple(array.shape)
+            raise Refused(f"{path}: {their} has shape {shape}, but {needed} is needed")
         added = torch.zeros_like(array[:1])  # the last row, -1: that of tokens which they lack
         weights[own] = torch.cat([array, added])[rows] if per_token else array
     if unread:
         raise Refused(f"{path}: its array {min(unread)} belongs to no part that is known here")
-    never = [PAD, BOS, UNK] if own_file else [PAD, BOS]  # Marian itself writes no <unk> unless told to
+    # Marian itself writes no <unk> unless told to
+    never = [PAD, BOS, UNK] if own_file else [PAD, BOS]
     weights["generator.proj.bias"][never] = NEVER
     model.load_state_dict(weights)
     return model.eval()
@@ -260,20 +288,27 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def read_spm(path: Path) -> tuple[dict[str, float], bytes]:
-    """The pieces of a SentencePiece model in its order, with scores (None for marks), and its table of normalised characters."""
+    """A SentencePiece model's pieces, in its order, and its table of normalised characters.
+
+    The pieces have scores; that of a mark is None.
+    """
     wrong = IndexError, KeyError, ValueError, TypeError, AttributeError
     with refusing(f"{path}: damaged, or not a SentencePiece model", *wrong):
         if not path.is_file():
             raise ValueError("it is no regular file")
         files.check_pointer(path)
         parts = list(fields(path.read_bytes()))
-        trainer, normalizer = (dict(fields(dict(parts)[n])) for n in (2, 3))  # after the pieces: none is missing
+        # they come after the pieces: none is missing
+        trainer, normalizer = (dict(fields(dict(parts)[n])) for n in (2, 3))
         if trainer.get(3, 1) != 1 or trainer.get(35) or trainer.get(24):
-            raise Refused(f"{path}: not a unigram model without bytes, with the spaces in front of the words")
+            known = "a unigram model without bytes, with the spaces in front of the words"
+            raise Refused(f"{path}: not {known}")
         if not all(normalizer.get(option, 1) for option in (3, 4, 5)):
             raise Refused(f"{path}: it treats spaces in a way that is not known here")
         pieces = [dict(fields(value)) for field, value in parts if field == 1]
-        scored = [float(np.frombuffer(p[2], "<f4")[0]) if p.get(3, 1) in (1, 4) else None for p in pieces]
+        scored = [
+            float(np.frombuffer(p[2], "<f4")[0]) if p.get(3, 1) in (1, 4) else None for p in pieces
+        ]
         scores = dict(zip((p[1].decode() for p in pieces), scored, strict=True))
         if not scores:
             raise ValueError("no pieces")
@@ -281,10 +316,10 @@ def read_spm(path: Path) -> tuple[dict[str, float], bytes]:
 
 
 def unigram(path: Path, tokens: list[str]) -> Any:
-    """A vocabulary of these tokens, in this order, that splits a text as the SentencePiece model does.
+    """A vocabulary of these tokens, in this order, that cuts text as the SentencePiece model does.
 
-    A piece that is no token is cut into smaller ones. Special tokens are in no text, nor is one such as `>>fra<<`, which
-    names a language; `SidedTokenizer` finds it in front of a sentence.
+    A piece that is no token is cut into smaller ones. Special tokens are in no text, nor is one
+    such as `>>fra<<`, which names a language; `SidedTokenizer` finds it in front of a sentence.
     """
     from tokenizers import Regex, normalizers, pre_tokenizers
     from tokenizers import Tokenizer as Vocabulary
@@ -292,42 +327,47 @@ def unigram(path: Path, tokens: list[str]) -> Any:
 
     scores, charsmap = read_spm(path)
     marks = {*SPECIALS, *(token for token in tokens if re.fullmatch(r">>.+<<", token))}
-    scored = [(t + HIDDEN, FAR) if t in marks else (t, FAR if scores.get(t) is None else scores[t]) for t in tokens]
+    known = {piece: score for piece, score in scores.items() if score is not None}
+    scored = [(t + HIDDEN, FAR) if t in marks else (t, known.get(t, FAR)) for t in tokens]
     vocabulary = Vocabulary(Unigram(scored, UNK, False))
     with refusing(f"{path}: damaged", Exception):  # that is the library's kind
         steps = [normalizers.Precompiled(charsmap)] if charsmap else []
     steps.insert(0, normalizers.NFC())  # the table knows composed letters only
-    vocabulary.normalizer = normalizers.Sequence([*steps, normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()])
+    steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+    vocabulary.normalizer = normalizers.Sequence(steps)
     vocabulary.pre_tokenizer = pre_tokenizers.Metaspace()
-    if lacking := {piece for piece, score in scores.items() if score is not None} - {*tokens}:
-        files.warn(f"{len(lacking):,} pieces of {path.name} are not in the vocabulary: cut into smaller ones")
+    if lacking := known.keys() - {*tokens}:
+        pieces = f"{len(lacking):,} pieces of {path.name}"
+        files.warn(f"{pieces} are not in the vocabulary: cut into smaller ones")
     return vocabulary
 
 
 def read_yaml(path: Path) -> Any:
-    """What is in Marian's vocab.yml: tokens as they are written there, also one like `null`, and their numbers."""
+    """The tokens in Marian's vocab.yml, as written there, even `null`, with their numbers."""
     import yaml
 
     wrong = yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError
     files.check_pointer(path)
     with refusing(f"{path}: not a vocabulary of Marian", *wrong):
-        found = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # which makes texts of everything
+        found = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # all as text
         return {token: int(number) for token, number in found.items()}
 
 
 def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path]:
-    """The ids of the tokens by their numbers in the model, and the SentencePiece models of source and target."""
-    pieces = sorted(folder.glob("[!.]*.spm"), key=lambda path: (len(path.name), path))  # a copy has a longer name
+    """The tokens' numbers in the model, and the SentencePiece models of source and target."""
+    pieces = sorted(folder.glob("[!.]*.spm"), key=lambda p: (len(p.name), p))  # copies come last
     only = pieces[0] if len(pieces) == 1 else None
     patterns = "source|src", "target|trg|tgt"
-    sides = [next((path for path in pieces if re.search(pattern, path.stem)), only) for pattern in patterns]
+    named = ([path for path in pieces if re.search(each, path.stem)] for each in patterns)
+    sides = [found[0] if found else only for found in named]
     if None in sides:
         raise FileNotFoundError(f"{folder}: neither source.spm and target.spm nor a single .spm")
-    names = [folder / "vocab.json"] if hub else sorted(set(folder.glob("*vocab*.yml")) - {*folder.glob(".*")})
+    yamls = set(folder.glob("*vocab*.yml")) - {*folder.glob(".*")}
+    names = [folder / "vocab.json"] if hub else sorted(yamls)
     for path in (*names, *sides):
         if path.exists() and not path.is_file():
             raise Refused(f"{path}: not a regular file")
-    for one, other in itertools.pairwise(names or sides):  # one table of embeddings has one vocabulary
+    for one, other in itertools.pairwise(names or sides):  # one embedding table, one vocabulary
         if not hub and one.read_bytes() != other.read_bytes():
             raise Refused(f"{one} and {other.name}: two vocabularies, which is not known here")
     if hub or names:
@@ -336,7 +376,8 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
     else:
         path, ids = sides[0], {token: i for i, token in enumerate(read_spm(sides[0])[0])}
     # key=str: ids may be of several types in a damaged file
-    if not isinstance(ids, dict) or sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
+    whole = isinstance(ids, dict)
+    if not whole or sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
         raise Refused(f"{path}: its ids are not 0, 1, 2, ...")
     if missing := [token for token in ("</s>", "<unk>") if token not in ids]:
         raise Refused(f"{path}: it has no {missing[0]}")
@@ -346,22 +387,28 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
 
 
 def languages_of(folder: Path, source: str, src: str | None, tgt: str | None) -> tuple[str, str]:
-    """The languages that were given, or those in tokenizer_config.json, or in a name that ends like `opus-mt-de-en`."""
-    about = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    """The languages given, or in tokenizer_config.json, or at a name's end: `opus-mt-de-en`."""
+    path, advice = folder / "tokenizer_config.json", "give --src and --tgt"
+    about = read_json(path) if path.is_file() else {}
     named = re.search(r"-([A-Za-z_]+)-([A-Za-z_]+)/?$", source) or [None] * 3
     found = src or about.get("source_lang") or named[1], tgt or about.get("target_lang") or named[2]
     if None in found:
-        raise Refused(f"{source}: its languages are not known; give --src and --tgt")
+        raise Refused(f"{source}: its languages are not known; {advice}")
     if strange := [language for language in found if not re.fullmatch(r"[\w+-]+", str(language))]:
-        raise Refused(f"{source}: {strange[0]!r} is not the name of a language; give --src and --tgt")
+        raise Refused(f"{source}: {strange[0]!r} is not the name of a language; {advice}")
     if found[0] == found[1]:
-        raise Refused(f"{source}: both languages are {found[0]!r}; give --src and --tgt")
+        raise Refused(f"{source}: both languages are {found[0]!r}; {advice}")
     return str(found[0]), str(found[1])
 
 
 # --- There and back ---
-def read_marian(source: str, src: str | None = None, tgt: str | None = None) -> tuple[Translator, Settings, dict]:
-    """A translator from a folder in the hub's layout, a name on the hub, or an .npz; its settings, and its `marian` parts."""
+def read_marian(
+    source: str, src: str | None = None, tgt: str | None = None
+) -> tuple[Translator, Settings, dict]:  # fmt: skip
+    """A translator, its settings and its `marian` parts, of a model that Marian trained.
+
+    source: a folder in the hub's layout, a name on the hub, or an .npz.
+    """
     path = find_source(source)
     folder, hub = (path, True) if path.is_dir() else (path.parent, False)
     if not hub and path.suffix != ".npz":
@@ -372,61 +419,76 @@ def read_marian(source: str, src: str | None = None, tgt: str | None = None) -> 
     found = read_hub(path, ids) if hub else read_npz(path)
     model = filled(found, rows)
     own, other = (unigram(side, tokens) for side in sides)
-    return Translator(model, SidedTokenizer(own, other, languages[1]), languages), found.settings, found.parts
+    tokenizer = SidedTokenizer(own, other, languages[1])
+    return Translator(model, tokenizer, languages), found.settings, found.parts
 
 
-def import_marian(source: str, out: Path, src: str | None = None, tgt: str | None = None) -> Translator:
+def import_marian(
+    source: str, out: Path, src: str | None = None, tgt: str | None = None
+) -> Translator:  # fmt: skip
     """Write a model that Marian trained as a folder of ours; FileExistsError if it exists."""
     translator, settings, parts = read_marian(source, src, tgt)
-    about = dict(zip(("src", "tgt"), translator.languages, strict=True)) | {"vocab": len(translator.tokenizer)}
-    about["settings"] = {name: getattr(settings, name) for name in ("N", "d_model", "d_ff", "h", "norm", "tie")}
+    about = dict(zip(("src", "tgt"), translator.languages, strict=True))
+    about["vocab"] = len(translator.tokenizer)
+    names = "N", "d_model", "d_ff", "h", "norm", "tie"
+    about["settings"] = {name: getattr(settings, name) for name in names}
     about |= {"marian": parts, "source": Path(source).name}
     with new_folder(out):
         write_text(out / "config.json", json.dumps(about, indent=1) + "\n")
         write_text(out / "tokenizer.json", tokenizer_text(translator.tokenizer))
         write_tensors(out / "model.safetensors", dict(translator.model.named_parameters()))
-        write_sums(out, MODEL_FILES)
+        files.write_sums(out, MODEL_FILES)
     return translator
 
 
 def write_npz(translator: Translator, out: Path) -> None:
-    """Write the folder `out` with model.npz and vocab.yml, which Marian translates tokens with; FileExistsError if it exists.
+    """Write the folder `out` with model.npz and vocab.yml, which Marian translates tokens with.
 
-    Raises Refused for an architecture that Marian does not have.
+    Raises Refused for an architecture that Marian does not have, FileExistsError if `out` exists.
     """
     model, tokenizer, _ = translator
     layers = [*model.encoder.layers, *model.decoder.layers]
     positions = model.src_embed.positions
-    if not isinstance(positions, since.SplitPositions) or positions.last != model.settings["d_model"] // 2 - 1:
-        raise Refused("Marian has other waves for positions than this model; only what came from its files can go back")
+    last = model.settings["d_model"] // 2 - 1
+    if not isinstance(positions, since.SplitPositions) or positions.last != last:
+        waves = "Marian has other waves for positions than this model"
+        raise Refused(f"{waves}; only what came from its files can go back")
     check_marian(model)
     if model.tgt_embed.embeddings.table.weight[BOS].any():
-        raise Refused("the start token has learned a vector in training, and Marian begins with zeros")
+        learned = "the start token has learned a vector in training"
+        raise Refused(f"{learned}, and Marian begins with zeros")
     pre = not isinstance(layers[0].sublayer[0], PostNorm)
     swish = isinstance(layers[0].feed_forward, since.SwishFeedForward)
     tied = model.settings["tie"]
-    order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD]  # Marian begins with </s> and <unk>
-    apart = ["encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"]  # as many of them as there are matrices
+    order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD]  # Marian begins with these two
+    apart = ["encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"]  # as many as matrices
     names = {"all": ["Wemb"], "target": apart[:2], "none": apart}[tied]
-    tables = (model.src_embed.embeddings.table, model.tgt_embed.embeddings.table, model.generator.proj)
+    src, tgt = model.src_embed.embeddings, model.tgt_embed.embeddings
+    tables = src.table, tgt.table, model.generator.proj
     arrays = {name: table.weight[order] for name, table in zip(names, tables, strict=False)}
     arrays["decoder_ff_logit_out_b"] = model.generator.proj.bias[order].unsqueeze(0)
     for name, parameter in model.named_parameters():
         if ".layers." in name or re.match(r"(en|de)coder\.norm", name):
-            arrays[marian_name(name, pre)] = parameter.unsqueeze(0) if parameter.dim() == 1 else parameter.T
+            vector = parameter.dim() == 1
+            arrays[marian_name(name, pre)] = parameter.unsqueeze(0) if vector else parameter.T
     options = {
-        "type": "transformer", "dim-emb": model.settings["d_model"], "dim-vocabs": f"[{len(order)}, {len(order)}]",
-        "enc-depth": len(model.encoder.layers), "dec-depth": len(model.decoder.layers),
-        "transformer-heads": layers[0].self_attn.h, "transformer-dim-ffn": layers[0].feed_forward.W_1.out_features,
-        "transformer-ffn-activation": "swish" if swish else "relu", "transformer-preprocess": '"n"' if pre else '""',
-        "transformer-postprocess": '"da"' if pre else '"dan"', "transformer-postprocess-top": '"n"' if pre else '""',
-        "tied-embeddings-all": str(tied == "all").lower(), "tied-embeddings": str(tied == "target").lower(),
+        "type": "transformer", "dim-emb": model.settings["d_model"],
+        "dim-vocabs": f"[{len(order)}, {len(order)}]", "enc-depth": len(model.encoder.layers),
+        "dec-depth": len(model.decoder.layers), "transformer-heads": layers[0].self_attn.h,
+        "transformer-dim-ffn": layers[0].feed_forward.W_1.out_features,
+        "transformer-ffn-activation": "swish" if swish else "relu",
+        "transformer-preprocess": '"n"' if pre else '""',
+        "transformer-postprocess": '"da"' if pre else '"dan"',
+        "transformer-postprocess-top": '"n"' if pre else '""',
+        "tied-embeddings-all": str(tied == "all").lower(),
+        "tied-embeddings": str(tied == "target").lower(),
         "version": '"v1.12.0"', **USUAL,
     }  # fmt: skip
     text = "".join(f"{name}: {value}\n" for name, value in options.items()) + "\0"
-    numbers = {name: tensor.detach().float().contiguous().numpy() for name, tensor in arrays.items()}
+    numbers = {name: array.detach().float().contiguous().numpy() for name, array in arrays.items()}
     numbers["special:model.yml"] = np.frombuffer(text.encode(), np.int8)
     with new_folder(out):
         np.savez(out / "model.npz", **numbers)
         tokens = (json.dumps(token, ensure_ascii=False) for token in tokenizer.tokens(order))
-        (out / "vocab.yml").write_text("".join(f"{t}: {i}\n" for i, t in enumerate(tokens)), encoding="utf-8")
+        text = "".join(f"{token}: {i}\n" for i, token in enumerate(tokens))
+        (out / "vocab.yml").write_text(text, encoding="utf-8")

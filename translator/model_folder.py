@@ -17,8 +17,9 @@ MODEL_FILES = ["config.json", "tokenizer.json", "model.safetensors"]
 
 
 def read_translator(path: str | Path, device: torch.device | None = None) -> Translator:
-    """Read a run or model folder: model.safetensors, tokenizer.json, config.json; by default to the best device.
+    """Read a run or model folder: model.safetensors, tokenizer.json, config.json.
 
+    device: where the model goes; by default the best one.
     Raises FileNotFoundError or Refused naming a file that is missing, is damaged or does not fit.
     """
     path = Path(path)
@@ -33,41 +34,51 @@ def read_translator(path: str | Path, device: torch.device | None = None) -> Tra
         settings = saved_settings(about["settings"])
         tokenizer = read_tokenizer(path / "tokenizer.json")
         if len(tokenizer) != vocab:
-            raise Refused(f"{path / 'tokenizer.json'}: {len(tokenizer)} entries, but the model has {vocab}")
+            sizes = f"{len(tokenizer)} entries, but the model has {vocab}"
+            raise Refused(f"{path / 'tokenizer.json'}: {sizes}")
         for language in languages if tokenizer.words else ():
             encode_texts(tokenizer, [""], language)  # ValueError for one that spaCy does not know
         if not file.is_file():
-            raise FileNotFoundError(f"{file}: no such file; the run has not reached its first checkpoint")
+            reason = "the run has not reached its first checkpoint"
+            raise FileNotFoundError(f"{file}: no such file; {reason}")
         weights = read_tensors(file)[0]
         model = build_for(weights, settings, vocab, about.get("marian"))
     load_weights(model, weights, file)
     return Translator(model.to(device or choose_device()).eval(), tokenizer, languages)
 
 
-def build_for(weights: dict[str, Tensor], settings: Settings, vocab: int, parts: dict | None = None) -> Transformer:
-    """A fresh model for weights that were read; ValueError, before memory is taken, for sizes that cannot be theirs."""
-    there, d, heads = sum(tensor.numel() for tensor in weights.values()), settings.d_model, settings.h * settings.d_k
-    needed = d * max(vocab, settings.N * settings.d_ff, settings.N * (heads or settings.d_model))
+def build_for(
+    weights: dict[str, Tensor], settings: Settings, vocab: int, parts: dict | None = None
+) -> Transformer:
+    """A fresh model for weights that were read.
+
+    Raises ValueError, before memory is taken, for sizes that cannot be theirs.
+    """
+    there = sum(tensor.numel() for tensor in weights.values())
+    N, d, heads = settings.N, settings.d_model, settings.h * settings.d_k
+    needed = d * max(vocab, N * settings.d_ff, N * (heads or d))
     if len(weights) < settings.N or needed > there:
         raise ValueError(f"its sizes need {needed:,} weights or more, but there are {there:,}")
     return build_model(settings, vocab, parts)
 
 
 def average_checkpoints(paths: list[Path]) -> dict[str, Tensor]:
-    """The mean of the weights in some checkpoints (Section 6.1); raises Refused if they do not belong together."""
+    """The mean of the weights in some checkpoints (6.1); Refused if they do not belong together."""
     total: dict[str, Tensor] = {}
     for path in paths:
         tensors = {name: tensor.double() for name, tensor in read_tensors(path)[0].items()}
-        if total and {n: t.shape for n, t in total.items()} != {n: t.shape for n, t in tensors.items()}:
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        if total and shapes != {name: tensor.shape for name, tensor in total.items()}:
             raise Refused(f"{path}: other weights than in {paths[0]}")
         total = {name: tensor + total.get(name, 0.0) for name, tensor in tensors.items()}
     return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
 
 
 def write_model(out: Path, like: Path, weights: dict[str, Tensor]) -> None:
-    """Write weights as a new model folder with the tokenizer and configuration of another; FileExistsError if it exists.
+    """Write weights as a new model folder with the tokenizer and configuration of another.
 
-    Raises Refused for weights that are not finite: float16 overflows above 65,504.
+    Raises Refused for weights that are not finite (float16 overflows above 65,504), FileExistsError
+    if the folder exists.
     """
     if not all(tensor.isfinite().all() for tensor in weights.values()):
         raise Refused(f"{out}: some weights are not finite")
@@ -89,5 +100,6 @@ def model_folder(path: Path | None = None) -> Path:
     for folder in (here.parent / SHIPPED_MODEL, here / SHIPPED_MODEL):  # in a clone; installed
         if all((folder / name).is_file() for name in MODEL_FILES):
             return folder
-    command = "`python the_annotated_transformer.py train --data multi30k --preset tiny --run runs/tiny`"
-    raise FileNotFoundError(f"no {SHIPPED_MODEL} here; make one with {command} and give --model runs/tiny")
+    train = "train --data multi30k --preset tiny --run runs/tiny"
+    advice = f"make one with `python the_annotated_transformer.py {train}`"
+    raise FileNotFoundError(f"no {SHIPPED_MODEL} here; {advice} and give --model runs/tiny")

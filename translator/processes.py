@@ -1,8 +1,9 @@
-"""The processes that train together: joining them, adding up their numbers, stopping them well, and sharing out a model.
+"""The processes that train together: how they join, add up numbers, stop well, and share a model.
 
-A *sharded* model has a part of each weight, moment and average in each process (Rajbhandari et al., 2020). PyTorch's
-`fully_shard` gathers the weights of a layer right before they are needed and lets them go after it, so the model may be larger
-than the memory of one device. Checkpoints are whole: the same file serves any number of processes, sharded or not.
+A *sharded* model has a part of each weight, moment and average in each process (Rajbhandari et al.,
+2020). PyTorch's `fully_shard` gathers the weights of a layer right before they are needed and lets
+them go after it, so the model may be larger than the memory of one device. Checkpoints are whole:
+the same file serves any number of processes, sharded or not.
 """
 
 import os
@@ -24,7 +25,7 @@ from translator.files import Refused, refusing, warn
 
 
 def choose_device() -> torch.device:
-    """The accelerator of this machine, or the CPU; in a torchrun process, the accelerator of its rank.
+    """The accelerator of this machine, or the CPU; in a torchrun process, that of its rank.
 
     The environment variable ANNOTATED_DEVICE may name another device, such as `cuda:1`.
     """
@@ -38,42 +39,51 @@ def choose_device() -> torch.device:
 
 
 def told(name: str, default: int) -> int:
-    """The number that a launcher has put into the environment; Refused naming the variable if it is none."""
+    """A launcher's number in the environment; Refused, naming the variable, if it is none."""
     with refusing(f"{name} in the environment is no number", ValueError):
         return int(os.environ.get(name) or default)
 
 
 def use_device(name: str | None = None) -> None:
-    """Have `choose_device` choose this device from now on; Refused if that, or else the one it chooses, does not compute here."""
-    what = f"--device {name}" if name else f"ANNOTATED_DEVICE={os.environ.get('ANNOTATED_DEVICE', '')}"
+    """Have `choose_device` choose this device from now on.
+
+    Raises Refused if that, or else the one it chooses, does not compute here.
+    """
+    wanted = os.environ.get("ANNOTATED_DEVICE", "")
+    what = f"--device {name}" if name else f"ANNOTATED_DEVICE={wanted}"
     what += " cannot be used here; --device cpu always can"
     with refusing(what, Exception):  # of as many kinds as there are devices
-        torch.ones(2, 2, device=name or choose_device()).mm(torch.eye(2, device=name or choose_device())).sum().item()
+        device = name or choose_device()
+        torch.ones(2, 2, device=device).mm(torch.eye(2, device=device)).sum().item()
     if name:
         os.environ["ANNOTATED_DEVICE"] = name
 
 
 @contextmanager
 def process_group() -> Iterator[None]:
-    """Join the other processes if torchrun started this one; leave them at the end. A group that is there already is used.
+    """Join the other processes if torchrun started this one; leave them at the end.
 
-    If another process dies, raises ConnectionError in this one. Raises OSError if torchrun may restart processes, but was not
-    told to give them a new store: in the one of the dead processes they would find their addresses, and wait for them.
+    A group that is there already is used. If another process dies, raises ConnectionError in this
+    one. Raises OSError if torchrun may restart processes, but was not told to give them a new
+    store: in the one of the dead processes they would find their addresses, and wait for them.
     """
     if dist.is_initialized() or told("WORLD_SIZE", 1) == 1:
         yield
         return
-    environment = os.environ.get
-    if told("TORCHELASTIC_MAX_RESTARTS", 0) and environment("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        raise OSError("torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment")
+    same_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if told("TORCHELASTIC_MAX_RESTARTS", 0) and same_store:
+        new_store = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+        raise OSError(f"torchrun --max-restarts needs {new_store} in its environment")
     device = choose_device()
     if device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
-    wait = timedelta(days=1)  # the first process may read a large corpus for hours before the others have work
+    # the first process may read a large corpus for hours before the others have work
+    wait = timedelta(days=1)
     patience = threading.Timer(15, warn, ["waiting for the other processes of WORLD_SIZE"])
     patience.start()
     try:
-        with refusing("WORLD_SIZE is set, but what torchrun sets beside it is not right", ValueError, RuntimeError):
+        wrong = "WORLD_SIZE is set, but what torchrun sets beside it is not right"
+        with refusing(wrong, ValueError, RuntimeError):
             dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=wait)
     finally:
         patience.cancel()
@@ -85,7 +95,8 @@ def process_group() -> Iterator[None]:
         lost = isinstance(error, dist.DistError) or re.search("gloo|nccl", str(error), re.I)
         if not isinstance(error, RuntimeError) or not lost:
             raise
-        reason, advice = " ".join(str(error).split())[:200], "the same command goes on from the last checkpoint"
+        reason = " ".join(str(error).split())[:200]
+        advice = "the same command goes on from the last checkpoint"
         ended = f"process {dist.get_rank()}: another process of this training has ended ({reason})"
         raise ConnectionError(f"{ended}; {advice}") from error
     finally:
@@ -122,20 +133,23 @@ class Stopped(Exception):
 
     def __init__(self, number: int, step: int):
         name = signal.Signals(number).name
-        super().__init__(f"stopped by {name} after update {step}, which is saved; the same command goes on from there")
+        saved = f"stopped by {name} after update {step}, which is saved"
+        super().__init__(f"{saved}; the same command goes on from there")
         self.number = number
 
 
-# Ctrl-C; of schedulers, some of them before a job's time is up; of a terminal that closes, on Windows the last
+# Ctrl-C; of schedulers, some of them before a job's time is up; of a terminal that closes, on
+# Windows the last
 REQUESTS = "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGHUP", "SIGBREAK"
 
 
 @contextmanager
 def stop_requests() -> Iterator[list[int]]:
-    """The numbers of the signals that ask this program to end, as they come, so that an update can be finished and saved first.
+    """The numbers of the signals that ask this program to end, as they come.
 
-    What this process was started to ignore, such as SIGHUP under nohup, it ignores, unless it is torchrun that passes it on.
-    A Ctrl-C after another request ends a training of one process at once.
+    So an update can be finished and saved first. What this process was started to ignore, such as
+    SIGHUP under nohup, it ignores, unless it is torchrun that passes it on. A Ctrl-C after another
+    request ends a training of one process at once.
     """
     asked: list[int] = []
 
@@ -158,7 +172,7 @@ def stop_requests() -> Iterator[list[int]]:
 
 # --- A model in parts ---
 def shard(module: nn.Module, layers: Iterable[nn.Module], device: torch.device) -> None:
-    """Divide the weights of a module among the processes, layer by layer; what is in no layer is one more unit.
+    """Divide a module's weights among the processes, by layers; what is in none is one more unit.
 
     The module may be in main memory: its parts are moved to the device one after the other.
     """
@@ -186,11 +200,12 @@ def part_for(tensor: Tensor, like: Tensor) -> Tensor:
         return tensor
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+    mesh, placements = like.device_mesh, like.placements
+    return distribute_tensor(tensor.to(like.device), mesh, placements, src_data_rank=None)
 
 
 def gathered(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Whole tensors in main memory, in the first process; the others, who help to gather them, get none."""
+    """Whole tensors in main memory, in the first process; others help to gather, and get none."""
     first, found = processes()[0] == 0, {}
     for name, tensor in sorted(tensors.items()):  # in one order everywhere
         complete = whole(tensor).detach()
@@ -208,7 +223,8 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> No
     """Copy tensors into the model's parameters; raises Refused naming `path` if they do not fit."""
     own = weights_of(model)
     for name in sorted(own.keys() ^ tensors.keys()):
-        raise Refused(f"{path}: not weights of this model ({name} is {'missing' if name in own else 'not part of it'})")
+        wrong = "missing" if name in own else "not part of it"
+        raise Refused(f"{path}: not weights of this model ({name} is {wrong})")
     for name, parameter in own.items():
         if parameter.shape != tensors[name].shape:
             shapes = f"{tuple(tensors[name].shape)}, but the model needs {tuple(parameter.shape)}"

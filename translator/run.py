@@ -370,7 +370,8 @@ class Run:
             self.in_epoch = len(rows)
             for batch in rows[self.progress.batch :]:
                 yield self.train.pairs(batch)
-            if self.progress.batch:  # `learned` has counted the epoch, unless an old run was saved at its end
+            # `learned` has counted the epoch, unless an old run was saved at its end
+            if self.progress.batch:
                 self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
 
     # --- Its model ---

@@ -9,13 +9,18 @@ from typing import Any
 
 from translator.files import nobody
 
-SCORES = {"bleu": "BLEU", "bleu_lower": "BLEU, lower-cased", "bleu_moses": "BLEU, lower-cased, Moses", "chrf": "chrF"}
-UNSPACED = {"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"}  # no spaces between words
+SCORES = {
+    "bleu": "BLEU", "bleu_lower": "BLEU, lower-cased", "bleu_moses": "BLEU, lower-cased, Moses",
+    "chrf": "chrF",
+}  # fmt: skip
+# scripts without spaces between words
+UNSPACED = {"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"}
 
 
 def cut_of(references: list[str]) -> str:
-    """sacreBLEU's tokeniser for a language: 13a, unless most letters are of a script without spaces between words."""
-    letters = Counter(unicodedata.name(c, "").split(" ")[0] for text in references for c in text if c.isalpha())
+    """sacreBLEU's tokeniser for a language: 13a, unless most letters are of `UNSPACED` scripts."""
+    letters = (c for text in references for c in text if c.isalpha())
+    letters = Counter(unicodedata.name(c, "").split(" ")[0] for c in letters)
     if 2 * sum(letters[script] for script in UNSPACED) <= letters.total():
         return "13a"
     if letters["HIRAGANA"] + letters["KATAKANA"]:
@@ -24,19 +29,23 @@ def cut_of(references: list[str]) -> str:
 
 
 def score(
-    translations: list[str], references: list[str], language: str = "en", tell: Callable[[str], None] = nobody
-) -> dict[str, Any]:
-    """BLEU of a corpus (13a cased; lower-cased; lower-cased after Moses tokenisation) and chrF, each with its signature.
+    translations: list[str], references: list[str], language: str = "en",
+    tell: Callable[[str], None] = nobody,
+) -> dict[str, Any]:  # fmt: skip
+    """BLEU of a corpus and chrF, each with its signature.
 
-    `length` is the length of the translations divided by the length of the references. For a script without spaces, all
-    BLEU is of sacreBLEU's tokens for it. `tell` is told if BLEU is 0 only because no translation has four tokens.
+    BLEU is 13a cased; lower-cased; lower-cased after Moses tokenisation. For a script without
+    spaces, all BLEU is of sacreBLEU's tokens for it. `length` is the length of the translations
+    divided by the length of the references. `tell` is told if BLEU is 0 only because no translation
+    has four tokens.
     """
     from sacrebleu.metrics import BLEU, CHRF
     from sacremoses import MosesTokenizer
 
     rules, sides = cut_of(references), (translations, references)
-    metrics = {"bleu": BLEU(tokenize=rules), "bleu_lower": BLEU(lowercase=True, tokenize=rules), "chrf": CHRF()}
-    metrics["bleu_moses"], cut = metrics["bleu_lower"], sides
+    lower = BLEU(lowercase=True, tokenize=rules)
+    metrics = {"bleu": BLEU(tokenize=rules), "bleu_lower": lower, "chrf": CHRF()}
+    metrics["bleu_moses"], cut = lower, sides
     if rules == "13a":
         moses = partial(MosesTokenizer(lang=language).tokenize, return_str=True, escape=False)
         cut = [list(map(moses, side)) for side in sides]
@@ -49,5 +58,6 @@ def score(
         if name == "bleu":
             scores["length"] = result.sys_len / max(1, result.ref_len)
             if not result.totals[-1]:
-                tell("no translation has four tokens, and so BLEU is 0, whatever they say; chrF counts letters")
+                short = "no translation has four tokens, and so BLEU is 0, whatever they say"
+                tell(f"{short}; chrF counts letters")
     return scores

@@ -285,15 +285,15 @@ def fast_greedy(
 
 @torch.inference_mode()
 def fast_beam(
-    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, beam: int, alpha: float = 0.6,  # the paper's
+    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, beam: int, alpha: float = 0.6,
     n_best: int = 1, notes: list[list[Hypothesis]] | None = None,
 ) -> Tensor:  # fmt: skip
     """The best translation that a beam finds: ids (B, at most max_len), BOS first (Section 6.1).
 
-    src (B, S), src_mask (B or 1, 1, S). max_len holds for sources without padding. A source with n
-    padded positions gets n tokens fewer, as if it were alone, but at least one. After EOS there is
-    PAD. `notes` gets what was found for each source, the best first and at most `n_best`;
-    ValueError if the model's attention cannot be recorded.
+    src (B, S), src_mask (B or 1, 1, S); alpha: 0.6 in the paper. max_len holds for sources without
+    padding. A source with n padded positions gets n tokens fewer, as if it were alone, but at least
+    one. After EOS there is PAD. `notes` gets what was found for each source, the best first and at
+    most `n_best`; ValueError if the model's attention cannot be recorded.
     """
     # A source has as many places as the beam is wide, and one less whenever a translation ends: the
     # beam narrows to `width`. `log_p` (sources, beam) is minus infinity where a place holds no
@@ -341,7 +341,8 @@ def fast_beam(
             stay = (highest > bar[going]).nonzero().flatten()  # sources
             if len(stay) == 0:
                 break
-            sources = stay if len(stay) < len(going) else None  # None: their keys need not be copied
+            # None: no source has left, and so no keys need be copied
+            sources = stay if len(stay) < len(going) else None
             log_p, width, going = log_p[stay], width[stay], going[stay]
             live = log_p > none
             decoder.select(parents[stay][live], sources)

@@ -1,7 +1,7 @@
 """The settings of a training run, the presets, and the model that settings make.
 
-`Settings` lists every setting once: its type, range and choices are what the command line accepts (cyclopts reads them), and
-its docstring is the help.
+`Settings` lists every setting once: its type, range and choices are what the command line accepts
+(cyclopts reads them), and its docstring is the help.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from the_annotated_transformer import Config, Transformer, make_model
 
 
 def whole(kind: type, tokens: Any) -> int:
-    """A number from the command line that has to be a whole one; by itself, cyclopts would round it."""
+    """A number from the command line that has to be whole; by itself, cyclopts would round it."""
     if not tokens[0].value.lstrip("+-").isdecimal():
         raise ValueError(f"{tokens[0].value!r} is not a whole number")
     return int(tokens[0].value)
@@ -31,7 +31,10 @@ Share = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
 
 @dataclass(frozen=True)
 class Settings(Config):
-    """The document's `Config` plus what real use needs; the defaults are the base model's, plus clipping."""
+    """The document's `Config` plus what real use needs.
+
+    The defaults are the base model's, plus clipping.
+    """
 
     N: Annotated[Count, Parameter(name="--N")] = 6
     """layers in the encoder, and in the decoder"""
@@ -80,7 +83,8 @@ class Settings(Config):
 PRESETS = {
     "tiny": Settings(
         N=4, d_model=128, d_ff=256, h=4, positions="rotary", dropout=0.1, norm="pre",
-        bpe=6000, tokens_per_batch=2000, optimizer="muon", factor=1.0, warmup=100, schedule="linear", ema=0.999,
+        bpe=6000, tokens_per_batch=2000, optimizer="muon", factor=1.0, warmup=100,
+        schedule="linear", ema=0.999,
     ),
     "small": Settings(
         N=3, d_model=256, d_ff=1024, h=8, dropout=0.3, norm="pre",
@@ -89,14 +93,19 @@ PRESETS = {
     "base": Settings(),
     "big": Settings(d_model=1024, d_ff=4096, h=16, dropout=0.3),
 }  # fmt: skip
-GONE = {"dropout_after": 0, "r_drop": 0.0, "r_drop_after": 0, "bpe_dropout": 0.0}  # of older runs: what they were
+# settings that only older runs have, and what they were
+GONE = {"dropout_after": 0, "r_drop": 0.0, "r_drop_after": 0, "bpe_dropout": 0.0}
 
 
 def options() -> type:
-    """The settings as options of a command, of which only those that were given have a value; their help shows the presets."""
+    """The settings as options of a command; their help shows the presets.
+
+    Only those that were given have a value.
+    """
     from docstring_parser import parse_from_object
 
-    found, help = {}, {found.arg_name: found.description for found in parse_from_object(Settings).params}
+    help = {param.arg_name: param.description for param in parse_from_object(Settings).params}
+    found = {}
     for name, hint in get_type_hints(Settings, include_extras=True).items():
         values = [f"{getattr(preset, name)}" for preset in PRESETS.values()]
         shown = ", ".join(values[:1] if len(set(values)) == 1 else values)
@@ -105,18 +114,22 @@ def options() -> type:
 
 
 def saved_settings(saved: dict[str, Any]) -> Settings:
-    """The settings that `config.json` of a run or a model lists; raises TypeError for one that never was."""
+    """The settings that `config.json` of a run or a model lists.
+
+    Raises TypeError for one that never was.
+    """
     if not isinstance(saved, dict):
         raise TypeError("it lists no settings")
     if strange := [name for name, value in saved.items() if isinstance(value, bool)]:
         raise TypeError(f"{strange[0]} is true or false, and not a number or a word")
     if modern := saved.get("modern"):
-        raise TypeError(f"its layers {modern} are since_2017's: build the model there, then load its weights")
+        advice = "build the model there, then load its weights"
+        raise TypeError(f"its layers {modern} are since_2017's: {advice}")
     return Settings(**{name: value for name, value in saved.items() if name not in GONE})
 
 
 def make_settings(preset: str, words: bool, changes: dict[str, Any]) -> Settings:
-    """A preset with some of its settings changed; raises ValueError for what does not fit together."""
+    """A preset with some settings changed; raises ValueError for what does not fit together."""
     if words and "bpe" in changes:
         raise ValueError("--words and --bpe exclude each other")
     settings = replace(PRESETS[preset], **changes | ({"bpe": 0} if words else {}))
@@ -128,7 +141,8 @@ def make_settings(preset: str, words: bool, changes: dict[str, Any]) -> Settings
 def build_model(settings: Settings, vocab: int, parts: dict[str, Any] | None = None) -> Transformer:
     """A fresh model of these sizes, with the cheaper dropout; ValueError for sizes that do not fit.
 
-    parts: for a model that Marian trained, in what it differs from the paper's, as arguments of the document's `marian`.
+    parts: for a model that Marian trained, in what it differs from the paper's, as arguments of the
+    document's `marian`.
     """
     rotary = settings.positions == "rotary"
     model = make_model(
@@ -137,6 +151,7 @@ def build_model(settings: Settings, vocab: int, parts: dict[str, Any] | None = N
         d_k=settings.d_k or None, positions="sinusoidal" if rotary else settings.positions,
     )  # fmt: skip
     if rotary and (settings.d_k or settings.d_model // settings.h) % 2:
-        raise ValueError("rotary positions turn pairs of numbers, so the width of a head has to be even")
+        pairs = "rotary positions turn pairs of numbers"
+        raise ValueError(f"{pairs}, so the width of a head has to be even")
     model = modern(model, "rotary") if rotary else marian(model, **parts) if parts else model
     return with_fast_dropout(model)

@@ -32,7 +32,10 @@ def find_file(folder: Path, name: str) -> Path:
 
 
 def open_file(path: Path, mode: str = "rb", **how: str) -> IO:
-    """A file, opened as `open` does; packed if its name ends with .gz. Refused for a pointer of Git LFS."""
+    """A file, opened as `open` does; packed if its name ends with .gz.
+
+    Raises Refused for a pointer of Git LFS.
+    """
     if mode == "rb":
         check_pointer(path)
     return (gzip.open if path.suffix == ".gz" else open)(path, mode, **how)

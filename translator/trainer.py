@@ -1,8 +1,8 @@
 """The trainer: a model with its loss, optimisers and schedule, in one process or several.
 
-The gradient of an update is the sum over its target tokens divided by their number. This holds however the update is split:
-into micro-batches one after the other (accumulation), or among processes (data parallelism). One line of `gradient` serves
-both.
+The gradient of an update is the sum over its target tokens divided by their number. This holds
+however the update is split: into micro-batches one after the other (accumulation), or among
+processes (data parallelism). One line of `gradient` serves both.
 """
 
 import copy
@@ -12,18 +12,29 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 import the_annotated_transformer as tat
 from since_2017 import chunked_loss, sorted_batches
 from the_annotated_transformer import PAD, Batch, Pair, Transformer, make_batch, rate
-from translator.processes import is_sharded, load_weights, over_processes, part_for, processes, shard, weights_of, whole
+from translator.processes import (
+    is_sharded,
+    load_weights,
+    over_processes,
+    part_for,
+    processes,
+    shard,
+    weights_of,
+    whole,
+)
 from translator.settings import Settings
 
 
 class Objective(nn.Module):
-    """The smoothed loss of a batch, summed over its target tokens (Section 5.4); a module, so that PyTorch can wrap it.
+    """The smoothed loss of a batch, summed over its target tokens (Section 5.4).
 
-    It scores real positions only, because the output matrix is the model's largest and padding needs no prediction.
+    It is a module, so that PyTorch can wrap it. It scores real positions only, because the output
+    matrix is the model's largest and padding needs no prediction.
     """
 
     def __init__(self, model: Transformer, eps: float):
@@ -35,18 +46,23 @@ class Objective(nn.Module):
         memory = self.model.encode(batch.src, batch.src_mask)
         x = self.model.decode(memory, batch.src_mask, batch.tgt, batch.tgt_mask)  # (B, T, d_model)
         real = batch.tgt_y != PAD
-        return chunked_loss(self.model.generator, x[real], batch.tgt_y[real], 0.0 if plain else self.eps)
+        eps = 0.0 if plain else self.eps
+        return chunked_loss(self.model.generator, x[real], batch.tgt_y[real], eps)
 
 
-@torch.no_grad()  # inference_mode would mark weights that shards gather, and training needs them next
-def mean_loss(objective: Objective, pairs: list[Pair], tokens_per_batch: int, device: torch.device) -> float:
-    """The mean cross-entropy in nats per target token, in batches of about this size, over all processes."""
+# inference_mode would mark weights that shards gather, and training needs them next
+@torch.no_grad()
+def mean_loss(
+    objective: Objective, pairs: list[Pair], tokens_per_batch: int, device: torch.device
+) -> float:
+    """Mean cross-entropy in nats per target token over all processes, in batches about this big."""
     rank, world = processes()
     budget = max(tokens_per_batch, max(len(side) for pair in pairs for side in pair))
     batches = sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget)
     loss, tokens = 0.0, 0
     with tat.evaluating(objective.model):
-        for i in range(rank, -(-len(batches) // world) * world, world):  # as many in each: sharded ones work together
+        # as many in each process: sharded ones work together
+        for i in range(rank, -(-len(batches) // world) * world, world):
             batch = make_batch([pairs[row] for row in batches[i % len(batches)]]).to(device)
             found = objective(batch, plain=True).item()
             if i < len(batches):
@@ -56,17 +72,22 @@ def mean_loss(objective: Objective, pairs: list[Pair], tokens_per_batch: int, de
 
 
 class ParallelTrainer:
-    """A model with its optimisers and schedule; `update` learns from one batch of pairs (Section 5).
+    """A model with its optimisers and schedule; `update` learns from a batch of pairs (Section 5).
 
-    Each update seeds its own dropout, so an interrupted run draws the same numbers when it continues. `averaged` is a second
-    set of weights, an exponential moving average of the trained ones. After s updates its decay is s / (s + 9), until that
-    exceeds `ema`; until then it averages over about the last tenth of the run. An update whose gradient is not finite changes
-    no weight; there were `skipped` of them in all, and the last `in_a_row` updates were such. With `sharded`, each process
-    keeps only its part of the weights, of their averages and of the optimisers' state. Who knows where the run ends sets
-    `left` before an update: the share of the run that is still to come.
+    Each update seeds its own dropout, so an interrupted run draws the same numbers when it
+    continues. `averaged` is a second set of weights, an exponential moving average of the trained
+    ones. After s updates its decay is s / (s + 9), until that exceeds `ema`; until then it averages
+    over about the last tenth of the run. An update whose gradient is not finite changes no weight;
+    there were `skipped` of them in all, and the last `in_a_row` updates were such. With `sharded`,
+    each process keeps only its part of the weights, of their averages and of the optimisers' state.
+    Who knows where the run ends sets `left` before an update: the share of the run that is still to
+    come.
     """
 
-    def __init__(self, model: nn.Module, settings: Settings, device: torch.device | str = "cpu", sharded: bool = False):
+    def __init__(
+        self, model: nn.Module, settings: Settings,
+        device: torch.device | str = "cpu", sharded: bool = False,
+    ):  # fmt: skip
         self.device = torch.device(device)
         self.model, self.settings, self.step, self.lr = model, settings, 0, 0.0
         self.skipped = self.in_a_row = 0
@@ -78,23 +99,27 @@ class ParallelTrainer:
         self.objective: nn.Module = loss
         if sharded:
             for objective in dict.fromkeys((loss, self.validation)):
-                shard(objective, [*objective.model.encoder.layers, *objective.model.decoder.layers], self.device)
+                layers = [*objective.model.encoder.layers, *objective.model.decoder.layers]
+                shard(objective, layers, self.device)
         else:
             model.to(self.device)
             self.averaged.to(self.device)
             if self.world > 1:
-                self.objective = nn.parallel.DistributedDataParallel(loss, forward_sync_buffers=False)
+                self.objective = DistributedDataParallel(loss, forward_sync_buffers=False)
         self.optimizers = make_optimizers(model, settings.optimizer)
 
     def gradient(self, pairs: list[Pair]) -> float:
-        """Set the gradient of the mean loss per target token of `pairs`; returns this process's part of that mean."""
+        """Set the gradient of the mean loss per target token of `pairs`.
+
+        Returns this process's part of that mean.
+        """
         self.model.zero_grad()
-        pieces = tat.split_rows(pairs, self.world * self.settings.accumulate)[self.rank :: self.world]
-        tokens = sum(len(pair.tgt) - 1 for pair in pairs)  # of the whole update, over all micro-batches and processes
+        mine = tat.split_rows(pairs, self.world * self.settings.accumulate)[self.rank :: self.world]
+        tokens = sum(len(pair.tgt) - 1 for pair in pairs)  # of all micro-batches and processes
         total = 0.0
-        for i, piece in enumerate(pieces):
-            # whole copies exchange their gradients once per update; parts, to save memory, after each micro-batch
-            wait = isinstance(self.objective, nn.parallel.DistributedDataParallel) and i < len(pieces) - 1
+        for i, piece in enumerate(mine):
+            # whole copies exchange gradients once per update; parts, to save memory, at each piece
+            wait = isinstance(self.objective, DistributedDataParallel) and i < len(mine) - 1
             with self.objective.no_sync() if wait else nullcontext():
                 loss = self.objective(make_batch(piece).to(self.device)) / tokens
                 (loss * self.world).backward()  # PyTorch averages over processes; we want the sum
@@ -102,7 +127,7 @@ class ParallelTrainer:
         return total
 
     def rate(self) -> float:
-        """The learning rate of this update: Equation (3), or the fall to zero of a run whose end is known."""
+        """The learning rate now: Equation (3), or the fall to zero of a run whose end is known."""
         settings = self.settings
         sizes = settings.d_model, settings.factor, settings.warmup
         if settings.schedule == "paper" or self.left is None:
@@ -110,12 +135,13 @@ class ParallelTrainer:
         return rate(settings.warmup, *sizes) * min(self.step / settings.warmup, self.left)
 
     def update(self, pairs: list[Pair]) -> float:
-        """One update; returns this process's part of the mean loss per target token, or nan if the update was skipped."""
+        """One update; returns what `gradient` does, or nan if the update was skipped."""
         self.step += 1
         torch.manual_seed(1_000_003 * self.settings.seed + 1009 * self.step + self.rank)
         self.model.train()
         loss = self.gradient(pairs)
-        norm = whole(nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf))
+        limit = self.settings.clip or math.inf
+        norm = whole(nn.utils.clip_grad_norm_(self.model.parameters(), limit))
         if not norm.isfinite():  # the gradient, and so this answer, is the same in all processes
             self.skipped, self.in_a_row = self.skipped + 1, self.in_a_row + 1
             return math.nan
@@ -131,16 +157,17 @@ class ParallelTrainer:
         return loss
 
     def validate(self, pairs: list[Pair]) -> float:
-        """The mean cross-entropy in nats per target token under the averaged weights, over all processes."""
-        return mean_loss(self.validation, pairs, self.settings.tokens_per_batch // self.world, self.device)
+        """The averaged weights' mean cross-entropy in nats per target token, over all processes."""
+        tokens = self.settings.tokens_per_batch // self.world
+        return mean_loss(self.validation, pairs, tokens, self.device)
 
     def moments(self) -> dict[str, dict[str, Tensor]]:
-        """The optimisers' state for each weight, by its name: moving averages, and Adam's number of updates."""
+        """The optimisers' state by weights' names: moving averages, Adam's number of updates."""
         states = {p: state for optimizer in self.optimizers for p, state in optimizer.state.items()}
         return {name: states[p] for name, p in self.model.named_parameters()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that training goes on with: weights, their averages and the optimisers' moving averages, as KIND.NAME."""
+        """All that training goes on with, as KIND.NAME: weights, their averages and moments."""
         found = {f"model.{name}": p for name, p in weights_of(self.model).items()}
         for name, state in self.moments().items():
             found |= {f"{kind}.{name}": state[kind] for kind in state.keys() - {"step"}}
@@ -153,29 +180,34 @@ class ParallelTrainer:
 
         Raises Refused, KeyError or RuntimeError if they are another model's.
         """
-        models = {"model.": self.model} | ({"averaged.": self.averaged} if self.settings.ema else {})
+        models = {"model.": self.model}
+        models |= {"averaged.": self.averaged} if self.settings.ema else {}
         for kind, model in models.items():
-            load_weights(model, {n.removeprefix(kind): t for n, t in tensors.items() if n.startswith(kind)}, path)
+            own = {n.removeprefix(kind): t for n, t in tensors.items() if n.startswith(kind)}
+            load_weights(model, own, path)
         for name, state in self.moments().items():
             for kind in state.keys() - {"step"}:
-                state[kind].copy_(part_for(tensors[f"{kind}.{name}"].view(state[kind].shape), state[kind]))
+                saved = tensors[f"{kind}.{name}"].view(state[kind].shape)
+                state[kind].copy_(part_for(saved, state[kind]))
             state.get("step", torch.zeros(())).fill_(step - skipped)
         self.step, self.skipped = step, skipped
 
 
 # --- Optimisers ---
 #
-# Muon (Jordan et al., 2024): Adam treats each entry of a matrix separately. Muon takes the gradient's moving average
-# M = U S V^T and moves by U V^T: the same directions, all by the same length. It needs no singular value decomposition. Divided
-# by its Frobenius norm, M has no singular value above 1. Each step X <- a X + b (X X^T) X + c (X X^T)^2 X then applies the
-# polynomial a s + b s^3 + c s^5 to every singular value s and leaves U and V alone. Five steps bring all but the smallest to
-# between about 0.7 and 1.2. Scaled by 0.3 sqrt(max(rows, columns)), the result has entries with a root mean square of about
-# 0.3, like Adam's updates, so both share the schedule of Equation (3). Embeddings, output matrix, gains and biases stay with
-# Adam, as the authors advise. PyTorch's `torch.optim.Muon` computes in 16 bits, which many processors can only emulate.
+# Muon (Jordan et al., 2024): Adam treats each entry of a matrix separately. Muon takes the
+# gradient's moving average M = U S V^T and moves by U V^T: the same directions, all by the same
+# length. It needs no singular value decomposition. Divided by its Frobenius norm, M has no singular
+# value above 1. Each step X <- a X + b (X X^T) X + c (X X^T)^2 X then applies the polynomial
+# a s + b s^3 + c s^5 to every singular value s and leaves U and V alone. Five steps bring all but
+# the smallest to between about 0.7 and 1.2. Scaled by 0.3 sqrt(max(rows, columns)), the result has
+# entries with a root mean square of about 0.3, like Adam's updates, so both share the schedule of
+# Equation (3). Embeddings, output matrix, gains and biases stay with Adam, as the authors advise.
+# PyTorch's `torch.optim.Muon` computes in 16 bits, which many processors can only emulate.
 
 
 def orthogonalise_all(M: Tensor, steps: int = 5) -> Tensor:
-    """Matrices (n, rows, columns) with the singular vectors of M and singular values near 1 (Jordan et al., 2024)."""
+    """Matrices (n, rows, columns): M's singular vectors, values near 1 (Jordan et al., 2024)."""
     X = M / M.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     X = X.mT if M.size(1) > M.size(2) else X  # so that X X^T is the smaller product
     for _ in range(steps):
@@ -186,7 +218,7 @@ def orthogonalise_all(M: Tensor, steps: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Moves matrices by the orthogonalised moving average of their gradients, each entry by about 0.3 `lr`."""
+    """Moves matrices by orthogonalised moving averages of gradients, entries by about 0.3 `lr`."""
 
     def __init__(self, matrices: list[nn.Parameter], lr: float = 0.0, momentum: float = 0.95):
         super().__init__(matrices, {"lr": lr, "momentum": momentum})
@@ -194,28 +226,32 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self) -> None:
-        """One update; matrices of one shape are orthogonalised together, those in parts one by one, to save memory."""
+        """One update; orthogonalises like shapes together, but parts one by one, to save memory."""
         for group in self.param_groups:
             together: dict[torch.Size | nn.Parameter, list[nn.Parameter]] = {}
             for p in group["params"]:
                 if p.grad is not None:  # as Adam does; a matrix that nothing reads has none
                     together.setdefault(p if is_sharded(p) else p.shape, []).append(p)
             for alike in together.values():
-                grads, averages = [p.grad for p in alike], [self.state[p]["momentum"] for p in alike]
+                grads = [p.grad for p in alike]
+                averages = [self.state[p]["momentum"] for p in alike]
                 torch._foreach_lerp_(averages, grads, 1 - group["momentum"])
-                ahead = torch._foreach_lerp(grads, averages, group["momentum"])  # Nesterov's momentum: one step ahead
+                # Nesterov's momentum: one step ahead
+                ahead = torch._foreach_lerp(grads, averages, group["momentum"])
                 moves = orthogonalise_all(torch.stack([whole(matrix) for matrix in ahead]))
                 parts = [part_for(move, p) for move, p in zip(moves, alike, strict=True)]
-                torch._foreach_add_(alike, parts, alpha=-0.3 * group["lr"] * max(alike[0].shape) ** 0.5)
+                size = 0.3 * group["lr"] * max(alike[0].shape) ** 0.5
+                torch._foreach_add_(alike, parts, alpha=-size)
 
 
 def make_optimizers(model: Transformer, kind: str) -> list[torch.optim.Optimizer]:
-    """Adam with the paper's settings (Section 5.3); for "muon", with Muon for the matrices of all layers."""
+    """Adam as the paper sets it (Section 5.3); for "muon", with Muon for all layers' matrices."""
     layers = {"adam": [], "muon": [*model.encoder.parameters(), *model.decoder.parameters()]}[kind]
     matrices = [p for p in layers if p.dim() == 2]
     others = [p for p in model.parameters() if not any(p is matrix for matrix in matrices)]
     adam = torch.optim.Adam(others, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    for p in others:  # Adam would do this at its first step; a checkpoint needs the tensors before that
+    # Adam would do this at its first step; a checkpoint needs the tensors before that
+    for p in others:
         averages = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         adam.state[p] = {"step": torch.zeros((), device=p.device)} | averages
     return [adam, Muon(matrices)] if matrices else [adam]

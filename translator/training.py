@@ -1,7 +1,7 @@
-"""The training loop that survives interruptions: validation, checkpoints, and limits of time, epochs or updates.
+"""The training loop that survives interruptions, with validation, checkpoints and limits.
 
-At every checkpoint it measures the validation loss and saves the run; both count as training time. If it is asked to stop, it
-saves the run and stops.
+At every checkpoint it measures the validation loss and saves the run; both count as training time.
+The limits are of time, epochs or updates. If it is asked to stop, it saves the run and stops.
 """
 
 import math
@@ -22,7 +22,8 @@ PATIENCE = 10  # updates in a row whose gradient is not finite, after which a tr
 def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
     """Train until a limit is reached, with checkpoints and a log; goes on from where the run is.
 
-    Raises Stopped if a signal has asked for it, after the update at hand is saved. The first process's clock is everyone's.
+    Raises Stopped if a signal has asked for it, after the update at hand is saved. The first
+    process's clock is everyone's.
     """
     progress, first, batches = run.progress, run.first, run.batches()
     with run.log.bar, stop_requests() as asked:
@@ -34,7 +35,8 @@ def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
             batch = next(batches)  # sets `run.in_epoch`, which the next line needs
             trainer.left = share_left(run, limits)
             run.learned(batch, careful_update(trainer, batch), trainer)
-            run.log.bar.n = round(100 * min(1.0, max(limits.shares(progress, run.in_epoch).values())))
+            share = max(limits.shares(progress, run.in_epoch).values())
+            run.log.bar.n = round(100 * min(1.0, share))
             due = first and limits.due(progress, run.saved_at)
             done = first and limits.spent(progress)
             stop, due, done = any_process(bool(asked), due, done)
@@ -43,18 +45,19 @@ def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
                 progress.owed = due or done  # a validation; who stops us may not wait for it
                 run.save(trainer)
                 wait_for_all()  # nobody leaves before the first process has saved
-                raise Stopped(asked[0] if asked else signal.SIGTERM, progress.step)  # or another process was asked
+                # if nobody asked this process, another one was asked
+                raise Stopped(asked[0] if asked else signal.SIGTERM, progress.step)
             if due or done:
                 checkpoint(run, trainer)
                 (late,) = any_process(first and limits.spent(progress))
                 if late and not done:
-                    # the checkpoint itself used up the time; unsaved, the same command would train on
+                    # the checkpoint itself used up the time; unsaved, the command would train on
                     run.save(trainer)
                 done = done or late
 
 
 def share_left(run: Run, limits: Limits) -> float | None:
-    """The share of the run that is still to come, by the first process's clock; None if nobody knows.
+    """The share of the run still to come, by the first process's clock; None if nobody knows.
 
     Says so, once, if that is more than before: somebody has made the run longer.
     """
@@ -64,13 +67,17 @@ def share_left(run: Run, limits: Limits) -> float | None:
         (left,) = over_processes(left if run.first else 0.0)
     now = 1.0 if left is None else left
     if now > progress.left and run.first and run.settings.schedule == "linear":
-        warn(f"this run is longer now, and so its rate rises again, from {progress.left:.0%} of its peak to {now:.0%}")
+        rise = f"from {progress.left:.0%} of its peak to {now:.0%}"
+        warn(f"this run is longer now, and so its rate rises again, {rise}")
     progress.left = now
     return left
 
 
 def rehearse(run: Run, trainer: ParallelTrainer) -> None:
-    """Learn nothing from the longest pairs, if they are unusual: what memory does not suffice for shows now, not after hours."""
+    """Learn nothing from the longest pairs, if they are unusual.
+
+    What memory does not suffice for shows now, not after hours.
+    """
     for split, store in (("train", run.train), ("val", run.val)):
         lengths = store.lengths().max(1)
         longest = int(lengths.argmax())
@@ -80,34 +87,37 @@ def rehearse(run: Run, trainer: ParallelTrainer) -> None:
         if run.first:
             warn(what)
         trainer.model.train()
-        with within_memory(f"out of memory: {what}; --longest {FAR} leaves such pairs out, in another --run"):
+        advice = f"--longest {FAR} leaves such pairs out, in another --run"
+        with within_memory(f"out of memory: {what}; {advice}"):
             (trainer.gradient if split == "train" else trainer.validate)(store.pairs([longest]))
 
 
 def careful_update(trainer: ParallelTrainer, batch: list[Pair]) -> float:
-    """An update; raises Refused, with advice, if memory runs out or too many gradients in a row are not finite."""
+    """An update; Refused, with advice, if memory runs out or PATIENCE gradients are not finite."""
     longest = max(max(map(len, pair)) for pair in batch)
-    what = f"out of memory at update {trainer.step + 1}, with {len(batch)} pairs of up to {longest} tokens"
-    with within_memory(f"{what}; {ADVICE}"):
+    pairs = f"{len(batch)} pairs of up to {longest} tokens"
+    with within_memory(f"out of memory at update {trainer.step + 1}, with {pairs}; {ADVICE}"):
         loss = trainer.update(batch)
     if trainer.in_a_row >= PATIENCE:
-        last = f"the last {PATIENCE} updates, up to {trainer.step}"
-        raise Refused(f"the gradients of {last}, were not finite; try a lower --factor, in another --run")
+        last = f"the last {PATIENCE} updates, up to {trainer.step}, were not finite"
+        raise Refused(f"the gradients of {last}; try a lower --factor, in another --run")
     return loss
 
 
 def checkpoint(run: Run, trainer: ParallelTrainer) -> None:
-    """Measure the validation loss, log it, and save the run; keep the model if no loss was lower."""
+    """Measure the validation loss, log it, save the run; keep the model if no loss was lower."""
     with within_memory(f"out of memory in the validation after update {trainer.step}; {ADVICE}"):
         loss = trainer.validate(run.val_pairs)
     if not math.isfinite(loss):
-        raise Refused(f"the validation loss at update {trainer.step} is {loss}; try a lower --factor, in another --run")
+        wrong = f"the validation loss at update {trainer.step} is {loss}"
+        raise Refused(f"{wrong}; try a lower --factor, in another --run")
     progress = run.progress
     run.log.row(trainer.lr)
     run.log.write(val_loss=round(loss, 4), val_perplexity=round(math.exp(min(loss, 50)), 3))
     early_sign(run, loss)
     better = loss < progress.best
-    progress.best, progress.since_best = min(loss, progress.best), 0 if better else progress.since_best + 1
+    progress.best = min(loss, progress.best)
+    progress.since_best = 0 if better else progress.since_best + 1
     if better:
         run.save_best(trainer)
     run.save(trainer)
@@ -115,7 +125,7 @@ def checkpoint(run: Run, trainer: ParallelTrainer) -> None:
 
 
 def early_sign(run: Run, loss: float) -> None:
-    """One line, once: after twice the warmup, the model still knows little more than how often each token occurs."""
+    """One line, once, if after twice the warmup the model knows little but tokens' frequencies."""
     if run.first and not run.signed and run.progress.step >= 2 * run.settings.warmup:
         run.signed, guessing = True, run.train.guessing()
         if loss > guessing - 0.5:

@@ -1,6 +1,7 @@
-"""Translate standard input, line by line: python translate.py < FILE (pip install ctranslate2 tokenizers).
+"""Translate standard input, line by line (python translate.py < FILE).
 
-A line is answered when it has come. One that is too long for the model is left empty, with a note; the status is 2 then.
+It needs two packages: pip install ctranslate2 tokenizers. A line is answered when it has come. One
+that is too long for the model is left empty, with a note; the status is 2 then.
 """
 
 import html
@@ -15,13 +16,15 @@ from tokenizers import Tokenizer
 HIDDEN = "\uf8ff"  # ends the names of tokens that stand in no text
 FAR = 500  # tokens; hardly any text has sentences that long, so hardly any model can translate one
 folder = Path(__file__).resolve().parent
-tokenizer, model = Tokenizer.from_file(str(folder / "tokenizer.json")), ctranslate2.Translator(str(folder))
+tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+model = ctranslate2.Translator(str(folder))
 tokenizer.encode_special_tokens = True  # the text "</s>" in a sentence is text
 
 
 def plain(text):
-    """A line with `&` where a web page has `&amp;`, without a byte-order mark and space around it."""
-    return re.sub(r"&(?:amp;)*(#?\w+;)", lambda m: html.unescape("&" + m[1]), text.removeprefix("\ufeff")).strip()
+    """A line with `&` where a web page has `&amp;`, without byte-order mark and space around it."""
+    text = text.removeprefix("\ufeff")
+    return re.sub(r"&(?:amp;)*(#?\w+;)", lambda m: html.unescape("&" + m[1]), text).strip()
 
 
 def tokens_of(text):
@@ -36,9 +39,11 @@ def tokens_of(text):
 def translate(rows, far):
     """The translations of lists of tokens, an empty one for none."""
     length = max(map(len, rows)) + 50
-    how = {"beam_size": 1 if far else 5, "length_penalty": 2, "max_decoding_length": length, "max_input_length": 0}
+    how = {"beam_size": 1 if far else 5, "length_penalty": 2}
+    how |= {"max_decoding_length": length, "max_input_length": 0}
     found = model.translate_batch(rows, max_batch_size=64, **how)
-    texts = ["".join(result.hypotheses[0]) if row else "" for row, result in zip(rows, found, strict=True)]
+    both = zip(rows, found, strict=True)
+    texts = ["".join(result.hypotheses[0]) if row else "" for row, result in both]
     return [plain(text.replace("▁", " ")) for text in texts]
 
 
@@ -54,7 +59,8 @@ def answer(lines, first):
         try:
             print(*translate([row], True))
             note += "; it is translated greedily, and badly"
-        except (MemoryError, RuntimeError, ValueError) as error:  # the positions have an end, and so has memory
+        except (MemoryError, RuntimeError, ValueError) as error:
+            # the positions have an end, and so has memory
             print()
             lost, note = lost + 1, f"{note}; it is left empty ({error})"
         print(f"note: {note}", file=sys.stderr)
@@ -76,7 +82,8 @@ def main():
                     raise ValueError("likely UTF-16")
                 lines.append(plain(line.decode("utf-8")))
             except ValueError as wrong:
-                error = f"error: line {done + len(lines) + 1}: not UTF-8 ({getattr(wrong, 'reason', wrong)})"
+                number, reason = done + len(lines) + 1, getattr(wrong, "reason", wrong)
+                error = f"error: line {number}: not UTF-8 ({reason})"
                 break
         lost += answer(lines, done + 1) if lines else 0
         done += len(lines)
