@@ -2,9 +2,9 @@
 
     python blog/address.py https://github.com/OWNER/NAME
 
-Stamps the constant REPOSITORY of every document, with which a notebook that is alone fetches what it lacks; the notebooks,
-without executing them; the badges of README.md; and the addresses in pyproject.toml and CITATION.cff. An address that is
-there already is replaced.
+Stamps the constant REPOSITORY of every document, with which a notebook that is alone fetches what
+it lacks; the notebooks, without executing them; the badges of README.md; and the addresses in
+pyproject.toml and CITATION.cff. An address that is there already is replaced.
 """
 
 import re
@@ -27,7 +27,7 @@ def stamp_script(text: str, address: str) -> str:
 
 
 def stamp_notebook(book: nbformat.NotebookNode, script: str) -> nbformat.NotebookNode:
-    """The notebook of a stamped script, with the outputs that it had: the same cells in the same order."""
+    """The notebook of a stamped script with its outputs: the same cells in the same order."""
     made = notebook.build(script)
     for old, new in zip(book.cells, made.cells, strict=True):
         if new.cell_type == "code":
@@ -37,13 +37,14 @@ def stamp_notebook(book: nbformat.NotebookNode, script: str) -> nbformat.Noteboo
 
 def badges(owner: str, name: str) -> str:
     """A line that leads to Colab, and to the page that .github/workflows/page.yml publishes."""
-    colab = f"https://colab.research.google.com/github/{owner}/{name}/blob/main/the_annotated_transformer.ipynb"
-    badge = f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab})"
+    host = "https://colab.research.google.com"
+    colab = f"{host}/github/{owner}/{name}/blob/main/the_annotated_transformer.ipynb"
+    badge = f"[![Open in Colab]({host}/assets/colab-badge.svg)]({colab})"
     return f"{badge} [Read it on the web](https://{owner.lower()}.github.io/{name}/)\n\n"
 
 
 def stamp(root: Path, address: str) -> list[Path]:
-    """Write the address into all files below `root` that have a place for it; returns those that have changed."""
+    """Write the address into all files below `root` with a place for it; returns those changed."""
     owner, name = re.fullmatch(GITHUB, address).groups()
     address, changed = f"https://github.com/{owner}/{name}", []
     texts: dict[Path, str] = {}
@@ -54,11 +55,14 @@ def stamp(root: Path, address: str) -> list[Path]:
         texts[book] = nbformat.writes(made) + "\n"
     readme = re.sub(BADGES, "", (root / "README.md").read_text("utf-8"))
     texts[root / "README.md"] = readme.replace("\n\n", f"\n\n{badges(owner, name)}", 1)
-    project = re.sub(r"(?m)^\[project\.urls\]\n(?:\w+ = .*\n)*\n", "", (root / "pyproject.toml").read_text("utf-8"))
+    project = (root / "pyproject.toml").read_text("utf-8")
+    project = re.sub(r"(?m)^\[project\.urls\]\n(?:\w+ = .*\n)*\n", "", project)
     urls = f'[project.urls]\nRepository = "{address}"\n\n[project.scripts]'
     texts[root / "pyproject.toml"] = project.replace("[project.scripts]", urls, 1)
-    citation = re.sub(r"(?m)^repository-code: .*\n", "", (root / "CITATION.cff").read_text("utf-8"))
-    texts[root / "CITATION.cff"] = citation.replace("license:", f'repository-code: "{address}"\nlicense:', 1)
+    citation = (root / "CITATION.cff").read_text("utf-8")
+    citation = re.sub(r"(?m)^repository-code: .*\n", "", citation)
+    code = f'repository-code: "{address}"\nlicense:'
+    texts[root / "CITATION.cff"] = citation.replace("license:", code, 1)
     for path, text in texts.items():
         if text != path.read_text("utf-8"):
             companion.whole(path, text.encode())

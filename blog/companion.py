@@ -1,10 +1,12 @@
-"""The companion of a notebook that is alone: one file with all that the notebooks need, to download, unpack or upload.
+"""The companion of a notebook that is alone: one file with all that the notebooks need.
 
     python blog/companion.py OUT.zip [--notebooks FOLDER]
 
-The file holds the notebooks, the modules that they import, the trained model, the saved rows, the pictures and the program.
-Unpacked, it is a folder in which every notebook runs. Left packed beside a notebook, for example uploaded to Colab, it is
-unpacked by the notebook's first cell. --notebooks names a folder with executed ones (default: those that are committed).
+The file, to download, unpack or upload, holds the notebooks, the modules that they import, the
+trained model, the saved rows, the pictures and the program. Unpacked, it is a folder in which every
+notebook runs. Left packed beside a notebook, for example uploaded to Colab, it is unpacked by the
+notebook's first cell. --notebooks names a folder with executed ones (default: those that are
+committed).
 """
 
 import argparse
@@ -14,20 +16,21 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-NAME = "the_annotated_transformer.zip"  # as the first cells of the notebooks and the page's header call it
+# as the first cells of the notebooks and the page's header call it
+NAME = "the_annotated_transformer.zip"
 HELD = [
-    "*.ipynb", "*.py", "LICENSE", "requirements.txt", "benchmarks/results/*.jsonl", "images/**/*.*", "models/multi30k-de-en/*",
-    "practice/*.py", "practice/*.ipynb", "translator/*.py", "translator/captions.txt", "translator/*/*",
+    "*.ipynb", "*.py", "LICENSE", "requirements.txt", "benchmarks/results/*.jsonl",
+    "images/**/*.*", "models/multi30k-de-en/*", "practice/*.py", "practice/*.ipynb",
+    "translator/*.py", "translator/captions.txt", "translator/*/*",
 ]  # fmt: skip
 BORN = 2026, 1, 1, 0, 0, 0  # of every file, so that the same files give the same archive
 
 
 def files(notebooks: Path) -> dict[str, Path]:
     """Each name in the companion, and the file that it holds."""
-    found = {
-        path for pattern in HELD for path in ROOT.glob(pattern) if path.is_file() and "__pycache__" not in path.parts
-    }
-    held = {path.relative_to(ROOT).as_posix(): path for path in sorted(found)}
+    found = {path for pattern in HELD for path in ROOT.glob(pattern) if path.is_file()}
+    found = sorted(path for path in found if "__pycache__" not in path.parts)
+    held = {path.relative_to(ROOT).as_posix(): path for path in found}
     made = {name: notebooks / Path(name).name for name in held if name.endswith(".ipynb")}
     return held | {name: path for name, path in made.items() if path.is_file()}
 
@@ -54,7 +57,8 @@ def write(out: Path, notebooks: Path) -> None:
 
 def main() -> None:
     """Do what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("out", type=Path)
     parser.add_argument("--notebooks", type=Path, default=ROOT)
     options = parser.parse_args()

@@ -1,16 +1,21 @@
-"""Other languages: for each a gettext catalogue in languages/, with an entry for every piece of prose.
+"""Other languages: for each a gettext catalogue in languages/, with an entry per piece of prose.
 
-    python blog/editions.py update                  bring languages/*.po up to date with the English text, and README.*.md with them
-    python blog/editions.py check                   say what is missing, damaged or out of date; exit 1 if something must be mended
-    python blog/editions.py apply LANGUAGE IN OUT   write the notebook IN in that language
+    python blog/editions.py update
+        bring languages/*.po up to date with the English text, and README.*.md with them
+    python blog/editions.py check
+        say what is missing, damaged or out of date; exit 1 if something must be mended
+    python blog/editions.py apply LANGUAGE IN OUT
+        write the notebook IN in that language
 
-A piece is a heading, a paragraph, an item of a list, a row of a table, the text of a picture, the title of a fold, the caption
-of an example, or a text of the page's own (what its scripts and templates give to say(), told() and _()). Line breaks and the
-depth of a quotation do not belong to a piece. When a piece changes, its translation is kept beside the English that it was
-made from and marked as fuzzy; until someone has seen to it, the page shows the English, marked.
+A piece is a heading, a paragraph, an item of a list, a row of a table, the text of a picture, the
+title of a fold, the caption of an example, or a text of the page's own (what its scripts and
+templates give to say(), told() and _()). Line breaks and the depth of a quotation do not belong to
+a piece. When a piece changes, its translation is kept beside the English that it was made from and
+marked as fuzzy; until someone has seen to it, the page shows the English, marked.
 
-A second language needs no code: an empty .po with its header, and a .tsv of terms (English, translation, also allowed,
-checked, note). Headings keep their English anchors on the page, so links lead to the same place in every language.
+A second language needs no code: an empty .po with its header, and a .tsv of terms (English,
+translation, also allowed, checked, note). Headings keep their English anchors on the page, so links
+lead to the same place in every language.
 """
 
 import argparse
@@ -39,7 +44,8 @@ BLOG = Path(__file__).resolve().parent
 ROOT = BLOG.parent
 LANGUAGES = ROOT / "languages"
 UNITS = {"million": 10**6, "百万": 10**6, "万": 10**4}
-NOTEBOOKS = "the_annotated_transformer", "since_2017", "exercises", "practice/clinic"  # the lab notebook stays English
+# the lab notebook stays English
+NOTEBOOKS = "the_annotated_transformer", "since_2017", "exercises", "practice/clinic"
 SCRIPTS = [ROOT / f"{name}.py" for name in NOTEBOOKS]
 NAMES = [script.stem for script in SCRIPTS]
 FIGURE = ROOT / "translator" / "explorer_page"
@@ -49,10 +55,15 @@ TARGET = r"(?:[^()\s]|\([^()\s]*\))+"  # of a link
 COMMONMARK = MarkdownIt("commonmark")
 HAN = "\u3400-\u9fff"
 VERBATIM = r"\s*|\|?[-:| ]+\||</?details[^>]*>|```.*"  # a line that is not translated
-WHOLE = r"(#+ )(.+)()|(<details[^>]*><summary>)(.+)(</summary>)|(!\[)(.+)(\]\([^()\s]+\))|(\| )(.*)( \|)"  # a line that is a piece
+# a line that is a piece
+WHOLE = (
+    r"(#+ )(.+)()|(<details[^>]*><summary>)(.+)(</summary>)"
+    r"|(!\[)(.+)(\]\([^()\s]+\))|(\| )(.*)( \|)"
+)
 CAPTION = r"(?s)(\*\*\d+\.\*\* )(.+)"  # of an executed example
 MARK = r"(#+|\d+[.)]|[-*+>|])\s|\s{4}|```|~~~"  # what makes another kind of block of a text
-SWITCH = r"(?m)^\[(?:\w+\]\(README\.\w+\.md\)|!\[Open in Colab\].*)\n\n"  # what leads from the README to others
+# what leads from the README to others
+SWITCH = r"(?m)^\[(?:\w+\]\(README\.\w+\.md\)|!\[Open in Colab\].*)\n\n"
 LABELS = ["aria-label", "title", "placeholder", "label"]  # attributes with text
 
 
@@ -60,14 +71,18 @@ LABELS = ["aria-label", "title", "placeholder", "label"]  # attributes with text
 
 
 def pieces(source: str) -> Iterator[tuple[str, str, str]]:
-    """The pieces of Markdown in order, each as one line, with what stands before it and after it; "" if nothing is translated."""
+    """The pieces of Markdown in order, each as one line, with what stands before and after it.
+
+    A piece is "" where nothing is translated.
+    """
     before, text, verbatim = "", [], False
     for line in [*source.split("\n"), ""]:
         quote, inner = re.fullmatch(r"((?:> ?)*)(.*)", line).groups()
         formula = inner.count("$$") % 2 == 1
         whole = None if verbatim else re.fullmatch(WHOLE, inner)
         item = re.match(r"- |\d+\. ", inner)
-        alone = verbatim or formula or whole or inner.startswith("$$") or re.fullmatch(VERBATIM, inner)
+        untouched = inner.startswith("$$") or re.fullmatch(VERBATIM, inner)
+        alone = verbatim or formula or whole or untouched
         if text and (alone or item):
             yield before, " ".join(text), "\n"
             text = []
@@ -90,7 +105,8 @@ def translate(source: str, word: Callable[[str], str]) -> str:
     parts, kept = [], False
     for before, text, after in pieces(source):
         kept = text == KEPT if before.startswith("#") else kept
-        parts.append(before + (word(text) if text and not (kept and before.lstrip("> ") == "- ") else text) + after)
+        stays = not text or (kept and before.lstrip("> ") == "- ")
+        parts.append(before + (text if stays else word(text)) + after)
     return "".join(parts).removesuffix("\n")
 
 
@@ -100,7 +116,8 @@ def prose(cells: list[NotebookNode]) -> Iterator[tuple[str, str]]:
     for cell in cells:
         if cell.cell_type == "code":
             if cell.source.startswith(TITLE):
-                yield cell.source.partition("\n")[0].removeprefix(TITLE), f"{where} · title of a folded cell"
+                title = cell.source.partition("\n")[0].removeprefix(TITLE)
+                yield title, f"{where} · title of a folded cell"
             for function in ast.parse(cell.source).body if "@example\n" in cell.source else []:
                 if isinstance(function, ast.FunctionDef) and any(
                     ast.unparse(d) == "example" for d in function.decorator_list
@@ -115,12 +132,9 @@ def prose(cells: list[NotebookNode]) -> Iterator[tuple[str, str]]:
                 where = text
             if text and not (where == KEPT and begin == "-"):
                 kind = {
-                    "#": "heading",
-                    "!": "text of a picture",
-                    "<": "title of a note",
-                    "|": "row of a table",
-                    "-": "item",
-                }
+                    "#": "heading", "!": "text of a picture", "<": "title of a note",
+                    "|": "row of a table", "-": "item",
+                }  # fmt: skip
                 yield text, f"{where} · {kind.get(begin, 'paragraph')}"
 
 
@@ -138,8 +152,9 @@ def labelled(html: str, word: Callable[[str], str]) -> str:
 def own_words() -> Iterator[tuple[str, str]]:
     """The page's own texts, and the file of each."""
     text = r'"((?:[^"\\]|\\.)*)"'
-    files = [path for folder in (BLOG / "template", FIGURE) for path in sorted(folder.iterdir())] + [BLOG / "page.py"]
-    for path in files:
+    folders = BLOG / "template", FIGURE
+    files = [path for folder in folders for path in sorted(folder.iterdir())]
+    for path in [*files, BLOG / "page.py"]:
         source = path.read_text("utf-8")
         for found in re.finditer(rf"\b(?:say|told|_)\((?:\w+ \? {text} : )?{text}", source):
             yield from ((json.loads(f'"{one}"'), path.name) for one in found.groups() if one)
@@ -152,15 +167,17 @@ def own_words() -> Iterator[tuple[str, str]]:
     from practice.examine import TESTS
     from practice.mistakes import CATALOGUE, SLIPS
 
-    yield from (((CATALOGUE | SLIPS)[name].effect, "mistakes.py") for name in mistakes_of_the_page())
-    for name in mistakes_of_the_clinic():
-        yield from ((text, "mistakes.py") for text in (CATALOGUE[name].belief, CATALOGUE[name].effect))
-    yield from ((text, "examine.py") for name in CLINIC_TESTS for text in (TESTS[name].measured, TESTS[name].means))
+    known = CATALOGUE | SLIPS
+    yield from ((known[name].effect, "mistakes.py") for name in mistakes_of_the_page())
+    for mistake in (CATALOGUE[name] for name in mistakes_of_the_clinic()):
+        yield from ((text, "mistakes.py") for text in (mistake.belief, mistake.effect))
+    for test in (TESTS[name] for name in CLINIC_TESTS):
+        yield from ((text, "examine.py") for text in (test.measured, test.means))
 
 
 CLINIC_TESTS = (  # those that the page's clinic can make, of practice/examine.py
-    "future", "past", "source", "source order", "target order", "first loss", "recomputed", "again", "without", "step",
-    "entropy", "heart loss", "by heart", "swap", "fed back",
+    "future", "past", "source", "source order", "target order", "first loss", "recomputed",
+    "again", "without", "step", "entropy", "heart loss", "by heart", "swap", "fed back",
 )  # fmt: skip
 
 
@@ -181,7 +198,8 @@ def mistakes_of_the_page() -> list[str]:
 
 def first_screen() -> str:
     """What a visitor sees of the README first: up to its first commands."""
-    return re.match(r"(?s).*?\n```.*?\n```\n", re.sub(SWITCH, "", (ROOT / "README.md").read_text("utf-8")))[0]
+    text = re.sub(SWITCH, "", (ROOT / "README.md").read_text("utf-8"))
+    return re.match(r"(?s).*?\n```.*?\n```\n", text)[0]
 
 
 def readme(language: str) -> str:
@@ -216,7 +234,7 @@ def wanted() -> dict[tuple[str | None, str], str]:
 
 
 def load(language: str) -> polib.POFile:
-    """The catalogue of a language; `polib` itself would take seconds to find a text that is there twice."""
+    """A language's catalogue; `polib` itself would take seconds to find texts that it has twice."""
     catalogue = polib.pofile(str(LANGUAGES / f"{language}.po"), wrapwidth=110)
     seen = set()
     for key in ((entry.msgctxt, entry.msgid) for entry in catalogue):
@@ -234,14 +252,17 @@ def languages() -> list[str]:
 def closest(text: str, others: list[str]) -> str | None:
     """The most similar of some texts, if more than half is the same."""
     words = text.split()
-    matchers = {other: difflib.SequenceMatcher(None, words, other.split(), autojunk=False) for other in others}
-    near = {other: m.ratio() for other, m in matchers.items() if m.real_quick_ratio() > 0.5 and m.quick_ratio() > 0.5}
+    near: dict[str, float] = {}
+    for other in others:
+        matcher = difflib.SequenceMatcher(None, words, other.split(), autojunk=False)
+        if matcher.real_quick_ratio() > 0.5 and matcher.quick_ratio() > 0.5:
+            near[other] = matcher.ratio()
     best = max(near, key=near.get, default=None)
     return best if best is not None and near[best] > 0.5 else None
 
 
 def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) -> polib.POFile:
-    """A catalogue with the pieces `texts`: what was translated is kept, and marked as fuzzy if the English has changed."""
+    """A catalogue with the pieces `texts`: translations stay, fuzzy if the English has changed."""
     known = {(entry.msgctxt, entry.msgid): entry for entry in catalogue}
     gone = {key: entry for key, entry in known.items() if entry.msgstr and key not in texts}
     new = polib.POFile(wrapwidth=110)
@@ -251,10 +272,11 @@ def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) ->
         if same := known.get((context, text)):
             entry.msgstr, entry.flags, entry.tcomment = same.msgstr, same.flags, same.tcomment
             entry.previous_msgid = same.previous_msgid
-        elif (other := closest(text, [english for where, english in gone if where == context])) is not None:
+        elif (other := closest(text, [one for where, one in gone if where == context])) is not None:
             old = gone.pop((context, other))
             entry.msgstr = old.msgstr
-            made_from = (old.fuzzy and old.previous_msgid) or other  # the English that this translates
+            # the English that this translates
+            made_from = (old.fuzzy and old.previous_msgid) or other
             if made_from != text:  # else the English is again what it was
                 entry.previous_msgid, entry.flags = made_from, ["fuzzy"]
         new.append(entry)
@@ -263,14 +285,16 @@ def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) ->
 
 def meanings(language: str, context: str | None = None) -> dict[str, str]:
     """English -> translation of what is translated and up to date."""
-    return {entry.msgid: entry.msgstr for entry in load(language) if entry.translated() and entry.msgctxt == context}
+    entries = (entry for entry in load(language) if entry.msgctxt == context)
+    return {entry.msgid: entry.msgstr for entry in entries if entry.translated()}
 
 
 def stale(text: str) -> str:
     """English in the edition of another language, marked cell by cell."""
 
     def mark(cell: str) -> str:
-        return f'<span class="stale" lang="en">{cell}</span>' if re.search("[A-Za-z]{3}", cell) else cell
+        english = re.search("[A-Za-z]{3}", cell)
+        return f'<span class="stale" lang="en">{cell}</span>' if english else cell
 
     return " | ".join(mark(cell) for cell in text.split(" | "))
 
@@ -286,7 +310,7 @@ def anchors(notebook: NotebookNode) -> list[str]:
 
 
 def translated(notebook: NotebookNode, language: str) -> NotebookNode:
-    """The executed notebook in another language: Markdown, captions and titles; code and all other output are the same."""
+    """The executed notebook in another language: Markdown, captions, titles; the rest stays."""
     known = meanings(language)
     result = nbformat.from_dict(json.loads(json.dumps(notebook)))  # a copy
 
@@ -307,21 +331,28 @@ def translated(notebook: NotebookNode, language: str) -> NotebookNode:
 
 def names(english: NotebookNode, own: NotebookNode) -> dict[str, str]:
     """Jupyter's names of a notebook's headings in English, and those in another language."""
-    both = (anchors(notebook) for notebook in (english, own))
-    return dict(zip(*([re.sub(r"<[^>]+>|`", "", one).replace(" ", "-") for one in some] for some in both), strict=True))
+    both = (
+        [re.sub(r"<[^>]+>|`", "", heading).replace(" ", "-") for heading in anchors(notebook)]
+        for notebook in (english, own)
+    )
+    return dict(zip(*both, strict=True))
 
 
 @functools.cache
 def names_of_all(language: str) -> dict[str, dict[str, str]]:
     """The same of every notebook that is translated, by its file."""
-    books = {script.stem: nbformat.reads(script.with_suffix(".ipynb").read_text("utf-8"), 4) for script in SCRIPTS}
-    return {f"{stem}.ipynb": names(book, translated(book, language)) for stem, book in books.items()}
+    found = {}
+    for path in (script.with_suffix(".ipynb") for script in SCRIPTS):
+        book = nbformat.reads(path.read_text("utf-8"), 4)
+        found[path.name] = names(book, translated(book, language))
+    return found
 
 
 def for_jupyter(notebook: NotebookNode, language: str) -> NotebookNode:
-    """An executed notebook in another language: links lead to the headings there, by Jupyter's names of them; pictures are in it.
+    """An executed notebook in another language, with its pictures in it.
 
-    All of a language stand in one folder, two below the English documents.
+    Links lead to the headings there, by Jupyter's names of them. All notebooks of a language stand
+    in one folder, two below the English documents.
     """
     own = translated(notebook, language)
     there = {"": names(notebook, own)} | names_of_all(language)
@@ -332,13 +363,15 @@ def for_jupyter(notebook: NotebookNode, language: str) -> NotebookNode:
             return f"](../../{file}{'#' * bool(heading)}{heading})"
         return f"]({file}{'#' * bool(heading)}{there[file].get(heading, heading)})"
 
+    link = rf"\]\((?:(?:\.\./|practice/)?(\w+\.ipynb))?(?:#({TARGET}))?\)"
     for cell in own.cells:
         if cell.cell_type == "markdown":
-            cell.source = re.sub(rf"\]\((?:(?:\.\./|practice/)?(\w+\.ipynb))?(?:#({TARGET}))?\)", lead, cell.source)
+            cell.source = re.sub(link, lead, cell.source)
             for picture in re.findall(r"\]\((images/[^()\s]+)\)", cell.source):
-                data, kind = base64.b64encode((ROOT / picture).read_bytes()).decode(), mimetypes.guess_type(picture)[0]
-                cell.setdefault("attachments", {})[Path(picture).name] = {kind: data}
-                cell.source = cell.source.replace(f"]({picture})", f"](attachment:{Path(picture).name})")
+                name, kind = Path(picture).name, mimetypes.guess_type(picture)[0]
+                data = base64.b64encode((ROOT / picture).read_bytes()).decode()
+                cell.setdefault("attachments", {})[name] = {kind: data}
+                cell.source = cell.source.replace(f"]({picture})", f"](attachment:{name})")
     return own
 
 
@@ -346,7 +379,7 @@ def for_jupyter(notebook: NotebookNode, language: str) -> NotebookNode:
 
 
 def signature(text: str) -> dict[str, list[str]]:
-    """What a translation must have in common with its source: code, formulas, targets of links, places to fill in, tags."""
+    """What translation and source must share: code, formulas, links, places to fill in, tags."""
     code = re.findall(r"`[^`]+`", text)
     text = re.sub(r"`[^`]+`", " ", text)
     formulas = ["".join(found.split()) for found in re.findall(r"\$[^$]+\$", text)]
@@ -363,30 +396,38 @@ def signature(text: str) -> dict[str, list[str]]:
 
 
 def numbers(text: str) -> Iterator[tuple[str, str]]:
-    """The digits of each number outside code, formulas and links, and those of what it says with a unit: 4.5 million is `450 万`."""
+    """The digits of each number outside code, formulas and links, and those of it with its unit.
+
+    So 4.5 million is `450 万`.
+    """
     text = re.sub(rf"`[^`]+`|\$[^$]+\$|\]\({TARGET}\)", " ", text)
     for number, unit in re.findall(rf"(\d[\d,.]*(?<![,.]))(?: ({'|'.join(UNITS)}))?", text):
         digits = re.sub("[,.]", "", number)
         yield digits, f"{float(number.replace(',', '')) * UNITS[unit]:.0f}" if unit else digits
 
 
-def terms(language: str) -> list[tuple[re.Pattern[str], str, list[str]]]:
-    """The checked terms, longest first: what to find in the English, its name, and the words of which the translation needs one."""
-    file = LANGUAGES / f"{language}.tsv"
-    rows = [line.split("\t") for line in (file.read_text("utf-8").splitlines()[1:] if file.is_file() else [])]
-    rows = sorted((row for row in rows if row[3] == "yes"), key=lambda row: -len(row[0]))
-    return [
-        (re.compile(rf"\b{re.escape(name)}s?\b", re.I), name, [word, *filter(None, also.split("|"))])
-        for name, word, also, *_ in rows
-    ]
+# what to find in the English, its name, and the words of which the translation needs one
+Term = tuple[re.Pattern[str], str, list[str]]
 
 
-def faults(source: str, translation: str, checked: list[tuple[re.Pattern[str], str, list[str]]]) -> list[str]:
+def terms(language: str) -> list[Term]:
+    """The checked terms, longest first."""
+    file, found = LANGUAGES / f"{language}.tsv", []
+    lines = file.read_text("utf-8").splitlines()[1:] if file.is_file() else []
+    rows = [row for row in (line.split("\t") for line in lines) if row[3] == "yes"]
+    for name, word, also, *_ in sorted(rows, key=lambda row: -len(row[0])):
+        pattern = re.compile(rf"\b{re.escape(name)}s?\b", re.I)
+        found.append((pattern, name, [word, *filter(None, also.split("|"))]))
+    return found
+
+
+def faults(source: str, translation: str, checked: list[Term]) -> list[str]:
     """What is wrong with a translation; `checked` are the language's `terms`."""
     found, ours, theirs = [], signature(translation), signature(source)
     for kind in ours:
         if ours[kind] != theirs[kind]:
-            found.append(f"{kind} differ: {' '.join(sorted({*ours[kind]} ^ {*theirs[kind]}) or ours[kind])}")
+            differing = sorted({*ours[kind]} ^ {*theirs[kind]}) or ours[kind]
+            found.append(f"{kind} differ: {' '.join(differing)}")
     written = {whole for _, whole in numbers(translation)}
     if lost := [digits for digits, whole in numbers(source) if written.isdisjoint({digits, whole})]:
         found.append(f"numbers differ: {' '.join(sorted(lost))}")
@@ -410,9 +451,10 @@ def faults(source: str, translation: str, checked: list[tuple[re.Pattern[str], s
 
 
 def check(language: str) -> tuple[list[str], list[str]]:
-    """What must be mended in a catalogue, and what is out of date: its English has changed since it was translated."""
+    """What must be mended in a catalogue, and what is out of date: the English changed since."""
     catalogue, texts, checked = load(language), wanted(), terms(language)
-    ours = dict.fromkeys((entry.msgctxt, entry.msgid) for entry in catalogue)  # a set, in the catalogue's order
+    # a set, in the catalogue's order
+    ours = dict.fromkeys((entry.msgctxt, entry.msgid) for entry in catalogue)
     problems = [f"not in the catalogue: {key[1][:90]}" for key in texts if key not in ours]
     problems += [f"no longer in the text: {key[1][:90]}" for key in ours if key not in texts]
     if (ROOT / f"README.{language}.md").read_text("utf-8") != readme(language):
@@ -423,21 +465,25 @@ def check(language: str) -> tuple[list[str], list[str]]:
         if not entry.msgstr.strip():
             problems.append(f"not translated: {entry.msgid[:90]}")
         elif not entry.fuzzy:
-            problems += [f"{entry.msgid[:70]}: {fault}" for fault in faults(entry.msgid, entry.msgstr, checked)]
-            if entry.msgctxt == "page" and '"' in entry.msgstr and '"' not in entry.msgid:  # some stand in attributes
+            found = faults(entry.msgid, entry.msgstr, checked)
+            problems += [f"{entry.msgid[:70]}: {fault}" for fault in found]
+            # some stand in attributes
+            if entry.msgctxt == "page" and '"' in entry.msgstr and '"' not in entry.msgid:
                 problems.append(f"{entry.msgid[:70]}: a straight quotation mark")
     return problems, [entry.msgid for entry in catalogue if entry.fuzzy]
 
 
 def main() -> int:
     """Do what the command line says; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("command", choices=["update", "check", "apply"])
     parser.add_argument("language", nargs="?")
     parser.add_argument("notebook", nargs="?", type=Path)
     parser.add_argument("out", nargs="?", type=Path)
     options = parser.parse_args()
-    if options.language not in (None, *languages()) or (options.command == "apply" and options.out is None):
+    lacking = options.command == "apply" and options.out is None
+    if lacking or options.language not in (None, *languages()):
         parser.error(f"apply needs LANGUAGE, IN and OUT; languages are {', '.join(languages())}")
     if options.command == "apply":
         notebook = nbformat.reads(options.notebook.read_text("utf-8"), 4)

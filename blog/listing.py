@@ -1,9 +1,10 @@
-"""The page of one_screen.py: its listing, beside each block a sentence, a button that runs it, and numbers for whoever ports it.
+"""The page of one_screen.py: its listing, and what a reader may want beside each block.
 
     python blog/listing.py OUT.html [--repository URL] [--language zh]
 
-one_screen.md has the sentences; a line such as `@attention` says that what follows belongs to the block that defines
-that name. In another language, the comments of the listing come from its catalogue, as all prose does.
+That is a sentence, a button that runs the block, and numbers for whoever ports it. one_screen.md
+has the sentences; a line such as `@attention` says that what follows belongs to the block that
+defines that name. In another language, the comments come from its catalogue, as all prose does.
 """
 
 import argparse
@@ -33,12 +34,17 @@ BANNER = r"=== (.+?) =+"
 
 
 def settings(source: str) -> dict[str, Any]:
-    """The numbers at the top of the listing, and those of its other lines that its twin in the browser needs."""
+    """The numbers at the listing's top, and others in it that its twin in the browser needs."""
     found: dict[str, Any] = {}
     exec(source.partition("def random")[0], found)
     names = ("N", "d_model", "d_ff", "h", "eps_ls", "updates", "pairs", "warmup", "factor", "seed")
-    places = {"held": r"shuffled\[:(\d+)\]", "every": r"step % (\d+)", "last": r"checkpoints\[-(\d+):\]"}
-    return {name: found[name] for name in names} | {k: int(re.search(p, source)[1]) for k, p in places.items()}
+    places = {
+        "held": r"shuffled\[:(\d+)\]",
+        "every": r"step % (\d+)",
+        "last": r"checkpoints\[-(\d+):\]",
+    }
+    others = {name: int(re.search(place, source)[1]) for name, place in places.items()}
+    return {name: found[name] for name in names} | others
 
 
 def blocks(source: str) -> list[str]:
@@ -47,13 +53,14 @@ def blocks(source: str) -> list[str]:
 
 
 def defines(block: str) -> set[str]:
-    """The names that a block of the listing defines at the top level; `docstring` and `main` for those that have none."""
+    """The names that a block defines at the top level; `docstring` and `main` for what has none."""
     names = set()
     for node in ast.parse(block).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Assign):
-            names |= {name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+            parts = (part for target in node.targets for part in ast.walk(target))
+            names |= {part.id for part in parts if isinstance(part, ast.Name)}
         elif isinstance(node, ast.Expr):
             names.add("docstring")
         elif isinstance(node, ast.If):
@@ -75,7 +82,8 @@ def title() -> str:
 
 def texts() -> list[str]:
     """The comments and docstrings of the listing, for a catalogue."""
-    return [text for *_, text in comments(FILE.read_text("utf-8")) if re.search("[A-Za-z]{3}", text)]
+    found = (text for *_, text in comments(FILE.read_text("utf-8")))
+    return [text for text in found if re.search("[A-Za-z]{3}", text)]
 
 
 def comments(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
@@ -89,7 +97,7 @@ def comments(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int], st
 
 
 def in_words(source: str, word: Callable[[str], str]) -> str:
-    """The listing with `word` of each comment and docstring in its place; banners and docstrings keep their form."""
+    """The listing with `word` of its comments and docstrings; these and banners keep their form."""
     lines = source.split("\n")
     for (first, column), (last, end), text in reversed([*comments(source)]):
         old = lines[first - 1][column:] if first < last else lines[first - 1][column:end]
@@ -103,12 +111,13 @@ def in_words(source: str, word: Callable[[str], str]) -> str:
             made = f"# === {new} ".ljust(WIDTH - 2 - len(new), "=")
         else:
             made = f"# {new}"
-        lines[first - 1 : last] = (lines[first - 1][:column] + made + lines[last - 1][end:]).split("\n")
+        whole = lines[first - 1][:column] + made + lines[last - 1][end:]
+        lines[first - 1 : last] = whole.split("\n")
     return "\n".join(lines)
 
 
 def notebook(language: str = "en") -> nbformat.NotebookNode:
-    """The page's cells, as of a notebook: the listing's blocks, and after each what is said beside it."""
+    """The page's cells, as of a notebook: the listing's blocks, after each what is said of it."""
     source = FILE.read_text("utf-8")
     before, texts, after = notes()
     if language != "en":
@@ -127,10 +136,11 @@ def notebook(language: str = "en") -> nbformat.NotebookNode:
 
 
 def filled(html: str) -> str:
-    """The page with the listing itself, the settings of its twin and the numbers of a port in their places."""
+    """The page with the listing, its twin's settings and the numbers of a port in their places."""
     source = FILE.read_text("utf-8")
+    data = base64.b64encode(source.encode()).decode()
     values = {
-        "FILE": f"data:text/x-python;charset=utf-8;base64,{base64.b64encode(source.encode()).decode()}",
+        "FILE": f"data:text/x-python;charset=utf-8;base64,{data}",
         "SETTINGS": json.dumps(settings(source)),
         "PORT": PORT.read_text("utf-8").strip().replace('"', "&quot;"),
     }
@@ -143,13 +153,20 @@ def main() -> None:
     """Do what the command line says."""
     from blog import page
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--repository", help="public address of the repository (default: the document's REPOSITORY)")
-    parser.add_argument("--language", default="en", help="one that has a catalogue in languages/ (default: en)")
+    parser.add_argument(
+        "--repository", help="public address of the repository (default: the document's REPOSITORY)"
+    )
+    parser.add_argument(
+        "--language", default="en", help="one that has a catalogue in languages/ (default: en)"
+    )
     options = parser.parse_args()
     try:
-        text = filled(page.make_page(notebook(options.language), FILE.stem, ROOT, options.repository, options.language))
+        cells = notebook(options.language)
+        made = page.make_page(cells, FILE.stem, ROOT, options.repository, options.language)
+        text = filled(made)
         companion.whole(options.out, text.encode())
     except (page.PageError, OSError) as error:
         sys.exit(f"{Path(__file__).name}: {error}")

@@ -1,18 +1,22 @@
 """The twins: a script that people edit, and the notebook that is made from it.
 
-    python blog/notebook.py check                 compare notebook and script; if they differ, say how and exit 1
-    python blog/notebook.py run [--out FOLDER]    execute the script's cells in order and write the notebook
+    python blog/notebook.py check
+        compare notebook and script; if they differ, say how and exit 1
+    python blog/notebook.py run [--out FOLDER]
+        execute the script's cells in order and write the notebook
 
-Both do so for the two documents, the lab notebook, the exercises and the clinic, one after the other, or for --script PATH alone. A
-notebook is beside its script unless --out says otherwise. `run` takes --timeout SECONDS, the limit for one cell, and
-writes nothing if a cell fails.
+Both do so for the two documents, the lab notebook, the exercises and the clinic, one after the
+other, or for --script PATH alone. A notebook is beside its script unless --out says otherwise.
+`run` takes --timeout SECONDS, the limit for one cell, and writes nothing if a cell fails.
 
-A first reader may skip a code cell whose first line is `# @title ...`: the notebook and the page fold it under that title.
-They also fold a cell that begins with `@example`; what it shows has a caption. `# @title Answer ...` hides output as well, and so
-does the notebook where prose ends with a question to predict from, and the cell behind it would give the answer away.
+A first reader may skip a code cell whose first line is `# @title ...`: the notebook and the page
+fold it under that title. They also fold a cell that begins with `@example`; what it shows has a
+caption. `# @title Answer ...` hides output as well, and so does the notebook where prose ends with
+a question to predict from, and the cell behind it would give the answer away.
 
-The notebook depends only on the script and on the output of its cells: it has no random ids, times, version numbers or
-paths of the machine that made it. Nothing ever flows back from the notebook into the script.
+The notebook depends only on the script and on the output of its cells: it has no random ids, times,
+version numbers or paths of the machine that made it. Nothing ever flows back from the notebook into
+the script.
 """
 
 import argparse
@@ -45,33 +49,39 @@ from blog import companion  # noqa: E402
 BLOG = Path(__file__).resolve().parent
 NAMES = ("the_annotated_transformer", "since_2017", "lab_notebook", "exercises", "practice/clinic")
 SCRIPTS = [BLOG.parent / f"{name}.py" for name in NAMES]
+# otherwise jupytext guesses the twin's format
+PERCENT = {"extension": ".py", "format_name": "percent", "format_version": "1.3"}
 METADATA = {
-    # otherwise jupytext guesses the twin's format
-    "jupytext": {"text_representation": {"extension": ".py", "format_name": "percent", "format_version": "1.3"}},
+    "jupytext": {"text_representation": PERCENT},
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
 }
-FOLDED = "# @title ", "@example\n"  # how a cell begins that a first reader may skip, and one that only shows something
+# how a cell begins that a first reader may skip, and one that only shows something
+FOLDED = "# @title ", "@example\n"
 ANSWER = "# @title Answer "  # how a cell begins whose output a reader should not see by chance
-ASKED = (
-    r'<details class="answer">(?:(?!<details)[^\0])*</details>\s*$'  # how prose ends whose answer the next cells show
+# how prose ends whose answer the next cells show
+ASKED = r'<details class="answer">(?:(?!<details)[^\0])*</details>\s*$'
+ENABLE_CHARTS = (
+    f"import sys; sys.path.append({str(BLOG)!r}); import charts; sys.path.pop(); charts.enable()"
 )
-ENABLE_CHARTS = f"import sys; sys.path.append({str(BLOG)!r}); import charts; sys.path.pop(); charts.enable()"
 
 
 def build(script: str) -> NotebookNode:
     """The notebook that the text of a py:percent script describes, not yet executed."""
     seen: Counter[str] = Counter()
-    asked = 0  # 2 after prose that ends with a question, 1 after the prose that follows its cells: both cells answer it
+    # 2 after prose that ends with a question, 1 after prose that follows its cells: both answer it
+    asked = 0
     cells = jupytext.reads(script, fmt="py:percent").cells
     for cell in cells:
         digest = hashlib.sha256(f"{cell.cell_type}\0{cell.source}".encode()).hexdigest()[:8]
         seen[digest] += 1
-        cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"  # equal cells need different ids
+        # equal cells need different ids
+        cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
         cell.metadata = {"tags": cell.metadata["tags"]} if "tags" in cell.metadata else {}
         if cell.cell_type == "code" and cell.source.startswith(FOLDED):
             fold(cell)
         elif cell.cell_type == "markdown":
-            asked = 2 if re.search(ASKED, cell.source) else asked == 2 and not re.search("(?m)^#", cell.source)
+            headed = re.search("(?m)^#", cell.source)
+            asked = 2 if re.search(ASKED, cell.source) else asked == 2 and not headed
         elif asked == 1:
             asked = 0  # a cell whose code is the next step
         if asked and cell.source.startswith(FOLDED[1]):
@@ -83,10 +93,11 @@ def build(script: str) -> NotebookNode:
 
 
 def fold(cell: NotebookNode) -> None:
-    """Mark a cell as folded for the page (a tag), for JupyterLab, and for Colab, which shows the title."""
+    """Mark a cell as folded for the page (a tag), JupyterLab, and Colab, which shows the title."""
     answer = cell.source.startswith(ANSWER)
     tag = "hide-cell" if answer else "hide-input"
-    cell.metadata["tags"] = [*(other for other in cell.metadata.get("tags", []) if other != tag), tag]
+    others = [other for other in cell.metadata.get("tags", []) if other != tag]
+    cell.metadata["tags"] = [*others, tag]
     cell.metadata |= {
         "jupyter": dict.fromkeys(["source_hidden", "outputs_hidden"][: 1 + answer], True),
         "cellView": "form",
@@ -94,7 +105,7 @@ def fold(cell: NotebookNode) -> None:
 
 
 def as_lines(notebook: NotebookNode) -> list[str]:
-    """Everything in a notebook except the outputs, as text to compare; the script determines all of it."""
+    """All of a notebook except the outputs, as text to compare; the script determines all of it."""
     lines = [json.dumps(notebook.metadata, sort_keys=True)]
     for cell in notebook.cells:
         lines += [
@@ -107,7 +118,8 @@ def as_lines(notebook: NotebookNode) -> list[str]:
 
 def executed_in_order(notebook: NotebookNode) -> bool:
     """Whether every code cell ran once, from the top, in one kernel."""
-    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+    cells = (cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip())
+    counts = [cell.execution_count for cell in cells]
     return counts == list(range(1, len(counts) + 1))
 
 
@@ -115,23 +127,27 @@ def check(script: Path, notebook: Path) -> int:
     """Print how the notebook differs from what the script makes; returns the exit status."""
     found = nbformat.reads(notebook.read_text("utf-8"), 4)
     made = as_lines(build(script.read_text("utf-8")))
-    lines = list(difflib.unified_diff(as_lines(found), made, notebook.name, f"made from {script.name}", lineterm=""))
+    names = notebook.name, f"made from {script.name}"
+    lines = list(difflib.unified_diff(as_lines(found), made, *names, lineterm=""))
     if not lines and not executed_in_order(found):
         lines = [f"{notebook.name}: not every cell was executed once, from the top"]
-    print(*lines, *["make it again: python blog/notebook.py run"] * bool(lines), sep="\n", end="\n" if lines else "")
+    if lines:
+        print(*lines, "make it again: python blog/notebook.py run", sep="\n")
     return int(bool(lines))
 
 
 def place(script: str, cell: NotebookNode, index: int) -> str:
-    """Where a cell is, for a message: its number and, if its text is in the script, its line there."""
+    """Where a cell is, for a message: its number and, if the script has it, its line there."""
     start = script.find(cell.source)
-    return f"cell {index + 1}" + (f", line {script.count(chr(10), 0, start) + 1} of the script" if start >= 0 else "")
+    line = script.count("\n", 0, start) + 1
+    return f"cell {index + 1}" + (f", line {line} of the script" if start >= 0 else "")
 
 
 def refuse_hidden_error(cell: NotebookNode) -> None:
-    """Raise an error that a cell only displayed, because a chart that cannot be drawn does not stop its cell."""
+    """Raise an error that a cell only displayed: a chart that cannot be drawn does not stop it."""
+    expected = "raises-exception" in cell.metadata.get("tags", [])
     for output in cell.outputs:
-        if output.output_type == "error" and "raises-exception" not in cell.metadata.get("tags", []):
+        if output.output_type == "error" and not expected:
             raise CellExecutionError.from_cell_and_msg(cell, output)
 
 
@@ -141,11 +157,12 @@ def notices(cell: NotebookNode) -> list[str]:
     return [line for line in printed.splitlines(keepends=True) if line.startswith("NOTICE")]
 
 
-def prepare_client(notebook: NotebookNode, folder: Path, sockets: str, timeout: int) -> NotebookClient:
-    """A client that starts a kernel in `folder` and sends it cells, through files in `sockets` if the system supports that."""
-    short = (
-        os.name == "posix" and len(os.fsencode(sockets)) < 80
-    )  # the path of a socket has at most about a hundred bytes
+def prepare_client(
+    notebook: NotebookNode, folder: Path, sockets: str, timeout: int
+) -> NotebookClient:
+    """A client that starts a kernel in `folder` and sends it cells, if possible by `sockets`."""
+    # the path of a socket has at most about a hundred bytes
+    short = os.name == "posix" and len(os.fsencode(sockets)) < 80
     local = {"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}} if short else {}
     return NotebookClient(
         notebook,
@@ -160,7 +177,7 @@ def prepare_client(notebook: NotebookNode, folder: Path, sockets: str, timeout: 
 
 
 def enable_charts(client: NotebookClient) -> None:
-    """Enable the renderer of `charts.py` in the kernel, without any trace in the document's names and cell numbers."""
+    """Enable `charts.py` in the kernel, with no trace in the document's names and cell numbers."""
 
     async def ask_kernel() -> dict[str, Any]:
         code = f"exec({ENABLE_CHARTS!r}, {{}})"  # in a namespace of its own
@@ -179,7 +196,8 @@ def say(*words: str, **how: Any) -> None:
 
 def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> None:
     """Fill in the outputs of all cells, printing one line for each; an error names its cell."""
-    cells = [(i, cell) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source.strip()]
+    code = [(i, cell) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
+    cells = [(i, cell) for i, cell in code if cell.source.strip()]
     with tempfile.TemporaryDirectory() as sockets:
         client = prepare_client(notebook, folder, sockets, timeout)
         with client.setup_kernel():
@@ -199,24 +217,28 @@ def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> 
 
 
 def portable(value: Any, replacements: list[tuple[str, str]]) -> Any:
-    """An output without this machine's paths: `value` with the patterns replaced in every text except pictures."""
+    """An output without this machine's paths: patterns are replaced in all texts but pictures."""
     if isinstance(value, str):
         for pattern, replacement in replacements:
             value = re.sub(pattern, replacement, value)
     elif isinstance(value, list):
         return [portable(item, replacements) for item in value]
     elif isinstance(value, dict):
-        return {key: item if key.startswith("image/") else portable(item, replacements) for key, item in value.items()}
+        return {
+            key: item if key.startswith("image/") else portable(item, replacements)
+            for key, item in value.items()
+        }
     return value
 
 
 def machine_paths(folder: Path) -> list[tuple[str, str]]:
-    """What `portable` replaces: the working directory, installed packages, the user's home, IPython's cell files."""
+    """What `portable` replaces: working folder, installed packages, home, IPython's cell files."""
     names = {folder: ".", Path(sysconfig.get_path("purelib")): "site-packages"}
     with suppress(RuntimeError):  # there may be no home
         names[Path.home()] = "~"
     deepest_first = sorted(names, key=lambda path: -len(path.parts))
-    whole = [(re.escape(str(path)) + r"(?![\w.-])", names[path]) for path in deepest_first if path != Path(path.anchor)]
+    paths = [path for path in deepest_first if path != Path(path.anchor)]
+    whole = [(re.escape(str(path)) + r"(?![\w.-])", names[path]) for path in paths]
     return [(r"[^\s'\"]*ipykernel_\d+[/\\]\d+\.py", "<cell>"), *whole]
 
 
@@ -236,11 +258,17 @@ def run(script: Path, out: Path, timeout: int) -> None:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("command", choices=["check", "run"])
     parser.add_argument("--script", type=Path, help="the only script to look at")
-    parser.add_argument("--out", type=Path, help="folder of the notebooks (default: beside their scripts)")
-    parser.add_argument("--timeout", type=int, default=10_800, help="seconds that one cell may take (default: 10,800)")
+    parser.add_argument(
+        "--out", type=Path, help="folder of the notebooks (default: beside their scripts)"
+    )
+    parser.add_argument(
+        "--timeout", type=int, default=10_800,
+        help="seconds that one cell may take (default: 10,800)",
+    )  # fmt: skip
     return parser.parse_args(arguments)
 
 

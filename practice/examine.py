@@ -67,7 +67,8 @@ TESTS = {
     "twice": ("wires", 0, MOVED, "asked twice, it differs by {:.2g}", "dropout is on"),
     "first loss": ("loss", -MANY, 2.0, "the first loss differs from that of guessing by {:+.2g}",
         "the weights start too large"),
-    "recomputed": ("loss", -1e-3, 1e-3, "the reported loss differs from that of the logits by {:+.2g}",
+    "recomputed": ("loss", -1e-3, 1e-3,
+        "the reported loss differs from that of the logits by {:+.2g}",
         "another shift, other pairs, padding counted, or a sum"),
     "gradient": ("gradient", 1e-2, 20, "the gradient's norm is {:.2g}", "most have 1 or 2"),
     "again": ("gradient", 0.99, 1.01, "computed again, it is {:.3g} times as large",
@@ -276,7 +277,7 @@ def swap_sources(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
 
 
 def same(a: list[int], b: list[int]) -> bool:
-    """Whether two translations agree; one without an end was cut off, and counts as far as it goes."""
+    """Whether two translations agree; one cut off, without an end, counts as far as it goes."""
     short, long = sorted((a, b), key=len)
     return long == short or (EOS not in short and long[: len(short)] == short)
 

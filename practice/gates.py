@@ -1,8 +1,8 @@
-"""The gates of the judge, in the order of the road: what a reader's function is asked, with the trained model's numbers.
+"""The gates of the judge, in the order of the road: what a reader's function is asked.
 
-A gate is a generator: for each case it yields the arguments, and a function that computes the right
-answer by calling the document. It computes when it is called, so that a mistake in force counts.
-The docstring of a gate is the docstring of the stub.
+A gate is a generator: for each case it yields the arguments, with the trained model's numbers, and
+a function that computes the right answer by calling the document. It computes when it is called, so
+that a mistake in force counts. The docstring of a gate is the docstring of the stub.
 """
 
 import functools
@@ -44,7 +44,7 @@ Cases = Iterator[Case]
 
 
 class World(NamedTuple):
-    """The shipped model in double precision, with one of its sentences and that one's translation."""
+    """The shipped model in double precision, with one of our sentences and its translation."""
 
     model: tat.Transformer
     tokenizer: tat.Tokenizer
@@ -68,7 +68,7 @@ def world() -> World:
 
 @dataclass(frozen=True)
 class Gate:
-    """One function of the reader's file, and what it is asked; `axes` name the dimensions of its answer."""
+    """A function of the reader's file and what it is asked; `axes` name its answer's dimensions."""
 
     stub: str
     axes: tuple[str, ...]
@@ -112,11 +112,10 @@ def as_arrays(value: Any) -> Any:
 
 def one_head(w: World) -> list[Tensor]:
     """Queries, keys and values (S, d_k) of the second head of the first layer."""
-    layer, x = w.model.encoder.layers[0], w.model.src_embed(w.src)
-    attn, d_k = layer.self_attn, x.size(-1) // layer.self_attn.h
-    return [
-        W(layer.sublayer[0].norm(x))[0, :, d_k : 2 * d_k] for W in (attn.W_q, attn.W_k, attn.W_v)
-    ]
+    layer = w.model.encoder.layers[0]
+    attn, x = layer.self_attn, layer.sublayer[0].norm(w.model.src_embed(w.src))
+    d_k = x.size(-1) // attn.h
+    return [W(x)[0, :, d_k : 2 * d_k] for W in (attn.W_q, attn.W_k, attn.W_v)]
 
 
 def sources(w: World) -> list[Tensor]:
@@ -158,16 +157,13 @@ def named(layer: nn.Module) -> dict[str, Tensor]:
 def stack(w: World, side: str) -> dict[str, Any]:
     """The weights of the encoder or the decoder under the names of the header."""
     part = getattr(w.model, side)
-    rest = {
-        "table": w.model.src_embed.embeddings.table.weight,
-        "gain": part.norm.weight,
-        "bias": part.norm.bias,
-    }
+    table = w.model.src_embed.embeddings.table.weight
+    rest = {"table": table, "gain": part.norm.weight, "bias": part.norm.bias}
     return {"layers": [named(layer) for layer in part.layers], **rest}
 
 
 def scored(w: World) -> Iterator[tuple[Tensor, Tensor, int]]:
-    """Logits (T, vocab), the tokens to predict (T), and which of them is padding; then few of both."""
+    """Logits (T, vocab), the tokens to predict (T), and which is padding; then few of both."""
     tgt, memory, *masks = next(targets(w))
     y = torch.cat((tgt[0, 1:-2], torch.tensor([EOS, PAD, PAD])))
     scores = w.model.generator.logits(w.model.decode(memory, masks[0], tgt, masks[1]))[0]
@@ -197,7 +193,8 @@ def positions(w: World) -> Cases:
 
 @gate("attention(Q, K, V, mask)", "query", "dimension")
 def attention(w: World) -> Cases:
-    """Section 3.2.1, Equation (1). Q (T, d_k), K (S, d_k), V (S, d_v); gives (T, d_v). mask is None."""
+    """Section 3.2.1, Equation (1). Q (T, d_k), K (S, d_k), V (S, d_v); gives (T, d_v).
+    mask is None."""
     Q, K, V = one_head(w)
     for T, S in ((len(Q), len(K)), (3, len(K)), (1, 1)):
         yield (Q[:T], K[:S], V[:S], None), lambda T=T, S=S: tat.attention(Q[:T], K[:S], V[:S])[0]
@@ -225,7 +222,8 @@ def heads(w: World) -> Cases:
 
 @gate("layer_norm(x, gain, bias)", "position", "dimension")
 def norm(w: World) -> Cases:
-    """Section 3.1, after Ba et al. (2016), with epsilon 1e-5. x (T, d_model); gives (T, d_model)."""
+    """Section 3.1, after Ba et al. (2016), with epsilon 1e-5.
+    x (T, d_model); gives (T, d_model)."""
     layer, x = w.model.encoder.layers[0].sublayer[0].norm, w.model.src_embed(w.src)[0]
     for rows in (x, 1 + x[:2] / 300):  # nearly constant rows show where epsilon is
         yield (rows, layer.weight, layer.bias), lambda x=rows: layer(x.unsqueeze(0))[0]
@@ -259,14 +257,16 @@ def encoder(w: World) -> Cases:
 
 @gate("masks(src, tgt, pad)", "query", "key", parts=2)
 def masks(w: World) -> Cases:
-    """Section 3.2.3. src (S), tgt (T) as the decoder reads it, pad (an id); gives (1, S) and (T, T)."""
+    """Section 3.2.3. src (S), tgt (T) as the decoder reads it, pad (an id);
+    gives (1, S) and (T, T)."""
     another = F.pad(w.src, (0, 2), value=7)  # which may be the padding as well
     for src, T, pad in zip((*sources(w), another), (4, 9, 1, 4), (PAD, PAD, PAD, 7), strict=True):
         tgt = F.pad(w.tgt[:, :T], (0, min(T - 1, 2)), value=pad)
-        yield (
-            (src[0], tgt[0], pad),
-            lambda s=src, t=tgt, p=pad: (tat.source_mask(s, p)[0], tat.target_mask(t, p)[0]),
-        )
+
+        def right(src: Tensor = src, tgt: Tensor = tgt, pad: int = pad) -> tuple[Tensor, Tensor]:
+            return tat.source_mask(src, pad)[0], tat.target_mask(tgt, pad)[0]
+
+        yield (src[0], tgt[0], pad), right
 
 
 @gate("decoder_layer(x, memory, src_mask, tgt_mask, w, h)", "position", "dimension")
@@ -298,26 +298,18 @@ def logits(w: World) -> Cases:
 
 # What the other functions may do wrong was seen at their gates, and decoding takes long.
 @gate(
-    "translate(src, w, h, bos, eos, longest)",
-    "step",
-    seconds=4 * SECONDS,
+    "translate(src, w, h, bos, eos, longest)", "step", seconds=4 * SECONDS,
     tries=frozenset({"translate", "subsequent_mask"}),
-)
+)  # fmt: skip
 def greedy_decoding(w: World) -> Cases:
     """Sections 3 and 3.1: from ids (S) to the most probable next id, again and again, until eos or
     `longest` ids; gives the ids that were written, eos included and bos not. w["encoder"] and
     w["decoder"] are the two stacks."""
     both = {side: stack(w, side) for side in ("encoder", "decoder")}
-    for ids, longest in (
-        (w.src, 3),
-        (w.src, 20),
-    ):  # the short one first: it tells mistakes apart sooner
-        pair = [tat.Pair(ids[0].tolist(), [])]
-        arguments = ids[0], both, w.model.encoder.layers[0].self_attn.h, BOS, EOS, longest
-        yield (
-            arguments,
-            lambda p=pair, n=longest: torch.tensor(mistakes.translate(w.model, p, n)[0]),
-        )
+    h, pair = w.model.encoder.layers[0].self_attn.h, [tat.Pair(w.src[0].tolist(), [])]
+    for longest in (3, 20):  # the short one first: it tells mistakes apart sooner
+        arguments = w.src[0], both, h, BOS, EOS, longest
+        yield arguments, lambda n=longest: torch.tensor(mistakes.translate(w.model, pair, n)[0])
 
 
 # --- how it learns ---
@@ -360,21 +352,20 @@ def gradient_of_the_loss(w: World) -> Cases:
 @gate("rate(step, d_model, warmup)")
 def schedule(w: World) -> Cases:
     """Section 5.3, Equation (3). step counts from 1; gives a number."""
-    for step, width, warmup in (
-        *((step, 512, 4000) for step in (1, 400, 4000, 100_000)),
-        (30, 128, 100),
-    ):
-        yield (
-            (step, width, warmup),
-            lambda step=step, width=width, warmup=warmup: tat.rate(step, width, 1.0, warmup),
-        )
+    steps_of_the_paper = [(step, 512, 4000) for step in (1, 400, 4000, 100_000)]
+    for step, width, warmup in [*steps_of_the_paper, (30, 128, 100)]:
+
+        def right(step: int = step, width: int = width, warmup: int = warmup) -> float:
+            return tat.rate(step, width, 1.0, warmup)
+
+        yield (step, width, warmup), right
 
 
 @gate("adam(w, g, m, v, step, lrate)", "row", "column", parts=3)
 def update_of_Adam(w: World) -> Cases:
-    """Section 5.3; Kingma and Ba (2015), Algorithm 1, with beta_1 = 0.9, beta_2 = 0.98 and epsilon =
-    1e-9. Weights, gradient and both averages before this step, all of one shape; step counts from
-    1. Gives the new w, m and v."""
+    """Section 5.3; Kingma and Ba (2015), Algorithm 1, with beta_1 = 0.9, beta_2 = 0.98 and
+    epsilon = 1e-9. Weights, gradient and both averages before this step, all of one shape; step
+    counts from 1. Gives the new w, m and v."""
     first, second = (layer.self_attn.W_q.weight[:4] for layer in w.model.encoder.layers[:2])
     g = second / 1000
     for step, m, v in ((1, 0 * g, 0 * g), (7, g.flip(0), g.flip(1) ** 2)):
@@ -382,11 +373,8 @@ def update_of_Adam(w: World) -> Cases:
         def right(step: int = step, m: Tensor = m, v: Tensor = v) -> tuple[Tensor, ...]:
             p = nn.Parameter(first.clone())
             optimizer = torch.optim.Adam([p], lr=0.01, betas=(0.9, 0.98), eps=1e-9)
-            state = {
-                "step": torch.tensor(step - 1.0),
-                "exp_avg": m.clone(),
-                "exp_avg_sq": v.clone(),
-            }
+            state = {"exp_avg": m.clone(), "exp_avg_sq": v.clone()}
+            state["step"] = torch.tensor(step - 1.0)
             optimizer.state[p], p.grad = state, g.clone()
             optimizer.step()
             return p.detach(), state["exp_avg"], state["exp_avg_sq"]

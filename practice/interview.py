@@ -43,12 +43,9 @@ class Layer(nn.Module):
         self.ffn = nn.Sequential(nn.Linear(D, 2 * D), nn.ReLU(), nn.Linear(2 * D, D))
 
     def forward(
-        self,
-        x: Tensor,
-        mask: Tensor,
-        memory: Tensor | None = None,
+        self, x: Tensor, mask: Tensor, memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
-    ):
+    ):  # fmt: skip
         y = self.norms[0](x)
         x = x + self.attention[0](y, y, mask)
         if memory is not None:
@@ -60,13 +57,10 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.table = nn.Embedding(len(LETTERS), D)
-        place, rate = (
-            torch.arange(LONGEST).unsqueeze(1),
-            torch.exp(torch.arange(0, D, 2) * -math.log(10000) / D),
-        )
-        self.register_buffer(
-            "places", torch.cat(((place * rate).sin(), (place * rate).cos()), dim=1)
-        )
+        place = torch.arange(LONGEST).unsqueeze(1)
+        rate = torch.exp(torch.arange(0, D, 2) * -math.log(10000) / D)
+        places = torch.cat(((place * rate).sin(), (place * rate).cos()), dim=1)
+        self.register_buffer("places", places)
         self.encoder, self.decoder, self.norm = Layer(False), Layer(True), nn.LayerNorm(D)
         self.out = nn.Linear(D, len(LETTERS))
 
@@ -78,11 +72,8 @@ class Model(nn.Module):
         real = (src != PAD).unsqueeze(1)
         causal = torch.ones(1, tgt.size(1), tgt.size(1), dtype=torch.bool).tril(diagonal=1)
         memory = self.encoder(self.embed(src), real)
-        return self.out(
-            self.norm(
-                self.decoder(self.embed(tgt), causal & (tgt != PAD).unsqueeze(1), memory, real)
-            )
-        )
+        mask = causal & (tgt != PAD).unsqueeze(1)
+        return self.out(self.norm(self.decoder(self.embed(tgt), mask, memory, real)))
 
 
 model = Model()
@@ -108,10 +99,15 @@ def predict(pairs: list[Pair]) -> Tensor:
     return model(src, tgt[:, :-1])
 
 
-KEY = """`.tril(diagonal=1)` in Model.forward: each position sees the token that it has to predict. `.tril()`
-`self.places[: x.size(0)]` in embed: a sentence's row in its batch, for each word's place. `[: x.size(1)]`
-`cross_entropy` in update: padding counts, and lowers the loss. `ignore_index=PAD`
-`loss.backward()` in update adds to the gradient of the update before. `adam.zero_grad()` above it"""
+KEY = """\
+`.tril(diagonal=1)` in Model.forward: each position sees the token that it has to predict. \
+`.tril()`
+`self.places[: x.size(0)]` in embed: a sentence's row in its batch, for each word's place. \
+`[: x.size(1)]`
+`cross_entropy` in update: padding counts, and lowers the loss. \
+`ignore_index=PAD`
+`loss.backward()` in update adds to the gradient of the update before. \
+`adam.zero_grad()` above it"""
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["key"]:
@@ -121,8 +117,6 @@ if __name__ == "__main__":
     pairs = [number_pair(n) for n in [7, 1, 12, 4, *random.Random(0).sample(range(100, 1000), 28)]]
     patient = examine.Patient(predict, model, update)
     found = examine.examine(lambda: patient, pairs, ["wires", "loss", "gradient"])
-    print(
-        *[finding for finding in found if finding.ill] or ["well: you have found all four"],
-        sep="\n",
-    )
+    ill = [finding for finding in found if finding.ill]
+    print(*ill or ["well: you have found all four"], sep="\n")
     print(f"{(time.time() - CLOCK.stat().st_mtime) / 60:.0f} minutes so far")

@@ -597,7 +597,8 @@ def adam_with(
 
     return Adam
 
-mistake("no_bias_correction", "adam", "m, v for m / (1 - b1 ** t), v / (1 - b2 ** t)", ADAM, "gradient",
+mistake("no_bias_correction", "adam",
+        "m, v for m / (1 - b1 ** t), v / (1 - b2 ** t)", ADAM, "gradient",
         "After some steps it is gone.",
         "The first step is 0.7 of the usual one, the fifth 1.3; the warmup hides it.",
         harmless=True, Adam=adam_with(lambda m, v, c1, c2, eps: m / (v.sqrt() + eps)))
@@ -699,7 +700,8 @@ mistake("held_out_in_training", "report",
         "held-out pairs are among those it learns from", "A second task: German numbers", "none",
         "Split after shuffling.",
         "The model isn't worse; the number is, because nobody knows any more what it means.",
-        harmless=True, numbers=lambda known, held_out, draw: right_numbers(known + held_out, [], draw))
+        harmless=True,
+        numbers=lambda known, held_out, draw: right_numbers(known + held_out, [], draw))
 
 
 # --- Slips of single functions, seen beside a reference with the same weights ---
@@ -1023,8 +1025,8 @@ slip("one_token_too_few", "longest - 1 ids",
      "`longest` is how many ids may be written, and <s> isn't written.",
      translate=lambda model, pairs, n=LONGEST: right_translate(model, pairs, n - 1))
 slip("bos_counted", "[bos] + longest - 1 ids",
-     "<s> is what the decoder reads first. It hasn't been written: it isn't given back, and doesn't "
-     "count.",
+     "<s> is what the decoder reads first. It hasn't been written: it isn't given back, and "
+     "doesn't count.",
      translate=lambda model, pairs, n=LONGEST: [
          [BOS, *row] for row in right_translate(model, pairs, n - 1)])
 

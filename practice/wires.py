@@ -1,7 +1,7 @@
 """What a model's predictions depend on: a look at its wires, which needs no training.
 
-A loss says how well a model predicts from what it sees, but not whether it sees something that it mustn't. `predict` is
-any function that makes logits (B, T, vocab) of pairs.
+A loss says how well a model predicts from what it sees, but not whether it sees something that it
+mustn't. `predict` is any function that makes logits (B, T, vocab) of pairs.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,10 @@ def predict_with(model: tat.Transformer, pairs: list[Pair]) -> Tensor:
 
 
 def influence(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> Tensor:
-    """How far each prediction (row) moves, in nats, if a target word (column) changes: (T, T); pairs of equal lengths."""
+    """How far each prediction (row) moves, in nats, if a target word (column) changes: (T, T).
+
+    The pairs have equal lengths.
+    """
     others, T = [], len(pairs[0].tgt) - 1
     for t in range(T):
         for p in pairs:
@@ -34,7 +37,7 @@ def influence(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> Ten
 
 
 def wires(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> dict[str, float]:
-    """How far predictions move, in nats: `future`, `padding` and `neighbours` must be 0, the others not."""
+    """How far predictions move in nats; `future`, `padding`, `neighbours` must be 0, others not."""
     target, base = influence(predict, pairs), predict(pairs).log_softmax(-1)
     found = {"future": target.triu(1).max().item(), "past": target.tril(-1).max().item()}
     changed = {

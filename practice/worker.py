@@ -1,4 +1,4 @@
-"""The process in which a reader's file runs for the judge: it takes calls and gives what came of them.
+"""The process in which a reader's file runs for the judge: it answers calls with what came of them.
 
     python worker.py mine.py    calls come pickled on standard input, answers go to standard output
 
@@ -26,7 +26,7 @@ SHARE = 0.8  # of the machine's memory that a file may ask for
 
 
 def limit_memory() -> None:
-    """Make a request for too much memory a MemoryError of the file, where the system can do that."""
+    """Make a request for too much memory a MemoryError of the file, where the system can."""
     with suppress(ImportError, OSError, ValueError):  # not on Windows; macOS has no such limit
         import resource
 
@@ -92,14 +92,13 @@ def array(value: Any) -> np.ndarray:
         value = value.detach().cpu()
     found = np.asarray(value)
     if found.dtype.kind not in "biuf":
-        raise TypeError(
-            f"gives {type(value).__name__}, which numpy.asarray doesn't read as numbers"
-        )
+        kind = type(value).__name__
+        raise TypeError(f"gives {kind}, which numpy.asarray doesn't read as numbers")
     return found
 
 
 def answer(module: Any, function: str, arguments: tuple, parts: int) -> dict[str, Any]:
-    """Call a function of the file: its result, as `parts` arrays if there are several, or what is wrong."""
+    """Call a function of the file: its result, as `parts` arrays if several, or what is wrong."""
     if not callable(call := getattr(module, function, None)):
         return {"error": f"there is no function {function}"}
     printed = io.StringIO()

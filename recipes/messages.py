@@ -1,10 +1,10 @@
 """A corpus of another kind: what programs say, in English and another language, from Debian.
 
-    python recipes/messages.py fr runs/messages     train.fr, train.en, val.fr, val.en, and sources.txt
+    python recipes/messages.py fr runs/messages     train.fr, train.en, val.fr, val.en, sources.txt
 
 It fetches packages with `apt-get download`, which needs Debian 12 and no rights, and keeps of their
-gettext catalogues the messages of one line. The texts belong to the programs, whose licences differ:
-train on them, and pass on neither the corpus nor parts of it.
+gettext catalogues the messages of one line. The texts belong to the programs, whose licences
+differ: train on them, and pass on neither the corpus nor parts of it.
 """
 
 import random
@@ -18,8 +18,9 @@ from pathlib import Path
 import polib
 
 PACKAGES = (
-    "binutils-common", "coreutils", "evolution-common", "gcc-12-locales", "gettext", "gimp-data", "git",
-    "gnome-control-center-data", "gnucash-common", "gnumeric-common", "nautilus-data", "util-linux-locales",
+    "binutils-common", "coreutils", "evolution-common", "gcc-12-locales", "gettext", "gimp-data",
+    "git", "gnome-control-center-data", "gnucash-common", "gnumeric-common", "nautilus-data",
+    "util-linux-locales",
 )  # fmt: skip
 HELD_OUT = 1000  # pairs of val; all messages of their catalogues stay out of train
 

@@ -1,9 +1,11 @@
-"""Ray Train, from the project's folder, with `pip install "ray[train]"`; all nodes must see that folder:
+r"""Ray Train, with `pip install "ray[train]"`, from the project's folder, which all nodes must see:
 
-    python recipes/ray_train.py --processes 8 --gpu --data multi30k --preset base --run runs/base --steps 100000
+    python recipes/ray_train.py --processes 8 --gpu \
+        --data multi30k --preset base --run runs/base --steps 100000
 
-Ray starts the processes and makes their group, and the program uses it. If a process dies, Ray starts all of them again, up to
-three times, and the run goes on from its last checkpoint. Options that are not named here are options of `train`.
+Ray starts the processes and makes their group, and the program uses it. If a process dies, Ray
+starts all of them again, up to three times, and the run goes on from its last checkpoint. Options
+that are not named here are options of `train`.
 """
 
 import argparse
@@ -16,7 +18,10 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 
 def work(config: dict[str, Any]) -> None:
-    """What each process does. Ray starts it in a folder of Ray's, but the paths in the options start from ours."""
+    """What each process does.
+
+    Ray starts it in a folder of Ray's, but the paths in the options start from ours.
+    """
     os.chdir(config["folder"])
     from translator.__main__ import main
 
@@ -32,7 +37,8 @@ if __name__ == "__main__":
     TorchTrainer(
         work,
         train_loop_config={"folder": str(Path.cwd()), "arguments": arguments},
-        torch_config=TorchConfig(timeout_s=86_400),  # the first process may read a large corpus for hours
+        # the first process may read a large corpus for hours
+        torch_config=TorchConfig(timeout_s=86_400),
         scaling_config=ScalingConfig(num_workers=options.processes, use_gpu=options.gpu),
         run_config=RunConfig(failure_config=FailureConfig(max_failures=3)),
     ).fit()
