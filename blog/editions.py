@@ -156,7 +156,7 @@ def own_words() -> Iterator[tuple[str, str]]:
     files = [path for folder in folders for path in sorted(folder.iterdir())]
     for path in [*files, BLOG / "page.py"]:
         source = path.read_text("utf-8")
-        for found in re.finditer(rf"\b(?:say|told|_)\((?:\w+ \? {text} : )?{text}", source):
+        for found in re.finditer(rf"\b(?:say|told|_)\(\s*(?:\w+\s+\? {text}\s+: )?{text}", source):
             yield from ((json.loads(f'"{one}"'), path.name) for one in found.groups() if one)
     found: list[str] = []
     labelled((FIGURE / "figure.html").read_text("utf-8"), lambda text: found.append(text) or text)
