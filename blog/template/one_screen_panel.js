@@ -3,7 +3,7 @@
 (() => {
   const section = document.getElementById("run-it-here")?.closest("section");
   if (!section || typeof Worker === "undefined") return;
-  const settings = JSON.parse("SETTINGS_HERE"); // put in by listing.py
+  const settings = SETTINGS_HERE; // put in by listing.py
 
   /** What the worker does; its text goes to it together with that of Learn, Tasks and OneScreen. */
   function work(settings) {
