@@ -1,4 +1,4 @@
-"""What the tests share: the repository root on the import path, a fixed seed, a small model, and sentences for it."""
+"""What the tests share: the import path, a fixed seed, a small model, and sentences for it."""
 
 import atexit
 import functools
@@ -16,7 +16,8 @@ from filelock import FileLock
 from torch import nn
 
 os.environ.setdefault("ANNOTATED_DEVICE", "cpu")
-os.environ |= {"HF_HOME": tempfile.mkdtemp(prefix="hub-"), "HF_HUB_OFFLINE": "1"}  # `datasets` reads them when imported
+# `datasets` reads them when imported
+os.environ |= {"HF_HOME": tempfile.mkdtemp(prefix="hub-"), "HF_HUB_OFFLINE": "1"}
 
 import exercises
 import lab_notebook
@@ -27,16 +28,19 @@ from translator import captions
 from translator.run import SQUARE
 
 ROOT = Path(__file__).resolve().parents[1]
-LONG = [f"test_{n}.py" for n in ("document", "page", "distributed", "explorer", "benchmarks", "exercises", "languages")]
+LONG = ("document", "page", "distributed", "explorer", "benchmarks", "exercises", "languages")
+LONG = [f"test_{name}.py" for name in LONG]
 captions.CORPUS = 3000  # enough here
-captions.CAPTION_SPLITS |= {"train": slice(1000, 1500), "val": slice(0, 60), "test": slice(500, 560)}
+captions.CAPTION_SPLITS |= {"train": slice(1000, 1500), "val": slice(0, 60)}
+captions.CAPTION_SPLITS["test"] = slice(500, 560)
 SQUARE["cpu"] = 256  # how fast this machine is matters to no test
-NOT_NEEDED = [  # a page of Chromium's own that each new window would load first, which takes more than a second
+# a page of Chromium's own that each new window would load first, which takes more than a second
+NOT_NEEDED = [
     "WebUIOmniboxPopup", "WebUIOmniboxAimPopup",
     # and what playwright takes away, because this list stands in for its own
-    "AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "MediaRouter", "PaintHolding",
-    "ThirdPartyStoragePartitioning", "OptimizationHints", "NetworkTimeServiceQuerying", "AimEnabled",
-    "PreconnectToSearch",
+    "AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "MediaRouter",
+    "PaintHolding", "ThirdPartyStoragePartitioning", "OptimizationHints",
+    "NetworkTimeServiceQuerying", "AimEnabled", "PreconnectToSearch",
 ]  # fmt: skip
 CACHED = (
     tat.choose_data,
@@ -50,7 +54,7 @@ torch.set_num_threads(1)  # for models this small, a second thread only costs ti
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest begin first, so that in the end no process waits for another one."""
+    """The files that take longest begin first, so that no process waits for another in the end."""
     items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
 
 
@@ -63,7 +67,7 @@ def seeded() -> None:
 @pytest.fixture(scope="session")
 def multi30k() -> Path:
     """The folder of the real files; without them, a test that needs it is skipped."""
-    folder = Path(os.environ.get("MULTI30K_CACHE") or Path(__file__).resolve().parents[2] / "shared" / "multi30k")
+    folder = Path(os.environ.get("MULTI30K_CACHE") or ROOT.parent / "shared" / "multi30k")
     if not folder.is_dir():
         pytest.skip("Multi30k is not here")
     return folder
@@ -71,9 +75,10 @@ def multi30k() -> Path:
 
 @pytest.fixture(scope="session")
 def committed_page(tmp_path_factory) -> Callable[..., Path]:
-    """Gives the page of a committed notebook in a language, which is made once for all processes that test."""
+    """Gives a committed notebook's page in a language, made once for all processes that test."""
     if not (ROOT / "blog" / "node_modules" / "katex").is_dir():
-        (pytest.fail if os.environ.get("ANNOTATED_TESTS") == "all" else pytest.skip)("no KaTeX: npm ci --prefix blog")
+        missing = pytest.fail if os.environ.get("ANNOTATED_TESTS") == "all" else pytest.skip
+        missing("no KaTeX: npm ci --prefix blog")
     shared = tmp_path_factory.getbasetemp()
     folder = (shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared) / "pages"
 
@@ -82,7 +87,8 @@ def committed_page(tmp_path_factory) -> Callable[..., Path]:
         out.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(out.with_suffix(".lock")):
             if not out.exists():
-                book = nbformat.read(ROOT / ("practice" if name == "clinic" else "") / f"{name}.ipynb", 4)
+                of_book = ROOT / ("practice" if name == "clinic" else "")
+                book = nbformat.read(of_book / f"{name}.ipynb", 4)
                 companion.whole(out, page.make_page(book, name, ROOT, language=language).encode())
                 page.WORDS.clear()  # nothing else speaks that language
         return out
@@ -93,7 +99,9 @@ def committed_page(tmp_path_factory) -> Callable[..., Path]:
 @pytest.fixture(scope="module")
 def tree_of(committed_page) -> Callable[..., BeautifulSoup]:
     """Gives such a page as a tree, which is read once."""
-    return functools.cache(lambda *about: BeautifulSoup(committed_page(*about).read_text("utf-8"), "lxml"))
+    return functools.cache(
+        lambda *about: BeautifulSoup(committed_page(*about).read_text("utf-8"), "lxml")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +120,7 @@ def browser() -> Iterator:
 
 @pytest.fixture
 def randomise() -> Callable[[nn.Module], nn.Module]:
-    """Draws all weights again, in float64, so that no zero bias, unit gain or rounding hides a mistake."""
+    """Draws all weights again, in float64: no zero bias, unit gain or rounding hides a mistake."""
 
     def draw(module: nn.Module, std: float = 0.3) -> nn.Module:
         for p in module.double().parameters():
@@ -124,11 +132,11 @@ def randomise() -> Callable[[nn.Module], nn.Module]:
 
 @pytest.fixture
 def small_model(randomise) -> Callable[..., tat.Transformer]:
-    """Makes models with 13 source and 11 target tokens, without dropout, with random weights in float64."""
+    """Makes models with 13 source and 11 target tokens, no dropout, and random float64 weights."""
 
     def build(**changes) -> tat.Transformer:
-        sizes = {"src_vocab": 13, "tgt_vocab": 11, "N": 2, "d_model": 16, "d_ff": 24, "h": 4, "dropout": 0.0}
-        return randomise(tat.make_model(**sizes | changes))
+        sizes = {"src_vocab": 13, "tgt_vocab": 11, "N": 2, "d_model": 16, "d_ff": 24, "h": 4}
+        return randomise(tat.make_model(**sizes | {"dropout": 0.0} | changes))
 
     return build
 
@@ -149,15 +157,16 @@ def shipped() -> tat.Translator:
 
 @pytest.fixture(scope="module")
 def few_phrases(tmp_path_factory) -> Iterator[None]:
-    """The data are some phrases, and the document's training run has a few updates, in a folder of its own.
+    """The data are some phrases, and the document's run has a few updates, in a folder of its own.
 
-    Adam updates all weights in one call (`fused`), which takes a third off the time of small trainings.
+    Adam updates all weights in one call (`fused`): a third off the time of small trainings.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("phrases"))
         patch.setenv("ANNOTATED_DATA", "phrases")
         patch.setenv("ANNOTATED_STEPS", "8")
-        patch.setattr(torch.optim.Adam, "__init__", functools.partialmethod(torch.optim.Adam.__init__, fused=True))
+        fused = functools.partialmethod(torch.optim.Adam.__init__, fused=True)
+        patch.setattr(torch.optim.Adam, "__init__", fused)
         for cached in CACHED:
             cached.cache_clear()
         few = {split: tat.load_split(split)[:size] for split, size in (("train", 400), ("val", 16))}

@@ -1,4 +1,4 @@
-"""Oracles and data that several test folders share: sums and searches written out, sentence pairs of different lengths."""
+"""Oracles and data of several folders: sums and searches written out, uneven sentence pairs."""
 
 import json
 import math
@@ -27,8 +27,10 @@ SOAK = bool(os.environ.get("ANNOTATED_SOAK"))  # `make soak` tries more of what 
 
 def offline_tab(browser, width: int = 1300, height: int = 900, **options) -> tuple:
     """A tab without a network, and the list in which its errors and requests will be."""
-    context = browser.new_context(viewport={"width": width, "height": height}, offline=True, **options)
-    context.set_default_navigation_timeout(180_000)  # the page is large, and several tests run at once
+    size = {"width": width, "height": height}
+    context = browser.new_context(viewport=size, offline=True, **options)
+    # the page is large, and several tests run at once
+    context.set_default_navigation_timeout(180_000)
     tab, problems, own = context.new_page(), [], ("data:", "blob:", "file:")
     tab.on("console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None)
     tab.on("pageerror", lambda e: problems.append(str(e)))
@@ -46,8 +48,10 @@ def dense_loss(logits: Tensor, target: Tensor, eps: float, pad: int = tat.PAD) -
     return total
 
 
-def assert_gradient_of_the_loss(trainer: Any, model: nn.Module, pairs: list[tat.Pair], **near: float) -> None:
-    """A trainer, of a copy of `model` or of the model itself, has the mean loss over all tokens, and its gradient."""
+def assert_gradient_of_the_loss(
+    trainer: Any, model: nn.Module, pairs: list[tat.Pair], **near: float
+) -> None:
+    """A trainer of `model`, or of its copy, has the mean loss over all tokens and its gradient."""
     batch = tat.make_batch(pairs)
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
     expected = dense_loss(logits, batch.tgt_y, eps=0.1) / sum(len(pair.tgt) - 1 for pair in pairs)
@@ -78,27 +82,32 @@ def caption_files(folder: Path, change: Callable[[str], str] = str, **sizes: int
     for split, size in sizes.items():
         corpus = caption_corpus()[first[split] :][:size]
         for language, side in (("de", [c.de for c in corpus]), ("en", [c.en for c in corpus])):
-            (folder / f"{split}.{language}").write_text("".join(change(line) + "\n" for line in side), "utf-8")
+            text = "".join(change(line) + "\n" for line in side)
+            (folder / f"{split}.{language}").write_text(text, "utf-8")
     return folder
 
 
 def greedy_by_hand(model: tat.Transformer, src: list[int], max_len: int) -> list[int]:
-    """One sentence, no padding, no cache, no batch: the likeliest token after the whole prefix, until EOS."""
+    """One sentence, no padding, cache or batch: the likeliest token after the prefix, until EOS."""
     ids = [tat.BOS]
     while len(ids) < max_len and ids[-1] != tat.EOS:
         tgt = torch.tensor([ids])
-        ids.append(int(model(torch.tensor([src]), tgt, None, tat.subsequent_mask(len(ids)))[0, -1].argmax()))
+        logits = model(torch.tensor([src]), tgt, None, tat.subsequent_mask(len(ids)))
+        ids.append(int(logits[0, -1].argmax()))
     return ids
 
 
-def beam_by_hand(model: tat.Transformer, src: list[int], max_len: int, beam: int, alpha: float) -> list[int]:
+def beam_by_hand(
+    model: tat.Transformer, src: list[int], max_len: int, beam: int, alpha: float
+) -> list[int]:
     """One sentence, no padding, no cache, no batch: lists of (log-probability, ids)."""
     source, open_ends, finished = torch.tensor([src]), [(0.0, [tat.BOS])], []
     for t in range(1, max_len):
         extended = []
         for log_p, ids in open_ends:
-            step = model(source, torch.tensor([ids]), None, tat.subsequent_mask(len(ids)))[0, -1].log_softmax(-1)
-            extended += [(log_p + more, [*ids, symbol]) for symbol, more in enumerate(step.tolist())]
+            logits = model(source, torch.tensor([ids]), None, tat.subsequent_mask(len(ids)))
+            step = logits[0, -1].log_softmax(-1)
+            extended += [(log_p + more, [*ids, token]) for token, more in enumerate(step.tolist())]
         open_ends = []
         for log_p, ids in sorted(extended, reverse=True)[: beam - len(finished)]:
             if ids[-1] == tat.EOS or len(ids) == max_len:
@@ -108,29 +117,35 @@ def beam_by_hand(model: tat.Transformer, src: list[int], max_len: int, beam: int
     return max(finished)[1]
 
 
-def exhaustive_search(model: tat.Transformer, src: Tensor, max_len: int, alpha: float) -> tuple[float, list[int]]:
-    """The best score of all sequences of at most max_len tokens, BOS included, and the sequence; src (1, S)."""
+def exhaustive_search(
+    model: tat.Transformer, src: Tensor, max_len: int, alpha: float
+) -> tuple[float, list[int]]:
+    """The best score, and its sequence, of at most max_len tokens, BOS included; src (1, S)."""
     best, open_ends = (-math.inf, []), [([tat.BOS], 0.0)]
     while open_ends:
         ys, log_p = open_ends.pop()
-        step = model(src, torch.tensor([ys]), None, tat.subsequent_mask(len(ys)))[0, -1].log_softmax(-1)
+        logits = model(src, torch.tensor([ys]), None, tat.subsequent_mask(len(ys)))
+        step = logits[0, -1].log_softmax(-1)
         for token, more in enumerate(step.tolist()):
             if token == tat.EOS or len(ys) + 1 == max_len:
-                best = max(best, ((log_p + more) / tat.length_penalty(len(ys), alpha), [*ys, token]))
+                score = (log_p + more) / tat.length_penalty(len(ys), alpha)
+                best = max(best, (score, [*ys, token]))
             else:
                 open_ends.append(([*ys, token], log_p + more))
     return best
 
 
-def counted(N: int = 6, d_model: int = 512, d_ff: int = 2048, h: int = 8, d_k: int | None = None) -> int:
-    """The parameters of all layers, added up only from the shapes in the paper; without the last norms of pre-norm stacks."""
+def counted(
+    N: int = 6, d_model: int = 512, d_ff: int = 2048, h: int = 8, d_k: int | None = None
+) -> int:
+    """All layers' parameters, only from the paper's shapes; without pre-norm stacks' last norms."""
     attention = 2 * d_model * h * (d_k or d_model // h) + 2 * d_model * d_model
     ffn, norm = 2 * d_model * d_ff + d_ff + d_model, 2 * d_model
     return N * (attention + ffn + 2 * norm) + N * (2 * attention + ffn + 3 * norm)
 
 
 def refused(capsys, command: str | list[str]) -> str:
-    """The one line that a failing command prints; its exit status is 2, and it prints nothing else."""
+    """The only line that a failing command prints; its exit status is 2."""
     capsys.readouterr()
     assert main(command.split() if isinstance(command, str) else command) == 2
     error = capsys.readouterr().err
@@ -140,11 +155,11 @@ def refused(capsys, command: str | list[str]) -> str:
 
 def same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
     """Whether two sets of named tensors agree in every bit."""
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
 
 
 def decided(model: nn.Module) -> nn.Module:
-    """The model with weights so large that it prefers some tokens, and ends sentences at different steps or never."""
+    """The model with weights so large that it prefers some tokens, and ends anywhere or never."""
     with torch.no_grad():
         for p in model.parameters():
             p.mul_(3 if p.dim() > 1 else 1)
@@ -152,7 +167,7 @@ def decided(model: nn.Module) -> nn.Module:
 
 
 def node(script: str, asked: object) -> Any:
-    """What a script prints in Node; it finds what it is asked on its standard input. Both are JSON."""
+    """What a script prints in Node; it reads what is asked from standard input. Both are JSON."""
     options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True}
     return json.loads(run_node("-e", script, input=json.dumps(asked), **options).stdout)
 
@@ -169,7 +184,8 @@ def wait_for(what: str, found: Callable[[], object], seconds: float = 120) -> ob
 
 def free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        address = ("127.0.0.1", 0)
+        sockets = [stack.enter_context(socket.create_server(address)) for _ in range(count)]
         return [made.getsockname()[1] for made in sockets]
 
 
@@ -194,7 +210,10 @@ class Touch:
 
 
 def in_view(found):
-    """A locator's element, scrolled into view; what waits for a prediction opens, as it does for who has made one."""
-    found.evaluate("(element) => { const fold = element.closest('details.awaiting'); if (fold) fold.open = true; }")
+    """A locator's element, scrolled into view; what waits for a prediction opens, as after one."""
+    found.evaluate(
+        "(element) => { const fold = element.closest('details.awaiting'); "
+        "if (fold) fold.open = true; }"
+    )
     found.scroll_into_view_if_needed()
     return found

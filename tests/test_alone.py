@@ -1,4 +1,4 @@
-"""A notebook that is alone: its companion, and the public address that is stamped into everything that names it."""
+"""A notebook that is alone: its companion, and the address stamped into all that names it."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def archive(tmp_path_factory) -> Path:
 
 
 def test_what_is_written_takes_its_place_when_it_is_whole(monkeypatch, tmp_path):
-    """Pages, notebooks, the companion; catches a notebook that its page or its translation is written over."""
+    """Pages, notebooks, companion; catches a notebook that its page or translation overwrites."""
     mine, pipe = tmp_path / "mine.ipynb", tmp_path / "pipe"
     mine.write_text("hours of work")
     with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
@@ -57,38 +57,44 @@ def test_what_is_written_takes_its_place_when_it_is_whole(monkeypatch, tmp_path)
 def part(name: str, begin: str, end: str) -> list[nbformat.NotebookNode]:
     """The code cells of a notebook from a heading to another, after those that it begins with."""
     cells = nbformat.read(ROOT / name, 4).cells
-    heads = [
-        "\n".join(re.findall(r"(?m)^#+ .*", cell.source)) if cell.cell_type == "markdown" else "" for cell in cells
-    ]
+    titles = [re.findall(r"(?m)^#+ .*", cell.source) for cell in cells]
+    prose = [cell.cell_type == "markdown" for cell in cells]
+    heads = ["\n".join(t) if p else "" for t, p in zip(titles, prose, strict=True)]
     first, last = (next(i for i, head in enumerate(heads) if text in head) for text in (begin, end))
-    start = next(i for i, cell in enumerate(cells) if "active-ipynb" in cell.metadata.get("tags", []))
+    tags = [cell.metadata.get("tags", []) for cell in cells]
+    start = next(i for i, found in enumerate(tags) if "active-ipynb" in found)
     cells = [*cells[start : max(first, start)], *cells[first:last]]
     return [cell for cell in cells if cell.cell_type == "code"]
 
 
 def run_alone(folder: Path, cells: list[nbformat.NotebookNode]) -> str:
     """What cells print in a kernel that has only this folder and no network."""
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(SOCKETS), *cells], metadata=notebook.METADATA)
+    cells = [nbformat.v4.new_code_cell(SOCKETS), *cells]
+    book = nbformat.v4.new_notebook(cells=cells, metadata=notebook.METADATA)
     nbformat.write(book, folder / "alone.ipynb")
-    command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--inplace", "alone.ipynb"]
+    command = [sys.executable, "-m", "nbconvert", "--to", "notebook"]
+    command += ["--execute", "--inplace", "alone.ipynb"]
     settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    outputs = [output for cell in nbformat.read(folder / "alone.ipynb", 4).cells for output in cell.get("outputs", [])]
+    cells = nbformat.read(folder / "alone.ipynb", 4).cells
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
     return "".join(str(output.get("text", output.get("data", ""))) for output in outputs)
 
 
 def test_alone_with_its_companion_the_first_part_translates(archive, tmp_path):
-    """In an empty folder, without a network, with the trained weights; the reader's own files stay as they are."""
-    shutil.copy(archive, tmp_path / "the_annotated_transformer (1).zip")  # as a browser names a second download
+    """In an empty folder, without a network, with the trained weights; the reader's files stay."""
+    # as a browser names a second download
+    shutil.copy(archive, tmp_path / "the_annotated_transformer (1).zip")
     (tmp_path / "exercises.ipynb").write_text("mine")
     printed = run_alone(tmp_path, part("the_annotated_transformer.ipynb", "Part 0", "Part 2"))
-    assert "two women are sitting on a bench while a man" in printed.lower().replace("▁", " ").replace("'", "")
+    printed = printed.replace("▁", " ").replace("'", "")
+    assert "two women are sitting on a bench while a man" in printed.lower()
     assert "NOTICE" not in printed and (tmp_path / "exercises.ipynb").read_text() == "mine"
 
 
 def test_half_a_companion_is_told_so(archive, tmp_path):
-    """Catches an upload that broke off, and then a traceback of a library, or a model with fresh weights."""
+    """Catches an upload that broke off, then a library's traceback or a model of fresh weights."""
     whole = archive.read_bytes()
     (tmp_path / archive.name).write_bytes(whole[: len(whole) // 2])
     setup = part("since_2017.ipynb", "Since 2017", "Rotary positions")[0]
@@ -98,22 +104,22 @@ def test_half_a_companion_is_told_so(archive, tmp_path):
 
 def test_the_companion_makes_the_other_notebooks_run(archive, tmp_path):
     shutil.copy(archive, tmp_path)
-    printed = run_alone(tmp_path, part("since_2017.ipynb", "Since 2017", "Gated feed-forward networks"))
+    printed = run_alone(
+        tmp_path, part("since_2017.ipynb", "Since 2017", "Gated feed-forward networks")
+    )
     assert "NOTICE" not in printed
     with zipfile.ZipFile(archive) as files:
         names = files.namelist()
-        assert {script.with_suffix(".ipynb").relative_to(ROOT).as_posix() for script in notebook.SCRIPTS} <= {*names}
-        assert (
-            files.read("models/multi30k-de-en/model.safetensors")
-            == (ROOT / "models/multi30k-de-en/model.safetensors").read_bytes()
-        )
+        scripts = [script.with_suffix(".ipynb").relative_to(ROOT) for script in notebook.SCRIPTS]
+        assert {script.as_posix() for script in scripts} <= {*names}
+        weights = "models/multi30k-de-en/model.safetensors"
+        assert files.read(weights) == (ROOT / weights).read_bytes()
     assert not [name for name in names if "pycache" in name] and archive.stat().st_size < 10e6
 
 
 def test_the_page_offers_the_companion(tree_of):
-    links = {
-        language: tree_of("since_2017", language).select_one(".pages .companion a")["href"] for language in ("en", "zh")
-    }
+    pages = {language: tree_of("since_2017", language) for language in ("en", "zh")}
+    links = {name: tree.select_one(".pages .companion a")["href"] for name, tree in pages.items()}
     assert links == {"en": companion.NAME, "zh": f"../{companion.NAME}"}
 
 
@@ -121,7 +127,8 @@ def test_the_page_offers_the_companion(tree_of):
 def stamped(tmp_path) -> Path:
     """A copy of what has a place for the address."""
     (tmp_path / "practice").mkdir()
-    paths = [path.relative_to(ROOT) for script in notebook.SCRIPTS for path in (script, script.with_suffix(".ipynb"))]
+    twins = [path for script in notebook.SCRIPTS for path in (script, script.with_suffix(".ipynb"))]
+    paths = [path.relative_to(ROOT) for path in twins]
     for path in (*paths, "README.md", "pyproject.toml", "CITATION.cff"):
         shutil.copy(ROOT / path, tmp_path / path)
     return tmp_path
@@ -129,7 +136,8 @@ def stamped(tmp_path) -> Path:
 
 def test_one_command_stamps_the_address(stamped, monkeypatch):
     """Everywhere, again and again; no output of a notebook is lost, and the twins agree."""
-    placed = [script.relative_to(ROOT) for script in notebook.SCRIPTS if "REPOSITORY = " in script.read_text("utf-8")]
+    texts = {script: script.read_text("utf-8") for script in notebook.SCRIPTS}
+    placed = [script.relative_to(ROOT) for script in texts if "REPOSITORY = " in texts[script]]
     address.stamp(stamped, "https://github.com/before/it")
     assert len(address.stamp(stamped, URL + ".git")) == 2 * len(placed) + 3 and len(placed) >= 4
     assert not address.stamp(stamped, URL + "/")
@@ -141,12 +149,11 @@ def test_one_command_stamps_the_address(stamped, monkeypatch):
         assert outputs[0] == outputs[1] and not notebook.check(stamped / script, stamped / book)
     for name in ("README.md", "pyproject.toml", "CITATION.cff"):
         text = (stamped / name).read_text("utf-8")
-        assert (
-            URL.removeprefix("https://") in text.replace("research.google.com/github/", "github.com/")
-            and "before/it" not in text
-        )
+        text = text.replace("research.google.com/github/", "github.com/")
+        assert URL.removeprefix("https://") in text and "before/it" not in text
     monkeypatch.setattr(page, "DOCUMENT", stamped / "the_annotated_transformer.py")
-    assert page.addresses("the_annotated_transformer", None, "")["address"] == "https://somebody.github.io/Some.where/"
+    found = page.addresses("the_annotated_transformer", None, "")["address"]
+    assert found == "https://somebody.github.io/Some.where/"
 
 
 def test_no_address_is_refused(monkeypatch):

@@ -1,6 +1,7 @@
-"""The pages in Firefox, from files and without a network; only `make soak` tries that, where `firefox-esr` is installed.
+"""The pages in Firefox, from files and without a network, where `firefox-esr` is installed.
 
-Playwright drives a Firefox of its own; this one is asked over Marionette, which is in every Firefox: a socket and JSON.
+Only `make soak` tries that. Playwright drives a Firefox of its own; this one is asked over
+Marionette, which is in every Firefox: a socket and JSON.
 """
 
 import itertools
@@ -21,10 +22,12 @@ BOX = "document.querySelector('details.write-it[data-function=attention]')"
 # what lies beyond the right edge and can't be scrolled to within a box
 WIDE = """const edge = document.documentElement.clientWidth, boxed = (e) => e !== document.body
   && (getComputedStyle(e).overflowX !== 'visible' || boxed(e.parentElement));
-return [...document.querySelectorAll('main *, header *')].filter((e) => e.getBoundingClientRect().right > edge + 0.5
-  && !boxed(e.parentElement)).map((e) => e.outerHTML.slice(0, 200));"""
+return [...document.querySelectorAll('main *, header *')]
+  .filter((e) => e.getBoundingClientRect().right > edge + 0.5 && !boxed(e.parentElement))
+  .map((e) => e.outerHTML.slice(0, 200));"""
 ERRORS = """return Services.console.getMessageArray().filter((m) => m instanceof Ci.nsIScriptError
-  && !(m.flags & Ci.nsIScriptError.warningFlag) && /^(file|blob|data):/.test(m.sourceName)).map((m) => m.errorMessage);"""
+  && !(m.flags & Ci.nsIScriptError.warningFlag) && /^(file|blob|data):/.test(m.sourceName))
+  .map((m) => m.errorMessage);"""
 
 
 class Firefox:
@@ -34,10 +37,13 @@ class Firefox:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        wishes = {"marionette.port": port, "network.dns.disabled": True, "dom.max_script_run_time": 0}
-        lines = [f"user_pref({json.dumps(name)}, {json.dumps(value)});\n" for name, value in wishes.items()]
+        wishes = {"marionette.port": port, "network.dns.disabled": True}
+        wishes["dom.max_script_run_time"] = 0
+        pairs = [f"{json.dumps(name)}, {json.dumps(value)}" for name, value in wishes.items()]
+        lines = [f"user_pref({pair});\n" for pair in pairs]
         (folder / "user.js").write_text("".join(lines))
-        command = "firefox-esr --headless --marionette --remote-allow-system-access --no-remote --profile"
+        command = "firefox-esr --headless --marionette --remote-allow-system-access"
+        command += " --no-remote --profile"
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen([*command.split(), folder], **quiet)
         self.numbers, self.received = itertools.count(1), b""
@@ -50,8 +56,10 @@ class Firefox:
 
         self.socket = wait_for("Firefox", connect)
         self._read()  # it greets
-        self.ask("WebDriver:NewSession", capabilities={"alwaysMatch": {"timeouts": {"pageLoad": 300_000}}})
-        self.chrome("for (const w of Services.wm.getEnumerator(null)) w.document.documentElement.style.minWidth = 0;")
+        patient = {"timeouts": {"pageLoad": 300_000}}
+        self.ask("WebDriver:NewSession", capabilities={"alwaysMatch": patient})
+        self.chrome("for (const w of Services.wm.getEnumerator(null)) "
+                    "w.document.documentElement.style.minWidth = 0;")  # fmt: skip
 
     def _read(self) -> list:
         while b":" not in self.received:
@@ -112,7 +120,8 @@ def test_everything_that_computes_works(firefox, committed_page):
     """Live figure, an editor, the trainer and the clinic; without an error."""
     firefox.ask("WebDriver:Navigate", url=committed_page("the_annotated_transformer").as_uri())
     firefox.until("document.querySelector('.explorer.ready') !== null")
-    firefox.run(f"const figure = {FIGURE}; figure.querySelector('#text').value = 'Ein Mann hebt einen Hund auf.';"
+    firefox.run(f"const figure = {FIGURE}; "
+                "figure.querySelector('#text').value = 'Ein Mann hebt einen Hund auf.';"
                 "figure.querySelector('button[type=submit]').click();")  # fmt: skip
     firefox.until(f"{FIGURE}.querySelector('#translation').textContent.includes('dog')")
 
@@ -122,12 +131,15 @@ def test_everything_that_computes_works(firefox, committed_page):
 
     firefox.into("#trainer")
     firefox.run("const task = document.querySelector('#learn-task'); task.value = 'copy';"
-                "task.dispatchEvent(new Event('change', { bubbles: true })); document.querySelector('#learn-run').click();")  # fmt: skip
-    firefox.until("/loss [01]\\./.test(document.querySelector('#learn-state')?.textContent)")  # at first it is 3
+                "task.dispatchEvent(new Event('change', { bubbles: true })); "
+                "document.querySelector('#learn-run').click();")  # fmt: skip
+    # at first it is 3
+    firefox.until("/loss [01]\\./.test(document.querySelector('#learn-state')?.textContent)")
 
     firefox.into("#clinic-frame")
     firefox.until("!document.querySelector('#clinic-orders button').disabled")
-    firefox.run("document.querySelectorAll('#clinic-orders button').forEach((one, i) => i < 3 && one.click());")
+    firefox.run("document.querySelectorAll('#clinic-orders button')"
+                ".forEach((one, i) => i < 3 && one.click());")  # fmt: skip
     firefox.until("document.querySelectorAll('.clinic-result li').length > 8")
     firefox.ask("WebDriver:SwitchToFrame", element=None)
     assert firefox.chrome(ERRORS) == []

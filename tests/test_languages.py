@@ -1,4 +1,4 @@
-"""Other languages: the catalogue is complete and true to the English, and pages and notebooks are made from it."""
+"""Other languages: a complete catalogue, true to the English, makes pages and notebooks."""
 
 import functools
 import re
@@ -14,7 +14,8 @@ from bs4 import BeautifulSoup
 from blog import editions, page
 from tests.helpers import ROOT, in_view, offline_tab
 
-NAMES, BOOKS = editions.NAMES, {script.stem: script.with_suffix(".ipynb") for script in editions.SCRIPTS}
+NAMES = editions.NAMES
+BOOKS = {script.stem: script.with_suffix(".ipynb") for script in editions.SCRIPTS}
 
 
 @pytest.mark.parametrize("language", editions.languages())
@@ -58,7 +59,8 @@ def test_what_is_missing_may_not_land_and_what_is_out_of_date_may(monkeypatch, t
     catalogue[-2].flags.append("fuzzy")
     catalogue.save()
     problems, old = editions.check("zh")
-    assert any(problem.startswith(f"not translated: {catalogue[-1].msgid[:90]}") for problem in problems)
+    missing = f"not translated: {catalogue[-1].msgid[:90]}"
+    assert any(problem.startswith(missing) for problem in problems)
     assert old[-1] == catalogue[-2].msgid  # there may be others
     monkeypatch.setattr("sys.argv", ["editions.py", "check", "zh"])
     assert editions.main() == 1
@@ -70,18 +72,24 @@ def test_what_is_missing_may_not_land_and_what_is_out_of_date_may(monkeypatch, t
 
 def test_a_changed_piece_keeps_its_translation_and_is_marked():
     old = polib.POFile()
-    old.append(polib.POEntry(msgid="The encoder reads the whole sentence at once.", msgstr="编码器一次读完整个句子。"))
+    whole = "The encoder reads the whole sentence at once."
+    old.append(polib.POEntry(msgid=whole, msgstr="编码器一次读完整个句子。"))
     old.append(polib.POEntry(msgid="Nothing like it is left.", msgstr="什么也没留下。"))
-    texts = {(None, "The encoder reads the sentence at once."): "section · paragraph", (None, "New."): "x"}
+    shorter = (None, "The encoder reads the sentence at once.")
+    texts = {shorter: "section · paragraph", (None, "New."): "x"}
     changed, new = editions.update(old, texts)
-    assert changed.msgstr == "编码器一次读完整个句子。" and "fuzzy" in changed.flags and not changed.translated()
-    assert changed.previous_msgid == "The encoder reads the whole sentence at once." and not new.msgstr
-    read = polib.pofile(str(editions.update(old, texts)))  # saved, read, and brought up to date once more
+    assert changed.msgstr == "编码器一次读完整个句子。"
+    assert "fuzzy" in changed.flags and not changed.translated()
+    assert changed.previous_msgid == whole and not new.msgstr
+    # saved, read, and brought up to date once more
+    read = polib.pofile(str(editions.update(old, texts)))
     again = editions.update(read, texts)
     assert again[0].fuzzy and again[0].previous_msgid == changed.previous_msgid
-    back = editions.update(again, {(None, old[0].msgid): "section · paragraph"})[0]  # the English is what it was
+    # the English is what it was
+    back = editions.update(again, {(None, old[0].msgid): "section · paragraph"})[0]
     assert back.msgstr == changed.msgstr and back.translated() and not back.previous_msgid
-    again[0].flags, again[0].msgstr = [], "编码器一次读句子。"  # seen to; what it was made from is no longer true
+    # seen to; what it was made from is no longer true
+    again[0].flags, again[0].msgstr = [], "编码器一次读句子。"
     assert editions.update(again, {(None, old[0].msgid): "section · paragraph"})[0].fuzzy
 
 
@@ -103,15 +111,21 @@ def test_pieces_put_together_again_are_the_text():
 def test_the_translated_page_has_all_that_the_english_one_has(tree_of, name):
     english, chinese = tree_of(name), tree_of(name, "zh")
     assert chinese.html["lang"] == "zh" and english.html["lang"] == "en"
-    ids = lambda tree: [tag["id"] for tag in tree("h1") + tree("h2") + tree("h3") if tag.get("id")]  # noqa: E731
+
+    def ids(tree):
+        return [tag["id"] for tag in tree("h1") + tree("h2") + tree("h3") if tag.get("id")]
+
     assert ids(chinese) == ids(english)
-    for css in ("a.cite", "a.equation-link", ".katex", "pre", "figure.chart", "table", "[data-road]", "main img"):
+    alike = ("a.cite", "a.equation-link", ".katex", "pre", "figure.chart", "table")
+    for css in (*alike, "[data-road]", "main img"):
         assert len(chinese.select(css)) == len(english.select(css)), css
-    assert len(chinese.select("a.term")) >= len(english.select("a.term"))  # which a translation may mention more often
+    # which a translation may mention more often
+    assert len(chinese.select("a.term")) >= len(english.select("a.term"))
     code = lambda tree: [pre.get_text() for pre in tree.select(".highlight pre")]  # noqa: E731
     titled = lambda text: "# @title" not in text  # noqa: E731
     assert list(filter(titled, code(chinese))) == list(filter(titled, code(english)))
-    prose = " ".join(part.get_text() for part in chinese.select(".prose p:not(:has(code, a, .katex))"))
+    parts = chinese.select(".prose p:not(:has(code, a, .katex))")
+    prose = " ".join(part.get_text() for part in parts)
     assert len(re.findall(f"[{editions.HAN}]", prose)) > 0.5 * len(re.sub(r"\s", "", prose))
 
 
@@ -119,7 +133,8 @@ def test_the_translated_page_has_all_that_the_english_one_has(tree_of, name):
 def test_links_of_a_translated_page_lead_somewhere(tree_of, name):
     tree = tree_of(name, "zh")
     ids = {tag["id"] for tag in tree(id=True)}
-    others = {f"{other}.html": {tag["id"] for tag in tree_of(other, "zh")(id=True)} for other in NAMES}
+    trees = {f"{other}.html": tree_of(other, "zh") for other in NAMES}
+    others = {name: {tag["id"] for tag in other(id=True)} for name, other in trees.items()}
     others["one_screen.html"] = set()  # tests/test_one_screen.py looks at that page
     for link in tree.select("a[href]"):
         target, _, anchor = link["href"].partition("#")
@@ -128,7 +143,8 @@ def test_links_of_a_translated_page_lead_somewhere(tree_of, name):
         assert anchor in (others[target] if target else ids) or not anchor, link["href"]
     assert tree.select_one("a.language")["href"] == f"../{name}.html"
     assert tree_of(name).select_one("a.language")["href"] == f"zh/{name}.html"
-    assert not [link for link in tree.select("a[href]") if link["href"].startswith("lab_notebook")]  # one folder up
+    # one folder up
+    assert not [link for link in tree.select("a[href]") if link["href"].startswith("lab_notebook")]
 
 
 def headings_of(notebook: nbformat.NotebookNode) -> set[str]:
@@ -139,12 +155,16 @@ def headings_of(notebook: nbformat.NotebookNode) -> set[str]:
 @functools.cache
 def translated_headings() -> dict[str, set[str]]:
     """Those of each translated notebook."""
-    return {f"{n}.ipynb": headings_of(editions.translated(nbformat.read(BOOKS[n], 4), "zh")) for n in NAMES}
+    books = {name: editions.translated(nbformat.read(BOOKS[name], 4), "zh") for name in NAMES}
+    return {f"{name}.ipynb": headings_of(book) for name, book in books.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_translated_notebook_has_the_same_code_and_its_links_and_pictures_lead_somewhere(name):
-    """To its own headings and those of the other translated notebook; the lab notebook is two folders up, pictures are inside."""
+    """To its own headings and those of the other translated notebooks.
+
+    The lab notebook is two folders up, and pictures are inside.
+    """
     english = nbformat.read(BOOKS[name], 4)
     made = editions.for_jupyter(english, "zh")
     nbformat.validate(made)
@@ -166,17 +186,24 @@ def test_the_translated_notebook_has_the_same_code_and_its_links_and_pictures_le
                 elif not file.startswith("http"):
                     assert not heading or heading in headings[file], target
     assert name != "the_annotated_transformer" or found["files"] > 10 and found["pictures"] > 15
-    ours, theirs = ([o for cell in notebook.cells for o in cell.get("outputs", [])] for notebook in (made, english))
+    ours, theirs = (
+        [output for cell in book.cells for output in cell.get("outputs", [])]
+        for book in (made, english)
+    )
     prose = [i for i, output in enumerate(theirs) if "text/markdown" in output.get("data", {})]
-    assert all(o == output or i in prose for i, (o, output) in enumerate(zip(ours, theirs, strict=True)))
+    pairs = enumerate(zip(ours, theirs, strict=True))
+    assert all(o == output or i in prose for i, (o, output) in pairs)
 
 
-def test_a_second_language_is_a_catalogue_and_english_stands_where_it_has_nothing(monkeypatch, tmp_path):
+def test_a_second_language_is_a_catalogue_and_english_stands_where_it_has_nothing(
+    monkeypatch, tmp_path
+):
     """Ten pieces in German, and no line of code."""
     shutil.copytree(editions.LANGUAGES, tmp_path / "languages")
     monkeypatch.setattr(editions, "LANGUAGES", tmp_path / "languages")
     german = polib.POFile()
-    german.metadata = {"Language": "de", "Language-Name": "Deutsch", "Content-Type": "text/plain; charset=UTF-8"}
+    german.metadata = {"Language": "de", "Language-Name": "Deutsch"}
+    german.metadata["Content-Type"] = "text/plain; charset=UTF-8"
     texts = [text for context, text in editions.wanted() if context is None][:10]
     for number, text in enumerate(texts):
         german.append(polib.POEntry(msgid=text, msgstr=f"Absatz {number} auf Deutsch"))
@@ -188,12 +215,13 @@ def test_a_second_language_is_a_catalogue_and_english_stands_where_it_has_nothin
     tree = BeautifulSoup(page.make_page(notebook, name, ROOT, language="de"), "lxml")
     assert tree.html["lang"] == "de" and tree.find(id="search").get_text() == "Suchen"
     assert "Absatz 1 auf Deutsch" in tree.main.get_text()
-    assert tree.select(".stale[lang=en]") and {link["hreflang"] for link in tree.select("a.language")} == {"en", "zh"}
+    assert tree.select(".stale[lang=en]")
+    assert {link["hreflang"] for link in tree.select("a.language")} == {"en", "zh"}
     assert tree.h1["id"] == "the-annotated-transformer"
 
 
 def test_the_chinese_page_works_in_a_browser(browser, committed_page):
-    """Search finds Chinese words, one character is enough, and the switch leads to the same place."""
+    """Search finds Chinese words, one character is enough, the switch leads to the same place."""
     tab, problems = offline_tab(browser, 390)
     committed_page("the_annotated_transformer")
     tab.goto(committed_page("the_annotated_transformer", "zh").as_uri())
@@ -206,7 +234,8 @@ def test_the_chinese_page_works_in_a_browser(browser, committed_page):
     tab.keyboard.press("Escape")
     panel = in_view(tab.locator(".sentence-panel[data-panel=masks]"))
     panel.locator("tbody td").first.wait_for()
-    assert "斜线" in panel.inner_text() and tab.evaluate("document.documentElement.scrollWidth") <= 390
+    assert "斜线" in panel.inner_text()
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
     here = tab.evaluate("document.querySelector('#toc [aria-current]').hash")
     tab.locator("a.language").click()
     tab.wait_for_url(lambda url: "/zh/" not in url)
@@ -222,7 +251,8 @@ def test_the_tool_finds_nothing_to_mend_and_writes_the_notebook(monkeypatch, tmp
     monkeypatch.setattr(editions, "check", lambda language: ([], []))
     assert editions.main() == 0
     languages = editions.languages()
-    assert capsys.readouterr().out.splitlines() == [f"{one}: 0 to mend, 0 out of date" for one in languages]
+    said = capsys.readouterr().out.splitlines()
+    assert said == [f"{one}: 0 to mend, 0 out of date" for one in languages]
     out = tmp_path / "zh" / "exercises.ipynb"
     apply = ["apply", "zh", ROOT / "exercises.ipynb", out]
     subprocess.run([sys.executable, ROOT / "blog" / "editions.py", *apply], check=True)
@@ -230,9 +260,10 @@ def test_the_tool_finds_nothing_to_mend_and_writes_the_notebook(monkeypatch, tmp
 
 
 def test_every_text_of_the_scripts_own_is_found():
-    """Catches a text that stays English because it is not written as one string, or as a choice between two."""
+    """Catches a text that stays English as it is neither one string nor a choice between two."""
     for folder in (editions.BLOG / "template", editions.FIGURE):
         for path in sorted(folder.glob("*.js")):
             for said in re.findall(r"\b(?:say|told)\((.{0,80})", path.read_text("utf-8"), re.S):
                 known = re.match(r'"|\w+ \? "', said)
-                assert known or not re.search(r"[\"'`]", said.split(")")[0].replace('""', "")), (path.name, said)
+                quoted = re.search(r"[\"'`]", said.split(")")[0].replace('""', ""))
+                assert known or not quoted, (path.name, said)

@@ -12,19 +12,20 @@ from tests.helpers import ROOT
 
 DOCUMENT = ROOT / "the_annotated_transformer.py"
 DOCUMENTS = {DOCUMENT.stem, "since_2017"}
-OURS = {*DOCUMENTS, "lab_notebook", "exercises", "translator", "practice", "benchmarks", "blog", "tests"}
-OURS |= {"notebook", "page", "charts"}  # in blog/
+OURS = {*DOCUMENTS, "lab_notebook", "exercises", "translator", "practice", "benchmarks", "tests"}
+OURS |= {"blog", "notebook", "page", "charts"}  # the last three are in blog/
 
 
 def imports(text: str) -> set[str]:
-    """Our modules that a source file imports; a relative import would hide where an arrow points."""
+    """Our modules that a source imports; a relative import would hide where an arrow points."""
     assert not re.search(r"(?m)^ *from \.", text)
     return {*re.findall(r"(?m)^ *(?:from|import) (\w+)", text)} & OURS
 
 
 def test_the_document_imports_nothing_of_ours():
     """Except in its last cell, which starts the program."""
-    before, _, last = DOCUMENT.read_text("utf-8").partition('if __name__ == "__main__" and not in_notebook(__name__):')
+    start = 'if __name__ == "__main__" and not in_notebook(__name__):'
+    before, _, last = DOCUMENT.read_text("utf-8").partition(start)
     assert not imports(before) and imports(last) == {"translator"}
 
 
@@ -37,10 +38,8 @@ def test_the_document_imports_nothing_of_ours():
         ("exercises.py", DOCUMENTS),
         ("practice/*.py", {*DOCUMENTS, "practice"}),
         ("translator/*.py", {*DOCUMENTS, "practice", "translator"}),
-        (
-            "benchmarks/*.py",
-            {*DOCUMENTS, "practice", "translator", "benchmarks", "blog"},
-        ),  # one runs the page's learn.js
+        # one runs the page's learn.js
+        ("benchmarks/*.py", {*DOCUMENTS, "practice", "translator", "benchmarks", "blog"}),
     ],
 )
 def test_import_arrows_point_down(files, allowed):

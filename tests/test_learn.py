@@ -1,4 +1,7 @@
-"""The model that learns on the page: its gradients are PyTorch's, it learns in Node and in a browser, and lessons can be tried."""
+"""The model that learns on the page: its gradients are PyTorch's, it learns in Node and a browser.
+
+And lessons can be tried.
+"""
 
 import contextlib
 import json
@@ -15,27 +18,42 @@ from practice.mistakes import CATALOGUE, HEALTHY, made
 from tests.helpers import node
 
 RUN = """
-const asked = JSON.parse(require("fs").readFileSync(0, "utf8")), Real = asked.double ? Float64Array : Float32Array;
-const learn = require(asked.folder + "/learn.js")(Real), tasks = require(asked.folder + "/tasks.js")(learn);
+const asked = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const Real = asked.double ? Float64Array : Float32Array;
+const learn = require(asked.folder + "/learn.js")(Real);
+const tasks = require(asked.folder + "/tasks.js")(learn);
 """
 GRADIENT = """
 const model = learn.make_model(asked.sizes);
-for (const [name, numbers] of Object.entries(asked.weights)) model.parameters[name].data.set(numbers);
-const options = { smoothing: asked.smoothing, shift: asked.shift }, loss = learn.gradient(model, asked.pairs, options);
-const gradients = Object.fromEntries(Object.entries(model.parameters).map(([name, p]) => [name, Array.from(p.grad)]));
-const losses = Array.from({ length: 5 }, (_, u) => learn.update(model, asked.pairs, { ...options, lr: learn.rate(u + 1, asked.sizes.d_model, 1, 10) }));
+for (const [name, numbers] of Object.entries(asked.weights)) {
+  model.parameters[name].data.set(numbers);
+}
+const options = { smoothing: asked.smoothing, shift: asked.shift };
+const loss = learn.gradient(model, asked.pairs, options);
+const named = Object.entries(model.parameters);
+const gradients = Object.fromEntries(named.map(([name, p]) => [name, Array.from(p.grad)]));
+const losses = Array.from({ length: 5 }, (_, u) => {
+  const lr = learn.rate(u + 1, asked.sizes.d_model, 1, 10);
+  return learn.update(model, asked.pairs, { ...options, lr });
+});
 console.log(JSON.stringify({ loss, gradients, losses }));
 """
 TRAINING = """
-const task = tasks.make(asked.task, asked.seed), model = learn.make_model({ vocab: task.letters.length, ...asked });
+const task = tasks.make(asked.task, asked.seed);
+const model = learn.make_model({ vocab: task.letters.length, ...asked });
 let loss = 0;
 for (let u = 1; u <= asked.updates; u++) {
   const lr = learn.rate(u, 16, 0.7, 100) * Math.min(1, 2 * (1 - u / asked.updates));
   loss = learn.update(model, task.batch(8), { lr, shift: asked.shift });
 }
-const some = task.held_out.slice(0, 20), free = some.filter((pair) => learn.greedy_decode(model, pair.src, 12).ids.join() === pair.tgt.slice(1).join());
+const some = task.held_out.slice(0, 20);
+const free = some.filter(({ src, tgt }) =>
+  learn.greedy_decode(model, src, 12).ids.join() === tgt.slice(1).join());
 const written = learn.greedy_decode(model, task.held_out[0].src, 12).ids;
-console.log(JSON.stringify({ exact: learn.exact(model, task.held_out), loss, written, some: learn.exact(model, some), free: free.length / some.length }));
+console.log(JSON.stringify({
+  exact: learn.exact(model, task.held_out), loss, written,
+  some: learn.exact(model, some), free: free.length / some.length,
+}));
 """
 
 
@@ -54,19 +72,25 @@ def dtype(request) -> Iterator[torch.dtype]:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], indirect=True)
 @pytest.mark.parametrize(("N", "h", "d_model", "smoothing"), [(1, 2, 16, 0.0), (2, 4, 32, 0.1)])
 def test_gradients_and_updates_are_pytorchs(dtype, N, h, d_model, smoothing):
-    """Catches an error in any backward pass, a missing part of a layer, and another Adam; every parameter is compared."""
+    """Catches an error in any backward pass, a missing part of a layer, and another Adam.
+
+    Every parameter is compared.
+    """
     V, draw = 14, random.Random(0)
     double = dtype == torch.float64
     model = tat.make_model(V, V, N, d_model, 2 * d_model, h, 0.0, norm="pre", tie="all")
     with torch.no_grad():
         for p in model.parameters():
-            p.add_(0.2 * torch.randn_like(p))  # gains and biases, too, are no longer what they start as
+            # gains and biases, too, are no longer what they start as
+            p.add_(0.2 * torch.randn_like(p))
     ids = lambda: draw.choices(range(4, V), k=draw.randint(1, 8))  # noqa: E731
     pairs = [tat.Pair([*ids(), tat.EOS], [tat.BOS, *ids(), tat.EOS]) for _ in range(7)]
     named = dict(model.named_parameters())
+    sizes = {"vocab": V, "N": N, "d_model": d_model, "d_ff": 2 * d_model, "h": h}
     found = learner(
-        GRADIENT, double=double, smoothing=smoothing, shift=True, sizes={"vocab": V, "N": N, "d_model": d_model, "d_ff": 2 * d_model, "h": h},
-        weights={name: p.flatten().tolist() for name, p in named.items()}, pairs=[pair._asdict() for pair in pairs],
+        GRADIENT, double=double, smoothing=smoothing, shift=True, sizes=sizes,
+        weights={name: p.flatten().tolist() for name, p in named.items()},
+        pairs=[pair._asdict() for pair in pairs],
     )  # fmt: skip
     batch = tat.make_batch(pairs)
 
@@ -77,7 +101,8 @@ def test_gradients_and_updates_are_pytorchs(dtype, N, h, d_model, smoothing):
 
     near = 1e-10 if double else 1e-5
     loss().backward()
-    assert found["loss"] == pytest.approx(loss().item(), rel=near) and found["gradients"].keys() == named.keys()
+    assert found["loss"] == pytest.approx(loss().item(), rel=near)
+    assert found["gradients"].keys() == named.keys()
     for name, p in named.items():
         ours = torch.tensor(found["gradients"][name]).view_as(p)
         assert (ours - p.grad).norm() <= near * p.grad.norm(), name
@@ -99,20 +124,24 @@ def test_it_learns():
 def test_what_is_counted_as_right_has_been_written_freely(causal, updates):
     """Not with the true letters before it, which a model without the mask reads ahead in."""
     found = learner(TRAINING, task="copy", seed=0, updates=updates, shift=True, causal=causal)
-    assert found["some"] == found["free"] and (0 < found["some"] < 1 if causal else found["loss"] < 1)
+    assert found["some"] == found["free"]
+    assert 0 < found["some"] < 1 if causal else found["loss"] < 1
 
 
 def test_without_the_shift_the_loss_falls_and_nothing_is_learned():
     found = learner(TRAINING, task="copy", seed=0, updates=200, shift=False)
-    assert found["loss"] < 0.1 and found["exact"] < 0.05 and set(found["written"]) == {1}  # `<s>` for ever
+    # `<s>` for ever
+    assert found["loss"] < 0.1 and found["exact"] < 0.05 and set(found["written"]) == {1}
 
 
 def test_what_is_held_out_is_never_learned_from():
     found = learner(
         """const found = {};
         for (const name of ["numbers", "copy"]) {
-          const task = tasks.make(name, 3), held = new Set(task.held_out.map((pair) => pair.source));
-          found[name] = [held.size, task.batch(4000).filter((pair) => held.has(pair.source)).length];
+          const task = tasks.make(name, 3);
+          const held = new Set(task.held_out.map((pair) => pair.source));
+          const known = (pair) => held.has(pair.source);
+          found[name] = [held.size, task.batch(4000).filter(known).length];
         }
         found.german = [0, 1, 21, 101, 345, 999].map(tasks.german_number);
         console.log(JSON.stringify(found));"""
@@ -124,38 +153,47 @@ def test_what_is_held_out_is_never_learned_from():
 def test_without_warmup_the_rate_is_never_higher_than_with_it():
     """Its height is a choice of its own; a tenfold peak would be another experiment."""
     rates = learner(
-        """const rates = (change) => { const run = tasks.training({ ...tasks.WHOLE, task: "copy", seed: 0, ...change });
+        """const rates = (change) => {
+             const run = tasks.training({ ...tasks.WHOLE, task: "copy", seed: 0, ...change });
              return Array.from({ length: 120 }, () => run.step()[2]); };
            console.log(JSON.stringify([{}, { warmup: false }, { rate: 10 }].map(rates)));"""
     )
     usual, without, high = (torch.tensor(row) for row in rates)
-    assert usual.max() == without[0] == without.max() and usual[0] == pytest.approx(usual.max() / 100)
+    assert usual.max() == without[0] == without.max()
+    assert usual[0] == pytest.approx(usual.max() / 100)
     assert torch.equal(usual[100:], without[100:]) and torch.allclose(high, 10 * usual)
 
 
 def test_a_model_that_was_trained_beforehand_can_be_trained_again():
-    """Its row begins as the training does; every row is of settings that the panel offers, and none is there twice."""
-    rows = [json.loads(line) for line in (page.BLOG / "learned.jsonl").read_text("utf-8").splitlines()]
-    assert len({json.dumps([row["task"], row["seed"], row["change"]]) for row in rows}) == len(rows) >= 20
+    """Its row begins as the training does; rows are of settings on offer, and none comes twice."""
+    lines = (page.BLOG / "learned.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    kinds = {json.dumps([row["task"], row["seed"], row["change"]]) for row in rows}
+    assert len(kinds) == len(rows) >= 20
     panel = (page.TEMPLATE / "learn_panel.js").read_text("utf-8")
-    assert all(f'data-key="{key}"' in panel or f'["{key}"' in panel for row in rows for key in row["change"])
+    keys = {key for row in rows for key in row["change"]}
+    assert all(f'data-key="{key}"' in panel or f'["{key}"' in panel for key in keys)
     asked = [row for row in rows if row["task"] == "copy" and row["seed"] == 0]
     found = learner(
-        """const first = ({ task, seed, change }) => { const run = tasks.training({ ...tasks.WHOLE, ...change, task, seed });
+        """const first = ({ task, seed, change }) => {
+             const run = tasks.training({ ...tasks.WHOLE, ...change, task, seed });
              return Array.from({ length: 8 }, () => run.step()[1]).reduce((a, b) => a + b) / 8; };
            console.log(JSON.stringify(asked.rows.map(first)));""",
         rows=asked,
     )
-    assert found == pytest.approx([row["losses"][0] for row in asked], abs=0.01) and len(set(found)) > 5
+    assert found == pytest.approx([row["losses"][0] for row in asked], abs=0.01)
+    assert len(set(found)) > 5
 
 
-IN_THE_GRADIENT = [name for name, m in CATALOGUE.items() if m.page and m.trains and m.kind not in ("schedule", "adam")]
+ON_PAGE = {name: m for name, m in CATALOGUE.items() if m.page and m.trains}
+IN_THE_GRADIENT = [name for name, m in ON_PAGE.items() if m.kind not in ("schedule", "adam")]
 
 
 def test_a_mistake_on_the_page_is_that_of_the_catalogue():
-    """Loss and gradient are those of the document's model with the same mistake in it, and differ from a healthy one's."""
+    """Loss and gradient are the document's with the same mistake, and not a healthy model's."""
     V, draw, asked, expected = 14, random.Random(0), [], []
-    pairs = [tat.Pair([*draw.choices(range(4, V), k=6), tat.EOS], [tat.BOS, *draw.choices(range(4, V), k=5), tat.EOS]) for _ in range(5)]  # fmt: skip
+    letters = lambda k: draw.choices(range(4, V), k=k)  # noqa: E731
+    pairs = [tat.Pair([*letters(6), tat.EOS], [tat.BOS, *letters(5), tat.EOS]) for _ in range(5)]
     for name in [None, *IN_THE_GRADIENT]:
         with contextlib.nullcontext() if name is None else made(name):
             trainer = tat.Trainer(tat.Config(**vars(HEALTHY) | {"N": 2}).make_model(V), HEALTHY)
@@ -164,22 +202,24 @@ def test_a_mistake_on_the_page_is_that_of_the_catalogue():
             loss = trainer.gradient(pairs)
         grads = {key: torch.zeros_like(p) if p.grad is None else p.grad for key, p in named.items()}
         expected.append((loss, grads))
-        asked.append({"slip": name, "weights": weights, "sizes": {"vocab": V, "N": 2, "d_model": 16, "d_ff": 32, "h": 2, "slip": name}})  # fmt: skip
+        sizes = {"vocab": V, "N": 2, "d_model": 16, "d_ff": 32, "h": 2, "slip": name}
+        asked.append({"slip": name, "weights": weights, "sizes": sizes})
     found = learner(
         """const one = ({ sizes, weights }) => {
              const model = learn.make_model(sizes);
-             for (const [name, numbers] of Object.entries(weights)) model.parameters[name].data.set(numbers);
+             const named = Object.entries(model.parameters);
+             for (const [name, p] of named) p.data.set(weights[name]);
              const loss = learn.gradient(model, asked.pairs);
-             return [loss, Object.fromEntries(Object.entries(model.parameters).map(([name, p]) => [name, Array.from(p.grad)]))];
+             const grads = named.map(([name, p]) => [name, Array.from(p.grad)]);
+             return [loss, Object.fromEntries(grads)];
            };
            console.log(JSON.stringify(asked.models.map(one)));""",
         double=True, models=asked, pairs=[pair._asdict() for pair in pairs],
     )  # fmt: skip
     assert len(IN_THE_GRADIENT) == 15
     for model, (loss, grads), (ours, theirs) in zip(asked, expected, found, strict=True):
-        fewer = (
-            6 / 5 if model["slip"] in ("shift_by_two", "eos_cut_off") else 1
-        )  # the document's trainer divides by all six
+        # the document's trainer divides by all six
+        fewer = 6 / 5 if model["slip"] in ("shift_by_two", "eos_cut_off") else 1
         assert ours == pytest.approx(fewer * loss, rel=1e-4), model["slip"]
         for key, grad in grads.items():
             near = torch.tensor(theirs[key]).view_as(grad)
@@ -195,35 +235,51 @@ def test_each_patient_is_found_by_the_test_that_its_entry_names():
     ]
     found = learner(
         """const clinic = require(asked.folder + "/clinic.js")(learn, tasks);
-           console.log(JSON.stringify({ slips: clinic.SLIPS, found: asked.orders.map(([slip, test, seed]) => clinic.TESTS[test](clinic.patient(slip, seed)).found),
-             ones: asked.slips.map((slip) => clinic.TESTS.inventory(clinic.patient(slip)).ones) }));""",
+           const values = ([slip, test, seed]) =>
+             clinic.TESTS[test](clinic.patient(slip, seed)).found;
+           const ones = (slip) => clinic.TESTS.inventory(clinic.patient(slip)).ones;
+           console.log(JSON.stringify({ slips: clinic.SLIPS,
+             found: asked.orders.map(values), ones: asked.slips.map(ones) }));""",
         orders=[*orders, (None, "heart", 0)],
         slips=(slips := [None, "no_causal_mask", "softmax_over_queries", "norm_over_time"]),
     )  # fmt: skip
     assert set(found["slips"]) == set(names)
     for slip, ones in zip(slips, found["ones"], strict=True):  # the wires of these three look alike
         odd = [key for key, (low, high) in ones.items() if low < 0.9 or high > 1.1]
-        assert odd == {"softmax_over_queries": ["sums"], "norm_over_time": ["spreads"]}.get(slip, []), slip
+        expected = {"softmax_over_queries": ["sums"], "norm_over_time": ["spreads"]}
+        assert odd == expected.get(slip, []), slip
     for (name, test, _), values in zip([*orders, (None, "heart", 0)], found["found"], strict=True):
         ill = [key for key, value in values.items() if examine.Finding(key, value).ill]
-        assert all(examine.TESTS[key].exam == test and key in editions.CLINIC_TESTS for key in values)
+        tests = {key: examine.TESTS[key].exam for key in values}
+        assert all(exam == test and key in editions.CLINIC_TESTS for key, exam in tests.items())
         assert bool(ill) == (name is not None), (name, test, values)
-        assert test != "wires" or ("source order" in values) == (values["source"] > examine.MOVED), name
+        if test == "wires":
+            assert ("source order" in values) == (values["source"] > examine.MOVED), name
 
 
 def test_a_patient_was_trained_with_its_mistake():
-    """Every mistake has a row with each seed, and beside it a healthy one, which has learned; a row begins as the training does."""
-    rows = [json.loads(line) for line in (page.BLOG / "patients.jsonl").read_text("utf-8").splitlines()]
+    """Every mistake has a row with each seed, beside a healthy one, which has learned.
+
+    A row begins as the training does.
+    """
+    lines = (page.BLOG / "patients.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
     seeds = {row["seed"] for row in rows}
-    wanted = {(name, seed) for seed in seeds for name in [None, *(m.name for m in CATALOGUE.values() if m.page)]}
+    names = [None, *(m.name for m in CATALOGUE.values() if m.page)]
+    wanted = {(name, seed) for seed in seeds for name in names}
     assert {(row["slip"], row["seed"]) for row in rows} == wanted and len(rows) == len(wanted)
     assert all(row["exact"] > 0.9 for row in rows if row["slip"] is None)
-    assert all(row["exact"] < 0.1 for row in rows if row["slip"] in ("no_causal_mask", "heads_split_by_view"))
-    asked = [row for row in rows if row["slip"] in (None, "norm_over_time", "rate_too_high") and row["seed"] == 0]
+    useless = ("no_causal_mask", "heads_split_by_view")
+    assert all(row["exact"] < 0.1 for row in rows if row["slip"] in useless)
+    first = [row for row in rows if row["seed"] == 0]
+    asked = [row for row in first if row["slip"] in (None, "norm_over_time", "rate_too_high")]
     found = learner(
-        """const first = ({ slip, seed }) => { const run = tasks.training({ ...tasks.WHOLE, task: "numbers", seed, slip, rate: slip === "rate_too_high" ? 30 : 1 });
+        """const first = ({ slip, seed }) => {
+             const rate = slip === "rate_too_high" ? 30 : 1, task = "numbers";
+             const run = tasks.training({ ...tasks.WHOLE, task, seed, slip, rate });
              return Array.from({ length: 42 }, () => run.step()[1]).reduce((a, b) => a + b) / 42; };
            console.log(JSON.stringify(asked.rows.map(first)));""",
         rows=asked,
     )  # fmt: skip
-    assert found == pytest.approx([row["losses"][0] for row in asked], abs=0.02) and len(set(found)) == 3
+    assert found == pytest.approx([row["losses"][0] for row in asked], abs=0.02)
+    assert len(set(found)) == 3

@@ -1,4 +1,4 @@
-"""The paper on one screen: it is the document's model, its twin in the browser is the same, and it fits on the screen."""
+"""The paper on one screen: the document's model, the same as its twin in the browser; it fits."""
 
 import ast
 import base64
@@ -27,9 +27,12 @@ from tests.helpers import ROOT, node, offline_tab
 FILE = ROOT / "one_screen.py"
 NEAR = 1e-12
 RUN = """
-const asked = JSON.parse(require("fs").readFileSync(0, "utf8")), at = (name) => require(`${asked.folder}/${name}.js`);
-const learn = at("learn")(Float64Array, { PAD: -1, BOS: 0, EOS: 1 }), one = at("one_screen")(learn, at("tasks")(learn), asked.settings, asked.seed);
-const weights = () => Object.fromEntries(Object.entries(one.model.parameters).map(([name, p]) => [name, Array.from(p.data)]));
+const asked = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const at = (name) => require(`${asked.folder}/${name}.js`);
+const learn = at("learn")(Float64Array, { PAD: -1, BOS: 0, EOS: 1 });
+const one = at("one_screen")(learn, at("tasks")(learn), asked.settings, asked.seed);
+const weights = () => Object.fromEntries(
+  Object.entries(one.model.parameters).map(([name, p]) => [name, Array.from(p.data)]));
 """
 
 
@@ -42,9 +45,10 @@ def load(source: str = "", **globals_: object) -> types.ModuleType:
 
 
 def named(one: types.ModuleType, matrices: Iterable[list]) -> dict[str, Tensor]:
-    """What belongs to the parameters of one_screen.py, in their order, under the document's names and in its layout."""
+    """What belongs to one_screen.py's parameters, in order, by the document's names and layout."""
     found: dict[str, Tensor] = {}
-    rest: Iterator[Tensor] = (torch.tensor([*map(list, rows)], dtype=torch.float64) for rows in matrices)
+    tensors = (torch.tensor([*map(list, rows)], dtype=torch.float64) for rows in matrices)
+    rest: Iterator[Tensor] = iter(tensors)
 
     def vectors(name: str) -> None:
         found.update({f"{name}.{kind}": next(rest)[0] for kind in ("weight", "bias")})
@@ -74,27 +78,33 @@ def difference(ours: Tensor, theirs: Tensor) -> float:
 def document_model(one: types.ModuleType) -> tat.Transformer:
     """The document's model with the weights of one_screen.py, in double precision."""
     V = len(one.letters)
-    model = tat.make_model(V, V, one.N, one.d_model, one.d_ff, one.h, 0.0, norm="post", tie="all").double()
+    model = tat.make_model(V, V, one.N, one.d_model, one.d_ff, one.h, 0.0, norm="post", tie="all")
+    model = model.double()
     ours = named(one, one.parameters)
     theirs = dict(model.named_parameters())
     assert ours.keys() == theirs.keys()
     with torch.no_grad():
         for name, p in theirs.items():
             p.copy_(ours[name])
-        for _, table in model.named_buffers():  # sinusoids, which the document computes in single precision
+        # sinusoids, which the document computes in single precision
+        for _, table in model.named_buffers():
             table[..., : len(one.positions), :] = torch.tensor(one.positions, dtype=torch.float64)
     return model
 
 
-def document_loss(one: types.ModuleType, model: tat.Transformer, numbers: list[int]) -> tuple[Tensor, list[Tensor]]:
+def document_loss(
+    one: types.ModuleType, model: tat.Transformer, numbers: list[int]
+) -> tuple[Tensor, list[Tensor]]:
     """The mean loss per target, and the logits of each number.
 
-    The document shares the smoothing among all tokens but padding; here there is none, as in PyTorch's own loss.
+    The document shares the smoothing among all tokens but padding; here there is none, as in
+    PyTorch's own loss.
     """
     total, tokens, found = torch.zeros((), dtype=torch.float64), 0, []
     for n in numbers:
         src, tgt = one.ids(one.german_number(n) + ">"), one.ids(f"<{n}>")
-        found.append(model(torch.tensor([src]), torch.tensor([tgt[:-1]]), None, tat.subsequent_mask(len(tgt) - 1))[0])
+        before = torch.tensor([tgt[:-1]])
+        found.append(model(torch.tensor([src]), before, None, tat.subsequent_mask(len(tgt) - 1))[0])
         y = torch.tensor(tgt[1:])
         total = total + F.cross_entropy(found[-1], y, label_smoothing=one.eps_ls, reduction="sum")
         tokens += len(y)
@@ -111,7 +121,8 @@ def test_the_document_computes_the_same():
         numbers = [one.known[int(len(one.known) * one.random())] for _ in range(one.pairs)]
         expected, logits = document_loss(one, model, numbers)
         for n, theirs in zip(numbers, logits, strict=True):
-            ours = one.decode(one.encode(one.ids(one.german_number(n) + ">")), one.ids(f"<{n}>")[:-1])
+            memory = one.encode(one.ids(one.german_number(n) + ">"))
+            ours = one.decode(memory, one.ids(f"<{n}>")[:-1])
             assert difference(torch.tensor([*map(list, ours)], dtype=torch.float64), theirs) < NEAR
         one.tape.clear()
         adam.zero_grad()
@@ -123,7 +134,8 @@ def test_the_document_computes_the_same():
         for W in one.parameters:
             W.gradient = None
         adam.param_groups[0]["lr"] = one.rate(step)
-        assert one.rate(step) == pytest.approx(tat.rate(step, one.d_model, one.factor, one.warmup), rel=NEAR)
+        rate = tat.rate(step, one.d_model, one.factor, one.warmup)
+        assert one.rate(step) == pytest.approx(rate, rel=NEAR)
         adam.step()
         one.seed = state  # the update draws the same numbers
         assert one.update(step) == pytest.approx(expected.item(), rel=NEAR)
@@ -138,22 +150,27 @@ def test_the_browser_computes_the_same():
     script = (
         RUN
         + """const start = weights(), losses = Array.from({ length: 5 }, () => one.update());
-        console.log(JSON.stringify({ start, losses, end: weights(), letters: one.letters.join(""), held_out: one.held_out }));"""
+        const letters = one.letters.join(""), { held_out } = one;
+        console.log(JSON.stringify({ start, losses, end: weights(), letters, held_out }));"""
     )
     settings = listing.settings(FILE.read_text("utf-8"))
-    found = node(script, {"folder": str(page.TEMPLATE), "settings": settings, "seed": settings["seed"]})
+    about = {"folder": str(page.TEMPLATE), "settings": settings, "seed": settings["seed"]}
+    found = node(script, about)
     assert found["letters"] == one.letters and found["held_out"] == one.held_out
     for name, p in named(one, one.parameters).items():
         assert found["start"][name] == p.flatten().tolist(), name
     for step, loss in enumerate(found["losses"], 1):
         assert one.update(step) == pytest.approx(loss, rel=NEAR)
     for name, p in named(one, one.parameters).items():
-        assert difference(torch.tensor(found["end"][name], dtype=torch.float64), p.flatten()) < NEAR, name
+        end = torch.tensor(found["end"][name], dtype=torch.float64)
+        assert difference(end, p.flatten()) < NEAR, name
 
 
 BREAKS = {  # each in place of what it is named after: a derivative that is wrong
-    "matmul, left": ("(dots(dC, B), dots(flip(A), flip(dC)))", "(dots(dC, flip(flip(B)[::-1])), dots(flip(A), flip(dC)))"),
-    "matmul, right": ("dots(flip(A), flip(dC)))", "each(lambda g: 0.9 * g, dots(flip(A), flip(dC))))"),
+    "matmul, left": ("(dots(dC, B), dots(flip(A), flip(dC)))",
+                     "(dots(dC, flip(flip(B)[::-1])), dots(flip(A), flip(dC)))"),
+    "matmul, right": ("dots(flip(A), flip(dC)))",
+                      "each(lambda g: 0.9 * g, dots(flip(A), flip(dC))))"),
     "transpose": ("lambda dC: [flip(dC)]", "lambda dC: [flip(dC[::-1])]"),
     "plus, left": ("lambda dC: (dC, dC if", "lambda dC: (each(lambda g: 0.5 * g, dC), dC if"),
     "plus, one row for all": ("else total(dC))", "else dC[:1])"),
@@ -161,7 +178,8 @@ BREAKS = {  # each in place of what it is named after: a derivative that is wron
     "times, left": ("(each(mul, dC, cycle(B)), total", "(dC, total"),
     "times, right": ("total(each(mul, dC, A)))", "total(dC))"),
     "lookup": ("one_hot = [[float(i == j) for j in range(len(table))] for i in rows]",
-               "one_hot = [[float(i == j and i not in rows[:k]) for j in range(len(table))] for k, i in enumerate(rows)]"),
+               "one_hot = [[float(i == j and i not in rows[:k]) for j in range(len(table))] "
+               "for k, i in enumerate(rows)]"),
     "softmax": ("p_i * (g - average)", "p_i * g"),
     "concat": ("for i in range(0, d_model, d_k)]", "for i in range(d_model - d_k, -1, -d_k)]"),
     "normalise, mean": ("(g - shift - stretch * a)", "(g - stretch * a)"),
@@ -186,7 +204,8 @@ def test_a_broken_derivative_is_found(name):
     assert source.count(right) == 1
     one = load(source.replace(right, broken))
     one.backward(one.loss(one.known[100:101]))
-    ours, theirs = (named(gradients()[0], all_) for all_ in ([W.gradient for W in one.parameters], gradients()[1]))
+    given = [W.gradient for W in one.parameters]
+    ours, theirs = (named(gradients()[0], all_) for all_ in (given, gradients()[1]))
     assert max(difference(ours[name], theirs[name]) for name in theirs) > 1e-3
     for W in one.parameters:
         W.gradient = None
@@ -197,7 +216,8 @@ def test_it_fits_on_the_screen_and_needs_nothing():
     source = FILE.read_text("utf-8")
     lines = source.splitlines()
     assert len(lines) <= 250 and max(map(len, lines)) <= 100
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    imports = ast.Import | ast.ImportFrom
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, imports)]
     names = {
         name.split(".")[0]
         for n in nodes
@@ -207,7 +227,7 @@ def test_it_fits_on_the_screen_and_needs_nothing():
 
 
 def test_it_says_what_it_does(tmp_path):
-    """A short run, by a Python that sees no packages: parameters, check, progress, a guess, what is right, the map."""
+    """A short run without packages: parameters, check, progress, a guess, what's right, the map."""
     source = FILE.read_text("utf-8")
     for old, new in (
         ("= 1200, 8,", "= 4, 1,"),
@@ -221,35 +241,34 @@ def test_it_says_what_it_does(tmp_path):
     command = [sys.executable, "-I", "-S", "-X", "utf8", FILE.name, "2"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
-    assert re.match(r"5904 parameters; their gradients are wrong by \de-\d\d at most\n", done.stdout)
+    begin = r"5904 parameters; their gradients are wrong by \de-\d\d at most\n"
+    assert re.match(begin, done.stdout)
     assert float(re.search(r"by (\S+) at", done.stdout)[1]) < 1e-5
-    assert (
-        len(re.findall(r"(?m)^update .*, +\d s left: loss \d\.\d\d, rate 0\.\d{4}, [a-zäöüß]+ -> ", done.stdout)) == 2
-    )
-    assert re.search(r"(?m)^Right of 5 numbers .*: 0; .*: 0$", done.stdout) and "cross-attention" in done.stdout
+    update = r"(?m)^update .*, +\d s left: loss \d\.\d\d, rate 0\.\d{4}, [a-zäöüß]+ -> "
+    assert len(re.findall(update, done.stdout)) == 2
+    assert re.search(r"(?m)^Right of 5 numbers .*: 0; .*: 0$", done.stdout)
+    assert "cross-attention" in done.stdout
     assert load().seed == load().seed
 
 
 def test_a_port_finds_these_numbers():
-    """The file is what the command writes, as far as ten updates; the twin finds the same after a hundred."""
+    """The file is what the command writes, up to ten updates; the twin finds the same after 100."""
     written = json.loads(listing.PORT.read_text("utf-8"))
     found = port_numbers((0, 1, 10))
-    assert {name: value for name, value in found.items() if "after" not in name} == {
-        n: v for n, v in written.items() if "after" not in n
-    }
+    start = lambda numbers: {n: v for n, v in numbers.items() if "after" not in n}  # noqa: E731
+    assert start(found) == start(written)
     for step in (0, 1, 10):
         agree(found[f"after {step}"], written[f"after {step}"])
     script = (
         RUN
         + """while (one.model.step < 100) one.update();
-        const { size, loss } = { size: Math.hypot(...Object.values(weights()).flat()), loss: one.loss(one.held_out.slice(0, 8)) };
+        const size = Math.hypot(...Object.values(weights()).flat());
+        const loss = one.loss(one.held_out.slice(0, 8));
         console.log(JSON.stringify({ size, loss, writes: one.read(one.held_out[0]).text }));"""
     )
     settings = listing.settings(FILE.read_text("utf-8"))
-    agree(
-        node(script, {"folder": str(page.TEMPLATE), "settings": settings, "seed": settings["seed"]}),
-        written["after 100"],
-    )
+    about = {"folder": str(page.TEMPLATE), "settings": settings, "seed": settings["seed"]}
+    agree(node(script, about), written["after 100"])
 
 
 def agree(ours: dict, theirs: dict) -> None:
@@ -263,7 +282,8 @@ def agree(ours: dict, theirs: dict) -> None:
 def pages(tmp_path_factory) -> dict[str, Path]:
     """The page of the listing in each language, as the command makes it."""
     if not page.KATEX.is_dir():
-        (pytest.fail if os.environ.get("ANNOTATED_TESTS") == "all" else pytest.skip)("no KaTeX: npm ci --prefix blog")
+        missing = pytest.fail if os.environ.get("ANNOTATED_TESTS") == "all" else pytest.skip
+        missing("no KaTeX: npm ci --prefix blog")
     folder, made = tmp_path_factory.mktemp("listing"), {}
     for language in ("en", *editions.languages()):
         made[language] = folder / ("" if language == "en" else language) / "one_screen.html"
@@ -289,10 +309,12 @@ def test_the_page_has_every_line_and_beside_each_block_a_sentence_whose_links_le
         assert language != "en" or "\n\n".join(shown) == source.strip("\n")
         assert len(shown) == len(named_) and len(tree.select(".jp-CodeCell + .prose")) == len(shown)
         links = [a["href"] for a in tree.select("main a[href^='the_annotated_transformer.html#']")]
-        assert len(links) >= 18 and {link.partition("#")[2] for link in links} <= {*headings.values()}
+        assert len(links) >= 18
+        assert {link.partition("#")[2] for link in links} <= {*headings.values()}
         kept = base64.b64decode(tree.select_one("main a[href^='data:']")["href"].partition(",")[2])
         assert kept.decode() == source and "_HERE" not in tree.get_text()
-        assert all(number in tree.get_text() for number in re.findall(r"\d\.\d{9,}", listing.PORT.read_text("utf-8")))
+        numbers = re.findall(r"\d\.\d{9,}", listing.PORT.read_text("utf-8"))
+        assert all(number in tree.get_text() for number in numbers)
 
 
 def test_a_translated_listing_is_the_same_program():
@@ -311,9 +333,11 @@ def test_the_page_runs_it(pages, browser):
     tab, problems = offline_tab(browser)
     tab.goto(pages["en"].as_uri())
     tab.locator("#run-button").click()
-    tab.wait_for_function("document.getElementById('run-out').textContent.includes('->')", timeout=120_000)
+    drawn = "document.getElementById('run-out').textContent.includes('->')"
+    tab.wait_for_function(drawn, timeout=120_000)
     text = tab.locator("#run-out").inner_text()
-    assert text.startswith("5904 parameters, seed 1\n") and re.search(r"update +50, +\d+ s left: loss \d\.\d\d", text)
+    assert text.startswith("5904 parameters, seed 1\n")
+    assert re.search(r"update +50, +\d+ s left: loss \d\.\d\d", text)
     tab.locator("#run-button").click()
     assert "Run" in tab.locator("#run-button").inner_text() and not problems
     tab.context.close()
@@ -323,7 +347,8 @@ def test_on_paper_it_has_two_pages(pages, browser, tmp_path):
     """A4, in both languages, with every line of the listing."""
     for language, path in pages.items():
         out = tmp_path / f"{language}.pdf"
-        subprocess.run([sys.executable, "blog/pdf.py", path, out], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        command = [sys.executable, "blog/pdf.py", path, out]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         data = out.read_bytes()
         boxes = re.findall(rb"/MediaBox ?\[0 0 ([\d.]+) ([\d.]+)\]", data)
         assert [(round(float(w)), round(float(h))) for w, h in boxes] == [(842, 595)] * 2

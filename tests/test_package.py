@@ -1,4 +1,4 @@
-"""What `pip install .` installs: the document, the program and one model, which work without the repository."""
+"""What `pip install .` installs: document, program and one model, which need no repository."""
 
 import os
 import re
@@ -18,18 +18,20 @@ PIP = [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check",
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """A command's standard output; it must exit with status 0, and does not know where this repository is."""
-    settings = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    """A command's standard output; it must exit with 0, and doesn't know this repository."""
+    paths = ("PYTHONPATH", "PYTHONHOME")
+    settings = {name: value for name, value in os.environ.items() if name not in paths}
     done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=settings, capture_output=True, text=True, encoding="utf-8"
-    )
+        list(map(str, command)),
+        cwd=cwd, env=settings, capture_output=True, text=True, encoding="utf-8",
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory) -> Path:
-    """A copy of the files that git tracks or would track, with a build that still holds a deleted module."""
+    """A copy of what git tracks or would track, and a build that still holds a deleted module."""
     folder = tmp_path_factory.mktemp("package") / "clone"
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
     for name in filter(None, listed.split("\0")):
@@ -46,7 +48,8 @@ def clone(tmp_path_factory) -> Path:
 def wheel(clone) -> Path:
     """The wheel that pip builds from it, without a network."""
     out = clone.parent / "wheels"
-    run(*PIP, "wheel", ".", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", out, cwd=clone)
+    offline = ("--no-deps", "--no-build-isolation", "--no-index")
+    run(*PIP, "wheel", ".", *offline, "--wheel-dir", out, cwd=clone)
     return next(out.glob("*.whl"))
 
 
@@ -57,14 +60,15 @@ def environment(wheel) -> Path:
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=wheel.parent)
     python = folder / "bin/python"
     run(*PIP, "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=wheel.parent)
-    packages = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=wheel.parent).strip()
+    find = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = run(python, "-c", find, cwd=wheel.parent).strip()
     borrowed = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
     (Path(packages) / "borrowed.pth").write_text("\n".join(sorted(borrowed)) + "\n")
     return folder
 
 
 def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
-    """Catches missing package data, an installed test, and a module left over from an older build."""
+    """Catches missing package data, an installed test, and a module left from an older build."""
     program = {
         path.relative_to(clone).as_posix()
         for room in ("practice", "translator")
@@ -72,32 +76,40 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
     }
     data = {
         "translator": "captions.txt ctranslate2_folder/README.md",
-        "translator/models/multi30k-de-en": "README.md SHA256SUMS config.json model.safetensors tokenizer.json",
-        "translator/explorer_page": "figure.html figure.js guesses.js inside.js models.json page.html panels.css panels.js say.js transformer.js trust.js",
-    }
+        "translator/models/multi30k-de-en":
+            "README.md SHA256SUMS config.json model.safetensors tokenizer.json",
+        "translator/explorer_page":
+            "figure.html figure.js guesses.js inside.js models.json page.html panels.css "
+            "panels.js say.js transformer.js trust.js",
+    }  # fmt: skip
     data = {f"{folder}/{name}" for folder, names in data.items() for name in names.split()}
     assert len(program) > 10 and (clone / "build/page.html").is_file()
     with ZipFile(wheel) as file:
-        about = next(name for name in file.namelist() if name.endswith("/METADATA")).rpartition("/")[0]
+        about = next(name for name in file.namelist() if name.endswith("/METADATA"))
+        about = about.rpartition("/")[0]
         inside = {name for name in file.namelist() if not name.startswith(f"{about}/")}
         assert inside == {"the_annotated_transformer.py", "since_2017.py"} | program | data
         points = file.read(f"{about}/entry_points.txt").decode()
-        assert points.split("\n", 1)[1].strip() == "annotated-transformer = translator.__main__:main"
+        command = points.split("\n", 1)[1].strip()
+        assert command == "annotated-transformer = translator.__main__:main"
         assert file.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
         headers = HeaderParser().parsestr(file.read(f"{about}/METADATA").decode())
     needs = [Requirement(need) for need in headers.get_all("Requires-Dist") if ";" not in need]
     lines = re.findall(r"(?m)^[^#\s].*", (ROOT / "requirements.txt").read_text())
     pinned = dict(line.split("==") for line in lines)
     assert [need.name for need in needs] == [*pinned]
-    assert all(need.specifier.contains(pinned[need.name]) for need in needs)  # ranges that admit what is tested
+    # ranges that admit what is tested
+    assert all(need.specifier.contains(pinned[need.name]) for need in needs)
 
 
 def test_the_installed_command_translates(environment, tmp_path):
     """It uses the model and the modules of the new environment, not those of this repository."""
-    find = "from importlib.util import find_spec as f; print(f('the_annotated_transformer').origin, f('translator').origin)"
+    find = "from importlib.util import find_spec as f; "
+    find += "print(f('the_annotated_transformer').origin, f('translator').origin)"
     found = run(environment / "bin/python", "-c", find, cwd=tmp_path).split()
     assert len(found) == 2 and all(Path(path).is_relative_to(environment) for path in found), found
-    out = run(environment / "bin/annotated-transformer", "translate", "Ein Hund läuft.", cwd=tmp_path)
+    program = environment / "bin/annotated-transformer"
+    out = run(program, "translate", "Ein Hund läuft.", cwd=tmp_path)
     assert any(re.search(r"\bdog\b", line) for line in out.splitlines()), out
     assert not list(tmp_path.iterdir())
 

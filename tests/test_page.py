@@ -1,4 +1,7 @@
-"""The web page, made from the committed notebook, in a real browser without a network: live figure, walk, links, themes."""
+"""The web page, in a real browser without a network: live figure, walk, links, themes.
+
+It is made from the committed notebook.
+"""
 
 import functools
 import json
@@ -18,21 +21,27 @@ from practice.mistakes import CATALOGUE
 from tests.helpers import ROOT, in_view, offline_tab, wait_for
 
 # the sentences of the live figures that are awake
-FOLLOWED = "[...document.querySelectorAll('.explorer > div')].map((figure) => figure.explored.sentence())"
+FIGURES = "[...document.querySelectorAll('.explorer > div')]"
+FOLLOWED = f"{FIGURES}.map((figure) => figure.explored.sentence())"
 AXE = ROOT / "blog" / "node_modules" / "axe-core" / "axe.min.js"
-# works that the text names without a year, in code, in a link of its own, or in the rows of a table that a cell prints
+# works that the text names without a year, in code, in a link of its own, or in the rows of a
+# table that a cell prints
 NOT_LINKED = {"gehring-2017", "kaiser-2016", "kalchbrenner-2017", "sukhbaatar-2015", "vaswani-2017"}
 NOT_LINKED |= {"huang-2009", "mcclosky-2006", "vinyals-2014", "zhou-2016", "zhu-2013"}
 
 
 @pytest.mark.parametrize(
     "html, parts",
-    [("<h1>T<h1>A<h2>B<h2>C<h1>D", {"A": ["B", "C"], "D": []}), ("<h1>T<h2>A<h3>B<h2>C", {"A": ["B"], "C": []})],
+    [
+        ("<h1>T<h1>A<h2>B<h2>C<h1>D", {"A": ["B", "C"], "D": []}),
+        ("<h1>T<h2>A<h3>B<h2>C", {"A": ["B"], "C": []}),
+    ],
 )
 def test_a_part_of_the_contents_begins_at_each_of_the_highest_headings(html, parts):
     """Catches, on a page that has sections alone, a first one that swallows the others."""
-    found = BeautifulSoup(re.sub(r"<(h.)>(.)", r"<\1 id=\2>\2</\1>", html), "html.parser").find_all(True)
-    assert {part["text"]: [s["text"] for s in part["sections"]] for part in contents(found)} == parts
+    source = re.sub(r"<(h.)>(.)", r"<\1 id=\2>\2</\1>", html)
+    found = contents(BeautifulSoup(source, "html.parser").find_all(True))
+    assert {part["text"]: [s["text"] for s in part["sections"]] for part in found} == parts
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +66,7 @@ def kept(page, browser) -> Callable:
 
 @pytest.fixture
 def shared_page(kept) -> Iterator:
-    """Opens the page in a window of some width; the tab is that of earlier tests, because to read the page takes seconds.
+    """Opens the page in a window of some width; its tab is reused: to read the page takes seconds.
 
     Afterwards its sentence is the first one again. There must have been no error and no request.
     """
@@ -76,7 +85,8 @@ def shared_page(kept) -> Iterator:
     for tab, problems in used:
         problems.clear()  # the next test has its own
         tab.evaluate("sentence => yourSentence.follow(sentence)", SENTENCE)
-        tab.wait_for_function(f"{FOLLOWED}.every((sentence) => sentence === {json.dumps(SENTENCE)})")
+        same = f"(sentence) => sentence === {json.dumps(SENTENCE)}"
+        tab.wait_for_function(f"{FOLLOWED}.every({same})")
     assert not found
 
 
@@ -95,7 +105,8 @@ def test_the_live_figure_translates(shared_page):
     assert not first.locator("#heat").is_visible()
     first.locator("#text").fill("Wie heißt du?")
     first.locator("#underlined").wait_for()
-    first.locator("#guess").check()  # the first token isn't shown yet, nor a word about its underline
+    # the first token isn't shown yet, nor a word about its underline
+    first.locator("#guess").check()
     first.locator("#underlined").wait_for(state="hidden")
     first.locator("#guess").uncheck()
     second = reach(tab, ".explorer[data-number='2']")
@@ -115,28 +126,33 @@ def test_nothing_is_wider_than_the_screen(shared_page):
     tab = shared_page(390)
     top = tab.evaluate("document.querySelector('.explorer').getBoundingClientRect().top + scrollY")
     assert top < 560  # the live figure is on a phone's first screen
-    scale = "[...document.querySelectorAll('.picture:not(.here) svg')].map((svg) => svg.clientWidth / svg.viewBox.baseVal.width)"
-    assert min(tab.evaluate(scale)) > 0.64  # letters of 14 pixels have nine at least: a wide drawing scrolls
+    scale = """[...document.querySelectorAll('.picture:not(.here) svg')]
+        .map((svg) => svg.clientWidth / svg.viewBox.baseVal.width)"""
+    # letters of 14 pixels have nine at least: a wide drawing scrolls
+    assert min(tab.evaluate(scale)) > 0.64
     reach(tab, ".explorer[data-number='2']")
     tab.wait_for_function("document.querySelectorAll('.explorer.ready').length === 2")
     for width in (320, 390, 820, 1440):
         tab.set_viewport_size({"width": width, "height": 900})
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         walk(tab)
-        assert tab.evaluate("document.querySelector('.walk').getBoundingClientRect().right") <= width
+        right = "document.querySelector('.walk').getBoundingClientRect().right"
+        assert tab.evaluate(right) <= width
         tab.keyboard.press("Escape")
 
 
 def chart_of(tab, name: str):
     """The drawn chart of the cell that defines this example."""
-    figure = in_view(tab.locator(".jp-CodeCell", has_text=f"def {name}(").first.locator("figure.chart"))
+    cell = tab.locator(".jp-CodeCell", has_text=f"def {name}(").first
+    figure = in_view(cell.locator("figure.chart"))
     figure.locator(".live svg").wait_for()
     return figure.locator(".live svg")
 
 
 def fills(tab, name: str) -> set[str]:
     """The plain colours of the rectangles in that chart; its legend has a gradient."""
-    script = "svg => [...svg.querySelectorAll('.mark-rect path')].map(p => getComputedStyle(p).fill)"
+    script = """svg => [...svg.querySelectorAll('.mark-rect path')]
+        .map((path) => getComputedStyle(path).fill)"""
     return {fill for fill in chart_of(tab, name).evaluate(script) if fill.startswith("rgb")}
 
 
@@ -155,19 +171,22 @@ def test_the_contents_close_and_give_the_focus_back(shared_page):
 
 def test_panels_go_below_each_other_on_a_phone(shared_page):
     """So that every panel keeps its labels; side by side they would be wider than the screen."""
-    narrow, wide = chart_of(shared_page(390), "example_masks"), chart_of(shared_page(), "example_masks")
+    narrow = chart_of(shared_page(390), "example_masks")
+    wide = chart_of(shared_page(), "example_masks")
     assert narrow.bounding_box()["width"] <= 390 < wide.bounding_box()["width"]
     assert narrow.bounding_box()["height"] > 1.5 * wide.bounding_box()["height"]
 
 
 def test_maps_have_the_colours_of_the_page(shared_page):
-    """Its background where there is no weight; what is positive is orange and what is negative blue, also in the dark."""
+    """Its background where no weight is; orange is positive and blue negative, also in the dark."""
     tab = shared_page()
     for scheme, nothing in (("dark", "rgb(13, 17, 23)"), ("light", "rgb(255, 255, 255)")):
         tab.emulate_media(color_scheme=scheme)
-        wait_for("what is drawn anew", lambda nothing=nothing: nothing in fills(tab, "example_masks"), 60)
+        ready = lambda nothing=nothing: nothing in fills(tab, "example_masks")  # noqa: E731
+        wait_for("what is drawn anew", ready, 60)
         assert len(fills(tab, "example_masks")) == 2
-        signed = [list(map(int, re.findall(r"\d+", fill))) for fill in fills(tab, "example_positions")]
+        positions = fills(tab, "example_positions")
+        signed = [list(map(int, re.findall(r"\d+", fill))) for fill in positions]
         assert any(red > green > blue for red, green, blue in signed)
         assert any(blue > green > red for red, green, blue in signed)
 
@@ -179,20 +198,27 @@ def test_the_walk_follows_the_sentence_of_the_figure(shared_page):
     walk(tab)
     assert "Hunde" in tab.locator(".walk-side").inner_text()
     tab.keyboard.press("Escape")
-    tab.locator(".explorer").first.locator("#text").fill(" ")  # an empty field: the sentence that is still shown
+    # an empty field: the sentence that is still shown
+    tab.locator(".explorer").first.locator("#text").fill(" ")
     walk(tab)
     assert "Hunde" in tab.locator(".walk-side").inner_text()
-    assert tab.locator(".walk-picture svg").bounding_box()["height"] < 250  # on a phone, only the part in question
+    # on a phone, only the part in question
+    assert tab.locator(".walk-picture svg").bounding_box()["height"] < 250
 
 
 def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):
-    """At each a question, and then numbers; every stop marks a part of the figure, which leads to it, and a section that exists."""
+    """At each a question, and then numbers.
+
+    Every stop marks a part of the figure, which leads to it, and a section that exists.
+    """
     tab = shared_page()
     walk(tab)
     seen = set()
-    for key in [*["Tab"] * 8, *["Shift+Tab"] * 8]:  # the focus goes round in the walk: six places at the first stop
+    # the focus goes round in the walk: six places at the first stop
+    for key in [*["Tab"] * 8, *["Shift+Tab"] * 8]:
         tab.keyboard.press(key)
-        seen.add(tab.evaluate("document.activeElement.closest('.walk') && document.activeElement.textContent"))
+        here = "document.activeElement.closest('.walk') && document.activeElement.textContent"
+        seen.add(tab.evaluate(here))
     assert None not in seen and len(seen) == 6
     titles, marks = [], set()
     for _ in range(10):
@@ -202,17 +228,20 @@ def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):
         told = tab.locator(".walk-text > div:last-child")
         assert tab.locator(section).count() == 1 and not told.inner_text()  # not before the answer
         tab.locator(".walk-answers button").first.click()
-        assert tab.locator(".walk-answers .right").count() == 1 and any(c.isdigit() for c in told.inner_text())
+        assert tab.locator(".walk-answers .right").count() == 1
+        assert any(c.isdigit() for c in told.inner_text())
         tab.keyboard.press("ArrowRight")
-    assert [title.split(".")[0] for title in titles] == [str(n) for n in range(1, 11)] and len(marks) == 10
-    assert tab.evaluate("document.querySelector('.explorer > div').explored.result.translation") in told.inner_text()
-    assert (
-        tab.locator("text=next ▶").is_disabled() and "of 10 guesses right" in tab.locator(".walk-answers").inner_text()
-    )
+    assert [title.split(".")[0] for title in titles] == [str(n) for n in range(1, 11)]
+    assert len(marks) == 10
+    translation = "document.querySelector('.explorer > div').explored.result.translation"
+    assert tab.evaluate(translation) in told.inner_text()
+    assert tab.locator("text=next ▶").is_disabled()
+    assert "of 10 guesses right" in tab.locator(".walk-answers").inner_text()
     tab.locator("text=◀ back").click()
     assert tab.locator("#walk-title").inner_text() == titles[8]
     tab.mouse.click(4, 450)  # outside; nothing there is pressed
-    assert not tab.locator("#walk-title").is_visible() and tab.evaluate("document.activeElement.id") == "walk"
+    assert not tab.locator("#walk-title").is_visible()
+    assert tab.evaluate("document.activeElement.id") == "walk"
     walk(tab)  # goes on where it was left
     assert tab.locator("#walk-title").inner_text() == titles[8]
     tab.locator(".walk-part[data-part=memory]").click()
@@ -228,9 +257,11 @@ TAKE_OUT = """() => {
     const seen = new Set();
     window.taken_out ??= [];
     for (const part of document.querySelectorAll(".highlight pre, .katex")) {
-        const around = part.parentElement.closest("p, li, td, th, h1, h2, h3, figcaption, summary, a, em, strong");
+        const around = part.parentElement.closest(
+            "p, li, td, th, h1, h2, h3, figcaption, summary, a, em, strong");
         const names = [...part.querySelectorAll("[class]")].map((tag) => tag.className);
-        const box = around?.closest("blockquote, details, table"), place = [around, box].map((tag) => tag?.localName + tag?.className);
+        const box = around?.closest("blockquote, details, table");
+        const place = [around, box].map((tag) => tag?.localName + tag?.className);
         const kinds = part.matches("pre") ? names : [place.join()];
         if (kinds.every((kind) => seen.has(kind))) {
             taken_out.push([document.createComment(""), part]);
@@ -246,12 +277,15 @@ def test_the_page_is_accessible(shared_page):
         pytest.skip("axe-core is not installed: npm ci --prefix blog")
     tab = shared_page()
     learning(tab)
-    stale = "document.querySelector('.panel-body[aria-busy=true]:not(:empty)')"  # of another test's sentence: pale
-    tab.wait_for_function(f"() => {{ const one = {stale}; one?.scrollIntoView(); return !one; }}", polling=100)
+    # of another test's sentence: pale
+    stale = "document.querySelector('.panel-body[aria-busy=true]:not(:empty)')"
+    scrolled = f"() => {{ const one = {stale}; one?.scrollIntoView(); return !one; }}"
+    tab.wait_for_function(scrolled, polling=100)
     for frame in tab.frames:
         frame.evaluate(AXE.read_text("utf-8"))
     quick = "{iframes: false, resultTypes: ['violations']}"  # a frame is asked by itself
-    for rules in ("{}", "{runOnly: ['color-contrast']}"):  # in the dark; all other rules do not depend on the theme
+    # in the dark; all other rules do not depend on the theme
+    for rules in ("{}", "{runOnly: ['color-contrast']}"):
         run = f"axe.run(document, {{...{rules}, ...{quick}}}).then((result) => result.violations)"
         found = [violation for frame in tab.frames for violation in frame.evaluate(run)]
         grave = [v for v in found if v["impact"] in ("serious", "critical")]
@@ -273,18 +307,24 @@ def test_search_finds_words_in_the_text(shared_page):
     assert "Batches and the shift" in tab.locator("#results a").first.inner_text()
     assert tab.locator("#results mark").first.inner_text().lower() == "teacher forcing"
     tab.keyboard.press("Enter")
-    assert not tab.locator("#query").is_visible() and tab.url.endswith("#batches-and-the-shift-section-5-1")
-    in_view = """(text) => [...CSS.highlights.get("found") ?? []].map((range) => [range.toString().toLowerCase().replace(/\\s+/g, " "), range.getBoundingClientRect().top])
+    assert not tab.locator("#query").is_visible()
+    assert tab.url.endswith("#batches-and-the-shift-section-5-1")
+    in_view = """(text) => [...CSS.highlights.get("found") ?? []]
+        .map((range) => [range.toString().toLowerCase().replace(/\\s+/g, " "),
+                         range.getBoundingClientRect().top])
         .some(([found, top]) => found === text && top > 0 && top < innerHeight)"""
     tab.wait_for_function(in_view, arg="teacher forcing")
-    for sought, found in (("def forward", "def forward"), ("model’s", "model's"), ("residual", "residual")):
+    sought_and_found = (("def forward",) * 2, ("model’s", "model's"), ("residual",) * 2)
+    for sought, found in sought_and_found:
         tab.keyboard.press("/")
         tab.locator("#query").fill(sought)
-        tab.keyboard.press("Enter")  # in code, too; with the apostrophe that phones type; where panels above still grow
+        # in code, too; with the apostrophe that phones type; where panels above still grow
+        tab.keyboard.press("Enter")
         tab.wait_for_function(in_view, arg=found)
     tab.keyboard.press("/")
     tab.locator("#query").fill("attention(q")
-    assert "Attention(Q,K,V)=softmax(QK^⊤/√d_k" in tab.locator("#results").inner_text().replace("\u2061", "")
+    shown = tab.locator("#results").inner_text().replace("\u2061", "")
+    assert "Attention(Q,K,V)=softmax(QK^⊤/√d_k" in shown
     tab.locator("#query").fill("the")
     assert re.fullmatch(r"\d+ sections, of which 30 are listed", tab.locator("#found").inner_text())
     assert tab.locator("#results a").count() == 30
@@ -300,7 +340,7 @@ def test_search_finds_words_in_the_text(shared_page):
 
 
 def test_cards_show_what_a_link_leads_to(shared_page):
-    """A citation its reference, an equation itself, all others what they are; by pointer and by keyboard."""
+    """A citation its reference, an equation itself, others what they are; by pointer and keys."""
     tab = shared_page()
     cite = tab.locator("a.cite", has_text="Press and Wolf").first
     cite.hover()
@@ -315,7 +355,8 @@ def test_cards_show_what_a_link_leads_to(shared_page):
     assert not tab.locator("#card").is_visible()
     term = tab.locator("a.term", has_text="residual stream").first
     term.scroll_into_view_if_needed()
-    height = "document.documentElement.scrollHeight"  # panels that come near still grow, and would move it away
+    # panels that come near still grow, and would move it away
+    height = "document.documentElement.scrollHeight"
     tab.wait_for_function(
         f"(async () => {{ const before = {height}; await new Promise((go) => setTimeout(go, 500)); "
         f"return {height} === before; }})()"
@@ -326,7 +367,8 @@ def test_cards_show_what_a_link_leads_to(shared_page):
     tab.locator("#card", has_text="width of every vector").wait_for()
     assert "base model: 512" in tab.locator("#card").inner_text()
     boxes = tab.locator(".picture .arch-fig a").all()
-    assert len(boxes) == 20 and all(tab.locator(box.get_attribute("href")).count() == 1 for box in boxes)
+    assert len(boxes) == 20
+    assert all(tab.locator(box.get_attribute("href")).count() == 1 for box in boxes)
     boxes[3].hover()
     tab.locator("#card strong", has_text="Multi-head attention").wait_for()
     tab.mouse.move(2, 2)
@@ -334,7 +376,8 @@ def test_cards_show_what_a_link_leads_to(shared_page):
     tab.locator(".road-next a").first.focus()
     tab.keyboard.press("Shift+Tab")
     tab.keyboard.press("Tab")
-    assert tab.evaluate("document.activeElement.matches('.road-next a')") and not tab.locator("#card").is_visible()
+    assert tab.evaluate("document.activeElement.matches('.road-next a')")
+    assert not tab.locator("#card").is_visible()
 
 
 def test_a_finger_opens_the_card_first(browser, committed_page):
@@ -350,8 +393,11 @@ def test_a_finger_opens_the_card_first(browser, committed_page):
 
 
 def learning(tab):
-    """The document in which a model learns, read anew, with the task of copying; it is in a frame of the page."""
-    again = "(frame) => new Promise((read) => { frame.onload = read; frame.srcdoc = frame.srcdoc; })"
+    """The document in which a model learns to copy, read anew; it is in a frame of the page."""
+    again = """(frame) => new Promise((read) => {
+        frame.onload = read;
+        frame.srcdoc = frame.srcdoc;
+    })"""
     reach(tab, "#trainer").evaluate(again)
     panel = tab.frame_locator("#trainer")
     panel.locator("#learn-task").select_option("copy")
@@ -365,7 +411,7 @@ def wait_until_whole(tab) -> None:
 
 
 def test_a_model_learns_on_the_page(shared_page):
-    """With the keyboard: train, pause, go on, to the end; then letters of one's own; another seed begins anew."""
+    """By keyboard: train, pause, go on, to the end; one's own letters; another seed begins anew."""
     tab = shared_page(390)
     panel = learning(tab)
     panel.locator("#learn-step").press("Enter")
@@ -383,7 +429,8 @@ def test_a_model_learns_on_the_page(shared_page):
     assert panel.locator("#learn-map tr").count() == 1 + 7
     assert panel.locator("#learn-map tr").nth(1).locator("td").count() == 7
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
-    for button, state in (("#learn-again", "update 0 of 500, seed 0"), ("#learn-other", "update 0 of 500, seed 1")):
+    states = ("update 0 of 500, seed 0", "update 0 of 500, seed 1")
+    for button, state in zip(("#learn-again", "#learn-other"), states, strict=True):
         panel.locator(button).click()
         panel.locator("#learn-state", has_text=state).wait_for()
     panel.locator("[data-key=positions]").uncheck()
@@ -403,25 +450,30 @@ def test_a_part_is_taken_away_from_the_model_on_the_page(shared_page):
     panel.locator("#learn-run").click()
     panel.locator("#learn-run", has_text="Pause").wait_for()
     panel.locator("[data-key=positions]").uncheck()
-    panel.locator("[data-key=shift]").uncheck()  # a training that was under way goes on with the new model
+    # a training that was under way goes on with the new model
+    panel.locator("[data-key=shift]").uncheck()
     panel.locator("#learn-run:disabled").wait_for(timeout=120_000)
     assert "loss 0.0" in panel.locator("#learn-state").inner_text()
     said = panel.locator("#learn-exact").inner_text()
     assert ": 0% right" in said and "read the very letter" in said
-    assert panel.locator("#learn-examples .wrong").count() == 5  # those that it gets wrong come first
+    # those that it gets wrong come first
+    assert panel.locator("#learn-examples .wrong").count() == 5
     panel.locator("[data-key=positions]").check()
     assert "0% (seed 0)" in panel.locator("#learn-before").inner_text()  # trained beforehand
     shown = (
-        "lines => lines.map(line => line.points.length)"  # rate, whole model, one that lacks the part, before, this one
+        # rate, whole model, one that lacks the part, before, this one
+        "lines => lines.map(line => line.points.length)"
     )
     panel.locator("#learn-state", has_text="update 0 of 500").wait_for()
     assert panel.locator("#learn-curve polyline").evaluate_all(shown)[:3] == [0, 60, 60]
-    assert panel.locator("#learn-curve polyline").evaluate_all(shown)[3] > 100  # the run that has just ended
+    # the run that has just ended
+    assert panel.locator("#learn-curve polyline").evaluate_all(shown)[3] > 100
     assert "500 updates" in panel.locator("#learn-curve").text_content()
     wait_until_whole(tab)
     assert "\n\n" not in said
     panel.locator("#learn-own").fill("abcdefghijab")
-    panel.locator("#learn-map tr").first.locator("th").nth(12).wait_for()  # twelve letters, and the end
+    # twelve letters, and the end
+    panel.locator("#learn-map tr").first.locator("th").nth(12).wait_for()
     wait_until_whole(tab)
 
 
@@ -448,43 +500,55 @@ def test_one_guesses_what_a_model_lacks(shared_page):
 
 
 def test_the_road_has_a_button_stops_and_marks(shared_page):
-    """Its marks are the document's road; each stop leads to the next, and what was read is remembered."""
+    """Its marks are the document's road; stops lead to the next; what was read is remembered."""
     tab = shared_page()
     marks = tab.locator("#toc .on-road").evaluate_all("links => links.map((link) => link.hash)")
-    assert set(marks) == set(tab.locator("main [data-road]").evaluate_all("all => all.map((one) => '#' + one.id)"))
+    road = tab.locator("main [data-road]").evaluate_all("all => all.map((one) => '#' + one.id)")
+    assert set(marks) == set(road)
     stops = tab.locator(".road-next")
-    assert 10 <= stops.count() <= 25 and f"{stops.count()} stops" in tab.locator("#road").inner_text()
+    assert 10 <= stops.count() <= 25
+    assert f"{stops.count()} stops" in tab.locator("#road").inner_text()
     leads = tab.locator(".road-next a:first-child").evaluate_all(
-        "links => links.map((link) => [link.hash, link.closest('.road-next').compareDocumentPosition(document.querySelector(link.hash)) & 4])"
+        """links => links.map((link) => {
+            const stop = link.closest(".road-next"), next = document.querySelector(link.hash);
+            return [link.hash, stop.compareDocumentPosition(next) & 4];
+        })"""
     )
-    assert (
-        len(leads) == stops.count() - 1
-        and all(after for _, after in leads)
-        and len({to for to, _ in leads}) == len(leads)
-    )
-    empty = """lines => lines.map((line) => line.previousElementSibling).filter((before) => before?.matches("section")
-        && before.innerText.trim() === before.querySelector("h1, h2, h3")?.innerText.trim()).map(({ innerText }) => innerText)"""
+    assert len(leads) == stops.count() - 1 and all(after for _, after in leads)
+    assert len({to for to, _ in leads}) == len(leads)
+    empty = """lines => lines.map((line) => line.previousElementSibling)
+        .filter((before) => before?.matches("section")
+            && before.innerText.trim() === before.querySelector("h1, h2, h3")?.innerText.trim())
+        .map(({ innerText }) => innerText)"""
     assert stops.evaluate_all(empty) == []  # each has something to read
     stops.nth(0).locator("a").click()
     assert tab.url.endswith(leads[0][0]) and tab.locator("#toc .read").count() >= 1
     assert "Go on with the road" in tab.locator("#road").inner_text()
     assert tab.locator("#road").get_attribute("href") == leads[0][0]
-    reach(tab, ".road-next:not(:has(a:first-child))")  # who only looks at the end hasn't come the whole way
-    tab.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+    # who only looks at the end hasn't come the whole way
+    reach(tab, ".road-next:not(:has(a:first-child))")
+    two = "requestAnimationFrame(() => requestAnimationFrame(drawn))"
+    tab.evaluate(f"new Promise((drawn) => {two})")
     assert "Go on" in tab.locator("#road").inner_text()
     for frame in ("#trainer", "#clinic-frame"):
         assert tab.locator(frame).count() == 1
         tab.locator(f".road-next .aside[href='{frame}']").click()
         assert tab.locator("header #road-home").is_visible()  # where it covers nothing
         tab.locator("#road-home").click()  # back to where the road goes on
-        assert tab.url.split("#")[1] in {to[1:] for to, _ in leads} and not tab.locator("#road-home").is_visible()
-    tab.locator("#road", has_text="Take the road").wait_for()  # the last stop is read when one has come to it
+        assert tab.url.split("#")[1] in {to[1:] for to, _ in leads}
+        assert not tab.locator("#road-home").is_visible()
+    # the last stop is read when one has come to it
+    tab.locator("#road", has_text="Take the road").wait_for()
     tab.evaluate("localStorage.removeItem('road')")
 
 
 def test_a_patient_is_examined_and_its_mistake_named(shared_page):
-    """On a phone, with the keyboard: tests answer with a sentence and a picture; a wrong name costs three points, the right one ends it."""
-    rows = [json.loads(line) for line in (ROOT / "blog" / "patients.jsonl").read_text("utf-8").splitlines()]
+    """On a phone, with the keyboard: tests answer with a sentence and a picture.
+
+    A wrong name costs three points, the right one ends it.
+    """
+    lines = (ROOT / "blog" / "patients.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
     tab = shared_page(390)
     reach(tab, "#clinic-frame")
     panel = tab.frame_locator("#clinic-frame")
@@ -496,9 +560,11 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
         ("Let it write", ".clinic-examples tr"),
     ):
         panel.locator("#clinic-orders button", has_text=name).press("Enter")
-        panel.locator(f".clinic-result:last-child {picture}").first.wait_for()  # behind those before it
+        # behind those before it
+        panel.locator(f".clinic-result:last-child {picture}").first.wait_for()
         assert panel.locator(".clinic-result:last-child li").count() >= 1
-    marks = "all => all.map((one) => [one.className, getComputedStyle(one, '::marker').content.trim()])"
+    marks = """all => all.map((one) =>
+        [one.className, getComputedStyle(one, '::marker').content.trim()])"""
     marked = {kind: mark for kind, mark in panel.locator("#clinic-told li").evaluate_all(marks)}
     assert marked.items() <= {"right": '"✓ "', "wrong": '"✗ "'}.items()  # not by colour alone
     assert "next patient" in panel.locator("label", has=panel.locator("#clinic-level")).inner_text()
@@ -511,35 +577,41 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
             telling = re.compile(r"In such a model, .+\.|none of the tests that you have ordered")
             panel.locator(".clinic-result.wrong span", has_text=telling).wait_for()
     verdict = panel.locator("#clinic-verdict")
-    assert verdict.inner_text().startswith("Yes, with 4 points left") and "Measured: loss" in verdict.inner_text()
+    assert verdict.inner_text().startswith("Yes, with 4 points left")
+    assert "Measured: loss" in verdict.inner_text()
     if slip != "healthy":
-        assert CATALOGUE[slip].line in verdict.inner_text() and CATALOGUE[slip].effect in verdict.inner_text()
+        assert CATALOGUE[slip].line in verdict.inner_text()
+        assert CATALOGUE[slip].effect in verdict.inner_text()
         panel.locator("text=Read the section").click()
-        tab.wait_for_function("id => location.hash === '#' + id", arg=anchor_name(CATALOGUE[slip].section))
+        section = anchor_name(CATALOGUE[slip].section)
+        tab.wait_for_function("id => location.hash === '#' + id", arg=section)
     frame = next(
         frame
         for frame in tab.frames
         if frame.parent_frame and frame.frame_element().get_attribute("id") == "clinic-frame"
     )
     assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    panel.locator("#clinic-orders button", has_text="Look inside").press("Enter")  # what is ordered now costs nothing
+    # what is ordered now costs nothing
+    panel.locator("#clinic-orders button", has_text="Look inside").press("Enter")
     panel.locator("#result-inventory .clinic-grid td").first.wait_for()
     assert panel.locator("#clinic-state").inner_text() == "4 points"
-    panel.locator("text=Patient of the day").press("Enter")  # the same one again doesn't count twice
+    # the same one again doesn't count twice
+    panel.locator("text=Patient of the day").press("Enter")
     for admit in (
         "#clinic-orders button:first-child",
         "#clinic-next",
     ):  # nor is one forgotten that was left without a name
         panel.locator(admit).press("Enter")
     assert panel.locator("text=named so far: 1 of 1, with 4 of 10 points").count() == 1
-    assert panel.locator("#clinic-state").inner_text() == "10 points" and not panel.locator(".clinic-result").count()
+    assert panel.locator("#clinic-state").inner_text() == "10 points"
+    assert not panel.locator(".clinic-result").count()
     panel.locator("#clinic-orders button:first-child").press("Enter")
     panel.locator("#clinic-next").press("Enter")
     assert panel.locator("text=named so far: 1 of 2, with 4 of 20 points").count() == 1
 
 
 def test_small_figures_are_touched_with_the_keyboard(shared_page):
-    """What they compute is right: the dot product of two positions, the running sum, the number of keys computed."""
+    """They compute rightly: two positions' dot product, the running sum, the keys computed."""
     tab = shared_page(390)
     scaling, clocks, heads, smoothing, cache = (tab.locator(".toy").nth(i) for i in range(5))
     places = clocks.locator("input")
@@ -551,11 +623,14 @@ def test_small_figures_are_touched_with_the_keyboard(shared_page):
     largest = {}  # the largest weight in the mean, without and with the division
     for key in ("Home", "End"):
         scaling.locator("input").press(key)
-        weights = [float(text) for text in scaling.locator("svg text").all_text_contents() if text[1:2] == "."]
-        assert sum(weights[:8]) == pytest.approx(1, abs=0.05) and weights[:8] == sorted(weights[:8], reverse=True)
+        texts = scaling.locator("svg text").all_text_contents()
+        weights = [float(text) for text in texts if text[1:2] == "."]
+        assert sum(weights[:8]) == pytest.approx(1, abs=0.05)
+        assert weights[:8] == sorted(weights[:8], reverse=True)
         largest[key] = weights[0], weights[8]
     assert largest["Home"][0] == largest["Home"][1] < 0.5 and largest["End"][0] > 0.9
-    expected = torch.softmax(torch.randn(2000, 8), dim=1).max(dim=1).values.mean().item()  # of scores of variance 1
+    # of scores of variance 1
+    expected = torch.softmax(torch.randn(2000, 8), dim=1).max(dim=1).values.mean().item()
     assert largest["End"][1] == pytest.approx(expected, abs=0.05)
     heads.locator("input").press("End")
     assert "512 / 32 = 16" in heads.locator("svg").text_content()
@@ -563,7 +638,8 @@ def test_small_figures_are_touched_with_the_keyboard(shared_page):
     q = tat.smoothed_targets(torch.tensor([5]), 8, 0.5)[0].tolist()  # of one of eight tokens
     assert smoothing.locator("svg text").all_text_contents()[::2] == [f"{share:.3f}" for share in q]
     cache.locator("input").press("End")
-    assert "so far: 21" in cache.locator("svg").text_content() and "so far: 6" in cache.locator("svg").text_content()
+    drawn = cache.locator("svg").text_content()
+    assert "so far: 21" in drawn and "so far: 6" in drawn
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 
@@ -586,24 +662,27 @@ def test_symbols_lead_to_the_legend(tree_of):
 
 
 def test_notes_stand_beside_their_paragraph_or_fold_behind_it(shared_page):
-    """Beside and open where there is room; on a phone a line that opens in place, also after the window has changed."""
+    """Beside and open where there is room; on a phone a line that opens in place, even resized."""
     tab = shared_page()
-    notes = [note for note in tab.locator("details.note").all() if note.is_visible()]  # not those in what is folded
+    # not those in what is folded
+    notes = [note for note in tab.locator("details.note").all() if note.is_visible()]
     assert len(notes) >= 3
     for note in notes:
-        place, after = note.bounding_box(), note.locator("xpath=following-sibling::p[1]").bounding_box()
+        place = note.bounding_box()
+        after = note.locator("xpath=following-sibling::p[1]").bounding_box()
         assert place["x"] > after["x"] + after["width"] and abs(place["y"] - after["y"]) < 12
         assert note.locator("p").first.is_visible()
     tab.set_viewport_size({"width": 390, "height": 800})
     note = notes[0]
     note.locator("p").first.wait_for(state="hidden")
-    assert note.locator("xpath=preceding-sibling::p[1]").inner_text().strip()  # the paragraph that it belongs to
+    # the paragraph that it belongs to
+    assert note.locator("xpath=preceding-sibling::p[1]").inner_text().strip()
     note.locator("summary").click()
     assert note.locator("p").first.is_visible()
 
 
 def test_notes_are_printed(shared_page, tmp_path):
-    """From a wide window on small paper, where notes fold, and from a narrow one on paper as wide as a screen."""
+    """From a wide window on small paper, where notes fold; from a narrow one on wide paper."""
     from pypdf import PdfReader
 
     tab = shared_page()
@@ -636,12 +715,13 @@ def test_every_citation_has_a_reference_and_every_reference_is_cited(tree_of):
 
 def printed(page: Path | str, out: Path) -> subprocess.CompletedProcess[str]:
     """What printing a page gives."""
-    return subprocess.run([sys.executable, ROOT / "blog" / "pdf.py", page, out], capture_output=True, text=True)
+    command = [sys.executable, ROOT / "blog" / "pdf.py", page, out]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 @pytest.mark.usefixtures("browser")
 def test_the_paper_has_pages_outline_tags_and_fonts(page, tmp_path):
-    """Printed by Chromium: at most 15 MB, every font inside, bookmarks for the parts and the sections."""
+    """Printed by Chromium: at most 15 MB, all fonts inside, bookmarks of parts and sections."""
     from pypdf import PdfReader
 
     out = tmp_path / "paper.pdf"
@@ -650,19 +730,24 @@ def test_the_paper_has_pages_outline_tags_and_fonts(page, tmp_path):
     assert out.stat().st_size <= 15e6
     paper = PdfReader(out)
     assert 100 <= len(paper.pages) <= 220 and paper.trailer["/Root"]["/MarkInfo"]["/Marked"]
-    entries = [entry for part in paper.outline for entry in (part if isinstance(part, list) else [part])]
+    parts = [part if isinstance(part, list) else [part] for part in paper.outline]
+    entries = [entry for part in parts for entry in part]
     begins = {e.title: paper.get_destination_page_number(e) for e in entries if hasattr(e, "title")}
     titles = [*begins]
-    assert {"The Annotated Transformer", "Part 1: A sentence through the model", "Appendix"} <= {*titles}
+    wanted = {"The Annotated Transformer", "Part 1: A sentence through the model", "Appendix"}
+    assert wanted <= {*titles}
     assert len(titles) > 60
     for sheet in paper.pages:
         for font in (sheet["/Resources"].get("/Font") or {}).values():
             font = font.get_object()
             inner = font["/DescendantFonts"][0].get_object() if "/DescendantFonts" in font else font
             files = {"/FontFile", "/FontFile2", "/FontFile3"}
-            assert font["/Subtype"] == "/Type3" or files & set(inner["/FontDescriptor"].get_object()), font["/BaseFont"]
+            known = font["/Subtype"] == "/Type3"
+            embedded = known or files & set(inner["/FontDescriptor"].get_object())
+            assert embedded, font["/BaseFont"]
     for said, section in (  # to read all pages takes long
-        ("Each row adds up to 1; weights below", "Multi-head attention (Section 3.2.2)"),  # in a panel, as the next one
+        # in a panel, as the next one
+        ("Each row adds up to 1; weights below", "Multi-head attention (Section 3.2.2)"),
         ("Of 256 neurons", "Position-wise feed-forward networks (Section 3.3)"),
         ("References", "References"),
         ("Glossary", "Glossary"),
@@ -674,23 +759,30 @@ def test_the_paper_has_pages_outline_tags_and_fonts(page, tmp_path):
 
 def test_without_a_page_there_is_no_paper(tmp_path):
     done = printed("none.html", tmp_path / "x.pdf")
-    assert done.returncode == 1 and "there is no page none.html" in done.stderr and not (tmp_path / "x.pdf").exists()
+    assert done.returncode == 1 and "there is no page none.html" in done.stderr
+    assert not (tmp_path / "x.pdf").exists()
 
 
 def test_no_link_stands_inside_another_or_inside_code(tree_of):
-    """The links that the page adds to citations, terms and equations leave links, code, headings and pictures alone."""
+    """The links that the page adds leave links, code, headings and pictures alone.
+
+    They are those of citations, terms and equations.
+    """
     soup = tree_of("the_annotated_transformer")
     assert len(soup.select("a.cite")) >= 30 and len(soup.select("a.term")) > 15
-    assert not soup.select("a a, code a, svg svg a, :is(h1, h2, h3) :is(.cite, .term, .equation-link)")
+    linked = ":is(h1, h2, h3) :is(.cite, .term, .equation-link)"
+    assert not soup.select(f"a a, code a, svg svg a, {linked}")
     assert not soup.select(":is(img, [role]):is([alt*='<a'], [aria-label*='<a'])")
 
 
 def test_every_panel_follows_the_readers_sentence(shared_page):
-    """Part by part down the page: each panel shows numbers, and other ones when the bar's sentence changes."""
+    """Part by part down the page: panels show numbers, and others when the bar's text changes."""
     tab = shared_page()
     known = tab.evaluate("SentencePanels.names")
-    names = tab.locator(".sentence-panel").evaluate_all("panels => panels.map(panel => panel.dataset.panel)")
-    assert len(names) >= 12 and set(known) - set(names) == {"temperature"}  # which is about drawing at random
+    panels = tab.locator(".sentence-panel")
+    names = panels.evaluate_all("panels => panels.map(panel => panel.dataset.panel)")
+    # which is about drawing at random
+    assert len(names) >= 12 and set(known) - set(names) == {"temperature"}
 
     def texts() -> dict[str, str]:
         found = {}
@@ -702,41 +794,44 @@ def test_every_panel_follows_the_readers_sentence(shared_page):
 
     before = texts()
     assert "Frauen" in before["vectors"] and "sitting" in before["logits"]
-    differs = (
-        "Trust.marked('a boy playing here', 'a young boy is playing there').map((one) => one.outerHTML ?? one).join('')"
-    )
-    assert (
-        tab.evaluate(differs)
-        == "".join(
-            f"<{kind}>{word}</{kind}> "
-            for kind, word in zip(
-                ("span", "mark", "span", "mark", "span", "mark"), ("a", "–", "boy", "–", "playing", "here"), strict=True
-            )
-        ).strip()
-    )  # a dash where a word is gone
+    differs = """Trust.marked('a boy playing here', 'a young boy is playing there')
+        .map((one) => one.outerHTML ?? one).join('')"""
+    kinds = ("span", "mark", "span", "mark", "span", "mark")
+    # a dash where a word is gone
+    told = zip(kinds, ("a", "–", "boy", "–", "playing", "here"), strict=True)
+    assert tab.evaluate(differs) == " ".join(f"<{kind}>{word}</{kind}>" for kind, word in told)
     reach(tab, ".sentence-panel[data-panel=vectors]")
     tab.locator("#your-sentence input").fill("Eine Katze schläft.")
     tab.locator("#your-sentence input").press("Enter")
-    tab.wait_for_function("document.querySelector('.explorer > div').explored.sentence() === 'Eine Katze schläft.'")
+    followed = "document.querySelector('.explorer > div').explored.sentence()"
+    tab.wait_for_function(f"{followed} === 'Eine Katze schläft.'")
     tab.locator("#your-sentence output", has_text="→ A cat").wait_for()
     assert "geometric mean" in tab.locator("#your-sentence small").inner_text()
     after = texts()
-    assert [name for name in names if before[name] == after[name]] == [
-        "removed"
-    ]  # which begins with a sentence that breaks
+    # it begins with a sentence that breaks
+    assert [name for name in names if before[name] == after[name]] == ["removed"]
     shown = tab.evaluate(
         """async () => {
-            const f = await SentencePanels.look({ engine: (await liveContent()).engine, sentence: "Eine Katze schläft." });
-            const three = (vector) => [...vector.slice(0, 3)].map((value) => value.toFixed(2)).join(" ");
-            return { vectors: three(f.rows[2]), positions: three(f.input[2]), residual: three(f.layers[0].normed[2]),
-                     heads: f.layers[3].scores[3][2][Transformer.largest(f.layers[3].weights[3][2], 1)[0]].toFixed(2), neurons: Math.max(...f.layers[0].inner[2]).toFixed(2) };
+            const { engine } = await liveContent(), sentence = "Eine Katze schläft.";
+            const f = await SentencePanels.look({ engine, sentence });
+            const three = (vector) =>
+                [...vector.slice(0, 3)].map((value) => value.toFixed(2)).join(" ");
+            const { scores, weights } = f.layers[3];
+            const largest = Transformer.largest(weights[3][2], 1)[0];
+            return { vectors: three(f.rows[2]), positions: three(f.input[2]),
+                     residual: three(f.layers[0].normed[2]),
+                     heads: scores[3][2][largest].toFixed(2),
+                     neurons: Math.max(...f.layers[0].inner[2]).toFixed(2) };
         }"""
     )
     assert not [name for name, text in shown.items() if text not in " ".join(after[name].split())]
 
 
 def test_a_sentence_of_ones_own_is_kept_where_the_page_wakes_later(shared_page):
-    """The first figure has it; panels and the second figure, which come near afterwards, follow it, too, also after a reload."""
+    """The first figure has it; panels and the second figure come near later and follow it, too.
+
+    Also after a reload.
+    """
     tab = shared_page()
     tab.evaluate("sessionStorage.clear()")
     tab.reload()  # nothing has come near yet but the first figure
@@ -754,7 +849,8 @@ def test_a_sentence_of_ones_own_is_kept_where_the_page_wakes_later(shared_page):
         tab.reload()
         reach(tab, vectors)
         tab.locator(vectors, has_text=shown).wait_for()
-        tab.evaluate("sessionStorage.annotatedSentence = 'ein Hund '.repeat(300)")  # which is too long to be followed
+        # which is too long to be followed
+        tab.evaluate("sessionStorage.annotatedSentence = 'ein Hund '.repeat(300)")
     tab.evaluate("sessionStorage.clear()")
 
 
@@ -770,20 +866,23 @@ def test_a_panel_answers_the_keyboard_and_the_bar_folds(shared_page):
         .locator("td")
         .evaluate_all("tds => tds.map((td) => +td.style.getPropertyValue('--w'))")
     )
-    chosen = panel.locator("tbody tr").nth(2).locator("td.chosen").evaluate("td => +td.style.getPropertyValue('--w')")
+    chosen = panel.locator("tbody tr").nth(2).locator("td.chosen")
+    chosen = chosen.evaluate("td => +td.style.getPropertyValue('--w')")
     assert chosen == max(shades)  # it begins with a weight that matters
     before = panel.locator("tbody").inner_text()
     panel.locator("select").nth(1).focus()
     tab.keyboard.press("ArrowUp")
-    tab.wait_for_function(
-        "([panel, before]) => panel.querySelector('tbody').innerText !== before", arg=[panel.element_handle(), before]
-    )
-    panel.locator("tbody tr").nth(4).locator("td").nth(3).click()  # where a weight comes from unfolds in place
+    changed = "([panel, before]) => panel.querySelector('tbody').innerText !== before"
+    tab.wait_for_function(changed, arg=[panel.element_handle(), before])
+    # where a weight comes from unfolds in place
+    panel.locator("tbody tr").nth(4).locator("td").nth(3).click()
     panel.locator(".panel-causes strong", has_text="“einer” looks at “auf”").wait_for()
-    assert "32 products" in panel.locator(".panel-causes").inner_text() and panel.locator(".panel-strip").count() == 3
+    assert "32 products" in panel.locator(".panel-causes").inner_text()
+    assert panel.locator(".panel-strip").count() == 3
     fold = tab.locator("#your-sentence button").last
     fold.click()
-    assert not tab.locator("#your-sentence input").is_visible() and fold.get_attribute("aria-expanded") == "false"
+    assert not tab.locator("#your-sentence input").is_visible()
+    assert fold.get_attribute("aria-expanded") == "false"
     fold.click()
     assert tab.locator("#your-sentence input").is_visible()
     reach(tab, ".sentence-panel[data-panel=positions] .panel-body")
@@ -801,7 +900,8 @@ def test_the_bar_says_what_is_left_to_read(shared_page):
 
     for heading in ("the-plan-section-3", "one-update", "what-the-maps-don-t-tell"):
         tab.locator(f"#{heading}").evaluate("heading => heading.scrollIntoView()")
-        tab.wait_for_function("id => document.querySelector('#toc [aria-current]')?.hash === '#' + id", arg=heading)
+        current = "document.querySelector('#toc [aria-current]')?.hash"
+        tab.wait_for_function(f"id => {current} === '#' + id", arg=heading)
         assert "on the road" in tab.locator("#left").inner_text()
         road = minutes()
         tab.locator("#left").click()
@@ -814,15 +914,16 @@ def test_the_bar_says_what_is_left_to_read(shared_page):
 
 
 def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
-    """A number is answered in place; what is done and what is open is still so after the page is read again."""
+    """A number is answered in place; what is done, and what is open, stays so when read again."""
     tab, problems = offline_tab(browser, 390)
     tab.goto(committed_page("exercises").as_uri())
-    assert tab.locator(".progress").inner_text().startswith("0 of 21 done") and tab.locator(".own-answer").count() == 10
-    editors = tab.locator(".in-notebook a[href*='html#']").evaluate_all("all => all.map((a) => a.hash)")
+    assert tab.locator(".progress").inner_text().startswith("0 of 21 done")
+    assert tab.locator(".own-answer").count() == 10
+    links = tab.locator(".in-notebook a[href*='html#']")
+    editors = links.evaluate_all("all => all.map((a) => a.hash)")
     document = committed_page("the_annotated_transformer").read_text("utf-8")
-    assert len(editors) == 2 and all(
-        f'id="{place[1:]}"' in document for place in editors
-    )  # write_it.js has these places
+    # write_it.js has these places
+    assert len(editors) == 2 and all(f'id="{place[1:]}"' in document for place in editors)
     script = (ROOT / "blog" / "template" / "write_it.js").read_text("utf-8")
     assert all(f'["{place[1:]}", ' in script for place in editors)
     section = tab.locator("section", has_text="5.1 P100-days")
@@ -833,10 +934,12 @@ def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
         assert said in form.locator("output").inner_text()
     section.locator("summary").first.click()
     tab.wait_for_function(
-        "localStorage.exercises.includes('true') && Object.keys(JSON.parse(localStorage.exercises).open).length"
+        """localStorage.exercises.includes('true')
+            && Object.keys(JSON.parse(localStorage.exercises).open).length"""
     )
 
-    def kept() -> bool:  # Chromium may show a page that is read again at once what had been kept a moment before
+    def kept() -> bool:
+        # Chromium may show a page that is read again at once what had been kept a moment before
         tab.reload()
         done = tab.locator(".progress").inner_text().startswith("1 of 21 done")
         return done and section.locator("details").first.get_attribute("open") is not None
@@ -845,7 +948,8 @@ def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
     tab.once("dialog", lambda dialog: dialog.accept())
     tab.locator("header .pages summary").click()
     tab.locator("#forget").click()
-    wait_for("what was forgotten", lambda: tab.locator(".progress").inner_text().startswith("0 of 21"), 20)
+    progress = tab.locator(".progress")
+    wait_for("what was forgotten", lambda: progress.inner_text().startswith("0 of 21"), 20)
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390 and not problems
     tab.context.close()
 
@@ -856,40 +960,55 @@ def test_what_was_once_on_a_page_is_found_on_another(browser, committed_page):
         committed_page(name)
     tab, problems = offline_tab(browser, 390)
     start = committed_page("the_annotated_transformer").as_uri()
-    for old, new in (("rotary-positions", "since_2017.html#rotary-positions"), ("part-2-training", "the_annotated_transformer.html#part-2-how-it-learns"),
-                     ("part-5-results-and-speed-section-6", "the_annotated_transformer.html#part-5-results-section-6"), ("part-7-since-2017", "since_2017.html")):  # fmt: skip
+    moved = {
+        "rotary-positions": "since_2017.html#rotary-positions",
+        "part-2-training": "the_annotated_transformer.html#part-2-how-it-learns",
+        "part-5-results-and-speed-section-6":
+            "the_annotated_transformer.html#part-5-results-section-6",
+        "part-7-since-2017": "since_2017.html",
+    }  # fmt: skip
+    for old, new in moved.items():
         tab.goto(f"{start}#{old}")  # of a page that is read, or of the one that is open
-        # not wait_for_url: it fails when a second event of the hash leads on again before the new page is there
+        # not wait_for_url: it fails when a second event of the hash leads on again before the new
+        # page is there
         tab.wait_for_function(
-            "place => location.href.endsWith(`/${place}`) && document.readyState === 'complete'", arg=new
+            "place => location.href.endsWith(`/${place}`) && document.readyState === 'complete'",
+            arg=new,
         )
-    for title in ("Exercises that check your answers", "Since 2017", "The lab notebook", "The Annotated Transformer"):
+    titles = ("Exercises that check your answers", "Since 2017", "The lab notebook")
+    for title in (*titles, "The Annotated Transformer"):
         tab.locator("header .pages summary").click()
         assert tab.locator("header .pages li:not(.companion)").count() >= 3
         assert tab.locator("header .pages ul").bounding_box()["x"] >= 0
         tab.locator("header .pages a", has_text=title).click()
-        tab.wait_for_function("title => document.querySelector('h1')?.textContent.startsWith(title)", arg=title)
+        begins = "title => document.querySelector('h1')?.textContent.startsWith(title)"
+        tab.wait_for_function(begins, arg=title)
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390 and not problems
     tab.context.close()
 
 
 def test_page_and_notebook_say_the_same_about_the_road(tree_of):
-    """The page counts its words and lines; the notebook says the same number, give or take a minute."""
+    """The page counts its words and lines; the notebook says that number, give or take a minute."""
     minutes = r"\*{0,2}the road\*{0,2}.*about (\d+) minutes"
     said = int(re.search(minutes, (ROOT / "the_annotated_transformer.py").read_text("utf-8"))[1])
-    row = next(row for row in tree_of("the_annotated_transformer")("tr") if "the road" in row.get_text())
+    tree = tree_of("the_annotated_transformer")
+    row = next(row for row in tree("tr") if "the road" in row.get_text())
     counted = int(re.search(minutes, " ".join(row.get_text(" ").split()))[1])
-    own = {a["href"][1:]: float(a["data-minutes"]) for a in tree_of("the_annotated_transformer").select("#toc a")}
-    marked = [tag["id"] for tag in tree_of("the_annotated_transformer").select("[data-road]") if tag["id"] in own]
+    own = {a["href"][1:]: float(a["data-minutes"]) for a in tree.select("#toc a")}
+    marked = [tag["id"] for tag in tree.select("[data-road]") if tag["id"] in own]
     assert abs(said - counted) <= 1 and counted <= 55
     assert abs(sum(own[name] for name in marked) - counted) <= 0.6  # what the header counts down
     parts = tree_of("the_annotated_transformer").select("#toc > ol > li > a > small")
     whole = sum(int(part.get_text().split()[0]) for part in parts)
-    assert abs(sum(own.values()) - whole) <= len(parts)  # without the exercises, which the summaries only list
+    # without the exercises, which the summaries only list
+    assert abs(sum(own.values()) - whole) <= len(parts)
 
 
 def test_a_prediction_is_checked_and_counted(browser, committed_page):
-    """One chooses, the answer opens with what follows, and the right choice is marked; a second try doesn't count."""
+    """One chooses, the answer opens with what follows, and the right choice is marked.
+
+    A second try doesn't count.
+    """
     tab, problems = offline_tab(browser)
     tab.goto(committed_page("the_annotated_transformer").as_uri())
     lists, rights = tab.locator("ol.choices"), []
@@ -906,29 +1025,32 @@ def test_a_prediction_is_checked_and_counted(browser, committed_page):
     wrong = first.locator("button").nth(0 if right != 1 else 1)
     waiting = tab.locator(".awaiting")
     assert waiting.count() >= 8 and waiting.first.get_attribute("open") is None
-    assert waiting.first.locator("pre, .chart").count() >= 2  # also the map, which a sentence leads to
-    follows = waiting.evaluate_all("folds => folds.map(({ nextElementSibling: next }) => next.className)")
-    assert not any("celltag_hide-input" in name or name in ("", "toy") for name in follows)  # nothing that only shows
-    panels = tab.locator(".awaiting .sentence-panel").evaluate_all("all => all.map((panel) => panel.dataset.panel)")
+    # also the map, which a sentence leads to
+    assert waiting.first.locator("pre, .chart").count() >= 2
+    classes = "folds => folds.map(({ nextElementSibling: next }) => next.className)"
+    follows = waiting.evaluate_all(classes)
+    # nothing that only shows
+    assert not any("celltag_hide-input" in name or name in ("", "toy") for name in follows)
+    waiting_panels = tab.locator(".awaiting .sentence-panel")
+    panels = waiting_panels.evaluate_all("all => all.map((panel) => panel.dataset.panel)")
     assert {"residual", "neurons", "cross", "logits"} <= {*panels}
     wrong.focus()
     tab.keyboard.press("Enter")
     tab.wait_for_function("document.querySelector('.awaiting').open")
     assert answer.locator("summary").evaluate("summary => summary === document.activeElement")
-    assert waiting.first.locator(".chart").is_visible() and waiting.nth(1).get_attribute("open") is None
+    assert waiting.first.locator(".chart").is_visible()
+    assert waiting.nth(1).get_attribute("open") is None
     assert answer.get_attribute("open") is not None and wrong.text_content() == "✗"
     assert first.locator("button").nth(right - 1).text_content() == "✓" and wrong.is_disabled()
     assert "0" in first.locator("xpath=following-sibling::small").text_content()
     tab.reload()  # it's remembered, and isn't counted again
-    assert (
-        wrong.text_content() == "✗"
-        and answer.get_attribute("open") is not None
-        and waiting.nth(1).get_attribute("open") is None
-    )
+    assert wrong.text_content() == "✗" and answer.get_attribute("open") is not None
+    assert waiting.nth(1).get_attribute("open") is None
     tab.wait_for_function("document.querySelector('.awaiting').open")
     assert first.locator("xpath=following-sibling::small").text_content() == "0 of 1 guesses right"
     tab.goto(committed_page("since_2017").as_uri())  # which has no live figure
-    assert tab.locator(".awaiting table").count() == 1 and not tab.locator(".awaiting table").is_visible()
+    table = tab.locator(".awaiting table")
+    assert table.count() == 1 and not table.is_visible()
     tab.locator("ol.choices button").nth(1).click()
     assert tab.locator(".awaiting table").is_visible()
     assert tab.locator("ol.choices + small").text_content() == "1 of 2 guesses right"

@@ -1,7 +1,7 @@
 """The text: its words are British English or in words.txt, and its links work.
 
-Code, formulas, addresses and names such as d_model are not words. A German example stands in backticks, or in double
-quotes if it is longer than a word. Nothing is fetched.
+Code, formulas, addresses and names such as d_model are not words. A German example stands in
+backticks, or in double quotes if it is longer than a word. Nothing is fetched.
 """
 
 import ast
@@ -24,22 +24,19 @@ from blog import notebook, page
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "the_annotated_transformer.py"
-NOTEBOOKS = [
-    DOCUMENT,
-    *(ROOT / f"{name}.py" for name in ("since_2017", "lab_notebook", "exercises", "practice/clinic")),
-]
-MARKDOWN = [
-    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "TEACHING.md", "CHANGELOG.md", "benchmarks/results/LOG.md")
-]
-MARKDOWN += sorted(path for name in ("models", "recipes", "translator") for path in (ROOT / name).rglob("README.md"))
-PYTHON = [
-    *NOTEBOOKS,
-    ROOT / "one_screen.py",
-    *sorted(path for name in ("blog", "translator", "benchmarks") for path in (ROOT / name).glob("*.py")),
-]
+NOTEBOOKS = [DOCUMENT, ROOT / "since_2017.py", ROOT / "lab_notebook.py", ROOT / "exercises.py"]
+NOTEBOOKS += [ROOT / "practice/clinic.py"]
+MARKDOWN = ["README.md", "CONTRIBUTING.md", "TEACHING.md", "CHANGELOG.md"]
+MARKDOWN = [ROOT / name for name in (*MARKDOWN, "benchmarks/results/LOG.md")]
+FOLDERS = [ROOT / name for name in ("models", "recipes", "translator")]
+MARKDOWN += sorted(path for folder in FOLDERS for path in folder.rglob("README.md"))
+FOLDERS = [ROOT / name for name in ("blog", "translator", "benchmarks")]
+PYTHON = [*NOTEBOOKS, ROOT / "one_screen.py"]
+PYTHON += sorted(path for folder in FOLDERS for path in folder.glob("*.py"))
 PYTHON += sorted((ROOT / "tests").rglob("*.py"))
 WORDS = ROOT / "tests" / "words.txt"
-DICTIONARY = ROOT / "blog/node_modules/@cspell/dict-en-gb-ise/en_GB.trie.gz"  # does not know `optimize` or `color`
+# does not know `optimize` or `color`
+DICTIONARY = ROOT / "blog/node_modules/@cspell/dict-en-gb-ise/en_GB.trie.gz"
 LOOK_UP = """
 import { readFileSync } from "fs";
 import { gunzipSync } from "zlib";
@@ -68,7 +65,8 @@ NAMES = [
 ]
 WORD = r"[^\W\d_⁰-₟¹²³]+(?:['’][^\W\d_]+)*"
 QUOTED = r'"[^"]*"|“[^”]*”|„[^“”]*[“”]|»[^«]*«'
-HOST, PLACE = r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}", r"(?:[\w\-.~:/?#@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*"
+HOST = r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}"
+PLACE = r"(?:[\w\-.~:/?#@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*"
 ADDRESS = f"https://{HOST}(?:[/?#]{PLACE})?"
 
 
@@ -80,7 +78,7 @@ def blank(text: str, patterns: Iterable[str]) -> str:
 
 
 def comments(source: str) -> Iterator[tuple[int, str]]:
-    """The comment blocks of a Python file, including Markdown cells, each with the number of its first line."""
+    """A Python file's blocks of comments and Markdown cells, each with its first line's number."""
     blocks: list[tuple[int, int, list[str]]] = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
@@ -102,12 +100,13 @@ def docstrings(source: str) -> Iterator[tuple[int, str]]:
 
 
 def all_text() -> list[tuple[str, int, str]]:
-    """All our prose: each text's file, the number of its first line, and the text with everything else blanked out."""
+    """All our prose: each text's file, first line's number, and text, all else blanked out."""
     texts = [(path, 1, path.read_text("utf-8")) for path in MARKDOWN]
     for path in PYTHON:
         source = path.read_text("utf-8")
         texts += [(path, line, text) for of in (comments, docstrings) for line, text in of(source)]
-    return [(str(path.relative_to(ROOT)), line, blank(text, NOT_PROSE + NAMES)) for path, line, text in texts]
+    names = NOT_PROSE + NAMES
+    return [(str(path.relative_to(ROOT)), line, blank(text, names)) for path, line, text in texts]
 
 
 def words_of(text: str) -> list[str]:
@@ -115,28 +114,35 @@ def words_of(text: str) -> list[str]:
 
 
 def forms(word: str) -> list[str]:
-    """A word and its possible base forms: in small letters, without 's, without the plural s of capital letters."""
+    """A word and its possible bases: small letters, without 's, without a plural s of capitals."""
     stems = [word, *re.findall(r"^(.+)'s?$", word), *re.findall(r"^([A-Z]{2,})s$", word)]
-    return stems + [stem.lower() for stem in stems if stem[1:] in (stem[1:].lower(), stem[1:].upper())]
+    alike = [stem for stem in stems if stem[1:] in (stem[1:].lower(), stem[1:].upper())]
+    return stems + [stem.lower() for stem in alike]
 
 
 def look_up(words: set[str]) -> set[str]:
-    """The words that the dictionary knows; without a dictionary the test fails under `make test` and is skipped otherwise."""
+    """The words that the dictionary knows.
+
+    Without a dictionary the test fails under `make test` and is skipped otherwise.
+    """
     try:
         if not DICTIONARY.is_file():
             raise FileNotFoundError(DICTIONARY)
-        options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True, "cwd": ROOT / "blog"}
+        options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True}
+        options |= {"cwd": ROOT / "blog", "input": json.dumps(sorted(words))}
         command = ["--input-type=module", "-e", LOOK_UP, str(DICTIONARY)]
-        return set(json.loads(page.run_node(*command, input=json.dumps(sorted(words)), **options).stdout))
+        return set(json.loads(page.run_node(*command, **options).stdout))
     except FileNotFoundError as error:
-        missing = f"{error}: spelling needs node and a dictionary: `make setup`, or `npm ci --prefix blog`"
+        missing = f"{error}: spelling needs node and a dictionary: "
+        missing += "`make setup`, or `npm ci --prefix blog`"
         (pytest.fail if os.environ.get("ANNOTATED_TESTS") == "all" else pytest.skip)(missing)
 
 
 @functools.cache
 def names_in_code() -> set[str]:
     """Names in our code with capitals inside, such as LayerNorm and EOS."""
-    tokens = (t for path in PYTHON for t in tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline))
+    texts = [io.StringIO(path.read_text("utf-8")) for path in PYTHON]
+    tokens = (t for text in texts for t in tokenize.generate_tokens(text.readline))
     return {t.string for t in tokens if t.type == tokenize.NAME and re.search(r"\w[A-Z]", t.string)}
 
 
@@ -144,7 +150,8 @@ def misspelt(texts: list[tuple[str, int, str]]) -> list[str]:
     """The unknown words of the texts, each with its place."""
     words = {word for _, _, text in texts for word in words_of(text)}
     known = look_up({form for word in words for form in forms(word)}) | names_in_code()
-    known |= {*WORDS.read_text("utf-8").splitlines()}  # names and terms that the dictionary does not know
+    # names and terms that the dictionary does not know
+    known |= {*WORDS.read_text("utf-8").splitlines()}
     unknown = {word for word in words if known.isdisjoint(forms(word))}
 
     def foreign(found: re.Match[str]) -> str:
@@ -162,13 +169,15 @@ def misspelt(texts: list[tuple[str, int, str]]) -> list[str]:
 
 
 def test_every_word_is_spelt_as_in_britain():
-    advice = "Mend the spelling; put code into backticks; a name or a term of the field goes into tests/words.txt."
+    advice = "Mend the spelling; put code into backticks; "
+    advice += "a name or a term of the field goes into tests/words.txt."
     found = misspelt(all_text())
     assert not found, "\n".join(["not in the dictionary:", *found, advice])
 
 
 def test_spelling_sees_what_it_should():
-    text = 'The `color` of alt.Color is "ein Hund läuft", $color$\nand its color optimized: the model isn’t colourful.'
+    text = 'The `color` of alt.Color is "ein Hund läuft", $color$\n'
+    text += "and its color optimized: the model isn’t colourful."
     assert misspelt([("a", 1, blank(text, NOT_PROSE + NAMES))]) == ["a:2: color", "a:2: optimized"]
     assert [text for _, text in comments("# a\n# b\nx = 1  # c\n")] == ["a\nb", "c"]
 
@@ -193,11 +202,13 @@ def anchors_of(file: Path) -> set[str]:
     """The possible targets of a # in a file that is there."""
     if file.with_suffix(".py") in NOTEBOOKS:
         return anchors(file, render(markdown_cells(file.with_suffix(".py")), ROOT))
-    return anchors(file, render([file.read_text("utf-8")], file.parent)) if file.suffix in (".py", ".md") else set()
+    if file.suffix not in (".py", ".md"):
+        return set()
+    return anchors(file, render([file.read_text("utf-8")], file.parent))
 
 
 def anchors(file: Path, html: BeautifulSoup) -> set[str]:
-    """The possible targets of a # in a file that becomes `html`: the page's ids for a notebook, GitHub's ids for another."""
+    """The targets of a # in a file that becomes `html`: a notebook's ids, or those of GitHub."""
     if file.with_suffix(".py") in NOTEBOOKS:
         return page.OWN_IDS | {tag["id"] for tag in html.find_all(id=True)}
     slugs, found = [], set()
@@ -214,8 +225,10 @@ def broken(html: BeautifulSoup, file: Path) -> list[str]:
     found = []
     for tag in html.find_all(["a", "img"]):
         target = tag.get("href") if tag.name == "a" else tag.get("src")
-        words = tag.get_text().strip() or " ".join(inside.get("alt", "") for inside in tag.find_all("img")).strip()
-        if tag.name == "a" and "href" in tag.attrs and not words and not tag.find(attrs={"aria-label": True}):
+        pictures = " ".join(inside.get("alt", "") for inside in tag.find_all("img"))
+        words = tag.get_text().strip() or pictures.strip()
+        labelled = words or tag.find(attrs={"aria-label": True})
+        if tag.name == "a" and "href" in tag.attrs and not labelled:
             found.append(f"no text: [{words}]({target})")
         if target is None or target.startswith("data:"):
             continue  # <a id="...">, or an embedded picture
@@ -224,15 +237,19 @@ def broken(html: BeautifulSoup, file: Path) -> list[str]:
                 found.append(f"no sound https address: [{words}]({target})")
             continue
         path, _, fragment = target.partition("#")
-        path = "one_screen.py" if path == "one_screen.html" else path  # a page is made from it, as from a notebook
+        # a page is made from it, as from a notebook
+        path = "one_screen.py" if path == "one_screen.html" else path
         path = re.sub(r"\.html$", ".ipynb", path)
         goal = (file.parent / unquote(path)).resolve() if path else file
-        books = {book.stem: book.with_suffix(".ipynb") for book in NOTEBOOKS}  # their pages are in one folder
+        # their pages are in one folder
+        books = {book.stem: book.with_suffix(".ipynb") for book in NOTEBOOKS}
         goal = books.get(goal.stem, goal) if path.endswith(".ipynb") else goal
         if not goal.exists() or not goal.is_relative_to(ROOT):
             found.append(f"no such file: [{words}]({target})")
-        elif "#" in target and unquote(fragment) not in (anchors_of(goal) if path else anchors(file, html)):
-            found.append(f"no such heading: [{words}]({target})")
+        elif "#" in target:
+            headings = anchors_of(goal) if path else anchors(file, html)
+            if unquote(fragment) not in headings:
+                found.append(f"no such heading: [{words}]({target})")
     for text in html.find_all(string=True):
         if text.find_parent(["code", "pre", "script", "style", "svg"]) is None:
             found += [f"not a link: {odd}" for odd in re.findall(r"\S*\](?:\(|\[)\S*", text)]
@@ -242,10 +259,14 @@ def broken(html: BeautifulSoup, file: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("file", [*NOTEBOOKS, *MARKDOWN], ids=lambda file: str(file.relative_to(ROOT)))
+ALL = [*NOTEBOOKS, *MARKDOWN]
+
+
+@pytest.mark.parametrize("file", ALL, ids=lambda file: str(file.relative_to(ROOT)))
 def test_links_lead_somewhere(file):
     """A missing picture raises the page's own error."""
-    html = render(markdown_cells(file) if file in NOTEBOOKS else [file.read_text("utf-8")], file.parent)
+    texts = markdown_cells(file) if file in NOTEBOOKS else [file.read_text("utf-8")]
+    html = render(texts, file.parent)
     found = broken(html, file)
     assert not found, "\n".join(found)
 
@@ -259,7 +280,10 @@ def test_what_is_folded_ends_in_its_cell(file):
 
 
 def test_the_document_stays_short():
-    """What is new takes the place of something: ceilings for the script, and for the words that aren't folded, without the appendix."""
+    """What is new takes the place of something: ceilings for the script and its words.
+
+    The words are those that aren't folded, without the appendix.
+    """
     text = "\n".join(markdown_cells(DOCUMENT)).partition("\n# Appendix")[0]
     seen = re.sub(r"(?s)<details.*?</details>|!\[.*?\]\(.*?\)", "", text)
     assert 10_000 < sum(bool(re.search(r"\w", word)) for word in seen.split()) < 13_100
@@ -268,16 +292,20 @@ def test_the_document_stays_short():
 
 def test_links_that_lead_nowhere_are_seen():
     for text in (
-        "[a](nowhere.md)", "[a](#nowhere)", "[a](README.md#nowhere)", "[](README.md)", "[a](http://arxiv.org/)", "[a][b]",
-        "[a](https://arxiv/abs)", "[a](https://arxiv.org/a%2)", "[a](https://arxiv.org/abs/1.)", "[a](ftp://arxiv.org)",
-        "[a](https:/arxiv.org)", "http://arxiv.org", '<a href="nowhere.md">a</a>', '<img src="nowhere.png">', "[a](../a)",
-        "[a] (README.md) [a](READ ME.md)", "[a](<READ ME.md>)",
+        "[a](nowhere.md)", "[a](#nowhere)", "[a](README.md#nowhere)", "[](README.md)",
+        "[a](http://arxiv.org/)", "[a][b]", "[a](https://arxiv/abs)",
+        "[a](https://arxiv.org/a%2)", "[a](https://arxiv.org/abs/1.)", "[a](ftp://arxiv.org)",
+        "[a](https:/arxiv.org)", "http://arxiv.org", '<a href="nowhere.md">a</a>',
+        '<img src="nowhere.png">', "[a](../a)", "[a] (README.md) [a](READ ME.md)",
+        "[a](<READ ME.md>)",
     ):  # fmt: skip
         assert broken(render(["# Terms", text], ROOT), ROOT / "README.md"), text
     with pytest.raises(page.PageError, match="no picture"):
         render(["![a](images/nowhere.svg)"], ROOT)
-    good = "# Some `terms`\n[a](#some-terms) [b](README.md#how-it-compares) [c](blog/page.py) [d](https://arxiv.org/abs/1706.03762#S3)"
-    assert not broken(render([good, "`[a](b)` $a[b](c)$ ![](https://a.org/b.svg)"], ROOT), ROOT / "README.md")
+    good = "# Some `terms`\n[a](#some-terms) [b](README.md#how-it-compares) [c](blog/page.py) "
+    good += "[d](https://arxiv.org/abs/1706.03762#S3)"
+    html = render([good, "`[a](b)` $a[b](c)$ ![](https://a.org/b.svg)"], ROOT)
+    assert not broken(html, ROOT / "README.md")
 
 
 @pytest.mark.parametrize("name", ["the_annotated_transformer", "since_2017", "lab_notebook"])

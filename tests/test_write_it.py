@@ -1,4 +1,4 @@
-"""What a reader writes on the page: right functions, wrong ones and what each is told, and functions in the live model."""
+"""What a reader writes on the page: right functions, what wrong ones are told, the live model."""
 
 from collections.abc import Iterator
 
@@ -55,7 +55,8 @@ def loss_gradient(logits, target, smoothing, pad):
     for z, y in zip(logits, target):
         powers = [exp(a - max(z)) for a in z]
         p = [a / sum(powers) for a in powers]
-        q = [(k != pad) * ((k == y) * (1 - smoothing) + smoothing / (len(z) - 1)) for k in range(len(z))]
+        q = [(k != pad) * ((k == y) * (1 - smoothing) + smoothing / (len(z) - 1))
+             for k in range(len(z))]
         out.append([(y != pad) * (a - b) for a, b in zip(p, q)])
     return out
 """
@@ -77,7 +78,8 @@ WRONG = [
     ("masks", "k <= t and", "", "no_causal_mask"),
     ("layer_norm", " / len(row) + 1e-5", " / (len(row) - 1) + 1e-5", "variance_of_a_sample"),
     ("layer_norm", " / len(row) + 1e-5)", " / len(row)) + 1e-5", "epsilon_outside_the_root"),
-    ("decode", "ids.append(z.index(max(z)))", "ids.append(z.index(max(z)) - (len(ids) == 3))", None),
+    ("decode", "ids.append(z.index(max(z)))",
+     "ids.append(z.index(max(z)) - (len(ids) == 3))", None),
     ("loss_gradient", "(a - b)", "(b - a)", "gradient_upside_down"),
     ("rate", "min(", "max(", "rate_with_max"),
     ("rate", "return ", "return 1.1 * ", None),
@@ -102,7 +104,8 @@ WRONG = [
     ("loss_gradient", "(y != pad) * ", "", "pads_are_tokens"),
     ("loss_gradient", "(k != pad) * ", "", "padding_has_a_share"),
     ("loss_gradient", "/ (len(z) - 1)", "/ len(z)", None),
-    ("loss_gradient", "(y != pad) * (a - b)", "(y != pad) * (a - b) / sum(t != pad for t in target)", "mean_for_sum"),
+    ("loss_gradient", "(y != pad) * (a - b)",
+     "(y != pad) * (a - b) / sum(t != pad for t in target)", "mean_for_sum"),
     ("loss_gradient", "(a - b)", "a", "gradient_without_target"),
     ("rate", "warmup ** -1.5", "4000 ** -1.5", "warmup_written_in"),
     ("rate", "d_model **", "512 **", "width_written_in"),
@@ -110,9 +113,10 @@ WRONG = [
     ("masks", "i != pad", "i == pad", "masks_inverted"),
     ("masks", "pad):\n", "pad):\n    pad = 0\n", "pad_written_in"),
     ("loss_gradient", "pad):\n", "pad):\n    pad = 0\n", "pad_written_in"),
-    ("loss_gradient", "((k == y) * (1 - smoothing) + ", "(1 - smoothing if k == y else ", "shared_by_all_others"),
+    ("loss_gradient", "((k == y) * (1 - smoothing) + ",
+     "(1 - smoothing if k == y else ", "shared_by_all_others"),
     ("rate", "min(step ** -0.5, step * warmup ** -1.5)", "step ** -0.5", "rate_only_falls"),
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +130,8 @@ def tab(browser, committed_page) -> Iterator:
 
 
 SAY = """async ([name, code, label]) => {
-    const box = document.querySelector(`details.write-it[data-function=${name}]`), field = box.querySelector("textarea");
+    const box = document.querySelector(`details.write-it[data-function=${name}]`);
+    const field = box.querySelector("textarea");
     box.open = true;
     field.value = code;
     field.dispatchEvent(new Event("input"));
@@ -138,7 +143,7 @@ SAY = """async ([name, code, label]) => {
 
 
 def said(tab, name: str, code: str, button: str = "Check it") -> str:
-    """What a reader is told of a function. Clicked by the page itself: the hand's click costs a second."""
+    """What a reader is told of a function. The page itself clicks: by hand it costs a second."""
     return tab.evaluate(SAY, [name, code, button])
 
 
@@ -156,7 +161,8 @@ def test_a_wrong_function_gets_its_diagnosis(tab, name, old, new, mistake):
     assert old in RIGHT[name]
     text = said(tab, name, RIGHT[name].replace(old, new))
     if mistake:
-        assert (CATALOGUE | SLIPS)[mistake].line in text and (CATALOGUE | SLIPS)[mistake].effect in text
+        known = (CATALOGUE | SLIPS)[mistake]
+        assert known.line in text and known.effect in text
     else:
         assert "No mistake that I know" in text or "should have" in text
 
@@ -168,11 +174,13 @@ def test_a_loop_that_runs_to_its_end_gets_its_diagnosis(tab):
     assert "what comes after eos" in text and SLIPS["eos_ignored"].effect in text
     text = said(tab, "decode", DECODE.replace("z.index(max(z))", "z.index(min(z))"))
     assert SLIPS["least_probable"].line in text and SLIPS["least_probable"].effect in text
-    tab.evaluate("yourSentence.follow('Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest.')")
+    sentence = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
+    tab.evaluate(f"yourSentence.follow('{sentence}')")
 
 
 def test_what_else_can_go_wrong_is_told(tab):
-    assert "Line 2: IndexError" in said(tab, "attention", "def attention(Q, K, V, mask):\n    return Q[99]\n")
+    beyond = "def attention(Q, K, V, mask):\n    return Q[99]\n"
+    assert "Line 2: IndexError" in said(tab, "attention", beyond)
     assert "SyntaxError" in said(tab, "attention", "def attention(Q, K, V, mask)\n    return Q\n")
     assert "gives nothing" in said(tab, "attention", "def attention(Q, K, V, mask):\n    x = 1\n")
     assert "shape (1)" in said(tab, "attention", "def attention(Q, K, V, mask):\n    return [1]\n")
@@ -181,35 +189,43 @@ def test_what_else_can_go_wrong_is_told(tab):
     assert "shape (4), (5, 5)" in said(
         tab, "masks", MASKS.replace("[[i != pad for i in src]]", "[i != pad for i in src]")
     )
-    assert "decoder begins with bos" in said(tab, "decode", DECODE.replace("scores(ids)", "scores(ids[1:])"))
-    assert "isn't the id of a token" in said(tab, "decode", DECODE.replace("z.index(max(z))", "max(z)"))
+    later = DECODE.replace("scores(ids)", "scores(ids[1:])")
+    assert "decoder begins with bos" in said(tab, "decode", later)
+    score = DECODE.replace("z.index(max(z))", "max(z)")
+    assert "isn't the id of a token" in said(tab, "decode", score)
     assert "changes what it is given" in said(
         tab, "layer_norm", NORM.replace("    return", "    x[0] = out[0]\n    return")
     )
     for wrong in ("(r for r in ())", "[['a'] * d_model] * length", "{}", "(-1) ** 0.5"):
         text = said(tab, "positions", f"def positions(length, d_model):\n    return {wrong}\n")
         assert "isn't made of lists and numbers" in text
-    assert "shape (), and" in said(tab, "positions", "def positions(length, d_model):\n    return 0\n")
+    number = "def positions(length, d_model):\n    return 0\n"
+    assert "shape (), and" in said(tab, "positions", number)
     masked = said(tab, "attention", ATTENTION.replace("mask[t]", "mask[0]"))
     assert masked.startswith("Without a mask it's right")
     assert "Right" in said(tab, "rate", RATE)
     for nothing in ("", "# " + RATE.replace("\n", "\n# "), RATE.replace("def rate", "def rates")):
         assert "no function `rate`" in said(tab, "rate", nothing)  # not the one before it
-    assert "within 5 seconds" in said(tab, "rate", "def rate(step, d_model, warmup):\n    while True:\n        pass\n")
+    endless = "def rate(step, d_model, warmup):\n    while True:\n        pass\n"
+    assert "within 5 seconds" in said(tab, "rate", endless)
     assert "Right" in said(tab, "rate", RATE)  # in a new worker
 
 
 def test_without_positions_the_model_writes_something_else(tab):
-    broken = said(tab, "positions", POSITIONS.replace("(p / 10000", "(0 * p / 10000"), "Put it into the model")
+    zeros = POSITIONS.replace("(p / 10000", "(0 * p / 10000")
+    broken = said(tab, "positions", zeros, "Put it into the model")
     assert "the model writes for “Zwei Frauen" in broken and "Without it: Two women" in broken
 
 
 def test_what_was_written_is_kept(tab):
     said(tab, "rate", RATE)
     tab.locator("details.write-it[data-function=rate]").scroll_into_view_if_needed()
-    tab.locator("#your-sentence.shown").wait_for()  # which the function is judged with, where no panel is near
+    # which the function is judged with, where no panel is near
+    tab.locator("#your-sentence.shown").wait_for()
     kept = "JSON.parse(localStorage.mine).rate"
     assert "warmup ** -1.5" in tab.evaluate(kept)
-    tab.evaluate("document.querySelector('details.write-it[data-function=rate] .controls button:last-child').click()")
-    assert "warmup ** -1.5" not in tab.evaluate(kept) and "def rate" in tab.evaluate(kept)  # begun again
+    last = "details.write-it[data-function=rate] .controls button:last-child"
+    tab.evaluate(f"document.querySelector('{last}').click()")
+    # begun again
+    assert "warmup ** -1.5" not in tab.evaluate(kept) and "def rate" in tab.evaluate(kept)
     assert set(editions.mistakes_of_the_page()) <= {*CATALOGUE, *SLIPS}

@@ -12,7 +12,7 @@ from translator.__main__ import main
 
 @pytest.fixture
 def rows_of(tmp_path, tmp_path_factory, monkeypatch) -> Callable[..., list[dict]]:
-    """Runs a benchmark with one thread in every process, and gives all rows in its file; no row names a folder."""
+    """Runs a benchmark with one thread a process, and gives all its rows; none names a folder."""
     monkeypatch.chdir(Path(__file__).resolve().parents[2])
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     out = tmp_path / "rows.jsonl"

@@ -16,7 +16,17 @@ from torch import nn
 import lab_notebook
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
-from benchmarks import gains, million, peers, quality, resample, samples, step_profile, test_sets, time_to_quality
+from benchmarks import (
+    gains,
+    million,
+    peers,
+    quality,
+    resample,
+    samples,
+    step_profile,
+    test_sets,
+    time_to_quality,
+)
 from benchmarks.shared import Rows
 from tests.helpers import ROOT, caption_files, decided, exhaustive_search
 from translator import search
@@ -28,7 +38,7 @@ rows = tat.saved_rows
 
 
 def test_the_door_lists_every_benchmark(capsys):
-    """Catches a module that is not listed, one without help, and options that its signature does not have."""
+    """Catches a module that is not listed, one without help, and options its signature lacks."""
     modules = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
     helpers = {"__main__", "shared", "compare_child", "decoding_ctranslate2"}
     assert modules - helpers == set(door.NAMES) and door.main([]) == 0
@@ -37,6 +47,11 @@ def test_the_door_lists_every_benchmark(capsys):
         assert re.search(rf"│ {name} +\w", listed) and door.main([name, "--help"]) == 0
         shown = capsys.readouterr().out
         assert ("--out" in shown) == (name != "closest") and f"benchmarks {name}" in shown
+
+
+# these models do not exist, so nothing else is read before
+BOOTSTRAP = "bootstrap model other"
+ONLY = "only val and test_2016_flickr"
 
 
 @pytest.mark.parametrize(
@@ -53,11 +68,10 @@ def test_the_door_lists_every_benchmark(capsys):
         ("layers --out .", "--out . cannot be written"),
         ("layers --out README.md", "--out README.md holds something else than rows"),
         ("compare models", "models is no checkout"),
-        # these models do not exist, so nothing else is read before
-        ("bootstrap model other --data multi30k --split test_2017_flickr", "only val and test_2016_flickr"),
-        ("bootstrap model other --data multi30k --split test_2018_flickr", "only val and test_2016_flickr"),
-        ("bootstrap model other --data multi30k --split train", "only val and test_2016_flickr"),
-        ("bootstrap model other --data . --split test_2017_mscoco", "only val and test_2016_flickr"),
+        (f"{BOOTSTRAP} --data multi30k --split test_2017_flickr", ONLY),
+        (f"{BOOTSTRAP} --data multi30k --split test_2018_flickr", ONLY),
+        (f"{BOOTSTRAP} --data multi30k --split train", ONLY),
+        (f"{BOOTSTRAP} --data . --split test_2017_mscoco", ONLY),
     ],
 )
 def test_a_wrong_command_is_one_line(arguments, message, capsys, monkeypatch):
@@ -71,49 +85,64 @@ def test_the_benchmark_of_peers_measures_this_and_those_that_are_installed(rows_
     data, settings = caption_files(tmp_path, train=40, val=40), "--bpe 300 --tokens-per-batch 300"
     (row,) = rows_of(f"peers --presets tiny --rounds 1 --seconds 0 --data {data} {settings}")
     assert row["preset"] == "tiny" and row["tokens_per_second"]["nn.Transformer"]["median"] > 0
-    assert row["ratio_to_peers"].keys() == row["tokens_per_second"].keys() - {"this"} and row["bpe"] == 300
+    assert row["ratio_to_peers"].keys() == row["tokens_per_second"].keys() - {"this"}
+    assert row["bpe"] == 300
 
 
 def test_marian_is_given_the_same_tokens_and_its_report_is_read(tmp_path):
-    """Catches updates of the warm-up that count, numbers with commas that are cut, and tokens under other numbers."""
+    """Catches a warm-up that counts, numbers cut at commas, and tokens under other numbers."""
     tokenizer = tat.learn_bpe([("ein Hund", "a dog")], 5)
     source, target = tokenizer.encode("ein Hund", "de"), tokenizer.encode("a dog", "en")
     pair = tat.Pair([*source, tat.EOS], [tat.BOS, *target, tat.EOS])
-    command = peers.marian_itself(tokenizer, [pair], Settings(tokens_per_batch=700, dropout=0.2), tmp_path)
-    texts = [(tmp_path / side).read_text("utf-8").replace(" ", "").replace("▁", " ").strip() for side in ("src", "tgt")]
+    settings = Settings(tokens_per_batch=700, dropout=0.2)
+    command = peers.marian_itself(tokenizer, [pair], settings, tmp_path)
+    texts = [(tmp_path / side).read_text("utf-8").replace(" ", "") for side in ("src", "tgt")]
+    texts = [text.replace("▁", " ").strip() for text in texts]
     assert texts == ["ein Hund", "a dog"]
-    numbers = dict(line.rsplit(": ", 1) for line in (tmp_path / "vocab.yml").read_text("utf-8").splitlines())
+    lines = (tmp_path / "vocab.yml").read_text("utf-8").splitlines()
+    numbers = dict(line.rsplit(": ", 1) for line in lines)
     assert len(numbers) == len(tokenizer) and numbers['"</s>"'] == "0" and numbers['"<unk>"'] == "1"
     assert command[command.index("--transformer-dropout") + 1] == "0.2" and "700" in command
-    report = "[now] Ep. 1 : Up. {} : Sen. 9 : Cost 9.1 * {:,} @ 12 after 99,999 : Time {}s : 3.21 words/s : gNorm 2.0"
-    lines = [report.format(i, *found) for i, found in enumerate([(1, 9), (1, 9), (4000, 1.5), (2000, 0.5)])]
-    program = f"import sys; assert sys.argv[-1] == '4'; print({chr(10).join(lines)!r}, file=sys.stderr)"
-    assert peers.marian_speed([sys.executable, "-c", program], tmp_path, [[], []]) == (6000 / 2, 6000 / 2)
+    report = (
+        "[now] Ep. 1 : Up. {} : Sen. 9 : Cost 9.1 * {:,} @ 12 after 99,999 : "
+        "Time {}s : 3.21 words/s : gNorm 2.0"
+    )
+    measured = [(1, 9), (1, 9), (4000, 1.5), (2000, 0.5)]
+    text = "\n".join(report.format(i, *found) for i, found in enumerate(measured))
+    program = f"import sys; assert sys.argv[-1] == '4'; print({text!r}, file=sys.stderr)"
+    speeds = peers.marian_speed([sys.executable, "-c", program], tmp_path, [[], []])
+    assert speeds == (6000 / 2, 6000 / 2)
 
 
 def test_the_benchmark_of_decoding_measures_every_side_that_is_installed(rows_of, trained):
-    (row,) = rows_of(f"decoding_speed --data captions --split test --sentences 2 --rounds 1 --model {trained}")
+    options = f"--data captions --split test --sentences 2 --rounds 1 --model {trained}"
+    (row,) = rows_of(f"decoding_speed {options}")
     speeds = row["sentences_per_second"]
-    assert {"this", "CTranslate2"} <= speeds["split"].keys() and speeds["beam"].keys() == speeds["split"].keys()
+    assert {"this", "CTranslate2"} <= speeds["split"].keys()
+    assert speeds["beam"].keys() == speeds["split"].keys()
     assert all(speed > 0 for task in speeds.values() for speed in task.values())
 
 
 def test_the_benchmark_of_scale_measures_every_size(rows_of):
     found = rows_of("scale --pairs 300 --updates 2")[0]["pairs"]["300"]
-    assert found["resident_mb"] > 100 and 0 < found["first_update_seconds"] <= found["seconds"]  # rounded
+    # rounded
+    assert found["resident_mb"] > 100 and 0 < found["first_update_seconds"] <= found["seconds"]
 
 
 def test_the_benchmark_of_gains_measures_every_idea(rows_of, trained):
-    (row,) = rows_of(f"gains --data captions --rounds 1 --sentences 8 --tokens-per-batch 300 --model {trained}")
-    assert [len(row[task]) for task in ("training", "decoding", "beam")] == [5, 4, 4]
-    assert all(ratio > 0 for task in ("training", "decoding", "beam") for ratio in row[task].values())
+    options = f"--data captions --rounds 1 --sentences 8 --tokens-per-batch 300 --model {trained}"
+    (row,) = rows_of(f"gains {options}")
+    tasks = ("training", "decoding", "beam")
+    assert [len(row[task]) for task in tasks] == [5, 4, 4]
+    assert all(ratio > 0 for task in tasks for ratio in row[task].values())
 
 
 def test_the_profile_accounts_for_the_whole_step(rows_of):
     (row,) = rows_of("step_profile --presets tiny --tokens 300 --times 1")
     assert 0 < row["mfu"] < 1
     for what in ("training", "decoding"):
-        assert min(row[what].values()) >= 0 and row[what]["matrix products"] > 0.05  # negative: time counted twice
+        # negative: time counted twice
+        assert min(row[what].values()) >= 0 and row[what]["matrix products"] > 0.05
     found = step_profile.shares(lambda: time.sleep(0.2) or torch.ones(50, 50) @ torch.ones(50, 50))
     assert found["Python and the rest"] > 0.9  # time between operations counts
     assert step_profile.kind_of("aten::addmm_") == "matrix products"  # also in place
@@ -123,37 +152,47 @@ def test_the_profile_accounts_for_the_whole_step(rows_of):
 @pytest.mark.parametrize("decoder", [gains.UncachedDecoder, gains.StayingDecoder])
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_plain_forms_of_decoding_find_the_same(decoder, beam, monkeypatch):
-    """Catches rows that get each other's prefixes, keys or sources when sentences leave and beams change places."""
+    """Catches rows with others' prefixes, keys or sources when sentences leave or beams move."""
     torch.manual_seed(1)
     model = decided(tat.make_model(13, 6, 2, 16, 24, 4, dropout=0.0, norm="pre")).double().eval()
     src = tat.pad_rows([torch.randint(4, 13, (n % 8 + 1,)).tolist() + [tat.EOS] for n in range(20)])
     find = search.fast_greedy if beam == 1 else lambda *given: search.fast_beam(*given, beam=beam)
     expected, made = find(model, src, tat.source_mask(src), 12), Mock(wraps=decoder)
     monkeypatch.setattr(search, "StepwiseDecoder", made)
-    assert torch.equal(find(model, src, tat.source_mask(src), 12), expected) and made.call_count == 1
+    assert torch.equal(find(model, src, tat.source_mask(src), 12), expected)
+    assert made.call_count == 1
     assert len({row.index(tat.EOS) if tat.EOS in row else 12 for row in expected.tolist()}) > 3
 
 
 def test_time_to_quality_has_a_run_for_each_number_of_minutes(rows_of, tmp_path, monkeypatch):
-    """Catches scores of another budget or of one run on its way, and rows made twice. A minute is an update here."""
+    """Catches scores of another budget or of a run on its way, and rows made twice.
+
+    A minute is an update here.
+    """
 
     def in_updates(limits, **options):
         train(limits=replace(limits, minutes=None, steps=round(limits.minutes)), **options)
 
     monkeypatch.setattr(time_to_quality, "train", in_updates)
-    data, sizes = caption_files(tmp_path, train=40, val=40), "--N 1 --d-model 16 --d-ff 16 --h 1 --bpe 100"
-    sizes += " --factor 1 --warmup 1 --schedule linear"
+    data, sizes = caption_files(tmp_path, train=40, val=40), "--N 1 --d-model 16 --d-ff 16 --h 1"
+    sizes += " --bpe 100 --factor 1 --warmup 1 --schedule linear"
     for minutes in ("2", "2 4"):
         rows = rows_of(f"time_to_quality {tmp_path}/run --data {data} --minutes {minutes} {sizes}")
-    assert [(row["budget"], row["step"]) for row in rows] == [(2, 2), (4, 4)] and rows[0]["preset"] == "tiny"
+    assert [(row["budget"], row["step"]) for row in rows] == [(2, 2), (4, 4)]
+    assert rows[0]["preset"] == "tiny"
     for steps in (2, 4):  # zero is where each ends
         rates = [row["lr"] for row in read_log(tmp_path / "run" / str(steps)) if "lr" in row]
         assert rates == [tat.rate(1, 16, 1, 1) / steps]
-    assert rows[0]["settings"]["d_ff"] == 16 and rows[0]["split"] == "val" and rows[0]["search"] == "greedy"
+    assert rows[0]["settings"]["d_ff"] == 16
+    assert rows[0]["split"] == "val" and rows[0]["search"] == "greedy"
 
 
-@pytest.mark.parametrize(("search", "options"), [("greedy", "--beam 1"), ("beam 2, alpha 0.5", "--beam 2 --alpha 0.5")])
-def test_the_row_of_a_model_is_that_of_evaluate(search, options, rows_of, trained, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("search", "options"), [("greedy", "--beam 1"), ("beam 2, alpha 0.5", "--beam 2 --alpha 0.5")]
+)
+def test_the_row_of_a_model_is_that_of_evaluate(
+    search, options, rows_of, trained, capsys, monkeypatch
+):
     """And names the device that translated, here a made-up one."""
     monkeypatch.setattr(quality, "choose_device", lambda: torch.device("meta"))
     common = f"--data captions --split val {options}"
@@ -189,11 +228,13 @@ def test_the_closest_translation_is_chosen_line_by_line(tmp_path, capsys, monkey
         return status, capsys.readouterr()
 
     status, found = chosen("reference", "one", "two")
-    assert status == 0 and found.out == "Ein Hund läuft durch Schnee.\nZwei Frauen lesen ein Buch.\n"
+    assert status == 0
+    assert found.out == "Ein Hund läuft durch Schnee.\nZwei Frauen lesen ein Buch.\n"
     (tmp_path / "latin").write_bytes("Käse.\n".encode("latin-1"))
     for names in (("reference", "short"), ("reference", "none"), ("reference", "latin")):
         status, failed = chosen(*names)
-        assert status == 2 and failed.err.startswith("error: ") and not failed.out and names[1] in failed.err
+        assert status == 2 and failed.err.startswith("error: ") and not failed.out
+        assert names[1] in failed.err
     with monkeypatch.context() as patch, open("/dev/full", "w") as stream:
         patch.setattr(sys, "stdout", stream)
         assert chosen("reference", "one")[0] == 2  # there is no other place that has them
@@ -202,15 +243,18 @@ def test_the_closest_translation_is_chosen_line_by_line(tmp_path, capsys, monkey
     status, failed = chosen("reference", "one")
     assert status == 2 and "pip install sacrebleu" in failed.err
     monkeypatch.setenv("ANNOTATED_DEVICE", "gpu")
-    assert door.main(["layers"]) == 2 and "ANNOTATED_DEVICE=gpu cannot be used here" in capsys.readouterr().err
+    assert door.main(["layers"]) == 2
+    assert "ANNOTATED_DEVICE=gpu cannot be used here" in capsys.readouterr().err
 
 
 def test_saved_rows_say_where_they_come_from():
     others = {"paper"}  # where others measured
     for name in {path.stem for path in (ROOT / "benchmarks" / "results").glob("*.jsonl")} - others:
         for row in rows(name):
-            assert row["command"].startswith(("python ", "torchrun ")) and re.fullmatch(r"[0-9a-f]{7,}", row["commit"])
-            assert row["date"] and (row["machine"] == "another machine, not recorded" or row["machine"]["cores"])
+            assert row["command"].startswith(("python ", "torchrun "))
+            assert re.fullmatch(r"[0-9a-f]{7,}", row["commit"]) and row["date"]
+            machine = row["machine"]
+            assert machine == "another machine, not recorded" or machine["cores"]
     assert all("tok:13a" in row["bleu_signature"] for row in (*rows("quality"), *rows("test_sets")))
     assert all(row["source"].startswith("Vaswani et al., 2017") for row in rows("paper"))
 
@@ -232,39 +276,53 @@ def test_the_program_quotes_what_a_million_tokens_give():
         assert million.RECIPES[row["recipe"]].items() <= row["settings"].items()
         found.setdefault(row["recipe"], {})[row["seed"]] = row["bleu"]
     assert [*found] == [*million.RECIPES]
-    assert {name for name, runs in found.items() if {*runs} != {0, 1, 2}} == {
-        "a rate that falls to zero"
-    }  # a single run
+    single = {name for name, runs in found.items() if {*runs} != {0, 1, 2}}
+    assert single == {"a rate that falls to zero"}
     paper, falling, muon, rotary, tiny = (statistics.mean(runs.values()) for runs in found.values())
     assert f"500 updates of it, a million padded tokens, gave {tiny:.1f} BLEU" in said
-    assert f"and {rotary:.1f} with `--dropout 0`" in said and f"The paper's parts, which gave {paper:.1f}," in said
+    assert f"and {rotary:.1f} with `--dropout 0`" in said
+    assert f"The paper's parts, which gave {paper:.1f}," in said
     document = (ROOT / "since_2017.py").read_text(encoding="utf-8").replace("\n# >", "")
     assert f"Muon is {muon - paper:.1f} BLEU ahead of the paper's parts." in document
-    assert f"it loses {paper - falling:.1f}." in document and f"positions add {rotary - muon:.1f}." in document
+    assert f"it loses {paper - falling:.1f}." in document
+    assert f"positions add {rotary - muon:.1f}." in document
     assert f"Dropout takes {rotary - tiny:.1f} away" in document
     spans = [max(runs.values()) - min(runs.values()) for runs in found.values()]
     assert f"which differ by up to {max(spans):.1f} BLEU" in document
 
 
-def runs_of(direction: str, *, model: str = "", variant: str = "", alpha: float = tat.ALPHA) -> list[dict]:
-    """The scores of a group of runs on test_2016_flickr with five beams: of `first_stage`, or of `quality` by the model's name."""
+def runs_of(
+    direction: str, *, model: str = "", variant: str = "", alpha: float = tat.ALPHA
+) -> list[dict]:
+    """The scores of a group of runs on test_2016_flickr with five beams.
+
+    They are rows of `first_stage`, or of `quality` by the model's name.
+    """
     if variant:
-        stages = [row for row in rows("first_stage") if (row["direction"], row["variant"]) == (direction, variant)]
+        kind = (direction, variant)
+        stages = [row for row in rows("first_stage") if (row["direction"], row["variant"]) == kind]
         return [row["test_2016_flickr"]["beam"] for row in stages]
     found = [row for row in rows("quality") if re.fullmatch(model, row.get("model") or "")]
-    about = {"direction": direction, "split": "test_2016_flickr", "search": f"beam 5, alpha {alpha}"}.items()
-    return [row for row in found if about <= row.items() and row["step"] in (3400, 8000)]  # the last of each kind
+    search = f"beam 5, alpha {alpha}"
+    about = {"direction": direction, "split": "test_2016_flickr", "search": search}.items()
+    # the last of each kind
+    return [row for row in found if about <= row.items() and row["step"] in (3400, 8000)]
 
 
 def test_the_comparison_quotes_saved_rows():
-    """Every line of the README's tables of our scores, and every speed; and it names the program's time for large corpora."""
+    """Every line of the README's tables of our scores, and every speed.
+
+    And it names the program's time for large corpora.
+    """
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     lab = re.sub(r"\s*\n# > ", " ", (ROOT / "lab_notebook.py").read_text(encoding="utf-8"))
     compared = " ".join(readme.split()) + " ".join(lab.split())  # a table stands in one of the two
     groups = {
         "on the 29,000 pairs alone": {"variant": "base"},
         "the same with `--positions rotary`": {"variant": "rotary"},
-        "that, then as long on the same pairs again (a control)": {"model": r"rotary-pairs|control-\d"},
+        "that, then as long on the same pairs again (a control)": {
+            "model": r"rotary-pairs|control-\d"
+        },
         "the last is `multi30k-de-en-rotary`": {"model": r"multi30k-de-en-rotary|round-\d"},
         "the first is `multi30k-de-en`": {"model": r"multi30k-de-en|de-en-\d"},
     }
@@ -272,7 +330,10 @@ def test_the_comparison_quotes_saved_rows():
         "on the 29,000 pairs alone": {"variant": "base"},
         "the same with `--positions rotary`": {"variant": "rotary"},
         "2.6 M parameters, length penalty 1": {"model": r"wu(-\d)?-averaged", "alpha": 1.0},
-        "length penalty 1 | {} | | the same with `--positions rotary`": {"model": r"wurot-\d-averaged", "alpha": 1.0},
+        "length penalty 1 | {} | | the same with `--positions rotary`": {
+            "model": r"wurot-\d-averaged",
+            "alpha": 1.0,
+        },
         "`multi30k-en-de`, with pairs that models wrote": {"model": "multi30k-en-de"},
     }
     before = ""
@@ -281,51 +342,61 @@ def test_the_comparison_quotes_saved_rows():
             found = runs_of(direction, **about)
             assert len(found) == (1 if "multi30k-en-de" in words else 3)
             if "multi30k-de-en-rotary" in words:
-                found = found[1:] + found[:1]  # in the order of the controls' rows the shipped one is the first
+                # in the order of the controls' rows the shipped one is the first
+                found = found[1:] + found[:1]
             if "(a control)" in words:
                 found = found[1:] + found[:1]
             means = [sum(row[name] for row in found) / len(found) for name in ("chrf", "length")]
-            figures = ", ".join(f"{row[kind]:.2f}" for row in found) + " | {:.1f} | {:.2f} |".format(*means)
+            figures = ", ".join(f"{row[kind]:.2f}" for row in found)
+            figures += " | {:.1f} | {:.2f} |".format(*means)
             assert f"{words.format(before)} | {figures}" in compared, (words, figures)
             before = figures.removesuffix(" |")
-    sets = ("test_2017_flickr", "test_2017_mscoco", "test_2018_flickr")
-    beams = {(row["model"], row["split"]): row["bleu"] for row in rows("test_sets") if row["search"] != "greedy"}
-    gains = [
-        beams["multi30k-de-en-rotary", split] - beams["multi30k-de-en", split] for split in (*sets, "test_2016_flickr")
-    ]
-    assert f"is better on all [four sets](#The-translators), by {min(gains):.1f} to {max(gains):.1f} BLEU" in compared
+    sets = ("test_2017_flickr", "test_2017_mscoco", "test_2018_flickr", "test_2016_flickr")
+    beams = [row for row in rows("test_sets") if row["search"] != "greedy"]
+    bleu = {(row["model"], row["split"]): row["bleu"] for row in beams}
+    gains = [bleu["multi30k-de-en-rotary", one] - bleu["multi30k-de-en", one] for one in sets]
+    better = f"by {min(gains):.1f} to {max(gains):.1f} BLEU"
+    assert f"is better on all [four sets](#The-translators), {better}" in compared
     speed = {}
     for row in rows("training_speed"):
         speed.setdefault(row["preset"], []).append(row)
     tiny = [f"{row['ratio_of_pairs']:.1f}" for row in speed["tiny"]]
-    assert (
-        f"({tiny[0]}, {tiny[1]} and {tiny[2]} in three measurements, commits f021640, aa8091b and 4588737;" in compared
-    )
+    commits = "in three measurements, commits f021640, aa8091b and 4588737;"
+    assert f"({tiny[0]}, {tiny[1]} and {tiny[2]} {commits}" in compared
     assert [row["commit"] for row in speed["tiny"]] == ["f021640", "aa8091b", "4588737"]
-    sizes = [" and ".join(f"{row['ratio_of_pairs']:.1f}" for row in speed[size]) for size in ("small", "base")]
+    sizes = [
+        " and ".join(f"{row['ratio_of_pairs']:.1f}" for row in speed[size])
+        for size in ("small", "base")
+    ]
     assert f"`small` {sizes[0]}, `base` {sizes[1]})" in compared
-    last = {row["preset"]: {who: s["median"] for who, s in row["tokens_per_second"].items()} for row in rows("peers")}
-    ratio = {size: {who: f"{found['this'] / found[who]:.1f}" for who in found} for size, found in last.items()}
-    assert f"and {ratio['tiny']['nn.Transformer']} times as many tokens as PyTorch's" in compared
-    assert f"and {ratio['tiny']['Marian']} times as many as Hugging Face's port of Marian" in compared
-    assert f"(`small`: {ratio['small']['nn.Transformer']} and {ratio['small']['Marian']})" in compared
-    assert f"by a factor of {ratio['tiny']['Marian itself']} in the one row" in compared
+    ratio = {}
+    for row in rows("peers"):  # the last of each size
+        found = {who: s["median"] for who, s in row["tokens_per_second"].items()}
+        ratio[row["preset"]] = {who: f"{found['this'] / found[who]:.1f}" for who in found}
+    tiny, small = ratio["tiny"], ratio["small"]
+    assert f"and {tiny['nn.Transformer']} times as many tokens as PyTorch's" in compared
+    assert f"and {tiny['Marian']} times as many as Hugging Face's port of Marian" in compared
+    assert f"(`small`: {small['nn.Transformer']} and {small['Marian']})" in compared
+    assert f"by a factor of {tiny['Marian itself']} in the one row" in compared
     pymarian = re.search(r"pymarian==(\S+)", (ROOT / "requirements-bench.txt").read_text("utf-8"))
     assert f"`pymarian` {pymarian[1]} " in compared
     (whole,) = (
         row["b"]["interval"] for row in rows("bootstrap")
-        if row["split"] == "test_2016_flickr" and row["b"]["model"] == "multi30k-de-en" and "beam" in row["b"]["search"]
+        if row["split"] == "test_2016_flickr"
+        and row["b"]["model"] == "multi30k-de-en" and "beam" in row["b"]["search"]
     )  # fmt: skip
     assert f"about ± {(whole[1] - whole[0]) / 2:.1f} (95%)" in compared
     program = (ROOT / "translator" / "README.md").read_text(encoding="utf-8")
     for pairs, found in rows("scale")[-1]["pairs"].items():
         if int(pairs) > 1_000_000:
-            assert f"{int(pairs):,} pairs" in program and f"{found['first_update_seconds']:.1f} seconds" in program
+            assert f"{int(pairs):,} pairs" in program
+            assert f"{found['first_update_seconds']:.1f} seconds" in program
 
 
 def test_a_checkout_is_compared_with_itself(rows_of, tmp_path):
     """Catches a side that imports the other's code, and a task that is left out."""
-    (row,) = rows_of("compare", ROOT, "--rounds", 1, "--data", caption_files(tmp_path, train=8, val=2))
+    data = caption_files(tmp_path, train=8, val=2)
+    (row,) = rows_of("compare", ROOT, "--rounds", 1, "--data", data)
     tasks = [found for name, found in row.items() if name.startswith(("training", "translation"))]
     assert len(tasks) == 4 and all(min(found.values()) > 0 for found in tasks)
     assert row["other"] == row["commit"]
@@ -334,9 +405,12 @@ def test_a_checkout_is_compared_with_itself(rows_of, tmp_path):
 def test_a_peer_drops_out_where_the_paper_does():
     """On the sum of embeddings and positions, and on each sublayer's output; on nothing else."""
     model = peers.TorchTransformer(Settings(N=2, d_model=16, d_ff=24, h=2, dropout=0.3), 13)
-    assert [part.dropout for part in model.modules() if isinstance(part, nn.MultiheadAttention)] == [0.0] * 6
-    active = [name for name, part in model.named_modules() if isinstance(part, nn.Dropout) and part.p]
-    expected = 2 * ["dropout1", "dropout2"] + 2 * ["dropout1", "dropout2", "dropout3"]  # two layers of each stack
+    attentions = [part for part in model.modules() if isinstance(part, nn.MultiheadAttention)]
+    assert [part.dropout for part in attentions] == [0.0] * 6
+    parts = model.named_modules()
+    active = [name for name, part in parts if isinstance(part, nn.Dropout) and part.p]
+    # two layers of each stack
+    expected = 2 * ["dropout1", "dropout2"] + 2 * ["dropout1", "dropout2", "dropout3"]
     assert sorted(name.rpartition(".")[2] for name in active) == sorted(["dropout", *expected])
 
 
@@ -347,12 +421,15 @@ def test_samples_are_those_of_the_weights_that_were_kept(rows_of, few_phrases, t
     expected = []
     for updates in (9, 120):
         model = decided(tat.LIVE.make_model(len(tokenizer))).eval()
-        torch.save({"weights": dict(model.named_parameters())}, tmp_path / "learning" / f"{updates:05}.pt")
+        file = tmp_path / "learning" / f"{updates:05}.pt"
+        torch.save({"weights": dict(model.named_parameters())}, file)
         expected.append(tat.translate_lines(tat.Translator(model, tokenizer), samples.SENTENCES))
     (tmp_path / "learning" / "00120 2.pt").touch()  # a copy
     (row,) = rows_of(f"samples --runs {tmp_path}")
-    assert [stage.get("updates", stage.get("model")) for stage in row["stages"]] == [9, 120, "multi30k-de-en"]
-    assert [stage["translations"] for stage in row["stages"][:2]] == expected and expected[0] != expected[1]
+    steps = [stage.get("updates", stage.get("model")) for stage in row["stages"]]
+    assert steps == [9, 120, "multi30k-de-en"]
+    assert [stage["translations"] for stage in row["stages"][:2]] == expected
+    assert expected[0] != expected[1]
 
 
 def test_a_penalty_by_length_finds_the_best_mean(monkeypatch):
@@ -375,12 +452,13 @@ def test_a_penalty_by_length_finds_the_best_mean(monkeypatch):
 
 
 def test_kept_translations_are_resampled_with_their_seeds(rows_of, tmp_path):
-    """Catches sides that are swapped, seeds that aren't drawn, and a file that another run has taken over."""
+    """Catches swapped sides, seeds not drawn, and a file that another run has taken over."""
     data, kept = caption_files(tmp_path, train=4, val=40), Rows(tmp_path / "kept" / "rows.jsonl")
     kept.out.parent.mkdir()
     lines = (tmp_path / "val.en").read_text(encoding="utf-8").splitlines()
     worse = lambda n: [line if i % n else "no" for i, line in enumerate(lines)]  # noqa: E731
-    files = [kept.out.parent / kept.keep("a model: val", found) for found in (worse(2), worse(3), worse(9), lines)]
+    texts = (worse(2), worse(3), worse(9), lines)
+    files = [kept.out.parent / kept.keep("a model: val", text) for text in texts]
     odd = kept.keep("odd", ["a\u2028b", "c\x85"])
     assert resample.unpacked(kept.out.parent / odd) == ["a\u2028b", "c\x85"]
     assert len({*files}) == 4 and files[3] == kept.out.parent / kept.keep("a model: val", lines)
@@ -390,12 +468,16 @@ def test_kept_translations_are_resampled_with_their_seeds(rows_of, tmp_path):
         found = row[measure]
         assert found["scores"][1][1] == pytest.approx(100)
         means = [sum(scores) / 2 for scores in found["scores"]]
-        assert found["difference"] == pytest.approx(means[1] - means[0], abs=0.01) and found["difference"] > 0
-        wide, narrow = (high - low for low, high in (found["interval"], found["sentences_interval"]))
+        assert found["difference"] == pytest.approx(means[1] - means[0], abs=0.01)
+        assert found["difference"] > 0
+        wide, narrow = (
+            high - low for low, high in (found["interval"], found["sentences_interval"])
+        )
         assert wide > narrow > 0  # the seeds of a side differ
     assert row["chrf"]["scores"] != row["bleu"]["scores"]
     one = rows_of(f"resample --data {data} --samples 40", "--a", files[0], "--b", *files[2:])[1]
-    assert one["bleu"]["interval"] is None and one["bleu"]["sentences_interval"][0] > 0  # one seed: nobody knows
+    # one seed: nobody knows
+    assert one["bleu"]["interval"] is None and one["bleu"]["sentences_interval"][0] > 0
     (
         (tmp_path / "val.de").write_text("\n" * 3, encoding="utf-8"),
         (tmp_path / "val.en").write_text("a\nb\nc\n", encoding="utf-8"),
@@ -405,12 +487,12 @@ def test_kept_translations_are_resampled_with_their_seeds(rows_of, tmp_path):
 
 def test_without_length_is_before_the_brevity_penalty_and_seeds_count_by_welch():
     """Catches a penalty that stays, and a normal distribution where three seeds give Student's."""
-    lines = [
-        f"{a} dog runs through the snow and {b}" for a in ("A", "The", "This") for b in ("barks", "sleeps", "eats")
-    ]
+    begins, ends = ("A", "The", "This"), ("barks", "sleeps", "eats")
+    lines = [f"{a} dog runs through the snow and {b}" for a in begins for b in ends]
     short = [line.rpartition(" and ")[0] for line in lines]
     found = resample.resampled(lines, [[short], [lines]], 20)
-    assert found["without length"]["scores"][0][0] == pytest.approx(100) and found["bleu"]["scores"][0][0] < 80
+    assert found["without length"]["scores"][0][0] == pytest.approx(100)
+    assert found["bleu"]["scores"][0][0] < 80
     a, b = np.array([1.0, 2.0, 4.0]), np.array([5.0, 5.5, 7.0, 9.0])
     error, freedom = resample.seeds_error([a, b])
     assert error == pytest.approx((7 / 3 / 3 + 38.75 / 12 / 4) ** 0.5)
@@ -420,5 +502,6 @@ def test_without_length_is_before_the_brevity_penalty_and_seeds_count_by_welch()
     alike = [f"{line} {'' if i % 2 else 'now'}" for i, line in enumerate(lines)]
     sides = [[lines, alike, short], [alike, lines, lines]]
     low, high = resample.resampled(lines, sides, 600)["chrf"]["interval"]
-    error, freedom = resample.seeds_error([np.array(s) for s in resample.resampled(lines, sides, 2)["chrf"]["scores"]])
+    scores = resample.resampled(lines, sides, 2)["chrf"]["scores"]
+    error, freedom = resample.seeds_error([np.array(side) for side in scores])
     assert high - low > 2 * lab_notebook.threshold(0.05, freedom) * error * 0.8 > 2 * 1.96 * error

@@ -20,19 +20,21 @@ def test_samples_are_nested_and_each_seed_draws_its_own(tmp_path):
         folder = curve.sample("captions", pairs, seed, ("de", "en"), tmp_path / f"{pairs} {seed}")
         val = [english for _, english in curve.load_pairs("captions", "val")]
         assert (folder / "val.en").read_text(encoding="utf-8").splitlines() == val
-        sides = [(folder / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("de", "en")]
+        texts = ((folder / f"train.{side}").read_text("utf-8") for side in ("de", "en"))
+        sides = [text.splitlines() for text in texts]
         return list(zip(*sides, strict=True))
 
-    assert lines(30, 0) == lines(60, 0)[:30] and len(lines(60, 0)) == 60 and lines(30, 0) != lines(30, 1)
+    assert lines(30, 0) == lines(60, 0)[:30] and len(lines(60, 0)) == 60
+    assert lines(30, 0) != lines(30, 1)
     assert set(lines(60, 1)) <= set(curve.load_pairs("captions", "train"))
 
 
 def test_what_a_row_scores_can_be_scored_again(rows_of, trained, tmp_path, monkeypatch):
-    """Of `curve` and `plan`; catches scores without translations, and those of another split or search."""
+    """Of `curve` and `plan`; catches scores without translations, or of another split or search."""
     data = caption_files(tmp_path / "data", train=60, val=4)
-    monkeypatch.setattr(
-        plan.planning, "plan", lambda *_: {"advice": {"preset": "", "steps": 1}, "minutes": 1, "bleu": [], "seen": 0.5}
-    )
+    advice = {"preset": "", "steps": 1}
+    planned = {"advice": advice, "minutes": 1, "bleu": [], "seen": 0.5}
+    monkeypatch.setattr(plan.planning, "plan", lambda *_: planned)
     monkeypatch.setattr(curve, "trained", lambda *_: (trained, 0.0, False))  # each is this run
     where = f"--data {data} --runs {tmp_path / 'runs'}"
     text, row = rows_of(f"curve {where} --sizes 40 --starts scratch --seeds 0 --test val")
@@ -41,7 +43,8 @@ def test_what_a_row_scores_can_be_scored_again(rows_of, trained, tmp_path, monke
     planned = rows_of(f"plan {where} --pairs 50")[-1]
     references = [english for _, english in curve.load_pairs(str(data), "val")]
     for found in (row["val"], row["test"]["greedy"], row["test"]["beam"], planned):
-        lines = gzip.decompress((tmp_path / found["translations"]).read_bytes()).decode("utf-8").splitlines()
+        packed = (tmp_path / found["translations"]).read_bytes()
+        lines = gzip.decompress(packed).decode("utf-8").splitlines()
         assert score(lines, references)["chrf"] == found["chrf"]
     assert len({found["translations"] for found in (row["val"], row["test"]["beam"], planned)}) == 3
 
@@ -51,8 +54,10 @@ def test_contrast_pairs_differ_where_they_should():
         assert len(triples) == len(set(triples)) == 20
         for _, right, wrong in triples:
             one, other = right.split(), wrong.split()
-            changed = [(a, b) for a, b in zip(one, other, strict=False) if a != b] if kind != "negation" else []
-            assert len(changed) == 1 or (kind == "negation" and [w for w in one if w != "not"] == other)
+            if kind == "negation":
+                assert [w for w in one if w != "not"] == other
+            else:
+                assert sum(a != b for a, b in zip(one, other, strict=False)) == 1
 
 
 def test_words_have_the_probability_of_all_their_tokens():
@@ -63,15 +68,17 @@ def test_words_have_the_probability_of_all_their_tokens():
 
 def test_each_probability_is_in_one_bin():
     bins = confidence.in_bins([(0.1, False), (0.4, True), (0.45, False), (0.9, True), (1.0, True)])
-    assert [(one["from"], one["count"], one["right"]) for one in bins] == [(0.0, 1, 0), (0.4, 2, 0.5), (0.9, 2, 1)]
+    found = [(one["from"], one["count"], one["right"]) for one in bins]
+    assert found == [(0.0, 1, 0), (0.4, 2, 0.5), (0.9, 2, 1)]
 
 
 def test_what_the_document_says_of_a_number_of_pairs_is_in_the_rows():
-    """Three draws of each size and start; catches a sentence of Part 3 that the rows no longer bear."""
+    """Three draws of each size and start; catches a sentence of Part 3 that rows no longer bear."""
     found: dict[tuple[str, int], dict[int, float]] = {}
     for row in tat.saved_rows("curve"):
         if row["kind"] == "curve":
-            begins = row["start"] if row["data"] == "multi30k" else f"{row['start']}, {row['direction']}"
+            data, begins = row["data"], row["start"]
+            begins = begins if data == "multi30k" else f"{begins}, {row['direction']}"
             found.setdefault((begins, row["pairs"]), {})[row["seed"]] = row["test"]["beam"]["bleu"]
     sizes = (500, 1000, 2000, 4000, 8000)
     expected = {(start, pairs) for start in ("scratch", "other direction") for pairs in sizes}
@@ -81,7 +88,9 @@ def test_what_the_document_says_of_a_number_of_pairs_is_in_the_rows():
     gains = [bleu["scratch", two] - bleu["scratch", one] for one, two in itertools.pairwise(sizes)]
     said = re.sub(r"\s*\n# > ", " ", Path(tat.__file__).read_text("utf-8"))
     assert f"each doubling of the captions adds {min(gains):.1f} to {max(gains):.1f} BLEU" in said
-    assert f"Messages of programs vary more: 4,000 pairs give {bleu['scratch, es-en', 4000]:.1f} BLEU" in said
-    assert "gets as far as 2,000 pairs from random weights; with 8,000 it ends slightly lower" in said
+    vary = f"4,000 pairs give {bleu['scratch, es-en', 4000]:.1f} BLEU"
+    assert f"Messages of programs vary more: {vary}" in said
+    ends = "with 8,000 it ends slightly lower"
+    assert f"gets as far as 2,000 pairs from random weights; {ends}" in said
     assert bleu["other direction", 500] == pytest.approx(bleu["scratch", 2000], abs=1)
     assert bleu["other direction", 8000] < bleu["scratch", 8000]

@@ -1,4 +1,4 @@
-"""The benchmarks of Table 1's layers, of alignment, and of paired bootstrap measure what they say."""
+"""The benchmarks of Table 1's layers, alignment and paired bootstrap measure what they say."""
 
 import inspect
 import itertools
@@ -32,12 +32,13 @@ def test_recurrence_is_that_of_its_formula():
 
 
 def test_a_time_is_that_of_one_call():
-    layer = layers.Layer(lambda x: time.sleep(0.004), lambda batch, n: [torch.ones(batch, n)], lambda n: 0)
+    inputs = lambda batch, n: [torch.ones(batch, n)]  # noqa: E731
+    layer = layers.Layer(lambda x: time.sleep(0.004), inputs, lambda n: 0)
     assert 4 <= layers.milliseconds(layer, layer.inputs(1, 2), least=0.03) < 16
 
 
 def test_the_benchmark_of_layers_measures_each_at_every_length(rows_of):
-    """Catches a wrong formula, a kernel that the counter does not know, and a layer that gives other than n vectors."""
+    """Catches a wrong formula, a kernel unknown to the counter, a layer of other than n vectors."""
     made = layers.make_layers(16)
     assert len(made) == 8
     for name, layer in made.items():
@@ -46,29 +47,35 @@ def test_the_benchmark_of_layers_measures_each_at_every_length(rows_of):
     (row,) = rows_of("layers --lengths 4 8 --width 16 --batch 2 --rounds 1")
     found = {(x["layer"], x["n"]): x for x in row["measurements"]}
     assert row["pass"] == "forward" and found.keys() == set(itertools.product(made, (4, 8)))
-    assert all(x["milliseconds"] > 0 and x["multiplications"] == x["counted"] for x in found.values())
-    assert found["recurrent", 8]["multiplications"] == 2 * 2 * 8 * 16 * 16  # sentences, matrices, n, d, d
+    measured = found.values()
+    assert all(x["milliseconds"] > 0 for x in measured)
+    assert all(x["multiplications"] == x["counted"] for x in measured)
+    # sentences, matrices, n, d, d
+    assert found["recurrent", 8]["multiplications"] == 2 * 2 * 8 * 16 * 16
 
 
 # --- alignment.py ---
 def test_the_error_rate_is_that_of_its_definition():
-    """A perfect alignment has rate 0, a wrong one has rate 1, and one case by hand has 1 - 2 * 2 / (3 + 4)."""
+    """A perfect alignment has rate 0, a wrong one 1, and a case by hand 1 - 2 * 2 / (3 + 4)."""
     true = {(0, 0), (1, 1), (1, 2), (3, 2)}
     assert alignment.score([true], [true]) == {"aer": 0, "precision": 1, "recall": 1}
     assert alignment.score([{(1, 0)}], [true]) == {"aer": 1, "precision": 0, "recall": 0}
     assert alignment.score([set()], [true]) == {"aer": 1, "precision": 0, "recall": 0}
     by_hand = alignment.score([{(0, 0), (1, 1), (2, 2)}], [true])
     assert by_hand == {"aer": round(3 / 7, 4), "precision": round(2 / 3, 4), "recall": 0.5}
-    two = alignment.score([{(0, 0)}, {(0, 0), (1, 1), (2, 2)}], [{(0, 0)}, true])  # counts over all sentences together
+    # counts over all sentences together
+    two = alignment.score([{(0, 0)}, {(0, 0), (1, 1), (2, 2)}], [{(0, 0)}, true])
     assert two["aer"] == round(1 - 2 * 3 / (4 + 5), 4)
 
 
 def test_the_baselines_by_hand():
-    """Square sentences with links along the diagonal, one with two more; and one linked token: (1/2) / (1/2 + 1)."""
+    """Square sentences, diagonal links, one with two more; one linked token: (1/2) / (1/2 + 1)."""
     diagonal = {(i, i) for i in range(4)}
     found = alignment.baselines([(4, 4), (4, 4)], [diagonal, diagonal | {(0, 1), (3, 1)}])
-    assert found["diagonal"] == found["best"] == {"aer": round(1 - 16 / 18, 4), "precision": 1, "recall": 0.8}
-    assert alignment.baselines([(1, 1)], [{(0, 0)}])["random"] == {"aer": 0.3333, "precision": 1, "recall": 0.5}
+    expected = {"aer": round(1 - 16 / 18, 4), "precision": 1, "recall": 0.8}
+    assert found["diagonal"] == found["best"] == expected
+    one = alignment.baselines([(1, 1)], [{(0, 0)}])["random"]
+    assert one == {"aer": 0.3333, "precision": 1, "recall": 0.5}
     assert alignment.baselines([(2, 4)], [{(0, 0), (0, 1), (1, 2), (1, 3)}])["diagonal"]["aer"] == 0
     assert alignment.baselines([(4, 2)], [{(1, 0), (3, 1)}])["diagonal"]["aer"] == 0
 
@@ -92,7 +99,8 @@ def test_pieces_inherit_the_links_of_their_words():
     source = ["▁A", "m", "▁Strand", "▁", "lie", "st", "▁er", "."]
     target = ["▁On", "▁the", "▁beach", ",", "▁he", "▁reads", "."]
     assert words_of_pieces(source, caption.de) == [0, 0, 1, 2, 2, 2, 3, 4]
-    links = {(0, 0), (1, 0), (0, 1), (1, 1), (2, 2), (6, 4), (3, 5), (4, 5), (5, 5), (7, 6)}  # the comma has none
+    # the comma has none
+    links = {(0, 0), (1, 0), (0, 1), (1, 1), (2, 2), (6, 4), (3, 5), (4, 5), (5, 5), (7, 6)}
     assert token_links(caption, source, target) == links
     with pytest.raises(ValueError, match="not the pieces of"):
         words_of_pieces(["▁Am", "<unk>"], "Am Strand")
@@ -106,8 +114,10 @@ def test_pieces_of_real_captions_lie_within_their_words(trained):
         words, ends = text.replace(",", " ,").replace(".", " .").split(), []
         for word in words:
             ends.append(text.index(word, ends[-1] if ends else 0) + len(word))
-        expected = [next(i for i, end in enumerate(ends) if stop <= end) for _, stop in encoding.offsets]
-        spaces = [i for i, piece in enumerate(encoding.tokens) if piece == "▁"]  # these belong to the next word
+        stops = [stop for _, stop in encoding.offsets]
+        expected = [next(i for i, end in enumerate(ends) if stop <= end) for stop in stops]
+        # these belong to the next word
+        spaces = [i for i, piece in enumerate(encoding.tokens) if piece == "▁"]
         for i in spaces:
             expected[i] = expected[i + 1]
         assert words_of_pieces(encoding.tokens, text) == expected
@@ -119,18 +129,23 @@ def test_the_weights_are_those_of_the_document(trained):
     translator = read_translator(trained)
     text = captions(1)[0].de
     src = torch.tensor([[*translator.tokenizer.encode(text, "de"), tat.EOS]])
-    ids = tat.greedy_decode(translator.model, src, tat.source_mask(src), src.size(1) + 50)[0].tolist()
+    most = src.size(1) + 50
+    ids = tat.greedy_decode(translator.model, src, tat.source_mask(src), most)[0].tolist()
     expected = tat.attention_maps(translator, text).maps["cross"]
     torch.testing.assert_close(alignment.cross_attention(translator, text, ids[1:-1]), expected)
 
 
 def test_a_convention_is_one_row_from_the_other(trained, monkeypatch):
-    """Heads that look at the source of the token just read, or of the next one: each is perfect only by its own convention."""
+    """Heads that look at the source of the token just read, or of the next one.
+
+    Each is perfect only by its own convention.
+    """
     translator, examples = read_translator(trained), captions(20)
     tokenizer = translator.tokenizer
     links = {}
     for caption in examples:
-        sides = [tokenizer.encode(text, language) for text, language in zip(caption[:2], ("de", "en"), strict=True)]
+        texts = zip(caption[:2], ("de", "en"), strict=True)
+        sides = [tokenizer.encode(text, language) for text, language in texts]
         links[caption.de] = len(sides[0]), token_links(caption, *map(tokenizer.tokens, sides))
 
     def aligned(translator, text, target):
@@ -156,7 +171,8 @@ def test_the_benchmark_of_alignment_trains_a_seed_once(rows_of, tmp_path):
     sizes = "--N 2 --d-model 16 --d-ff 16 --h 2 --bpe 100 --steps 1 --sentences 4"
     for seeds, status in (("3", 0), ("3 4", 0), ("3 4 --seed 5", 2)):
         rows = rows_of(f"alignment {sizes} --runs {tmp_path}/runs --seeds {seeds}", status=status)
-    assert [row["seed"] for row in rows] == [3, 4] and [row["settings"]["seed"] for row in rows] == [3, 4]
+    assert [row["seed"] for row in rows] == [3, 4]
+    assert [row["settings"]["seed"] for row in rows] == [3, 4]
     assert rows[0]["split"] == "val" and rows[0]["step"] == 1 and rows[0]["sentences"] == 4
     assert rows[0]["heads"] != rows[1]["heads"] and rows[0]["baselines"] == rows[1]["baselines"]
 
@@ -166,7 +182,8 @@ def some_translations() -> tuple[list[str], list[str], list[str]]:
     """References and two translations, of which the first is better."""
     references = [caption.en for caption in captions(40)]
     one = [text.replace("a ", "the ", 1) if i % 3 else text for i, text in enumerate(references)]
-    return references, one, [text.replace("is ", "was ") if i % 2 else one[i] for i, text in enumerate(references)]
+    two = [text.replace("is ", "was ") if i % 2 else one[i] for i, text in enumerate(references)]
+    return references, one, two
 
 
 def test_the_bootstrap_is_that_of_its_definition():
@@ -180,15 +197,18 @@ def test_the_bootstrap_is_that_of_its_definition():
 
     scores = np.array([[score(side, draw) for side in (a, b)] for draw in draws])
     for side, column in (("a", scores[:, 0]), ("b", scores[:, 1])):
-        assert found[side]["interval"] == pytest.approx([np.sort(column)[2], np.sort(column)[-3]], abs=0.006)
+        ordered = np.sort(column)
+        assert found[side]["interval"] == pytest.approx([ordered[2], ordered[-3]], abs=0.006)
     difference = np.sort(scores[:, 1] - scores[:, 0])
     assert found["difference_interval"] == pytest.approx([difference[2], difference[-3]], abs=0.006)
-    assert found["difference"] == pytest.approx(found["b"]["bleu"] - found["a"]["bleu"]) and found["difference"] < 0
+    assert found["difference"] == pytest.approx(found["b"]["bleu"] - found["a"]["bleu"])
+    assert found["difference"] < 0
     away = np.abs(difference) - np.abs(difference).mean()  # as if there were no difference
     assert found["p"] == pytest.approx((1 + (away > -found["difference"]).sum()) / 81)
     assert "bs:80|seed:12345" in found["signature"]
     chrf, whole = found["chrf"], [CHRF().corpus_score(side, [references]).score for side in (a, b)]
-    assert chrf["scores"] == pytest.approx(whole) and chrf["difference"] == pytest.approx(whole[1] - whole[0])
+    assert chrf["scores"] == pytest.approx(whole)
+    assert chrf["difference"] == pytest.approx(whole[1] - whole[0])
     low, high = chrf["difference_interval"]
     assert low < chrf["difference"] < high and chrf["p"] < 0.05 and "nc:6" in chrf["signature"]
 
@@ -197,13 +217,15 @@ def test_the_same_translations_do_not_differ():
     """sacreBLEU gives its smallest p in this case, which would look like certainty."""
     references, a, _ = some_translations()
     found = bootstrap.compare(references, a, a, samples=40)
-    assert found["difference"] == 0 and found["difference_interval"] == [0, 0] and found["p"] is None
+    assert found["difference"] == 0 and found["difference_interval"] == [0, 0]
+    assert found["p"] is None
 
 
 def test_two_searches_of_one_model_are_compared(rows_of, trained, tmp_path, capsys):
     options = f"--data {caption_files(tmp_path, val=30)} --split val --alpha 0.5"
     (row,) = rows_of(f"bootstrap {trained} {trained} {options} --beam 1 2 --samples 40")
-    assert [row[side]["search"] for side in "ab"] == ["greedy", "beam 2, alpha 0.5"] and row["samples"] == 40
+    assert [row[side]["search"] for side in "ab"] == ["greedy", "beam 2, alpha 0.5"]
+    assert row["samples"] == 40
     assert row["sentences"] == 30 and row["direction"] == "de-en"
     for side, beam in (("a", 1), ("b", 2)):
         capsys.readouterr()

@@ -1,4 +1,4 @@
-"""The benchmarks of the miniature: the tuning of its rates, and variants that are trained like the preset."""
+"""The miniature's benchmarks: the tuning of its rates, and variants trained like the preset."""
 
 import json
 
@@ -16,7 +16,8 @@ from translator.plan import MEASURED
 from translator.run import Limits, read_log
 from translator.settings import PRESETS, make_settings
 
-slow = pytest.mark.skipif(not SOAK, reason="a minute for what runs on an accelerator once: make soak")
+reason = "a minute for what runs on an accelerator once: make soak"
+slow = pytest.mark.skipif(not SOAK, reason=reason)
 SMALLEST = MEASURED | {"N": 4, "d_model": 16, "d_ff": 24, "h": 4, "bpe": 100}
 
 
@@ -28,12 +29,16 @@ def folders(tmp_path) -> str:
 
 @slow
 def test_variants_are_trained_once_and_like_the_preset(rows_of, folders, tmp_path, monkeypatch):
-    """Catches a variant without its change or with another, a base that is not the program's, and rows written twice."""
+    """Catches a variant without its change or with another, a wrong base, and rows written twice.
+
+    The base has to be the program's.
+    """
     monkeypatch.setattr(miniature, "COMMON", SMALLEST)
     monkeypatch.setattr(miniature, "ALPHAS", (0.6,))
     monkeypatch.setattr(miniature, "tuned", lambda *recipe: {"factor": 2.0, "warmup": 3})
     variants = miniature.VARIANTS.items()
-    names = [name for name, (row, changes, _) in variants if row == "since 2017" or not {*changes} - {"N"}]
+    plain = lambda changes: not {*changes} - {"N"}  # noqa: E731
+    names = [name for name, (row, changes, _) in variants if row == "since 2017" or plain(changes)]
     command = f"miniature {folders} --epochs 2 --seeds 1 --only"
     for _ in range(2):
         found = rows_of(command, *names)
@@ -42,7 +47,8 @@ def test_variants_are_trained_once_and_like_the_preset(rows_of, folders, tmp_pat
     changes = SMALLEST | {"seed": 1, "factor": 2.0, "warmup": 3}
     train(data=str(tmp_path), run=tmp_path / "run", limits=Limits(epochs=2), changes=changes)
     expected = read_log(tmp_path / "run")[-1]["val_loss"]
-    assert rows["base"]["val_loss"] == expected and rows["base"]["seed"] == rows["base"]["settings"]["seed"] == 1
+    assert rows["base"]["val_loss"] == expected
+    assert rows["base"]["seed"] == rows["base"]["settings"]["seed"] == 1
     assert len({row["val_loss"] for row in rows.values()}) == len(rows)  # each is another model
     more = {name: row["parameters"] - rows["base"]["parameters"] for name, row in rows.items()}
     kv = 4 * 2 * 3 * 16 * 16  # keys and values of three attentions in four layers
@@ -50,73 +56,102 @@ def test_variants_are_trained_once_and_like_the_preset(rows_of, folders, tmp_pat
     assert more["rms_norm"] == -16 * (4 * 2 + 4 * 3 + 2) and more["gated"] == -8 * (24 + 16)
     assert more["modern"] == more["rms_norm"] + more["gated"] + more["grouped"]
     assert 2 * more["N = 2"] == -more["N = 6"] * 2 < 0
-    assert rows["decoder_only"]["tokens"] == rows["base"]["tokens"] and "bleu_beam" not in rows["decoder_only"]
+    assert rows["decoder_only"]["tokens"] == rows["base"]["tokens"]
+    assert "bleu_beam" not in rows["decoder_only"]
     for name, row in rows.items():
         if not name.startswith("decoder_only"):
-            assert row["beam"] == f"beam {tat.BEAM}, alpha {tat.ALPHA}" and row["bleu_alpha_best"] >= row["bleu_beam"]
+            assert row["beam"] == f"beam {tat.BEAM}, alpha {tat.ALPHA}"
+            assert row["bleu_alpha_best"] >= row["bleu_beam"]
     assert rows["modern"]["preset"] == "tiny" and rows["modern"]["row"] == "since 2017"
     assert len(rows_of(f"{command} rotary gate", status=2)) == 11
 
 
 def test_a_layer_of_one_stack_computes_as_much():
-    """The encoder-decoder multiplies each token of either side by ten d^2 numbers a layer, the one stack by eight."""
+    """The encoder-decoder multiplies each token of either side by ten d^2 numbers a layer.
+
+    The one stack by eight.
+    """
     tuned = Rows(miniature.ROOT / "benchmarks/results/tuning.jsonl")
     settings = miniature.settings_of(miniature.VARIANTS["base"], 0, tuned)
     two, one = (miniature.VARIANTS[name].make(settings, 50) for name in ("base", "decoder_only"))
-    matrices = lambda layers: sum(p.numel() for layer in layers for p in layer.parameters() if p.dim() == 2)  # noqa: E731
+
+    def matrices(layers: torch.nn.ModuleList) -> int:
+        return sum(p.numel() for layer in layers for p in layer.parameters() if p.dim() == 2)
+
     both = matrices(two.encoder.layers) + matrices(two.decoder.layers)
-    assert both / 2 == matrices(one.decoder.layers)  # of a source's token and a target's token together: twice that
+    # of a source's token and a target's token together: twice that
+    assert both / 2 == matrices(one.decoder.layers)
 
 
 def test_the_rate_is_tuned_first_and_then_the_warmup(rows_of, folders, tmp_path, monkeypatch):
-    """Catches a warmup that is tried with another rate than the best, and a recipe trained again though its row is saved."""
+    """Catches a warmup tried with another rate than the best, and a saved recipe trained again."""
     monkeypatch.setattr(tuning, "COMMON", SMALLEST)
     monkeypatch.setattr(tuning, "GRIDS", {"adam post": ((0.01, 2.0), (4, 2))})
     for _ in range(2):
         rows = rows_of(f"tuning {folders} --epochs 1 --only", "adam post")
     assert [(row["factor"], row["warmup"]) for row in rows] == [(0.01, 4), (2.0, 4), (2.0, 2)]
-    assert {(row["settings"]["norm"], row["settings"]["optimizer"]) for row in rows} == {("post", "adam")}
+    kinds = {(row["settings"]["norm"], row["settings"]["optimizer"]) for row in rows}
+    assert kinds == {("post", "adam")}
     best = min(rows, key=lambda row: row["val_loss"])
     there = {"data": "multi30k", "epochs": miniature.EPOCHS}
     other = rows[0] | {"val_loss": 0.0}  # a lower loss on these few captions does not count
     saved = Rows(tmp_path / "saved.jsonl")
-    saved.out.write_text("".join(json.dumps(row) + "\n" for row in [other, *(row | there for row in rows)]))
-    assert miniature.tuned("adam", "post", saved) == {"factor": best["factor"], "warmup": best["warmup"]}
+    kept = [other, *(row | there for row in rows)]
+    saved.out.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    expected = {"factor": best["factor"], "warmup": best["warmup"]}
+    assert miniature.tuned("adam", "post", saved) == expected
     with pytest.raises(Refused, match="no row for muon pre"):
         miniature.tuned("muon", "pre", saved)
 
 
-def test_the_recipes_of_a_million_tokens_go_from_the_paper_to_the_preset(rows_of, folders, tmp_path, monkeypatch):
-    """Catches a last recipe that isn't what `train` does by default, a first that isn't the document's, and a row made twice."""
+def test_the_recipes_of_a_million_tokens_go_from_the_paper_to_the_preset(
+    rows_of, folders, tmp_path, monkeypatch
+):
+    """Catches a last recipe that isn't `train`'s, a first not the document's, a row made twice."""
     assert make_settings("tiny", False, million.RECIPES["dropout"]) == PRESETS["tiny"]
     names, paper = [*million.RECIPES], million.RECIPES["the paper's parts"]
     live = {name: getattr(tat.LIVE, name) for name in ("factor", "warmup", "dropout")}
-    assert live.items() <= paper.items() and (paper["optimizer"], paper["positions"]) == ("adam", "sinusoidal")
-    monkeypatch.setattr(million, "RECIPES", {name: r | {"N": 1} for name, r in million.RECIPES.items()})
+    assert live.items() <= paper.items()
+    assert (paper["optimizer"], paper["positions"]) == ("adam", "sinusoidal")
+    small = {name: recipe | {"N": 1} for name, recipe in million.RECIPES.items()}
+    monkeypatch.setattr(million, "RECIPES", small)
     for _ in range(2):
         found = rows_of(f"million {folders} --steps 2 --only Muon", "dropout")
-    assert [row["recipe"] for row in found] == [names[2], names[4]] and found[0]["val_loss"] != found[1]["val_loss"]
+    assert [row["recipe"] for row in found] == [names[2], names[4]]
+    assert found[0]["val_loss"] != found[1]["val_loss"]
     for row in found:
-        assert million.RECIPES[row["recipe"]].items() <= row["settings"].items() and row["step"] == 2
+        assert million.RECIPES[row["recipe"]].items() <= row["settings"].items()
+        assert row["step"] == 2
         assert len(row["samples"]) == len(million.SENTENCES) and row["translations"]
 
 
 @slow
-def test_the_first_stage_is_the_shipped_recipe_with_other_positions(rows_of, folders, tmp_path, monkeypatch):
-    """Catches a direction that is not taken, a variant without its change, scores of the wrong split, and a row made twice."""
+def test_the_first_stage_is_the_shipped_recipe_with_other_positions(
+    rows_of, folders, tmp_path, monkeypatch
+):
+    """Catches a direction not taken, a variant without its change, and scores of the wrong split.
+
+    And a row made twice.
+    """
     monkeypatch.setattr(first_stage, "STEPS", {"de-en": 2, "en-de": 3})
     monkeypatch.setattr(first_stage, "SPLITS", ("val", "train"))
-    monkeypatch.setattr(first_stage, "make_settings", lambda *about: make_settings(*about[:2], SMALLEST | about[2]))
+
+    def smallest(preset, words, changes):
+        return make_settings(preset, words, SMALLEST | changes)
+
+    monkeypatch.setattr(first_stage, "make_settings", smallest)
     for _ in range(2):
         found = rows_of(f"first_stage {folders} --seeds 1")
     rows = {(row["variant"], row["direction"]): row for row in found}
     assert len(found) == len(rows) == 4
     for (name, direction), row in rows.items():
         assert row["settings"]["positions"] == {"base": "sinusoidal", "rotary": "rotary"}[name]
-        assert (row["step"], row["seed"], row["settings"]["dropout"]) == (first_stage.STEPS[direction], 1, 0.25)
+        known = (row["step"], row["seed"], row["settings"]["dropout"])
+        assert known == (first_stage.STEPS[direction], 1, 0.25)
         for split in ("val", "train"):
-            assert row[split]["greedy"]["search"] == "greedy" and row[split]["greedy"]["split"] == split
-            assert row[split]["beam"]["search"].startswith(f"beam {tat.BEAM}") and row[split]["beam"]["split"] == split
+            greedy, beam = row[split]["greedy"], row[split]["beam"]
+            assert greedy["search"] == "greedy" and greedy["split"] == split
+            assert beam["search"].startswith(f"beam {tat.BEAM}") and beam["split"] == split
     assert len({row["val_loss"] for row in rows.values()}) == 4
     monkeypatch.setattr(first_stage, "SPLITS", ("val", "test_2016_flickr"))
     rows_of(f"first_stage {folders} --seeds 2", status=2)
@@ -124,12 +159,13 @@ def test_the_first_stage_is_the_shipped_recipe_with_other_positions(rows_of, fol
 
 
 def test_an_accelerator_trains_in_each_way(monkeypatch, capsys):
-    """A processor stands in for one; catches a way that is not taken, and learning that a way changes."""
+    """A processor stands in for one; catches a way not taken, and learning that a way changes."""
     assert door.main(["accelerator"]) == 2 and "no accelerator" in capsys.readouterr().err
     found, compiled, products, linear = {}, [], [], torch.nn.functional.linear
     for name, stand_in in (("synchronize", None), ("max_memory_allocated", 2**30)):
         monkeypatch.setattr(torch.accelerator, name, lambda device, stand_in=stand_in: stand_in)
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda module: compiled.append(type(module).__name__))
+    note = lambda module: compiled.append(type(module).__name__)  # noqa: E731
+    monkeypatch.setattr(torch.nn.Module, "compile", note)
 
     def fused(Q, K, V, attn_mask, **_):
         products.append("fused")
@@ -145,7 +181,8 @@ def test_an_accelerator_trains_in_each_way(monkeypatch, capsys):
     for way in accelerator.WAYS:
         products.clear(), compiled.clear()
         found[way] = accelerator.measure(settings, way, 50, 2, torch.device("cpu"))
-        assert ("fused" in products) == ("fused" in way) and len(compiled) == (8 if "compiled" in way else 0)
+        assert ("fused" in products) == ("fused" in way)
+        assert len(compiled) == (8 if "compiled" in way else 0)
         assert (torch.bfloat16 in products) == ("bfloat16" in way)
         assert torch.get_float32_matmul_precision() == ("highest" if way == "float32" else "high")
         assert found[way]["losses"] == pytest.approx(found["float32"]["losses"], rel=0.02)

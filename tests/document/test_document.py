@@ -1,4 +1,4 @@
-"""The notebooks: their twins agree, all of each runs, their pages are complete, and the README is true."""
+"""The notebooks: twins agree, all of each runs, the pages are complete, and the README is true."""
 
 import dataclasses
 import inspect
@@ -42,7 +42,10 @@ def run(program: str, *arguments: str | Path, status: int = 0, **options) -> str
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory) -> Path:
-    """The folder of the notebooks, executed on captions with 30 updates of training, beside the same files as in a clone."""
+    """The folder of the notebooks, executed on captions, beside the same files as in a clone.
+
+    The training has 30 updates.
+    """
     folder = tmp_path_factory.mktemp("document")
     for name in NAMES:
         shutil.copy(ROOT / f"{name}.py", folder)
@@ -50,7 +53,8 @@ def executed(tmp_path_factory) -> Path:
         shutil.copytree(ROOT / name, folder / name)
     data = caption_files(folder / "captions", train=2000, val=30, test=30)
     settings = os.environ | {"ANNOTATED_DATA": str(data), "ANNOTATED_STEPS": "30"}
-    begin = folder / "ipython" / "profile_default" / "startup" / "fused.py"  # a third off the time of small trainings
+    # a third off the time of small trainings
+    begin = folder / "ipython" / "profile_default" / "startup" / "fused.py"
     begin.parent.mkdir(parents=True)
     begin.write_text(FUSED)
     settings |= {"IPYTHONDIR": str(folder / "ipython")}
@@ -62,13 +66,14 @@ def executed(tmp_path_factory) -> Path:
 def test_a_difference_between_the_twins_is_found(tmp_path):
     for path in (SCRIPT, NOTEBOOK):
         shutil.copy(path, tmp_path)
-    script, right, wrong = tmp_path / SCRIPT.name, "PAD, BOS, EOS, UNK = 0, 1, 2, 3", "PAD, BOS, EOS, UNK = 0, 2, 1, 3"
+    right, wrong = "PAD, BOS, EOS, UNK = 0, 1, 2, 3", "PAD, BOS, EOS, UNK = 0, 2, 1, 3"
+    script = tmp_path / SCRIPT.name
     script.write_text(script.read_text(encoding="utf-8").replace(right, wrong))
     assert f"+{wrong}" in run("notebook.py", "check", "--script", script, status=1)
 
 
 def test_a_folded_cell_is_folded_its_twins_agree_and_a_notice_reaches_the_terminal(tmp_path):
-    """Catches metadata that differ only in order, a line of code that is mistaken for a title, and other output there."""
+    """Catches metadata that differ only in order, code mistaken for a title, other output there."""
     script = tmp_path / "short.py"
     cells = (
         "# %% [markdown]\n# # A title\n# Text.",
@@ -84,7 +89,8 @@ def test_a_folded_cell_is_folded_its_twins_agree_and_a_notice_reaches_the_termin
     nbformat.write(notebook, script.with_suffix(".ipynb"))
     run("page.py", script.with_suffix(".ipynb"), tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "<summary>Sums &lt;b&gt;</summary>" in text and "<summary>Show the code (1 lines)</summary>" in text
+    assert "<summary>Sums &lt;b&gt;</summary>" in text
+    assert "<summary>Show the code (1 lines)</summary>" in text
     code = re.sub(r"<[^>]+>", "", text)
     assert "a = 1 + 1" in code and "print(f" in code and "@title" not in code
 
@@ -103,31 +109,39 @@ def test_every_cell_executes(executed, name):
     """Without an error or output on standard error; every example that should draw a chart does."""
     for cell in executed_cells(executed / f"{name}.ipynb"):
         for output in cell.outputs:
-            assert output.output_type != "error" and output.get("name") != "stderr", (cell.source[:200], output)
+            about = cell.source[:200], output
+            assert output.output_type != "error" and output.get("name") != "stderr", about
         if re.search(r"^@example\ndef \w+\(\) -> Chart", cell.source, re.M):
-            assert any("image/png" in output.get("data", {}) for output in cell.outputs), cell.source[:200]
+            images = ["image/png" in output.get("data", {}) for output in cell.outputs]
+            assert any(images), cell.source[:200]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_committed_notebook_is_executed_and_names_no_machine(name):
-    text = json.dumps([cell.outputs for cell in executed_cells(ROOT / f"{name}.ipynb")], ensure_ascii=False)
+    outputs = [cell.outputs for cell in executed_cells(ROOT / f"{name}.ipynb")]
+    text = json.dumps(outputs, ensure_ascii=False)
     assert not re.findall(r"(?:/root|/home|/work|/tmp)/\w+", text)
     assert "NOTICE" not in text, "the committed notebook was not executed on Multi30k"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_first_reader_may_skip_is_folded(tree_of, name):
-    """One mark in the script; the notebook's form works in JupyterLab and Colab, and the page has a title to click on."""
+    """One mark in the script; the notebook's form works in JupyterLab and Colab.
+
+    And the page has a title to click on.
+    """
     titles, asked = [], 0
     for cell in nbformat.read(ROOT / f"{name}.ipynb", 4).cells:
         if cell.cell_type == "markdown":  # also what one piece of prose leads to from there
-            asked = 2 if re.search(notebook.ASKED, cell.source) else int(asked == 2 and "\n#" not in f"\n{cell.source}")
+            goes_on = asked == 2 and "\n#" not in f"\n{cell.source}"
+            asked = 2 if re.search(notebook.ASKED, cell.source) else int(goes_on)
         elif asked == 1 and not cell.source.startswith(("# @title ", "@example\n")):
             asked = 0
         marked = cell.source.startswith(("# @title ", "@example\n")) and cell.cell_type == "code"
         answer = cell.source.startswith("# @title Answer ")
         tags, hidden = {*cell.metadata.get("tags", [])}, cell.metadata.get("jupyter", {})
-        assert tags & {"hide-input", "hide-cell"} == ({"hide-cell" if answer else "hide-input"} if marked else set())
+        expected = {"hide-cell" if answer else "hide-input"} if marked else set()
+        assert tags & {"hide-input", "hide-cell"} == expected
         assert marked == ("cellView" in cell.metadata) == hidden.get("source_hidden", False)
         waits = asked > 0 and cell.source.startswith("@example\n")  # a reader predicts first
         assert (answer or waits) == hidden.get("outputs_hidden", False)
@@ -140,7 +154,8 @@ def test_what_a_first_reader_may_skip_is_folded(tree_of, name):
             )
     folded = tree_of(name).select("details.code")
     assert [fold.summary.get_text() for fold in folded] == titles and "Imports" in titles
-    for fold in folded:  # what an answer shows is folded with its code, what an example shows is not
+    # what an answer shows is folded with its code, what an example shows is not
+    for fold in folded:
         answer = fold.summary.get_text().startswith("Answer ")
         assert bool(fold.select(".jp-OutputArea")) == answer
 
@@ -148,23 +163,21 @@ def test_what_a_first_reader_may_skip_is_folded(tree_of, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_is_self_contained(committed_page, name):
     text = committed_page(name).read_text(encoding="utf-8")
-    assert (
-        len(text.encode()) <= 10e6
-        and text.startswith("<!DOCTYPE html>")
-        and "@@math" not in text
-        and "katex-error" not in text
-    )
+    assert len(text.encode()) <= 10e6 and text.startswith("<!DOCTYPE html>")
+    assert "@@math" not in text and "katex-error" not in text
     text = re.sub(r"(?s)<script.*?</script>", "", text)  # which write links of their own
     assert not re.findall(r"""(?:src|srcset)="(?!data:)[^"]+""", text)
     ids = re.findall(r'<h[1-6] id="([^"]+)"', text)
     assert len(ids) == len(set(ids)) > 10
-    assert not [target for target in re.findall(r'href="#([^"]+)"', text) if f'id="{target}"' not in text]
-    assert not re.search(r'href="[^":]*\.ipynb\b', text)  # a link to another notebook leads to its page
+    targets = re.findall(r'href="#([^"]+)"', text)
+    assert not [target for target in targets if f'id="{target}"' not in text]
+    # a link to another notebook leads to its page
+    assert not re.search(r'href="[^":]*\.ipynb\b', text)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), *([(1300, "light")] if SOAK else [])])
 def test_the_page_draws_in_a_browser(browser, committed_page, width, scheme):
-    """Offline: no error, no request, no horizontal scrolling; charts are drawn when seen, and the theme changes."""
+    """Offline: no error, request or sideways scroll; seen charts are drawn, the theme changes."""
     tab, problems = offline_tab(browser, width, color_scheme=scheme)
     tab.goto(committed_page(NAMES[0]).as_uri())
     charts = tab.locator("figure.chart").all()
@@ -181,16 +194,17 @@ def test_the_page_draws_in_a_browser(browser, committed_page, width, scheme):
 
 
 def test_the_readme_has_the_commands_that_ci_runs():
-    readme, makefile = (ROOT / "README.md").read_text(encoding="utf-8"), (ROOT / "Makefile").read_text(encoding="utf-8")
+    readme, makefile = ((ROOT / name).read_text("utf-8") for name in ("README.md", "Makefile"))
     assert "make html" in readme and "make test" in readme
     assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("exec make test")
     targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
     assert set(re.findall(r"(?:^|`)make ([a-z]+)", readme, re.M)) <= targets
     calls = re.findall(r"the_annotated_transformer\.py ([a-z]+)([^\n]*)", readme)
-    assert {command for command, _ in calls} == {"train", "translate", "evaluate", "explain", "judge"}
+    assert {name for name, _ in calls} == {"train", "translate", "evaluate", "explain", "judge"}
     settings = {field.name for kind in (Settings, Limits) for field in dataclasses.fields(kind)}
     for command, options in calls:
-        known = {*inspect.signature(getattr(commands, command)).parameters, *(settings if command == "train" else ())}
+        parameters = inspect.signature(getattr(commands, command)).parameters
+        known = {*parameters, *(settings if command == "train" else ())}
         assert {name.replace("-", "_") for name in re.findall(r"--([a-z-]+)", options)} <= known
 
 

@@ -1,4 +1,7 @@
-"""The examples of the two documents, one by one: `pytest tests/document/test_examples.py -k heads` runs that of the heads."""
+"""The examples of the two documents, one by one.
+
+`pytest tests/document/test_examples.py -k heads` runs that of the heads.
+"""
 
 import os
 from pathlib import Path
@@ -9,23 +12,27 @@ import since_2017
 import the_annotated_transformer as tat
 
 SCRIPT = Path(tat.__file__).read_text(encoding="utf-8")
-TRAINING = {f"example_{name}" for name in ("copy", "cached", "longer", "numbers", "number_map")}  # a thousand updates
+# a thousand updates
+TRAINING = {f"example_{name}" for name in ("copy", "cached", "longer", "numbers", "number_map")}
 SLOW = TRAINING | {"example_decoder_only"}  # test_document.py executes them as well
 BASICS = SCRIPT[SCRIPT.index("\n# # Part 1:") : SCRIPT.index("\n# # Part 3:")]
-executed = pytest.mark.skipif(os.environ.get("ANNOTATED_TESTS") == "all", reason="the whole document includes it")
-EXAMPLES = {name: module for module in (tat, since_2017) for name in vars(module) if name.startswith("example_")}
+WHOLE = os.environ.get("ANNOTATED_TESTS") == "all"
+executed = pytest.mark.skipif(WHOLE, reason="the whole document includes it")
+EXAMPLES = {name: m for m in (tat, since_2017) for name in vars(m) if name.startswith("example_")}
 
 
 def marked(name: str) -> object:
-    """An example of Parts 1 and 2 that does not wait for a training is tested by `make quick`, too."""
+    """An example of Parts 1 and 2 that waits for no training is tested by `make quick`, too."""
     quick = f"def {name}(" in BASICS and name not in TRAINING
-    return pytest.param(name, marks=[pytest.mark.quick] if quick else [executed] if name in SLOW else [])
+    marks = [pytest.mark.quick] if quick else [executed] if name in SLOW else []
+    return pytest.param(name, marks=marks)
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in EXAMPLES])
 def test_an_example_runs_alone_and_what_it_shows_can_be_shown(name, few_phrases, capsys):
     """Its own assertions hold; catches an example that needs what another has left behind."""
-    script, shown = Path(EXAMPLES[name].__file__).read_text(encoding="utf-8"), getattr(EXAMPLES[name], name)()
+    script = Path(EXAMPLES[name].__file__).read_text(encoding="utf-8")
+    shown = getattr(EXAMPLES[name], name)()
     if hasattr(shown, "to_dict") and hasattr(shown, "mark_rect"):
         shown.to_dict()
     checks = "assert" in script.split(f"def {name}(")[1].split("\n\n\n")[0]

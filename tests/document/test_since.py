@@ -7,7 +7,8 @@ import since_2017 as since
 import the_annotated_transformer as tat
 
 ALL = ("rotary", "rms_norm", "gated", "grouped")
-KINDS = [(), ("rotary",), ("rms_norm",), ("gated",), ("grouped",), ALL]  # the first is the plain model
+# the first is the plain model
+KINDS = [(), ("rotary",), ("rms_norm",), ("gated",), ("grouped",), ALL]
 OF_EVERY_KIND = pytest.mark.parametrize("what", KINDS, ids=lambda what: "+".join(what) or "plain")
 
 
@@ -20,19 +21,21 @@ def variant(randomise, small_model):
 @OF_EVERY_KIND
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_each_part_stands_wherever_it_should_and_nowhere_else(what, norm):
-    model = since.modern(tat.make_model(20, 20, N=2, d_model=16, d_ff=24, h=4, norm=norm, tie="all", d_k=6), *what)
+    plain = tat.make_model(20, 20, N=2, d_model=16, d_ff=24, h=4, norm=norm, tie="all", d_k=6)
+    model, grouped, gated = since.modern(plain, *what), "grouped" in what, "gated" in what
     layers = [*model.encoder.layers, *model.decoder.layers]
-    own, cross = [layer.self_attn for layer in layers], [layer.src_attn for layer in model.decoder.layers]
+    own = [layer.self_attn for layer in layers]
+    cross = [layer.src_attn for layer in model.decoder.layers]
     assert all(isinstance(attn, since.RotaryAttention) == ("rotary" in what) for attn in own)
     assert not any(isinstance(attn, since.RotaryAttention) for attn in cross)
-    assert all(isinstance(attn, since.GroupedQueryAttention) == ("grouped" in what) for attn in own + cross)
+    assert all(isinstance(attn, since.GroupedQueryAttention) == grouped for attn in own + cross)
     assert all(attn.W_q.out_features == 24 for attn in own + cross)
-    assert all(isinstance(layer.feed_forward, since.GatedFeedForward) == ("gated" in what) for layer in layers)
+    assert all(isinstance(layer.feed_forward, since.GatedFeedForward) == gated for layer in layers)
     modules = list(model.modules())
     kinds = {"rms_norm" in what: torch.nn.RMSNorm, "rms_norm" not in what: torch.nn.LayerNorm}
-    count = {kept: sum(isinstance(module, kind) for module in modules) for kept, kind in kinds.items()}
+    count = {kept: sum(isinstance(m, kind) for m in modules) for kept, kind in kinds.items()}
     assert count == {True: 10 + 2 * (norm == "pre"), False: 0}
-    assert sum(isinstance(module, since.NoPositions) for module in modules) == 2 * ("rotary" in what)
+    assert sum(isinstance(m, since.NoPositions) for m in modules) == 2 * ("rotary" in what)
     embedding = model.generator.proj.weight
     assert embedding is model.src_embed.embeddings.table.weight
     assert abs(embedding.std() * 4 - 1) < 0.2
@@ -40,8 +43,10 @@ def test_each_part_stands_wherever_it_should_and_nowhere_else(what, norm):
     for p in matrices:  # Glorot's uniform
         limit = (6 / sum(p.shape)) ** 0.5
         assert 0.9 * limit < p.abs().max() <= limit
-    assert len({p[0, 0].item() for p in matrices}) == len(matrices)  # no layer is a copy of another one
-    assert all((p == name.endswith("weight")).all() for name, p in model.named_parameters() if p.dim() == 1)
+    # no layer is a copy of another one
+    assert len({p[0, 0].item() for p in matrices}) == len(matrices)
+    vectors = [(name, p) for name, p in model.named_parameters() if p.dim() == 1]
+    assert all((p == name.endswith("weight")).all() for name, p in vectors)
 
 
 @OF_EVERY_KIND
@@ -55,14 +60,17 @@ def test_padding_and_the_future_change_nothing(what, variant, sentences):
         torch.testing.assert_close(found[0], logits[i, :T])
 
 
-@pytest.mark.parametrize("what", [(), ("rotary",), ("grouped",), ("rotary", "grouped")], ids="+".join)
+@pytest.mark.parametrize(
+    "what", [(), ("rotary",), ("grouped",), ("rotary", "grouped")], ids="+".join
+)
 def test_recorded_weights_are_those_of_every_head(what, variant, sentences):
     model, b = variant(*what), sentences
     plain = model(b.src, b.tgt, b.src_mask, b.tgt_mask)
     with tat.recording(model) as kept:
         torch.testing.assert_close(model(b.src, b.tgt, b.src_mask, b.tgt_mask), plain)
     weights = kept[model.decoder.layers[0].self_attn]
-    assert weights.shape == (3, 4, b.tgt.size(1), b.tgt.size(1)) and weights.triu(1).abs().max() == 0
+    assert weights.shape == (3, 4, b.tgt.size(1), b.tgt.size(1))
+    assert weights.triu(1).abs().max() == 0
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 4, b.tgt.size(1), dtype=torch.double))
 
 
@@ -73,14 +81,16 @@ def test_fused_attention_gives_the_same_vectors_and_gradients(randomise, masked)
     class FusedRotary(since.RotaryAttention, since.FusedAttention):
         pass
 
-    for plain, kind in ((tat.MultiHeadedAttention, since.FusedAttention), (since.RotaryAttention, FusedRotary)):
+    kinds = ((tat.MultiHeadedAttention, since.FusedAttention), (since.RotaryAttention, FusedRotary))
+    for plain, kind in kinds:
         ours, theirs = randomise(plain(4, 16)), kind(4, 16).double()
         theirs.load_state_dict(ours.state_dict())
         x, mask = torch.randn(2, 5, 16).double(), tat.subsequent_mask(5) if masked else None
         outputs = [layer(x, x, x, mask) for layer in (ours, theirs)]
         torch.testing.assert_close(*outputs)
         pairs = zip(outputs, (ours, theirs), strict=True)
-        torch.testing.assert_close(*(torch.autograd.grad(y.sin().sum(), [*layer.parameters()]) for y, layer in pairs))
+        grads = (torch.autograd.grad(y.sin().sum(), [*layer.parameters()]) for y, layer in pairs)
+        torch.testing.assert_close(*grads)
 
 
 def test_groups_that_do_not_fit_are_refused():
@@ -96,7 +106,8 @@ def test_dropout_inside_the_gate_is_used():
 
 @pytest.fixture
 def one_stack(randomise):
-    return randomise(since.make_decoder_only(13, tat.Config(d_model=16, d_ff=24, h=4, norm="pre"), N=2)).eval()
+    config = tat.Config(d_model=16, d_ff=24, h=4, norm="pre")
+    return randomise(since.make_decoder_only(13, config, N=2)).eval()
 
 
 def test_decoder_only_is_one_causal_sequence(one_stack, sentences):
@@ -147,7 +158,8 @@ def test_decoder_only_is_trained_by_both_trainers(one_stack, sentences):
     again = Objective(model, 0.1)(b)
     again.backward()
     torch.testing.assert_close(again.float(), loss.float())
-    torch.testing.assert_close({name: p.grad for name, p in model.named_parameters()}, expected, atol=1e-5, rtol=1e-4)
+    found = {name: p.grad for name, p in model.named_parameters()}
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_decoder_only_with_what_came_later(one_stack, sentences, randomise):
@@ -166,10 +178,12 @@ def test_tiles_have_the_gradient_of_equation_1(tile):
     plain, tiled = tat.attention(Q, K, V, mask)[0], since.tiled_attention(Q, K, V, mask, tile=tile)
     torch.testing.assert_close(tiled, plain)
     weight = torch.randn_like(plain)
-    torch.testing.assert_close(*(torch.autograd.grad((out * weight).sum(), (Q, K, V)) for out in (tiled, plain)))
+    grads = (torch.autograd.grad((out * weight).sum(), (Q, K, V)) for out in (tiled, plain))
+    torch.testing.assert_close(*grads)
     fused = torch.nn.functional.scaled_dot_product_attention(Q, K, V, is_causal=True)
     torch.testing.assert_close(since.tiled_attention(Q, K, V, causal=True, tile=tile), fused)
-    q, v = torch.randn(2, 3, 7, 8).double(), torch.randn(2, 3, 20, 5).double()  # fewer queries, narrower values
+    # fewer queries, narrower values
+    q, v = torch.randn(2, 3, 7, 8).double(), torch.randn(2, 3, 20, 5).double()
     torch.testing.assert_close(since.tiled_attention(q, K, v, tile=tile), tat.attention(q, K, v)[0])
 
 
@@ -177,7 +191,8 @@ def test_samples_follow_the_probabilities(randomise):
     """Of many draws of one symbol, each occurs as often as the nucleus says."""
     model = randomise(tat.make_model(9, 9, N=1, d_model=8, d_ff=8, h=2)).eval()
     src = torch.tensor([[5, 6, tat.EOS]]).expand(20_000, -1)
-    logits = tat.CachedDecoder(model, src[:1], tat.source_mask(src[:1])).step(torch.tensor([tat.BOS]))
+    decoder = tat.CachedDecoder(model, src[:1], tat.source_mask(src[:1]))
+    logits = decoder.step(torch.tensor([tat.BOS]))
     for temperature, top_p in ((1.0, 1.0), (0.7, 0.8)):
         p = since.nucleus(logits, temperature, top_p)[0]
         drawn = since.sample_decode(model, src, tat.source_mask(src), 2, temperature, top_p)[:, 1]

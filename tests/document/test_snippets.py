@@ -12,7 +12,7 @@ from tests.helpers import ROOT
 
 
 def test_code_written_for_the_2022_edition_runs():
-    """Catches a changed name, argument order or mask convention: thousands of snippets look like this."""
+    """Catches changed names, argument orders, mask conventions: thousands of snippets look so."""
     model = tat.make_model(11, 11, 2)
     model.eval()
     src = torch.LongTensor([[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]])
@@ -27,11 +27,13 @@ def test_code_written_for_the_2022_edition_runs():
         ys = torch.cat([ys, torch.empty(1, 1).type_as(src.data).fill_(next_word)], dim=1)
     assert ys.shape == (1, 10) and ys.dtype == torch.int64
     found = tat.greedy_decode(model, src, src_mask, max_len=10, start_symbol=0)
-    assert torch.equal(found, ys[:, : found.size(1)]) and (found.size(1) == 10 or found[0, -1] == tat.EOS)
+    assert torch.equal(found, ys[:, : found.size(1)])
+    assert found.size(1) == 10 or found[0, -1] == tat.EOS
     assert torch.equal(tat.greedy_decode(model, src, src_mask, 10, 0, end_symbol=None), ys)
     batch = tat.Batch(src, src, pad=0)
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-    assert_close(model.generator(model.decode(memory, src_mask, batch.tgt, batch.tgt_mask)), logits.log_softmax(-1))
+    decoded = model.decode(memory, src_mask, batch.tgt, batch.tgt_mask)
+    assert_close(model.generator(decoded), logits.log_softmax(-1))
 
 
 def test_the_readme_has_code_that_runs(tmp_path):

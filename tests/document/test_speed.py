@@ -17,7 +17,7 @@ from tests.helpers import realistic_lengths
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize("budget", [45, 400, 100_000])
 def test_token_batches_hold_every_pair_once_within_the_budget(seed, budget):
-    """Catches lost or repeated pairs, a batch over its budget on either side, and an empty batch."""
+    """Catches lost or repeated pairs, a batch over its budget on either side, and an empty one."""
     lengths = [*realistic_lengths(1000), (40, 3), (3, 40), (45, 1)]
     batches = since.sorted_batches(lengths, budget, seed)
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
@@ -31,7 +31,9 @@ def test_token_batches_waste_little():
     """Catches batches that mix lengths (padding), and half-empty batches."""
     lengths, budget = realistic_lengths(29_000), 5000
     batches = since.sorted_batches(lengths, budget, seed=0)
-    padded = [[len(batch) * max(lengths[i][side] for i in batch) for batch in batches] for side in (0, 1)]
+    padded = [
+        [len(batch) * max(lengths[i][side] for i in batch) for batch in batches] for side in (0, 1)
+    ]
     assert 1 - sum(map(sum, lengths)) / sum(map(sum, padded)) < 0.05
     assert sum(sum(side) for side in padded) / (2 * budget * len(batches)) > 0.9
 
@@ -44,7 +46,8 @@ def test_token_batches_follow_their_seed():
         [b.tolist() for b in since.sorted_batches(lengths, 400, seed)] for seed in seeds
     )
     assert plain == same and first == again != second
-    assert {frozenset(batch) for batch in first} != {frozenset(batch) for batch in second}  # drawn anew, not only moved
+    # drawn anew, not only moved
+    assert {frozenset(batch) for batch in first} != {frozenset(batch) for batch in second}
     longest = [max(lengths[i][1] for i in batch) for batch in first]
     assert longest != sorted(longest)  # short and long batches mixed, not a curriculum
 
@@ -69,7 +72,8 @@ def test_chunked_loss_equals_the_whole(chunk, eps, pad):
     assert_close(found, whole.detach())
     assert_close(gradient, torch.autograd.grad(whole, logits, retain_graph=True)[0])
     if pad == tat.PAD:
-        chunked, inputs = since.chunked_loss(generator, x, target, eps, chunk), (x, *generator.parameters())
+        chunked = since.chunked_loss(generator, x, target, eps, chunk)
+        inputs = (x, *generator.parameters())
         assert_close(chunked, whole)
         expected = torch.autograd.grad(3 * whole, inputs)
         assert_close(torch.autograd.grad(3 * chunked, inputs), expected, atol=1e-5, rtol=1e-4)
@@ -80,9 +84,11 @@ def test_losses_survive_extreme_scores_and_no_targets():
     generator, x = tat.Generator(1, 3), torch.tensor([[1e4], [-1e4]], requires_grad=True)
     target, weight = torch.tensor([1, 2]), generator.proj.weight
     weight.data = torch.tensor([[1.0], [2.0], [-3.0]])
-    chunked, whole = since.chunked_loss(generator, x, target), tat.smoothed_loss(generator.logits(x), target)
+    chunked = since.chunked_loss(generator, x, target)
+    whole = tat.smoothed_loss(generator.logits(x), target)
     assert_close(chunked, whole)
-    for gradients in (torch.autograd.grad(chunked, (x, weight)), torch.autograd.grad(whole, (x, weight))):
+    for loss in (chunked, whole):
+        gradients = torch.autograd.grad(loss, (x, weight))
         assert all(g.isfinite().all() for g in gradients)
     nothing = since.chunked_loss(generator, x[:0], target[:0])
     (gradient,) = torch.autograd.grad(nothing, weight)
@@ -90,10 +96,11 @@ def test_losses_survive_extreme_scores_and_no_targets():
 
 
 def test_a_seed_draws_the_same_batches_whatever_the_machine():
-    """Catches an order that depends on how a sort breaks ties: a resumed run must find the batches it left."""
+    """Catches an order left to a sort's ties: a resumed run must find the batches that it left."""
     draw = random.Random(5)
     lengths = [(draw.randint(2, 9), draw.randint(2, 9)) for _ in range(2000)]
-    batches, noise = since.sorted_batches(lengths, 60, seed=7), np.random.default_rng(7).permutation(2000)
+    batches = since.sorted_batches(lengths, 60, seed=7)
+    noise = np.random.default_rng(7).permutation(2000)
 
     def order(i: int) -> tuple[int, int, int]:
         """Pairs of target lengths, then source lengths alternately up and down, then chance."""
@@ -106,7 +113,7 @@ def test_a_seed_draws_the_same_batches_whatever_the_machine():
 
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.5, 0.9])
 def test_dropout_statistics(p):
-    """Catches a wrong rate or scale, and dependent decisions, since one random number makes four of them."""
+    """Catches a wrong rate or scale, and dependent decisions: one random number makes four."""
     x = torch.ones(400_003, requires_grad=True)  # not a multiple of four
     y = since.FastDropout(p)(x)
     dropped = (y == 0).double()
@@ -123,7 +130,8 @@ def test_dropout_statistics(p):
 def test_dropout_keeps_what_it_should():
     """Catches an input that changes with p = 0 or in evaluation, and a changed dtype or shape."""
     x = torch.randn(3, 5, 7).mT
-    assert torch.equal(since.FastDropout(0.0).train()(x), x) and torch.equal(since.FastDropout(0.5).eval()(x), x)
+    assert torch.equal(since.FastDropout(0.0).train()(x), x)
+    assert torch.equal(since.FastDropout(0.5).eval()(x), x)
     y = since.FastDropout(0.5)(x.bfloat16())
     assert y.dtype == torch.bfloat16 and y.shape == x.shape
     assert_close(y[y != 0], 2 * x.bfloat16()[y != 0])

@@ -1,4 +1,4 @@
-"""The document's batches, loss, schedule and copy task against sums written out and PyTorch's losses."""
+"""The document's batches, loss, schedule and copy task against plain sums and PyTorch's losses."""
 
 import math
 
@@ -34,12 +34,13 @@ def test_batch_shifts_by_one_and_masks(pad):
             visible = [key <= query and batch.tgt[row, key] != pad for key in range(4)]
             assert batch.tgt_mask[row, query].tolist() == visible
     assert not hasattr(tat.Batch(src), "tgt")
-    assert all(value.is_meta for value in vars(batch.to(torch.device("meta"))).values() if isinstance(value, Tensor))
+    moved = vars(batch.to(torch.device("meta"))).values()
+    assert all(value.is_meta for value in moved if isinstance(value, Tensor))
 
 
 @pytest.mark.parametrize(("eps", "pad"), [(0.0, 0), (0.1, 0), (0.3, 4)])
 def test_smoothed_loss_equals_its_definition(eps, pad):
-    """Catches mass on padding, a wrong share for the other tokens, and a loss at padded targets, in both forms."""
+    """In both forms; catches mass on padding, a wrong share elsewhere, a loss at padded targets."""
     logits, target = torch.randn(3, 4, 9), torch.randint(0, 9, (3, 4))
     target[0, 0], target[2, 1:] = 8, pad
     loss = tat.smoothed_loss(logits, target, eps, pad)
@@ -52,18 +53,20 @@ def test_smoothed_loss_equals_its_definition(eps, pad):
 
 
 def test_rate_is_equation_3():
-    """Catches wrong exponents or factors, a peak that is not at the end of the warmup, and a crash at step 0."""
+    """Catches wrong exponents or factors, a peak off the warmup's end, a crash at step 0."""
     for d_model, factor, warmup in ((512, 1.0, 4000), (64, 0.5, 30)):
         peak = factor / math.sqrt(d_model * warmup)
         for step in (1, 2, warmup // 2, warmup - 1, warmup, warmup + 1, 10 * warmup):
             expected = peak * min(step / warmup, math.sqrt(warmup / step))
             assert tat.rate(step, d_model, factor, warmup) == pytest.approx(expected, rel=1e-12)
-        assert max(range(1, 5 * warmup), key=lambda s: tat.rate(s, d_model, factor, warmup)) == warmup  # noqa: B023
+        rates = [tat.rate(step, d_model, factor, warmup) for step in range(1, 5 * warmup)]
+        assert rates.index(max(rates)) + 1 == warmup
         assert tat.rate(0, d_model, factor, warmup) == tat.rate(1, d_model, factor, warmup) > 0
 
 
 def test_copy_pairs_are_copies():
-    """Catches a lost EOS, a special token inside, and a token that never occurs; `example_copy` trains on them."""
+    """Catches a lost EOS, a special token inside, a token that never occurs; for `example_copy`."""
     pairs = tat.copy_pairs(600, 14, seed=10**6)
     assert all(pair.tgt == [tat.BOS, *pair.src] and pair.src[-1] == tat.EOS for pair in pairs)
-    assert {symbol for pair in pairs for symbol in pair.src[:-1]} == set(range(len(tat.SPECIALS), 14))
+    inside = {symbol for pair in pairs for symbol in pair.src[:-1]}
+    assert inside == set(range(len(tat.SPECIALS), 14))

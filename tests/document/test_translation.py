@@ -18,7 +18,7 @@ LANGUAGES = ("de", "en")
 
 
 def test_multi30k_is_read_as_the_program_reads_it(multi30k, monkeypatch):
-    """Catches different checksums, a wrong encoding, a line split elsewhere, and pairs in another order."""
+    """Catches other checksums, a wrong encoding, a line split elsewhere, pairs in another order."""
     assert tat.CHECKSUMS.items() <= MULTI30K_FILES.items()
     monkeypatch.setenv("MULTI30K_CACHE", str(multi30k))
     for split in ("train", "val"):
@@ -49,7 +49,8 @@ def test_choosing_data_falls_back_to_phrases_with_a_notice(monkeypatch, capsys, 
 
 def test_a_source_of_ones_own_that_is_damaged_stops_the_document(monkeypatch, tmp_path):
     """Catches made-up phrases instead of the data that the reader asked for."""
-    for name, text in {"train.de": "a\nb\n", "train.en": "a\n", "val.de": "a\n", "val.en": "a\n"}.items():
+    files = {"train.de": "a\nb\n", "train.en": "a\n", "val.de": "a\n", "val.en": "a\n"}
+    for name, text in files.items():
         (tmp_path / name).write_text(text)
     monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path))
     with pytest.raises(ValueError, match="train has 2 German and 1 English lines"):
@@ -62,13 +63,14 @@ def with_tanh(ffn: tat.PositionwiseFeedForward, x: torch.Tensor) -> torch.Tensor
 
 
 def test_another_architecture_is_another_live_run(monkeypatch, tmp_path, capsys):
-    """Catches weights of an earlier architecture, even one with the same shapes, and a run without a measurement."""
+    """Catches an earlier architecture's weights, even of equal shapes, and a run not measured."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ANNOTATED_STEPS", "2")
     pairs = load_pairs("captions", "train")[:300]
     monkeypatch.setattr(tat, "load_split", lambda split: pairs)
     monkeypatch.setattr(tat, "choose_data", lambda: "captions")
-    monkeypatch.setattr(tat, "LIVE", dataclasses.replace(tat.LIVE, N=1, d_model=16, d_ff=16, h=1, bpe=50))
+    small = dataclasses.replace(tat.LIVE, N=1, d_model=16, d_ff=16, h=1, bpe=50)
+    monkeypatch.setattr(tat, "LIVE", small)
     first = tat.live_run.__wrapped__()
     assert len(first.rows) == 2 and "validation" in first.rows[-1] and len(first.checkpoints) == 1
     for name, p in first.translator.model.named_parameters():
@@ -102,7 +104,9 @@ def test_a_folder_gives_the_document_what_it_gives_the_program(tmp_path, packed)
 def tokenizer(request):
     """Both kinds of vocabulary, learned from captions."""
     pairs = [(caption.de, caption.en) for caption in caption_corpus()[1000:3000]]
-    return tat.learn_words(pairs, LANGUAGES) if request.param == "words" else tat.learn_bpe(pairs, 400)
+    if request.param == "words":
+        return tat.learn_words(pairs, LANGUAGES)
+    return tat.learn_bpe(pairs, 400)
 
 
 def test_text_survives_the_way_to_ids_and_back(tokenizer):
@@ -147,9 +151,11 @@ def test_the_document_goes_on_without_the_shipped_model(monkeypatch, capsys, tmp
     """Catches a notebook that stops if it is alone or if its architecture was edited."""
     own = small_translator()
     monkeypatch.setattr(tat, "live_run", lambda: tat.LiveRun(own, [], []))
+    missing = "config.json is not beside this document (put the_annotated_transformer.zip there"
     for place, name, value, notice in (
-        (tat, "HERE", tmp_path, "config.json is not beside this document (put the_annotated_transformer.zip there"),
-        (tat.nn, "LayerNorm", tat.nn.RMSNorm, "not weights of this document's model"),  # a reader changes the norm
+        (tat, "HERE", tmp_path, missing),
+        # a reader changes the norm
+        (tat.nn, "LayerNorm", tat.nn.RMSNorm, "not weights of this document's model"),
         (tat.PositionwiseFeedForward, "forward", with_tanh, "does not fit this architecture"),
     ):
         with monkeypatch.context() as patch:
@@ -158,9 +164,11 @@ def test_the_document_goes_on_without_the_shipped_model(monkeypatch, capsys, tmp
     assert tat.our_model.__wrapped__() is not own
 
 
-@pytest.mark.parametrize("sizes", [{}, {"tie": "none", "norm": "pre"}, {"d_k": 3, "positions": "learned"}])
+@pytest.mark.parametrize(
+    "sizes", [{}, {"tie": "none", "norm": "pre"}, {"d_k": 3, "positions": "learned"}]
+)
 def test_a_translator_survives_its_folder(tmp_path, sizes):
-    """Catches a lost setting, a tied matrix that comes back as two, and a folder that the program cannot read."""
+    """Catches a lost setting, a tied matrix that becomes two, a folder the program can't read."""
     own = small_translator(**sizes)
     tat.save_translator(own, tmp_path / "new" / "model")
     sentences = [pair[0] for pair in load_pairs("captions", "val")[:5]]
@@ -188,7 +196,8 @@ def test_one_sentence_gives_one_translation_and_a_list_gives_a_list():
     own = tat.load_translator(MODEL)
     lines = ["Ein Hund läuft.", "", "Zwei Frauen lesen ein Buch.", "  ", "Ein Mann."]
     found = tat.translate_lines(own, lines, batch_size=2)
-    assert found == [tat.translate_lines(own, line) for line in lines] and found[1] == found[3] == ""
+    assert found == [tat.translate_lines(own, line) for line in lines]
+    assert found[1] == found[3] == ""
     assert "dog" in found[0] and "book" in found[2] and "man" in found[4].lower()
 
 

@@ -1,4 +1,4 @@
-"""The sentence's way through the trained model: what the text says of it is so, and without the file it goes the same way."""
+"""The sentence's way through the trained model is as the text says, also without the file."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,8 @@ SCRIPT = Path(tat.__file__).read_text(encoding="utf-8")
 PART_1 = SCRIPT[SCRIPT.index("\n# # Part 1:") : SCRIPT.index("\n# # Part 2:")]
 EXAMPLES = re.findall(r"(?s)def (example_\w+)\((.*?)\n\n\n", PART_1)
 WALK = [name for name, code in EXAMPLES if "our_" in code]
-CACHED = [value for name, value in vars(tat).items() if hasattr(value, "cache_clear") and f"def {name}(" in PART_1]
+IN_PART_1 = {name: value for name, value in vars(tat).items() if f"def {name}(" in PART_1}
+CACHED = [value for value in IN_PART_1.values() if hasattr(value, "cache_clear")]
 
 
 @pytest.fixture
@@ -44,7 +45,8 @@ def test_there_is_a_walk():
 def test_without_the_file_a_stop_goes_the_same_way(name, without_file, capsys):
     """With fresh weights, and a notice; the checks of the example hold for them as well."""
     getattr(tat, name)()
-    assert "NOTICE: models/multi30k-de-en/model.safetensors is not beside" in capsys.readouterr().out
+    notice = "NOTICE: models/multi30k-de-en/model.safetensors is not beside"
+    assert notice in capsys.readouterr().out
 
 
 def test_the_weights_of_the_file_are_taken_in(tokens):
@@ -67,9 +69,8 @@ def test_words_look_where_the_text_says(tokens):
     assert_close(tat.our_memory(), tat.our_encoder().norm(streams[-1]))
     for query, key in (("auf", "Bank"), ("ein", "Mann"), ("während", "Mann"), (".", "</s>")):
         assert first[at[query]].argmax() == at[key], query
-    assert (
-        round(first[at["auf"], at["Bank"]].item(), 2) == 0.78 and round(first[at["ein"], at["Mann"]].item(), 2) == 0.54
-    )
+    assert round(first[at["auf"], at["Bank"]].item(), 2) == 0.78
+    assert round(first[at["ein"], at["Mann"]].item(), 2) == 0.54
     assert weights[0][2][at["Frauen"]].argmax() == at["Zwei"]
     ahead, before = weights[1][3], weights[2][2]
     for query, key in (("auf", "Bank"), ("einer", "Bank"), ("während", "Mann"), ("ein", "Mann")):
@@ -84,7 +85,7 @@ def test_words_look_where_the_text_says(tokens):
 
 
 def test_without_positions_a_word_finds_a_kind_of_word_but_not_its_neighbour(tokens):
-    """The answers that are folded under the first predictions, and what the division by the root of d_k does."""
+    """The answers folded under the first predictions, and what dividing by the root of d_k does."""
     at = {token.strip("▁"): i for i, token in enumerate(tokens)}
     Q, K, V = tat.one_head(tat.our_embeddings()(tat.our_ids()))
     weights = tat.attention(Q, K, V)[1]
@@ -92,21 +93,24 @@ def test_without_positions_a_word_finds_a_kind_of_word_but_not_its_neighbour(tok
     assert weights[at["auf"]].argmax() == at["Bank"] and round(first, 2) == 0.49 and second < 0.11
     article = weights[at["ein"]]
     placed = tat.attention(*tat.one_head(tat.our_vectors()))[1][at["eine"]]
-    assert placed.argmax() == at["."] and [round(placed[at[to]].item(), 2) for to in (".", "Zeitung")] == [0.33, 0.08]
-    assert article.argmax() == at["Zeitung"] and article.max() < 0.15 and round(article[at["Mann"]].item(), 2) == 0.1
+    assert placed.argmax() == at["."]
+    assert [round(placed[at[to]].item(), 2) for to in (".", "Zeitung")] == [0.33, 0.08]
+    assert article.argmax() == at["Zeitung"] and article.max() < 0.15
+    assert round(article[at["Mann"]].item(), 2) == 0.1
     undivided = (Q @ K.T).softmax(-1)
     assert [round(w.amax(-1).mean().item(), 2) for w in (weights, undivided)] == [0.21, 0.71]
 
 
 def test_the_decoder_looks_where_the_text_says(tokens):
-    """Cross-attention of the third layer, mean of the heads: *are* and *sitting* at `sitzen`, *reads* at `liest`."""
+    """Cross-attention of layer 3, mean of heads: *are*, *sitting*: `sitzen`, *reads*: `liest`."""
     at = {token.strip("▁"): i for i, token in enumerate(tokens)}
     with tat.recording(tat.our_decoder()) as kept:
         tat.our_decoded(tat.target_ids())
     rows = kept[tat.our_decoder().layers[2].src_attn][0].mean(0)
     assert [int(rows[t].argmax()) for t in (2, 3, 10)] == [at["sitzen"], at["sitzen"], at["liest"]]
     assert abs(rows[10, at["liest"]] - 0.75) < 0.02
-    length, number = tat.our_embeddings().table.weight.norm(dim=1), tat.our_file().vocabulary.token_to_id
+    length = tat.our_embeddings().table.weight.norm(dim=1)
+    number = tat.our_file().vocabulary.token_to_id
     german, english = (
         "Zwei Frauen sitzen Bank während Mann Zeitung liest",
         "Two women sitting bench while man newspaper reads",
@@ -118,11 +122,12 @@ def test_the_decoder_looks_where_the_text_says(tokens):
     assert [round(float(cell.split()[1][:-1])) for cell in are[:3]] == [41, 29, 21]
     ids = tat.write_by_hand()
     log_p = tat.our_generator()(tat.our_decoded(ids[:, :-1])).gather(-1, ids[:, 1:, None])
-    assert log_p.numel() == 15 and round(100 * log_p.sum().exp().item()) == 6  # of the whole, as its question says
+    # of the whole, as its question says
+    assert log_p.numel() == 15 and round(100 * log_p.sum().exp().item()) == 6
 
 
 def test_without_the_mask_the_loop_writes_what_the_text_says(monkeypatch):
-    """In our loop earlier positions are computed anew: without the mask they see what was written after them."""
+    """Our loop computes earlier positions anew: without the mask they see what is written after."""
     monkeypatch.setattr(tat, "subsequent_mask", lambda size: None)
     ids = tat.write_by_hand()[0]
     text = "".join(tat.token_names(ids[ids > tat.UNK])).replace("▁", " ").strip()
@@ -159,7 +164,8 @@ def test_what_is_tried_happens_as_the_text_says(capsys):
 
 def test_neurons_answer_to_what_the_text_says(tokens):
     """Number 215 of the first layer to verbs, in the sentence and in the whole vocabulary."""
-    inner = tat.our_feed_forward(0).W_1(tat.our_connection(0, 1).norm(tat.our_attended())).relu()[0, :, 215]
+    attended = tat.our_connection(0, 1).norm(tat.our_attended())
+    inner = tat.our_feed_forward(0).W_1(attended).relu()[0, :, 215]
     assert [tokens[i] for i in inner.nonzero().flatten()] == ["▁sitzen", "▁liest"]
     vocabulary = tat.our_file().vocabulary
     alone = torch.tensor([[token, tat.EOS] for token in range(vocabulary.get_vocab_size())])
@@ -176,37 +182,45 @@ def test_the_translation_is_that_of_the_assembled_model():
     expected = "Two women are sitting on a bench while a man reads a newspaper."
     ids = tat.write_by_hand()[0]
     assert "".join(tat.token_names(ids[ids > tat.UNK])).replace("▁", " ").strip() == expected
-    assert tat.translate_lines(tat.load_translator(tat.HERE / tat.SHIPPED_MODEL), tat.SENTENCE) == expected
+    shipped = tat.load_translator(tat.HERE / tat.SHIPPED_MODEL)
+    assert tat.translate_lines(shipped, tat.SENTENCE) == expected
 
 
 # --- Numbers ---
 def test_german_numbers():
     """Units before tens; every number has a name of its own."""
-    names = {0: "null", 1: "eins", 16: "sechzehn", 21: "einundzwanzig", 30: "dreißig", 100: "einhundert"}
-    names |= {201: "zweihunderteins", 777: "siebenhundertsiebenundsiebzig", 917: "neunhundertsiebzehn"}
+    names = {0: "null", 1: "eins", 16: "sechzehn", 21: "einundzwanzig", 30: "dreißig"}
+    names |= {100: "einhundert", 201: "zweihunderteins", 917: "neunhundertsiebzehn"}
+    names |= {777: "siebenhundertsiebenundsiebzig"}
     assert {n: tat.german_number(n) for n in names} == names
     assert len({tat.german_number(n) for n in range(1000)}) == 1000
 
 
 def test_what_the_numbers_are_tested_on_was_not_learned(monkeypatch):
     seen = []
-    monkeypatch.setattr(tat, "fit", lambda trainer, batches: seen.extend(pair for batch in batches for pair in batch))
+    watch = lambda _, found: seen.extend(pair for batch in found for pair in batch)  # noqa: E731
+    monkeypatch.setattr(tat, "fit", watch)
     tat.train_numbers.cache_clear()
     held_out = tat.train_numbers(updates=300)[1]
     tat.train_numbers.cache_clear()
     assert len(set(held_out)) == 180 and min(held_out) >= 100
-    assert not {tuple(pair.src) for pair in seen} & {tuple(tat.number_pair(n).src) for n in held_out}
-    assert len({tuple(pair.src) for pair in seen}) > 750  # of 820
+    trained = {tuple(pair.src) for pair in seen}
+    assert not trained & {tuple(tat.number_pair(n).src) for n in held_out}
+    assert len(trained) > 750  # of 820
 
 
 # --- Looking inside ---
 def test_the_heads_of_the_encoder_do_what_the_text_says():
-    """Part 6: two of four give nearly half of their weight to the word to the left; another resolves a pronoun."""
+    """Part 6: two of four give nearly half of their weight to the word to the left.
+
+    Another resolves a pronoun.
+    """
     shipped = tat.load_translator(tat.HERE / tat.SHIPPED_MODEL)
     seen = tat.attention_maps(shipped, tat.LONG_SENTENCE)
     weights, words = seen.maps["encoder"][-2], seen.source
     left = [head.diagonal(-1).sum().item() / len(words) for head in weights]
-    assert [i for i, share in enumerate(left) if 0.4 < share < 0.5] == [2, 3] and max(left[:2]) < 0.1
+    assert [i for i, share in enumerate(left) if 0.4 < share < 0.5] == [2, 3]
+    assert max(left[:2]) < 0.1
     pronoun = weights[0, words.index("▁seinem")]
     dog, man = (pronoun[words.index(noun)].item() for noun in ("▁Hund", "▁Mann"))
     assert dog > 0.5 and 0.4 < man / (1 - dog) < 0.6
@@ -217,11 +231,12 @@ def test_the_lens_ends_with_what_the_model_says(small_model, sentences):
     found = tat.logit_lens(model, b)
     assert len(found) == 3
     assert torch.equal(found[-1], model(b.src, b.tgt, b.src_mask, b.tgt_mask).argmax(-1))
-    assert torch.equal(found[0], model.generator.logits(model.decoder.norm(model.tgt_embed(b.tgt))).argmax(-1))
+    first = model.decoder.norm(model.tgt_embed(b.tgt))
+    assert torch.equal(found[0], model.generator.logits(first).argmax(-1))
 
 
 def test_patching_all_attention_to_the_source_gives_the_other_sentence():
-    """At the first position, where there is nothing else to read; without a replacement nothing changes."""
+    """At the first position, with nothing else to read; without a replacement nothing changes."""
     translator = tat.load_translator(tat.HERE / tat.SHIPPED_MODEL)
     cross = [layer.src_attn for layer in translator.model.decoder.layers]
     texts = "Ein Hund läuft.", "Zwei Frauen sitzen auf einer Bank."
@@ -233,7 +248,7 @@ def test_patching_all_attention_to_the_source_gives_the_other_sentence():
 
 
 def test_the_last_two_layers_together_bring_the_noun(multi30k, monkeypatch):
-    """What Part 6 says of a hundred captions: both change the word, one alone and the control never do."""
+    """Part 6, of a hundred captions: both change the word, one alone and the control never do."""
     monkeypatch.setenv("ANNOTATED_DATA", str(multi30k))
     for cached in (tat.choose_data, tat.load_split, tat.our_model):
         cached.cache_clear()

@@ -1,4 +1,4 @@
-"""The exercises: every check accepts the answer and says what is wrong with an attempt; every answer runs."""
+"""The exercises: every check accepts the answer, and says what an attempt lacks; answers run."""
 
 import math
 import re
@@ -22,7 +22,8 @@ NUMBERS = [name.removeprefix("example_answer_").replace("_", ".") for name in AN
 RIGHT = {  # the answer of each exercise whose name does not say so
     "1.3": exercises.TokenBesidePosition, "2.1": exercises.reverse_pairs,
     "2.2": 12.25, "3.2": {100: 900.0, 400: 2000.0, 1600: 2500.0}, "3.3": 1, "4.1": {"target"},
-    "4.2": "longer", "5.1": 28, "5.2": False, "6.1": "spielt", "6.3": True, "7.2": "greedy decoding", "7.3": True,
+    "4.2": "longer", "5.1": 28, "5.2": False, "6.1": "spielt", "6.3": True,
+    "7.2": "greedy decoding", "7.3": True,
 }  # fmt: skip
 
 
@@ -44,26 +45,35 @@ WRONG = [  # exercise, attempt, a part of what the check says
     ("1.1", lambda model, src: model.encode(src, None), "positions are still in"),
     ("1.1", lambda model, src: model.encode(src, None)[0], "shape (1, 6, 32), not (6, 32)"),
     ("1.2", lambda n, d, d_ff: 2 * exercises.answer_1_2(n, d, d_ff), "counted additions"),
-    ("1.2", lambda n, d, d_ff: exercises.answer_1_2(n, d, d_ff) - 2 * n * n * d, "two products of positions"),
-    ("1.2", lambda n, d, d_ff: exercises.answer_1_2(n, d, d_ff) - 2 * n * d * d_ff, "feed-forward network is missing"),
+    ("1.2", lambda n, d, d_ff: exercises.answer_1_2(n, d, d_ff) - 2 * n * n * d,
+     "two products of positions"),
+    ("1.2", lambda n, d, d_ff: exercises.answer_1_2(n, d, d_ff) - 2 * n * d * d_ff,
+     "feed-forward network is missing"),
     ("1.3", positions_behind, "with start = 3"),
-    ("1.3", lambda width, places, vocab: exercises.TokenBesidePosition(places, width, vocab), "last 4 entries"),
+    ("1.3", lambda width, places, vocab: exercises.TokenBesidePosition(places, width, vocab),
+     "last 4 entries"),
     ("1.4", lambda q, k, v, mask: masked(q, k, v, mask, 1), "not divided by the root"),
     ("1.4", lambda q, k, v, mask: masked(q, k, v, mask, 8), "divided by the width"),
     ("1.4", lambda q, k, v, mask: masked(q, k, v, ~mask), "1 means may attend"),
     ("1.4", lambda q, k, v, mask: masked(q, k, v, torch.ones_like(mask)), "The mask is not used"),
-    ("1.4", lambda q, k, v, mask: masked(q, k, v, torch.ones_like(mask), dim=-2), "runs over the queries"),
+    ("1.4", lambda q, k, v, mask: masked(q, k, v, torch.ones_like(mask), dim=-2),
+     "runs over the queries"),
     ("1.4", attention_with(after=True), "The sum of each query's weights"),
     ("1.4", lambda q, k, v, mask: masked(q, k, v + 1, mask), "The output"),
     ("2.1", lambda n, seed, a, b: tat.copy_pairs(n, 14, seed, a, b), "copied, not reversed"),
     ("2.1", lambda n, seed, a, b: exercises.reverse_pairs(n, 0, a, b), "seed should decide"),
-    ("2.1", lambda n, seed, a, b: exercises.reverse_pairs(n, seed, a, b - 1), "lengths should go from 3 to 8"),
-    ("2.1", lambda n, seed, a, b: [tat.Pair(s, t[::-1]) for s, t in tat.copy_pairs(n, 14, seed)], "begin with BOS"),
+    ("2.1", lambda n, seed, a, b: exercises.reverse_pairs(n, seed, a, b - 1),
+     "lengths should go from 3 to 8"),
+    ("2.1", lambda n, seed, a, b: [tat.Pair(s, t[::-1]) for s, t in tat.copy_pairs(n, 14, seed)],
+     "begin with BOS"),
     ("2.2", 150, "root of the step"),
     ("2.2", 1 / 12.25, "other way round"),
-    ("2.3", lambda logits, target, eps: -exercises.answer_2_3(logits, target, eps), "sign is wrong"),
-    ("2.3", lambda logits, target, eps: logits.softmax(-1) - tat.smoothed_targets(target, 13, eps), "no gradient"),
-    ("2.3", lambda logits, target, eps: exercises.answer_2_3(logits, target, eps) / 7, "gradient of the mean"),
+    ("2.3", lambda logits, target, eps: -exercises.answer_2_3(logits, target, eps),
+     "sign is wrong"),
+    ("2.3", lambda logits, target, eps: logits.softmax(-1) - tat.smoothed_targets(target, 13, eps),
+     "no gradient"),
+    ("2.3", lambda logits, target, eps: exercises.answer_2_3(logits, target, eps) / 7,
+     "gradient of the mean"),
     ("2.3", lambda logits, target, eps: exercises.answer_2_3(logits, target, 0.0), "is off by"),
     ("3.1", lambda known, words: Counter(words), "A known word is counted"),
     ("3.1", lambda known, words: Counter(set(words) - known), "counted once"),
@@ -74,9 +84,12 @@ WRONG = [  # exercise, attempt, a part of what the check says
     ("4.1", {"source"}, "words of another one"),
     ("4.1", {"source", "target"}, "does no harm"),
     ("4.2", "shorter", "Try 8 tokens"),
-    ("4.3", lambda mean, weights, n: {name: (mean[name] + weights[name]) / 2 for name in mean}, "counts for half"),
-    ("4.3", lambda mean, weights, n: {name: weights[name] for name in mean}, "The mean of 2 checkpoints"),
-    ("4.3", lambda mean, weights, n: {name: w.add_(mean[name] * n).div_(n + 1) for name, w in weights.items()}, "was changed"),
+    ("4.3", lambda mean, weights, n: {name: (mean[name] + weights[name]) / 2 for name in mean},
+     "counts for half"),
+    ("4.3", lambda mean, weights, n: {name: weights[name] for name in mean},
+     "The mean of 2 checkpoints"),
+    ("4.3", lambda mean, weights, n: {name: w.add_(mean[name] * n).div_(n + 1)
+                                      for name, w in weights.items()}, "was changed"),
     ("5.1", 3.5, "all eight together"),
     ("5.2", True, "different"),
     ("6.1", "▁Junge", "just translated"),
@@ -94,7 +107,8 @@ WRONG = [  # exercise, attempt, a part of what the check says
 @pytest.fixture
 def small() -> tuple[tat.Transformer, list[tat.Pair]]:
     """A model of 14 tokens with weights large enough to matter, and pairs for it."""
-    return decided(tat.make_model(14, 14, 2, 16, 32, 4, 0.0, norm="pre")).eval(), tat.copy_pairs(20, 14, seed=0)
+    model = tat.make_model(14, 14, 2, 16, 32, 4, 0.0, norm="pre")
+    return decided(model).eval(), tat.copy_pairs(20, 14, seed=0)
 
 
 def check_of(number: str):
@@ -102,7 +116,8 @@ def check_of(number: str):
 
 
 def right(number: str):
-    return RIGHT[number] if number in RIGHT else getattr(exercises, f"answer_{number.replace('.', '_')}")
+    answer = f"answer_{number.replace('.', '_')}"
+    return RIGHT[number] if number in RIGHT else getattr(exercises, answer)
 
 
 def test_every_exercise_has_hint_check_place_and_answer_and_is_linked():
@@ -111,10 +126,12 @@ def test_every_exercise_has_hint_check_place_and_answer_and_is_linked():
     for number, task in zip(NUMBERS, tasks, strict=True):
         assert re.search(r"^# > ★+, \d+ minutes, after \[", task, re.M), number
         check = check_of(number).__name__
-        parts = ["your attempt", "<summary>Hint", f"# @title The check of {number}\n", f"\n{check}("]
+        parts = ["your attempt", "<summary>Hint"]
+        parts += [f"# @title The check of {number}\n", f"\n{check}("]
         parts += [f"<summary>Answer {number}</summary>", f"# @title Answer {number}: the code\n"]
         assert not [part for part in parts if part not in task], number
-    documents = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in (tat, since_2017))
+    files = [Path(module.__file__) for module in (tat, since_2017)]
+    documents = "".join(file.read_text(encoding="utf-8") for file in files)
     link = r"^# > - \[(\d\.\d) [^\]]+\]\(exercises\.ipynb#[^)]+\) (★+, \d+ minutes)$"
     listed = re.findall(link, documents.replace("\n# >   ", " "), re.M)
     assert listed == re.findall(r"^# ## (\d\.\d) .*\n#\n# > (★+, \d+ minutes), after", TEXT, re.M)
@@ -134,13 +151,15 @@ def test_a_check_says_what_is_wrong(number, attempt, said, few_phrases, capsys):
         torch.manual_seed(seed)
         assert not check_of(number)(attempt)
     printed = capsys.readouterr().out.splitlines()
-    assert all(line.startswith(f"{number}: not yet. ") and said in line for line in printed), printed
+    begin = f"{number}: not yet. "
+    assert all(line.startswith(begin) and said in line for line in printed), printed
 
 
 # what a reader may answer on the page, and what that is in Python
 ASKED = {
     "2.2": [12.25, 12.3, 0.0816, 150, 3], "3.3": [1, 0.99, 0.5], "5.1": [28, 3.5, 8],
-    "6.1": ["spielt", " Spielt.", "Junge", "Hund"], "7.2": ["Greedy decoding", "beam search", "a draw"],
+    "6.1": ["spielt", " Spielt.", "Junge", "Hund"],
+    "7.2": ["Greedy decoding", "beam search", "a draw"],
     "4.1": {"source": {"source"}, "target": {"target"}, "both": {"source", "target"}},
     "4.2": {name: name for name in ("longer", "shorter", "either")},
     **{number: {"yes": True, "no": False} for number in ("5.2", "6.3", "7.3")},
@@ -150,14 +169,15 @@ ASKED = {
 ASK = """
 const [[texts, exercises], ...asked] = JSON.parse(require("fs").readFileSync(0, "utf8"));
 require(texts);
-const { ANSWERS } = require(exercises), choices = Object.entries(ANSWERS).map(([number, { ask }]) => [number, ask]);
+const { ANSWERS } = require(exercises);
+const choices = Object.entries(ANSWERS).map(([number, { ask }]) => [number, ask]);
 const said = asked.map(([number, answer]) => ANSWERS[number].check(answer) ?? null);
 console.log(JSON.stringify([Object.fromEntries(choices), said]));
 """
 
 
 def test_the_page_says_what_the_checks_say(few_phrases, capsys):
-    """Every answer that the page can check by itself, with the same verdict and the same words (6.3 has words of its own)."""
+    """All answers that the page checks: the same verdict and words (6.3 has words of its own)."""
     asked = [[str(explorer.PARTS / "say.js"), str(page.TEMPLATE / "exercises.js")]]
     asked += [[number, answer] for number, answers in ASKED.items() for answer in answers]
     choices, said_there = node(ASK, asked)
@@ -170,18 +190,20 @@ def test_the_page_says_what_the_checks_say(few_phrases, capsys):
         attempt = ASKED[number][answer] if isinstance(ASKED[number], dict) else answer
         assert check_of(number)(attempt) == (not said), (number, answer)
         printed = capsys.readouterr().out.strip()
-        assert number == "6.3" or printed == (f"{number}: not yet. {said}" if said else f"{number}: right.")
+        verdict = f"{number}: not yet. {said}" if said else f"{number}: right."
+        assert number == "6.3" or printed == verdict
 
 
 def test_an_empty_place_is_no_mistake(monkeypatch, capsys):
-    """In the notebook a place that is empty is said to be; importing the exercises prints nothing."""
+    """The notebook says that an empty place is empty; importing the exercises prints nothing."""
     places = re.findall(r"(?m)^check_(\d_\d)\((\w+)\)$", TEXT)
     assert [number.replace("_", ".") for number, _ in places] == NUMBERS
     for said in (False, True):
         monkeypatch.setattr(exercises, "in_notebook", lambda name, said=said: said)
         for number, place in places:
             assert not check_of(number.replace("_", "."))(getattr(exercises, place))
-            assert capsys.readouterr().out == f"{number.replace('_', '.')}: nothing is there yet.\n" * said
+            nothing = f"{number.replace('_', '.')}: nothing is there yet.\n"
+            assert capsys.readouterr().out == nothing * said
 
 
 def test_an_error_in_an_attempt_is_shown_as_it_is():
@@ -191,11 +213,12 @@ def test_an_error_in_an_attempt_is_shown_as_it_is():
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_answer_runs_and_what_it_shows_can_be_shown(name, few_phrases, capsys):
-    """Its own assertions hold; a table has rows, a chart is one that can be drawn, and everything else is printed."""
+    """Its own assertions hold; a table has rows, a chart can be drawn, all else is printed."""
     shown = getattr(exercises, name)()
     if shown is None:
         printed = capsys.readouterr().out
-        assert re.search(r"\w", printed) and "nothing to show" not in printed, "neither shown nor printed"
+        assert re.search(r"\w", printed), "neither shown nor printed"
+        assert "nothing to show" not in printed, "neither shown nor printed"
     elif hasattr(shown, "to_html") and hasattr(shown, "iloc"):
         assert len(shown) > 1
     else:
@@ -203,7 +226,7 @@ def test_an_answer_runs_and_what_it_shows_can_be_shown(name, few_phrases, capsys
 
 
 def test_a_model_without_a_head_is_the_model_afterwards(small):
-    """Answer 6.2: no head less changes nothing, all heads of a layer silence it, and every weight comes back."""
+    """Answer 6.2: no head less changes nothing, none left is a silent layer; weights come back."""
     model, pairs = small
     before = {name: p.clone() for name, p in model.named_parameters()}
     whole = tat.validation_loss(model, pairs)
@@ -228,14 +251,16 @@ def test_the_last_checkpoint_is_in_the_model_after_averaging(few_phrases):
 
 def test_the_alignment_rows_are_compared_as_they_are(monkeypatch):
     """Answer 6.3, on rows that are made up."""
-    rates = {(1, 1): 0.5, (1, 2): 0.3, (1, "mean"): 0.4, (2, 1): 0.6, (2, 2): 0.7, (2, "mean"): 0.35}
+    rates = {(1, 1): 0.5, (1, 2): 0.3, (1, "mean"): 0.4}
+    rates |= {(2, 1): 0.6, (2, 2): 0.7, (2, "mean"): 0.35}
     rates["mean", "mean"] = 0.45
     heads = [
         {"layer": layer, "head": head, "convention": convention, "aer": rate + plus}
         for convention, plus in (("reads", 0.0), ("predicts", 0.1))
         for (layer, head), rate in rates.items()
     ]
-    row = {"set": {"seed": "1"}, "heads": heads, "baselines": {"best": {"aer": 0.1}, "random": {"aer": 0.9}}}
+    baselines = {"best": {"aer": 0.1}, "random": {"aer": 0.9}}
+    row = {"set": {"seed": "1"}, "heads": heads, "baselines": baselines}
     monkeypatch.setattr(exercises, "saved_rows", lambda name: [row])
     shown = exercises.example_answer_6_3().to_dict("records")
     assert [list(line.values())[1:] for line in shown] == [[0.3, 0.35, 0.45], [0.4, 0.45, 0.55]]

@@ -1,4 +1,4 @@
-"""The clinic's notebook and the interview: every cell is ill as it stands, and well once it is repaired."""
+"""The clinic's notebook and the interview: each cell is ill as it stands, well once repaired."""
 
 import runpy
 
@@ -8,9 +8,8 @@ import pytest
 from practice import clinic, examine
 from tests.helpers import ROOT
 
-ANSWERS = sorted(
-    (name for name in vars(clinic) if name.startswith("example_answer_")), key=lambda name: int(name.split("_")[-1])
-)
+ANSWERS = [name for name in vars(clinic) if name.startswith("example_answer_")]
+ANSWERS.sort(key=lambda name: int(name.split("_")[-1]))
 
 
 def test_there_are_twelve_cells_and_each_is_ill(capsys):
@@ -21,12 +20,13 @@ def test_there_are_twelve_cells_and_each_is_ill(capsys):
 
 
 def test_what_a_check_finds_waits_for_the_reader(tree_of):
-    """Catches an output that answers the question above its cell: on the page it is folded, in Jupyter hidden."""
+    """Catches an output that answers the question above: the page folds it, Jupyter hides it."""
     folded = tree_of("clinic").select("details.found")
     assert len(folded) == len(ANSWERS) and all("ILL" in fold.pre.get_text() for fold in folded)
     cells = nbformat.read(ROOT / "practice" / "clinic.ipynb", 4).cells
     ill = [cell for cell in cells if cell.cell_type == "code" and "ILL" in str(cell.outputs)]
-    assert len(ill) == len(ANSWERS) and all(cell.metadata["jupyter"]["outputs_hidden"] for cell in ill)
+    assert len(ill) == len(ANSWERS)
+    assert all(cell.metadata["jupyter"]["outputs_hidden"] for cell in ill)
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -59,7 +59,8 @@ def ill(left: set[str], tmp_path) -> set[str]:
     own = runpy.run_path(str(tmp_path / "repaired.py"))
     patient = examine.Patient(own["predict"], own["model"], own["update"])
     pairs = [own["number_pair"](n) for n in [7, 1, 12, 4, *range(200, 900, 25)]]
-    return {found.test for found in examine.examine(lambda: patient, pairs, ["wires", "loss", "gradient"]) if found.ill}
+    tests = ["wires", "loss", "gradient"]
+    return {found.test for found in examine.examine(lambda: patient, pairs, tests) if found.ill}
 
 
 def test_the_interview_has_four_mistakes_and_each_is_seen(tmp_path):

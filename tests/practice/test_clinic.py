@@ -1,4 +1,7 @@
-"""The catalogue and the examination: every mistake changes something, is undone, and is found; healthy models pass."""
+"""The catalogue and the examination: all mistakes change something, are undone and found.
+
+Healthy models pass.
+"""
 
 import functools
 import itertools
@@ -27,9 +30,11 @@ def ill(make, pairs: list[Pair] = FEW, exams: list[str] = CHEAP) -> dict[str, fl
 
 
 def test_the_accuracy_that_a_shift_hides_behind_is_its_rows():
-    (row,) = (row for row in saved_rows("clinic") if (row["mistake"], row["seed"]) == ("shift_by_two", 0))
-    text = " ".join((ROOT / "practice" / "clinic.py").read_text("utf-8").replace("\n# >", "").split())
-    assert f"computed by the same `Batch`, is {row['held_out_forced']:.0%}".replace("%", " %") in text
+    about = ("shift_by_two", 0)
+    (row,) = (row for row in saved_rows("clinic") if (row["mistake"], row["seed"]) == about)
+    text = (ROOT / "practice" / "clinic.py").read_text("utf-8").replace("\n# >", "")
+    share = f"{row['held_out_forced']:.0%}".replace("%", " %")
+    assert f"computed by the same `Batch`, is {share}" in " ".join(text.split())
 
 
 # --- The catalogue ---
@@ -46,7 +51,10 @@ def learned() -> nn.Module:
 
 
 def behaviour(config: Config) -> str:
-    """What a reader would see: predictions, losses and weights of some updates, translations, numbers to learn from."""
+    """What a reader would see: predictions, losses and weights of some updates, translations.
+
+    And numbers to learn from.
+    """
     torch.manual_seed(0)
     trainer = Trainer(config.make_model(len(tat.LETTERS)), config)
     numbers = mistakes.numbers(list(range(100, 500)), list(range(500, 600)), random.Random(0))
@@ -94,67 +102,82 @@ def test_each_mistake_says_where_the_document_explains_it():
 
 @pytest.mark.parametrize("name", [name for name, m in CATALOGUE.items() if m.found in CHEAP])
 def test_a_mistake_is_found_by_the_examination_that_its_entry_names(name):
-    """Catches a test that sees nothing any more, and an entry whose examination isn't the first that sees it."""
+    """Catches a test that sees nothing any more, and an entry whose examination isn't the first."""
     mistake = CATALOGUE[name]
     exams = CHEAP[: CHEAP.index(mistake.found) + 1]
     with mistakes.made(name):
-        found = ill(functools.partial(examine.of_document, mistakes.settings_with(name)), exams=exams)
+        make = functools.partial(examine.of_document, mistakes.settings_with(name))
+        found = ill(make, exams=exams)
     assert mistake.found == next((examine.TESTS[test].exam for test in found), "none"), found
-    assert not {"source", "source order"} <= set(found)  # who doesn't read it says nothing of its order
+    # who doesn't read it says nothing of its order
+    assert not {"source", "source order"} <= set(found)
 
 
 def test_entries_say_what_the_rows_say():
-    """Catches an entry whose row shows it elsewhere first, and one that is called harmless and isn't."""
+    """Catches an entry whose row shows it elsewhere first, and one called harmless that isn't."""
     rows = [row for row in saved_rows("clinic") if row["mistake"] in CATALOGUE and row["seed"] == 0]
     assert {row["mistake"] for row in rows} == CATALOGUE.keys()
     for row in rows:
-        first = next((exam for exam in examine.EXAMINATIONS if exam in row["seen"]), "run" if row["seen"] else "none")
+        nothing = "run" if row["seen"] else "none"
+        first = next((exam for exam in examine.EXAMINATIONS if exam in row["seen"]), nothing)
         assert CATALOGUE[row["mistake"]].found == first, row["mistake"]
-        assert row.get("held_out_exact", 0.0) > 0.9 or not CATALOGUE[row["mistake"]].harmless, row["mistake"]
+        exact, harmless = row.get("held_out_exact", 0.0), CATALOGUE[row["mistake"]].harmless
+        assert exact > 0.9 or not harmless, row["mistake"]
 
 
 # --- Healthy models of other kinds ---
 
 SIZES = [(1, 16, 2), (2, 32, 4), (3, 64, 8), (6, 32, 2)]  # N, d_model, h
+NORMS = ("pre", "post")
 KINDS = [
-    *({"N": N, "d_model": d, "h": h, "norm": norm, "tie": tie} for N, d, h in SIZES for norm in ("pre", "post") for tie in ("all", "none")),
+    *(
+        {"N": N, "d_model": d, "h": h, "norm": norm, "tie": tie}
+        for N, d, h in SIZES for norm in NORMS for tie in ("all", "none")
+    ),
     *({"dropout": p, "norm": norm} for p in (0.1, 0.3) for norm in ("pre", "post")),
     *({"positions": "learned", "norm": norm} for norm in ("pre", "post")),
     {"d_k": 4}, {"inner_dropout": 0.1}, {"smoothing": 0.1},
-    *({"parts": parts} for parts in (["rotary"], ["rms_norm"], ["gated"], ["grouped"], ["rotary", "rms_norm", "gated", "grouped"])),
+    *({"parts": [part]} for part in ("rotary", "rms_norm", "gated", "grouped")),
+    {"parts": ["rotary", "rms_norm", "gated", "grouped"]},
 ]  # fmt: skip
 
 
-def of_kind(norm="pre", tie="all", parts=(), N=2, d_model=32, h=4, smoothing=0.0, **sizes) -> examine.Patient:
+def of_kind(
+    norm="pre", tie="all", parts=(), N=2, d_model=32, h=4, smoothing=0.0, **sizes
+) -> examine.Patient:
     """A fresh model of the document or one of its later forms."""
     torch.manual_seed(0)
     V = len(tat.LETTERS)
-    model = tat.make_model(V, V, N, d_model, 2 * d_model, h, norm=norm, tie=tie, **{"dropout": 0.0} | sizes)
+    sizes = {"dropout": 0.0} | sizes
+    model = tat.make_model(V, V, N, d_model, 2 * d_model, h, norm=norm, tie=tie, **sizes)
     config = Config(d_model=d_model, warmup=100, smoothing=smoothing)
     return examine.of_trainer(Trainer(modern(model, *parts) if parts else model, config))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: " ".join(f"{k}={v}" for k, v in kind.items()))
+@pytest.mark.parametrize(
+    "kind", KINDS, ids=lambda kind: " ".join(f"{k}={v}" for k, v in kind.items())
+)
 def test_no_healthy_kind_raises_a_false_alarm(kind):
     """Catches bounds that only fit the model of the German numbers."""
     assert not ill(functools.partial(of_kind, **kind), exams=["wires", "loss", "gradient"])
 
 
 class Own(nn.Module):
-    """A model that somebody else could have written: PyTorch's own layers, batches first, positions learned."""
+    """A model as others could write it: PyTorch's layers, batches first, positions learned."""
 
     def __init__(self, vocab: int, d: int = 32, **wrong):
         super().__init__()
         self.table, self.place, self.wrong = nn.Embedding(vocab, d), nn.Embedding(64, d), wrong
-        self.body, self.out = nn.Transformer(d, 4, 2, 2, 64, dropout=0.1, batch_first=True), nn.Linear(d, vocab)
+        self.body = nn.Transformer(d, 4, 2, 2, 64, dropout=0.1, batch_first=True)
+        self.out = nn.Linear(d, vocab)
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
         embed = lambda ids: self.table(ids) + self.place(torch.arange(ids.size(1)))  # noqa: E731
-        causal = None if self.wrong.get("causal") is False else self.body.generate_square_subsequent_mask(tgt.size(1))
+        causal = self.body.generate_square_subsequent_mask(tgt.size(1))
+        causal = None if self.wrong.get("causal") is False else causal
         hidden = None if self.wrong.get("padding") is False else src == PAD
-        x = self.body(
-            embed(src), embed(tgt), tgt_mask=causal, src_key_padding_mask=hidden, memory_key_padding_mask=hidden
-        )
+        padding = {"src_key_padding_mask": hidden, "memory_key_padding_mask": hidden}
+        x = self.body(embed(src), embed(tgt), tgt_mask=causal, **padding)
         return self.out(x)
 
 
@@ -167,7 +190,8 @@ def own(**wrong) -> examine.Patient:
     def predict(pairs: list[Pair]) -> Tensor:
         model.eval()
         with torch.no_grad():
-            return model(tat.pad_rows([p.src for p in pairs]), tat.pad_rows([p.tgt for p in pairs])[:, :-1])
+            src, tgt = tat.pad_rows([p.src for p in pairs]), tat.pad_rows([p.tgt for p in pairs])
+            return model(src, tgt[:, :-1])
 
     def update(pairs: list[Pair]) -> float:
         model.train()
@@ -181,7 +205,9 @@ def own(**wrong) -> examine.Patient:
     return examine.Patient(predict, model, update)
 
 
-@pytest.mark.parametrize("wrong, test", [({}, None), ({"causal": False}, "future"), ({"padding": False}, "padding")])
+@pytest.mark.parametrize(
+    "wrong, test", [({}, None), ({"causal": False}, "future"), ({"padding": False}, "padding")]
+)
 def test_a_model_of_someone_else_is_examined_by_its_functions(wrong, test):
     """PyTorch's own Transformer passes, and without a mask it does not."""
     found = ill(functools.partial(own, **wrong), exams=["wires", "loss", "gradient"])
@@ -204,7 +230,6 @@ def test_a_translation_without_an_end_counts_as_far_as_it_goes():
     def helped(asked):  # alone, it ends too early
         return [[9, 9, EOS] if len(asked) > 1 else [9, EOS] for _ in asked]
 
-    shares = [
-        examine.translate_alone(examine.Patient(None, decode=decode), pairs)["alone"] for decode in (endless, helped)
-    ]
+    patients = [examine.Patient(None, decode=decode) for decode in (endless, helped)]
+    shares = [examine.translate_alone(patient, pairs)["alone"] for patient in patients]
     assert shares == [1, 0]

@@ -48,30 +48,40 @@ def changed(old: str, new: str) -> str:
 
 @pytest.mark.parametrize("name", ["in_numpy", "in_torch", "in_lists"])
 def test_a_right_file_passes_every_gate(name):
-    """One after another in a process of its own; in lists, only the first words of a translation."""
+    """One by one in a process of its own; in lists, only the first words of a translation."""
     w = world()
     with closing(judge.Reader(MINE / f"{name}.py")) as reader:
         for gate in GATES:
             if (name, gate.function) == ("in_lists", "translate"):
-                gate = dataclasses.replace(gate, cases=lambda w, cases=gate.cases: itertools.islice(cases(w), 1))
+                first = lambda w, cases=gate.cases: itertools.islice(cases(w), 1)  # noqa: E731
+                gate = dataclasses.replace(gate, cases=first)
             verdict = judge.try_gate(gate, w, reader, {})
             assert verdict.state == "right", (gate.title, verdict)
 
 
 SPLIT_AND_JOINED = (
-    "np.split(z, h, axis=1) for z in (x @ W_q, y @ W_k, y @ W_v)]\n    return np.hstack([attention(Q, K, V, mask) for Q, K, V in zip(*cut)])",
-    "z.reshape(h, len(z), -1) for z in (x @ W_q, y @ W_k, y @ W_v)]\n    return np.reshape([attention(Q, K, V, mask) for Q, K, V in zip(*cut)], x.shape)",
+    "np.split(z, h, axis=1) for z in (x @ W_q, y @ W_k, y @ W_v)]\n"
+    "    return np.hstack([attention(Q, K, V, mask) for Q, K, V in zip(*cut)])",
+    "z.reshape(h, len(z), -1) for z in (x @ W_q, y @ W_k, y @ W_v)]\n"
+    "    return np.reshape([attention(Q, K, V, mask) for Q, K, V in zip(*cut)], x.shape)",
 )
 MASKS = "(src != pad)[None], np.tri(len(tgt), dtype=bool) & (tgt != pad)[None]"
 CROSS = 'x = x + attend(normed(x, w, 2), memory, src_mask, w, "src_attn", h)'
-IN_THE_DECODER = 'z = normed(x, w, 1)\n    x = x + attend(z, z, tgt_mask, w, "self_attn", h)\n    ' + CROSS
-CROSS_FIRST = 'x = x + attend(normed(x, w, 1), memory, src_mask, w, "src_attn", h)\n    z = normed(x, w, 2)\n    x = x + attend(z, z, tgt_mask, w, "self_attn", h)'
+IN_THE_DECODER = (
+    f'z = normed(x, w, 1)\n    x = x + attend(z, z, tgt_mask, w, "self_attn", h)\n    {CROSS}'
+)
+CROSS_FIRST = (
+    'x = x + attend(normed(x, w, 1), memory, src_mask, w, "src_attn", h)\n'
+    "    z = normed(x, w, 2)\n"
+    '    x = x + attend(z, z, tgt_mask, w, "self_attn", h)'
+)
 ONE_HOT = "    q[np.arange(len(target)), target] += 1 - smoothing\n"
 NO_PADS = "    q[:, pad] = 0\n    q[target == pad] = 0\n"
 RATE = "d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)"
 M, V = "0.9 * m + 0.1 * g", "0.98 * v + 0.02 * g**2"
 WRONG = [
-    (2, "(np.arange(0, d_model, 2)", "(2 * np.arange(0, d_model, 2)", "frequency_of_twice_the_exponent"),
+    (2, "(np.arange(0, d_model, 2)", "(2 * np.arange(0, d_model, 2)",
+     "frequency_of_twice_the_exponent"),
     (2, "10_000", "1000", "base_of_1000"),
     (4, "np.where(mask, scores, -np.inf)", "np.where(mask, -np.inf, scores)", "true_means_hidden"),
     (4, "np.where(mask, scores, -np.inf)", "scores", "mask_ignored"),
@@ -80,7 +90,8 @@ WRONG = [
     (7, "x @ W_1 + b_1", "x @ W_1", "no_b_1"),
     (7, "@ W_2 + b_2", "@ W_2", "no_b_2"),
     (8, "compute(normed(x, w, 2), w)", "compute(normed(x, w, 1), w)", "norm_1_twice"),
-    (9, "encoder_layer(x, mask, layer, h)", 'encoder_layer(x, mask, w["layers"][0], h)', "first_layer_every_time"),
+    (9, "encoder_layer(x, mask, layer, h)", 'encoder_layer(x, mask, w["layers"][0], h)',
+     "first_layer_every_time"),
     (10, MASKS, f"(src == pad)[None], ~({MASKS.split(', ', 1)[1]})", "masks_inverted"),
     (10, "dtype=bool) & (tgt", "dtype=bool).T & (tgt", "causal_mask_transposed"),
     (10, "dtype=bool) & (tgt", "k=-1, dtype=bool) & (tgt", "causal_mask_without_diagonal"),
@@ -102,7 +113,8 @@ WRONG = [
     (16, ONE_HOT + NO_PADS, "    q[:, pad] = 0\n" + ONE_HOT, "pads_are_tokens"),
     (16, f"(vocab - 1))\n{ONE_HOT}{NO_PADS}", f"vocab)\n{ONE_HOT}", "pads_are_tokens_with_a_share"),
     (17, ", pad)) * known", ", pad))", "gradient_where_padding_is"),
-    (19, "(np.sqrt(v / (1 - 0.98**step)) + 1e-9)", "np.sqrt(v / (1 - 0.98**step) + 1e-9)", "adam_epsilon_in_the_root"),
+    (19, "(np.sqrt(v / (1 - 0.98**step)) + 1e-9)", "np.sqrt(v / (1 - 0.98**step) + 1e-9)",
+     "adam_epsilon_in_the_root"),
     (19, V, "0.98 * v + 0.02 * g", "second_average_of_g"),
     (19, "return w", "step += 1\n    return w", "adam_one_step_ahead"),
     (19, M, "0.9 * m + g", "first_average_is_a_sum"),
@@ -116,22 +128,22 @@ WRONG = [
         "((x - mean) / np.sqrt(variance + 1e-5) + bias)",
         "bias_before_gain",
     ),
-    (6, "x.mean(-1, keepdims=True), x.var(-1, keepdims=True)", "x.mean(), x.var()", "norm_of_the_whole"),
+    (6, "x.mean(-1, keepdims=True), x.var(-1, keepdims=True)", "x.mean(), x.var()",
+     "norm_of_the_whole"),
     (10, "dtype=bool) & (tgt", "dtype=bool) | (tgt", "or_for_and"),
     (14, "return written[1:]", "return written[:longest]", "bos_counted"),
     (17, "(softmax(logits) -", "(logits -", "scores_for_probabilities"),
     (18, "warmup**-1.5", "4000**-1.5", "warmup_written_in"),
-    (10, "def masks(src, tgt, pad):\n", "def masks(src, tgt, pad):\n    pad = 0\n", "pad_written_in"),
-    (
-        17,
-        "def loss_gradient(logits, target, smoothing, pad):\n",
-        "def loss_gradient(logits, target, smoothing, pad):\n    pad = 0\n",
-        "pad_written_in",
-    ),
+    (10, "def masks(src, tgt, pad):\n", "def masks(src, tgt, pad):\n    pad = 0\n",
+     "pad_written_in"),
+    (17, "def loss_gradient(logits, target, smoothing, pad):\n",
+     "def loss_gradient(logits, target, smoothing, pad):\n    pad = 0\n", "pad_written_in"),
     (1, "table[ids] * table.shape[1] ** 0.5", "table[ids]", "embeddings_not_scaled"),
     (1, "table[ids] * table.shape[1] ** 0.5", "table[ids] / np.sqrt(128)", "embeddings_divided"),
-    (2, "table[:, 0::2], table[:, 1::2]", "h = d_model // 2; table[:, :h], table[:, h:]", "sines_then_cosines"),
-    (2, "np.arange(0, d_model, 2) / d_model", "np.arange(d_model // 2) / d_model", "frequency_of_half_the_exponent"),
+    (2, "table[:, 0::2], table[:, 1::2]", "h = d_model // 2; table[:, :h], table[:, h:]",
+     "sines_then_cosines"),
+    (2, "np.arange(0, d_model, 2) / d_model", "np.arange(d_model // 2) / d_model",
+     "frequency_of_half_the_exponent"),
     (2, "np.arange(length)[:, None]", "np.arange(1, length + 1)[:, None]", "positions_from_one"),
     (2, "np.sin(angle), np.cos(angle)", "np.cos(angle), np.sin(angle)", "cosine_first"),
     (3, "Q @ K.T / Q.shape[1] ** 0.5", "Q @ K.T", "not_scaled"),
@@ -139,10 +151,12 @@ WRONG = [
     (3, "Q @ K.T / Q.shape[1] ** 0.5", "Q @ K.T * 32 ** 0.5", "multiplied_by_root"),
     (3, "return softmax(scores) @ V", "return softmax(scores.T).T @ V", "softmax_over_queries"),
     (3, "return softmax(scores) @ V", "return scores @ V", "no_softmax"),
-    (4, "np.where(mask, scores, -np.inf)", "np.where(mask, -1e9, scores)", "mask_the_other_way_round"),
+    (4, "np.where(mask, scores, -np.inf)", "np.where(mask, -1e9, scores)",
+     "mask_the_other_way_round"),
     (4, "np.where(mask, scores, -np.inf)", "scores + mask", "mask_added"),
     (4, "np.where(mask, scores, -np.inf)", "scores * mask", "mask_times_scores"),
-    (4, "    return softmax(scores) @ V", "    return softmax(Q @ K.T / 32 ** 0.5) * mask @ V", "mask_after_softmax"),
+    (4, "    return softmax(scores) @ V", "    return softmax(Q @ K.T / 32 ** 0.5) * mask @ V",
+     "mask_after_softmax"),
     (5, "np.split(z, h, axis=1)", "z.reshape(h, len(z), -1)", "heads_split_by_view"),
     (5, "np.split(z, h, axis=1)", "[z[:, i::h] for i in range(h)]", "heads_interleaved"),
     (5, "y @ W_k", "y @ W_q", "keys_by_W_q"),
@@ -177,7 +191,8 @@ WRONG = [
         "cross_attends_to_itself",
     ),
     (12, "x = x + positions(*x.shape)", "x = x", "positions_not_added"),
-    (13, "return x @ table.T", "z = x @ table.T; return np.log(softmax(z))", "log_probabilities_for_logits"),
+    (13, "return x @ table.T", "z = x @ table.T; return np.log(softmax(z))",
+     "log_probabilities_for_logits"),
     (14, "[bos]\n", "[eos]\n", ""),
     (15, "return ids[:-1], ids[1:]", "return ids[:-1], ids[:-1]", "no_shift"),
     (15, "return ids[:-1], ids[1:]", "return ids[:-2], ids[2:]", "shift_by_two"),
@@ -190,7 +205,8 @@ WRONG = [
         "gradient_upside_down",
     ),
     (18, "min(step**-0.5", "max(step**-0.5", "rate_with_max"),
-    (18, RATE, "d_model**-0.5 * min(max(step - 1, 1)**-0.5, (step - 1) * warmup**-1.5)", "rate_one_step_early"),
+    (18, RATE, "d_model**-0.5 * min(max(step - 1, 1)**-0.5, (step - 1) * warmup**-1.5)",
+     "rate_one_step_early"),
     (18, "    return d_model", "    step = step + 1\n    return d_model", "rate_one_step_late"),
     (18, RATE, "d_model**-0.5 * step * warmup**-1.5", "rate_only_rises"),
     (18, RATE, "d_model**-0.5 * step**-0.5", "rate_only_falls"),
@@ -200,8 +216,10 @@ WRONG = [
     (18, "step * warmup**-1.5", "step * warmup**-0.5", "rate_without_warmup"),
     (
         19,
-        "0.98 * v + 0.02 * g**2\n    return w - lrate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.98**step))",
-        "0.999 * v + 0.001 * g**2\n    return w - lrate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step))",
+        "0.98 * v + 0.02 * g**2\n"
+        "    return w - lrate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.98**step))",
+        "0.999 * v + 0.001 * g**2\n"
+        "    return w - lrate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step))",
         "usual_betas",
     ),
     (
@@ -210,7 +228,7 @@ WRONG = [
         "m / (np.sqrt(v) + 1e-9)",
         "no_bias_correction",
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("number", "old", "new", "name"), WRONG, ids=lambda value: str(value)[:40])
@@ -230,15 +248,13 @@ def test_a_wrong_answer_gets_its_diagnosis(number, old, new, name):
     ("number", "old", "new", "name"),
     [
         (3, "Q @ K.T / Q.shape[1] ** 0.5", "np.einsum('td,sd->ts', Q, K)", "not_scaled"),
-        (5, "np.split(z, h, axis=1)", "list(np.reshape(z, (h, -1, z.shape[1] // h)))", "heads_split_by_view"),
-        (
-            6,
-            "x.var(-1, keepdims=True)",
-            "((x - x.mean(-1, keepdims=True)) ** 2).sum(-1, keepdims=True) / 127",
-            "variance_of_a_sample",
-        ),
+        (5, "np.split(z, h, axis=1)", "list(np.reshape(z, (h, -1, z.shape[1] // h)))",
+         "heads_split_by_view"),
+        (6, "x.var(-1, keepdims=True)",
+         "((x - x.mean(-1, keepdims=True)) ** 2).sum(-1, keepdims=True) / 127",
+         "variance_of_a_sample"),
     ],
-)
+)  # fmt: skip
 def test_the_same_mistake_in_other_clothes(number, old, new, name):
     assert SLIPS.get(name, CATALOGUE.get(name)).line in tried(number, changed(old, new)).sentence
 
@@ -247,28 +263,28 @@ def test_two_mistakes_at_once_get_no_diagnosis():
     """Neither of them alone gives these numbers, so neither is named."""
     source = changed("Q @ K.T / Q.shape[1] ** 0.5", "2 * Q @ K.T")
     verdict = tried(3, source)
-    assert "no mistake that I tried" in verdict.sentence and re.search(r"query 0, dimension \d+: ", verdict.sentence)
+    assert "no mistake that I tried" in verdict.sentence
+    assert re.search(r"query 0, dimension \d+: ", verdict.sentence)
 
 
 def test_what_a_file_does_besides_is_told():
     printed = tried(6, changed("    mean, variance =", "    print('here')\n    mean, variance ="))
     assert printed.state == "right" and printed.notes == ["it printed 'here'"]
-    altered = tried(6, changed("    mean, variance =", "    x += 0.0\n    x *= 2\n    x /= 4\n    mean, variance ="))
+    mean = "    mean, variance ="
+    altered = tried(6, changed(mean, f"    x += 0.0\n    x *= 2\n    x /= 4\n{mean}"))
     assert altered.state == "wrong" and "changes what it is given" in " ".join(altered.notes)
-    half = tried(
-        6,
-        changed("np.sqrt(variance + 1e-5) + bias", "np.float16(np.sqrt(variance + 1e-5)) + np.float16(bias)").replace(
-            "gain * (x - mean)", "np.float16(gain * (x - mean))"
-        ),
+    half = changed(
+        "np.sqrt(variance + 1e-5) + bias", "np.float16(np.sqrt(variance + 1e-5)) + np.float16(bias)"
     )
+    half = tried(6, half.replace("gain * (x - mean)", "np.float16(gain * (x - mean))"))
     assert "16 bits" in " ".join(half.notes)
-    assert "aren't finite" in tried(3, changed("softmax(scores) @ V", "softmax(scores) @ V / 0.0")).sentence
-    assert (
-        "the shape is (1, 15, 32), and should be (15, 32)"
-        in tried(3, changed("softmax(scores) @ V", "(softmax(scores) @ V)[None]")).sentence
-    )
+    infinite = changed("softmax(scores) @ V", "softmax(scores) @ V / 0.0")
+    assert "aren't finite" in tried(3, infinite).sentence
+    deeper = changed("softmax(scores) @ V", "(softmax(scores) @ V)[None]")
+    assert "the shape is (1, 15, 32), and should be (15, 32)" in tried(3, deeper).sentence
     assert "gives nothing" in tried(2, changed("    return table\n", "")).sentence
-    assert "should give 2 things" in tried(15, changed("return ids[:-1], ids[1:]", "return ids")).sentence
+    one = changed("return ids[:-1], ids[1:]", "return ids")
+    assert "should give 2 things" in tried(15, one).sentence
 
 
 def test_a_function_is_told_of_what_it_uses_and_of_nothing_else():
@@ -281,9 +297,17 @@ def test_a_function_is_told_of_what_it_uses_and_of_nothing_else():
 
 
 def test_classes_and_generators_are_looked_into():
-    text = "import numpy as np\ndef a(): pass\ndef b(): pass\nclass C:\n    def f(self): return [a() for _ in np.ones(3)]\nc = C()\ndef g(): return sum(c.f() for _ in np.ones(2))\n"
+    text = """import numpy as np
+def a(): pass
+def b(): pass
+class C:
+    def f(self): return [a() for _ in np.ones(3)]
+c = C()
+def g(): return sum(c.f() for _ in np.ones(2))
+"""
     module = InProcess(text).module
-    assert {"a", "C", "c"} & {*worker.called(module, "g")} >= {"a", "c"} and "b" not in worker.called(module, "g")
+    called = {*worker.called(module, "g")}
+    assert {"a", "C", "c"} & called >= {"a", "c"} and "b" not in called
 
 
 LOADED = {
@@ -293,9 +317,10 @@ LOADED = {
     "def embed(ids, table):\n    return input()": "line 2, .*EOFError",
     "def embed(ids, table):\n    while True: pass": r"line 2: no answer within 1 seconds",
     "def embed(ids, table):\n    import os\n    os._exit(9)": "ended with status 9",
-    "import numpy\ndef embed(ids, table):\n    return numpy.ones(5_000_000_000)": r"line 3, .*MemoryError|unable to allocate",
+    "import numpy\ndef embed(ids, table):\n    return numpy.ones(5_000_000_000)":
+        r"line 3, .*MemoryError|unable to allocate",
     "def embed(ids, table):\n    return [1, 'a']": "TypeError",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("source", LOADED)
@@ -326,7 +351,8 @@ def test_a_score_says_what_was_translated(monkeypatch):
         return pairs
 
     monkeypatch.setattr(tat, "load_split", load_split)
-    monkeypatch.setattr(judge, "sentences_of", lambda w, reader, lines, seconds: ["A dog."] * (lines == ["Ein Hund."]))
+    said = lambda w, reader, lines, seconds: ["A dog."] * (lines == ["Ein Hund."])  # noqa: E731
+    monkeypatch.setattr(judge, "sentences_of", said)
     for data, name in ("phrases", "made-up phrases"), ("multi30k", "val"):
         monkeypatch.setattr(tat, "choose_data", lambda data=data: data)
         notice, score = judge.translations(world(), None, "val")

@@ -1,4 +1,4 @@
-"""Changes that a reader makes to the architecture: they train and decode as they are; what cannot follow them names the part."""
+"""Changes to the architecture train and decode as they are; what can't follow names the part."""
 
 import copy
 from collections.abc import Callable
@@ -10,7 +10,13 @@ from torch import Tensor, nn
 
 import since_2017 as since
 import the_annotated_transformer as tat
-from tests.helpers import assert_gradient_of_the_loss, beam_by_hand, decided, greedy_by_hand, uneven_pairs
+from tests.helpers import (
+    assert_gradient_of_the_loss,
+    beam_by_hand,
+    decided,
+    greedy_by_hand,
+    uneven_pairs,
+)
 from translator import export
 from translator.files import Refused
 from translator.search import Search, check_stepwise, fast_beam, fast_greedy
@@ -22,16 +28,18 @@ SIZES = {"N": 2, "d_model": 16, "d_ff": 24, "h": 4, "dropout": 0.0}
 
 # --- Models that differ from the paper's ---
 def window(Q: Tensor, K: Tensor, width: int) -> Tensor:
-    """A mask of so many positions, the query's own and those before it; queries are the last of the keys."""
+    """A mask of so many positions, the query's and those before; queries are the last keys."""
     before = K.size(2) - Q.size(2)
-    return torch.ones(Q.size(2), K.size(2), dtype=torch.bool, device=Q.device).tril(before).triu(before - width + 1)
+    near = torch.ones(Q.size(2), K.size(2), dtype=torch.bool, device=Q.device)
+    return near.tril(before).triu(before - width + 1)
 
 
 class WindowedAttention(tat.MultiHeadedAttention):
     """Self-attention to the last three positions alone (the restricted one of Table 1)."""
 
     def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        return super().weigh(Q, K, V, window(Q, K, 3))  # padding is at the end, where no real position looks
+        # padding is at the end, where no real position looks
+        return super().weigh(Q, K, V, window(Q, K, 3))
 
 
 class ScaledAttention(since.FusedAttention):
@@ -52,7 +60,9 @@ class OwnLayer(tat.DecoderLayer):
         super().__init__(16, *parts)
         self.gate = nn.Parameter(torch.rand(16) + 0.5)
 
-    def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None
+    ) -> Tensor:
         x = self.sublayer[2](x, self.feed_forward)
         x = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, tgt_mask))
         return self.gate * self.sublayer[1](x, lambda y: self.src_attn(y, memory, memory, src_mask))
@@ -68,7 +78,8 @@ def with_attention(model: tat.Transformer, kind: Callable, *names: str) -> tat.T
 
 def with_own_layers(model: tat.Transformer) -> tat.Transformer:
     """The model with a reader's decoder layers."""
-    layers = [OwnLayer(layer.self_attn, layer.src_attn, layer.feed_forward) for layer in model.decoder.layers]
+    layers = model.decoder.layers
+    layers = [OwnLayer(layer.self_attn, layer.src_attn, layer.feed_forward) for layer in layers]
     model.decoder.layers = nn.ModuleList(layers)
     return model
 
@@ -78,7 +89,9 @@ VARIANTS = {
     **{name: lambda model, name=name: since.modern(model, name) for name in ALL},
     "all of them": lambda model: since.modern(model, *ALL),
     "windowed": lambda model: with_attention(model, WindowedAttention, "self_attn"),
-    "scaled and fused": lambda model: with_attention(model, ScaledAttention, "self_attn", "src_attn"),
+    "scaled and fused": lambda model: with_attention(
+        model, ScaledAttention, "self_attn", "src_attn"
+    ),
     "a reader's own layer": with_own_layers,
 }
 each_variant = pytest.mark.parametrize("name", VARIANTS)
@@ -92,16 +105,19 @@ def variant(name: str, norm: str = "pre") -> tat.Transformer:
 
 @each_variant
 def test_a_variant_decodes_fast_what_it_computes_at_once(name):
-    """Greedy and with a beam, in a batch of unequal sentences; the oracle recomputes everything, one by one."""
+    """Greedy and with a beam, in an uneven batch; the oracle recomputes everything, one by one."""
     model = variant(name).eval()
     check_stepwise(model)
     sources = [torch.randint(4, 13, (n,)).tolist() + [tat.EOS] for n in (1, 3, 8, 5, 2, 7, 4, 6)]
     batch = tat.Batch(tat.pad_rows(sources))
     limits = [14 - (batch.src.size(1) - len(src)) for src in sources]
     by_hand = [[greedy_by_hand(model, src, 14) for src in sources]] * 2
-    by_hand += [[beam_by_hand(model, *pair, 3, 1.0) for pair in zip(sources, limits, strict=True)]] * 2
-    for search, expected in zip((fast_greedy, tat.greedy_decode, fast_beam, tat.beam_search), by_hand, strict=True):
-        found = search(model, batch.src, batch.src_mask, 14, *((3, 1.0) if "beam" in search.__name__ else ()))
+    asked = zip(sources, limits, strict=True)
+    by_hand += [[beam_by_hand(model, *pair, 3, 1.0) for pair in asked]] * 2
+    searches = (fast_greedy, tat.greedy_decode, fast_beam, tat.beam_search)
+    for search, expected in zip(searches, by_hand, strict=True):
+        options = (3, 1.0) if "beam" in search.__name__ else ()
+        found = search(model, batch.src, batch.src_mask, 14, *options)
         assert found.tolist() == tat.pad_rows(expected).tolist(), search.__name__
 
 
@@ -109,7 +125,8 @@ def test_a_variant_decodes_fast_what_it_computes_at_once(name):
 def test_a_variant_learns_by_the_gradient_of_its_own_loss(name):
     """Catches a loss, an optimiser or an average that knows the paper's layers alone."""
     model, pairs = variant(name).float(), uneven_pairs()
-    trainer = ParallelTrainer(copy.deepcopy(model), Settings(**SIZES, optimizer="muon", ema=0.9, warmup=10))
+    settings = Settings(**SIZES, optimizer="muon", ema=0.9, warmup=10)
+    trainer = ParallelTrainer(copy.deepcopy(model), settings)
     assert_gradient_of_the_loss(trainer, model, pairs, atol=1e-4, rtol=1e-3)
     losses = [trainer.update(pairs) for _ in range(30)]
     assert losses[-1] < losses[0] - 0.3 and trainer.skipped == 0
@@ -141,7 +158,9 @@ def assert_refused(translator: tat.Translator, part: str, *kinds: str) -> None:
         assert str(error.value).startswith(f"{part} {kind}")
 
 
-@pytest.mark.parametrize("settings", [{}, {"norm": "post"}, {"positions": "learned"}, {"d_k": 3}, {"tie": "none"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"norm": "post"}, {"positions": "learned"}, {"d_k": 3}, {"tie": "none"}]
+)
 def test_all_that_the_settings_can_make_is_decoded_and_exported(settings):
     """Catches a check that refuses a part it should know."""
     translator = fresh(**settings)
@@ -151,7 +170,7 @@ def test_all_that_the_settings_can_make_is_decoded_and_exported(settings):
 
 
 def test_rotated_keys_are_refused_where_the_cache_would_hold_them_turned():
-    """In `keys_values` alone, a step sees a single position; catches a check of the first layer only."""
+    """In `keys_values` alone, a step sees one position; catches a check of the first layer only."""
     translator = fresh()
     attn = translator.model.decoder.layers[1].self_attn
     attn.keys_values = lambda key, value: (
@@ -165,12 +184,13 @@ def test_a_cross_attention_that_depends_on_the_position_of_its_query_is_refused(
     """The rows of a beam stand in for positions there; catches a check without beams."""
     translator = fresh()
     attn = translator.model.decoder.layers[0].src_attn
-    attn.weigh = lambda Q, K, V, mask: tat.MultiHeadedAttention.weigh(attn, since.rotated(Q), K, V, mask)
+    weigh = tat.MultiHeadedAttention.weigh
+    attn.weigh = lambda Q, K, V, mask: weigh(attn, since.rotated(Q), K, V, mask)
     assert_refused(translator, "decoder.layers.0 (DecoderLayer)", STEPS, PAPER)
 
 
 def test_a_narrow_window_in_forward_is_refused_by_both(monkeypatch):
-    """A window that a check with few positions would miss; as a subclass of the attention it would be decoded."""
+    """A window that a check of few positions would miss; as a subclass it would be decoded."""
     forward = tat.DecoderLayer.forward
 
     def windowed(self, x, memory, src_mask, tgt_mask):
@@ -185,26 +205,29 @@ def test_a_window_as_wide_as_a_long_sentence_is_refused_by_exports():
     """Decoded as it is; but what an export or the page computes has no window."""
     translator = fresh()
     attn = translator.model.decoder.layers[0].self_attn
-    attn.weigh = lambda Q, K, V, mask: tat.MultiHeadedAttention.weigh(attn, Q, K, V, window(Q, K, 151))
+    weigh = tat.MultiHeadedAttention.weigh
+    attn.weigh = lambda Q, K, V, mask: weigh(attn, Q, K, V, window(Q, K, 151))
     check_stepwise(translator.model)
     assert_refused(translator, "decoder.layers.0 (DecoderLayer)", PAPER)
 
 
-KINDS = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # of products, whose precision can be chosen
+# of products, whose precision can be chosen
+KINDS = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
 
 
 @pytest.mark.parametrize("way", ["nothing", "all at once", "one kind"])
 @pytest.mark.parametrize("works", [True, False])
 @pytest.mark.parametrize("check", [check_stepwise, export.check_papers])
 def test_a_model_is_checked_with_full_products(check, works, way):
-    """Rounded to TF32 they refused a trained model on a GPU; afterwards the caller's choice holds again."""
+    """Rounded to TF32 they refused a trained model on a GPU; later the caller's choice holds."""
     model, found = fresh().model, set()
     attn = model.decoder.layers[0].self_attn
     weigh = attn.weigh
 
     def watched(*given):
         found.add((*(kind.fp32_precision for kind in KINDS), torch.get_float32_matmul_precision()))
-        return weigh(*given) if works else weigh(*given) / given[0].size(2)  # fewer queries, another result
+        # fewer queries, another result
+        return weigh(*given) if works else weigh(*given) / given[0].size(2)
 
     attn.weigh = watched
     before = [kind.fp32_precision for kind in KINDS]
@@ -216,9 +239,11 @@ def test_a_model_is_checked_with_full_products(check, works, way):
         chosen = [kind.fp32_precision for kind in KINDS]
         with nullcontext() if works else pytest.raises(Refused):
             check(model)
-        assert found == {("ieee", "ieee", "highest")} and [kind.fp32_precision for kind in KINDS] == chosen
+        assert found == {("ieee", "ieee", "highest")}
+        assert [kind.fp32_precision for kind in KINDS] == chosen
         if way != "one kind":
-            assert torch.get_float32_matmul_precision() == ("high" if way == "all at once" else "highest")
+            expected = "high" if way == "all at once" else "highest"
+            assert torch.get_float32_matmul_precision() == expected
     finally:
         if way == "all at once":
             torch.set_float32_matmul_precision("highest")

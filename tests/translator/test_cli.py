@@ -1,4 +1,4 @@
-"""The command line: a run from start to end, continuing after an interruption, and one clear line for bad input."""
+"""The command line: a run from start to end, going on after a stop, a clear line for bad input."""
 
 import dataclasses
 import functools
@@ -75,7 +75,10 @@ def copy(run, tmp_path) -> Path:
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory) -> Path:
-    """A run with whole words, from English to German, of two passes over text that ends with an empty line."""
+    """A run with whole words, from English to German, of two passes.
+
+    Its text ends with an empty line.
+    """
     folder = tmp_path_factory.mktemp("words")
     data = caption_files(folder / "data", train=200, val=200)
     for path in data.iterdir():
@@ -97,12 +100,15 @@ def words(tmp_path_factory) -> Path:
         ),
     ],
 )
-def test_importing_prints_and_seeds_nothing_and_no_library_is_loaded_in_vain(imported, called, printed):
-    """Catches a sentence that waits for charts or data, or for PyTorch's compiler, which takes over a second to load."""
+def test_importing_prints_and_seeds_nothing_and_no_library_is_loaded_in_vain(
+    imported, called, printed
+):
+    """Catches a sentence that waits for charts, data or PyTorch's compiler (over a second)."""
     unwanted = {"altair", "pandas", "spacy", "datasets", "pooch", "IPython", "ctranslate2"}
     unwanted |= {"torch._dynamo", "torch._inductor", "sympy"}
     code = (
-        "import random, sys, torch; torch.manual_seed(5); random.seed(5); before = torch.get_rng_state(), random.getstate()\n"
+        "import random, sys, torch; torch.manual_seed(5); random.seed(5); "
+        "before = torch.get_rng_state(), random.getstate()\n"
         f"{imported}\n"
         "assert torch.equal(before[0], torch.get_rng_state()) and before[1] == random.getstate()\n"
         f"{called}\n"
@@ -126,18 +132,20 @@ def test_the_help_of_train_explains_every_setting(capsys):
 def test_without_a_command_there_is_help(capsys):
     assert main([]) == 0
     out = capsys.readouterr().out
-    assert all(command in out for command in ("train", "translate", "evaluate", "average", "explain", "export"))
+    commands = ("train", "translate", "evaluate", "average", "explain", "export")
+    assert all(command in out for command in commands)
 
 
 # --- A run ---
 def test_a_run_folder_holds_what_it_should(run):
-    files = "config.json tokenizer.json log.jsonl checkpoints model.safetensors tokens best SHA256SUMS .lock"
-    assert {path.name for path in run.iterdir()} == set(files.split())
+    files = "config.json tokenizer.json log.jsonl checkpoints model.safetensors tokens best"
+    assert {path.name for path in run.iterdir()} == {*files.split(), "SHA256SUMS", ".lock"}
     names = {path.stem for path in (run / "checkpoints").iterdir()}
     assert names == {"000010", "000020", "000030", "state", "before"}
     assert {path.name for path in (run / "best").iterdir()} == {*MODEL_FILES, "SHA256SUMS"}
     state = read_tensors(run / "checkpoints" / "state.safetensors")[0]
-    assert {"momentum", "exp_avg"} <= {name.partition(".")[0] for name in state}  # of both optimisers
+    # of both optimisers
+    assert {"momentum", "exp_avg"} <= {name.partition(".")[0] for name in state}
     about = json.loads((run / "config.json").read_text())
     assert about["settings"]["d_model"] == 32 and about["data"] == "captions"
 
@@ -150,14 +158,16 @@ def test_the_log_says_what_happened(run):
     for row in (row for row in rows if "val_loss" in row):
         assert math.isclose(row["val_perplexity"], math.exp(row["val_loss"]), rel_tol=1e-2)
     translator = read_translator(run)
-    batch = tat.make_batch(encode_pairs(translator.tokenizer, load_pairs("captions", "val"), ("de", "en")))
+    pairs = load_pairs("captions", "val")
+    batch = tat.make_batch(encode_pairs(translator.tokenizer, pairs, ("de", "en")))
     logits = translator.model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-    expected = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch.tgt_y, ignore_index=tat.PAD)
+    loss = torch.nn.functional.cross_entropy
+    expected = loss(logits.transpose(1, 2), batch.tgt_y, ignore_index=tat.PAD)
     assert abs(expected.item() - losses[30]) < 2e-4
 
 
 def test_a_finished_run_stays_as_it_is(run, capsys):
-    """Even if its last update is not one of the regular checkpoints, and if a model of another kind is asked for."""
+    """Even if its last update is no regular checkpoint, or another kind of model is asked for."""
     before = contents(run)
     assert train(run, "--steps 30 --checkpoint-every 7") == 0
     printed = capsys.readouterr().out
@@ -168,15 +178,17 @@ def test_a_finished_run_stays_as_it_is(run, capsys):
 
 
 def test_an_older_run_goes_on_as_it_was(copy, capsys):
-    """Its preset was another one, and a setting is newer than it; catches today's preset in place of what the run has."""
+    """Its preset was another, a setting is newer; catches today's preset in place of the run's."""
     about = json.loads((copy / "config.json").read_text())
     del about["settings"]["schedule"]
     about["settings"] |= {"positions": "sinusoidal", "dropout": 0.3}
     (copy / "config.json").write_text(json.dumps(about))
-    assert "positions = sinusoidal, not rotary" in refused(capsys, training(copy, "--steps 32 --positions rotary"))
+    error = refused(capsys, training(copy, "--steps 32 --positions rotary"))
+    assert "positions = sinusoidal, not rotary" in error
     assert train(copy, "--steps 32 --checkpoint-every 1") == 0
     assert json.loads((copy / "config.json").read_text()) == about
-    assert [row["lr"] for row in read_log(copy) if "lr" in row][-1] == tat.rate(32, 32, 1, 20)  # no fall
+    # no fall
+    assert [row["lr"] for row in read_log(copy) if "lr" in row][-1] == tat.rate(32, 32, 1, 20)
 
 
 def test_words_and_epochs(words):
@@ -188,31 +200,39 @@ def test_words_and_epochs(words):
 def test_a_run_ended_by_its_minutes_is_finished(tmp_path, monkeypatch):
     """Even if its last checkpoint used up the remaining time."""
     now = iter(range(10**6))
-    monkeypatch.setattr("time.monotonic", lambda: next(now) * 3.0)  # each look at the clock takes three seconds
+    # each look at the clock takes three seconds
+    monkeypatch.setattr("time.monotonic", lambda: next(now) * 3.0)
     counts = []
     for _ in range(3):
         assert train(tmp_path / "r", "--minutes 1 --checkpoint-every 5") == 0
-        counts.append(read_tensors(tmp_path / "r" / "checkpoints" / "state.safetensors")[1]["progress"]["step"])
+        state = read_tensors(tmp_path / "r" / "checkpoints" / "state.safetensors")[1]
+        counts.append(state["progress"]["step"])
     assert counts[0] == counts[1] == counts[2]
 
 
 def test_a_changed_attention_is_what_is_trained(tmp_path, monkeypatch):
     """Catches code that goes on computing the formula which a reader has just changed."""
     known = tat.attention
-    monkeypatch.setattr(tat, "attention", lambda Q, *rest: 1 / 0 if Q.requires_grad else known(Q, *rest))
+    changed = lambda Q, *rest: 1 / 0 if Q.requires_grad else known(Q, *rest)  # noqa: E731
+    monkeypatch.setattr(tat, "attention", changed)
     with pytest.raises(ZeroDivisionError):
         train(tmp_path / "changed", "--steps 2")
 
 
 def test_a_model_that_cannot_translate_says_so_before_it_is_trained(tmp_path, monkeypatch, capsys):
-    forward = tat.DecoderLayer.forward  # one that looks at all positions can't write one after the other
-    monkeypatch.setattr(tat.DecoderLayer, "forward", lambda self, x, *more: forward(self, x - x.mean(1, True), *more))
+    # one that looks at all positions can't write one after the other
+    forward = tat.DecoderLayer.forward
+    looks_ahead = lambda self, x, *more: forward(self, x - x.mean(1, True), *more)  # noqa: E731
+    monkeypatch.setattr(tat.DecoderLayer, "forward", looks_ahead)
     assert train(tmp_path / "run", "--steps 1") == 0
     assert "can be trained, but not yet translate" in capsys.readouterr().err
 
 
 def test_a_run_goes_on_without_its_data(tmp_path, capsys):
-    """The run keeps its tokens, so moving or changing the corpus does not affect it. So short a run is called short."""
+    """The run keeps its tokens: moving or changing the corpus has no effect.
+
+    So short a run is called short.
+    """
     data = caption_files(tmp_path / "data", train=100, val=100)
     command = f"train --data {data} --run {tmp_path / 'r'} --tokens-per-batch 400 {TINY} --steps"
     assert main([*command.split(), "2"]) == 0
@@ -248,32 +268,39 @@ def test_a_crash_between_two_files_of_a_checkpoint_is_made_good(tmp_path, monkey
     monkeypatch.undo()
     assert train(folder, options) == 0
     assert read_tensors(folder / "model.safetensors")[1]["step"] == steps
-    assert read_tensors(folder / "checkpoints" / "state.safetensors")[1]["progress"]["step"] == steps
+    state = read_tensors(folder / "checkpoints" / "state.safetensors")[1]
+    assert state["progress"]["step"] == steps
 
 
-def test_a_loss_that_is_no_number_ends_the_training_before_it_is_saved(tmp_path, monkeypatch, capsys):
+def test_a_loss_that_is_no_number_ends_the_training_before_it_is_saved(
+    tmp_path, monkeypatch, capsys
+):
     folder = tmp_path / "run"
     monkeypatch.setattr(tat.PositionwiseFeedForward, "forward", lambda self, x: x * math.nan)
     error = refused(capsys, training(folder, "--steps 20"))
     assert "the gradients of the last 10 updates, up to 10, were not finite" in error
     monkeypatch.undo()
     monkeypatch.setattr(ParallelTrainer, "validate", lambda *_: math.nan)
-    assert "the validation loss at update 1 is nan" in refused(capsys, training(folder, "--steps 1"))
+    error = refused(capsys, training(folder, "--steps 1"))
+    assert "the validation loss at update 1 is nan" in error
     assert not (folder / "model.safetensors").exists()
 
 
 def test_a_model_without_the_state_of_its_training_is_not_trained_over(copy, tmp_path, capsys):
-    """One that `average` wrote, and a run that lost its state; catches a model that is mistaken for a new run."""
+    """One that `average` wrote, a run that lost its state; catches either taken for a new run."""
     assert main(f"average {copy} --last 2 --out {tmp_path / 'averaged'}".split()) == 0
     for name in ("state", "before"):
         (copy / "checkpoints" / f"{name}.safetensors").unlink()
     for folder in (tmp_path / "averaged", copy):
         before = (folder / "model.safetensors").read_bytes()
-        assert "is a model without the state of its training" in refused(capsys, training(folder, "--steps 40"))
+        error = refused(capsys, training(folder, "--steps 40"))
+        assert "is a model without the state of its training" in error
         assert (folder / "model.safetensors").read_bytes() == before
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:1000], lambda b: b.replace(b"exp_avg_sq.", b"exp_avg_xx.")])
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:1000], lambda b: b.replace(b"exp_avg_sq.", b"exp_avg_xx.")]
+)
 def test_a_damaged_state_is_refused_and_nothing_is_lost(capsys, copy, damage):
     for name in ("state", "before"):
         state = copy / "checkpoints" / f"{name}.safetensors"
@@ -298,7 +325,8 @@ def test_a_run_of_an_earlier_version_goes_on(copy):
 
 def test_a_run_that_used_what_is_gone_translates_and_does_not_go_on(copy, capsys):
     config = (copy / "config.json").read_text()
-    (copy / "config.json").write_text(config.replace('"settings": {', '"settings": {"r_drop": 5.0, '))
+    config = config.replace('"settings": {', '"settings": {"r_drop": 5.0, ')
+    (copy / "config.json").write_text(config)
     assert main(["translate", "Hund", "--model", str(copy)]) == 0
     said = "was trained with r_drop = 5.0, which this version cannot go on with"
     assert said in refused(capsys, training(copy, "--steps 40"))
@@ -307,20 +335,25 @@ def test_a_run_that_used_what_is_gone_translates_and_does_not_go_on(copy, capsys
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("model.safetensors", lambda b: b[: len(b) // 2], "model.safetensors: not a safetensors file that a run wrote"),
-        ("model.safetensors", lambda b: b"nonsense", "model.safetensors: not a safetensors file that a run wrote"),
+        ("model.safetensors", lambda b: b[: len(b) // 2],
+         "model.safetensors: not a safetensors file that a run wrote"),
+        ("model.safetensors", lambda b: b"nonsense",
+         "model.safetensors: not a safetensors file that a run wrote"),
         ("model.safetensors", None, "model.safetensors: no such file"),
         ("tokenizer.json", lambda b: b"{}", "tokenizer.json: not a tokenizer"),
         ("tokenizer.json", lambda b: b[:100], "tokenizer.json: not JSON"),
-        ("config.json", lambda b: b'{"settings": {"color": 3}}', "config.json: not the configuration of a model"),
-        ("config.json", lambda b: b.replace(b'"N": 1', b'"modern": ["rms_norm"], "N": 1'), "are since_2017's: build"),
+        ("config.json", lambda b: b'{"settings": {"color": 3}}',
+         "config.json: not the configuration of a model"),
+        ("config.json", lambda b: b.replace(b'"N": 1', b'"modern": ["rms_norm"], "N": 1'),
+         "are since_2017's: build"),
         ("config.json", lambda b: b"[" * 100_000, "config.json: not JSON"),
         ("config.json", lambda b: b"[]", "config.json: not a JSON object"),
         ("config.json", lambda b: b.replace(b'"vocab": ', b'"vocab": 1'), "tokenizer.json"),
-        ("config.json", lambda b: b.replace(b'"d_ff": 32', b'"d_ff": 64'), "(32, 32), but the model needs (64, 32)"),
+        ("config.json", lambda b: b.replace(b'"d_ff": 32', b'"d_ff": 64'),
+         "(32, 32), but the model needs (64, 32)"),
         ("config.json", lambda b: b.replace(b'"N": 1', b'"N": 2'), "not weights of this model"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_or_foreign_model_is_refused(capsys, copy, name, damage, message):
     path = copy / name
     path.write_bytes(damage(path.read_bytes())) if damage else path.unlink()
@@ -329,7 +362,8 @@ def test_a_damaged_or_foreign_model_is_refused(capsys, copy, name, damage, messa
 
 def test_a_folder_of_something_else_is_left_alone(capsys, tmp_path):
     (tmp_path / "model.safetensors").write_text("mine")
-    assert "holds model.safetensors but no config.json" in refused(capsys, training(tmp_path, "--steps 1"))
+    error = refused(capsys, training(tmp_path, "--steps 1"))
+    assert "holds model.safetensors but no config.json" in error
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -355,8 +389,10 @@ def test_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
     monkeypatch.chdir(tmp_path)
     with pytest.raises(OSError, match="^file: cannot be written"):
-        write_atomically(Path("file"), Mock(side_effect=OSError(28, "no space", str(tmp_path / ".file.partial"))))
-    write_atomically(Path("ä" * 120), lambda temporary: temporary.write_text("a name as long as it may be"))
+        full = OSError(28, "no space", str(tmp_path / ".file.partial"))
+        write_atomically(Path("file"), Mock(side_effect=full))
+    longest = Path("ä" * 120)
+    write_atomically(longest, lambda temporary: temporary.write_text("as long as a name may be"))
 
 
 def test_a_file_takes_no_devices_place(tmp_path):
@@ -369,7 +405,7 @@ def test_a_file_takes_no_devices_place(tmp_path):
 
 
 def test_lost_tokens_are_made_again(tmp_path):
-    """So are those of a start that was interrupted: ids of an older vocabulary, which a new one would read as other words."""
+    """So are an interrupted start's: a new vocabulary would read old ids as other words."""
     tokens = tmp_path / "r" / "tokens"
     tokens.mkdir(parents=True)
     for split in ("train", "val"):
@@ -388,9 +424,11 @@ def test_lost_tokens_are_made_again(tmp_path):
 def test_translate_answers_each_line_as_it_comes(run):
     """Through pipes, as another program would use it; a line may come in parts, and hold anything.
 
-    A byte-order mark, nothing, separators other than a line feed, special tokens, 300 words; the last has no line feed.
+    A byte-order mark, nothing, separators other than a line feed, special tokens, 300 words; the
+    last has no line feed.
     """
-    lines = [b"\xef\xbb\xbfEin Hund.", b"", b"  ", "a\u2028b\x0bc\x85d".encode(), b"</s> <pad>", b"Hund " * 300]
+    lines = [b"\xef\xbb\xbfEin Hund.", b"", b"  ", "a\u2028b\x0bc\x85d".encode()]
+    lines += [b"</s> <pad>", b"Hund " * 300]
     program = [sys.executable, ROOT / "the_annotated_transformer.py", "translate", "--model", run]
     pipe, ascii_only = subprocess.PIPE, os.environ | {"PYTHONIOENCODING": "ascii"}
     with subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe, env=ascii_only) as process:
@@ -406,10 +444,12 @@ def test_translate_answers_each_line_as_it_comes(run):
             found.append(process.stdout.readline().decode("utf-8"))
         rest, errors = process.communicate("😀".encode())
         stuck.cancel()
-    assert process.returncode == 0 and all(line.endswith("\n") for line in found) and rest.count(b"\n") == 1
+    assert process.returncode == 0 and all(line.endswith("\n") for line in found)
+    assert rest.count(b"\n") == 1
     assert re.fullmatch(rb"note: line 6 has 901 tokens, far more than a sentence; .*\n", errors)
     assert found[1] == found[2] == "\n"
-    assert found[0].strip() == Search(read_translator(run), tat.BEAM).translate(["Ein Hund."])[0] != ""
+    (expected,) = Search(read_translator(run), tat.BEAM).translate(["Ein Hund."])
+    assert found[0].strip() == expected != ""
 
 
 def test_translate_reads_and_writes_files(run, tmp_path, capsys):
@@ -419,7 +459,8 @@ def test_translate_reads_and_writes_files(run, tmp_path, capsys):
     (tmp_path / "in.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     expected = Search(read_translator(run)).translate(lines)
     for name, out in (("in.txt", tmp_path / "out"), ("in.gz", tmp_path / "out.gz")):
-        assert main(f"translate --input {tmp_path / name} --output {out} --model {run} --beam 1".split()) == 0
+        command = f"translate --input {tmp_path / name} --output {out} --model {run} --beam 1"
+        assert main(command.split()) == 0
         content = gzip.decompress(out.read_bytes()) if out.suffix else out.read_bytes()
         assert content.decode().split("\n") == [*expected, ""]
     assert capsys.readouterr().out == ""
@@ -434,15 +475,19 @@ def test_translate_prints_an_object_for_each_line(run, tmp_path, capsys):
     for options in ("", " --n-best 2"):
         assert main(f"{command} --json{options}".split()) == 0
         found = list(map(json.loads, capsys.readouterr().out.splitlines()))
-        assert [one["translation"] for one in found] == plain and [one["source"] for one in found] == lines
+        assert [one["translation"] for one in found] == plain
+        assert [one["source"] for one in found] == lines
         assert found[1] == {"source": "", "translation": ""}
         for one in (found[0], found[2]):
-            assert one["source_tokens"][-1] == "</s>" and len(one["tokens"]) == len(one["log_probs"])
-            assert one["mean_log_prob"] == pytest.approx(sum(one["log_probs"]) / len(one["tokens"]), abs=1e-3)
+            assert one["source_tokens"][-1] == "</s>"
+            assert len(one["tokens"]) == len(one["log_probs"])
+            mean = sum(one["log_probs"]) / len(one["tokens"])
+            assert one["mean_log_prob"] == pytest.approx(mean, abs=1e-3)
             for source, target in one["alignment"]:
                 assert source < len(one["source_tokens"]) - 1 and one["tokens"][target] != "</s>"
             others = one.pop("hypotheses", None)
-            assert bool(others) == bool(options) and (not others or others[0].items() <= one.items())
+            assert bool(others) == bool(options)
+            assert not others or others[0].items() <= one.items()
             assert not others or len(others) == 2
 
 
@@ -457,7 +502,8 @@ def test_a_line_far_too_long_has_its_object_too(run):
 def test_text_that_is_not_utf8_is_refused_with_its_line(run, tmp_path, capsys, encoding):
     """What came before it is translated."""
     (tmp_path / "in").write_bytes(b"Ein Hund.\n\n" + "Ein Käse.\n".encode(encoding))
-    error = refused(capsys, f"translate --input {tmp_path / 'in'} --output {tmp_path / 'out'} --model {run}")
+    files = f"--input {tmp_path / 'in'} --output {tmp_path / 'out'}"
+    error = refused(capsys, f"translate {files} --model {run}")
     assert f"{tmp_path / 'in'}, line 3: not UTF-8" in error
     assert (tmp_path / "out").read_text().count("\n") == 2
 
@@ -472,10 +518,11 @@ def test_a_file_is_not_written_over_itself(run, tmp_path, capsys):
 
 @pytest.mark.parametrize("sentence", ["Собака " * 40, "Ein K\udce4se"], ids=["long", "not UTF-8"])
 def test_any_argument_is_a_sentence(run, tmp_path, capsys, sentence):
-    """Catches a traceback for more bytes than a file's name may have, or for those that the shell passes on."""
+    """Catches a traceback for more bytes than a file name has, or for those that a shell passes."""
     assert main(["translate", sentence, "--model", str(run), "--beam", "1"]) == 0
     assert capsys.readouterr().out.count("\n") == 1
-    assert main(["explain", sentence, "--model", str(run), "--out", str(tmp_path / "page.html")]) == 0
+    out = str(tmp_path / "page.html")
+    assert main(["explain", sentence, "--model", str(run), "--out", out]) == 0
 
 
 def test_a_file_given_as_a_sentence_is_pointed_out(run, tmp_path, capsys):
@@ -486,7 +533,8 @@ def test_a_file_given_as_a_sentence_is_pointed_out(run, tmp_path, capsys):
 
 def test_a_reader_that_has_enough_is_no_error(run):
     """As with `| head -1`: one line arrives, the status is 0, and nothing is said."""
-    program = [sys.executable, ROOT / "the_annotated_transformer.py", "translate", "--model", run, "--beam", "1"]
+    program = [sys.executable, ROOT / "the_annotated_transformer.py", "translate"]
+    program += ["--model", run, "--beam", "1"]
     pipe = subprocess.PIPE
     with subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         process.stdout.close()
@@ -495,7 +543,7 @@ def test_a_reader_that_has_enough_is_no_error(run):
 
 
 def test_the_device_is_an_option(run, monkeypatch, capsys):
-    """`meta` has no numbers, so a model that is moved there cannot translate; catches an option without effect."""
+    """`meta` has no numbers, so a model there can't translate; catches an option without effect."""
     monkeypatch.setenv("ANNOTATED_DEVICE", "meta")
     assert next(read_translator(run).model.parameters()).device.type == "meta"
     assert main(["translate", "Hund", "--model", str(run), "--device", "cpu"]) == 0
@@ -508,7 +556,8 @@ def test_evaluate_reports_scores_with_signatures(run, capsys):
     assert main([*command, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["sentences"] == 60 and result["split"] == "test"
-    for name, tokens, case in (("bleu", "13a", "mixed"), ("bleu_lower", "13a", "lc"), ("bleu_moses", "none", "lc")):
+    kinds = (("bleu", "13a", "mixed"), ("bleu_lower", "13a", "lc"), ("bleu_moses", "none", "lc"))
+    for name, tokens, case in kinds:
         signature = result[f"{name}_signature"]
         assert f"tok:{tokens}" in signature and f"case:{case}" in signature
     assert main(command) == 0
@@ -524,10 +573,13 @@ def test_evaluate_reports_scores_with_signatures(run, capsys):
     [
         ((), "beam 5, alpha 1.8", "fast_beam {'beam': 5, 'alpha': 1.8}"),
         (("--beam", "1"), "greedy", "fast_greedy {}"),
-        (("--beam", "2", "--alpha", "1"), "beam 2, alpha 1.0", "fast_beam {'beam': 2, 'alpha': 1.0}"),
+        (("--beam", "2", "--alpha", "1"), "beam 2, alpha 1.0",
+         "fast_beam {'beam': 2, 'alpha': 1.0}"),
     ],
-)
-def test_the_search_of_the_command_line_is_the_one_asked_for(run, capsys, monkeypatch, options, title, called):
+)  # fmt: skip
+def test_the_search_of_the_command_line_is_the_one_asked_for(
+    run, capsys, monkeypatch, options, title, called
+):
     """Catches an option that is read but not used."""
     asked = []
 
@@ -537,7 +589,8 @@ def test_the_search_of_the_command_line_is_the_one_asked_for(run, capsys, monkey
 
     for name in ("fast_greedy", "fast_beam"):
         monkeypatch.setattr(f"translator.search.{name}", functools.partial(search, name))
-    arguments = ["evaluate", "--model", str(run), "--data", "captions", "--split", "val", "--json", *options]
+    arguments = ["evaluate", "--model", str(run), "--data", "captions", "--split", "val", "--json"]
+    arguments += options
     assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out)["search"] == title and set(asked) == {called}
 
@@ -560,10 +613,12 @@ def test_plan_prints_a_command_that_can_be_copied(tmp_path, capsys, monkeypatch)
     assert held["pairs"] + held["val"] == 60 and held["command"].endswith("--held-out 0.2")
     assert main(["plan", str(data), "--seconds", "0.1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["pairs"] == 60 and found["bleu"] is None and found["machine"]["tokens_per_second"] > 0
+    assert found["pairs"] == 60 and found["bleu"] is None
+    assert found["machine"]["tokens_per_second"] > 0
     assert main(["plan", str(data), "--seconds", "0.1"]) == 0
     *_, said, expect, command = capsys.readouterr().out.splitlines()
-    assert re.match(r"train 2 \+ 2 layers of width 128 .* for 300 updates: about \d+ minutes here, ", said)
+    recipe = r"train 2 \+ 2 layers of width 128 .* for 300 updates: about \d+ minutes here, "
+    assert re.match(recipe, said)
     assert expect.startswith("what to expect isn't known: of the word pairs of val's en")
     words = shlex.split(command)
     assert words[:3] == ["python", "-m", "translator"] and command == found["command"]
@@ -582,7 +637,8 @@ def test_average_is_the_mean_of_the_last_checkpoints(run, tmp_path, capsys):
         store = token_store(run, "val", translator.tokenizer)
         pairs, objective = store.pairs(range(len(store))), Objective(translator.model, eps=0.0)
         losses.append(mean_loss(objective, pairs, 600, torch.device("cpu")))
-    assert f"validation loss {losses[0]:.3f}; the run's own model has {losses[1]:.3f}" in captured.out
+    told = f"validation loss {losses[0]:.3f}; the run's own model has {losses[1]:.3f}"
+    assert told in captured.out
     assert losses[0] > losses[1]  # the loss of so short a run still falls fast
     assert "the average is worse" in captured.err
     parts = [read_tensors(run / "checkpoints" / f"0000{step}.safetensors")[0] for step in (20, 30)]
@@ -604,7 +660,8 @@ def test_a_run_that_lists_fewer_settings_has_their_defaults(run, tmp_path, capsy
 def test_checkpoints_of_two_runs_are_not_averaged(run, tmp_path):
     write_tensors(tmp_path / "other.safetensors", {"x": torch.ones(2)})
     with pytest.raises(ValueError, match="other.safetensors: other weights than in .*000030"):
-        average_checkpoints([run / "checkpoints" / "000030.safetensors", tmp_path / "other.safetensors"])
+        last = run / "checkpoints" / "000030.safetensors"
+        average_checkpoints([last, tmp_path / "other.safetensors"])
 
 
 def test_a_run_may_start_from_a_model(run, tmp_path):
@@ -612,7 +669,8 @@ def test_a_run_may_start_from_a_model(run, tmp_path):
     data, new = caption_files(tmp_path / "data", str.upper, train=40, val=40), tmp_path / "new"
     small = SMALL.replace("--factor 1", "--factor 0")
     for steps in (2, 4):
-        assert main(f"train --data {data} --run {new} {small} --start-from {run} --steps {steps}".split()) == 0
+        command = f"train --data {data} --run {new} {small} --start-from {run} --steps {steps}"
+        assert main(command.split()) == 0
         assert same(*(weights_of(read_translator(folder).model) for folder in (run, new)))
     assert (new / "tokenizer.json").read_text() == (run / "tokenizer.json").read_text()
     assert [*validations(new)] == [2, 4]
@@ -620,7 +678,8 @@ def test_a_run_may_start_from_a_model(run, tmp_path):
 
 def test_a_run_may_start_from_the_other_direction(run, tmp_path, capsys):
     """But not from other languages; with a rate of 0 it stays the same model."""
-    data, small = caption_files(tmp_path / "data", train=40, val=40), SMALL.replace("--factor 1", "--factor 0")
+    data = caption_files(tmp_path / "data", train=40, val=40)
+    small = SMALL.replace("--factor 1", "--factor 0")
     new, turned = tmp_path / "new", f"--data {data} {small} --start-from {run} --steps 2 --src en"
     assert main(f"train {turned} --tgt de --run {new}".split()) == 0
     assert same(*(weights_of(read_translator(folder).model) for folder in (run, new)))
@@ -628,17 +687,19 @@ def test_a_run_may_start_from_the_other_direction(run, tmp_path, capsys):
     for split in ("train", "val"):
         shutil.copy(data / f"{split}.de", data / f"{split}.nl")
     command = f"train {turned} --tgt nl --run {tmp_path / 'other'}"
-    assert "has src = de, not en, and tgt = en, not nl; the new run needs the same" in refused(capsys, command)
+    said = "has src = de, not en, and tgt = en, not nl; the new run needs the same"
+    assert said in refused(capsys, command)
 
 
 def test_a_run_that_goes_on_needs_its_start_no_more(tmp_path, monkeypatch):
     """Here a folder that the document saved.
 
-    Catches a run that reads the other model again, a folder name that depends on the working directory, and a setting that
-    the document does not write and the program makes up.
+    Catches a run that reads the other model again, a folder name that depends on the working
+    directory, and a setting that the document does not write and the program makes up.
     """
     start, folders = tmp_path / "start", [tmp_path / "once", tmp_path / "twice"]
-    assert train(tmp_path / "plain", "--positions sinusoidal --steps 1") == 0  # the document knows no others
+    # the document knows no others
+    assert train(tmp_path / "plain", "--positions sinusoidal --steps 1") == 0
     tat.save_translator(tat.load_translator(tmp_path / "plain"), start)
     paper = "--schedule paper"  # the others fall to zero at the end of each part
     assert train(folders[0], f"{paper} --start-from {start} --steps 4") == 0
@@ -650,7 +711,7 @@ def test_a_run_that_goes_on_needs_its_start_no_more(tmp_path, monkeypatch):
 
 
 def test_a_start_is_not_forgotten(run, tmp_path, capsys):
-    """Catches a run that is interrupted before its first checkpoint and continues with random weights."""
+    """Catches a run interrupted before its first checkpoint that goes on with random weights."""
     assert train(tmp_path / "new", f"--start-from {run} --steps 1") == 0
     shutil.rmtree(tmp_path / "new" / "checkpoints")
     (tmp_path / "new" / "model.safetensors").unlink()
@@ -661,7 +722,8 @@ def test_a_start_is_not_forgotten(run, tmp_path, capsys):
 # --- Pages ---
 def content_of(page: Path) -> dict:
     """What the page of `explain` has for its figure."""
-    return json.loads(page.read_text(encoding="utf-8").split('id="explorer-content">')[1].split("</script>")[0])
+    text = page.read_text(encoding="utf-8").split('id="explorer-content">')[1]
+    return json.loads(text.split("</script>")[0])
 
 
 def test_explain_writes_a_page_with_the_model(run, tmp_path, capsys):
@@ -669,13 +731,18 @@ def test_explain_writes_a_page_with_the_model(run, tmp_path, capsys):
     assert main(["explain", "Ein </script> Hund.", "--model", str(run), "--out", str(out)]) == 0
     content = content_of(out)
     assert content["sentence"] == "Ein </script> Hund." and content["model"]["config"]["N"] == 1
-    assert len(content["model"]["vocab"]) == content["model"]["shapes"]["src_embed.embeddings.table.weight"][0]
+    table = content["model"]["shapes"]["src_embed.embeddings.table.weight"]
+    assert len(content["model"]["vocab"]) == table[0]
     assert capsys.readouterr().out.splitlines()[::2] == ["Ein </script> Hund.", str(out)]
 
 
 def test_explain_records_what_a_model_of_whole_words_does(words, tmp_path):
-    """Words are cut by spaCy's rules, so the page cannot run that model: it has the weights of two translations instead."""
-    assert main(["explain", "A dog runs.", "--model", str(words), "--out", str(tmp_path / "page.html")]) == 0
+    """Words are cut by spaCy's rules, so the page cannot run that model.
+
+    It has the weights of two translations instead.
+    """
+    out = str(tmp_path / "page.html")
+    assert main(["explain", "A dog runs.", "--model", str(words), "--out", out]) == 0
     for data in content_of(tmp_path / "page.html")["recorded"].values():
         S, T = len(data["source"]), len(data["target"])
         assert data["source"][-1] == "</s>" and data["target"][0] == "<s>"
@@ -724,8 +791,8 @@ OTHERS = {  # other commands
     "train --data {tmp}/file --run {tmp}/r": "a file; --data takes a folder with train.de, train.en, val.de, val.en",
     "train --data {tmp}/nowhere --run {tmp}/r": "nowhere: no such folder with",
     "train --data {tmp} --run {tmp}": "--run is the folder of the data",
-    "train --data {tmp} --run {tmp}/r": "val.de: no such file, and no val.de.gz beside it; the folder holds file, r; the "
-    "endings are the languages, as --src",
+    "train --data {tmp} --run {tmp}/r": "val.de: no such file, and no val.de.gz beside it; "
+    "the folder holds file, r; the endings are the languages, as --src",
     "doctor": "--run is missing",
     "doctor {tmp}/nowhere": "nowhere/config.json: no such file",
     "doctor {tmp}/file": "a file, not the folder of a run or a model",
@@ -766,7 +833,8 @@ OTHERS = {  # other commands
     "average {run} --last 2 --out {run}": "exists already",
     "average {tmp}/nowhere --out {tmp}/r": "nowhere/config.json: no such file",
 }
-BAD = {f"train --data captions --run {{tmp}}/r {options}": said for options, said in TRAIN.items()} | OTHERS
+BAD = {f"train --data captions --run {{tmp}}/r {options}": said for options, said in TRAIN.items()}
+BAD |= OTHERS
 
 
 @pytest.mark.parametrize(("command", "said"), BAD.items())
@@ -777,8 +845,11 @@ def test_bad_input_is_one_line(capsys, tmp_path, run, command, said):
 
 
 def test_translate_without_a_model_says_how_to_get_one(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("translator.model_folder.__file__", str(tmp_path / "translator" / "weights.py"))
-    command = "python the_annotated_transformer.py train --data multi30k --preset tiny --run runs/tiny"
+    elsewhere = str(tmp_path / "translator" / "weights.py")
+    monkeypatch.setattr("translator.model_folder.__file__", elsewhere)
+    command = (
+        "python the_annotated_transformer.py train --data multi30k --preset tiny --run runs/tiny"
+    )
     assert command in refused(capsys, "translate Hund")
 
 

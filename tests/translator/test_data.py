@@ -1,4 +1,4 @@
-"""Reading, fetching, tokenising: an error names the damaged file and line, and text survives encoding and decoding."""
+"""Reading, fetching, tokenising: errors name file and line; text survives encoding and decoding."""
 
 import gzip
 import hashlib
@@ -39,7 +39,8 @@ def write(folder: Path, **files: str | bytes) -> Path:
 def test_plain_and_compressed_files_read_alike(tmp_path):
     text = "Ein Hund.\nZwei\u2028Katzen \x0b und\tein Kamel.\n\nEnde"
     plain = write(tmp_path / "a", train_de=text, train_en="1\n2\n3\n4\n")
-    packed = write(tmp_path / "b", train_de=gzip.compress(text.encode()), train_en="1\r\n2\r\n3\r\n4\r\n")
+    packed = gzip.compress(text.encode())
+    packed = write(tmp_path / "b", train_de=packed, train_en="1\r\n2\r\n3\r\n4\r\n")
     pairs = load_pairs(str(plain), "train")
     assert pairs == load_pairs(str(packed), "train")
     assert [english for _, english in pairs] == ["1", "2", "3", "4"]
@@ -49,15 +50,18 @@ def test_plain_and_compressed_files_read_alike(tmp_path):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"train_de": "a\nb\n", "train_en": "a\n"}, r"train\.en: ends at line 1, but .*train\.de has 2 lines"),
+        ({"train_de": "a\nb\n", "train_en": "a\n"},
+         r"train\.en: ends at line 1, but .*train\.de has 2 lines"),
         ({"train_de": "", "train_en": "a\n"}, r"train\.de: empty"),
         ({"train_de": "\n\n", "train_en": "a\nb\n"}, r"train\.de: empty"),
         ({"train_de": "a\n"}, r"train\.en: no such file"),
         ({"train_de": b"gut\nM\xe4dchen\n", "train_en": "a\nb\n"}, r"train\.de, line 2: not UTF-8"),
-        ({"train_de": gzip.compress(b"a\n" * 999)[:-9], "train_en": "a\n"}, r"train\.de\.gz: truncated"),
-        ({"train_de": b"\x1f\x8bnonsense", "train_en": "a\n"}, r"train\.de\.gz: truncated or not a gzip"),
+        ({"train_de": gzip.compress(b"a\n" * 999)[:-9], "train_en": "a\n"},
+         r"train\.de\.gz: truncated"),
+        ({"train_de": b"\x1f\x8bnonsense", "train_en": "a\n"},
+         r"train\.de\.gz: truncated or not a gzip"),
     ],
-)
+)  # fmt: skip
 def test_damaged_files_are_refused_by_name_and_line(tmp_path, files, message):
     write(tmp_path, **files)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
@@ -89,7 +93,9 @@ def test_a_set_of_the_hub_without_a_name_is_refused_before_its_first_pair(source
         stream_pairs(source, "val", "de", "en")
 
 
-HUB = {  # how some sets lie on the hub: the files of a split, and the description in their README.md, if they have one
+# how some sets lie on the hub: the files of a split, and the description in their README.md, if
+# they have one
+HUB = {
     "wmt/wmt14:de-en": ("de-en/{split}-{i:05d}-of-00002.parquet", True),
     "Helsinki-NLP/opus-100:de-en": ("de-en/{split}-{i:05d}-of-00002.parquet", True),
     "IWSLT/iwslt2017:iwslt2017-de-en@parquet": ("iwslt2017-de-en/{split}/{i:04d}.parquet", False),
@@ -99,7 +105,7 @@ NAMES = {"train": "train", "validation": "val", "test": "test"}
 
 @pytest.mark.parametrize("name", HUB)
 def test_sets_that_the_readme_names_are_read(tmp_path_factory, name):
-    """Local copies of the same layout: parts in Apache Parquet, other configurations beside the one that is asked for."""
+    """Local copies of the same layout: parts in Apache Parquet, other configurations beside it."""
     import datasets
 
     folder, (pattern, described) = tmp_path_factory.mktemp("hub"), HUB[name]
@@ -126,7 +132,10 @@ def test_sets_that_the_readme_names_are_read(tmp_path_factory, name):
 
 
 def test_a_part_of_train_is_held_out_where_there_is_no_val(tmp_path, capsys):
-    """The same pairs in both directions and every time; a pair that comes twice is on one side; `evaluate` finds them."""
+    """The same pairs in both directions and every time; a repeated pair is on one side.
+
+    `evaluate` finds them.
+    """
     lines = [f"Hund {i % 900}" for i in range(1000)], [f"dog {i % 900}" for i in range(1000)]
     write(tmp_path, train_de="\n".join(lines[0]), train_en="\n".join(lines[1]))
     train, val = (load_pairs(str(tmp_path), split, held_out=0.1) for split in ("train", "val"))
@@ -134,13 +143,15 @@ def test_a_part_of_train_is_held_out_where_there_is_no_val(tmp_path, capsys):
     assert 60 < len(val) < 140
     assert {pair[::-1] for pair in val} == {*load_pairs(str(tmp_path), "val", "en", "de", 0.1)}
     run = tmp_path / "run"
-    options = f"train --data {tmp_path} --run {run} --N 1 --d-model 8 --d-ff 8 --h 1 --bpe 9 --steps 1"
+    options = f"train --data {tmp_path} --run {run} --N 1 --d-model 8 --d-ff 8 --h 1 --bpe 9"
+    options += " --steps 1"
     assert "val.de: no such file" in refused(capsys, options)
     assert main(f"{options} --held-out 0.1".split()) == 0
     assert f"{len(train):,} pairs to learn from, {len(val):,} held out" in capsys.readouterr().out
     assert "held_out = 0.1, not None" in refused(capsys, options)
     assert "held_out = 0.1, not 0.2" in refused(capsys, f"{options} --held-out 0.2")
-    assert main(f"evaluate --model {run} --data {tmp_path} --split val --beam 1 --held-out 0.1".split()) == 0
+    command = f"evaluate --model {run} --data {tmp_path} --split val --beam 1 --held-out 0.1"
+    assert main(command.split()) == 0
     assert f"val, 0.1 of train held out: {len(val)} sentences" in capsys.readouterr().out
     with pytest.raises(ValueError, match="--held-out 1e-09 leaves no pair of train for val"):
         load_pairs(str(tmp_path), "val", held_out=1e-9)
@@ -152,7 +163,8 @@ def test_a_part_of_train_is_held_out_where_there_is_no_val(tmp_path, capsys):
 def server(tmp_path, monkeypatch):
     """A local server instead of Multi30k's repository, with two small files of known checksums."""
     site, requests = tmp_path / "site", []
-    write(site, val_de=gzip.compress(b"Ein Hund.\n", mtime=0), val_en=gzip.compress(b"A dog.\n", mtime=0))
+    german, english = (gzip.compress(line, mtime=0) for line in (b"Ein Hund.\n", b"A dog.\n"))
+    write(site, val_de=german, val_en=english)
     sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in site.iterdir()}
     monkeypatch.setattr("translator.sources.MULTI30K_FILES", sums)
     monkeypatch.setattr(tat, "CHECKSUMS", sums)
@@ -182,9 +194,11 @@ def server(tmp_path, monkeypatch):
         def log_message(self, *args):
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(site))) as server:
+    handler = partial(Handler, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        server.url, server.requests, server.site = f"http://127.0.0.1:{server.server_port}/", requests, site
+        server.url = f"http://127.0.0.1:{server.server_port}/"
+        server.requests, server.site = requests, site
         server.answer, server.failures = None, 0
         yield server
         server.shutdown()
@@ -205,10 +219,14 @@ def test_two_that_start_at_once_fetch_once(server):
 
 
 @pytest.mark.parametrize(
-    ("answer", "times"), [("cut", 1), ("nothing", 1), ("redirect", 1), (404, 1), (429, 1), (500, 1), (503, 2)]
+    ("answer", "times"),
+    [("cut", 1), ("nothing", 1), ("redirect", 1), (404, 1), (429, 1), (500, 1), (503, 2)],
 )
 def test_a_server_that_recovers_is_enough(server, answer, times):
-    """It first cuts an answer short, sends nothing, sends another address, or an error; catches half-written files."""
+    """It first cuts an answer short, or sends nothing, another address, or an error.
+
+    Catches half-written files.
+    """
     server.answer, server.failures = answer, times
     folder = fetch_multi30k("val", server.url)
     assert list(read_parallel(folder, "val", *LANGUAGES)) == [("Ein Hund.", "A dog.")]
@@ -224,7 +242,8 @@ def test_a_server_that_does_not_recover_is_one_line_that_helps(server, tmp_path,
     else:
         server.answer, server.failures = answer, 100
     url = "http://127.0.0.1:9/" if answer == "no network" else server.url
-    said = r"val\.de\.gz .* could not be fetched; put val\.de\.gz and val\.en\.gz from .* there yourself"
+    there = r"put val\.de\.gz and val\.en\.gz from .* there yourself"
+    said = rf"val\.de\.gz .* could not be fetched; {there}"
     with pytest.raises(Refused, match=said) as error:
         fetch_multi30k("val", url)
     assert "\n" not in str(error.value)
@@ -232,17 +251,20 @@ def test_a_server_that_does_not_recover_is_one_line_that_helps(server, tmp_path,
 
 
 def test_a_portal_that_answers_for_the_server_is_noticed(server, monkeypatch, capsys):
-    """As in a hotel: every address gives a page that asks for a password. The document goes on with captions."""
+    """As in a hotel: all addresses give a page for a password. The document takes captions."""
     for name in ("val.de.gz", "val.en.gz"):
         (server.site / name).write_bytes(b"<html>Please log in</html>")
     with pytest.raises(Refused, match="could not be fetched"):
         fetch_multi30k("val", server.url)
     monkeypatch.setattr(tat, "multi30k", lambda split, fetch=tat.multi30k: fetch("val", server.url))
     monkeypatch.delenv("ANNOTATED_DATA", raising=False)
-    assert tat.choose_data.__wrapped__() == "phrases" and "NOTICE: without multi30k" in capsys.readouterr().out
-    lost = OSError("HTTPSConnectionPool(host='example.org', port=443): Max retries exceeded with url: /val.de.gz")
+    assert tat.choose_data.__wrapped__() == "phrases"
+    assert "NOTICE: without multi30k" in capsys.readouterr().out
+    lost = "HTTPSConnectionPool(host='example.org', port=443): "
+    lost = OSError(lost + "Max retries exceeded with url: /val.de.gz")
     monkeypatch.setattr(tat, "multi30k", Mock(side_effect=lost))
-    assert tat.choose_data.__wrapped__() == "phrases" and "(there's no connection)" in capsys.readouterr().out
+    assert tat.choose_data.__wrapped__() == "phrases"
+    assert "(there's no connection)" in capsys.readouterr().out
 
 
 def test_a_cache_that_cannot_be_written_is_one_line(server, tmp_path, monkeypatch):
@@ -256,15 +278,17 @@ def test_a_cache_that_cannot_be_written_is_one_line(server, tmp_path, monkeypatc
 def test_many_pairs_are_encoded_as_one_by_one(kind):
     texts = load_pairs("captions", "train")[:100]
     tokenizer = tat.learn_words(texts, LANGUAGES) if kind == "words" else tat.learn_bpe(texts, 200)
+    encode = tokenizer.encode
     expected = [
-        tat.Pair([*tokenizer.encode(de, "de"), tat.EOS], [tat.BOS, *tokenizer.encode(en, "en"), tat.EOS])
+        tat.Pair([*encode(de, "de"), tat.EOS], [tat.BOS, *encode(en, "en"), tat.EOS])
         for de, en in texts
     ]
     assert encode_pairs(tokenizer, texts, LANGUAGES) == expected
 
 
 def test_captions_are_distinct_have_one_translation_and_their_splits_do_not_overlap(monkeypatch):
-    for split, part in {"train": slice(1000, None), "val": slice(0, 500), "test": slice(500, 1000)}.items():
+    splits = {"train": slice(1000, None), "val": slice(0, 500), "test": slice(500, 1000)}
+    for split, part in splits.items():
         monkeypatch.setitem(CAPTION_SPLITS, split, part)  # as they are
     splits = {split: load_pairs("captions", split) for split in ("train", "val", "test")}
     everything = [pair for pairs in splits.values() for pair in pairs]
@@ -275,7 +299,9 @@ def test_captions_are_distinct_have_one_translation_and_their_splits_do_not_over
 
 
 @pytest.mark.parametrize("vocab, itemsize", [(2**16, 2), (2**16 + 1, 4)])
-def test_a_store_gives_back_every_pair_and_is_as_small_as_its_numbers(tmp_path, vocab, itemsize, monkeypatch):
+def test_a_store_gives_back_every_pair_and_is_as_small_as_its_numbers(
+    tmp_path, vocab, itemsize, monkeypatch
+):
     """Catches shifted starts, wrongly joined chunks, and ids that overflow."""
 
     class Fake:  # a tokenizer whose ids reach to the end of the vocabulary
@@ -307,13 +333,15 @@ def test_a_store_that_is_not_finished_is_none(tmp_path):
 
 
 def test_pairs_without_text_on_one_side_are_counted_aloud(capsys, tmp_path):
-    """A blank line may mean that two files have slipped, so both commands say how many pairs they leave out."""
-    for name, lines in {"val.de": "Ein Hund.\n\nEin Mann.\n", "val.en": "A dog.\nA cat.\nA man.\n"}.items():
+    """A blank line may mean that two files have slipped: both commands say how many they omit."""
+    files = {"val.de": "Ein Hund.\n\nEin Mann.\n", "val.en": "A dog.\nA cat.\nA man.\n"}
+    for name, lines in files.items():
         (tmp_path / name).write_text(lines)
         (tmp_path / name.replace("val", "train")).write_text(lines)
     said = "without text on one side, which are left out: 1"
     about = {"data": str(tmp_path), "src": "de", "tgt": "en"}
-    Run(tmp_path / "run", Settings(), about).write_tokens(tat.load_translator(tat.beside(tat.SHIPPED_MODEL)).tokenizer)
+    tokenizer = tat.load_translator(tat.beside(tat.SHIPPED_MODEL)).tokenizer
+    Run(tmp_path / "run", Settings(), about).write_tokens(tokenizer)
     notes = capsys.readouterr().err
     assert f"note: pairs of train {said}" in notes and f"note: pairs of val {said}" in notes
     assert main(["evaluate", "--data", str(tmp_path), "--split", "val", "--beam", "1"]) == 0

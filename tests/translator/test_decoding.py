@@ -1,4 +1,4 @@
-"""Decoding with its key/value cache, greedy and with a beam, against searches that recompute everything."""
+"""Decoding with a key/value cache, greedy and with a beam, against recomputing everything."""
 
 import os
 import signal
@@ -31,7 +31,8 @@ from translator.search import (
 class Scripted(tat.Generator):
     """A generator that follows a script: sentence b produces row b of `script`, step by step.
 
-    With `leaving`, it expects each sentence in the batch until it has produced `end`, and not after that.
+    With `leaving`, it expects each sentence in the batch until it has produced `end`, and not
+    after that.
     """
 
     def __init__(self, script: list[list[int]], end: int = tat.EOS, leaving: bool = True):
@@ -51,7 +52,7 @@ class Scripted(tat.Generator):
 
 
 class Same(tat.Generator):
-    """A generator that gives every row the same scores, and counts the rows of each step: -30 but for some tokens."""
+    """A generator of the same scores for all rows, -30 but for some tokens; it counts the rows."""
 
     def __init__(self, scores: dict[int, float]):
         super().__init__(16, 11)
@@ -67,22 +68,24 @@ class Same(tat.Generator):
         return self.scores.expand(len(x), 1, -1)
 
 
-both = pytest.mark.parametrize("greedy", [tat.greedy_decode, fast_greedy], ids=["document", "program"])
-both_beams = pytest.mark.parametrize("search", [tat.beam_search, fast_beam], ids=["document", "program"])
+IDS = ["document", "program"]
+both = pytest.mark.parametrize("greedy", [tat.greedy_decode, fast_greedy], ids=IDS)
+both_beams = pytest.mark.parametrize("search", [tat.beam_search, fast_beam], ids=IDS)
 
 
 @pytest.fixture
 def varied() -> tuple[tat.Transformer, tat.Batch]:
-    """A random model with nearly chaotic output, and 40 random sentences that it ends at different steps or never."""
+    """A random model, nearly chaotic, and 40 sentences that it ends at different steps or never."""
     torch.manual_seed(1)
     model = decided(tat.make_model(13, 6, 2, 16, 24, 4, dropout=0.0, norm="pre")).double().eval()
     lengths = torch.randint(1, 9, (40,)).tolist()
-    return model, tat.Batch(tat.pad_rows([torch.randint(4, 13, (n,)).tolist() + [tat.EOS] for n in lengths]))
+    rows = [torch.randint(4, 13, (n,)).tolist() + [tat.EOS] for n in lengths]
+    return model, tat.Batch(tat.pad_rows(rows))
 
 
 @both
 def test_batched_greedy_equals_one_by_one(varied, greedy):
-    """Catches sentences that influence each other in a batch, through padding or through steps after their end."""
+    """Catches sentences that influence each other, through padding or steps after their end."""
     model, batch = varied
     found = greedy(model, batch.src, batch.src_mask, max_len=12).tolist()
     ends = set()
@@ -96,7 +99,7 @@ def test_batched_greedy_equals_one_by_one(varied, greedy):
 
 @both
 def test_greedy_stops_when_all_have_ended(small_model, sentences, greedy):
-    """Catches a loop that runs to max_len, stops with the first sentence, or writes after an end."""
+    """Catches a loop to max_len, one that stops with the first sentence, or writes after an end."""
     model, calls = small_model(), []
     script = [[5, 2, 9, 9, 9, 9], [2, 9, 9, 9, 9, 9], [7, 6, 5, 2, 9, 9]]
     model.generator = Scripted(script, leaving=greedy is fast_greedy)
@@ -110,7 +113,8 @@ def test_greedy_takes_other_symbols(small_model, sentences):
     """Or no end; catches BOS, EOS or PAD hard-coded in the loop."""
     model = small_model()
     model.generator = Scripted([[5, 2, 9, 9], [9, 2, 4, 4], [2, 9, 3, 3]], end=9, leaving=False)
-    found = tat.greedy_decode(model, sentences.src, sentences.src_mask, 9, start_symbol=8, end_symbol=9, pad=10)
+    asked = {"start_symbol": 8, "end_symbol": 9, "pad": 10}
+    found = tat.greedy_decode(model, sentences.src, sentences.src_mask, 9, **asked)
     assert found.tolist() == [[8, 5, 2, 9], [8, 9, 10, 10], [8, 2, 9, 10]]
     model.generator = Scripted([[5, 2, 9], [2, 2, 2], [7, 7, 2]], leaving=False)
     found = tat.greedy_decode(model, sentences.src, sentences.src_mask, 4, end_symbol=None)
@@ -119,11 +123,19 @@ def test_greedy_takes_other_symbols(small_model, sentences):
 
 @pytest.mark.parametrize("training", [True, False])
 @both
-def test_greedy_evaluates_without_gradients_and_restores_the_mode(small_model, sentences, training, greedy):
-    """Also after an error. Catches dropout while decoding, or none in the training after it; a graph that grows with each step."""
+def test_greedy_evaluates_without_gradients_and_restores_the_mode(
+    small_model, sentences, training, greedy
+):
+    """Also after an error.
+
+    Catches dropout while decoding, or none in the training after it; a graph that grows with each
+    step.
+    """
     model, seen = small_model(dropout=0.5).train(training), set()
     for layer in (model.decoder.layers[0].feed_forward, model.decoder.norm):
-        layer.register_forward_hook(lambda module, inputs, output: seen.add((module.training, output.requires_grad)))
+        layer.register_forward_hook(
+            lambda module, _, output: seen.add((module.training, output.requires_grad))
+        )
     for search, start in ((greedy, ()), (tat.greedy_decode_naive, (tat.BOS,))):
         seen.clear()
         search(model, sentences.src, sentences.src_mask, 5, *start)
@@ -142,9 +154,11 @@ def test_each_module_comes_back_in_its_own_mode(small_model):
     assert model.decoder.training and not model.encoder.training
 
 
-@pytest.mark.parametrize("changes", [{"norm": "pre"}, {"norm": "post"}, {"positions": "learned", "d_k": 3}])
+@pytest.mark.parametrize(
+    "changes", [{"norm": "pre"}, {"norm": "post"}, {"positions": "learned", "d_k": 3}]
+)
 def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, changes):
-    """Catches wrong positions and lost or misplaced keys, at every position of every sentence, even beyond 256."""
+    """Catches wrong positions and lost or misplaced keys, at every position, even beyond 256."""
     model, batch = small_model(**changes), sentences
     tgt = torch.randint(4, 11, (3, 300))
     parallel = model(batch.src, tgt, batch.src_mask, tat.subsequent_mask(300))
@@ -162,7 +176,7 @@ def test_the_check_shows_itself(small_model, capsys):
 
 
 def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):
-    """Catches a part of the cache that does not move when sentences change places, once or twice between two steps."""
+    """Catches a part of the cache that stays when sentences move, once or twice between steps."""
     model, batch, rows = small_model(), sentences, torch.tensor([2, 0])
     tgt = torch.randint(4, 11, (3, 6))
     decoder = StepwiseDecoder(model, batch.src, batch.src_mask)
@@ -191,11 +205,13 @@ def test_a_line_far_too_long_is_translated_greedily_and_told(monkeypatch):
     """It is decoded alone; the others keep their search."""
     search, told = Search(read_translator(model_folder())), []
     monkeypatch.setattr("translator.search.FAR", 12)
-    monkeypatch.setattr("translator.search.in_parallel", lambda work, items, *_: [work(item) for item in items])
+    one_by_one = lambda work, items, *_: [work(item) for item in items]  # noqa: E731
+    monkeypatch.setattr("translator.search.in_parallel", one_by_one)
     long, short = "Ein Hund läuft und läuft und läuft und läuft und läuft.", "Ein Hund."
     expected = search.translate([long]) + search.translate([short])
     search.decode = Mock(wraps=fast_greedy)
-    assert search.translate([short, long, ""], tell=told.append, first=1001) == [expected[1], expected[0], ""]
+    found = search.translate([short, long, ""], tell=told.append, first=1001)
+    assert found == [expected[1], expected[0], ""]
     assert len(told) == 1 and "line 1002 has" in told[0]
     assert [call.args[1].size(1) for call in search.decode.call_args_list] == [4]
 
@@ -204,7 +220,7 @@ def test_a_line_far_too_long_is_translated_greedily_and_told(monkeypatch):
 @pytest.mark.parametrize(("beam", "alpha"), [(1, 0.6), (2, 0.0), (3, 0.6), (3, 2.5), (5, 1.5)])
 @both_beams
 def test_batched_beam_equals_one_by_one(varied, beam, alpha, search):
-    """Catches beams that take each other's past or source, a wrong penalty, and a search that stops too soon.
+    """Catches beams with each other's past or source, a wrong penalty, a search that ends too soon.
 
     The search by hand never stops early, so this also tests the bound that ends the search.
     """
@@ -223,7 +239,7 @@ def test_batched_beam_equals_one_by_one(varied, beam, alpha, search):
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
 @both_beams
 def test_the_widest_beam_finds_the_best_of_all_sequences(alpha, search):
-    """Catches every mistake of the search: its score must be that of the best of all 4 ** 5 endings."""
+    """Catches every mistake of the search: its score must be the best of all 4 ** 5 endings."""
     model = tat.make_model(5, 4, 1, 16, 24, 2, dropout=0.0).eval()
     src = torch.randint(3, 5, (3, 4))
     found = search(model, src, tat.source_mask(src), 6, beam=4**5, alpha=alpha).tolist()
@@ -246,11 +262,12 @@ def test_beam_search_where_numbers_are_halves(small_model, sentences, search):
 
 
 def test_beam_search_computes_no_more_than_it_needs(small_model, sentences):
-    """Catches a search that runs to its limit, and rows in the decoder for places of the beam that hold no beginning."""
+    """Catches a search to its limit, and rows for places of the beam that hold no beginning."""
     model = small_model()
     for scores, beam, alpha, rows in (
         ({tat.EOS: 30.0}, 3, 0.6, [3]),  # nothing can win any more
-        ({tat.EOS: 0.0, 5: 0.1}, 4, 2.0, [3, 9, 6, 3]),  # one beginning per sentence; then four, of which one ends
+        # one beginning per sentence; then four, of which one ends
+        ({tat.EOS: 0.0, 5: 0.1}, 4, 2.0, [3, 9, 6, 3]),
     ):
         model.generator = Same(scores)
         fast_beam(model, sentences.src, sentences.src_mask, 40, beam, alpha)
@@ -259,7 +276,7 @@ def test_beam_search_computes_no_more_than_it_needs(small_model, sentences):
 
 @pytest.mark.parametrize("vocab", [3, 64, 320, 1000])
 def test_the_likeliest_are_those_of_the_whole_vocabulary(vocab):
-    """Catches blocks that are skipped, a shorter one at the end, and a total that lacks some tokens.
+    """Catches skipped blocks, a shorter one at the end, and a total that lacks some tokens.
 
     Rows are wider apart than they are long, as those of a padded matrix.
     """
@@ -272,7 +289,8 @@ def test_the_likeliest_are_those_of_the_whole_vocabulary(vocab):
 
 
 def test_beam_search_refuses_impossible_settings(small_model, sentences):
-    for beam, alpha in ((0, 0.6), (-1, 0.6), (4, -0.1), (4, 10.1), (4, float("nan")), (4, float("inf"))):
+    unlikely = [(4, float(alpha)) for alpha in ("-0.1", "10.1", "nan", "inf")]
+    for beam, alpha in [(0, 0.6), (-1, 0.6), *unlikely]:
         with pytest.raises(ValueError, match="beam must be at least 1 and alpha from 0 to 10"):
             tat.beam_search(small_model(), sentences.src, sentences.src_mask, 5, beam, alpha)
         with pytest.raises(Refused, match="--beam must be at least 1|--alpha must be at least 0"):
@@ -290,8 +308,13 @@ def two_threads() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("platform", ["linux", "elsewhere"])
-def test_work_in_parallel_comes_back_in_order_and_leaves_the_threads_as_they_were(monkeypatch, two_threads, platform):
-    """Catches results that change places, an error that is lost, workers that share their threads, and a number that stays."""
+def test_work_in_parallel_comes_back_in_order_and_leaves_the_threads_as_they_were(
+    monkeypatch, two_threads, platform
+):
+    """Catches results that change places, a lost error, and a number that stays.
+
+    And workers that share their threads.
+    """
     monkeypatch.setattr("sys.platform", platform)
     cpu = torch.device("cpu")
 
@@ -317,7 +340,8 @@ def test_work_in_parallel_comes_back_in_order_and_leaves_the_threads_as_they_wer
 def test_translations_by_several_workers_are_those_of_one(two_threads):
     lines = [f"Ein Hund läuft mit {n} Katzen." for n in range(4)] + [""]
     search = Search(read_translator(model_folder()), 2)
-    torch.set_num_threads(1)  # two threads that wait for each other on busy cores take a minute here
+    # two threads that wait for each other on busy cores take a minute here
+    torch.set_num_threads(1)
     one_by_one, search.batch_size = [search.translate([line])[0] for line in lines], 2
     torch.set_num_threads(2)
     assert search.translate(lines) == one_by_one

@@ -34,8 +34,10 @@ DATA = Path(
     os.environ.setdefault("FEW_CAPTIONS", tempfile.mkdtemp(prefix="captions-") + "/captions")
 )  # for the processes, too
 SIZES = {"N": 1, "d_model": 16, "d_ff": 32, "h": 2, "dropout": 0.0}
-SHORT = f"train --data {DATA} --N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --dropout 0 --tokens-per-batch 600"
-SHORT += " --schedule paper --checkpoint-every 5"  # a fall to zero would depend on where each part of a run ends
+SHORT = f"train --data {DATA} --N 1 --d-model 32 --d-ff 32 --h 2 --bpe 200 --dropout 0"
+SHORT += " --tokens-per-batch 600"
+# a fall to zero would depend on where each part of a run ends
+SHORT += " --schedule paper --checkpoint-every 5"
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
@@ -46,12 +48,12 @@ def torchrun(count: int, *options: str) -> list[str]:
 
 
 def launch(count: int, command: str, *before: str) -> list[str]:
-    """The words that run a command line in several processes on this machine; `before` are options of torchrun."""
+    """The words that run a command in several processes here; `before` are torchrun's options."""
     return [*torchrun(count, *before), str(ROOT / "the_annotated_transformer.py"), *command.split()]
 
 
 def train(count: int, command: str) -> None:
-    """A training in several processes that are told what torchrun tells them, or in this one, that ends well."""
+    """A training that ends well, in several processes as under torchrun, or in this one."""
     if count == 1:
         assert main(command.split()) == 0
     else:
@@ -63,15 +65,18 @@ def train_as_told(rank: int, world: int, port: int, command: str) -> None:
     assert main(command.split()) == 0
 
 
-multiprocessing.set_forkserver_preload(["the_annotated_transformer", "translator.__main__", "torch.distributed.fsdp"])
+PRELOADED = ["the_annotated_transformer", "translator.__main__", "torch.distributed.fsdp"]
+multiprocessing.set_forkserver_preload(PRELOADED)
 
 
 def together(function: Callable[..., None], world: int, *arguments: Any) -> None:
     """Call a function in `world` new processes, with its rank, `world` and arguments.
 
-    They are copies of a process that has done nothing but import the program. Copies of this one were once seen to hang.
+    They are copies of a process that has done nothing but import the program. Copies of this one
+    were once seen to hang.
     """
-    multiprocessing.start_processes(function, (world, *arguments), nprocs=world, start_method="forkserver")
+    given = (world, *arguments)
+    multiprocessing.start_processes(function, given, nprocs=world, start_method="forkserver")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -111,7 +116,8 @@ def one_thread(monkeypatch) -> None:
 
 
 def pairs(rows: int = 8) -> list[tat.Pair]:
-    return [tat.Pair([5 + i, 6, tat.EOS], [tat.BOS, *range(5, 6 + i), tat.EOS]) for i in range(rows)]
+    targets = ([tat.BOS, *range(5, 6 + i), tat.EOS] for i in range(rows))
+    return [tat.Pair([5 + i, 6, tat.EOS], target) for i, target in enumerate(targets)]
 
 
 class Case(NamedTuple):
@@ -127,7 +133,7 @@ class Case(NamedTuple):
 
 YES_OR_NO = (False, True)
 CASES = [
-    *(Case(exact, sharded, pieces) for exact in YES_OR_NO for sharded in YES_OR_NO for pieces in (1, 2)),
+    *(Case(exact, sharded, n) for exact in YES_OR_NO for sharded in YES_OR_NO for n in (1, 2)),
     *(Case(True, sharded, rows=1) for sharded in YES_OR_NO),  # fewer pairs than processes
     *(Case(True, sharded, optimizer="muon", ema=0.99) for sharded in YES_OR_NO),
 ]
@@ -154,7 +160,8 @@ def outcome(case: Case) -> Outcome:
     settings = Settings(**SIZES, **more, tokens_per_batch=12, warmup=10)
     model, sharded = tat.make_model(21, 21, **SIZES), case.sharded and dist.is_initialized()
     trainer = ParallelTrainer(model.double() if case.exact else model, settings, sharded=sharded)
-    validation, loss = trainer.validate(pairs()), over_processes(trainer.gradient(pairs(case.rows)))[0]
+    validation = trainer.validate(pairs())
+    loss = over_processes(trainer.gradient(pairs(case.rows)))[0]
     gradient = flat(p.grad for p in trainer.model.parameters())
     weights = [*trainer.model.parameters(), *trainer.averaged.parameters()]
     before = flat(weights)
@@ -172,13 +179,16 @@ def outcome(case: Case) -> Outcome:
 def work(rank: int, world: int, folder: str) -> None:
     """One of `world` processes; it writes the outcome of each case.
 
-    Then some of their sources are beyond the first table of positions, so that the processes have tables of different lengths.
+    Then some of their sources are beyond the first table of positions, so that the processes have
+    tables of different lengths.
     """
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
+    meeting = f"file://{folder}/rendezvous"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
     torch.save([tuple(outcome(case)) for case in CASES], f"{folder}/{rank}.pt")
     trainer = ParallelTrainer(tat.make_model(20, 20, **SIZES), Settings(**SIZES))
     for _ in range(2):
-        trainer.update([tat.Pair([5] * length + [tat.EOS], [tat.BOS, 5, tat.EOS]) for length in (600, 200, 100, 50)])
+        lengths = (600, 200, 100, 50)
+        trainer.update([tat.Pair([5] * n + [tat.EOS], [tat.BOS, 5, tat.EOS]) for n in lengths])
     dist.destroy_process_group()
 
 
@@ -189,22 +199,25 @@ def distance(a: torch.Tensor, b: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("world", [2, 3, 4] if SOAK else [3])
 def test_several_processes_compute_what_one_does(tmp_path, world):
-    """To within rounding: gradient, loss, validation loss, and weights after UPDATES, sharded or not."""
+    """To rounding: gradient, loss, validation loss, and weights after UPDATES, sharded or not."""
     together(work, world, str(tmp_path))
     alone = [outcome(case) for case in CASES]
     for rank in range(world):
-        for case, ours, theirs in zip(CASES, torch.load(tmp_path / f"{rank}.pt"), alone, strict=True):
+        outcomes = torch.load(tmp_path / f"{rank}.pt")
+        for case, ours, theirs in zip(CASES, outcomes, alone, strict=True):
             ours, near = Outcome(*ours), 1e-12 if case.exact else 1e-6
             assert distance(theirs.gradient, ours.gradient) < near, (case, "gradient")
             assert abs(ours.loss / theirs.loss - 1) < near, (case, "loss")
             assert abs(ours.validation / theirs.validation - 1) < near, (case, "validation loss")
-            # where a gradient is zero but for rounding, Adam makes full steps of it: in 32 bits there is nothing to compare
+            # where a gradient is zero but for rounding, Adam makes full steps of it: in 32 bits
+            # there is nothing to compare
             assert not case.exact or distance(theirs.moves, ours.moves) < 1e-9, (case, "weights")
 
 
 def train_in_a_group_that_exists(rank: int, world: int, folder: str) -> None:
     """What Ray Train and others do: the group is theirs, and stays when the training ends."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
+    meeting = f"file://{folder}/rendezvous"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
     falling = SHORT.replace("paper", "linear --warmup 1")
     assert main(f"{falling} --steps 2 --run {folder}/run".split()) == 0
     assert dist.is_initialized()
@@ -220,15 +233,21 @@ def test_a_group_that_exists_already_is_used(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "parts", [[(2, 5, ""), (1, 15, "")], [(3, 5, "--shard"), (1, 10, ""), (2, 15, "--shard")]], ids=["whole", "sharded"]
+    "parts",
+    [[(2, 5, ""), (1, 15, "")], [(3, 5, "--shard"), (1, 10, ""), (2, 15, "--shard")]],
+    ids=["whole", "sharded"],
 )
 def test_a_run_goes_on_with_another_number_of_processes(alone, tmp_path, parts):
-    """With two processes, then one; or with three that share the model, one, and two. Muon and the moving average included."""
+    """With two processes, then one; or with three that share the model, one, and two.
+
+    Muon and the moving average included.
+    """
     run = tmp_path / "run"
     for count, steps, shard in parts:
         train(count, f"{SHORT} {shard} --steps {steps} --run {run}")
     assert_alike(run, alone)
-    names = [sorted(read_tensors(folder / "checkpoints" / "state.safetensors")[0]) for folder in (run, alone)]
+    states = [folder / "checkpoints" / "state.safetensors" for folder in (run, alone)]
+    names = [sorted(read_tensors(state)[0]) for state in states]
     assert names[0] == names[1] and any("momentum" in name for name in names[0])
     assert read_translator(run / "best").languages == ("de", "en")
 
@@ -236,7 +255,8 @@ def test_a_run_goes_on_with_another_number_of_processes(alone, tmp_path, parts):
 def test_two_nodes_train_what_one_process_trains(alone, tmp_path):
     """Two torchrun agents that find each other, each with its own processes, as on two machines."""
     readme = (ROOT / "translator" / "README.md").read_text(encoding="utf-8")
-    nodes = re.search(r"`(--nnodes 2 [^`]*) HOST:\d+`", readme)[1].split() + [f"127.0.0.1:{free_ports(1)[0]}"]
+    nodes = re.search(r"`(--nnodes 2 [^`]*) HOST:\d+`", readme)[1].split()
+    nodes += [f"127.0.0.1:{free_ports(1)[0]}"]
     training = f"{SHORT} --steps 15 --run {tmp_path / 'run'}"
     command = launch(2 if SOAK else 1, training, *nodes)
     command.remove("--standalone")
@@ -252,15 +272,19 @@ def ranks_of(agent: int) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{agent}/task/{agent}/children").read_text().split()]
 
 
-needs_proc = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="this system has no /proc")
+PROC = Path("/proc/self/task")
+needs_proc = pytest.mark.skipif(not PROC.is_dir(), reason="this system has no /proc")
 
 
 @needs_proc
 @pytest.mark.parametrize("attempt", range(10 if SOAK else 1))
-def test_a_process_that_dies_is_brought_back_and_all_stop_together(alone, tmp_path, monkeypatch, attempt):
-    """Two processes under torchrun. With --max-restarts, the run goes on as that of one, undisturbed.
+def test_a_process_that_dies_is_brought_back_and_all_stop_together(
+    alone, tmp_path, monkeypatch, attempt
+):
+    """Two processes of torchrun. With --max-restarts, the run goes on as that of one, undisturbed.
 
-    Then a signal for one of them: both end after the same update, which is saved, and the run can go on.
+    Then a signal for one of them: both end after the same update, which is saved, and the run can
+    go on.
     """
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     run = tmp_path / "run"
@@ -283,13 +307,15 @@ def test_a_process_that_dies_is_brought_back_and_all_stop_together(alone, tmp_pa
 
 def join(rank: int, world: int, port: int) -> None:
     """What torchrun tells a process."""
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
 def lose_the_other(rank: int, world: int, port: int) -> None:
     """Process 1 dies; process 0 notices when it adds up."""
     join(rank, world, port)
-    with pytest.raises(ConnectionError, match="process 0: another process of this training has ended"):  # noqa: SIM117
+    ended = "process 0: another process of this training has ended"
+    with pytest.raises(ConnectionError, match=ended):  # noqa: SIM117
         with process_group():
             if rank == 1:
                 os._exit(0)
@@ -297,7 +323,7 @@ def lose_the_other(rank: int, world: int, port: int) -> None:
 
 
 def stop_while_training(rank: int, world: int, port: int) -> None:
-    """What is held where a training stops is gone when the group is, although the exception lives."""
+    """What is held where a training stops is gone when the group is, though the exception lives."""
     join(rank, world, port)
     held = []
 
@@ -323,14 +349,16 @@ def test_a_process_that_dies_ends_the_others_with_a_line():
 
 
 def test_restarts_without_a_new_store_are_refused(tmp_path, monkeypatch, capsys):
-    """Because the restarted processes might wait for the dead ones for ever; a process alone has nobody to wait for."""
+    """Restarted processes might wait for dead ones for ever; one alone has nobody to wait for."""
     names = "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE"
     tell = [sys.executable, "-c", f"import os; print(*map(os.environ.get, {names}))"]
-    done = subprocess.run([*torchrun(1, "--max-restarts=1", "--no-python"), *tell], **PIPES, timeout=300)
+    command = [*torchrun(1, "--max-restarts=1", "--no-python"), *tell]
+    done = subprocess.run(command, **PIPES, timeout=300)
     assert done.stdout == "1 True\n", done.stderr[-2000:]
     for name, value in zip((*names, "WORLD_SIZE"), ("1", "True", "2"), strict=True):
         monkeypatch.setenv(name, value)
-    assert "needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in refused(capsys, f"{SHORT} --run {tmp_path / 'run'}")
+    error = refused(capsys, f"{SHORT} --run {tmp_path / 'run'}")
+    assert "needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in error
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert main(f"{SHORT} --steps 1 --run {tmp_path / 'run'}".split()) == 0
 
@@ -341,7 +369,8 @@ def meet_bad_input(rank: int, world: int, port: int, folder: str) -> None:
     said = Path(folder, f"{rank}.txt")
     with said.open("w") as error, redirect_stderr(error):
         assert main(["train", "--data", f"{folder}/nowhere", "--run", f"{folder}/run"]) == 2
-    expected = "nowhere: no such folder with" if rank == 0 else "another process of this training has ended"
+    ended = "another process of this training has ended"
+    expected = "nowhere: no such folder with" if rank == 0 else ended
     assert expected in said.read_text() and said.read_text().count("\n") == 1
 
 

@@ -21,9 +21,10 @@ def resident(pid: int) -> float:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system has no /proc")
 def test_translating_for_long_takes_no_more_memory(record_property):
-    """Lines of 1 to 60 words, in groups of up to 300 for an hour (`make soak`), or in a few smaller groups."""
+    """Lines of 1 to 60 words: groups of up to 300 for an hour (`make soak`), or a few smaller."""
     command = [sys.executable, "the_annotated_transformer.py", "translate", "--beam", "2"]
-    sentences, draw = [german for german, _ in itertools.islice(caption_pairs("train"), 200)], random.Random(0)
+    sentences = [german for german, _ in itertools.islice(caption_pairs("train"), 200)]
+    draw = random.Random(0)
     begun, groups, lines, sizes, most = time.monotonic(), 0, 0, [], 300 if SOAK else 6
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, cwd=ROOT, text=True, encoding="utf-8", **pipes) as process:

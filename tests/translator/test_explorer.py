@@ -1,4 +1,4 @@
-"""The explorer: the Transformer in JavaScript computes what PyTorch computes, and the figure does what it promises."""
+"""The explorer: JavaScript computes what PyTorch computes, and the figure does what it promises."""
 
 import copy
 import dataclasses
@@ -31,7 +31,8 @@ def sentences() -> list[str]:
     known = [source for source, _ in caption_pairs("train")][:500]
     path = ROOT.parent / "shared" / "multi30k" / "val.de.gz"
     if path.is_file():
-        known += [line for line in gzip.decompress(path.read_bytes()).decode().splitlines() if line.strip()]
+        lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+        known += [line for line in lines if line.strip()]
     return known
 
 
@@ -50,7 +51,7 @@ class Tab:
         return getattr(self.page, name)
 
     def text(self, selector: str) -> str:
-        """The text of the first element that matches, spaces put together, once the model has answered."""
+        """The text of the first match, spaces put together, once the model has answered."""
         self.answered()
         return " ".join(self.page.locator(selector).first.inner_text().split())
 
@@ -65,8 +66,10 @@ class Tab:
     def ask(self, expression: str, given=None):
         """What a JavaScript expression of the page's `translator` and of `given` gives."""
         start = """async (given) => {
-            const packed = document.getElementById("explorer-weights").textContent, read = JSON.parse(document.getElementById("explorer-content").textContent);
-            const translator = await (window.translator ??= Transformer.Translator.load({ ...read.model, weights: packed }));
+            const [packed, content] = ["explorer-weights", "explorer-content"]
+                .map((id) => document.getElementById(id).textContent);
+            const load = (model) => Transformer.Translator.load({ ...model, weights: packed });
+            const translator = await (window.translator ??= load(JSON.parse(content).model));
             return """
         return self.page.evaluate(f"{start}{expression}; }}", given)
 
@@ -100,7 +103,7 @@ def one_tab(browser, page_of_shipped) -> Tab:
 
 @pytest.fixture
 def tab(one_tab, page_of_shipped, request) -> Iterator[Tab]:
-    """That page, read anew in a tab that all tests share; whatever a test does, there must be no error and no request."""
+    """That page, read anew in a tab of all tests; there must be no error and no request."""
     one_tab.evaluate("localStorage.clear(); sessionStorage.clear()")
     one_tab.mouse.move(0, 0)
     one_tab.set_viewport_size({"width": 1300, "height": 900})
@@ -119,7 +122,7 @@ def calculator(browser, page_of_shipped) -> Iterator[Tab]:
 
 
 def small_translator(shipped: tat.Translator, **changes) -> tat.Translator:
-    """The shipped vocabulary with a small model of other settings and random weights that float16 holds exactly."""
+    """The shipped vocabulary, a small model of other settings, weights that float16 has exactly."""
     sizes = {"N": 2, "d_model": 32, "d_ff": 48, "h": 2, "positions": "sinusoidal"}
     config = dataclasses.replace(PRESETS["tiny"], **sizes | changes)
     model = build_model(config, len(shipped.tokenizer)).eval()
@@ -130,7 +133,11 @@ def small_translator(shipped: tat.Translator, **changes) -> tat.Translator:
 
 
 def logits_in_browser(
-    page, translator: tat.Translator, src: list[int], tgt: list[int], off: tuple[str, int, int] | None = None
+    page,
+    translator: tat.Translator,
+    src: list[int],
+    tgt: list[int],
+    off: tuple[str, int, int] | None = None,
 ) -> torch.Tensor:
     """Each step's logits by the cached decoder in JavaScript, for given target tokens: (T, vocab).
 
@@ -154,7 +161,8 @@ def difference(page, translator: tat.Translator, sentence: str) -> float:
     src = [*translator.tokenizer.encode(sentence, "de"), tat.EOS]
     tgt = [tat.BOS, *translator.tokenizer.encode("A dog runs through a small park.", "en")]
     with torch.inference_mode():
-        expected = translator.model(torch.tensor([src]), torch.tensor([tgt]), None, tat.subsequent_mask(len(tgt)))[0]
+        given = torch.tensor([src]), torch.tensor([tgt]), None, tat.subsequent_mask(len(tgt))
+        expected = translator.model(*given)[0]
     return float((logits_in_browser(page, translator, src, tgt) - expected).abs().max())
 
 
@@ -163,21 +171,25 @@ def test_the_tokens_are_those_of_the_library(calculator, shipped, sentences):
     found = calculator.ask("given.map((line) => translator.tokenizer.encode(line))", lines)
     for line, ids in zip(lines, found, strict=True):
         assert ids == shipped.tokenizer.encode(line, "de"), line
-    back = calculator.ask("given.map((ids) => translator.tokenizer.decode([1, ...ids, 2, 5]))", found)
+    decode = "given.map((ids) => translator.tokenizer.decode([1, ...ids, 2, 5]))"
+    back = calculator.ask(decode, found)
     assert back == [shipped.tokenizer.decode([tat.BOS, *ids, tat.EOS, 5]) for ids in found]
 
 
 def test_a_piece_that_continues_a_word_has_a_dot(calculator, shipped):
-    pieces = shipped.tokenizer.tokens([*shipped.tokenizer.encode("Ein Schneeboarder, na ja.", "de"), tat.EOS])
+    ids = shipped.tokenizer.encode("Ein Schneeboarder, na ja.", "de")
+    pieces = shipped.tokenizer.tokens([*ids, tat.EOS])
     shown = calculator.ask("given.map((piece) => translator.tokenizer.spell(piece))", pieces)
-    dots = [piece if piece in (",", ".", "</s>") else piece[1:] if piece[0] == "▁" else f"·{piece}" for piece in pieces]
+    begins = lambda piece: piece[1:] if piece[0] == "▁" else f"·{piece}"  # noqa: E731
+    dots = [piece if piece in (",", ".", "</s>") else begins(piece) for piece in pieces]
     assert shown == dots and any(piece[0] == "·" for piece in shown)
 
 
 def test_the_logits_are_those_of_pytorch(calculator, shipped):
     """Of the shipped model, and of every kind of model that the program trains."""
     assert difference(calculator.page, shipped, SENTENCE) < 1e-3
-    for change in ("norm post", "positions learned", "positions rotary", "tie none", "tie target", "d_k 5"):
+    changes = ("norm post", "positions learned", "positions rotary", "tie none", "tie target")
+    for change in (*changes, "d_k 5"):
         name, value = change.split()
         model = small_translator(shipped, **{name: int(value) if value.isdigit() else value})
         assert difference(calculator.page, model, SENTENCE) < 1e-3, change
@@ -196,38 +208,40 @@ def test_a_head_that_is_off_adds_nothing(calculator, shipped, kind):
     whole = copy.deepcopy(translator)
     layer = (translator.model.encoder if kind == "encoder" else translator.model.decoder).layers[1]
     with torch.no_grad():
-        (layer.src_attn if kind == "cross" else layer.self_attn).W_o.weight.view(32, 2, 16)[:, 1] = 0
+        attn = layer.src_attn if kind == "cross" else layer.self_attn
+        attn.W_o.weight.view(32, 2, 16)[:, 1] = 0
     src, tgt = [*translator.tokenizer.encode(SENTENCE, "de"), tat.EOS], [tat.BOS, 50, 60, 70]
     with torch.inference_mode():
-        expected = translator.model(torch.tensor([src]), torch.tensor([tgt]), None, tat.subsequent_mask(4))[0]
+        given = torch.tensor([src]), torch.tensor([tgt]), None, tat.subsequent_mask(4)
+        expected = translator.model(*given)[0]
     found = logits_in_browser(calculator.page, whole, src, tgt, off=(kind, 1, 1))
     assert (found - expected).abs().max() < 1e-3
     assert (found - logits_in_browser(calculator.page, whole, src, tgt)).abs().max() > 1e-2
 
 
 def test_the_translations_are_those_of_the_program(calculator, shipped, sentences):
-    """Greedily and with the beam. Rounding may decide a tie otherwise, so one in a hundred may differ."""
-    lines = [sentences[i] for i in torch.linspace(0, len(sentences) - 1, 500 if SOAK else 40).long()]
+    """Greedily and with the beam. Rounding may decide a tie: one in a hundred may differ."""
+    chosen = torch.linspace(0, len(sentences) - 1, 500 if SOAK else 40).long()
+    lines = [sentences[i] for i in chosen]
     for beam in (1, tat.BEAM):
-        found = calculator.ask(f"given.map((line) => translator.translate(line, {{ beam: {beam} }}))", lines)
+        translate = f"(line) => translator.translate(line, {{ beam: {beam} }})"
+        found = calculator.ask(f"given.map({translate})", lines)
         expected = Search(shipped, beam).translate(lines)
         different = [pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]]
         assert len(different) <= len(lines) / 100, different
 
 
 def test_sampling_draws_from_the_nucleus(calculator, shipped):
-    """The document's `nucleus` and the one here agree, and a draw at the lowest temperature is the greedy translation."""
+    """The document's `nucleus` agrees, and a draw at the lowest temperature is the greedy one."""
     logits = torch.randn(50, generator=torch.Generator().manual_seed(0)) * 2
     for temperature, top_p in ((1.0, 1.0), (0.7, 0.9), (1.5, 0.4), (1.0, 0.0)):
-        found = calculator.ask("[...Transformer.nucleus(...given)]", [logits.tolist(), temperature, top_p])
-        assert torch.allclose(
-            torch.tensor(found).float(), since.nucleus(logits[None], temperature, top_p)[0], atol=1e-6
-        )
+        given = [logits.tolist(), temperature, top_p]
+        found = torch.tensor(calculator.ask("[...Transformer.nucleus(...given)]", given))
+        expected = since.nucleus(logits[None], temperature, top_p)[0]
+        assert torch.allclose(found.float(), expected, atol=1e-6)
     src = [*shipped.tokenizer.encode(SENTENCE, "de"), tat.EOS]
-    drawn, greedy = (
-        calculator.ask(f"Transformer.{search}", src)
-        for search in ("sampleDecode(translator.model, given, 0.01)", "greedyDecode(translator.model, given)")
-    )
+    drawn = calculator.ask("Transformer.sampleDecode(translator.model, given, 0.01)", src)
+    greedy = calculator.ask("Transformer.greedyDecode(translator.model, given)", src)
     assert drawn == greedy
 
 
@@ -236,9 +250,11 @@ def test_recorded_weights_are_those_that_the_page_computes(calculator, shipped):
     src = calculator.ask("translator.source(given)", SENTENCE)
     maps = "translator.attentionMaps(given, Transformer.beamSearch(translator.model, given).ids)"
     live = calculator.ask(maps, src)
-    assert (live["source"], live["target"], live["predicted"]) == (kept["source"], kept["target"], kept["predicted"])
+    for part in ("source", "target", "predicted"):
+        assert live[part] == kept[part]
     for kind in ("encoder", "decoder", "cross"):
-        assert torch.allclose(torch.tensor(live["maps"][kind]), torch.tensor(kept["maps"][kind]), atol=2e-4)
+        ours, theirs = (torch.tensor(found["maps"][kind]) for found in (live, kept))
+        assert torch.allclose(ours, theirs, atol=2e-4)
     for ours, theirs in zip(live["steps"], kept["steps"], strict=True):
         assert ours["chosen"] == pytest.approx(theirs["chosen"], abs=1e-4)
         assert ours["likeliest"][0]["token"] == theirs["likeliest"][0]["token"]
@@ -249,12 +265,17 @@ def test_a_sentence_is_translated_and_stepped_through(tab, shipped):
     expected = Search(shipped, tat.BEAM).translate(["Zwei Frauen lesen ein Buch."])[0]
     assert tab.text("#translation") == expected
     tab.locator("#step").fill("2")
-    assert tab.text("#step-readout").startswith(f"Step 2 of {len(tab.written())}. It has written “{tab.written()[0]}”")
+    step = f"Step 2 of {len(tab.written())}. It has written “{tab.written()[0]}”"
+    assert tab.text("#step-readout").startswith(step)
     assert tab.locator("#target .later").count() == len(tab.written()) - 2
     assert len(tab.text("#likeliest").split("%")) == 6
     shade = "#source li:nth-child({}) button"
-    weight = lambda n: float(tab.evaluate(f"""() => document.querySelector("#figure").shadowRoot
-        .querySelector("{shade.format(n)}").style.getPropertyValue("--a")"""))  # fmt: skip  # noqa: E731
+
+    def weight(n: int) -> float:
+        figure = "document.querySelector('#figure').shadowRoot"
+        style = f"{figure}.querySelector('{shade.format(n)}').style"
+        return float(tab.evaluate(f"{style}.getPropertyValue('--a')"))
+
     assert weight(2) > weight(4)  # the step that writes "women" looks at "Frauen"
     assert not tab.locator("#target li:nth-child(3)").is_visible()  # not before it is due
     tab.locator("#step").fill("5")  # "book"
@@ -266,15 +287,15 @@ def test_a_sentence_is_translated_and_stepped_through(tab, shipped):
 def test_a_drawn_translation_shows_what_it_was_drawn_from(tab):
     """A nucleus of one token has that token at 100%; the shaded tokens say whose they are."""
     tab.locator("input[value=sample]").check()
-    assert (
-        tab.locator("#top-p").input_value() == "0.9"
-    )  # with 1, the tail that label smoothing has taught would be drawn from
+    # with 1, the tail that label smoothing has taught would be drawn from
+    assert tab.locator("#top-p").input_value() == "0.9"
     tab.locator("#top-p").fill("0.1")
     tab.locator("#again").click()
     tab.answered()
     shares = tab.locator("#target small").all_text_contents()
     assert len(shares) > 3 and set(shares) == {"100%"}
-    assert tab.locator("#likeliest i").count() == 1 and tab.locator("#drawn-from").is_visible()  # no token of 0%
+    # no token of 0%
+    assert tab.locator("#likeliest i").count() == 1 and tab.locator("#drawn-from").is_visible()
     tab.locator("#target button").nth(1).hover()
     word = tab.locator("#target bdi").nth(1).inner_text()
     assert f"the step that writes “{word}” looks" in tab.text("#shades")
@@ -297,7 +318,7 @@ def test_the_tree_shows_the_search(tab):
 
 
 def test_a_head_can_be_set_to_zero(tab):
-    """The weights that are zeroed are the chosen head's, and restoring brings the translation back."""
+    """The weights that become zero are the chosen head's; restoring brings the translation back."""
     before = tab.translation()
     for layer, head in itertools.product("34", "1234"):
         tab.select_option("#layer", layer)
@@ -320,13 +341,16 @@ def test_a_head_can_be_set_to_zero(tab):
 def test_strange_text_is_answered_honestly(tab):
     tab.translate("Ж die Bundeskanzlerin")
     notice = tab.text("#notice")
-    assert "“Ж”" in notice and "“Bundeskanzlerin”" in notice and tab.locator("#notice.warning").count()
-    note = notice[notice.index("This model has only") :]  # what it can know is said of every sentence
+    assert "“Ж”" in notice and "“Bundeskanzlerin”" in notice
+    assert tab.locator("#notice.warning").count()
+    # what it can know is said of every sentence
+    note = notice[notice.index("This model has only") :]
     tab.translate("„Hund“, (kleiner) Hund!")
     assert tab.text("#notice") == note  # punctuation does not make a word strange
     tab.translate("  ")
     assert "Write a sentence" in tab.text("#notice")
-    opacity = "getComputedStyle(document.querySelector('#figure').shadowRoot.querySelector('#panel')).opacity"
+    panel = "document.querySelector('#figure').shadowRoot.querySelector('#panel')"
+    opacity = f"getComputedStyle({panel}).opacity"
     assert tab.evaluate(opacity) == "0.4"  # what is shown is another sentence's
     tab.translate(SENTENCE)
     assert tab.text("#notice") == note and tab.evaluate(opacity) == "1"
@@ -334,7 +358,10 @@ def test_strange_text_is_answered_honestly(tab):
 
 
 def test_what_a_sentence_has_that_the_model_hardly_knows_is_said(tab):
-    """Small letters, a negation, figures, another language; and that it is guessing, where its tokens have little probability."""
+    """Small letters, a negation, figures, another language; and that it is guessing.
+
+    It is where its tokens have little probability.
+    """
     for sentence, said, guessing in (
         ("ein hund spielt im park.", "write “Hund”", None),
         ("Die Katze sitzt nicht auf dem Sofa.", "leaves “nicht” out", None),
@@ -346,13 +373,15 @@ def test_what_a_sentence_has_that_the_model_hardly_knows_is_said(tab):
         tab.translate(sentence)
         assert said in tab.text("#notice")
         assert guessing is None or guessing == tab.text("#sure").startswith("The model is guessing")
-    shares = [int(text.rstrip("%")) / 100 for text in tab.locator("#target small").all_text_contents()]
+    shown = tab.locator("#target small").all_text_contents()
+    shares = [int(text.rstrip("%")) / 100 for text in shown]
     mean = torch.tensor(shares).log().mean().exp().item()
     assert int(re.search(r"(\d+)%", tab.text("#sure"))[1]) == pytest.approx(100 * mean, abs=1)
 
 
 def test_every_provocation_says_what_it_teaches(tab):
-    values = tab.locator("#provocations option").evaluate_all("options => options.map(option => option.value)")
+    options = tab.locator("#provocations option")
+    values = options.evaluate_all("options => options.map(option => option.value)")
     assert len(values) == 8
     tab.select_option("#samples", values[0])
     tab.locator("#teaches", has_text="Negation").wait_for()
@@ -361,7 +390,7 @@ def test_every_provocation_says_what_it_teaches(tab):
 
 
 def test_another_token_is_taken_and_the_sentence_goes_on(tab, shipped):
-    """One of the five or a word of one's own: what follows is what the model writes after it, and what it costs is said."""
+    """One of the five or a word of one's own: the model goes on after it, and its cost is said."""
     before = tab.translation()
     tab.locator("#step").fill("3")
     tab.locator("#likeliest button").nth(1).click()
@@ -370,7 +399,8 @@ def test_another_token_is_taken_and_the_sentence_goes_on(tab, shipped):
     pieces = tab.written()
     known = shipped.tokenizer.vocabulary.token_to_id
     taken = tab.ask(
-        "Transformer.beamSearch(translator.model, translator.source(given[0]), 5, 1.8, { forced: given[1] }).ids",
+        "Transformer.beamSearch("
+        "translator.model, translator.source(given[0]), 5, 1.8, { forced: given[1] }).ids",
         [SENTENCE, [known("▁" + piece) for piece in pieces[:3]]],
     )
     assert shipped.tokenizer.decode(taken) == tab.translation() != before
@@ -384,11 +414,17 @@ def test_another_token_is_taken_and_the_sentence_goes_on(tab, shipped):
     forced = len(shipped.tokenizer.encode("snowboarder", "en"))
     assert "at step 3" not in tab.text("#taken")  # what came after is let go
     assert not tab.locator("#target .doubtful").evaluate_all(
-        "(all, n) => all.filter((li) => { const i = +li.firstChild.dataset.i; return i >= 1 && i <= n; })", forced
+        """(all, n) => all.filter((li) => {
+            const i = +li.firstChild.dataset.i;
+            return i >= 1 && i <= n;
+        })""",
+        forced,
     )
-    shares = [int(text.rstrip("%")) / 100 for text in tab.locator("#target small").all_text_contents()]
+    shown = tab.locator("#target small").all_text_contents()
+    shares = [int(text.rstrip("%")) / 100 for text in shown]
     judged = torch.tensor([shares[0], *shares[1 + forced :]]).log().mean().exp().item()
-    assert int(re.search(r"(\d+)%", tab.text("#sure"))[1]) == pytest.approx(100 * judged, abs=1)  # not the forced
+    # not the forced
+    assert int(re.search(r"(\d+)%", tab.text("#sure"))[1]) == pytest.approx(100 * judged, abs=1)
     tab.locator("input[value=greedy]").check()
     tab.answered()
     assert tab.translation().split()[1] == "snowboarder"  # kept by another search
@@ -405,10 +441,12 @@ def test_another_token_is_taken_and_the_sentence_goes_on(tab, shipped):
 def test_later_tokens_are_guessed_before_they_are_seen(tab):
     tab.click("#tree-box summary")
     tab.check("#guess")
-    assert not tab.locator("#tree-box").is_visible() and not tab.locator("#maps").is_visible()  # they would tell
+    # they would tell
+    assert not tab.locator("#tree-box").is_visible() and not tab.locator("#maps").is_visible()
     tab.locator("#step-readout", has_text="comes next").wait_for()
     seen = tab.locator("#target li:not(.later):not(.unseen)")
-    assert seen.count() == 0 and tab.text("#translation") == "…" and "%" not in tab.text("#likeliest")
+    assert seen.count() == 0
+    assert tab.text("#translation") == "…" and "%" not in tab.text("#likeliest")
     word = tab.locator("#target bdi").first.text_content()
     tab.locator("#likeliest button", has_text=re.compile(f"^{word}$")).click()
     tab.locator("#step-readout", has_text="You guessed it.").wait_for()
@@ -424,13 +462,17 @@ def test_later_tokens_are_guessed_before_they_are_seen(tab):
 
 
 def test_tokens_are_hidden_and_change_places(tab):
-    """A hidden token has no weight in any map; both changes are said, with the words that they change."""
+    """A hidden token has no weight in any map; both changes are said, and the words they change."""
     before = tab.translation()
     tab.select_option("#touch", "hide")
     tab.locator("#source button").nth(2).click()
     tab.locator("#compared", has_text="Hidden: “Junge”").wait_for()
     maps = tab.evaluate(
-        """() => { const { maps } = document.getElementById("figure").explored.result; return ["encoder", "cross"].map((kind) => Math.max(...maps[kind].flat(2).map((row) => row[2]))); }"""
+        """() => {
+            const { maps } = document.getElementById("figure").explored.result;
+            const largest = (map) => Math.max(...map.flat(2).map((row) => row[2]));
+            return [largest(maps.encoder), largest(maps.cross)];
+        }"""
     )
     assert maps == [0, 0]
     assert tab.translation() != before and tab.locator("#compared mark").count() > 0
@@ -446,7 +488,10 @@ def test_tokens_are_hidden_and_change_places(tab):
 
 
 def test_a_search_that_takes_long_says_so_and_is_stopped(tab):
-    """The page stays awake meanwhile; what is shown is that of the sentence before, and is marked as such where the sentence is refused."""
+    """The page stays awake meanwhile; what is shown is that of the sentence before.
+
+    It is marked as such where the sentence is refused.
+    """
     shown = tab.translation()
     tab.fill("#text", "Der Hund und " * 45)
     tab.press("#text", "Enter")
@@ -467,10 +512,11 @@ def test_text_is_never_read_as_html(browser, shipped, tmp_path):
 
 
 def test_a_model_that_cannot_run_there_is_recorded(browser, shipped, tmp_path, monkeypatch):
-    """Too large, or with whole words, or with a changed layer: the page has its two translations, and no input."""
+    """Too large, of whole words, or with a changed layer: two translations and no input."""
     monkeypatch.setattr(explorer, "LARGEST", 1000)
     tab = Tab(browser, written_page(shipped, tmp_path))
-    assert not tab.locator("#text").is_visible() and not tab.locator("text=draw at random").is_visible()
+    assert not tab.locator("#text").is_visible()
+    assert not tab.locator("text=draw at random").is_visible()
     found = {}
     for name, label in (("greedy", "greedy"), ("beam", "beam of five")):
         tab.check(f"text={label}")
@@ -500,7 +546,8 @@ def test_layers_that_differ_are_not_run_by_the_page(shipped, layer, name, value)
 def test_a_layer_that_the_fast_decoder_does_not_know_leaves_no_page(shipped):
     translator = small_translator(shipped)
     layer = translator.model.decoder.layers[0]
-    layer.src_attn.forward = lambda query, *others, old=layer.src_attn.forward: 0 * old(query, *others)
+    forward = layer.src_attn.forward
+    layer.src_attn.forward = lambda query, *others: 0 * forward(query, *others)
     with pytest.raises(ValueError, match="cannot be decoded step by step"):
         explorer.page(translator, "x", SENTENCE)
 
@@ -508,16 +555,19 @@ def test_a_layer_that_the_fast_decoder_does_not_know_leaves_no_page(shipped):
 def test_a_model_that_cannot_be_read_says_so(browser, page_of_shipped, tmp_path):
     """Instead of an empty page."""
     broken = tmp_path / "broken.html"
-    broken.write_text(page_of_shipped.read_text("utf-8").replace("encoder.norm.bias", "encoder.norm.other"), "utf-8")
+    text = page_of_shipped.read_text("utf-8")
+    broken.write_text(text.replace("encoder.norm.bias", "encoder.norm.other"), "utf-8")
     tab = browser.new_context(offline=True).new_page()
     tab.goto(broken.as_uri())
     tab.locator("[role=alert]", has_text="encoder.norm.bias").wait_for()
 
 
 def test_the_keyboard_keeps_its_place(tab):
-    """A thumbnail that is chosen, a button that can do no more, and one that vanishes hand the focus on."""
-    focused = """() => { const inner = document.querySelector("#figure").shadowRoot.activeElement;
-                         return inner && (inner.id || inner.dataset.layer + inner.dataset.head); }"""
+    """A chosen thumbnail, a button that can do no more, and one that vanishes hand the focus on."""
+    focused = """() => {
+        const inner = document.querySelector("#figure").shadowRoot.activeElement;
+        return inner && (inner.id || inner.dataset.layer + inner.dataset.head);
+    }"""
     tab.locator("#overview button").nth(6).focus()
     tab.keyboard.press("Enter")
     assert tab.evaluate(focused) == "22"
@@ -545,7 +595,8 @@ def test_the_address_keeps_the_choices(browser, tab, page_of_shipped):
         other.goto(address)
         other.locator("#heat-title", has_text=title).wait_for()
         assert SENTENCE in other.title() and not problems
-    tab.evaluate("location.hash = 'kind=decoder&sentence=Eine Katze schläft.'")  # as if pasted into the open page
+    # as if pasted into the open page
+    tab.evaluate("location.hash = 'kind=decoder&sentence=Eine Katze schläft.'")
     tab.locator("#figure", has_text="Katze").wait_for()
     tab.locator("#heat-title", has_text="Decoder self-attention").wait_for()
     tab.evaluate("location.hash = 'kind=cross&theme=dark'")
@@ -562,33 +613,37 @@ def test_the_explorer_is_accessible(tab):
         tab.select_option("#theme", theme)
         tab.evaluate(axe.read_text("utf-8"))
         found = tab.evaluate("axe.run().then((result) => result.violations)")
-        serious = [(v["id"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] in ("serious", "critical")]
+        grave = [v for v in found if v["impact"] in ("serious", "critical")]
+        serious = [(v["id"], v["nodes"][0]["html"][:200]) for v in grave]
         assert not serious
 
 
 def test_the_true_alignment_of_a_caption_lies_over_the_map(calculator, shipped):
-    """Only if the model wrote exactly the reference, whose links are known, and for no other sentence."""
+    """Only if the model wrote the exact reference, whose links are known; for no other sentence."""
     caption = next(c for c in caption_corpus() if c.de.startswith("Ein"))
     about = explorer.content(shipped, "x", caption.de, "captions")
     known = about["alignment"]
     assert len(known["links"]) >= len(caption.links) and known["source"][-1] == "</s>"
     assert explorer.content(shipped, "x", SENTENCE, "captions")["alignment"] is None
     assert "alignment" not in explorer.content(shipped, "x", caption.de, "multi30k")
-    src, tgt = (
-        [shipped.tokenizer.vocabulary.token_to_id(token) for token in known[side]] for side in ("source", "predicted")
-    )
+    number = shipped.tokenizer.vocabulary.token_to_id
+    src, tgt = ([number(token) for token in known[side]] for side in ("source", "predicted"))
     show = """async ([about, src, tgt]) => {
-        const translator = await Transformer.Translator.load(about.model), host = document.createElement("div");
+        const translator = await Transformer.Translator.load(about.model);
+        const host = document.createElement("div");
         document.body.append(host);
         const maps = translator.attentionMaps(src, [1, ...tgt]);
-        const recorded = Object.fromEntries(["beam", "greedy"].map((kind) => [kind, { ...maps, nodes: null, best: null }]));
+        const whole = { ...maps, nodes: null, best: null };
+        const recorded = { beam: { ...whole }, greedy: { ...whole } };
         exploreAttention(host, { ...about, model: null, recorded }, { open: true });
         await new Promise((drawn) => setTimeout(drawn, 200));
-        return [...host.shadowRoot.querySelectorAll("#heat td.true")].map((cell) => [+cell.dataset.k, +cell.dataset.q]);
+        const cells = [...host.shadowRoot.querySelectorAll("#heat td.true")];
+        return cells.map((cell) => [+cell.dataset.k, +cell.dataset.q]);
     }"""
     shown = calculator.evaluate(show, [about, src, tgt])
     assert sorted(map(tuple, shown)) == sorted(known["links"])
-    assert calculator.evaluate(show, [about, src, [*tgt[:-2], tgt[-1]]]) == []  # another translation: no links
+    # another translation: no links
+    assert calculator.evaluate(show, [about, src, [*tgt[:-2], tgt[-1]]]) == []
 
 
 def test_the_panels_follow_the_sentence(tab):

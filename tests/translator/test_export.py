@@ -21,17 +21,19 @@ from translator.sources import load_pairs
 SIZES = "--N 2 --d-model 32 --d-ff 48 --h 2 --bpe 300 --tokens-per-batch 600 --warmup 30 --factor 2"
 
 
-@pytest.fixture(
-    scope="module", params=["--positions sinusoidal", "--norm post --positions learned", "--positions rotary"]
-)
+KINDS = ["--positions sinusoidal", "--norm post --positions learned", "--positions rotary"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def run(request, tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "run"
-    assert main(f"train --data captions --run {run} {SIZES} --steps 60 {request.param}".split()) == 0
+    command = f"train --data captions --run {run} {SIZES} --steps 60 {request.param}"
+    assert main(command.split()) == 0
     return run
 
 
 def test_ctranslate2_finds_the_same_symbols(run, tmp_path):
-    """Catches any weight in the wrong place, other positions, another epsilon, and a missing </s>."""
+    """Catches any weight in the wrong place, other positions, another epsilon, a missing </s>."""
     assert main(["export", "--model", str(run), "--out", str(tmp_path / "served")]) == 0
     theirs = ctranslate2.Translator(str(tmp_path / "served"), compute_type="float32")
     translator = read_translator(run)
@@ -40,7 +42,8 @@ def test_ctranslate2_finds_the_same_symbols(run, tmp_path):
     for german, _ in load_pairs("captions", "test")[:60]:
         src = torch.tensor([[*translator.tokenizer.encode(german, "de"), tat.EOS]])
         ours = fast_greedy(translator.model, src, tat.source_mask(src), max_len=25)[0, 1:].tolist()
-        found = theirs.translate_batch([vocabulary.encode(german).tokens], beam_size=1, max_decoding_length=24)
+        tokens = vocabulary.encode(german).tokens
+        found = theirs.translate_batch([tokens], beam_size=1, max_decoding_length=24)
         other = [vocabulary.token_to_id(token) for token in found[0].hypotheses[0]]
         different += [] if ours in (other, [*other, tat.EOS]) else [(german, ours, other)]
         assert len(other) > 3
@@ -48,25 +51,30 @@ def test_ctranslate2_finds_the_same_symbols(run, tmp_path):
 
 
 def test_what_is_exported_translates_text(tmp_path):
-    """The script in the folder, run as its card says: text in, text out, an empty line for an empty line."""
+    """The script in the folder, run as its card says: text in, text out, an empty line for one."""
     out = tmp_path / "served"
     assert main(["export", "--out", str(out)]) == 0
     lines = "Ein Hund läuft durch den Schnee.\n\n Zwei Männer sitzen auf einer Bank </s>.\n"
-    done = subprocess.run([sys.executable, out / "translate.py"], input=lines, capture_output=True, text=True)
+    command = [sys.executable, out / "translate.py"]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True)
     found = done.stdout.split("\n")
-    assert found[0] == "A dog runs through the snow." and found[1] == "" and len(found) == 4, done.stderr
+    assert found[0] == "A dog runs through the snow.", done.stderr
+    assert found[1] == "" and len(found) == 4, done.stderr
     assert found[2].startswith("Two men are sitting on a bench") and "▁" not in done.stdout
     assert "de to en" in (out / "README.md").read_text(encoding="utf-8")
 
 
 def test_what_is_exported_reads_and_answers_as_the_program_does(tmp_path):
-    """A line as it comes; a byte-order mark, entities, a line far too long, one too long for all, and one that is no UTF-8."""
+    """A line as it comes; a byte-order mark, entities, and a line that is no UTF-8.
+
+    And a line far too long, and one too long for all.
+    """
     out, pipe = tmp_path / "served", subprocess.PIPE
     assert main(["export", "--out", str(out)]) == 0
     environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
-    with started(
-        [sys.executable, out / "translate.py"], stdin=pipe, stdout=pipe, stderr=pipe, env=environment
-    ) as process:
+    command = [sys.executable, out / "translate.py"]
+    streams = {"stdin": pipe, "stdout": pipe, "stderr": pipe}
+    with started(command, **streams, env=environment) as process:
         process.stdin.write(b"\xef\xbb\xbfEin Hund.\n")
         process.stdin.flush()
         assert process.stdout.readline() == b"A dog.\n"
@@ -74,24 +82,30 @@ def test_what_is_exported_reads_and_answers_as_the_program_does(tmp_path):
         found, error = process.communicate("\n".join(lines).encode() + b"\nK\xe4se\nEin Hund.\n")
     assert process.returncode == 2
     found, notes = found.decode().split("\n"), error.decode().splitlines()
-    assert found[0] == "A dog & a cat." and found[1] and found[2:] == ["", found[3], ""] and "girl" in found[3]
+    assert found[0] == "A dog & a cat." and found[1]
+    assert found[2:] == ["", found[3], ""] and "girl" in found[3]
     assert [note[:12] for note in notes] == ["note: line 3", "note: line 4", "error: line "]
     assert "line 6: not UTF-8" in notes[2] and "left empty" in notes[1]
 
 
 def test_what_is_exported_stops_quietly_when_nobody_reads(tmp_path):
-    """A stream that is closed is as good as the null device, and a full disk is none; catches notes among the translations."""
+    """A closed stream is as good as the null device, a full disk isn't.
+
+    Catches notes among the translations.
+    """
     out, pipe = tmp_path / "served", subprocess.PIPE
     assert main(["export", "--out", str(out)]) == 0
     for streams, text, status, said in (
-        (">&-", b"Hund", 0, ""), ("2>&-", b"Hund " * 2100, 2, "\n"), (">/dev/full", b"Hund", 2, "error: .*space.*\n"),
+        (">&-", b"Hund", 0, ""), ("2>&-", b"Hund " * 2100, 2, "\n"),
+        (">/dev/full", b"Hund", 2, "error: .*space.*\n"),
         ("", "Hund.".encode("utf-16-le"), 2, "error: line 1: not UTF-8 .likely UTF-16.\n"),
     ):  # fmt: skip
         command = ["bash", "-c", f'exec "$@" {streams}', "", sys.executable, out / "translate.py"]
         done = subprocess.run(command, input=text, stdout=pipe, stderr=pipe)
         found = (done.stdout + done.stderr).decode()
         assert done.returncode == status and re.fullmatch(said, found), (streams, found)
-    with started([sys.executable, out / "translate.py"], stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    command = [sys.executable, out / "translate.py"]
+    with started(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         process.stdout.close()
         _, error = process.communicate(b"Ein Hund.\n" * 3)
     assert process.returncode == 0 and error == b""
@@ -110,6 +124,7 @@ def test_half_a_model_is_half_as_large_and_loads_as_before(run, tmp_path):
 def test_weights_too_large_for_16_bits_are_refused(run, tmp_path, capsys):
     """Catches infinities that are written silently, and half a folder."""
     translator = read_translator(run)
-    write_model(tmp_path / "large", run, {n: p.detach() * 1e6 for n, p in weights_of(translator.model).items()})
+    weights = {name: p.detach() * 1e6 for name, p in weights_of(translator.model).items()}
+    write_model(tmp_path / "large", run, weights)
     error = refused(capsys, f"export --model {tmp_path / 'large'} --out {tmp_path / 'x'} --to half")
     assert "some weights are not finite" in error and not (tmp_path / "x").exists()

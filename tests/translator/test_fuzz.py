@@ -1,6 +1,7 @@
-"""Random input: the readers of data, configurations, vocabularies, weights and states, and the command line.
+"""Random input: readers of data, configurations, vocabularies, weights, states, the command line.
 
-Each either works or raises ValueError or an OSError with one line, which the command line prints. `make soak` tries more.
+Each either works or raises ValueError or an OSError with one line, which the command line prints.
+`make soak` tries more.
 """
 
 import copy
@@ -41,7 +42,8 @@ def run(tmp_path_factory) -> Path:
     """A run of two updates on a few pairs, which are in the folder `data` beside it."""
     folder = tmp_path_factory.mktemp("fuzz")
     caption_files(folder / "data", train=30, val=5)
-    assert outcome(f"train --data {folder / 'data'} --run {folder / 'run'} {SIZES} --steps 2".split())[0] == 0
+    command = f"train --data {folder / 'data'} --run {folder / 'run'} {SIZES} --steps 2"
+    assert outcome(command.split())[0] == 0
     return folder / "run"
 
 
@@ -65,7 +67,8 @@ def fresh(folder: Path, run: Path | None = None) -> Path:
 def outcome(arguments: list[str]) -> tuple[int, str]:
     """The exit status of a command and what it writes on standard error."""
     device = os.environ["ANNOTATED_DEVICE"]
-    with redirect_stdout(io.TextIOWrapper(io.BytesIO())), redirect_stderr(io.TextIOWrapper(io.BytesIO())) as error:
+    out, error = (io.TextIOWrapper(io.BytesIO()) for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(error):
         status = main(arguments)
         error.seek(0)
         os.environ["ANNOTATED_DEVICE"] = device  # --device sets it
@@ -73,19 +76,19 @@ def outcome(arguments: list[str]) -> tuple[int, str]:
 
 
 def refused_well(arguments: list[str]) -> bool:
-    """Whether a command is refused; asserts that this takes a line and status 2, and that nothing else goes wrong."""
+    """Whether a command is refused, with a line and status 2; asserts that all else is well."""
     status, error = outcome(arguments)
     lines = error.splitlines()
     assert status in (0, 2), (arguments, error)
-    assert all(line.startswith("note: ") for line in lines[: -1 if status else None]), (arguments, error)
+    notes = lines[: -1 if status else None]
+    assert all(line.startswith("note: ") for line in notes), (arguments, error)
     assert status == 0 or lines[-1].startswith("error: "), (arguments, error)
     return status == 2
 
 
 # --- Text ---
-text = (
-    st.binary(max_size=60) | st.text(max_size=30).map(str.encode) | st.text("a \n\r\0\x1c\u2028\ufeff").map(str.encode)
-)
+text = st.binary(max_size=60) | st.text(max_size=30).map(str.encode)
+text |= st.text("a \n\r\0\x1c\u2028\ufeff").map(str.encode)
 
 
 @examples(100, 10_000)
@@ -106,14 +109,18 @@ def test_any_bytes_are_pairs_or_a_named_error(folder, sides, packed):
 # --- Files of a model and of a run ---
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
 values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
 )
 
 
 def places(value: Any, path: tuple = ()) -> list[tuple]:
     """The keys that lead to each part of a JSON value; of long lists, to the first entries."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, part in list(inner)[:30] for place in places(part, (*path, key)))]
+    inner = enumerate(value) if isinstance(value, list) else ()
+    inner = list(value.items() if isinstance(value, dict) else inner)[:30]
+    return [path, *(place for key, part in inner for place in places(part, (*path, key)))]
 
 
 def changed(value: Any, place: tuple, new: Any, delete: bool) -> Any:
@@ -147,7 +154,8 @@ def test_a_changed_description_of_a_model_is_read_or_refused(run, folder, name, 
 @given(data=st.data())
 def test_changed_bytes_of_weights_and_states_are_noticed_or_harmless(run, folder, data):
     """Also without the checksums of the folder."""
-    name = data.draw(st.sampled_from(["model.safetensors", "checkpoints/state.safetensors", "log.jsonl"]))
+    files = ["model.safetensors", "checkpoints/state.safetensors", "log.jsonl"]
+    name = data.draw(st.sampled_from(files))
     path = fresh(folder, run) / name
     before = read_tensors(path)[0] if path.suffix == ".safetensors" else None
     content, draw = bytearray(path.read_bytes()), random.Random(data.draw(st.integers(0, 2**32)))
@@ -161,15 +169,17 @@ def test_changed_bytes_of_weights_and_states_are_noticed_or_harmless(run, folder
         except ValueError as error:
             assert str(path) in str(error)
         else:
-            assert all(after[key].equal(before[key]) for key in before) and after.keys() == before.keys()
+            assert after.keys() == before.keys()
+            assert all(after[key].equal(before[key]) for key in before)
     read_log(folder)
     refused_well(f"train --data {run.parent / 'data'} --run {folder} {SIZES} --steps 3".split())
 
 
 # --- The command line ---
 WORDS = """train translate evaluate average explain export captions multi30k hf: val cpu meta never
-    --run --model --data --split --out --beam --alpha --last --json --input --output --device --to --quantization --src --tgt
-    --start-from --patience --shard --help --version -- -1 0 1 2 nan 1e999 . = --= --beam=x"""
+    --run --model --data --split --out --beam --alpha --last --json --input --output --device --to
+    --quantization --src --tgt --start-from --patience --shard --help --version -- -1 0 1 2 nan
+    1e999 . = --= --beam=x"""
 STRANGE = "-1 0 1 2 3 0.5 1e-9 nan inf -inf x pre none all"  # values of settings
 words = st.sampled_from([*WORDS.split(), ""])
 
@@ -202,19 +212,24 @@ def test_any_settings_are_trained_with_or_refused(run, folder, data):
     """Up to two settings with strange values, in a run of one update."""
     names = st.sampled_from([name.replace("_", "-") for name in PRESETS["tiny"].__dict__])
     options = data.draw(st.dictionaries(names, st.sampled_from([*STRANGE.split(), ""]), max_size=2))
-    arguments = f"train --data {run.parent / 'data'} --run {fresh(folder) / 'run'} --steps 1".split()
-    small = {"N": "1", "d-model": "8", "d-ff": "8", "h": "1", "bpe": "50", "tokens-per-batch": "300"} | options
-    refused_well([*arguments, *(part for name, value in small.items() for part in (f"--{name}", value))])
+    command = f"train --data {run.parent / 'data'} --run {fresh(folder) / 'run'} --steps 1"
+    small = {"N": "1", "d-model": "8", "d-ff": "8", "h": "1", "bpe": "50"}
+    small |= {"tokens-per-batch": "300"} | options
+    chosen = (part for name, value in small.items() for part in (f"--{name}", value))
+    refused_well([*command.split(), *chosen])
 
 
 @examples(12, 600)
-@given(lines=st.lists(st.text(max_size=40) | st.text("Hund .,", max_size=40), min_size=1, max_size=5))
+@given(
+    lines=st.lists(st.text(max_size=40) | st.text("Hund .,", max_size=40), min_size=1, max_size=5)
+)
 def test_any_text_is_translated_line_by_line(run, folder, lines):
     """As many lines come out as went in."""
     fresh(folder)
     lines = [line.replace("\n", " ").encode("utf-8", "replace") for line in lines]
     (folder / "in").write_bytes(b"".join(line + b"\n" for line in lines))
-    arguments = f"translate --model {model_folder()} --beam 1 --input {folder / 'in'} --output {folder / 'out'}"
+    arguments = f"translate --model {model_folder()} --beam 1"
+    arguments += f" --input {folder / 'in'} --output {folder / 'out'}"
     assert not refused_well(arguments.split())
     assert len((folder / "out").read_text(encoding="utf-8").split("\n")) == len(lines) + 1
     assert read_tokenizer(run / "tokenizer.json") and read_translator(run)

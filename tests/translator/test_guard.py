@@ -1,4 +1,4 @@
-"""What a training says before its first update: nothing about a sound model, one line about one that is wrong."""
+"""What a training says before its first update: nothing on a sound model, a line on a wrong one."""
 
 import pytest
 import torch
@@ -23,8 +23,9 @@ def trainer(**changes) -> ParallelTrainer:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"norm": "pre"}, {"norm": "post"}, {"positions": "learned"}, {"positions": "rotary"}, {"tie": "none"}, {"h": 1},
-        {"smoothing": 0.0}, {"inner_dropout": 0.2}, {"optimizer": "muon"}, {"ema": 0.9}, {"accumulate": 3}, {"N": 6}, {"d_k": 4},
+        {"norm": "pre"}, {"norm": "post"}, {"positions": "learned"}, {"positions": "rotary"},
+        {"tie": "none"}, {"h": 1}, {"smoothing": 0.0}, {"inner_dropout": 0.2},
+        {"optimizer": "muon"}, {"ema": 0.9}, {"accumulate": 3}, {"N": 6}, {"d_k": 4},
     ],
     ids=str,
 )  # fmt: skip
@@ -33,14 +34,18 @@ def test_a_sound_model_raises_no_doubt_and_stays_as_it_was(changes):
     healthy = trainer(**changes)
     before = [p.detach().clone() for p in healthy.model.parameters()]
     assert list(doubts(healthy)) == []
-    assert all(torch.equal(p, old) for p, old in zip(healthy.model.parameters(), before, strict=True))
+    weights = healthy.model.parameters()
+    assert all(torch.equal(p, old) for p, old in zip(weights, before, strict=True))
     assert not any(p.grad is not None and p.grad.any() for p in healthy.model.parameters())
 
 
-@pytest.mark.parametrize("parts", [["rms_norm"], ["gated"], ["grouped"], ["rotary", "rms_norm", "gated", "grouped"]])
+@pytest.mark.parametrize(
+    "parts", [["rms_norm"], ["gated"], ["grouped"], ["rotary", "rms_norm", "gated", "grouped"]]
+)
 def test_later_parts_raise_no_doubt(parts):
     settings = Settings(**SIZES)
-    assert list(doubts(ParallelTrainer(since_2017.modern(build_model(settings, 100), *parts), settings))) == []
+    model = since_2017.modern(build_model(settings, 100), *parts)
+    assert list(doubts(ParallelTrainer(model, settings))) == []
 
 
 WRONG = {
@@ -67,7 +72,8 @@ def test_a_mistake_is_told_in_one_line(name):
 
 def test_a_training_tells_and_goes_on(tmp_path, capsys):
     """A changed model that sees the future is told so on standard error, once, and is trained."""
-    command = f"train --data captions --run {tmp_path / 'run'} --N 1 --d-model 16 --d-ff 16 --h 2 --bpe 100 --steps 2"
+    command = f"train --data captions --run {tmp_path / 'run'} --N 1 --d-model 16 --d-ff 16 --h 2"
+    command += " --bpe 100 --steps 2"
     with mistakes.made("no_causal_mask"):
         assert main(command.split()) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "sees the future" in line]

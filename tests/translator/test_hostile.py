@@ -1,4 +1,4 @@
-"""What comes from elsewhere is refused or does no harm: model folders, training data, sentences and names."""
+"""What comes from elsewhere is refused or harmless: model folders, data, sentences and names."""
 
 import gzip
 import json
@@ -41,15 +41,19 @@ def change(path: Path, function: Callable[[dict], object]) -> None:
 
 
 TOO_LARGE = [{"N": 10**9}, {"d_model": 10**12}, {"d_ff": 10**12}, {"d_k": 10**9}, {"d_ff": 300_000}]
-WRONG = [{"h": 10**9}, {"N": "4"}, {"N": -1}, {"d_model": 0}, {"d_model": [128]}, {"h": None}, {"d_ff": 1e300}]
+WRONG = [{"h": 10**9}, {"N": "4"}, {"N": -1}, {"d_model": 0}, {"d_model": [128]}]
+WRONG += [{"h": None}, {"d_ff": 1e300}]
 
 
 @pytest.mark.parametrize("sizes", [*TOO_LARGE, *WRONG], ids=str)
-def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(model, capsys, monkeypatch, sizes):
+def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(
+    model, capsys, monkeypatch, sizes
+):
     """In a moment; catches an hour of building layers, and a machine without memory."""
     change(model / "config.json", lambda about: about["settings"].update(sizes))
     if sizes in TOO_LARGE:
-        monkeypatch.setattr("translator.model_folder.build_model", lambda *_: pytest.fail("layers were made"))
+        made = lambda *_: pytest.fail("layers were made")  # noqa: E731
+        monkeypatch.setattr("translator.model_folder.build_model", made)
     refuse(capsys, model, "its sizes need" if sizes in TOO_LARGE else str(model))
 
 
@@ -65,7 +69,8 @@ def test_sizes_that_the_weights_have_are_accepted(changes):
 
 def test_a_pattern_of_catastrophic_cost_is_refused(model, capsys):
     pattern = {"type": "Replace", "pattern": {"Regex": "(n+)+$"}, "content": ""}
-    change(model / "tokenizer.json", lambda tokenizer: tokenizer["normalizer"]["normalizers"].append(pattern))
+    add = lambda tokenizer: tokenizer["normalizer"]["normalizers"].append(pattern)  # noqa: E731
+    change(model / "tokenizer.json", add)
     refuse(capsys, model, "it has patterns of its own")
 
 
@@ -79,7 +84,7 @@ def test_a_language_without_rules_is_refused_where_words_need_them(model, capsys
 
 
 def test_sizes_that_cannot_be_are_refused_in_a_folder_of_any_name(model, capsys, monkeypatch):
-    """Catches an error that is taken for one that names the folder already, because its name is a letter of the text."""
+    """Catches an error taken for one that names the folder, whose name is a letter of the text."""
     model.rename(model.parent / "s")
     change(model.parent / "s" / "config.json", lambda about: about["settings"].update(N=900_000))
     monkeypatch.chdir(model.parent)
@@ -121,7 +126,8 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, pack
     for language in ("de", "en"):
         path = tmp_path / f"train.{language}{'.gz' if packed else ''}"
         path.write_bytes(gzip.compress(text, 1) if packed else text)
-    with pytest.raises(ValueError, match=rf"train\.\w\w(\.gz)?, line 2: more than {LONGEST:,} bytes"):
+    said = rf"train\.\w\w(\.gz)?, line 2: more than {LONGEST:,} bytes"
+    with pytest.raises(ValueError, match=said):
         load_pairs(str(tmp_path), "train")
 
 

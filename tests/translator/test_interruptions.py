@@ -1,4 +1,7 @@
-"""What a run survives: signals, kills at any moment, damaged files, a second training, gradients that are not finite."""
+"""What a run survives: signals, kills at any moment, damaged files, and a second training.
+
+And gradients that are not finite.
+"""
 
 import errno
 import io
@@ -46,7 +49,7 @@ def train(run: Path, options: str = "", steps: int = STEPS) -> int:
 
 
 def train_until(step: int, run: Path) -> int:
-    """A run that ends too soon, and so the same command makes it go on to the end that its rate falls to."""
+    """A run that ends too soon: the same command makes it go on to the end of its rate's fall."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Limits, "spent", lambda self, progress: progress.step >= step)
         return train(run)
@@ -54,7 +57,7 @@ def train_until(step: int, run: Path) -> int:
 
 @pytest.fixture(autouse=True)
 def heeded() -> None:
-    """Tests that run in the background, or under nohup, were started to ignore these, and so would a training."""
+    """Tests in the background, or under nohup, are started to ignore these; so would a training."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -68,10 +71,12 @@ def finished(tmp_path_factory) -> Path:
 
 
 def results(run: Path) -> dict[str, torch.Tensor]:
-    """All tensors that a run ends with: its state, its model, its best model and its checkpoints."""
+    """All tensors that a run ends with: of its state, model, best model and checkpoints."""
     names = ["checkpoints/state.safetensors", "model.safetensors", "best/model.safetensors"]
-    names += [f"checkpoints/{path.name}" for path in sorted((run / "checkpoints").glob("[0-9]*.safetensors"))]
-    return {f"{name} {key}": tensor for name in names for key, tensor in read_tensors(run / name)[0].items()}
+    checkpoints = sorted((run / "checkpoints").glob("[0-9]*.safetensors"))
+    names += [f"checkpoints/{path.name}" for path in checkpoints]
+    found = {name: read_tensors(run / name)[0] for name in names}
+    return {f"{name} {key}": found[name][key] for name in names for key in found[name]}
 
 
 def rows(run: Path) -> list[dict]:
@@ -86,7 +91,7 @@ def updates(run: Path) -> int:
 
 
 def assert_same(run: Path, other: Path) -> None:
-    """Two runs ended with the same bits, and the same log but for times; nothing half-written is left."""
+    """Two runs ended with the same bits and log, but for times; nothing half-written is left."""
     assert same(results(run), results(other))
     assert rows(run) == rows(other)
     assert not [path for path in run.rglob(".*") if path.name != ".lock"]
@@ -95,10 +100,18 @@ def assert_same(run: Path, other: Path) -> None:
 # --- Asked to stop ---
 @pytest.mark.parametrize(
     ("name", "step"),
-    [("SIGINT", 7), ("SIGTERM", 7), ("SIGUSR1", 7), ("SIGHUP", 7), ("SIGXCPU", 7), ("SIGTERM", 6), ("SIGTERM", 12)],
-)
-def test_a_signal_lets_the_update_end_and_saves_it(finished, tmp_path, monkeypatch, capsys, name, step):
-    """Catches a signal that loses updates or a validation, a wrong exit status, and a run that cannot go on from there."""
+    [
+        ("SIGINT", 7), ("SIGTERM", 7), ("SIGUSR1", 7), ("SIGHUP", 7), ("SIGXCPU", 7),
+        ("SIGTERM", 6), ("SIGTERM", 12),
+    ],
+)  # fmt: skip
+def test_a_signal_lets_the_update_end_and_saves_it(
+    finished, tmp_path, monkeypatch, capsys, name, step
+):
+    """Catches a signal that loses updates or a validation, and a wrong exit status.
+
+    And a run that cannot go on from there.
+    """
     number, update = getattr(signal, name), ParallelTrainer.update
 
     def interrupted(self, pairs):
@@ -114,16 +127,24 @@ def test_a_signal_lets_the_update_end_and_saves_it(finished, tmp_path, monkeypat
     assert updates(tmp_path / "run") == step
     monkeypatch.undo()
     assert train(tmp_path / "run") == 0
-    validations = [[row for row in rows(run) if "val_loss" in row] for run in (tmp_path / "run", finished)]
+    logs = (rows(folder) for folder in (tmp_path / "run", finished))
+    validations = [[row for row in log if "val_loss" in row] for log in logs]
     assert validations[0] == validations[1]
     if step % EVERY:
-        (tmp_path / "run" / "checkpoints" / f"{step:06d}.safetensors").unlink()  # the undisturbed run has none
+        # the undisturbed run has none
+        (tmp_path / "run" / "checkpoints" / f"{step:06d}.safetensors").unlink()
     assert same(results(tmp_path / "run"), results(finished))
 
 
-def test_the_rate_falls_to_zero_where_a_run_ends_however_often_it_is_stopped(tmp_path, monkeypatch, capsys):
-    """By epochs here, and with the same bits. Made longer, it says that its rate rises again; it never does otherwise."""
-    data, update, rates = caption_files(tmp_path / "data", train=60, val=20), ParallelTrainer.update, {}
+def test_the_rate_falls_to_zero_where_a_run_ends_however_often_it_is_stopped(
+    tmp_path, monkeypatch, capsys
+):
+    """By epochs here, and with the same bits.
+
+    Made longer, it says that its rate rises again; it never does otherwise.
+    """
+    data, update = caption_files(tmp_path / "data", train=60, val=20), ParallelTrainer.update
+    rates = {}
 
     def interrupted(self, pairs):
         if name == "stopped" and self.step % 5 == 2:
@@ -134,7 +155,8 @@ def test_the_rate_falls_to_zero_where_a_run_ends_however_often_it_is_stopped(tmp
 
     def go(name: str, epochs: int) -> int:
         sizes = SIZES.replace("--warmup 20", "--warmup 4")
-        return main(f"train --data {data} --run {tmp_path / name} {sizes} --epochs {epochs}".split())
+        command = f"train --data {data} --run {tmp_path / name} {sizes} --epochs {epochs}"
+        return main(command.split())
 
     monkeypatch.setattr(ParallelTrainer, "update", interrupted)
     for name in ("whole", "stopped"):
@@ -144,7 +166,8 @@ def test_the_rate_falls_to_zero_where_a_run_ends_however_often_it_is_stopped(tmp
     assert same(*(read_tensors(tmp_path / name / "model.safetensors")[0] for name in rates))
     peak, count = tat.rate(4, 16, PRESETS["tiny"].factor, 4), len(rates["whole"])
     straight = [peak * min((i + 1) / 4, 1 - i / count) for i in range(count)]
-    assert rates["stopped"] == rates["whole"] == pytest.approx(straight, rel=0.2)  # epochs differ in batches
+    # epochs differ in batches
+    assert rates["stopped"] == rates["whole"] == pytest.approx(straight, rel=0.2)
     assert rates["whole"][-1] == pytest.approx(peak / count, rel=0.2) and count > 10
     assert go(name := "whole", 3) == 0
     assert "this run is longer now" in capsys.readouterr().err
@@ -168,7 +191,7 @@ def test_a_training_in_a_thread_does_without_signals():
 
 # --- Killed ---
 def killed(work: Callable[[], None]) -> int:
-    """The exit status of a copy of this process in which `work` runs; a signal that ends it is negative."""
+    """The status of a copy of this process in which `work` runs; negative if a signal ends it."""
     process = multiprocessing.get_context("fork").Process(target=work)
     process.start()
     process.join()
@@ -176,7 +199,7 @@ def killed(work: Callable[[], None]) -> int:
 
 
 def die_at(call: int) -> None:
-    """Have this process killed at a call, counted from 1, of those by which files get their content and their names."""
+    """Have this process killed at a call, from 1, of those that give files content and names."""
     count = 0
 
     def counting(function: Callable) -> Callable:
@@ -200,7 +223,8 @@ def test_a_run_that_is_killed_while_it_writes_ends_as_if_it_had_not_been(finishe
     draw, deaths = random.Random(seed), 0
     for _ in range(3):
         call = draw.randint(1, 60)
-        deaths += killed(lambda call=call: (die_at(call), train(tmp_path / "run"))) == -signal.SIGKILL
+        work = lambda call=call: (die_at(call), train(tmp_path / "run"))  # noqa: E731
+        deaths += killed(work) == -signal.SIGKILL
     assert deaths
     assert train(tmp_path / "run") == 0
     assert_same(tmp_path / "run", finished)
@@ -223,7 +247,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_as_if_it_had_not_been(finished,
 
 @needs_fork
 def test_a_run_that_is_killed_at_its_first_checkpoint_twice_begins_again(finished, tmp_path):
-    """At different updates each time, as happens with checkpoints by minutes, and then before it has begun again."""
+    """At different updates, as with checkpoints by minutes, and then before it has begun again."""
     for every, moment in (("2", "save"), ("3", "save"), ("3", "restore")):
 
         def work(every=every, moment=moment) -> None:
@@ -248,7 +272,10 @@ def test_a_run_that_is_killed_at_its_first_checkpoint_twice_begins_again(finishe
 @needs_fork
 @pytest.mark.parametrize("largest", [100, None, 20_000])
 def test_a_full_disk_ends_a_run_and_leaves_its_last_checkpoint(finished, tmp_path, largest):
-    """A limit on the size of files stands for a full disk (None: the log is what no longer fits); with room, the run goes on."""
+    """A limit on the size of files stands for a full disk; with room, the run goes on.
+
+    None: the log is what no longer fits.
+    """
     import resource
 
     def work() -> None:
@@ -272,7 +299,9 @@ def test_a_full_disk_ends_a_run_and_leaves_its_last_checkpoint(finished, tmp_pat
     assert_same(tmp_path / "run", finished)
 
 
-def test_a_folder_that_became_read_only_ends_a_run_with_a_line(finished, tmp_path, monkeypatch, capsys):
+def test_a_folder_that_became_read_only_ends_a_run_with_a_line(
+    finished, tmp_path, monkeypatch, capsys
+):
     assert train_until(6, tmp_path / "run") == 0
     update = ParallelTrainer.update
 
@@ -283,7 +312,8 @@ def test_a_folder_that_became_read_only_ends_a_run_with_a_line(finished, tmp_pat
         return update(self, pairs)
 
     monkeypatch.setattr(ParallelTrainer, "update", locked)
-    assert ": cannot be written (Read-only file system)" in refused(capsys, training(tmp_path / "run"))
+    error = refused(capsys, training(tmp_path / "run"))
+    assert ": cannot be written (Read-only file system)" in error
     monkeypatch.undo()
     assert train(tmp_path / "run") == 0
     assert_same(tmp_path / "run", finished)
@@ -291,13 +321,14 @@ def test_a_folder_that_became_read_only_ends_a_run_with_a_line(finished, tmp_pat
 
 # --- Damaged ---
 def damages(folder: Path, count: int) -> list[tuple[str, int, int | None]]:
-    """Random places in the files of a folder, each with a bit to flip, or None where the file ends instead."""
+    """Random places in a folder's files, each with a bit to flip, or None where the file ends."""
     draw, found = random.Random(0), []
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
     for i in range(count):
         path = files[i % len(files)]
         place = draw.randrange(path.stat().st_size)
-        found.append((str(path.relative_to(folder)), place, None if i % 4 == 3 else draw.randrange(8)))
+        bit = None if i % 4 == 3 else draw.randrange(8)
+        found.append((str(path.relative_to(folder)), place, bit))
     return found
 
 
@@ -311,7 +342,10 @@ def damage(path: Path, place: int, bit: int | None) -> None:
 
 
 def test_damage_to_a_run_is_noticed_or_harmless(finished, tmp_path, capsys, record_property):
-    """Each damaged run ends like the undamaged one, or with one line; nothing wrong is taken in silently."""
+    """Each damaged run ends like the undamaged one, or with one line.
+
+    Nothing wrong is taken in silently.
+    """
     expected, found = {}, {"harmless": 0, "mended": 0, "refused": 0}
     for start in ("state", "before"):  # the rate falls towards the new end from either
         sound = shutil.copytree(finished, tmp_path / start)
@@ -327,7 +361,8 @@ def test_damage_to_a_run_is_noticed_or_harmless(finished, tmp_path, capsys, reco
         status, error = train(run, steps=STEPS + 1), capsys.readouterr().err
         if status == 0:
             start = "before" if "the checkpoint before it" in error else "state"
-            assert same(read_tensors(run / "model.safetensors")[0], expected[start]), (name, place, bit)
+            ours = read_tensors(run / "model.safetensors")[0]
+            assert same(ours, expected[start]), (name, place, bit)
             found["mended" if error.startswith("note: ") else "harmless"] += 1
         else:
             *notes, last = error.splitlines()
@@ -340,7 +375,7 @@ def test_damage_to_a_run_is_noticed_or_harmless(finished, tmp_path, capsys, reco
 
 
 def test_damage_to_a_model_is_noticed_or_harmless(finished, tmp_path, capsys, record_property):
-    """A model folder that `average` wrote; weights, settings and vocabulary are the right ones or refused."""
+    """A folder that `average` wrote; weights, settings and vocabulary are right or are refused."""
     assert main(["average", str(finished), "--last", "2", "--out", str(tmp_path / "model")]) == 0
     sound, refused = read_translator(tmp_path / "model"), 0
     for i, (name, place, bit) in enumerate(damages(tmp_path / "model", 200 if SOAK else 40)):
@@ -353,14 +388,15 @@ def test_damage_to_a_model_is_noticed_or_harmless(finished, tmp_path, capsys, re
             refused += 1
         else:
             assert same(weights_of(loaded.model), weights_of(sound.model)), (name, place, bit)
-            assert loaded.tokenizer.vocabulary.to_str() == sound.tokenizer.vocabulary.to_str(), (name, place, bit)
+            ours, theirs = (one.tokenizer.vocabulary.to_str() for one in (loaded, sound))
+            assert ours == theirs, (name, place, bit)
         shutil.rmtree(folder)
     record_property("outcomes", f"{refused} of {i + 1} refused")
     assert refused > 0.7 * i
 
 
 def test_the_state_before_a_damaged_one_is_used(finished, tmp_path, capsys):
-    """And the run ends with the same weights; catches a flipped bit in a number, which the format does not notice."""
+    """The run ends with the same weights; catches a number's flipped bit, unseen by the format."""
     run, early = tmp_path / "run", tmp_path / "early" / "checkpoints" / "state.safetensors"
     shutil.copytree(finished, run)
     assert train_until(EVERY, tmp_path / "early") == 0
@@ -369,7 +405,8 @@ def test_the_state_before_a_damaged_one_is_used(finished, tmp_path, capsys):
     damage(state, state.stat().st_size - 9, 2)
     assert train(run) == 0
     captured = capsys.readouterr()
-    assert "state.safetensors" in captured.err and "going on from the checkpoint before it" in captured.err
+    assert "state.safetensors" in captured.err
+    assert "going on from the checkpoint before it" in captured.err
     assert "it had finished before" not in captured.out
     assert_same(run, finished)
 
@@ -401,7 +438,8 @@ def test_a_second_training_in_a_folder_is_refused(tmp_path, monkeypatch, capsys)
         return update(self, pairs)
 
     monkeypatch.setattr(ParallelTrainer, "update", update_and_try)
-    assert train(run) == 0 and "another training is at work in this folder" in capsys.readouterr().err
+    assert train(run) == 0
+    assert "another training is at work in this folder" in capsys.readouterr().err
     monkeypatch.undo()
     assert killed(lambda: (die_at(10), train(tmp_path / "killed"))) == -signal.SIGKILL
     assert train(tmp_path / "killed") == 0
@@ -409,8 +447,10 @@ def test_a_second_training_in_a_folder_is_refused(tmp_path, monkeypatch, capsys)
 
 # --- Gradients that are not finite ---
 @pytest.mark.quick
-def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(tmp_path, monkeypatch, capsys):
-    """It changes neither weights nor averages; a run that is interrupted after it ends with the same bits."""
+def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(
+    tmp_path, monkeypatch, capsys
+):
+    """It changes neither weights nor averages; a run stopped after it ends with the same bits."""
     forward, update, at = tat.PositionwiseFeedForward.forward, ParallelTrainer.update, [0]
 
     def counted(self, pairs):
@@ -428,20 +468,24 @@ def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(tmp_path,
     for name, steps in (("parts", 4), ("parts", 8), ("whole", 8)):
         assert train(tmp_path / name, steps=steps) == 0
         assert "1 of them changed nothing" in capsys.readouterr().out
-    ours, theirs = (read_tensors(tmp_path / name / "checkpoints/state.safetensors") for name in ("parts", "whole"))
+    folders = (tmp_path / name / "checkpoints" for name in ("parts", "whole"))
+    ours, theirs = (read_tensors(folder / "state.safetensors") for folder in folders)
     assert ours[1]["progress"]["skipped"] == 1 and same(ours[0], theirs[0])
     assert [row for row in read_log(tmp_path / "whole") if "loss" in row][-1]["skipped"] == 1
 
 
 def test_memory_that_runs_out_names_the_batch_and_what_to_lower(tmp_path, monkeypatch, capsys):
-    full = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"))
-    monkeypatch.setattr("translator.__main__.doubts", lambda trainer: ())  # of two short pairs, before the first update
+    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+    full = Mock(side_effect=full)
+    # of two short pairs, before the first update
+    monkeypatch.setattr("translator.__main__.doubts", lambda trainer: ())
     monkeypatch.setattr(ParallelTrainer, "gradient", full)
     error = refused(capsys, training(tmp_path / "run"))
     assert "out of memory at update 1, with" in error and "--tokens-per-batch" in error
     monkeypatch.undo()
     monkeypatch.setattr("translator.trainer.mean_loss", full)
-    assert "out of memory in the validation after update 3; try" in refused(capsys, training(tmp_path / "run"))
+    error = refused(capsys, training(tmp_path / "run"))
+    assert "out of memory in the validation after update 3; try" in error
 
 
 # --- When there is a checkpoint, and which model is kept ---
@@ -472,7 +516,8 @@ def test_the_best_model_is_kept_and_patience_ends_a_run(tmp_path, monkeypatch, c
     assert {path.name for path in (run / "best").iterdir()} == {*MODEL_FILES, "SHA256SUMS"}
     assert read_translator(run / "best").languages == ("de", "en")
     assert train(run, "--patience 3", steps=100) == 0  # it had ended; there is no seventh loss
-    assert Limits(patience=3).spent(Progress(since_best=3)) and not Limits(patience=3).spent(Progress(since_best=2))
+    assert Limits(patience=3).spent(Progress(since_best=3))
+    assert not Limits(patience=3).spent(Progress(since_best=2))
 
 
 @needs_fork

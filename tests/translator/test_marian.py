@@ -1,4 +1,7 @@
-"""Models that Marian trained: the hub's layout and Marian's own file give the numbers of other programs; bad files are refused."""
+"""Models that Marian trained: from the hub or its own file, the numbers of other programs come out.
+
+Bad files are refused.
+"""
 
 import json
 import math
@@ -64,25 +67,30 @@ def pieces(captions, tmp_path_factory) -> Path:
     for name, side in zip(("source", "target"), captions, strict=True):
         with (folder / f"{name}.spm").open("wb") as out:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(side), model_writer=out, vocab_size=180, hard_vocab_limit=False, bos_id=-1, eos_id=0,
-                unk_id=1, normalization_rule_name="nmt_nfkc", minloglevel=2,
+                sentence_iterator=iter(side), model_writer=out, vocab_size=180,
+                hard_vocab_limit=False, bos_id=-1, eos_id=0, unk_id=1,
+                normalization_rule_name="nmt_nfkc", minloglevel=2,
             )  # fmt: skip
         model = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{name}.spm"))
         tokens += [model.id_to_piece(i) for i in range(2, model.get_piece_size())]
     tokens = [*dict.fromkeys(tokens), "<pad>"]
     (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"source_lang": "de", "target_lang": "en"}))
+    about = {"source_lang": "de", "target_lang": "en"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
     return folder
 
 
 def hub_model(pieces: Path, folder: Path, **changes) -> MarianMTModel:
-    """A MarianMTModel with random weights, none of them zero or one, saved beside its vocabulary as on the hub."""
+    """A MarianMTModel of random weights, none zero or one, beside its vocabulary as on the hub."""
     ids = json.loads((pieces / "vocab.json").read_text())
-    sizes = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
-    sizes |= {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "activation_function": "swish", "scale_embedding": True}
-    marks = {"pad_token_id": len(ids) - 1, "eos_token_id": 0, "decoder_start_token_id": len(ids) - 1}
+    sizes = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2}
+    sizes |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    sizes |= {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
+    sizes |= {"activation_function": "swish", "scale_embedding": True}
+    marks = {"pad_token_id": len(ids) - 1, "eos_token_id": 0}
+    marks |= {"decoder_start_token_id": len(ids) - 1}
     torch.manual_seed(1)
-    model = MarianMTModel(MarianConfig(vocab_size=len(ids), d_model=32, **sizes | marks | changes)).eval()
+    model = MarianMTModel(MarianConfig(vocab_size=len(ids), **sizes | marks | changes)).eval()
     with torch.no_grad():
         for name, p in [*model.named_parameters(), ("bias", model.final_logits_bias)]:
             if "embed_positions" not in name:
@@ -121,7 +129,8 @@ def test_logits_and_translations_are_those_of_hugging_face(name, pieces, caption
     translator = read_hub(tmp_path / "hub")
     model = translator.model
     assert translator.languages == ("de", "en")
-    rows = ordered(json.loads((pieces / "vocab.json").read_text()))[1]  # of theirs; each is one of our tokens
+    # of theirs; each is one of our tokens
+    rows = ordered(json.loads((pieces / "vocab.json").read_text()))[1]
     own = {row: i for i, row in enumerate(rows) if i not in (tat.PAD, tat.BOS)}
     cut = MarianTokenizer.from_pretrained(str(tmp_path / "hub"))
     batch = cut(captions[0][:12], return_tensors="pt", padding=True)
@@ -131,7 +140,8 @@ def test_logits_and_translations_are_those_of_hugging_face(name, pieces, caption
     with torch.inference_mode():
         expected = theirs(**batch, decoder_input_ids=given).logits[..., rows[2:]]
         found = model(src, tgt, tat.source_mask(src), tat.subsequent_mask(9))[..., 2:]
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+        near = 1e-5 * float(expected.abs().max())
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=near)
         options = {"max_new_tokens": 15, "bad_words_ids": [[len(own)]], "do_sample": False}
         written = theirs.generate(**batch, num_beams=1, **options)
         greedy = Search(translator).decode(model, src, tat.source_mask(src), 16)
@@ -147,40 +157,50 @@ def test_pytorchs_own_format_is_read_too(zipped, pieces, tmp_path):
     theirs = hub_model(pieces, tmp_path / "hub")
     expected = dict(read_hub(tmp_path / "hub").model.named_parameters())
     (tmp_path / "hub" / "model.safetensors").unlink()
-    torch.save(theirs.state_dict(), tmp_path / "hub" / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    file = tmp_path / "hub" / "pytorch_model.bin"
+    torch.save(theirs.state_dict(), file, _use_new_zipfile_serialization=zipped)
     assert same(dict(read_hub(tmp_path / "hub").model.named_parameters()), expected)
 
 
 def test_pieces_are_those_of_sentencepiece(pieces, captions, hub):
-    """On captions, on both sides, and on strange text that the vocabulary knows; a language's mark is one token."""
+    """On captions, both sides, and on strange text that is known; a language's mark is a token."""
     tokenizer = read_hub(hub).tokenizer
     for name, language, side in (("source", "de", captions[0]), ("target", "en", captions[1])):
         model = sentencepiece.SentencePieceProcessor(model_file=str(pieces / f"{name}.spm"))
-        for text in [*side[: None if SOAK else 400], "  " + side[0].replace(" ", "\t \u00a0") + " ", "①", ""]:
+        spaces = "  " + side[0].replace(" ", "\t \u00a0") + " "
+        for text in [*side[: None if SOAK else 400], spaces, "①", ""]:
             expected = model.encode(text, out_type=str)
             found = tokenizer.tokens(tokenizer.encode(text, language))
-            assert found == [piece if piece in tokenizer.vocabulary.get_vocab() else "<unk>" for piece in expected]
-            assert "<unk>" in found or tokenizer.decode(tokenizer.encode(text, language)) == model.decode(expected)
+            known = tokenizer.vocabulary.get_vocab()
+            assert found == [piece if piece in known else "<unk>" for piece in expected]
+            back = tokenizer.decode(tokenizer.encode(text, language))
+            assert "<unk>" in found or back == model.decode(expected)
     assert tokenizer.tokens(tokenizer.encode(">>fra<< Ein Hund", "de"))[:2] == [">>fra<<", "▁Ein"]
 
 
 def test_letters_in_parts_and_the_names_of_tokens_are_text(pieces, hub, capsys):
-    """As SentencePiece has it; a mark is one in front of a sentence alone, and one that is not known is said."""
+    """As SentencePiece has it; a mark is one in front of a sentence alone.
+
+    One that is not known is said.
+    """
     translator = read_hub(hub)
     tokenizer = translator.tokenizer
     model = sentencepiece.SentencePieceProcessor(model_file=str(pieces / "source.spm"))
     known = tokenizer.tokens(range(len(tokenizer)))
-    for text in ("Ein Ma\u0308dchen", "Ein </s> Hund <pad> <s> <unk>", "Ein >>fra<< Hund", "ein <strong>Hund</strong>"):
+    marked = ("Ein </s> Hund <pad> <s> <unk>", "Ein >>fra<< Hund", "ein <strong>Hund</strong>")
+    for text in ("Ein Ma\u0308dchen", *marked):
         expected = model.encode(unicodedata.normalize("NFC", text), out_type=str)
         found = tokenizer.encode(text, "de")
-        assert tokenizer.tokens(found) == [piece if piece in known else "<unk>" for piece in expected]
+        pieces_known = [piece if piece in known else "<unk>" for piece in expected]
+        assert tokenizer.tokens(found) == pieces_known
         assert not {tat.PAD, tat.BOS, tat.EOS} & {*found, *tokenizer.encode(text, "en")}
     hidden = "\uf8ff"  # which ends the names of tokens in the vocabulary
     for text in (f"Ein </s>{hidden} Hund", f"Ein >>fra<<{hidden} Hund"):
         assert tokenizer.encode(text, "de") == tokenizer.encode(text.replace(hidden, ""), "de")
     for text in (">>fra<< Ein Hund", " >>fra<<Ein Hund"):
         tokens = tokenizer.tokens(tokenizer.encode(text, "de"))
-        assert tokens[0] == ">>fra<<" and tokens[1:] == tokenizer.tokens(tokenizer.encode("Ein Hund", "de"))
+        plain = tokenizer.tokens(tokenizer.encode("Ein Hund", "de"))
+        assert tokens[0] == ">>fra<<" and tokens[1:] == plain
     notes, found = [], Search(translator)
     for _ in range(2):
         found.translate([">>xyz<< Ein Hund", ">>fra<< Ein Hund"], notes.append)
@@ -188,41 +208,48 @@ def test_letters_in_parts_and_the_names_of_tokens_are_text(pieces, hub, capsys):
 
 
 def test_pieces_that_are_no_tokens_are_counted(pieces, capsys):
-    """Catches a vocabulary that is another model's and cuts every word to letters without a word."""
-    tokens = [token for token in json.loads((pieces / "vocab.json").read_text()) if token != "▁Hund"]
+    """Catches a vocabulary of another model, which cuts every word to letters without saying so."""
+    vocabulary = json.loads((pieces / "vocab.json").read_text())
+    tokens = [token for token in vocabulary if token != "▁Hund"]
     unigram(pieces / "target.spm", tokens)
     assert not capsys.readouterr().err
     vocabulary = unigram(pieces / "source.spm", [token for token in tokens if token != "▁ein"])
     lacking = len({"▁ein", "▁Hund"} & {*read_spm(pieces / "source.spm")[0]})
-    assert f"note: {lacking} pieces of source.spm are not in the vocabulary" in capsys.readouterr().err
+    said = f"note: {lacking} pieces of source.spm are not in the vocabulary"
+    assert said in capsys.readouterr().err
     assert "▁ein" not in vocabulary.encode("ein Hund").tokens
 
 
-def test_an_imported_model_is_a_folder_like_any_other(pieces, captions, tmp_path, capsys, monkeypatch):
-    """It translates, is scored, explained, exported, averaged into half its size, and trained further."""
+def test_an_imported_model_is_a_folder_like_any_other(
+    pieces, captions, tmp_path, capsys, monkeypatch
+):
+    """It translates, is scored, explained, exported, averaged to half its size, trained further."""
     monkeypatch.setenv("ANNOTATED_DEVICE", "cpu")
     theirs = hub_model(pieces, tmp_path / "opus-mt-de-en", encoder_layers=2, decoder_layers=1)
     out = str(tmp_path / "ours")
     assert main(["import", str(tmp_path / "opus-mt-de-en"), "--out", out]) == 0
     bias = len(theirs.final_logits_bias[0]) + 1  # no parameter there; ours has a row more, for <s>
-    count = sum(p.numel() for name, p in theirs.named_parameters() if "embed_positions" not in name) + bias + 32
+    matrices = [p for name, p in theirs.named_parameters() if "embed_positions" not in name]
+    count = sum(p.numel() for p in matrices) + bias + 32
     assert f"de to en, {count:,} parameters" in capsys.readouterr().out
     lines = captions[0][:6]
-    ours, direct = read_translator(Path(out), torch.device("cpu")), read_hub(tmp_path / "opus-mt-de-en")
+    ours = read_translator(Path(out), torch.device("cpu"))
+    direct = read_hub(tmp_path / "opus-mt-de-en")
     assert Search(ours, 3).translate(lines) == Search(direct, 3).translate(lines)
-    assert main(["evaluate", "--model", out, "--data", "captions", "--split", "test", "--beam", "1"]) == 0
+    command = f"evaluate --model {out} --data captions --split test --beam 1"
+    assert main(command.split()) == 0
     assert main(["explain", lines[0], "--model", out, "--out", str(tmp_path / "page.html")]) == 0
     assert "recorded" in (tmp_path / "page.html").read_text("utf-8")
     assert main(["export", "--model", out, "--to", "half", "--out", str(tmp_path / "half")]) == 0
     assert read_translator(tmp_path / "half").model.encoder.layers[0].self_attn.W_q.bias is not None
-    run = (
-        f"train --data captions --start-from {out} --run {tmp_path / 'run'} --tokens-per-batch 400 --checkpoint-every 1"
-    )
+    run = f"train --data captions --start-from {out} --run {tmp_path / 'run'}"
+    run += " --tokens-per-batch 400 --checkpoint-every 1"
     sizes = "--preset base --N 2 --d-model 32 --d-ff 48 --h 4 --norm post --bpe 37000"
     for steps in (2, 3):
         assert main(f"{run} {sizes} --steps {steps}".split()) == 0, capsys.readouterr().err
     before, after = (read_translator(Path(folder)).model for folder in (out, tmp_path / "run"))
-    assert len(after.decoder.layers) == 1 and not torch.equal(before.generator.proj.bias, after.generator.proj.bias)
+    assert len(after.decoder.layers) == 1
+    assert not torch.equal(before.generator.proj.bias, after.generator.proj.bias)
 
 
 def test_ctranslate2_translates_alike(pieces, captions, tmp_path, monkeypatch):
@@ -233,7 +260,8 @@ def test_ctranslate2_translates_alike(pieces, captions, tmp_path, monkeypatch):
     assert main(["export", "--model", str(tmp_path / "ours"), "--out", str(tmp_path / "ct2")]) == 0
     lines, tokenizer = captions[0][:10], translator.tokenizer
     tokens = [tokenizer.tokens(tokenizer.encode(text, "de")) for text in lines]
-    found = ctranslate2.Translator(str(tmp_path / "ct2")).translate_batch(tokens, beam_size=1, max_decoding_length=20)
+    served = ctranslate2.Translator(str(tmp_path / "ct2"))
+    found = served.translate_batch(tokens, beam_size=1, max_decoding_length=20)
     src = sources(translator, lines)
     ours = Search(translator).decode(translator.model, src, tat.source_mask(src), 21).tolist()
     for theirs, ids in zip(found, ours, strict=True):
@@ -261,9 +289,12 @@ def test_marians_own_file_goes_there_and_back(npz, tmp_path):
         original.model.generator.proj.bias[tat.UNK] = NEVER  # which Marian never writes
     assert same(dict(translator.model.named_parameters()), dict(original.model.named_parameters()))
     arrays = np.load(npz / "model.npz")
-    assert {"Wemb", "encoder_l1_self_Wq", "decoder_l1_context_bk", "decoder_l1_ffn_W1", "encoder_l2_ffn_ffn_ln_scale",
-            "decoder_l1_context_Wo_ln_bias", "decoder_ff_logit_out_b"} <= set(arrays.files)  # fmt: skip
-    assert arrays["encoder_l1_ffn_W1"].shape == (32, 48) and arrays["Wemb"].shape[0] == len(translator.tokenizer) - 1
+    assert {
+        "Wemb", "encoder_l1_self_Wq", "decoder_l1_context_bk", "decoder_l1_ffn_W1",
+        "encoder_l2_ffn_ffn_ln_scale", "decoder_l1_context_Wo_ln_bias", "decoder_ff_logit_out_b",
+    } <= set(arrays.files)  # fmt: skip
+    assert arrays["encoder_l1_ffn_W1"].shape == (32, 48)
+    assert arrays["Wemb"].shape[0] == len(translator.tokenizer) - 1
     for other in (original, tat.load_translator(Path(tat.__file__).parent / tat.SHIPPED_MODEL)):
         with pytest.raises(Refused, match="other waves"):
             write_npz(other, tmp_path / "other")
@@ -272,7 +303,10 @@ def test_marians_own_file_goes_there_and_back(npz, tmp_path):
 
 @pytest.mark.parametrize(("norm", "tie"), [("pre", "all"), ("post", "target"), ("pre", "none")])
 def test_other_norms_and_shared_matrices_go_there_and_back(norm, tie, npz, tmp_path):
-    """Every weight, what is shared, and what it computes; catches a norm, a small constant or a table that is taken for another."""
+    """Every weight, what is shared, and what it computes.
+
+    Catches a norm, a small constant or a table that is taken for another.
+    """
     tokenizer = read_own(npz).tokenizer
     size = len(tokenizer)
     plain = tat.make_model(size, size, 2, 32, 48, 4, 0.0, norm=norm, tie=tie)
@@ -280,7 +314,8 @@ def test_other_norms_and_shared_matrices_go_there_and_back(norm, tie, npz, tmp_p
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.3 * torch.randn_like(p))
-        for table in (model.src_embed.embeddings.table, model.tgt_embed.embeddings.table, model.generator.proj):
+        tables = [part.embeddings.table for part in (model.src_embed, model.tgt_embed)]
+        for table in (*tables, model.generator.proj):
             table.weight[[tat.PAD, tat.BOS]] = 0
         model.generator.proj.bias[[tat.PAD, tat.BOS, tat.UNK]] = NEVER
     write_npz(tat.Translator(model.eval(), tokenizer, ("de", "en")), tmp_path / "other")
@@ -332,37 +367,46 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 12\n
 NO_PREFIX = b"\x1a\x02\x18\x00"  # field 3 of the third part is add_dummy_prefix
 BAD = {
     "a pickle": (a_pickle, "pytorch_model.bin: damaged"),
-    "another pickle": (arrays({TABLE: Touch(Path("stolen"))}, "pytorch_model.bin"), "pytorch_model.bin: damaged"),
+    "another pickle":
+        (arrays({TABLE: Touch(Path("stolen"))}, "pytorch_model.bin"), "pytorch_model.bin: damaged"),
     "truncated": (content("model.safetensors", lambda b: b[:-100]), "model.safetensors: damaged"),
-    "a shape": (arrays({FIRST: torch.zeros(3, 3)}), f"{FIRST} has shape (3, 3), but (32, 32) is needed"),
+    "a shape":
+        (arrays({FIRST: torch.zeros(3, 3)}), f"{FIRST} has shape (3, 3), but (32, 32) is needed"),
     "an array less": (arrays({FIRST: None}), f"it has no array {FIRST}"),
     "an array more": (arrays({SSRU: torch.zeros(1)}), f"its array {SSRU}"),
-    "another copy": (arrays({"lm_head.weight": torch.ones(320, 32)}, "pytorch_model.bin"), "lm_head.weight differs"),
-    "a pointer": (
-        lambda folder: (folder / "model.safetensors").write_bytes(POINTER),
-        "model.safetensors: only a pointer",
-    ),
-    "another pointer": (lambda folder: (folder / "source.spm").write_bytes(POINTER), "source.spm: only a pointer"),
+    "another copy": (arrays({"lm_head.weight": torch.ones(320, 32)}, "pytorch_model.bin"),
+                     "lm_head.weight differs"),
+    "a pointer": (lambda folder: (folder / "model.safetensors").write_bytes(POINTER),
+                  "model.safetensors: only a pointer"),
+    "another pointer": (lambda folder: (folder / "source.spm").write_bytes(POINTER),
+                        "source.spm: only a pointer"),
     "a smaller table": (arrays({TABLE: torch.zeros(50, 32)} | HEAD), f"{TABLE} has shape (50, 32)"),
-    "a larger table": (arrays({TABLE: torch.zeros(329, 32)} | HEAD), f"{TABLE} has shape (329, 32)"),
-    "not finite": (arrays({FIRST: torch.full((32, 32), torch.inf)}), "q_proj.weight has weights that are not finite"),
-    "without numbers": (arrays({FIRST: ROWS}, "pytorch_model.bin"), "q_proj.weight is no array of plain numbers"),
-    "no dimension": (arrays({FIRST: torch.tensor(1.0)}), "q_proj.weight is no array of plain numbers"),
+    "a larger table": (arrays({TABLE: torch.zeros(329, 32)} | HEAD),
+                       f"{TABLE} has shape (329, 32)"),
+    "not finite": (arrays({FIRST: torch.full((32, 32), torch.inf)}),
+                   "q_proj.weight has weights that are not finite"),
+    "without numbers": (arrays({FIRST: ROWS}, "pytorch_model.bin"),
+                        "q_proj.weight is no array of plain numbers"),
+    "no dimension": (arrays({FIRST: torch.tensor(1.0)}),
+                     "q_proj.weight is no array of plain numbers"),
     "pieces": (content("source.spm", lambda b: b"\x0a\xff\xff\xff\xff\xff no"), "source.spm: "),
-    "pieces that end early": (content("source.spm", lambda b: b[:1203]), "source.spm: damaged"),  # amid the pieces
-    "pieces that end late": (content("source.spm", lambda b: b[:-9]), "source.spm: damaged"),  # after them
-    "an endless number": (content("source.spm", lambda b: b"\x08" + b"\xff" * 10**6 + b"\x01"), "source.spm: damaged"),
+    # amid the pieces
+    "pieces that end early": (content("source.spm", lambda b: b[:1203]), "source.spm: damaged"),
+    # after them
+    "pieces that end late": (content("source.spm", lambda b: b[:-9]), "source.spm: damaged"),
+    "an endless number": (content("source.spm", lambda b: b"\x08" + b"\xff" * 10**6 + b"\x01"),
+                          "source.spm: damaged"),
     "suffixes": (content("source.spm", lambda b: b + NO_PREFIX), "source.spm: it treats spaces"),
-    "ids": (content("vocab.json", lambda b: b'{"</s>": 0, "<unk>": 7}'), "vocab.json: its ids are not 0, 1, 2"),
-    "a surrogate": (content("vocab.json", lambda b: b.replace(b'"\\u2581', b'"\\ud800', 1)), "is no text"),
-    "a vocabulary less": (
-        content("vocab.json", lambda b: b.replace(b', "<pad>": 319', b"")),
-        "pad_token_id is 319, but vocab.json has <pad> at None",
-    ),
+    "ids": (content("vocab.json", lambda b: b'{"</s>": 0, "<unk>": 7}'),
+            "vocab.json: its ids are not 0, 1, 2"),
+    "a surrogate": (content("vocab.json", lambda b: b.replace(b'"\\u2581', b'"\\ud800', 1)),
+                    "is no text"),
+    "a vocabulary less": (content("vocab.json", lambda b: b.replace(b', "<pad>": 319', b"")),
+                          "pad_token_id is 319, but vocab.json has <pad> at None"),
     "before": (config(normalize_before=True), "normalize_before is True"),
     "gelu": (config(activation_function="gelu"), "activation_function is 'gelu'"),
     "bart": (config(model_type="bart"), "model_type is 'bart'"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("spoil", "said"), BAD.values(), ids=BAD)
@@ -371,7 +415,8 @@ def test_a_bad_folder_is_refused_in_one_line(spoil, said, hub, tmp_path, capsys,
     monkeypatch.chdir(tmp_path)
     spoil(hub)
     error = refused(capsys, "import hub --out ours")
-    assert said in error and len(error) < 400 and "weights_only" not in error and "trust" not in error
+    assert said in error and len(error) < 400
+    assert "weights_only" not in error and "trust" not in error
     assert not (tmp_path / "ours").exists() and not (tmp_path / "stolen").exists()
 
 
@@ -390,13 +435,17 @@ def test_a_bad_folder_is_refused_in_one_line(spoil, said, hub, tmp_path, capsys,
 def test_a_bad_vocabulary_is_refused_and_runs_nothing(text, npz, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (npz / "vocab.yml").write_text(text)
-    with pytest.raises(Refused, match="vocab.yml: only a pointer" if text == POINTER.decode() else "vocab.yml"):
+    pointer = text == POINTER.decode()
+    with pytest.raises(Refused, match="vocab.yml: only a pointer" if pointer else "vocab.yml"):
         read_own(npz)
     assert not (tmp_path / "stolen").exists()
 
 
 def test_what_marian_would_translate_otherwise_is_refused(npz, tmp_path):
-    """Two vocabularies, one language twice, lists too deep to read; and a start token that has learned something may not go back."""
+    """Two vocabularies, one language twice, lists too deep to read.
+
+    And a start token that has learned something may not go back.
+    """
     translator, vocabulary = read_own(npz), (npz / "vocab.yml").read_text()
     with pytest.raises(Refused, match="both languages are 'en'"):
         read_marian(str(npz / "model.npz"), "en", "en")
@@ -439,8 +488,11 @@ def test_what_is_no_language_and_what_is_no_number_is_refused(hub):
 
 @pytest.mark.parametrize(
     ("option", "said"),
-    [("type: s2s", "--type is s2s"), ("transformer-decoder-autoreg: ssru", "ssru"), ("transformer-preprocess: 'x'", "norms"),
-     ("dim-emb: 31", "31"), ("enc-depth: 9", "encoder_l3_self_W")],
+    [
+        ("type: s2s", "--type is s2s"), ("transformer-decoder-autoreg: ssru", "ssru"),
+        ("transformer-preprocess: 'x'", "norms"), ("dim-emb: 31", "31"),
+        ("enc-depth: 9", "encoder_l3_self_W"),
+    ],
 )  # fmt: skip
 def test_options_of_marian_that_are_not_known_are_named(option, said, npz, tmp_path):
     arrays = dict(np.load(npz / "model.npz"))
@@ -467,7 +519,8 @@ def test_a_name_on_the_hub_is_found_in_the_cache(hub, tmp_path, capsys, monkeypa
     shutil.copytree(hub, cache / "snapshots" / ("a" * 40))
     (cache / "refs").mkdir()
     (cache / "refs" / "main").write_text("a" * 40)
-    assert all(any(path.match(pattern) for pattern in HUB_FILES) for path in hub.iterdir())  # all would be fetched
+    # all would be fetched
+    assert all(any(path.match(pattern) for pattern in HUB_FILES) for path in hub.iterdir())
     fetch = Mock(wraps=huggingface_hub.snapshot_download)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
     assert main(["import", "owner/opus-mt-de-en", "--out", str(tmp_path / "ours")]) == 0
@@ -481,31 +534,42 @@ DECODE = """
 import sys
 from pymarian import Translator
 model, source, target, out = sys.argv[1:]
-options = {"beam_size": 1, "cpu_threads": 1, "quiet": True, "mini_batch": 1, "maxi_batch": 1, "max_length_factor": 5}
+options = {"beam_size": 1, "mini_batch": 1, "maxi_batch": 1, "max_length_factor": 5}
+options |= {"cpu_threads": 1, "quiet": True}
 translator = Translator(models=model, vocabs=[source, target], **options)
-lines = open("lines.tok" if source.endswith(".yml") else "lines.de", encoding="utf-8").read().splitlines()
-open(out, "w", encoding="utf-8").write("".join(translator.translate(line) + chr(10) for line in lines))
+lines = "lines.tok" if source.endswith(".yml") else "lines.de"
+lines = open(lines, encoding="utf-8").read().splitlines()
+found = "".join(translator.translate(line) + chr(10) for line in lines)
+open(out, "w", encoding="utf-8").write(found)
 """
 
 
 @pytest.mark.skipif(not SOAK, reason="make soak trains with Marian itself")
 def test_a_model_that_marian_trained_translates_alike(captions, tmp_path):
-    """The same lines from its own file, and again when Marian reads what we write; only where all end by themselves."""
+    """The same lines from its own file, and again when Marian reads what we write.
+
+    Only where all end by themselves.
+    """
     for name, side in zip(("de", "en"), captions, strict=True):
         (tmp_path / f"train.{name}").write_text("\n".join(side) + "\n", encoding="utf-8")
-    command = """train --type transformer --train-sets train.de train.en --model model.npz --vocabs vocab.spm vocab.spm
-        --dim-vocabs 300 300 --dim-emb 64 --enc-depth 2 --dec-depth 1 --transformer-heads 4 --transformer-dim-ffn 128
-        --transformer-ffn-activation swish --tied-embeddings-all --mini-batch 32 --learn-rate 0.002 --lr-warmup 100
-        --lr-decay-inv-sqrt 100 --after-batches 500 --save-freq 500 --cpu-threads 1 --seed 1 -w 500 --quiet"""
-    subprocess.run([Path(sys.executable).with_name("pymarian"), *command.split()], cwd=tmp_path, check=True)
+    command = """train --type transformer --train-sets train.de train.en --model model.npz
+        --vocabs vocab.spm vocab.spm --dim-vocabs 300 300 --dim-emb 64 --enc-depth 2 --dec-depth 1
+        --transformer-heads 4 --transformer-dim-ffn 128 --transformer-ffn-activation swish
+        --tied-embeddings-all --mini-batch 32 --learn-rate 0.002 --lr-warmup 100
+        --lr-decay-inv-sqrt 100 --after-batches 500 --save-freq 500 --cpu-threads 1 --seed 1
+        -w 500 --quiet"""
+    program = Path(sys.executable).with_name("pymarian")
+    subprocess.run([program, *command.split()], cwd=tmp_path, check=True)
     translator = read_own(tmp_path)
     lines = captions[0][:100]
     (tmp_path / "lines.de").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    tokens = [" ".join(translator.tokenizer.tokens(translator.tokenizer.encode(line, "de"))) for line in lines]
+    tokenizer = translator.tokenizer
+    tokens = [" ".join(tokenizer.tokens(tokenizer.encode(line, "de"))) for line in lines]
     (tmp_path / "lines.tok").write_text("\n".join(tokens) + "\n", encoding="utf-8")
     write_npz(translator, tmp_path / "back")
     found = {}
-    for name, model, vocabulary in (("there", "model.npz", "vocab.spm"), ("back", "back/model.npz", "back/vocab.yml")):
+    models = ("model.npz", "vocab.spm"), ("back/model.npz", "back/vocab.yml")
+    for name, (model, vocabulary) in zip(("there", "back"), models, strict=True):
         given = [model, vocabulary, vocabulary, f"{name}.en"]
         subprocess.run([sys.executable, "-c", DECODE, *given], cwd=tmp_path, check=True)
         found[name] = (tmp_path / f"{name}.en").read_text("utf-8").splitlines()
@@ -519,18 +583,24 @@ def test_a_model_that_marian_trained_translates_alike(captions, tmp_path):
 
 @pytest.mark.skipif(not SOAK, reason="make soak has the package pymarian")
 def test_marian_itself_is_timed_beside_us(npz, tmp_path):
-    """With the weights of its own file; catches a side that is left out though it could take part."""
-    assert main(["import", str(npz / "model.npz"), "--src", "de", "--tgt", "en", "--out", str(tmp_path / "ours")]) == 0
-    command = ["decoding_speed", "--data", "captions", "--sentences", "2", "--split", "test", "--rounds", "1"]
-    assert benchmarks.main([*command, "--model", str(tmp_path / "ours"), "--out", str(tmp_path / "rows.jsonl")]) == 0
+    """With the weights of its own file; catches a side left out though it could take part."""
+    ours, out = str(tmp_path / "ours"), str(tmp_path / "rows.jsonl")
+    model = ["--src", "de", "--tgt", "en", "--out", ours]
+    assert main(["import", str(npz / "model.npz"), *model]) == 0
+    command = "decoding_speed --data captions --sentences 2 --split test --rounds 1"
+    assert benchmarks.main([*command.split(), "--model", ours, "--out", out]) == 0
     row = json.loads((tmp_path / "rows.jsonl").read_text("utf-8"))
     for speeds in row["sentences_per_second"].values():
-        assert [*speeds] == ["this", "CTranslate2", "CTranslate2 int8", "Marian itself"] and min(speeds.values()) > 0
+        assert [*speeds] == ["this", "CTranslate2", "CTranslate2 int8", "Marian itself"]
+        assert min(speeds.values()) > 0
 
 
 @pytest.mark.skipif(not SOAK, reason="make soak trains a model of the hub's kind")
 def test_searches_agree_with_generate(pieces, captions, tmp_path):
-    """Greedy on every line. With four beams on nearly all: ours give a finished translation's place to nobody, theirs do."""
+    """Greedy on every line; with four beams on nearly all.
+
+    Ours give a finished translation's place to nobody, theirs do.
+    """
     theirs = hub_model(pieces, tmp_path / "hub")
     cut = MarianTokenizer.from_pretrained(str(tmp_path / "hub"))
     optimizer = torch.optim.Adam(theirs.train().parameters(), 1e-3)
@@ -544,13 +614,17 @@ def test_searches_agree_with_generate(pieces, captions, tmp_path):
         optimizer.step()
     theirs.eval().save_pretrained(tmp_path / "hub")
     translator, lines = read_hub(tmp_path / "hub"), captions[0][:200]
-    batch, equal, src = cut(lines, return_tensors="pt", padding=True), {}, sources(translator, lines)
+    batch, equal = cut(lines, return_tensors="pt", padding=True), {}
+    src = sources(translator, lines)
     for beam in (1, 4):
-        options = {"max_new_tokens": 60, "bad_words_ids": [[theirs.config.pad_token_id]], "do_sample": False}
+        options = {"max_new_tokens": 60, "do_sample": False}
+        options |= {"bad_words_ids": [[theirs.config.pad_token_id]]}
         options |= {"length_penalty": 0.0, "early_stopping": False} if beam > 1 else {}
-        expected = cut.batch_decode(theirs.generate(**batch, num_beams=beam, **options), skip_special_tokens=True)
+        expected = theirs.generate(**batch, num_beams=beam, **options)
+        expected = cut.batch_decode(expected, skip_special_tokens=True)
         longest = 61 if beam == 1 else 90
-        found = Search(translator, beam, 0.0).decode(translator.model, src, tat.source_mask(src), longest)
+        search, model = Search(translator, beam, 0.0), translator.model
+        found = search.decode(model, src, tat.source_mask(src), longest)
         ours = [translator.tokenizer.decode(ids) for ids in found.tolist()]
         equal[beam] = sum(a == b for a, b in zip(ours, expected, strict=True))
     assert equal[1] == len(lines) and equal[4] >= 0.9 * len(lines)

@@ -1,4 +1,4 @@
-"""The panels of one sentence: what they compute is what PyTorch computes, and all of them follow the reader's sentence."""
+"""One sentence's panels compute what PyTorch computes, and all follow the reader's sentence."""
 
 import pytest
 import torch
@@ -19,22 +19,33 @@ globalThis.Transformer = require(asked.folder + "/transformer.js");
 const inside = require(asked.folder + "/inside.js");
 Transformer.Translator.load(asked.content).then((translator) => {
   const { model, tokenizer } = translator, facts = inside.trace(translator, asked.sentence);
-  const all = (search) => { for (;;) { const { done, value } = search.next(); if (done) return value; } };
-  const without = (place) => tokenizer.decode(all(inside.without(model, { cross: [place] }, () => Transformer.greedySteps(model, facts.src))));
+  const all = (search) => {
+    for (;;) {
+      const { done, value } = search.next();
+      if (done) return value;
+    }
+  };
+  const without = (place) => {
+    const greedy = () => Transformer.greedySteps(model, facts.src);
+    return tokenizer.decode(all(inside.without(model, { cross: [place] }, greedy)));
+  };
   facts.lens = facts.steps.map((step) => inside.lens(translator, step));
   facts.without = without("3 4");
   facts.again = [without("1 1"), without("3 4")];
   facts.near = inside.neighbours(translator, facts.src[1]);
-  facts.patch = inside.patched(translator, [asked.sentence, asked.sentence.replace("Frauen", "Kinder")], facts.ids.slice(0, -1));
+  const sentences = [asked.sentence, asked.sentence.replace("Frauen", "Kinder")];
+  facts.patch = inside.patched(translator, sentences, facts.ids.slice(0, -1));
   facts.whole = Transformer.greedyDecode(model, facts.src);
-  console.log(JSON.stringify(facts, (_, value) => (ArrayBuffer.isView(value) ? Array.from(value) : value)));
+  const plain = (_, value) => (ArrayBuffer.isView(value) ? Array.from(value) : value);
+  console.log(JSON.stringify(facts, plain));
 });
 """
 
 
 def test_a_doubtful_word_is_marked_whole():
-    """Catches tokens that are judged alone, and the probability of a word that a reader has chosen."""
-    given = [{"chosen": 0.9}, {"chosen": 0.6}, {"chosen": 0.6}, {"chosen": 0.1, "own": 0.5}, {"chosen": 0.3}]
+    """Catches tokens judged alone, and the probability of a word that a reader has chosen."""
+    given = [{"chosen": p} for p in (0.9, 0.6, 0.6, 0.1, 0.3)]
+    given[3]["own"] = 0.5
     asked = {"file": str(explorer.PARTS / "trust.js"), "steps": given, "starts": [1, 1, 0, 1, 1]}
     script = """
         const fs = require("fs"), asked = JSON.parse(fs.readFileSync(0, "utf8"));
@@ -46,7 +57,8 @@ def test_a_doubtful_word_is_marked_whole():
 
 def facts_of(translator: tat.Translator) -> dict:
     """What panels.js finds for the sentence with this model."""
-    asked = {"folder": str(explorer.PARTS), "content": explorer.model_content(translator, "x"), "sentence": SENTENCE}
+    content = explorer.model_content(translator, "x")
+    asked = {"folder": str(explorer.PARTS), "content": content, "sentence": SENTENCE}
     return node(RUN, asked)
 
 
@@ -56,7 +68,8 @@ def facts(shipped) -> dict:
 
 
 def equal(found: list, expected: Tensor) -> None:
-    torch.testing.assert_close(torch.tensor(found, dtype=torch.float), expected.float(), rtol=1e-3, atol=1e-3)
+    found = torch.tensor(found, dtype=torch.float)
+    torch.testing.assert_close(found, expected.float(), rtol=1e-3, atol=1e-3)
 
 
 @torch.inference_mode()
@@ -65,19 +78,22 @@ def test_the_encoders_numbers_are_pytorchs(facts, shipped):
     assert facts["src"] == [*shipped.tokenizer.encode(SENTENCE, "de"), tat.EOS]
     rows = model.src_embed.embeddings.table.weight[src[0]]
     x = model.src_embed(src)
-    for name, expected in {"rows": rows, "embedded": rows * rows.size(1) ** 0.5, "input": x[0]}.items():
+    states = {"rows": rows, "embedded": rows * rows.size(1) ** 0.5, "input": x[0]}
+    for name, expected in states.items():
         equal(facts[name], expected)
     equal(facts["positions"], tat.positional_encoding(src.size(1), rows.size(1)))
     for found, layer in zip(facts["layers"], model.encoder.layers, strict=True):
         first, second, attn = *layer.sublayer, layer.self_attn
         normed = first.norm(x)
-        q, k, v = (W(normed)[0].unflatten(-1, (attn.h, -1)).transpose(0, 1) for W in (attn.W_q, attn.W_k, attn.W_v))
+        matrices = (attn.W_q, attn.W_k, attn.W_v)
+        q, k, v = (W(normed)[0].unflatten(-1, (attn.h, -1)).transpose(0, 1) for W in matrices)
         scores = q @ k.mT / q.size(-1) ** 0.5
         attended = attn.W_o((scores.softmax(-1) @ v).transpose(0, 1).flatten(1))
         between = x[0] + attended
         inner = layer.feed_forward.W_1(second.norm(between)).relu()
         after = layer(x, None)
-        steps = {"before": x[0], "normed": normed[0], "scores": scores, "weights": scores.softmax(-1)}
+        steps = {"before": x[0], "normed": normed[0]}
+        steps |= {"scores": scores, "weights": scores.softmax(-1)}
         steps |= {"attended": attended, "between": between, "inner": inner, "after": after[0]}
         for name, expected in steps.items():
             equal(found[name], expected)
@@ -87,21 +103,23 @@ def test_the_encoders_numbers_are_pytorchs(facts, shipped):
 
 @torch.inference_mode()
 def test_a_model_with_rotary_positions_turns_queries_and_keys(shipped):
-    """Catches scores of vectors that weren't turned, in the encoder or step by step, and positions that are added all the same."""
+    """Catches scores of unturned vectors, at once or step by step, and positions still added."""
     translator = small_translator(shipped, positions="rotary", N=3, h=4)
     model, facts = translator.model, facts_of(translator)
     src, ids = torch.tensor([facts["src"]]), torch.tensor([facts["whole"]])
     assert not torch.tensor(facts["positions"]).any()
     for found, layer in zip(facts["layers"], model.encoder.layers, strict=True):
         attn, normed = layer.self_attn, torch.tensor([found["normed"]])
-        Q, K = (since.rotated(W(normed).unflatten(-1, (attn.h, -1)).transpose(1, 2)) for W in (attn.W_q, attn.W_k))
+        heads = (W(normed).unflatten(-1, (attn.h, -1)) for W in (attn.W_q, attn.W_k))
+        Q, K = (since.rotated(head.transpose(1, 2)) for head in heads)
         scores = (Q @ K.mT)[0] / Q.size(-1) ** 0.5
         equal(found["scores"], scores)
         equal(found["weights"], scores.softmax(-1))
         equal(found["attended"], attn(normed, normed, normed)[0])
     memory = model.encode(src, None)
     equal(facts["memory"], memory[0])
-    last = model.generator.logits(model.decode(memory, None, ids[:, :-1], tat.subsequent_mask(ids.size(1) - 1)))[0, -1]
+    mask = tat.subsequent_mask(ids.size(1) - 1)
+    last = model.generator.logits(model.decode(memory, None, ids[:, :-1], mask))[0, -1]
     assert last.argmax() == ids[0, -1]
 
 
@@ -109,16 +127,21 @@ def test_a_model_with_rotary_positions_turns_queries_and_keys(shipped):
 def test_the_decoders_numbers_are_pytorchs(facts, shipped):
     """Logits and weights of every step, the logit lens, and the translation with a head removed."""
     model, src, T = shipped.model, torch.tensor([facts["src"]]), len(facts["steps"])
-    ids = fast_beam(model, src, tat.source_mask(src), src.size(1) + 50, beam=tat.BEAM, alpha=tat.ALPHA)[0]
-    assert facts["ids"] == ids.tolist() and facts["translation"] == shipped.tokenizer.decode(ids.tolist())
+    most, options = src.size(1) + 50, {"beam": tat.BEAM, "alpha": tat.ALPHA}
+    ids = fast_beam(model, src, tat.source_mask(src), most, **options)[0]
+    assert facts["ids"] == ids.tolist()
+    assert facts["translation"] == shipped.tokenizer.decode(ids.tolist())
     states, tgt = [], ids[None, :-1]
-    hooks = [layer.register_forward_hook(lambda *found: states.append(found[-1])) for layer in model.decoder.layers]
+    keep = lambda *found: states.append(found[-1])  # noqa: E731
+    hooks = [layer.register_forward_hook(keep) for layer in model.decoder.layers]
     logits = model(src, tgt, tat.source_mask(src), tat.target_mask(tgt))[0]
     for hook in hooks:
         hook.remove()
     equal([step["logits"] for step in facts["steps"]], logits)
-    equal([step["states"] for step in facts["steps"]], torch.stack([state[0] for state in states], 1))
-    said = model.generator.logits(model.decoder.norm(torch.cat(states))).softmax(-1).max(-1)  # (layers, T)
+    expected = torch.stack([state[0] for state in states], 1)
+    equal([step["states"] for step in facts["steps"]], expected)
+    # (layers, T)
+    said = model.generator.logits(model.decoder.norm(torch.cat(states))).softmax(-1).max(-1)
     assert [[one["id"] for one in step] for step in facts["lens"]] == said.indices.T.tolist()
     equal([[one["p"] for one in step] for step in facts["lens"]], said.values.T)
     maps = tat.attention_maps(shipped, SENTENCE, lambda *_, **__: ids[None]).maps
@@ -136,7 +159,7 @@ def test_a_head_that_was_removed_is_there_again(facts):
 
 @torch.inference_mode()
 def test_neighbours_and_patches_are_the_documents(facts, shipped):
-    """The nearest rows by their cosine; `patched` after the words before the first difference, for every choice of sublayers."""
+    """The nearest rows by cosine; `patched` after the words both begin with, for all sublayers."""
     table = shipped.model.src_embed.embeddings.table.weight
     cosines = torch.nn.functional.cosine_similarity(table, table[facts["src"][1]][None])
     near = cosines.topk(9).indices.tolist()[1:]
@@ -146,6 +169,8 @@ def test_neighbours_and_patches_are_the_documents(facts, shipped):
     prefix = shipped.tokenizer.decode(facts["ids"][: found["at"] + 1])
     assert prefix == "Two" and len(found["rows"]) == 8
     for row in found["rows"]:
-        attentions = [layers[n].src_attn if row["kind"] == "cross" else layers[n].self_attn for n in row["layers"]]
-        p = tat.patched(shipped, (SENTENCE, SENTENCE.replace("Frauen", "Kinder")), prefix, attentions)
+        kind = "src_attn" if row["kind"] == "cross" else "self_attn"
+        attentions = [getattr(layers[n], kind) for n in row["layers"]]
+        pair = (SENTENCE, SENTENCE.replace("Frauen", "Kinder"))
+        p = tat.patched(shipped, pair, prefix, attentions)
         equal(row["p"], p[found["names"]])

@@ -18,9 +18,8 @@ from translator.search import Search
 from translator.sources import read_lines
 
 MODEL = ROOT / tat.SHIPPED_MODEL
-each_model = pytest.mark.parametrize(
-    "model", sorted(path.parent for path in MODEL.parent.glob("*/README.md")), ids=lambda path: path.name
-)
+MODELS = sorted(path.parent for path in MODEL.parent.glob("*/README.md"))
+each_model = pytest.mark.parametrize("model", MODELS, ids=lambda path: path.name)
 
 
 def card(model: Path) -> str:
@@ -39,14 +38,16 @@ def test_it_is_small(model):
     assert {path.name for path in model.iterdir()} == set(files.split())
     assert sum(path.stat().st_size for path in model.iterdir()) <= 20e6
     with safe_open(model / "model.safetensors", "pt") as file:
-        assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.float16}  # noqa: SIM118
+        kinds = {file.get_tensor(name).dtype for name in file.keys()}  # noqa: SIM118
+        assert kinds == {torch.float16}
     parameters = quality.describe(model, read_translator(model))["parameters"]
     assert parameters <= 10e6 and f"{parameters:,} parameters" in " ".join(card(model).split())
 
 
 @each_model
 def test_the_command_on_the_card_translates(model, capsys):
-    command = shlex.split(re.search(r"^python the_annotated_transformer.py (translate .*)$", card(model), re.M)[1])
+    command = r"^python the_annotated_transformer.py (translate .*)$"
+    command = shlex.split(re.search(command, card(model), re.M)[1])
     named = Path(command[2]) if command[1] == "--model" else Path(tat.SHIPPED_MODEL)
     assert named.name == model.name
     assert main([part if part != str(named) else str(model) for part in command]) == 0
@@ -57,17 +58,18 @@ def test_the_command_on_the_card_translates(model, capsys):
 @each_model
 def test_the_card_quotes_saved_rows(model):
     rows, text = saved(model), card(model)
-    quoted = re.findall(r"^\| (\w+) \| (greedy|beam \d+, alpha [\d.]+) \| ([\d.]+(?: \| [\d.]+)+) \|$", text, re.M)
+    line = r"^\| (\w+) \| (greedy|beam \d+, alpha [\d.]+) \| ([\d.]+(?: \| [\d.]+)+) \|$"
+    quoted = re.findall(line, text, re.M)
     kinds = ["bleu", "bleu_lower", "chrf", "bleu_moses"]
     assert len(quoted) >= 4
     for split, search, figures in quoted:
         found = figures.split(" | ")
         assert len(found) >= 3
-        assert found in [
-            [f"{r[k]:.2f}" for k in kinds[: len(found)]] for r in rows if (r["split"], r["search"]) == (split, search)
-        ]
+        alike = [r for r in rows if (r["split"], r["search"]) == (split, search)]
+        assert found in [[f"{r[k]:.2f}" for k in kinds[: len(found)]] for r in alike]
     last, flat = rows[-1], " ".join(text.split())
-    for quote in (last["bleu_signature"], last["command"], last["commit"], f"{last['minutes']:.0f} minutes"):
+    minutes = f"{last['minutes']:.0f} minutes"
+    for quote in (last["bleu_signature"], last["command"], last["commit"], minutes):
         assert quote in flat, quote
     assert f"{last['step']:,} updates, {last['epoch']} passes" in flat
 
@@ -75,11 +77,15 @@ def test_the_card_quotes_saved_rows(model):
 @each_model
 def test_the_rows_are_those_of_the_files(model, multi30k):
     row = [r for r in saved(model) if r["split"] == "val" and r["search"] == "greedy"][-1]
-    assert quality.scores(read_translator(model), str(multi30k), "val")["bleu"] == pytest.approx(row["bleu"], abs=0.15)
+    found = quality.scores(read_translator(model), str(multi30k), "val")
+    assert found["bleu"] == pytest.approx(row["bleu"], abs=0.15)
 
 
 def test_the_first_translations_stay_the_same(multi30k):
-    """Catches an unintended change of model, decoder or search; rounding on another processor may change one line."""
+    """Catches an unintended change of model, decoder or search.
+
+    Rounding on another processor may change one line.
+    """
     if not (multi30k / "test_2016_flickr.de.gz").is_file():
         pytest.skip("test_2016_flickr is not here")
     lines = list(itertools.islice(read_lines(multi30k / "test_2016_flickr.de.gz"), 50))

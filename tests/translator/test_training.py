@@ -1,4 +1,4 @@
-"""Batches, loss, schedule and updates against sums written out, PyTorch's losses and arithmetic by hand."""
+"""Batches, loss, schedule, updates against written sums, PyTorch's losses, arithmetic by hand."""
 
 import copy
 import dataclasses
@@ -34,7 +34,7 @@ SIZES = {"N": 1, "d_model": 16, "d_ff": 24, "h": 2, "dropout": 0.0}
 def small_trainer(
     model: nn.Module | None = None, kind: type = ParallelTrainer, **settings
 ) -> ParallelTrainer | tat.Trainer:
-    """A trainer for a copy of `model`, by default a fresh one; the program's trainer or the document's."""
+    """A trainer for a copy of `model`, by default a fresh one; the program's or the document's."""
     model = copy.deepcopy(model) if model else tat.make_model(13, 13, **SIZES)
     if kind is tat.Trainer:
         return tat.Trainer(model, tat.Config(**{"d_model": 16, "warmup": 10} | settings))
@@ -63,7 +63,7 @@ def test_gradient_is_that_of_the_mean_loss_over_tokens(tie, kind):
 @pytest.mark.parametrize("pieces", [2, 3, 7, 10])
 @both
 def test_pieces_give_the_gradient_of_the_whole(pieces, kind):
-    """Catches micro-batches that are divided by their own tokens, lost or left over, and more of them than rows."""
+    """Catches micro-batches divided by their own tokens, lost or left over, and more than rows."""
     model, pairs = tat.make_model(13, 13, **SIZES), uneven_pairs()
     whole, cut = small_trainer(model, kind), small_trainer(model, kind, accumulate=pieces)
     loss = whole.gradient(pairs)
@@ -75,7 +75,7 @@ def test_pieces_give_the_gradient_of_the_whole(pieces, kind):
 @pytest.mark.parametrize("accumulate", [1, 3])
 @both
 def test_update_is_adam_with_the_papers_constants(accumulate, kind):
-    """Catches other betas or eps, another step's rate, and a schedule that counts micro-batches instead of updates."""
+    """Catches other betas or eps, another step's rate, and micro-batches counted as updates."""
     trainer, pairs, warmup = small_trainer(kind=kind, accumulate=accumulate), uneven_pairs(), 2
     name = "config" if kind is tat.Trainer else "settings"
     setattr(trainer, name, dataclasses.replace(getattr(trainer, name), warmup=warmup))
@@ -95,7 +95,7 @@ def test_update_is_adam_with_the_papers_constants(accumulate, kind):
 
 
 def test_muon_moves_by_the_singular_vectors_of_the_average():
-    """Catches a wrong average or scale, a transposed product, and matrices of a layer that stay with Adam."""
+    """Catches a wrong average or scale, a transposed product, a layer's matrices left to Adam."""
     matrices = [nn.Parameter(torch.randn(shape)) for shape in ((8, 16), (16, 8), (8, 16), (5, 5))]
     optimizer, average = Muon(matrices, lr=0.1), [torch.zeros_like(p) for p in matrices]
     for _ in range(3):
@@ -118,7 +118,7 @@ def test_muon_moves_by_the_singular_vectors_of_the_average():
 
 
 def test_muon_leaves_a_matrix_alone_that_nothing_reads():
-    """As Adam does. Catches a training that ends with a traceback if a reader's layer is not connected."""
+    """As Adam does. Catches a traceback at a training's end if a reader's layer is unconnected."""
     read, unread = (nn.Parameter(torch.ones(3, 4)) for _ in range(2))
     optimizer = Muon([read, unread], lr=0.1)
     read.grad = torch.randn(3, 4)
@@ -140,9 +140,10 @@ def test_an_update_moves_every_weight_at_its_rate(kind):
 
 
 def test_clip_bounds_the_gradient_of_an_update():
-    """Catches clipping by micro-batch, by value, or not at all, and clipping that was not asked for."""
+    """Catches clipping by micro-batch, by value, or not at all, and clipping not asked for."""
     model, pairs = tat.make_model(13, 13, **SIZES), uneven_pairs()
-    free, clipped, loose = (small_trainer(model, clip=clip, accumulate=3) for clip in (0.0, 0.05, 1e6))
+    clips = (0.0, 0.05, 1e6)
+    free, clipped, loose = (small_trainer(model, clip=clip, accumulate=3) for clip in clips)
     for trainer in (free, clipped, loose):
         trainer.update(pairs)
     whole = torch.cat([g.flatten() for g in gradients(free.model)])
@@ -154,21 +155,23 @@ def test_clip_bounds_the_gradient_of_an_update():
 
 @pytest.mark.parametrize("tie", ["none", "all"])
 def test_averaged_weights_equal_the_average_by_hand(tie):
-    """Catches an average whose decay is swapped, a wrong start, and memory shared with the model."""
+    """Catches an average with a swapped decay, a wrong start, and memory shared with the model."""
     trainer = small_trainer(tat.make_model(13, 13, **SIZES, tie=tie), ema=0.2)
     expected = weights(trainer.model)
     for step in (1, 2, 3, 4):
         trainer.update(uneven_pairs())
         decay = [None, 0.1, 2 / 11, 0.2, 0.2][step]  # step / (step + 9), until it reaches 0.2
-        expected = [decay * a + (1 - decay) * w for a, w in zip(expected, weights(trainer.model), strict=True)]
+        pairs_of_weights = zip(expected, weights(trainer.model), strict=True)
+        expected = [decay * a + (1 - decay) * w for a, w in pairs_of_weights]
         assert_close(weights(trainer.averaged), expected)
-    assert not any(p.requires_grad for p in trainer.averaged.parameters()) and not trainer.averaged.training
+    assert not any(p.requires_grad for p in trainer.averaged.parameters())
+    assert not trainer.averaged.training
     alone = small_trainer(ema=0.0)
     assert alone.averaged is alone.model
 
 
 def test_seed_decides_the_run():
-    """Catches random numbers that ignore the seed: the same seed must give the same bits, another seed others."""
+    """Catches random numbers that ignore the seed: the same gives the same bits, another others."""
     model, pairs = tat.make_model(13, 13, **SIZES | {"dropout": 0.3}), uneven_pairs()
     runs = []
     for noise, seed in enumerate((5, 5, 6)):
@@ -192,7 +195,7 @@ def test_updates_draw_different_dropout():
 
 # --- The end of a run ---
 def test_the_rate_rises_and_falls_in_straight_lines_if_the_end_is_known():
-    """Catches a fall that follows a root, a peak elsewhere, and another schedule than Equation (3) where no end is known."""
+    """Catches a fall by a root, a peak elsewhere, and not Equation (3) where no end is known."""
     trainer, peak = small_trainer(schedule="linear"), tat.rate(10, 16, 1.0, 10)
     for trainer.step, trainer.left, expected in (
         (5, 0.9, peak / 2), (10, 1.0, peak), (20, 0.5, peak / 2), (40, 0.01, peak / 100),
@@ -207,23 +210,27 @@ def test_the_rate_rises_and_falls_in_straight_lines_if_the_end_is_known():
 @pytest.mark.parametrize(
     ("limits", "left"),
     [
-        ({"steps": 10}, 0.3), ({"minutes": 1, "steps": 70}, 0.5), ({"epochs": 2, "patience": 3}, 0.25),
-        ({"patience": 3}, None), ({}, 59 / 60),
+        ({"steps": 10}, 0.3), ({"minutes": 1, "steps": 70}, 0.5),
+        ({"epochs": 2, "patience": 3}, 0.25), ({"patience": 3}, None), ({}, 59 / 60),
     ],
 )  # fmt: skip
 def test_what_is_left_of_a_run(limits, left):
     """Without any limit it ends after half an hour; nobody knows when patience will."""
-    assert Limits(**limits).left(Progress(step=7, epoch=1, batch=10, seconds=30, since_best=2), 20) == pytest.approx(
-        left
-    )
+    progress = Progress(step=7, epoch=1, batch=10, seconds=30, since_best=2)
+    assert Limits(**limits).left(progress, 20) == pytest.approx(left)
 
 
 @pytest.mark.parametrize(
     "budget, share",
-    [({"epochs": 4}, 0.375), ({"epochs": 4, "steps": 10}, 0.7), ({"minutes": 1}, 0.5), ({"epochs": 1}, 1)],
+    [
+        ({"epochs": 4}, 0.375),
+        ({"epochs": 4, "steps": 10}, 0.7),
+        ({"minutes": 1}, 0.5),
+        ({"epochs": 1}, 1),
+    ],
 )
 def test_share_of_the_budget(budget, share):
-    """Catches a bar that does not move within an epoch, that knows only one limit, or that passes the end."""
+    """Catches a bar that stands still in an epoch, knows only one limit, or passes the end."""
     progress = Progress(step=7, epoch=1, batch=10, seconds=30)
     assert min(1.0, max(Limits(**budget).shares(progress, in_epoch=20).values())) == share
 
@@ -232,23 +239,29 @@ def test_every_dropout_of_a_configuration_reaches_the_model():
     """Catches a setting that is accepted but has no effect."""
     model = build_model(Settings(N=1, d_model=16, d_ff=24, h=4, dropout=0.1, inner_dropout=0.2), 20)
     layer = model.decoder.layers[0]
-    assert {sublayer.dropout.p for sublayer in layer.sublayer} == {model.src_embed.positions.dropout.p} == {0.1}
+    assert {sublayer.dropout.p for sublayer in layer.sublayer} == {0.1}
+    assert model.src_embed.positions.dropout.p == 0.1
     assert layer.feed_forward.dropout.p == layer.self_attn.dropout.p == 0.2
 
 
 def test_operations_are_those_that_pytorch_counts(small_model, monkeypatch):
-    """Six for each weight and token, and what attention's own products add; the log has them as a share of the machine's speed."""
+    """Six for each weight and token, and attention's own products.
+
+    The log has them as a share of the machine's speed.
+    """
     from torch.utils.flop_counter import FlopCounterMode
 
     from translator.run import accelerator_use, operations
 
     model = small_model(src_vocab=13, tgt_vocab=13)
-    pairs = [tat.Pair([5] * 9 + [tat.EOS], [tat.BOS] + [6] * 9 + [tat.EOS])] * 4  # ten tokens on each side, no padding
+    # ten tokens on each side, no padding
+    pairs = [tat.Pair([5] * 9 + [tat.EOS], [tat.BOS] + [6] * 9 + [tat.EOS])] * 4
     batch = tat.make_batch(pairs)
     with FlopCounterMode(display=False) as counter:
         model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask).sum().backward()
     d, N, B, T = 16, 2, 4, 10
-    products = 6 * (3 * N) * B * 2 * T * T * d  # scores and weighted sums of three attentions in a pair of layers
+    # scores and weighted sums of three attentions in a pair of layers
+    products = 6 * (3 * N) * B * 2 * T * T * d
     assert operations(model, pairs) + products == counter.get_total_flops()
     monkeypatch.setattr(torch.accelerator, "memory_allocated", lambda device: 2**30)
     monkeypatch.setattr(torch.accelerator, "max_memory_allocated", lambda device: 3 * 2**29)

@@ -23,7 +23,8 @@ def test_what_a_search_notes_is_what_one_pass_over_the_translation_gives(beam, n
     """Catches notes of another beam or step, and attention read from another row, layer or head."""
     torch.manual_seed(3)
     model = decided(tat.make_model(13, 9, 2, 16, 24, 4, dropout=0.0, norm="pre")).double().eval()
-    rows = [[*torch.randint(4, 13, (n,)).tolist(), tat.EOS] for n in torch.randint(1, 9, (12,)).tolist()]
+    lengths = torch.randint(1, 9, (12,)).tolist()
+    rows = [[*torch.randint(4, 13, (n,)).tolist(), tat.EOS] for n in lengths]
     batch, notes = tat.Batch(tat.pad_rows(rows)), []
     given = model, batch.src, batch.src_mask, 14
     search = partial(fast_beam, *given, beam) if beam else partial(fast_greedy, *given)
@@ -33,15 +34,19 @@ def test_what_a_search_notes_is_what_one_pass_over_the_translation_gives(beam, n
     lengths = set()
     for row, ids, found in zip(rows, best.tolist(), notes, strict=True):
         assert len(found) == n_best == len({tuple(one.ids) for one in found})
-        assert found == sorted(found, key=lambda one: -one.score) and ids[: len(found[0].ids)] == found[0].ids
+        assert found == sorted(found, key=lambda one: -one.score)
+        assert ids[: len(found[0].ids)] == found[0].ids
         for one in found:
             src, tgt = torch.tensor([row]), torch.tensor([one.ids])
             with torch.no_grad(), tat.recording(model) as weights:
-                logits = model(src, tgt[:, :-1], tat.source_mask(src), tat.subsequent_mask(len(one.ids) - 1))
+                before = tat.subsequent_mask(len(one.ids) - 1)
+                logits = model(src, tgt[:, :-1], tat.source_mask(src), before)
             sums = logits[0].log_softmax(-1).gather(1, tgt[0, 1:, None])[:, 0].cumsum(0)
-            cross = torch.stack([weights[layer.src_attn][0] for layer in model.decoder.layers]).mean((0, 1))
+            cross = [weights[layer.src_attn][0] for layer in model.decoder.layers]
+            cross = torch.stack(cross).mean((0, 1))
             torch.testing.assert_close(one.seen[:, 0], sums.float(), atol=1e-4, rtol=1e-4)
-            assert one.score == pytest.approx(float(sums[-1] / tat.length_penalty(len(sums), 0.6)), rel=1e-4)
+            expected = float(sums[-1] / tat.length_penalty(len(sums), 0.6))
+            assert one.score == pytest.approx(expected, rel=1e-4)
             assert one.seen[:, 1].tolist() == cross.argmax(-1).tolist()
             lengths.add(len(one.ids))
     assert len(lengths) > 2  # otherwise the sentences test little
@@ -49,7 +54,8 @@ def test_what_a_search_notes_is_what_one_pass_over_the_translation_gives(beam, n
 
 # --- plan ---
 GOOD = [
-    (f"Satz {word} ist lang genug für alle.", f"Sentence {word} is long enough for all.") for word in "abcdefghijklmnop"
+    (f"Satz {word} ist lang genug für alle.", f"Sentence {word} is long enough for all.")
+    for word in "abcdefghijklmnop"
 ]
 BAD = {
     "empty": ("", "Nothing is on the other side."),
@@ -57,7 +63,8 @@ BAD = {
     "same": ("Press any key to continue", "Press any key to continue"),
     "lengths": (
         "Ja, das ist so.",
-        "Yes, and then there is a very long story that nobody has told in the other language at all.",
+        "Yes, and then there is a very long story "
+        "that nobody has told in the other language at all.",
     ),
     "script": ("Привет, мир, как дела?", "Hello, world, how are you?"),
     "short": ("-", "2"),
@@ -75,8 +82,10 @@ def test_val_that_stands_in_train_is_told():
 
 
 def test_texts_of_another_script_are_well():
-    """Catches a script that is expected, instead of found: here one side is Greek, and names stay as they are."""
-    texts = [(f"Ο σκύλος {word} τρέχει στο χιόνι", f"Dog {word} runs in the snow") for word in "abcdefgh"]
+    """Catches a script that is expected, not found: one side is Greek here; names stay as is."""
+    texts = [
+        (f"Ο σκύλος {word} τρέχει στο χιόνι", f"Dog {word} runs in the snow") for word in "abcdefgh"
+    ]
     assert plan.complaints([*texts, ("Παρίσι", "Paris")], []) == {}
 
 
@@ -94,25 +103,29 @@ def test_the_range_follows_the_runs_and_is_as_wide_as_it_says():
     for share in (0.2, 0.4, 0.66, 0.95):
         low, high = (bleu / (100 - bleu) for bleu in plan.expected(share, runs))
         assert high / low == pytest.approx(plan.WIDE**2)
-    assert all(plan.expected(share, runs)[0] < bleu < plan.expected(share, runs)[1] for share, bleu in runs)
+    for share, bleu in runs:
+        low, high = plan.expected(share, runs)
+        assert low < bleu < high
     assert plan.expected(0.2, runs)[1] < 6.0 and plan.expected(0.95, runs)[0] > 50
     for share, bleu in plan.measured():
         low, high = plan.expected(share, plan.measured())
         assert low < bleu < high
-    assert plan.expected(0.5, runs[:1] * 5) is plan.expected(0.5, []) is plan.expected(0.0, runs) is None
+    assert plan.expected(0.5, runs[:1] * 5) is None
+    assert plan.expected(0.5, []) is plan.expected(0.0, runs) is None
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_plan_says_what_to_expect_and_why(known, monkeypatch):
-    monkeypatch.setattr(plan, "measured", lambda: [(0.4, 6.0), (0.5, 10.0), (0.6, 16.0)] if known else [])
+    runs = [(0.4, 6.0), (0.5, 10.0), (0.6, 16.0)] if known else []
+    monkeypatch.setattr(plan, "measured", lambda: runs)
     texts = {"train": [("a", "a man runs")] * 9, "val": [("b", "a man sleeps")]}
     monkeypatch.setattr(plan, "load_pairs", lambda data, split, *_: texts[split])
-    names = "parameters vocabulary gigabytes longest tokens_per_pair tokens_per_second seconds_per_update"
+    names = "parameters vocabulary gigabytes longest tokens_per_pair tokens_per_second "
+    names += "seconds_per_update"
     monkeypatch.setattr(plan, "rehearse", lambda *_: dict.fromkeys(names.split(), 1))
     found = plan.plan("data", "a", "b", None, 1, print)
-    says = (
-        "expect 4 to 25 BLEU: of the word pairs of val's b, 50% stand in train (3 runs" if known else "isn't known: of"
-    )
+    says = "expect 4 to 25 BLEU: of the word pairs of val's b, 50% stand in train (3 runs"
+    says = says if known else "isn't known: of"
     assert sum(says in line for line in plan.report(found)) == 1 and found["seen"] == 0.5
 
 
@@ -120,7 +133,8 @@ def test_plan_says_what_to_expect_and_why(known, monkeypatch):
 @pytest.mark.parametrize("trained", [False, True])
 def test_what_plan_recommends_can_be_trained(pairs, trained):
     changes, updates = plan.recipe(pairs, trained)
-    assert make_settings("tiny", False, changes).warmup < updates  # ValueError for what does not fit
+    # ValueError for what does not fit
+    assert make_settings("tiny", False, changes).warmup < updates
 
 
 # --- doctor ---
@@ -132,7 +146,8 @@ def trained(tmp_path_factory):
         tmp_path_factory.mktemp("runs") / "young",
     )
     small = "--N 1 --d-model 32 --d-ff 32 --h 2 --bpe 100 --tokens-per-batch 400"
-    assert main(f"train --data {data} --run {run} {small} --steps 20 --checkpoint-every 10".split()) == 0
+    command = f"train --data {data} --run {run} {small} --steps 20 --checkpoint-every 10"
+    assert main(command.split()) == 0
     return run
 
 
@@ -145,14 +160,17 @@ def few_pairs(monkeypatch) -> None:
 def test_a_run_that_was_stopped_in_its_warmup_is_young_and_not_ill(trained, few_pairs):
     found = doctor.diagnose(trained)
     states = {one["test"]: one["state"] for one in found["symptoms"]}
-    assert found["verdict"] == "undertrained" and states["warmup"] == "young" and "ill" not in states.values()
+    assert found["verdict"] == "undertrained" and states["warmup"] == "young"
+    assert "ill" not in states.values()
 
 
 def test_a_decoder_that_sees_the_future_is_named(trained, few_pairs, monkeypatch):
     """Catches an examination that doesn't reach the model, and a verdict without its mistake."""
-    monkeypatch.setattr(tat, "subsequent_mask", lambda size: torch.ones(1, size, size, dtype=torch.bool))
+    everything = lambda size: torch.ones(1, size, size, dtype=torch.bool)  # noqa: E731
+    monkeypatch.setattr(tat, "subsequent_mask", everything)
     found = doctor.diagnose(trained)
-    assert found["verdict"] == "resembles" and "no_causal_mask" in [one["name"] for one in found["resembles"]]
+    assert found["verdict"] == "resembles"
+    assert "no_causal_mask" in [one["name"] for one in found["resembles"]]
     assert any("Masks" in line for line in doctor.report(found))
 
 
@@ -179,9 +197,11 @@ def test_what_a_log_shows(rows, found):
 def test_a_training_that_learns_nothing_says_so_once(tmp_path, capsys):
     """And one that learns doesn't."""
     data = caption_files(tmp_path / "data", train=100, val=40)
-    small = "--N 1 --d-model 32 --d-ff 32 --h 2 --bpe 100 --tokens-per-batch 400 --checkpoint-every 4"
+    small = "--N 1 --d-model 32 --d-ff 32 --h 2 --bpe 100 --tokens-per-batch 400"
+    small += " --checkpoint-every 4"
     for factor, warmup, count in ((0, 4, 1), (2, 40, 0)):
-        command = f"train --data {data} --run {tmp_path / str(factor)} {small} --factor {factor} --warmup {warmup} --steps {2 * warmup + 8}"
+        command = f"train --data {data} --run {tmp_path / str(factor)} {small}"
+        command += f" --factor {factor} --warmup {warmup} --steps {2 * warmup + 8}"
         assert main(command.split()) == 0
         said = capsys.readouterr().err
         assert said.count("little better than") == count, said
@@ -194,8 +214,8 @@ def test_the_loss_of_word_frequencies(tmp_path):
 
 def results(name):
     """The saved rows of a benchmark."""
-    lines = (ROOT / "benchmarks" / "results" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    return list(map(json.loads, lines))
+    text = (ROOT / "benchmarks" / "results" / f"{name}.jsonl").read_text(encoding="utf-8")
+    return list(map(json.loads, text.splitlines()))
 
 
 def test_what_the_readme_says_of_doctor_and_plan_is_in_the_rows():
@@ -206,14 +226,21 @@ def test_what_the_readme_says_of_doctor_and_plan_is_in_the_rows():
     text = " ".join((ROOT / "translator" / "README.md").read_text(encoding="utf-8").split())
     kinds = [len(row["resembles"]) for row in sick if row["named"]]
     assert f"for six the mistake was among the {min(kinds)} to {max(kinds)} that it named." in text
-    assert [row["expected"] for row in rows].count("healthy") == 2 and "it called neither of the two healthy" in text
+    assert [row["expected"] for row in rows].count("healthy") == 2
+    assert "it called neither of the two healthy" in text
     assert all(row["verdict"] == row["expected"] for row in rows if row not in sick)
     tried = [row for row in results("plan") if "seen" in row]
     known = len(plan.measured())
-    others = len(tried) + sum(row["kind"] == "curve" and row["data"] != "multi30k" for row in results("curve"))
-    assert f"The {known} runs in benchmarks/results ({known - others} on Multi30k, {others} on other texts)" in text
-    right = {row["data"]: row["predicted_bleu"][0] <= row["bleu"] <= row["predicted_bleu"][1] for row in tried}
-    assert right == {"captions": True, "messages-es": False, "messages-pl": False, "messages-nl": True}
+    curves = [row for row in results("curve") if row["kind"] == "curve"]
+    others = len(tried) + sum(row["data"] != "multi30k" for row in curves)
+    kinds = f"{known - others} on Multi30k, {others} on other texts"
+    assert f"The {known} runs in benchmarks/results ({kinds})" in text
+    right = {}
+    for row in tried:
+        low, high = row["predicted_bleu"]
+        right[row["data"]] = low <= row["bleu"] <= high
+    wrong = {"messages-es": False, "messages-pl": False}
+    assert right == {"captions": True, "messages-nl": True} | wrong
     for row in tried[-2:]:
         bleu = f"{row['bleu']:.0f} BLEU" if row["bleu"] > 10 else f"{row['bleu']:.1f}"
         low, high = row["predicted_bleu"]
@@ -224,13 +251,14 @@ def test_what_the_readme_says_of_doctor_and_plan_is_in_the_rows():
 
 
 def test_what_is_said_of_the_messages_that_came_last_is_in_the_rows(monkeypatch):
-    """With the line and the range of then: one of the runs was on it, nine were in it, two above."""
+    """With the line and range of then: one run was on it, nine were in the range, two above."""
     readme, notebook = (
         " ".join((ROOT / name).read_text(encoding="utf-8").replace("# >", "").split())
         for name in ("translator/README.md", "lab_notebook.py")
     )
     before, curve, found = plan.measured(), results("curve"), {}
-    shares = {(row["data"], row["pairs"], row["seed"]): row["seen"] for row in curve if row["kind"] == "text"}
+    texts = [row for row in curve if row["kind"] == "text"]
+    shares = {(row["data"], row["pairs"], row["seed"]): row["seen"] for row in texts}
     for row in curve:
         if row["kind"] == "curve" and row["data"] != "multi30k":
             run = row["data"], row["pairs"], row["seed"]
@@ -242,21 +270,25 @@ def test_what_is_said_of_the_messages_that_came_last_is_in_the_rows(monkeypatch)
     ranges = {run: plan.expected(share, before) for run, (share, _) in found.items()}
     above = [run for run, (_, bleu) in found.items() if bleu > ranges[run][1]]
     inside = [run for run, (_, bleu) in found.items() if ranges[run][0] < bleu < ranges[run][1]]
-    assert len(inside) == 10 and {pairs for _, pairs, _ in above} == {4000}  # one of the ten was on the line
+    # one of the ten was on the line
+    assert len(inside) == 10 and {pairs for _, pairs, _ in above} == {4000}
     had, most = (" and ".join(f"{score:.1f}" for score in scores) for scores in
                  ([found[run][1] for run in above], [ranges[run][1] for run in above]))  # fmt: skip
-    assert (
-        f"for nine of eleven runs on messages in Spanish; the other two, with 4,000 pairs, had {had} (at most {most})"
-        in readme
-    )
-    assert f"two with 4,000 pairs were above it, at {had} where at most {most} was expected" in notebook
+    two = "the other two, with 4,000 pairs, had"
+    nine = "for nine of eleven runs on messages in Spanish"
+    assert f"{nine}; {two} {had} (at most {most})" in readme
+    two = "two with 4,000 pairs were above it"
+    assert f"{two}, at {had} where at most {most} was expected" in notebook
 
 
 def test_the_readmes_figures_are_the_rows():
-    lines = (ROOT / "benchmarks" / "results" / "confidence.jsonl").read_text(encoding="utf-8").splitlines()
+    text = (ROOT / "benchmarks" / "results" / "confidence.jsonl").read_text(encoding="utf-8")
+    lines = text.splitlines()
     row = next(row for row in map(json.loads, lines) if row["model"] == "multi30k-de-en")
     text = " ".join((ROOT / "translator" / "README.md").read_text(encoding="utf-8").split())
-    sentences, words = ({one["from"]: one for one in row["calibration"][kind]} for kind in ("sentences", "words"))
+    sentences, words = (
+        {one["from"]: one for one in row["calibration"][kind]} for kind in ("sentences", "words")
+    )
     for low in (0.6, 0.7, 0.8):
         assert re.search(rf"{low:.1f} to {low + 0.1:.1f} {sentences[low]['right']:.0%}", text)
     assert f"0.5 to 0.6, {sentences[0.5]['right']:.0%} of" in text
@@ -264,6 +296,5 @@ def test_the_readmes_figures_are_the_rows():
     assert words[0.0]["right"] == pytest.approx(1 / 3, abs=0.04)  # the page says: only a third
     kinds = row["contrasts"]
     assert f"more probable for {round(20 * (1 - kinds['negation']))}, because" in text
-    assert (
-        f"right one for {round(20 * kinds['numbers'])}, of twenty with names for {round(20 * kinds['names'])}" in text
-    )
+    numbers, names = (round(20 * kinds[kind]) for kind in ("numbers", "names"))
+    assert f"right one for {numbers}, of twenty with names for {names}" in text

@@ -31,7 +31,10 @@ def embed(ids, table):
 
 def positions(length, d_model):
     wave = (sin, cos)
-    return [[wave[i % 2](p / 10_000 ** ((i - i % 2) / d_model)) for i in range(d_model)] for p in range(length)]
+    return [
+        [wave[i % 2](p / 10_000 ** ((i - i % 2) / d_model)) for i in range(d_model)]
+        for p in range(length)
+    ]
 
 
 def attention(Q, K, V, mask):
@@ -142,7 +145,9 @@ def loss(logits, target, smoothing, pad):
 def loss_gradient(logits, target, smoothing, pad):
     V = len(logits[0])
     return [
-        [p - q(y, k, V, smoothing, pad) for k, p in enumerate(softmax(row))] if y != pad else [0] * V
+        [p - q(y, k, V, smoothing, pad) for k, p in enumerate(softmax(row))]
+        if y != pad
+        else [0] * V
         for row, y in zip(logits, target)
     ]
 

@@ -1,4 +1,4 @@
-"""A Transformer in PyTorch, written from the stubs, with classes of one's own behind the functions."""
+"""A Transformer in PyTorch, written from the stubs, with own classes behind the functions."""
 
 import math
 
@@ -29,18 +29,20 @@ class Attention(nn.Module):
 
     def __init__(self, h, *W):
         super().__init__()
-        self.h, self.maps = h, nn.ModuleList(nn.Linear(*w.shape, bias=False, dtype=w.dtype) for w in W)
+        matrices = (nn.Linear(*w.shape, bias=False, dtype=w.dtype) for w in W)
+        self.h, self.maps = h, nn.ModuleList(matrices)
         for layer, w in zip(self.maps, W, strict=True):
             layer.weight = nn.Parameter(w.T.contiguous())
 
     def forward(self, x, y, mask):
-        Q, K, V = (
-            layer(z).unflatten(1, (self.h, -1)).transpose(0, 1) for layer, z in zip(self.maps, (x, y, y), strict=False)
-        )
-        return self.maps[3](F.scaled_dot_product_attention(Q, K, V, attn_mask=mask).transpose(0, 1).flatten(1))
+        pairs = zip(self.maps, (x, y, y), strict=False)
+        Q, K, V = (layer(z).unflatten(1, (self.h, -1)).transpose(0, 1) for layer, z in pairs)
+        found = F.scaled_dot_product_attention(Q, K, V, attn_mask=mask)
+        return self.maps[3](found.transpose(0, 1).flatten(1))
 
 
-multi_head = lambda x, y, mask, *W_and_h: Attention(W_and_h[-1], *W_and_h[:-1])(x, y, mask)  # noqa: E731
+def multi_head(x, y, mask, *W_and_h):
+    return Attention(W_and_h[-1], *W_and_h[:-1])(x, y, mask)
 
 
 def layer_norm(x, gain, bias):
