@@ -264,6 +264,6 @@ def test_every_text_of_the_scripts_own_is_found():
     for folder in (editions.BLOG / "template", editions.FIGURE):
         for path in sorted(folder.glob("*.js")):
             for said in re.findall(r"\b(?:say|told)\((.{0,80})", path.read_text("utf-8"), re.S):
-                known = re.match(r'"|\w+ \? "', said)
+                known = re.match(r'\s*(?:"|\w+\s+\? ")', said)
                 quoted = re.search(r"[\"'`]", said.split(")")[0].replace('""', ""))
                 assert known or not quoted, (path.name, said)

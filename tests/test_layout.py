@@ -1,7 +1,10 @@
 """The layout: what may import what, and that what the document defines is used."""
 
 import ast
+import io
 import re
+import subprocess
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -53,3 +56,38 @@ def test_what_a_document_defines_is_used(module):
     names = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)]
     unused = vars(module).keys() - {name.id for name in names if isinstance(name.ctx, ast.Load)}
     assert not {name for name in unused if not name.startswith(("example_", "__"))}
+
+
+WIDEST = 100
+WHOLE = tokenize.STRING, tokenize.FSTRING_MIDDLE if hasattr(tokenize, "FSTRING_MIDDLE") else None
+
+
+def too_long(path: Path) -> list[str]:
+    """The lines of a source file that go beyond WIDEST, except where a string does that.
+
+    A text that is shown, a pattern, or a row of a table is easier to find and to read in one piece;
+    in a notebook's script all prose is in lines of its own, too.
+    """
+    lines = path.read_text("utf-8").splitlines()
+    long = {i: line for i, line in enumerate(lines, 1) if len(line) > WIDEST}
+    if path.suffix == ".py" and long:
+        prose = False
+        for i, line in enumerate(lines, 1):
+            prose = "[markdown]" in line if line.startswith("# %%") else prose
+            if prose or line.startswith("# @title"):
+                long.pop(i, None)
+        for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
+            (first, start), (last, end) = token.start, token.end
+            if token.type in WHOLE and first == last and start < WIDEST < end + 1:
+                long.pop(first, None)
+    elif path.suffix == ".js":  # Prettier sees to the code
+        long = {i: line for i, line in long.items() if re.match(r"\s*(//|/?\*)", line)}
+    return [f"{path.relative_to(ROOT)}:{i}: {line}" for i, line in long.items()]
+
+
+def test_no_line_of_code_is_too_long():
+    command = ["git", "ls-files", "*.py", "*.js", "*.css"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.split()
+    paths = [ROOT / name for name in names] or [*ROOT.glob("*.py"), *ROOT.glob("*/*.py")]
+    found = [line for path in paths for line in too_long(path)]
+    assert len(paths) > 50 and not found, "\n".join(found)

@@ -925,7 +925,7 @@ def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
     # write_it.js has these places
     assert len(editors) == 2 and all(f'id="{place[1:]}"' in document for place in editors)
     script = (ROOT / "blog" / "template" / "write_it.js").read_text("utf-8")
-    assert all(f'["{place[1:]}", ' in script for place in editors)
+    assert all(f'"{place[1:]}",' in script for place in editors)
     section = tab.locator("section", has_text="5.1 P100-days")
     form = section.locator(".own-answer")
     for answer, said in (("3.5", "all eight"), ("x", "A number, please."), ("28", "Right.")):

@@ -94,7 +94,8 @@ def train(
     base and big.
 
     Args:
-        data: multi30k, captions, hf:NAME[:CONFIG][@parquet], or a folder with train.LANG and val.LANG (plain or .gz)
+        data: multi30k, captions, hf:NAME[:CONFIG][@parquet], or a folder with train.LANG and
+            val.LANG (plain or .gz)
         run: the folder of this run, by default runs/PRESET; if it exists, the run continues
         preset: what all other settings are, unless they are given
         words: split text into whole words by spaCy's rules, instead of byte-pair encoding
@@ -102,8 +103,10 @@ def train(
         tgt: target language
         held_out: the share of train to validate on instead of val, such as 0.01
         longest: leave out pairs with more tokens than this
-        start_from: the run or model that a new run takes its sizes, weights and vocabulary from; languages must match
-        shard: divide the model among the processes, so that it may be larger than the memory of one device
+        start_from: the run or model that a new run takes its sizes, weights and vocabulary from;
+            languages must match
+        shard: divide the model among the processes, so that it may be larger than the memory of one
+            device
     """
     use_device(device)
     run = run or Path("runs") / preset
@@ -212,14 +215,15 @@ def translate(
 ) -> None:  # fmt: skip
     """Translate sentences; if none is given, translate a file or standard input line by line.
 
-    Lines that come one by one, as from a pipe that waits, are answered as they come. A file that `output` names is replaced
-    when its successor is whole.
+    Lines that come one by one, as from a pipe that waits, are answered as they come. A file that
+    `output` names is replaced when its successor is whole.
 
     Args:
         sentence: sentences in the model's source language
         input: a UTF-8 file with one sentence per line, plain or .gz; by default standard input
         output: the file to write, plain or .gz; by default standard output
-        as_json: a JSON object per line: tokens, how probable each was, and which source token it is from
+        as_json: a JSON object per line: tokens, how probable each was, and which source token it is
+            from
         n_best: with --json, so many translations of each line, the best first; at most --beam
     """
     use_device(device)
@@ -293,7 +297,8 @@ def evaluate(
         data: multi30k, captions, hf:NAME[:CONFIG][@parquet] or a folder
         split: the name of the split, such as val or test_2016_flickr
         as_json: print one JSON object
-        held_out: with --split val, the share of train that the model was validated on instead of val
+        held_out: with --split val, the share of train that the model was validated on instead of
+            val
     """
     use_device(device)
     folder = model_folder(model)
@@ -387,7 +392,8 @@ def export(
     """Convert a model for another program, or to half its size.
 
     Args:
-        to: ctranslate2; half: a model for this program with weights in float16; or `marian`: that program's file, for models from there
+        to: ctranslate2; half: a model for this program with weights in float16; or `marian`: that
+            program's file, for models from there
         quantization: for ctranslate2: int8, float16, ...; by default float32
     """
     use_device()
@@ -416,10 +422,12 @@ def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | No
     """Open a model that Marian trained, such as those of OPUS-MT,
     and write it as a folder for this program.
 
-    Nothing in its files is executed. Then `translate --model` and all other commands take that folder.
+    Nothing in its files is executed. Then `translate --model` and all other commands take that
+    folder.
 
     Args:
-        source: a folder as on the Hugging Face hub, a name there such as `Helsinki-NLP/opus-mt-de-en`, or Marian's .npz beside its .spm
+        source: a folder as on the Hugging Face hub, a name there such as
+            `Helsinki-NLP/opus-mt-de-en`, or Marian's .npz beside its .spm
         src: source language, if neither the files nor the name say it
         tgt: target language, likewise
     """
@@ -529,7 +537,7 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
     """
     installed = next(iter(distributions(name="annotated-transformer")), None)
     version = installed.version if installed else "from source, not installed"
-    about = {"version": version, "help_format": "plaintext", "suppress_keyboard_interrupt": False}
+    about = {"version": version, "help_format": "markdown", "suppress_keyboard_interrupt": False}
     app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about)
     commands = plan, train, translate, evaluate, average, explain, export, captions, judge, doctor
     for command in commands:
