@@ -3,7 +3,7 @@
 //     node blog/learned.js
 //         rows of learned.jsonl, one for each task, part that is missing, and seed
 //     node blog/learned.js patients
-//         rows of patients.jsonl, one for each mistake of the clinic and each seed (0 1, or as given)
+//         rows of patients.jsonl, one for each mistake of the clinic and each seed (0 1, or given)
 //
 // Both go on where they stopped; a row is written when its training ends. It has the losses of 60
 // stretches of updates, how much of what was held out is right (in learned.jsonl after each sixth
