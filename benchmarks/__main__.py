@@ -1,7 +1,7 @@
 """One door to all benchmarks: `python -m benchmarks NAME [options]`.
 
-A benchmark is a module with the function `benchmark`: its signature gives the options, its docstring the help. One with the
-parameter `rows` appends rows of results to a file.
+A benchmark is a module with the function `benchmark`: its signature gives the options, its
+docstring the help. One with the parameter `rows` appends rows of results to a file.
 """
 
 import importlib
@@ -20,11 +20,13 @@ from translator.processes import use_device
 NAMES = (
     "accelerator", "alignment", "bootstrap", "clinic", "clinic_blind", "clinic_captions", "closest",
     "compare", "confidence", "curve", "decoding_speed", "doctor", "first_stage", "gains", "layers",
-    "learning", "million", "miniature", "one_screen", "peers", "plan", "quality", "resample", "samples",
-    "scale", "step_profile",
-    "test_sets", "time_to_quality", "tuning",
+    "learning", "million", "miniature", "one_screen", "peers", "plan", "quality", "resample",
+    "samples", "scale", "step_profile", "test_sets", "time_to_quality", "tuning",
 )  # fmt: skip
-HELP = "Measure something, and append rows to benchmarks/results/NAME.jsonl. `NAME --help` says what, and how."
+HELP = (
+    "Measure something, and append rows to benchmarks/results/NAME.jsonl. "
+    "`NAME --help` says what, and how."
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def measure(app: cyclopts.App, arguments: list[str]) -> int:
-    """Run the benchmark of a command line; rows are written though nobody may read what is printed."""
+    """Run the benchmark of a command line; rows are written even if nobody reads the output."""
     try:
         for name in arguments[:1] if arguments[:1] and arguments[0] in NAMES else NAMES:
             app.command(importlib.import_module(f"benchmarks.{name}").benchmark, name=name)

@@ -19,21 +19,28 @@ from translator.settings import PRESETS, Count, Settings, build_model
 from translator.trainer import ParallelTrainer
 
 LENGTH = 32  # tokens of a sentence; one size, so that the compiler works once
-WAYS = ("float32", "TF32", "bfloat16", "bfloat16, fused", "bfloat16, compiled", "bfloat16, fused, compiled")
+WAYS = (
+    "float32", "TF32", "bfloat16", "bfloat16, fused", "bfloat16, compiled",
+    "bfloat16, fused, compiled",
+)  # fmt: skip
 
 
-def measure(settings: Settings, way: str, vocab: int, updates: int, device: torch.device) -> dict[str, Any]:
-    """The updates of one model, trained in one of the WAYS: target tokens per second, seconds, MFU, memory."""
+def measure(
+    settings: Settings, way: str, vocab: int, updates: int, device: torch.device
+) -> dict[str, Any]:
+    """Updates of one model in one of the WAYS: target tokens per second, seconds, MFU, memory."""
     torch.manual_seed(0)
     gc.collect()  # of the model before, whose memory would count as well
     torch.set_float32_matmul_precision("highest" if way == "float32" else "high")
     model = build_model(settings, vocab)
     ids = torch.randint(4, vocab, (2, settings.tokens_per_batch // LENGTH, LENGTH - 1)).tolist()
-    pairs = [tat.Pair([*src, tat.EOS], [tat.BOS, *tgt, tat.EOS]) for src, tgt in zip(*ids, strict=True)]
+    both = zip(*ids, strict=True)
+    pairs = [tat.Pair([*src, tat.EOS], [tat.BOS, *tgt, tat.EOS]) for src, tgt in both]
     trainer = ParallelTrainer(model, settings, device)
     half = way.startswith("bfloat16")
     if half:  # the forward pass and the loss; weights, gradients and updates stay float32
-        trainer.objective.forward = torch.autocast(device.type, torch.bfloat16)(trainer.objective.forward)
+        autocast = torch.autocast(device.type, torch.bfloat16)
+        trainer.objective.forward = autocast(trainer.objective.forward)
     speed = matrix_speed(device, torch.bfloat16 if half else torch.float32)
     losses: list[float] = []
 
@@ -48,21 +55,25 @@ def measure(settings: Settings, way: str, vocab: int, updates: int, device: torc
                 layer.compile()
         times = timeit.repeat(update, number=1, repeat=4 + updates)
     seconds, most = statistics.median(times[4:]), torch.accelerator.max_memory_allocated(device)
-    row = {"tokens_per_second": round(len(pairs) * LENGTH / seconds), "update_seconds": round(seconds, 4)}
-    row |= {"first_update_seconds": round(times[0], 2), "mfu": round(operations(model, pairs) / seconds / speed, 3)}
+    row = {"tokens_per_second": round(len(pairs) * LENGTH / seconds)}
+    row |= {"update_seconds": round(seconds, 4), "first_update_seconds": round(times[0], 2)}
+    row |= {"mfu": round(operations(model, pairs) / seconds / speed, 3)}
     row |= {"matrix_tflops": round(speed / 1e12, 1), "most_memory": round(most / 2**30, 2)}
     return row | {"losses": [round(losses[0], 3), round(losses[-1], 3)]}
 
 
 def benchmark(
-    *, presets: tuple[Preset, ...] = ("small", "base", "big"), ways: tuple[Literal[*WAYS], ...] = WAYS, vocab: Count = 37_000,
-    updates: Rounds = 10, rows: Rows = RESULTS,
+    *, presets: tuple[Preset, ...] = ("small", "base", "big"),
+    ways: tuple[Literal[*WAYS], ...] = WAYS, vocab: Count = 37_000, updates: Rounds = 10,
+    rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Train presets on an accelerator in float32, TF32 and bfloat16, with and without fused attention and compiled layers.
+    """Train presets on an accelerator in float32, TF32 and bfloat16,
+    with and without fused attention and compiled layers.
 
-    The sentences are random, of 32 tokens each, and fill an update of the preset. Times are medians over the updates after the
-    first four; that of the first one includes compiling. MFU is the share of what a product of two large matrices reaches in
-    the same numbers. The losses, of the first update and the last, show that all ways learn the same.
+    The sentences are random, of 32 tokens each, and fill an update of the preset. Times are medians
+    over the updates after the first four; that of the first one includes compiling. MFU is the
+    share of what a product of two large matrices reaches in the same numbers. The losses, of the
+    first update and the last, show that all ways learn the same.
 
     Args:
         presets: names of presets
@@ -73,9 +84,11 @@ def benchmark(
     if device.type == "cpu":
         raise Refused("this machine has no accelerator")
     for preset in presets:
+        settings = PRESETS[preset]
         for way in ways:
-            row = {"preset": preset, "way": way, "tokens_per_update": PRESETS[preset].tokens_per_batch}
-            row |= measure(PRESETS[preset], way, vocab, updates, device)
+            row = {"preset": preset, "way": way, "tokens_per_update": settings.tokens_per_batch}
+            row |= measure(settings, way, vocab, updates, device)
             rows.add(row, device)
-            print(f"{preset}, {way}: {row['tokens_per_second']:,} target tokens/s, MFU {row['mfu']:.0%}", flush=True)
+            speed = f"{row['tokens_per_second']:,} target tokens/s, MFU {row['mfu']:.0%}"
+            print(f"{preset}, {way}: {speed}", flush=True)
     torch.set_float32_matmul_precision(before)

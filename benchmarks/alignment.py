@@ -22,23 +22,25 @@ RECIPE = {"tokens_per_batch": 1500}  # smaller batches than the preset's, becaus
 
 
 def cross_attention(translator: tat.Translator, sentence: str, target: list[int]) -> Tensor:
-    """The cross-attention of one pass over a sentence of S tokens and a given translation: (N, h, T + 1, S + 1), before dropout.
+    """The cross-attention of one pass over a sentence and a given translation, before dropout.
 
-    target (T ids) comes without BOS and EOS. Row t reads token t - 1 of the target, or BOS, and predicts token t, or EOS; the
-    last column is the source's EOS.
+    It is (N, h, T + 1, S + 1) for a sentence of S tokens. target (T ids) comes without BOS and EOS.
+    Row t reads token t - 1 of the target, or BOS, and predicts token t, or EOS; the last column is
+    the source's EOS.
     """
     given = torch.tensor([[tat.BOS, *target, tat.EOS]])
     return tat.attention_maps(translator, sentence, lambda *_: given).maps["cross"]
 
 
 def largest_links(weights: Tensor) -> Links:
-    """weights (T, S + 1) to one link per target token; none if the largest weight is on EOS, in the last column."""
+    """weights (T, S + 1) to one link per target token; none if the last column, EOS, is largest."""
     return {(i, j) for j, i in enumerate(weights.argmax(-1).tolist()) if i < weights.size(1) - 1}
 
 
 def rates(hits: float, found: float, true: float) -> dict[str, float]:
     """AER, precision and recall from |A & S|, |A| and |S|."""
-    figures = {"aer": 1 - 2 * hits / (found + true), "precision": hits / found if found else 0.0, "recall": hits / true}
+    aer, precision = 1 - 2 * hits / (found + true), hits / found if found else 0.0
+    figures = {"aer": aer, "precision": precision, "recall": hits / true}
     return {name: round(figure, 4) for name, figure in figures.items()}
 
 
@@ -55,11 +57,15 @@ def baselines(sizes: list[tuple[int, int]], true: list[Links]) -> dict[str, dict
     found = sum(T * S / (S + 1) for S, T in sizes)
     linked, total = sum(len({j for _, j in s}) for s in true), sum(map(len, true))
     scores = {"diagonal": score(diagonal, true), "random": rates(chance, found, total)}
-    return scores | {"best": rates(linked, linked, total)}  # one link for each target token that has any
+    # at best, one link for each target token that has any
+    return scores | {"best": rates(linked, linked, total)}
 
 
 def measure(translator: tat.Translator, captions: list[Caption]) -> dict[str, Any]:
-    """Scores of each head and of the means over heads, in both conventions, and the baselines. Layers and heads count from 1."""
+    """Scores of each head and of the means over heads, in both conventions, and the baselines.
+
+    Layers and heads count from 1.
+    """
     true, sizes, found = [], [], {}
     for caption in captions:
         source, target = map(translator.tokenizer.encode, caption[:2], translator.languages)
@@ -69,32 +75,39 @@ def measure(translator: tat.Translator, captions: list[Caption]) -> dict[str, An
         for convention, rows in (("reads", weights[:, :, 1:]), ("predicts", weights[:, :, :-1])):
             kinds = {("mean", "mean"): rows.mean((0, 1))}
             for n, layer in enumerate(rows, 1):
-                kinds |= {(n, "mean"): layer.mean(0)} | {(n, i): head for i, head in enumerate(layer, 1)}
+                kinds |= {(n, "mean"): layer.mean(0)}
+                kinds |= {(n, i): head for i, head in enumerate(layer, 1)}
             for (n, i), part in kinds.items():
                 found.setdefault((n, i, convention), []).append(largest_links(part))
-    heads = [{"layer": n, "head": i, "convention": c} | score(links, true) for (n, i, c), links in found.items()]
-    counts = {"sentences": len(captions), "target_symbols": sum(T for _, T in sizes), "links": sum(map(len, true))}
+    heads = []
+    for (n, i, convention), links in found.items():
+        heads.append({"layer": n, "head": i, "convention": convention} | score(links, true))
+    counts = {"sentences": len(captions), "target_symbols": sum(T for _, T in sizes)}
+    counts |= {"links": sum(map(len, true))}
     return counts | {"baselines": baselines(sizes, true), "heads": heads}
 
 
 def benchmark(
-    *, steps: Count = 600, seeds: Seeds = (0, 1, 2), runs: Runs = Path("runs"), sentences: Count = 500,
-    changes: Changes = None, rows: Rows = RESULTS,
+    *, steps: Count = 600, seeds: Seeds = (0, 1, 2), runs: Runs = Path("runs"),
+    sentences: Count = 500, changes: Changes = None, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Alignment error rates of cross-attention on captions, where it is known which word translates which.
+    """Alignment error rates of cross-attention on captions,
+    where it is known which word translates which.
 
-    For each seed a model is trained on `captions`. Then it reads the first sentences of the split `val` with their reference
-    translations, and each target token is linked to the source token with the largest cross-attention weight. This is done
-    for each head, for the mean over the heads of a layer, and for the mean over all layers and heads. A decoder row reads one
-    token and predicts the next, so there are two conventions. With `reads`, a token's weights are those of the row that reads
-    it; with `predicts`, those of the row before, which predicts it.
+    For each seed a model is trained on `captions`. Then it reads the first sentences of the split
+    `val` with their reference translations, and each target token is linked to the source token
+    with the largest cross-attention weight. This is done for each head, for the mean over the heads
+    of a layer, and for the mean over all layers and heads. A decoder row reads one token and
+    predicts the next, so there are two conventions. With `reads`, a token's weights are those of
+    the row that reads it; with `predicts`, those of the row before, which predicts it.
 
-    The true links come from the grammar, are all sure, and hold between tokens: a word's pieces inherit its links, and full
-    stops and commas count like words. BOS and EOS have no links. The target's EOS is left out; a target token whose largest
-    weight is on the source's EOS has no link. The error rate is that of Och and Ney (2003), AER = 1 - 2|A & S| / (|A| + |S|),
-    for all sentences together; precision is |A & S| / |A|, recall |A & S| / |S|. There are three baselines: the diagonal, a
-    random source token (EOS included; expected counts), and the best that one link per token can reach, because some tokens
-    have several.
+    The true links come from the grammar, are all sure, and hold between tokens: a word's pieces
+    inherit its links, and full stops and commas count like words. BOS and EOS have no links. The
+    target's EOS is left out; a target token whose largest weight is on the source's EOS has no
+    link. The error rate is that of Och and Ney (2003), AER = 1 - 2|A & S| / (|A| + |S|), for all
+    sentences together; precision is |A & S| / |A|, recall |A & S| / |S|. There are three baselines:
+    the diagonal, a random source token (EOS included; expected counts), and the best that one link
+    per token can reach, because some tokens have several.
 
     Args:
         steps: updates of the training
@@ -105,12 +118,14 @@ def benchmark(
     captions = caption_corpus()[CAPTION_SPLITS["val"]][:sentences]
     for seed in seeds:
         recipe = RECIPE | (changes or {}) | {"seed": seed}
-        texts = {name: str(value) for name, value in recipe.items()}  # as in rows of earlier commits
+        # as in rows of earlier commits
+        texts = {name: str(value) for name, value in recipe.items()}
         about = {"preset": "tiny", "data": "captions", "set": texts, "steps": steps}
         if rows.saved(about | {"sentences": len(captions)}):
             continue
         name = "-".join(f"{key}-{value}" for key, value in sorted(texts.items()))
-        run, limits = runs / "alignment" / f"steps-{steps}-{name}", Limits(steps=steps, checkpoint_every=10**9)
+        run = runs / "alignment" / f"steps-{steps}-{name}"
+        limits = Limits(steps=steps, checkpoint_every=10**9)
         train(data="captions", run=run, preset="tiny", limits=limits, changes=MEASURED | recipe)
         translator = read_translator(run)
         row = about | quality.describe(run, translator)
@@ -120,4 +135,5 @@ def benchmark(
         for kind, found in row["baselines"].items():
             print(f"  {kind:<32} AER {found['aer']:.3f}")
         for found in sorted(row["heads"], key=lambda found: found["aer"]):
-            print(f"  layer {found['layer']}, head {found['head']}, {found['convention']:<10}\tAER {found['aer']:.3f}")
+            head = f"layer {found['layer']}, head {found['head']}, {found['convention']:<10}"
+            print(f"  {head}\tAER {found['aer']:.3f}")

@@ -41,7 +41,7 @@ def patient_of(name: str, settings: Config = HEALTHY) -> Iterator[Config]:
 
 
 def numbers_of(seed: int) -> tuple[list[int], list[int]]:
-    """The numbers from 100 to 999 that are learned from, and those that are held out, as in the document."""
+    """The numbers from 100 to 999 to learn from, and those held out, as in the document."""
     draw, large = random.Random(seed), list(range(100, 1000))
     draw.shuffle(large)
     return large[180:], large[:180]
@@ -49,13 +49,16 @@ def numbers_of(seed: int) -> tuple[list[int], list[int]]:
 
 @contextlib.contextmanager
 def quick_adam() -> Iterator[None]:
-    """Adam in one call instead of many, a sixth faster for so small a model; mistakes may replace it again."""
+    """Adam in one call: a sixth faster for so small a model; mistakes may replace it again."""
     with mock.patch.object(torch.optim, "Adam", functools.partial(torch.optim.Adam, fused=True)):
         yield
 
 
 def train(config: Config, seed: int, updates: int) -> tuple[tat.Trainer, list[float], set[int]]:
-    """Learn German numbers; returns the trainer, the losses up to the first that is no number, and what was seen."""
+    """Learn German numbers; returns the trainer, the losses, and what was seen.
+
+    The losses end with the first that is no number.
+    """
     known, held_out = numbers_of(seed)
     torch.manual_seed(seed)
     trainer, losses, seen = tat.Trainer(config.make_model(len(tat.LETTERS)), config), [], set()
@@ -72,13 +75,18 @@ def mean(part: list[float]) -> float:
     return round(sum(part) / len(part), 4)
 
 
-def measures(trainer: tat.Trainer, losses: list[float], seen: set[int], held_out: list[int]) -> dict[str, Any]:
+def measures(
+    trainer: tat.Trainer, losses: list[float], seen: set[int], held_out: list[int]
+) -> dict[str, Any]:
     """What a reader sees of a finished run, and what the examinations of a trained model find."""
     tenth = len(losses) // 10
-    row = {"loss": mean(losses[-100:]), "curve": [mean(losses[i : i + 50]) for i in range(0, 10 * tenth, tenth)]}
+    curve = [mean(losses[i : i + 50]) for i in range(0, 10 * tenth, tenth)]
+    row = {"loss": mean(losses[-100:]), "curve": curve}
     known = random.Random(0).sample(sorted(seen - set(held_out)), 60)
-    patient, pairs = examine.of_trainer(trainer), mistakes.examined([number_pair(n) for n in held_out])
-    for what, some in (("known", mistakes.examined([number_pair(n) for n in known])), ("held_out", pairs)):
+    patient = examine.of_trainer(trainer)
+    pairs = mistakes.examined([number_pair(n) for n in held_out])
+    learned = mistakes.examined([number_pair(n) for n in known])
+    for what, some in (("known", learned), ("held_out", pairs)):
         row |= {f"{what}_{key}": value for key, value in reported(trainer, some).items()}
         row[f"{what}_exact"] = round(examine.exact(patient, some), 4)
     row["overlap"] = round(len(seen & set(held_out)) / len(held_out), 3)
@@ -99,7 +107,9 @@ def reported(trainer: tat.Trainer, pairs: list[Pair]) -> dict[str, float]:
     }
 
 
-def findings(make: Callable[[], examine.Patient], pairs: list[Pair], exams: list[str]) -> dict[str, float | None]:
+def findings(
+    make: Callable[[], examine.Patient], pairs: list[Pair], exams: list[str]
+) -> dict[str, float | None]:
     """The values of all tests, rounded; None for what is no number."""
     found = examine.examine(make, pairs, exams)
     return {test: float(f"{value:.5g}") if math.isfinite(value) else None for test, value in found}
@@ -112,7 +122,8 @@ def patient(name: str, seed: int, updates: int, runs: dict) -> dict[str, Any]:
     pairs = [number_pair(n) for n in small + held_out[:22]]
     with quick_adam(), patient_of(name) as config:
         start = time.process_time()
-        row = {"fresh": findings(functools.partial(examine.of_document, config, seed=seed), pairs, examine.FRESH)}
+        make = functools.partial(examine.of_document, config, seed=seed)
+        row = {"fresh": findings(make, pairs, examine.FRESH)}
         row["examined_s"] = round(time.process_time() - start, 2)
         if name in CATALOGUE and not CATALOGUE[name].trains:
             run = runs[seed] = runs.get(seed) or train(HEALTHY, seed, updates)
@@ -127,20 +138,22 @@ def patient(name: str, seed: int, updates: int, runs: dict) -> dict[str, Any]:
 def ill(row: dict[str, Any]) -> list[str]:
     """The tests that call a row ill; a saved None was no number."""
     values = row.get("fresh", {}) | row.get("trained", {})
-    numbers = {test: math.nan if values[test] is None else values[test] for test in examine.TESTS if test in values}
+    found = {test: values[test] for test in examine.TESTS if test in values}
+    numbers = {test: math.nan if value is None else value for test, value in found.items()}
     return [test for test, value in numbers.items() if examine.Finding(test, value).ill]
 
 
 def seen(row: dict[str, Any]) -> list[str]:
-    """Where a row looks ill: in the curve, in held-out numbers, in translations, and in which examinations."""
-    found = []
-    if row.get("loss") is None or row["loss"] > 0.2:
+    """Where a row looks ill: the curve, held-out numbers, translations, and which examinations."""
+    found, diverged = [], row.get("loss") is None
+    if diverged or row["loss"] > 0.2:
         found.append("curve")
-    if row.get("loss") is None or row["held_out_forced"] < 0.9 or row["known_loss"] > row["loss"] + 0.3:
+    if diverged or row["held_out_forced"] < 0.9 or row["known_loss"] > row["loss"] + 0.3:
         found.append("held out")
     if row.get("held_out_exact", 0.0) < 0.8:
         found.append("written")
-    return found + [exam for exam in examine.EXAMINATIONS if exam in {examine.TESTS[test].exam for test in row["ill"]}]
+    exams = {examine.TESTS[test].exam for test in row["ill"]}
+    return found + [exam for exam in examine.EXAMINATIONS if exam in exams]
 
 
 def judged(row: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +184,8 @@ def benchmark(
 ) -> None:
     """Train and examine every mistake of the catalogue on the document's German numbers.
 
-    One seed after the other; a row that is saved is not made again. Mistakes in decoding share a healthy run.
+    One seed after the other; a row that is saved is not made again. Mistakes in decoding share a
+    healthy run.
 
     Args:
         updates: of each training
@@ -188,4 +202,5 @@ def benchmark(
             if not rows.saved(about):
                 row = about | patient(name, seed, updates, runs)
                 rows.add(judged(row))
-                print(name, seed, row.get("loss"), row.get("held_out_forced"), row.get("held_out_exact"), flush=True)
+                figures = map(row.get, ("loss", "held_out_forced", "held_out_exact"))
+                print(name, seed, *figures, flush=True)

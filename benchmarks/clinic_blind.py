@@ -1,4 +1,4 @@
-"""A blind trial of the examination: mistakes that nobody chose, and healthy models of kinds that nobody tried."""
+"""A blind trial of the examination: mistakes nobody chose, healthy models of untried kinds."""
 
 import ast
 import functools
@@ -22,16 +22,23 @@ from the_annotated_transformer import Config, Pair, number_pair
 from translator.settings import Count, Whole
 
 CODE = (  # where a mistake may be made: all that lies between pairs and an update
-    "attention", "subsequent_mask", "source_mask", "target_mask", "split_heads", "positional_encoding", "pad_rows", "rate",
-    "smoothed_loss", "batch_loss", "make_batch", "initialise", "Batch.__init__", "Embeddings.forward",
-    "PositionalEncoding.forward", "MultiHeadedAttention.keys_values", "MultiHeadedAttention.attend",
-    "MultiHeadedAttention.weigh", "join_heads", "SublayerConnection.forward", "PositionwiseFeedForward.forward",
-    "EncoderLayer.forward", "Encoder.forward", "DecoderLayer.forward",
-    "Decoder.forward", "Transformer.encode", "Transformer.decode", "Transformer.forward",
-    "Trainer.gradient", "Trainer.update",
+    "attention", "subsequent_mask", "source_mask", "target_mask", "split_heads",
+    "positional_encoding", "pad_rows", "rate", "smoothed_loss", "batch_loss", "make_batch",
+    "initialise", "Batch.__init__", "Embeddings.forward", "PositionalEncoding.forward",
+    "MultiHeadedAttention.keys_values", "MultiHeadedAttention.attend", "MultiHeadedAttention.weigh",
+    "join_heads", "SublayerConnection.forward", "PositionwiseFeedForward.forward",
+    "EncoderLayer.forward", "Encoder.forward", "DecoderLayer.forward", "Decoder.forward",
+    "Transformer.encode", "Transformer.decode", "Transformer.forward", "Trainer.gradient",
+    "Trainer.update",
 )  # fmt: skip
-SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
-CONFIGS = {"N": (1, 2, 3), "d_model": (16, 32, 64), "h": (1, 2, 4), "norm": ("pre", "post"), "dropout": (0.0, 0.1, 0.3)}
+SWAPS = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+}  # fmt: skip
+CONFIGS = {
+    "N": (1, 2, 3), "d_model": (16, 32, 64), "h": (1, 2, 4), "norm": ("pre", "post"),
+    "dropout": (0.0, 0.1, 0.3),
+}  # fmt: skip
 
 
 def changes(tree: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -40,15 +47,14 @@ def changes(tree: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
         if isinstance(node, ast.BinOp) and type(node.op) in SWAPS:
             yield "another operator", functools.partial(setattr, node, "op", SWAPS[type(node.op)]())
         if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
-            yield "the opposite comparison", functools.partial(setattr, node, "ops", [SWAPS[type(node.ops[0])]()])
+            opposite = SWAPS[type(node.ops[0])]()
+            yield "the opposite comparison", functools.partial(setattr, node, "ops", [opposite])
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
             yield "a number one higher", functools.partial(setattr, node, "value", node.value + 1)
             yield "a number one lower", functools.partial(setattr, node, "value", node.value - 1)
         if isinstance(node, ast.Call) and len(node.args) > 1:
-            yield (
-                "two arguments change places",
-                functools.partial(setattr, node, "args", [*node.args[1::-1], *node.args[2:]]),
-            )
+            swapped = [*node.args[1::-1], *node.args[2:]]
+            yield "two arguments change places", functools.partial(setattr, node, "args", swapped)
         for name in ("value", "func", "elt"):
             inner = getattr(node, name, None)
             if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
@@ -69,7 +75,8 @@ def mutant(seed: int) -> tuple[str, str, Any, str, Any]:
     what, change = draw.choice(list(changes(tree)))
     before = ast.unparse(tree)
     change()
-    lines = zip(before.splitlines(), ast.unparse(ast.fix_missing_locations(tree)).splitlines(), strict=False)
+    after = ast.unparse(ast.fix_missing_locations(tree))
+    lines = zip(before.splitlines(), after.splitlines(), strict=False)
     line = next((new.strip() for old, new in lines if old != new), "")
     made: dict[str, Any] = {}
     exec(compile(tree, where, "exec"), vars(tat), made)
@@ -95,15 +102,18 @@ def trained(updates: int) -> dict[str, float]:
     return {"updates": updates, "loss": mean(losses[-100:]), "exact": round(exact, 4)}
 
 
-def examined(about: dict[str, Any], make: Callable[[], examine.Patient], pairs: list[Pair]) -> dict[str, Any]:
+def examined(
+    about: dict[str, Any], make: Callable[[], examine.Patient], pairs: list[Pair]
+) -> dict[str, Any]:
     """A row of what the examination of a fresh model finds."""
     return judged(about | {"fresh": findings(make, pairs, examine.FRESH)})
 
 
 def changed(seed: int, pairs: list[Pair], usual: list[float], updates: int) -> dict[str, Any]:
-    """A row of one random change: whether it changes anything, what is found, and what a training comes to."""
+    """A row of a random change: whether it does anything, what is found, what training comes to."""
     where, what, place, name, new = mutant(seed)
-    row: dict[str, Any] = {"kind": "mistake", "draw": seed, "where": where, "change": what, "ill": []}
+    row: dict[str, Any] = {"kind": "mistake", "draw": seed}
+    row |= {"where": where, "change": what, "ill": []}
     with mock.patch.object(place, name, new):
         try:
             row["works"] = "the same" if behaviour(pairs) == usual else "differently"
@@ -116,12 +126,14 @@ def changed(seed: int, pairs: list[Pair], usual: list[float], updates: int) -> d
 
 
 def benchmark(
-    *, mistakes: Count = 30, healthy: Count = 20, first: Whole = 0, updates: Count = 500, rows: Rows = RESULTS
-) -> None:
-    """Examine fresh models with a random change of the document's code, and healthy ones of random kinds.
+    *, mistakes: Count = 30, healthy: Count = 20, first: Whole = 0, updates: Count = 500,
+    rows: Rows = RESULTS,
+) -> None:  # fmt: skip
+    """Examine fresh models with a random change of the document's code,
+    and healthy ones of random kinds.
 
-    A change that raises an error is noted and not examined; nor is one that changes neither a loss nor a weight.
-    The others are trained as well, to see which of them do harm.
+    A change that raises an error is noted and not examined; nor is one that changes neither a loss
+    nor a weight. The others are trained as well, to see which of them do harm.
 
     Args:
         mistakes: so many changes that make a difference are drawn
@@ -138,7 +150,8 @@ def benchmark(
         row = changed(next(draws), pairs, usual, updates)
         mistakes -= row["works"] == "differently"
         rows.add(row)
-        print(*(row.get(key, "") for key in ("works", "where", "change", "ill", "trained")), sep=" | ", flush=True)
+        told = (row.get(key, "") for key in ("works", "where", "change", "ill", "trained"))
+        print(*told, sep=" | ", flush=True)
     for seed in range(first, first + healthy):
         draw = random.Random(seed)
         drawn = {key: draw.choice(values) for key, values in CONFIGS.items()}

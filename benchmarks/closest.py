@@ -15,9 +15,11 @@ def lines_of(path: Path) -> list[str]:
 
 
 def benchmark(reference: Path, *translations: Path) -> None:
-    """Choose the translation of each line that is closest to the reference, by sentence BLEU; write it to standard output.
+    """Choose the translation of each line that is closest to the reference, by sentence BLEU;
+    write it to standard output.
 
-    All files have one sentence per line. The second round of training pairs was made with it: see the cards in `models/`.
+    All files have one sentence per line. The second round of training pairs was made with it: see
+    the cards in `models/`.
 
     Args:
         reference: a file of references

@@ -12,7 +12,7 @@ from translator.files import Refused
 
 
 def measure(checkout: Path, data: str) -> dict[str, float]:
-    """The speeds of one checkout, measured by `compare_child.py` in a new process; Refused if that fails."""
+    """The speeds of a checkout, by `compare_child.py` in a new process; Refused if that fails."""
     environment = os.environ | {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
     command = [sys.executable, str(Path(__file__).with_name("compare_child.py")), data]
     done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
@@ -21,13 +21,16 @@ def measure(checkout: Path, data: str) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def benchmark(other: Path, *, data: Data = "multi30k", rounds: Rounds = 5, rows: Rows = RESULTS) -> None:
+def benchmark(
+    other: Path, *, data: Data = "multi30k", rounds: Rounds = 5, rows: Rows = RESULTS
+) -> None:
     """The speed of training and translation, this checkout against another one, in one run.
 
-    The two take turns, round by round, each time in a new process that imports its own code. A round is twenty updates of `tiny`
-    and eight of `small`, on the same batches, and the translation of the split `val` by the model in `models/`, greedy and
-    with the recommended beam, as the command line searches by default. A figure is the median over the rounds, a ratio the
-    median of the rounds' ratios. A ratio above 1 means that this checkout is faster.
+    The two take turns, round by round, each time in a new process that imports its own code. A
+    round is twenty updates of `tiny` and eight of `small`, on the same batches, and the translation
+    of the split `val` by the model in `models/`, greedy and with the recommended beam, as the
+    command line searches by default. A figure is the median over the rounds, a ratio the median of
+    the rounds' ratios. A ratio above 1 means that this checkout is faster.
 
     Args:
         other: the folder of another checkout, such as this one's parent
@@ -37,10 +40,13 @@ def benchmark(other: Path, *, data: Data = "multi30k", rounds: Rounds = 5, rows:
     data = str(Path(data).resolve()) if Path(data).is_dir() else data
     row = {"other": commit(other), "data": portable(data), "rounds": rounds}
     sides = {"other": other.resolve(), "this": ROOT}
-    found = [{side: measure(checkout, data) for side, checkout in sides.items()} for _ in range(rounds)]
+    found = [
+        {side: measure(checkout, data) for side, checkout in sides.items()} for _ in range(rounds)
+    ]
     for task in found[0]["this"]:
-        row[task] = {side: round(statistics.median(speeds[side][task] for speeds in found), 1) for side in sides}
-        ratio = statistics.median(speeds["this"][task] / speeds["other"][task] for speeds in found)
+        speeds = {side: [turn[side][task] for turn in found] for side in sides}
+        row[task] = {side: round(statistics.median(x), 1) for side, x in speeds.items()}
+        ratio = statistics.median(turn["this"][task] / turn["other"][task] for turn in found)
         row[task]["ratio"] = round(ratio, 3)
         print(f"{task:<36}{row[task]['other']:>10,.1f}{row[task]['this']:>10,.1f}  {ratio:.3f}")
     rows.add(row)

@@ -1,4 +1,4 @@
-"""What `compare` runs in each of two checkouts: the speeds of training and translation with the code on PYTHONPATH."""
+"""What `compare` runs in two checkouts: speeds of training and translation of PYTHONPATH's code."""
 
 import json
 import sys
@@ -25,7 +25,8 @@ def training_speed(preset: str, updates: int, texts: list[tuple[str, str]]) -> f
     pairs = encode_pairs(tokenizer, texts, ("de", "en"))
     torch.manual_seed(0)
     trainer = ParallelTrainer(build_model(settings, len(tokenizer)), settings)
-    rows = sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], settings.tokens_per_batch, seed=0)
+    lengths = [(len(p.src), len(p.tgt)) for p in pairs]
+    rows = sorted_batches(lengths, settings.tokens_per_batch, seed=0)
     batches = [[pairs[i] for i in batch] for batch in rows[:updates]]
     trainer.update(batches[0])
     tokens = sum(len(p.tgt) - 1 for batch in batches for p in batch)

@@ -1,5 +1,9 @@
-"""How far to trust a probability: calibration on a split, and contrast pairs, which differ in one word that matters."""
+"""How far to trust a probability: calibration on a split, and contrast pairs.
 
+The sentences of such a pair differ in one word that matters.
+"""
+
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -18,26 +22,30 @@ MODELS = Path("models/multi30k-de-en"), Path("models/multi30k-en-de")
 GOOD = 60.0  # chrF of a sentence from which on it counts as right
 EDGES = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of probabilities
 DOING = {  # German, English; one speaks of a man, a woman, ...
-    "schläft": "sleeping", "lacht": "laughing", "singt": "singing", "tanzt": "dancing", "springt": "jumping",
-    "liest": "reading", "läuft": "running", "sitzt": "sitting", "steht": "standing", "spielt": "playing",
+    "schläft": "sleeping", "lacht": "laughing", "singt": "singing", "tanzt": "dancing",
+    "springt": "jumping", "liest": "reading", "läuft": "running", "sitzt": "sitting",
+    "steht": "standing", "spielt": "playing",
 }  # fmt: skip
 PEOPLE = {"Der Mann": "The man", "Die Frau": "The woman"}
 COUNTED = {"zwei": "two", "drei": "three", "vier": "four", "fünf": "five", "sechs": "six"}
 SCENES = {
-    "Hunde laufen durch den Schnee": "dogs run through the snow", "Männer sitzen auf einer Bank": "men sit on a bench",
-    "Kinder spielen am Strand": "children play on the beach", "Frauen gehen die Straße entlang": "women walk down the street",
-}  # fmt: skip
+    "Hunde laufen durch den Schnee": "dogs run through the snow",
+    "Männer sitzen auf einer Bank": "men sit on a bench",
+    "Kinder spielen am Strand": "children play on the beach",
+    "Frauen gehen die Straße entlang": "women walk down the street",
+}
 NAMES = (
-    "Anna", "Peter", "Maria", "Thomas", "Julia", "Michael", "Laura", "Daniel", "Sarah", "David", "Lisa", "Martin",
-    "Nina", "Robert", "Eva", "Simon", "Emma", "Paul", "Clara", "Felix",
+    "Anna", "Peter", "Maria", "Thomas", "Julia", "Michael", "Laura", "Daniel", "Sarah", "David",
+    "Lisa", "Martin", "Nina", "Robert", "Eva", "Simon", "Emma", "Paul", "Clara", "Felix",
 )  # fmt: skip
 
 
 def contrasts() -> dict[str, list[tuple[str, str, str]]]:
-    """Twenty triples of each kind: a German sentence, its translation, and one that differs where it matters."""
+    """Twenty triples of each kind: German, its translation, one that differs where it matters."""
     negation, numbers = [], []
-    for (german, english), (verb, doing) in ((who, what) for who in PEOPLE.items() for what in DOING.items()):
-        negation.append((f"{german} {verb} nicht.", f"{english} is not {doing}.", f"{english} is {doing}."))
+    for (german, english), (verb, doing) in itertools.product(PEOPLE.items(), DOING.items()):
+        right, wrong = f"{english} is not {doing}.", f"{english} is {doing}."
+        negation.append((f"{german} {verb} nicht.", right, wrong))
     words = list(COUNTED.values())
     for scene, said in SCENES.items():
         for i, number in enumerate(COUNTED):
@@ -46,7 +54,8 @@ def contrasts() -> dict[str, list[tuple[str, str, str]]]:
             numbers.append((f"{number.capitalize()} {scene}.", right, wrong))
     names = []
     for name, other in zip(NAMES, NAMES[1:] + NAMES[:1], strict=True):
-        names.append((f"{name} liest ein Buch.", f"{name} is reading a book.", f"{other} is reading a book."))
+        right, wrong = (f"{who} is reading a book." for who in (name, other))
+        names.append((f"{name} liest ein Buch.", right, wrong))
     return {"negation": negation, "numbers": numbers, "names": names}
 
 
@@ -54,7 +63,8 @@ def contrasts() -> dict[str, list[tuple[str, str, str]]]:
 def log_prob(translator: tat.Translator, source: str, target: str) -> float:
     """The mean log-probability of the tokens of a given translation."""
     model, tokenizer, (src, tgt) = translator
-    pair = tat.Pair([*tokenizer.encode(source, src), tat.EOS], [tat.BOS, *tokenizer.encode(target, tgt), tat.EOS])
+    read, written = tokenizer.encode(source, src), tokenizer.encode(target, tgt)
+    pair = tat.Pair([*read, tat.EOS], [tat.BOS, *written, tat.EOS])
     batch = tat.make_batch([pair]).to(next(model.parameters()).device)
     with tat.evaluating(model):
         log_p = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask).log_softmax(-1)
@@ -62,9 +72,10 @@ def log_prob(translator: tat.Translator, source: str, target: str) -> float:
 
 
 def preferred(translator: tat.Translator, triples: list[tuple[str, str, str]]) -> float:
-    """The share of triples in which the right translation is the more probable one; from English, sides change places.
+    """The share of triples in which the right translation is the more probable one.
 
-    Then the German sentence is what is written: it is more probable after its own English than after the other.
+    From English, sides change places. Then the German sentence is what is written: it is more
+    probable after its own English than after the other.
     """
     right = 0
     for german, true, false in triples:
@@ -76,13 +87,14 @@ def preferred(translator: tat.Translator, triples: list[tuple[str, str, str]]) -
 
 
 def in_bins(found: list[tuple[float, bool]]) -> list[dict[str, Any]]:
-    """Probabilities and whether each was right, in bins: the mean probability, the share that was right, how many."""
+    """Probabilities and whether each was right, in bins: mean probability, share right, number."""
     bins = []
     for low, high in zip(EDGES, EDGES[1:], strict=False):
         here = [one for one in found if low <= one[0] < high or one[0] == high == 1]
         if here:
             mean, right = (sum(values) / len(here) for values in zip(*here, strict=True))
-            bins.append({"from": low, "to": high, "mean": round(mean, 4), "right": round(right, 4), "count": len(here)})
+            row = {"from": low, "to": high, "mean": round(mean, 4)}
+            bins.append(row | {"right": round(right, 4), "count": len(here)})
     return bins
 
 
@@ -100,12 +112,16 @@ def words(tokens: list[str], log_probs: list[float]) -> list[tuple[str, float]]:
 
 
 def calibration(translator: tat.Translator, pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """Of the translations of a split: how many are right by confidence, and how many of their words are in the reference."""
+    """By confidence: how many translations of a split are right, and how many of their words.
+
+    A word is right if the reference has it.
+    """
     from sacrebleu.metrics import CHRF
 
     sentences, tokens, chrf = [], [], CHRF()
     sources, references = map(list, zip(*pairs, strict=True))
-    for found, reference in zip(judged(Search(translator, tat.BEAM), sources, print), references, strict=True):
+    translations = judged(Search(translator, tat.BEAM), sources, print)
+    for found, reference in zip(translations, references, strict=True):
         score = chrf.sentence_score(found["translation"], [reference]).score
         sentences.append((math.exp(found["mean_log_prob"]), score >= GOOD))
         there = set(reference.lower().replace(".", " ").replace(",", " ").split())
@@ -115,14 +131,17 @@ def calibration(translator: tat.Translator, pairs: list[tuple[str, str]]) -> dic
 
 
 def benchmark(
-    *models: Path, data: Data = "multi30k", split: str = "val", sentences: Sentences = None, rows: Rows = RESULTS
-) -> None:
-    """Say how often a model is right when it says that it is sure, and whether it minds negations, numbers and names.
+    *models: Path, data: Data = "multi30k", split: str = "val", sentences: Sentences = None,
+    rows: Rows = RESULTS,
+) -> None:  # fmt: skip
+    """Say how often a model is right when it says that it is sure,
+    and whether it minds negations, numbers and names.
 
-    A sentence's confidence is the geometric mean of its tokens' probabilities; it counts as right from a chrF of 60 on. A
-    word's is the product over its tokens; it counts as right if the reference has it anywhere. Translations are those of the
-    document's beam. Of contrast pairs (twenty for negation, numbers and names each) the share is given in which the
-    right sentence is the more probable one.
+    A sentence's confidence is the geometric mean of its tokens' probabilities; it counts as right
+    from a chrF of 60 on. A word's is the product over its tokens; it counts as right if the
+    reference has it anywhere. Translations are those of the document's beam. Of contrast pairs
+    (twenty for negation, numbers and names each) the share is given in which the right sentence is
+    the more probable one.
 
     Args:
         models: by default the shipped ones of both directions
@@ -130,14 +149,18 @@ def benchmark(
     """
     for folder in models or MODELS:
         translator = read_translator(folder)
-        about = {"model": folder.name, "data": portable(data), "split": split, "sentences": sentences}
+        about = {"model": folder.name, "data": portable(data)}
+        about |= {"split": split, "sentences": sentences}
         if rows.saved(about):
             continue
         found = calibration(translator, load_pairs(data, split, *translator.languages)[:sentences])
-        kinds = {kind: round(preferred(translator, triples), 4) for kind, triples in contrasts().items()}
-        row = about | {"search": f"beam {tat.BEAM}, alpha {tat.ALPHA}", "calibration": found, "contrasts": kinds}
+        shares = {kind: preferred(translator, triples) for kind, triples in contrasts().items()}
+        kinds = {kind: round(share, 4) for kind, share in shares.items()}
+        row = about | {"search": f"beam {tat.BEAM}, alpha {tat.ALPHA}"}
+        row |= {"calibration": found, "contrasts": kinds}
         rows.add(row, choose_device())
         print(f"{folder.name}: {kinds}")
         for kind in ("sentences", "words"):
             for one in found[kind]:
-                print(f"  {kind} {one['from']:.1f} to {one['to']:.1f}: right {one['right']:.0%} of {one['count']:,}")
+                reach = f"{one['from']:.1f} to {one['to']:.1f}"
+                print(f"  {kind} {reach}: right {one['right']:.0%} of {one['count']:,}")

@@ -1,4 +1,7 @@
-"""What a number of sentence pairs buys: scores against the size of the corpus, from random weights and from another model's."""
+"""What a number of sentence pairs buys: scores against the size of the corpus.
+
+Training starts from random weights, or from another model's.
+"""
 
 import random
 import time
@@ -25,7 +28,10 @@ Starts = Literal["scratch", "other direction"]
 
 
 def sample(data: str, pairs: int, seed: int, languages: tuple[str, str], folder: Path) -> Path:
-    """A folder with so many pairs of train, drawn by the seed, and all of val; a smaller sample is the start of a larger one."""
+    """A folder with so many pairs of train, drawn by the seed, and all of val.
+
+    A smaller sample is the start of a larger one.
+    """
     every = load_pairs(data, "train", *languages)
     if pairs > len(every):
         raise Refused(f"{data} has {len(every):,} pairs to learn from, not {pairs:,}")
@@ -38,53 +44,59 @@ def sample(data: str, pairs: int, seed: int, languages: tuple[str, str], folder:
 
 
 def trained(
-    folder: Path, text: Path, languages: tuple[str, str], start: str, changes: dict[str, Any], steps: int
-) -> tuple[Path, float, bool]:
-    """Train on a folder of text; returns the run, the CPU minutes it took, and whether it went on from an earlier try."""
+    folder: Path, text: Path, languages: tuple[str, str], start: str, changes: dict[str, Any],
+    steps: int,
+) -> tuple[Path, float, bool]:  # fmt: skip
+    """Train on a folder of text.
+
+    Returns the run, the CPU minutes it took, and whether it went on from an earlier try.
+    """
     again, before = (folder / "config.json").exists(), time.process_time()
     src, tgt = languages
     limits = Limits(steps=steps, checkpoint_every=max(25, steps // 6))
     start_from = None if start == "scratch" else START
     train(
-        data=str(text), run=folder, preset="tiny", src=src, tgt=tgt, start_from=start_from, limits=limits,
-        changes=MEASURED | changes,
+        data=str(text), run=folder, preset="tiny", src=src, tgt=tgt, start_from=start_from,
+        limits=limits, changes=MEASURED | changes,
     )  # fmt: skip
     return folder, (time.process_time() - before) / 60, again
 
 
 def stopped(run: Path, data: str, keep: quality.Keep) -> tuple[str, tat.Translator, dict[str, Any]]:
-    """Where the run should have been stopped, by BLEU on val: at its lowest validation loss, or at its end."""
+    """Where a run should have stopped, by BLEU on val: at its lowest validation loss or its end."""
     found = {}
-    last = [row for row in read_log(run) if "val_loss" in row][-1]
-    lowest = min(row["val_loss"] for row in read_log(run) if "val_loss" in row)
-    folders = {"lowest loss": run / "best", "end": run} if last["val_loss"] > lowest else {"end": run}
-    for name, folder in folders.items():
+    losses = [row["val_loss"] for row in read_log(run) if "val_loss" in row]
+    best = {"lowest loss": run / "best"} if losses[-1] > min(losses) else {}
+    for name, folder in (best | {"end": run}).items():
         translator = read_translator(folder)
         found[name] = quality.scores(translator, data)["bleu"], translator
     stop = max(found, key=lambda name: found[name][0])
     translator = found[stop][1]
-    return stop, translator, quality.scores(translator, data, keep=keep)  # again: only this one's lines are kept
+    # again: only this one's lines are kept
+    return stop, translator, quality.scores(translator, data, keep=keep)
 
 
 def benchmark(
     *, data: Data = "multi30k", src: str = "de", tgt: str = "en", test: str = "test_2016_flickr",
     sizes: Annotated[Counts, Parameter(help="numbers of pairs")] = SIZES,
-    starts: tuple[Starts, ...] = ("scratch", "other direction"), seeds: Seeds = (0, 1, 2), steps: Count | None = None,
-    choose: bool = False, only_texts: bool = False, runs: Runs = Path("runs"), changes: Changes = None, rows: Rows = RESULTS,
+    starts: tuple[Starts, ...] = ("scratch", "other direction"), seeds: Seeds = (0, 1, 2),
+    steps: Count | None = None, choose: bool = False, only_texts: bool = False,
+    runs: Runs = Path("runs"), changes: Changes = None, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
     """Train on 500 pairs, 1,000, ... and score what comes of it.
 
     Each seed draws its own pairs, so the spread over seeds holds what the choice of sentences does,
-    too. All sizes share `val`. Settings follow the number of pairs, as `plan` recommends them; those
-    for 500 pairs were tried on `val` by runs of this command with --choose, whose rows have no score
-    on the test set. Seeds come one after the other, each with all sizes. The command can be stopped
-    and given again: an interrupted run continues, and a row that is saved is not trained again.
+    too. All sizes share `val`. Settings follow the number of pairs, as `plan` recommends them;
+    those for 500 pairs were tried on `val` by runs of this command with --choose, whose rows have
+    no score on the test set. Seeds come one after the other, each with all sizes. The command can
+    be stopped and given again: an interrupted run continues, and a row that is saved is not trained
+    again.
 
-    "other direction" begins with the weights and the vocabulary of models/multi30k-en-de. That model
-    has learned from all 29,000 pairs of Multi30k the other way round, so it has met every sentence of
-    these samples, but has never written English. A row of kind "text" says what share of val's
-    neighbouring words these pairs show; `plan` reads it. In a row, `cpu_minutes` are those of the last
-    try; if `continued`, there was an earlier one, and `minutes` has both.
+    "other direction" begins with the weights and the vocabulary of models/multi30k-en-de. That
+    model has learned from all 29,000 pairs of Multi30k the other way round, so it has met every
+    sentence of these samples, but has never written English. A row of kind "text" says what share
+    of val's neighbouring words these pairs show; `plan` reads it. In a row, `cpu_minutes` are those
+    of the last try; if `continued`, there was an earlier one, and `minutes` has both.
 
     Args:
         test: the split that finished runs are scored on
@@ -93,37 +105,42 @@ def benchmark(
         only_texts: train nothing, write only the rows of kind "text"
     """
     changes, languages = changes or {}, (src, tgt)
+    corpus = {"data": portable(data), "direction": f"{src}-{tgt}"}
     for seed in seeds:
         for pairs in sizes:
             name = f"{Path(data).name} {src} {tgt} {seed} {pairs}"
-            text = sample(data, pairs, seed, languages, runs / "curve" / "text" / name.replace(" ", "-"))
-            about = {"kind": "text", "data": portable(data), "direction": f"{src}-{tgt}", "pairs": pairs, "seed": seed}
+            folder = runs / "curve" / "text" / name.replace(" ", "-")
+            text = sample(data, pairs, seed, languages, folder)
+            about = {"kind": "text"} | corpus | {"pairs": pairs, "seed": seed}
             if not rows.saved(about):
-                train_and_val = (load_pairs(str(text), split, *languages) for split in ("train", "val"))
-                rows.add(about | {"seen": seen(*train_and_val)})
+                texts = (load_pairs(str(text), split, *languages) for split in ("train", "val"))
+                rows.add(about | {"seen": seen(*texts)})
             for start in () if only_texts else starts:
                 settings, updates = recipe(pairs, start != "scratch")
                 settings, updates = settings | changes | {"seed": seed}, steps or updates
-                about = {"kind": "choice" if choose else "curve", "data": portable(data), "direction": f"{src}-{tgt}"}
-                about |= {"pairs": pairs, "start": start, "seed": seed, "updates": updates, "changed": settings}
+                about = {"kind": "choice" if choose else "curve"} | corpus
+                about |= {"pairs": pairs, "start": start, "seed": seed}
+                about |= {"updates": updates, "changed": settings}
                 if rows.saved(about):
                     continue
                 values = "-".join(f"{key}-{value}" for key, value in settings.items())
                 run = runs / "curve" / f"{name} {start} {updates} {values}".replace(" ", "-")
                 run, minutes, again = trained(run, text, languages, start, settings, updates)
                 keep = quality.keeping(rows, f"curve {name} {start} {updates}")
-                stop, translator, found = stopped(run, data if data == "multi30k" else str(text), keep)
-                row = about | quality.describe(run, translator) | {"preset": "tiny", "cpu_minutes": round(minutes, 2)}
-                row |= {"continued": again, "stopped_at": stop, "val": found}
-                losses = {one["step"]: one["val_loss"] for one in read_log(run) if "val_loss" in one}
-                row |= {"val_losses": losses}
+                scored = data if data == "multi30k" else str(text)
+                stop, translator, found = stopped(run, scored, keep)
+                row = about | quality.describe(run, translator) | {"preset": "tiny"}
+                row |= {"cpu_minutes": round(minutes, 2), "continued": again}
+                row |= {"stopped_at": stop, "val": found}
+                validated = [one for one in read_log(run) if "val_loss" in one]
+                row |= {"val_losses": {one["step"]: one["val_loss"] for one in validated}}
+                scores = f"val {found['bleu']:.1f}"
                 if not choose:
-                    row["test"] = {"split": test} | {
-                        f"{'beam' if beam > 1 else 'greedy'}": quality.scores(translator, data, test, beam, keep=keep)
-                        for beam in (1, tat.BEAM)
-                    }
+                    tests = {"split": test}
+                    for search, beam in (("greedy", 1), ("beam", tat.BEAM)):
+                        tests[search] = quality.scores(translator, data, test, beam, keep=keep)
+                    row["test"] = tests
+                    scores += f", test {tests['beam']['bleu']:.1f}"
                 rows.add(row, choose_device())
-                scores = f"val {found['bleu']:.1f}" + (
-                    f", test {row['test']['beam']['bleu']:.1f}" if not choose else ""
-                )
-                print(f"{pairs:,} pairs, {start}, seed {seed}: {scores}, {minutes:.1f} CPU minutes", flush=True)
+                title = f"{pairs:,} pairs, {start}, seed {seed}"
+                print(f"{title}: {scores}, {minutes:.1f} CPU minutes", flush=True)

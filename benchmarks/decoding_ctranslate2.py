@@ -1,4 +1,7 @@
-"""CTranslate2's side of `decoding_speed`, in a process that never loads PyTorch, because PyTorch's threads would disturb it."""
+"""CTranslate2's side of `decoding_speed`, in a process that never loads PyTorch.
+
+PyTorch's threads would disturb it.
+"""
 
 import timeit
 from collections.abc import Callable
@@ -27,7 +30,7 @@ def speed(work: Work, translate: Callable[[int], object]) -> dict[str, float]:
 
 
 def ctranslate2_speed(work: Work, kind: str, at_once: int) -> dict[str, float]:
-    """CTranslate2's, with numbers of this kind and so many batches at once, which share the threads."""
+    """CTranslate2's, with this kind of numbers and so many batches at once, sharing the threads."""
     import ctranslate2
     from tokenizers import Tokenizer
 
@@ -40,9 +43,7 @@ def ctranslate2_speed(work: Work, kind: str, at_once: int) -> dict[str, float]:
         tokens = [found.tokens for found in vocabulary.encode_batch(work.lines)]
         limits = {"max_batch_size": BATCH, "max_decoding_length": max(map(len, tokens)) + 51}
         found = model.translate_batch(tokens, beam_size=beam, length_penalty=ALPHA, **limits)
-        return [
-            vocabulary.decode([i for t in f.hypotheses[0] if (i := vocabulary.token_to_id(t)) is not None])
-            for f in found
-        ]
+        ids = [map(vocabulary.token_to_id, one.hypotheses[0]) for one in found]
+        return [vocabulary.decode([i for i in row if i is not None]) for row in ids]
 
     return speed(work, translate)

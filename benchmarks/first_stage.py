@@ -1,4 +1,4 @@
-"""The shipped models' recipe on the pairs alone, to its end, with the paper's parts and with others."""
+"""The shipped models' recipe on the pairs alone, to its end, with the paper's parts and others."""
 
 import itertools
 from pathlib import Path
@@ -19,19 +19,27 @@ from translator.sources import load_pairs
 STEPS = {"de-en": 4200, "en-de": 4700}  # updates of the shipped models' first stage
 SPLITS = "val", "test_2016_flickr"
 KINDS = "base", "since 2017"
-NAMES = tuple(name for name, variant in VARIANTS.items() if variant.row in KINDS and "only" not in name)
+NAMES = tuple(
+    name for name, variant in VARIANTS.items() if variant.row in KINDS and "only" not in name
+)
+Directions = Annotated[tuple[Literal[*STEPS], ...], Parameter(help="by default both")]
+Variants = Annotated[
+    tuple[Literal[*NAMES], ...], Parameter(help="variants, as `miniature` names them")
+]
 
 
 def benchmark(
     *, data: Data = "multi30k", runs: Runs = Path("runs"), seeds: Seeds = (0, 1, 2),
-    only: Annotated[tuple[Literal[*NAMES], ...], Parameter(help="variants, as `miniature` names them")] = ("base", "rotary"),
-    directions: Annotated[tuple[Literal[*STEPS], ...], Parameter(help="by default both")] = tuple(STEPS), rows: Rows = RESULTS,
+    only: Variants = ("base", "rotary"), directions: Directions = tuple(STEPS),
+    rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Train variants of the preset `tiny` as the shipped models were trained on the pairs alone, and score them.
+    """Train variants of the preset `tiny` as the shipped models were trained on the pairs alone,
+    and score them.
 
-    4,200 updates from German to English and 4,700 from English to German, with the preset's dropout and rate. A row holds
-    the scores on `val` and on `test_2016_flickr`, greedy and with the document's beam. The command can be stopped and given
-    again: an interrupted run continues, and a row that is saved is not trained again.
+    4,200 updates from German to English and 4,700 from English to German, with the preset's dropout
+    and rate. A row holds the scores on `val` and on `test_2016_flickr`, greedy and with the
+    document's beam. The command can be stopped and given again: an interrupted run continues, and a
+    row that is saved is not trained again.
     """
     for split in SPLITS:
         load_pairs(data, split)  # to find out now if it isn't there
@@ -47,7 +55,11 @@ def benchmark(
         keep = quality.keeping(rows, f"first_stage {name} {direction} seed {seed}")
         for split in SPLITS:
             beams = {"greedy": 1, "beam": tat.BEAM}.items()
-            row[split] = {search: quality.scores(translator, data, split, beam, keep=keep) for search, beam in beams}
+            row[split] = {
+                search: quality.scores(translator, data, split, beam, keep=keep)
+                for search, beam in beams
+            }
         rows.add(row, choose_device())
         found = ", ".join(f"{split} {row[split]['beam']['bleu']:.2f}" for split in SPLITS)
-        print(f"{name}, {direction}, seed {seed}: {found}, {row['minutes']:.1f} minutes", flush=True)
+        title = f"{name}, {direction}, seed {seed}"
+        print(f"{title}: {found}, {row['minutes']:.1f} minutes", flush=True)

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 import since_2017 as since
 import the_annotated_transformer as tat
-from benchmarks.shared import RESULTS, Changes, Data, Preset, Rounds, Rows, Sentences, epoch, portable, with_adam
+from benchmarks import shared
+from benchmarks.shared import RESULTS, Changes, Data, Preset, Rounds, Rows, Sentences, epoch
 from translator import search as searching
 from translator import trainer as training
 from translator.__main__ import Model
@@ -34,7 +35,7 @@ def whole_loss(generator: tat.Generator, x: Tensor, target: Tensor, eps: float) 
 
 
 def random_batches(pairs: list[tat.Pair], budget: int) -> list[list[tat.Pair]]:
-    """As the first UPDATES batches of an epoch, but of random sentences, up to the same number of padded tokens."""
+    """As an epoch's first UPDATES batches, but of random sentences, up to as many padded tokens."""
     found, draw = [[]], random.Random(0)
     while len(found) <= UPDATES:
         pair = draw.choice(pairs)
@@ -45,12 +46,16 @@ def random_batches(pairs: list[tat.Pair], budget: int) -> list[list[tat.Pair]]:
     return found[:UPDATES]
 
 
-def training_gains(settings: Settings, texts: list[tuple[str, str]], rounds: int) -> dict[str, float]:
+def training_gains(
+    settings: Settings, texts: list[tuple[str, str]], rounds: int
+) -> dict[str, float]:
     """For each idea, the time per target token without it divided by the time with it."""
     tokenizer = tat.learn_bpe(texts, settings.bpe)
     pairs = encode_pairs(tokenizer, texts, ("de", "en"))
     trainer = ParallelTrainer(build_model(settings, len(tokenizer)), settings)
-    slow_adam = torch.optim.Adam(trainer.model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, foreach=False)
+    slow_adam = torch.optim.Adam(
+        trainer.model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, foreach=False
+    )
     unsorted, fused = "batches in random order", "fused attention"
     changes: dict[str, Callable[[], AbstractContextManager]] = {
         AS_IT_IS: nullcontext,
@@ -62,19 +67,21 @@ def training_gains(settings: Settings, texts: list[tuple[str, str]], rounds: int
     }
 
     def measure(name: str) -> float:
-        batches = (random_batches if name == unsorted else epoch)(pairs, settings.tokens_per_batch)[:UPDATES]
+        make = random_batches if name == unsorted else epoch
+        batches = make(pairs, settings.tokens_per_batch)[:UPDATES]
         with changes[name]():
             trainer.update(batches[0])
             seconds = timeit.timeit(lambda: list(map(trainer.update, batches)), number=1)
         return seconds / sum(len(p.tgt) - 1 for batch in batches for p in batch)
 
     found = in_turns(measure, changes, rounds)
-    return {"attention written out": 1 / found.pop(fused)} | found  # the program does without the fused kernel
+    # the program does without the fused kernel
+    return {"attention written out": 1 / found.pop(fused)} | found
 
 
 # --- Decoding ---
 class UncachedDecoder(StepwiseDecoder):
-    """Without the key/value cache: the whole prefix of each row goes through the decoder at every step."""
+    """Without the key/value cache: at every step the decoder reads the whole prefix of each row."""
 
     def __init__(self, model: tat.Transformer, src: Tensor, src_mask: Tensor):
         self.model, self.memory = model, model.encode(src, src_mask)
@@ -99,7 +106,7 @@ class UncachedDecoder(StepwiseDecoder):
 
 
 class StayingDecoder(StepwiseDecoder):
-    """Nothing leaves: every place of every sentence is computed at each step, until the last sentence has ended."""
+    """Nothing leaves: each step computes every place of every sentence, until all have ended."""
 
     def __init__(self, model: tat.Transformer, src: Tensor, src_mask: Tensor):
         super().__init__(model, src, src_mask)
@@ -132,12 +139,15 @@ DECODING: dict[str, tuple[str, object]] = {  # a name in the search, and what it
     "no key/value cache": ("StepwiseDecoder", UncachedDecoder),
     "ended sentences stay": ("StepwiseDecoder", StayingDecoder),
     "batches in the input's order": ("sorted", lambda rows, key: list(rows)),
-    "all threads on one batch": ("in_parallel", lambda work, items, *_: [work(item) for item in items]),
+    "all threads on one batch": ("in_parallel", lambda work, items, *_: list(map(work, items))),
 }
 
 
 def decoding_gains(search: Search, lines: list[str], rounds: int) -> dict[str, float]:
-    """For each idea, the time for all lines without it divided by the time with it; the translations must be the same."""
+    """For each idea, the time for all lines without it divided by the time with it.
+
+    The translations must be the same.
+    """
     expected = search.translate(lines)
 
     def measure(name: str) -> float:
@@ -152,34 +162,41 @@ def decoding_gains(search: Search, lines: list[str], rounds: int) -> dict[str, f
     return in_turns(measure, DECODING, rounds)
 
 
-def in_turns(measure: Callable[[str], float], changes: Iterable[str], rounds: int) -> dict[str, float]:
-    """The median over the rounds of each changed form's time divided by that of the form as it is in the same round."""
+def in_turns(
+    measure: Callable[[str], float], changes: Iterable[str], rounds: int
+) -> dict[str, float]:
+    """Each changed form's time divided by that of the form as it is in the same round: medians."""
     found = [{name: measure(name) for name in changes} for _ in range(rounds)]
-    ratios = {name: statistics.median(times[name] / times[AS_IT_IS] for times in found) for name in changes}
-    return {name: ratio for name, ratio in ratios.items() if name != AS_IT_IS}
+    ratios = {name: [times[name] / times[AS_IT_IS] for times in found] for name in changes}
+    return {name: statistics.median(x) for name, x in ratios.items() if name != AS_IT_IS}
 
 
 def benchmark(
     *, model: Model = None, data: Data = "multi30k", preset: Preset = "tiny", rounds: Rounds = 5,
     sentences: Sentences = None, changes: Changes = None, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """What each idea gains: the time of a task without it divided by the time with it, all others kept.
+    """What each idea gains: the time of a task without it divided by the time with it,
+    all others kept.
 
-    Training: three updates on the same sentences, with Adam. Decoding: the sentences of the split `val`, greedy, and with the
-    recommended beam. The forms of a task take turns, round by round; a figure is the median over the rounds. All forms
-    compute the same (for dropout: the same distribution), except that batches in random order are other batches. The program
-    does not use the fused kernel of attention: `attention written out` is its time divided by the time with that kernel.
+    Training: three updates on the same sentences, with Adam. Decoding: the sentences of the split
+    `val`, greedy, and with the recommended beam. The forms of a task take turns, round by round; a
+    figure is the median over the rounds. All forms compute the same (for dropout: the same
+    distribution), except that batches in random order are other batches. The program does not use
+    the fused kernel of attention: `attention written out` is its time divided by the time with that
+    kernel.
 
     Args:
         preset: size of the model that is trained
     """
-    settings = with_adam(preset, changes)
-    translator, lines = read_translator(model_folder(model)), [text for text, _ in load_pairs(data, "val")][:sentences]
-    row = {"preset": preset, "data": portable(data), "rounds": rounds}
+    settings = shared.with_adam(preset, changes)
+    translator = read_translator(model_folder(model))
+    lines = [text for text, _ in load_pairs(data, "val")][:sentences]
+    row = {"preset": preset, "data": shared.portable(data), "rounds": rounds}
     found = {"training": training_gains(settings, load_pairs(data, "train"), rounds)}
     for task, beam in (("decoding", 1), ("beam", tat.BEAM)):
         found[task] = decoding_gains(Search(translator, beam), lines, rounds)
     for task, ratios in found.items():
         row[task] = {name: round(ratio, 2) for name, ratio in ratios.items()}
-        print(*(f"{task:<10}{name:<30}{times:>6.2f} times the time" for name, times in row[task].items()), sep="\n")
+        for name, times in row[task].items():
+            print(f"{task:<10}{name:<30}{times:>6.2f} times the time")
     rows.add(row)

@@ -37,7 +37,8 @@ def make_layers(d: int = 512) -> dict[str, Layer]:
     mha, feed_forward = since.FusedAttention(HEADS, d), tat.PositionwiseFeedForward(d, WIDER * d)
     recurrent, lstm = nn.RNN(d, d, batch_first=True), nn.LSTM(d, d, batch_first=True)
     convolution = nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2)
-    separable = nn.Sequential(nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2, groups=d), nn.Conv1d(d, d, 1))
+    depthwise = nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2, groups=d)
+    separable = nn.Sequential(depthwise, nn.Conv1d(d, d, 1))
 
     def heads(batch: int, n: int) -> list[Tensor]:  # Q, K and V, each (batch, h, n, d / h)
         return [torch.randn(batch, HEADS, n, d // HEADS) for _ in range(3)]
@@ -49,9 +50,13 @@ def make_layers(d: int = 512) -> dict[str, Layer]:
         return [torch.randn(batch, d, n)]
 
     return {
-        "attention": Layer(lambda Q, K, V: tat.attention(Q, K, V)[0], heads, lambda n: 2 * n * n * d),
+        "attention": Layer(
+            lambda Q, K, V: tat.attention(Q, K, V)[0], heads, lambda n: 2 * n * n * d
+        ),
         "attention, fused": Layer(F.scaled_dot_product_attention, heads, lambda n: 2 * n * n * d),
-        "multi-head attention": Layer(lambda x: mha(x, x, x), positions, lambda n: 4 * n * d * d + 2 * n * n * d),
+        "multi-head attention": Layer(
+            lambda x: mha(x, x, x), positions, lambda n: 4 * n * d * d + 2 * n * n * d
+        ),
         "recurrent": Layer(lambda x: recurrent(x)[0], positions, lambda n: 2 * n * d * d),
         "LSTM": Layer(lambda x: lstm(x)[0], positions, lambda n: 8 * n * d * d),
         "convolution": Layer(convolution, channels, lambda n: KERNEL * n * d * d),
@@ -60,20 +65,23 @@ def make_layers(d: int = 512) -> dict[str, Layer]:
     }
 
 
+@torch.inference_mode()
 def counted(layer: Layer, inputs: list[Tensor]) -> int:
     """The multiplications of a forward pass that PyTorch counts.
 
-    Its counter knows neither the processor's fused attention nor oneDNN's LSTM, so both are written out for it.
+    Its counter knows neither the processor's fused attention nor oneDNN's LSTM, so both are written
+    out for it.
     """
-    with warnings.catch_warnings(), FlopCounterMode(display=False) as counter, torch.inference_mode():
-        warnings.simplefilter("ignore")  # setting oneDNN's flags gives a warning about another vendor's
+    with warnings.catch_warnings(), FlopCounterMode(display=False) as counter:
+        # setting oneDNN's flags gives a warning about another vendor's
+        warnings.simplefilter("ignore")
         with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
             layer.call(*inputs)
     return counter.get_total_flops() // 2
 
 
 def milliseconds(layer: Layer, inputs: list[Tensor], least: float = LEAST) -> float:
-    """The time of a forward pass: the median of some measurements that take `least` seconds together, after a first one."""
+    """The time of a forward pass, after a first: the median of `least` seconds of measurements."""
     given = {"layer": layer, "inputs": inputs}
     with torch.inference_mode():
         timer = Timer("layer.call(*inputs)", globals=given, num_threads=torch.get_num_threads())
@@ -81,19 +89,24 @@ def milliseconds(layer: Layer, inputs: list[Tensor], least: float = LEAST) -> fl
 
 
 def benchmark(
-    *, lengths: Counts = LENGTHS, width: Count = 512, batch: Count = 1, rounds: Rounds = 9, rows: Rows = RESULTS
-) -> None:
-    """Table 1 of the paper, measured: the time and the multiplications of one layer for sentences of length n.
+    *, lengths: Counts = LENGTHS, width: Count = 512, batch: Count = 1, rounds: Rounds = 9,
+    rows: Rows = RESULTS,
+) -> None:  # fmt: skip
+    """Table 1 of the paper, measured:
+    the time and the multiplications of one layer for sentences of length n.
 
-    The layers of the table (Section 4) map n vectors of width d to n others, on the processor. Self-attention is measured as
-    the table counts it, that is its two products and the softmax between them (plainly, by Equation (1), and with PyTorch's
-    fused kernel), and as a whole layer with its four projections and the fused kernel. The others are recurrence with the step
-    h' = tanh(Wx + Uh), an LSTM, a convolution, a depthwise-separable one, and the feed-forward network for comparison. Each
-    layer gets its input with the dimensions in the order it wants, so no transposition is timed.
+    The layers of the table (Section 4) map n vectors of width d to n others, on the processor.
+    Self-attention is measured as the table counts it, that is its two products and the softmax
+    between them (plainly, by Equation (1), and with PyTorch's fused kernel), and as a whole layer
+    with its four projections and the fused kernel. The others are recurrence with the step
+    h' = tanh(Wx + Uh), an LSTM, a convolution, a depthwise-separable one, and the feed-forward
+    network for comparison. Each layer gets its input with the dimensions in the order it wants, so
+    no transposition is timed.
 
-    A round measures every layer at every length in turn, so a machine that slows down slows all of them; a figure is the
-    median over the rounds. `multiplications` are those of a forward pass by formula (each comes with an addition; biases,
-    softmax and activations are left out), `counted` those that PyTorch counts in it.
+    A round measures every layer at every length in turn, so a machine that slows down slows all of
+    them; a figure is the median over the rounds. `multiplications` are those of a forward pass by
+    formula (each comes with an addition; biases, softmax and activations are left out), `counted`
+    those that PyTorch counts in it.
 
     Args:
         lengths: of the sentence
@@ -110,9 +123,11 @@ def benchmark(
     row = {"d": width, "h": HEADS, "d_ff": WIDER * width, "kernel": KERNEL, "batch": batch}
     row |= {"pass": "forward", "rounds": rounds, "measurements": []}
     for (name, n), found in times.items():
-        known = {"layer": name, "n": n, "d": width, "milliseconds": float(f"{statistics.median(found):.4g}")}
+        known = {"layer": name, "n": n, "d": width}
+        known |= {"milliseconds": float(f"{statistics.median(found):.4g}")}
         known |= {"multiplications": batch * layers[name].multiplications(n)}
-        row["measurements"].append(known | {"counted": counted(layers[name], layers[name].inputs(batch, n))})
+        known |= {"counted": counted(layers[name], layers[name].inputs(batch, n))}
+        row["measurements"].append(known)
     print(f"{'milliseconds at n =':<22}", *(f"{n:>9}" for n in lengths))
     for name in layers:
         print(f"{name:<22}", *(f"{statistics.median(times[name, n]):>9.3f}" for n in lengths))

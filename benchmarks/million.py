@@ -1,4 +1,4 @@
-"""What a million tokens give, with the paper's parts and with today's, one change after the other."""
+"""What a million tokens give, with the paper's parts and with today's, one change after another."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,14 +27,15 @@ for name, change in {
     "dropout": {"dropout": 0.1},
 }.items():
     RECIPES[name] = [*RECIPES.values()][-1] | change
+Recipes = Annotated[tuple[Literal[*RECIPES], ...], Parameter(help="some of them; by default all")]
 
 
 def benchmark(
     *, data: Data = "multi30k", steps: Count = 500, seed: int = 0, runs: Runs = Path("runs"),
-    only: Annotated[tuple[Literal[*RECIPES], ...], Parameter(help="some of them; by default all")] = (),
-    rows: Rows = RESULTS,
+    only: Recipes = (), rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Train the preset `tiny` for some updates of 2,000 padded tokens with each recipe; the last is the preset itself.
+    """Train the preset `tiny` for some updates of 2,000 padded tokens with each recipe;
+    the last is the preset itself.
 
     The rows hold the greedy scores on the validation set, and what the model makes of the sentences
     of `samples`. The command can be given again: a row that is saved is not trained again.
@@ -48,14 +49,15 @@ def benchmark(
             continue
         run = runs / "million" / f"{recipe} {steps} seed {seed}"
         limits = Limits(steps=steps, checkpoint_every=100)
-        train(data=data, run=run, preset="tiny", limits=limits, changes=RECIPES[recipe] | {"seed": seed})
+        changes = RECIPES[recipe] | {"seed": seed}
+        train(data=data, run=run, preset="tiny", limits=limits, changes=changes)
         row = about | measures(run, data, quality.keeping(rows, run.name))
         rows.add(row, choose_device())
         print(f"{recipe}: loss {row['val_loss']:.3f}, BLEU {row['bleu']:.2f}", flush=True)
 
 
 def measures(run: Path, data: str, keep: quality.Keep) -> dict[str, Any]:
-    """What a finished run says of itself, its greedy scores, and its translations of a few sentences."""
+    """What a finished run says of itself, its greedy scores, and what it makes of the sentences."""
     translator = read_translator(run)
     row = quality.describe(run, translator) | quality.scores(translator, data, keep=keep)
     return row | {"samples": tat.translate_lines(translator, SENTENCES)}

@@ -1,4 +1,4 @@
-"""The paper's Table 3 in miniature, with what came since: variants of the preset `tiny` that each differ in one thing."""
+"""The paper's Table 3 in miniature, and what came since: `tiny`, one thing changed at a time."""
 
 import re
 from collections.abc import Callable
@@ -25,7 +25,8 @@ from translator.training import fit
 
 Make = Callable[[Settings, int], tat.Transformer]
 EPOCHS = 4
-COMMON = MEASURED | {"tokens_per_batch": 2000, "dropout": 0.0}  # in four passes dropout does harm, as its variant shows
+# in four passes dropout does harm, as its variant shows
+COMMON = MEASURED | {"tokens_per_batch": 2000, "dropout": 0.0}
 ALPHAS = (0.6, 1.0, 1.4, 2.2)  # tried beside the document's
 
 
@@ -43,7 +44,7 @@ def no_positions(settings: Settings, vocab: int) -> tat.Transformer:
 
 
 def one_stack(*what: str) -> Make:
-    """A decoder-only model that computes as much for each token: a fourth more layers, of which none looks across."""
+    """A decoder-only model of equal work per token: a fourth more layers, none looking across."""
 
     def make(settings: Settings, vocab: int) -> tat.Transformer:
         model = since.make_decoder_only(vocab, settings, N=settings.N + settings.N // 4)
@@ -53,7 +54,7 @@ def one_stack(*what: str) -> Make:
 
 
 class Variant(NamedTuple):
-    """The row of the paper's table, or where else it belongs; what is set otherwise; how its model is made."""
+    """Its row in the paper's table or elsewhere; what is set otherwise; how its model is made."""
 
     row: str
     changes: dict[str, Any] = {}
@@ -72,7 +73,7 @@ VARIANTS = {
     "positions = learned": Variant("E", {"positions": "learned"}),
     "positions = none": Variant("E", make=no_positions),
     "rotary": Variant("since 2017", {"positions": "rotary"}),
-    **{part: Variant("since 2017", make=changed(part)) for part in ("rms_norm", "gated", "grouped")},
+    **{new: Variant("since 2017", make=changed(new)) for new in ("rms_norm", "gated", "grouped")},
     "modern": Variant("since 2017", make=changed("rotary", "rms_norm", "gated", "grouped")),
     "decoder_only": Variant("since 2017", make=one_stack()),
     "decoder_only rotary": Variant("since 2017", make=one_stack("rotary")),
@@ -90,27 +91,29 @@ def run_folder(runs: Path, benchmark: str, title: str) -> Path:
 
 
 def tuned(optimizer: str, norm: str, rows: Rows) -> dict[str, Any]:
-    """The rate and the warmup with the lowest validation loss among the saved rows of `tuning`; Refused without a row.
+    """The rate and the warmup with the lowest validation loss among the saved rows of `tuning`.
 
-    Only rows of Multi30k and of EPOCHS passes count.
+    Only rows of Multi30k and of EPOCHS passes count; Refused without a row.
     """
     found = rows.saved({"recipe": f"{optimizer} {norm}", "data": "multi30k", "epochs": EPOCHS})
     if not found:
-        raise Refused(f"{rows.out} has no row for {optimizer} {norm}; the benchmark `tuning` makes them")
+        missing = f"{rows.out} has no row for {optimizer} {norm}"
+        raise Refused(f"{missing}; the benchmark `tuning` makes them")
     best = min(found, key=lambda row: row["val_loss"])
     return {"factor": best["factor"], "warmup": best["warmup"]}
 
 
 def settings_of(variant: Variant, seed: int, tuning: Rows) -> Settings:
-    """The settings of a variant, with the rate and the warmup that were tuned for its optimiser and norm."""
+    """The settings of a variant, with the rate and the warmup tuned for its optimiser and norm."""
     settings = make_settings("tiny", False, COMMON | variant.changes | {"seed": seed})
     return replace(settings, **tuned(settings.optimizer, settings.norm, tuning))
 
 
 def train(
-    folder: Path, data: str, name: str, settings: Settings, limits: Limits, languages: tuple[str, str] = ("de", "en")
-) -> tat.Translator:
-    """Train one variant as the program trains its own model, or take a finished run; returns its averaged weights."""
+    folder: Path, data: str, name: str, settings: Settings, limits: Limits,
+    languages: tuple[str, str] = ("de", "en"),
+) -> tat.Translator:  # fmt: skip
+    """A variant's averaged weights, trained as the program trains its own, or of a finished run."""
     about = {"preset": f"tiny, {name}", "data": data, "held_out": None, "start_from": None}
     about |= dict(zip(("src", "tgt"), languages, strict=True))
     run = Run(folder, settings, about)
@@ -125,7 +128,7 @@ def train(
 
 
 def scores(translator: tat.Translator, data: str, keep: Keep | None = None) -> dict[str, Any]:
-    """BLEU and chrF on `val`: greedy, with the document's beam, and with the exponent that is best for this model.
+    """BLEU and chrF on `val`: greedy, with the document's beam, and with the model's best exponent.
 
     A model of one stack is decoded greedily alone, by the document.
     """
@@ -137,20 +140,24 @@ def scores(translator: tat.Translator, data: str, keep: Keep | None = None) -> d
     found = {alpha: quality.scores(translator, data, "val", tat.BEAM, alpha) for alpha in ALPHAS}
     found[tat.ALPHA] = quality.scores(translator, data, "val", tat.BEAM, keep=keep)
     best, beam = max(found, key=lambda alpha: found[alpha]["bleu"]), found[tat.ALPHA]
-    row = quality.scores(translator, data, keep=keep) | {"alpha_best": best, "bleu_alpha_best": found[best]["bleu"]}
-    row |= {f"{name}_beam": beam[name] for name in ("bleu", "chrf", "length", "translations") if name in beam}
+    row = quality.scores(translator, data, keep=keep)
+    row |= {"alpha_best": best, "bleu_alpha_best": found[best]["bleu"]}
+    names = ("bleu", "chrf", "length", "translations")
+    row |= {f"{name}_beam": beam[name] for name in names if name in beam}
     return row | {"beam": beam["search"]}
 
 
 def benchmark(
-    *, data: Data = "multi30k", epochs: Count = EPOCHS, runs: Runs = Path("runs"), seeds: Seeds = (0, 1, 2),
-    only: tuple[Literal[*VARIANTS], ...] = (), rows: Rows = RESULTS,
+    *, data: Data = "multi30k", epochs: Count = EPOCHS, runs: Runs = Path("runs"),
+    seeds: Seeds = (0, 1, 2), only: tuple[Literal[*VARIANTS], ...] = (), rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Train variants of the preset `tiny` that each differ in one thing, without dropout and with a rate that was tuned.
+    """Train variants of the preset `tiny` that each differ in one thing,
+    without dropout and with a rate that was tuned.
 
-    The rates are those of the rows of `tuning`, one for each optimiser and norm. For one seed, vocabulary and order of the
-    batches are the same for all variants but `words`. Seeds are trained one after the other, each with all variants. The
-    command can be stopped and given again: an interrupted run continues, and a row that is saved is not trained again.
+    The rates are those of the rows of `tuning`, one for each optimiser and norm. For one seed,
+    vocabulary and order of the batches are the same for all variants but `words`. Seeds are trained
+    one after the other, each with all variants. The command can be stopped and given again: an
+    interrupted run continues, and a row that is saved is not trained again.
 
     Args:
         epochs: passes through the data
@@ -158,16 +165,22 @@ def benchmark(
     """
     tuning = Rows(ROOT / "benchmarks" / "results" / "tuning.jsonl")
     names = only or tuple(VARIANTS)
-    wanted = {(seed, name): settings_of(VARIANTS[name], seed, tuning) for seed in seeds for name in names}
+    wanted = {
+        (seed, name): settings_of(VARIANTS[name], seed, tuning) for seed in seeds for name in names
+    }
     for (seed, name), settings in wanted.items():
         about = {"variant": name, "seed": seed, "data": portable(data), "epochs": epochs}
         rate = {"factor": settings.factor, "warmup": settings.warmup}
-        if any(rate.items() <= row["settings"].items() for row in rows.saved(about, choose_device())):
+        saved = rows.saved(about, choose_device())
+        if any(rate.items() <= row["settings"].items() for row in saved):
             continue
         run = run_folder(runs, "miniature", f"{name} seed {seed} epochs {epochs}")
         translator = train(run, data, name, settings, Limits(epochs=epochs))
-        row = about | {"row": VARIANTS[name].row} | quality.describe(run, translator) | {"preset": "tiny"}
-        row |= scores(translator, data, quality.keeping(rows, f"miniature {name} seed {seed}"))
+        keep = quality.keeping(rows, f"miniature {name} seed {seed}")
+        row = about | {"row": VARIANTS[name].row} | quality.describe(run, translator)
+        row |= {"preset": "tiny"} | scores(translator, data, keep)
         rows.add(row, choose_device())
-        beam = f", with a beam {row['bleu_beam']:.2f}" if "bleu_beam" in row else ""
-        print(f"{name}, seed {seed}: BLEU {row['bleu']:.2f}{beam}, {row['minutes']:.1f} minutes", flush=True)
+        bleu = f"BLEU {row['bleu']:.2f}"
+        if "bleu_beam" in row:
+            bleu += f", with a beam {row['bleu_beam']:.2f}"
+        print(f"{name}, seed {seed}: {bleu}, {row['minutes']:.1f} minutes", flush=True)

@@ -1,4 +1,4 @@
-"""What one_screen.py has learned in the end, with several seeds: itself, or its twin in JavaScript; what a port must find."""
+"""What one_screen.py or its JavaScript twin learns in the end, by seed; what a port must find."""
 
 import json
 import math
@@ -15,38 +15,46 @@ from blog import listing, page
 from translator.files import Refused, write_text
 
 FILE = ROOT / "one_screen.py"
-APART = tuple(pow(16807, k, 2**31 - 1) for k in range(10))  # seeds 1 and 2 would draw x and 2x (modulo 1)
-DIGITS = {0: 13, 1: 12, 10: 10, 100: 6}  # of loss and size, in which programs agree that round differently
+# seeds 1 and 2 would draw x and 2x (modulo 1)
+APART = tuple(pow(16807, k, 2**31 - 1) for k in range(10))
+# by update: the digits of loss and size in which programs agree that round differently
+DIGITS = {0: 13, 1: 12, 10: 10, 100: 6}
+Port = Annotated[Path | None, Parameter(help="only write to this file what a port must find")]
 TIMED = """
 import platform, runpy, sys, time
 runpy.run_path(sys.argv[0], run_name="__main__")
 print(platform.python_implementation(), platform.python_version(), time.process_time())
 """
 TWIN = """
-const asked = JSON.parse(require("fs").readFileSync(0, "utf8")), at = (name) => require(`${asked.folder}/${name}.js`);
+const asked = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const at = (name) => require(`${asked.folder}/${name}.js`);
 const learn = at("learn")(Float64Array, { PAD: -1, BOS: 0, EOS: 1 });
 const one = at("one_screen")(learn, at("tasks")(learn), asked.settings, asked.seed);
 while (one.model.step < asked.settings.updates) one.update();
 const right = one.right();
 one.average();
-console.log(JSON.stringify({ right, averaged: one.right(), cpu_seconds: process.cpuUsage().user / 1e6, program: `node ${process.versions.node}` }));
+const averaged = one.right(), cpu_seconds = process.cpuUsage().user / 1e6;
+const program = `node ${process.versions.node}`;
+console.log(JSON.stringify({ right, averaged, cpu_seconds, program }));
 """
 
 
 def by_python(python: str, seed: int) -> dict[str, object]:
-    """The figures of one run of the file, by an interpreter; CPU seconds are those of time.process_time."""
+    """The figures of a run of the file, by an interpreter; CPU seconds are time.process_time's."""
     command = [python, "-c", f"import sys; sys.argv = {[FILE.name, str(seed)]}\n{TIMED}"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, encoding="utf-8")
     if done.returncode:
         raise Refused(f"{python} cannot run {FILE.name}")
     right, averaged = map(int, re.search(r"never seen: (\d+); .*: (\d+)\n", done.stdout).groups())
     *program, seconds = done.stdout.split("\n")[-2].split()
-    return {"right": right, "averaged": averaged, "cpu_seconds": float(seconds), "program": " ".join(program)}
+    figures = {"right": right, "averaged": averaged, "cpu_seconds": float(seconds)}
+    return figures | {"program": " ".join(program)}
 
 
 def by_twin(seed: int) -> dict[str, object]:
-    """The same of the twin that the page runs, with numbers of 64 bits; CPU seconds are those of node."""
-    asked = {"folder": str(page.TEMPLATE), "settings": listing.settings(FILE.read_text("utf-8")), "seed": seed}
+    """The same of the twin that the page runs, with 64-bit numbers; CPU seconds are node's."""
+    settings = listing.settings(FILE.read_text("utf-8"))
+    asked = {"folder": str(page.TEMPLATE), "settings": settings, "seed": seed}
     options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True}
     return json.loads(page.run_node("-e", TWIN, input=json.dumps(asked), **options).stdout)
 
@@ -59,17 +67,19 @@ def load() -> types.ModuleType:
 
 
 def port_numbers(updates: tuple[int, ...] = (0, 1, 10, 100)) -> dict[str, object]:
-    """What a port of the file to another language must find: its draws, and how it is after some updates."""
+    """What a port to another language must find: its draws, and how it is after some updates."""
     one = load()
     start = listing.settings(FILE.read_text("utf-8"))["seed"]
-    found: dict[str, object] = {"rule": "seed = 48271 * seed % 2147483647; random = seed / 2147483647", "seed": start}
+    rule = "seed = 48271 * seed % 2147483647; random = seed / 2147483647"
+    found: dict[str, object] = {"rule": rule, "seed": start}
     state, one.seed = one.seed, start
     found |= {"random": [one.random() for _ in range(3)]}
     one.seed = state
     found |= {"held_out": one.held_out[:8], "letters": one.letters}
     found |= {"parameters": sum(len(W) * len(W[0]) for W in one.parameters)}
     found |= {"embeddings": one.parameters[0][0][:3], "first W_Q": one.parameters[1][0][:3]}
-    found |= {"first update": [one.known[int(len(one.known) * one.random())] for _ in range(one.pairs)]}
+    drawn = [one.known[int(len(one.known) * one.random())] for _ in range(one.pairs)]
+    found |= {"first update": drawn}
     one.seed = state
     for step in range(max(updates) + 1):
         if step:
@@ -79,7 +89,8 @@ def port_numbers(updates: tuple[int, ...] = (0, 1, 10, 100)) -> dict[str, object
             one.tape.clear()
             size = math.sqrt(sum(w * w for W in one.parameters for row in W for w in row))
             writes = one.greedy_decode(one.german_number(one.held_out[0]))
-            found[f"after {step}"] = {"loss": loss, "size": size, "writes": writes, "digits": DIGITS[step]}
+            after = {"loss": loss, "size": size, "writes": writes, "digits": DIGITS[step]}
+            found[f"after {step}"] = after
     return found
 
 
@@ -87,11 +98,14 @@ def benchmark(
     *, seeds: Seeds = APART, rows: Rows = RESULTS,
     python: Annotated[str, Parameter(help="the interpreter")] = "python3",
     twin: Annotated[bool, Parameter(help="run learn.js in node instead")] = False,
-    port: Annotated[Path | None, Parameter(help="only write to this file what a port must find")] = None,
+    port: Port = None,
 ) -> None:  # fmt: skip
-    """Train with each seed, and count what is right of the numbers that it has never seen: at the end, and with the mean of checkpoints."""
+    """Train with each seed, and count what is right of the numbers that it has never seen:
+    at the end, and with the mean of checkpoints.
+    """
     if port:
-        lines = (f'  "{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in port_numbers().items())
+        found = port_numbers().items()
+        lines = (f'  "{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in found)
         write_text(port, "{\n" + ",\n".join(lines) + "\n}\n")
         return
     about = listing.settings(FILE.read_text("utf-8"))

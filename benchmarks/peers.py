@@ -1,7 +1,8 @@
 """Training beside other implementations of the Transformer.
 
-Each peer is a module whose `forward(batch)` gives the label-smoothed loss summed over the target tokens, but for Marian itself,
-which is a program in C++. All drop out at the same places, those of Section 5.4: on embeddings and on the sublayers' outputs.
+Each peer is a module whose `forward(batch)` gives the label-smoothed loss summed over the target
+tokens, but for Marian itself, which is a program in C++. All drop out at the same places, those of
+Section 5.4: on embeddings and on the sublayers' outputs.
 """
 
 import functools
@@ -24,8 +25,9 @@ from cyclopts.types import NonNegativeFloat
 from torch import Tensor, nn
 
 import the_annotated_transformer as tat
-from benchmarks.shared import RESULTS, Changes, Data, Preset, Rounds, Rows, epoch, portable, with_adam
-from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, Batch, Pair, Tokenizer, make_batch
+from benchmarks import shared
+from benchmarks.shared import RESULTS, Changes, Data, Preset, Rounds, Rows, epoch, portable
+from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, Batch, Pair, make_batch
 from translator.corpus import encode_pairs
 from translator.settings import Settings, build_model
 from translator.sources import FullPairs
@@ -36,8 +38,8 @@ LONGEST = 512  # the peers' number of positions
 
 def smoothed_cross_entropy(logits: Tensor, batch: Batch, eps: float) -> Tensor:
     """PyTorch's smoothed loss, summed over all positions except padding."""
-    target = batch.tgt_y.flatten()
-    return F.cross_entropy(logits.flatten(0, 1), target, ignore_index=PAD, label_smoothing=eps, reduction="sum")
+    logits, target = logits.flatten(0, 1), batch.tgt_y.flatten()
+    return F.cross_entropy(logits, target, ignore_index=PAD, label_smoothing=eps, reduction="sum")
 
 
 class TorchTransformer(nn.Module):
@@ -64,9 +66,11 @@ class TorchTransformer(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """The loss of a batch."""
-        closed = dict.fromkeys(("src_key_padding_mask", "memory_key_padding_mask"), batch.src == PAD)
+        padding = batch.src == PAD
+        masks = {"src_key_padding_mask": padding, "memory_key_padding_mask": padding}
         causal = nn.Transformer.generate_square_subsequent_mask(batch.tgt.size(1), dtype=torch.bool)
-        x = self.core(self.embed(batch.src), self.embed(batch.tgt), tgt_mask=causal, tgt_is_causal=True, **closed)
+        masks |= {"tgt_mask": causal, "tgt_is_causal": True}
+        x = self.core(self.embed(batch.src), self.embed(batch.tgt), **masks)
         return smoothed_cross_entropy(x @ self.table.weight.T, batch, self.eps)
 
 
@@ -78,19 +82,21 @@ class Marian(nn.Module):
         from transformers import MarianConfig, MarianMTModel
 
         layers = {"encoder_layers": settings.N, "decoder_layers": settings.N}
-        widths = {"encoder_ffn_dim": settings.d_ff, "decoder_ffn_dim": settings.d_ff, "d_model": settings.d_model}
+        widths = {"encoder_ffn_dim": settings.d_ff, "decoder_ffn_dim": settings.d_ff}
         heads = {"encoder_attention_heads": settings.h, "decoder_attention_heads": settings.h}
         dropout = {"dropout": settings.dropout, "attention_dropout": 0.0, "activation_dropout": 0.0}
-        symbols = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
+        symbols = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
         config = MarianConfig(
-            vocab_size=vocab, max_position_embeddings=LONGEST, scale_embedding=True, activation_function="relu",
-            share_encoder_decoder_embeddings=True, **layers, **widths, **heads, **dropout, **symbols,
+            vocab_size=vocab, d_model=settings.d_model, max_position_embeddings=LONGEST,
+            scale_embedding=True, share_encoder_decoder_embeddings=True, activation_function="relu",
+            decoder_start_token_id=BOS, **layers, **widths, **heads, **dropout, **symbols,
         )  # fmt: skip
         self.model, self.eps = MarianMTModel(config), settings.smoothing
 
     def forward(self, batch: Batch) -> Tensor:
         """The loss of a batch."""
-        found = self.model(input_ids=batch.src, attention_mask=(batch.src != PAD).long(), decoder_input_ids=batch.tgt)
+        source = {"input_ids": batch.src, "attention_mask": (batch.src != PAD).long()}
+        found = self.model(**source, decoder_input_ids=batch.tgt)
         return smoothed_cross_entropy(found.logits, batch, self.eps)
 
 
@@ -99,13 +105,15 @@ PEERS = {"nn.Transformer": TorchTransformer, "Marian": Marian}
 
 # --- The measurement ---
 Update = Callable[[list[Pair]], object]
-Turn = Callable[[list[list[Pair]]], tuple[float, float]]  # from batches to target tokens per second, and per update
+# from batches to target tokens per second, and per update
+Turn = Callable[[list[list[Pair]]], tuple[float, float]]
 
 
 def peer_update(name: str, settings: Settings, vocab: int) -> Update:
-    """A function that makes one update: loss per token, clipped gradient, fused Adam; ImportError if the peer is missing.
+    """A function that makes one update: loss per token, clipped gradient, fused Adam.
 
-    Before, it asserts that the peer's loss ignores padding and starts near ln(V).
+    Before, it asserts that the peer's loss ignores padding and starts near ln(V). ImportError if
+    the peer is missing.
     """
     torch.manual_seed(settings.seed)
     model = PEERS[name](settings, vocab).eval()
@@ -113,7 +121,8 @@ def peer_update(name: str, settings: Settings, vocab: int) -> Update:
     losses = [model(make_batch(part)).item() for part in (pairs, pairs[:1], pairs[1:])]
     assert math.isclose(losses[0], losses[1] + losses[2], rel_tol=1e-4), (name, losses)
     assert 0.5 * math.log(vocab) < losses[0] / 8 < 3 * math.log(vocab), (name, losses)
-    optimizer = torch.optim.Adam(model.train().parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    weights = model.train().parameters()
+    optimizer = torch.optim.Adam(weights, lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
     def update(pairs: list[Pair]) -> None:
         batch = make_batch(pairs)
@@ -128,7 +137,8 @@ def peer_update(name: str, settings: Settings, vocab: int) -> Update:
 def sides(settings: Settings, vocab: int) -> dict[str, Turn]:
     """The program, and every peer that is installed."""
     torch.manual_seed(settings.seed)
-    updates: dict[str, Update] = {"this": ParallelTrainer(build_model(settings, vocab), settings).update}
+    trainer = ParallelTrainer(build_model(settings, vocab), settings)
+    updates: dict[str, Update] = {"this": trainer.update}
     for name in PEERS:
         try:
             updates[name] = peer_update(name, settings, vocab)
@@ -137,21 +147,27 @@ def sides(settings: Settings, vocab: int) -> dict[str, Turn]:
     return {name: functools.partial(turn, update) for name, update in updates.items()}
 
 
-def marian_itself(tokenizer: Tokenizer, pairs: list[Pair], settings: Settings, folder: Path) -> list[str]:
-    """The command that trains with Marian, whose files it writes: the same tokens, sizes, budget and dropout."""
-    for side, ids in (("src", [pair.src[:-1] for pair in pairs]), ("tgt", [pair.tgt[1:-1] for pair in pairs])):
+def marian_itself(
+    tokenizer: tat.Tokenizer, pairs: list[Pair], settings: Settings, folder: Path
+) -> list[str]:
+    """The command to train Marian, whose files it writes: same tokens, sizes, budget, dropout."""
+    texts = {"src": [pair.src[:-1] for pair in pairs], "tgt": [pair.tgt[1:-1] for pair in pairs]}
+    for side, ids in texts.items():
         lines = (" ".join(tokenizer.tokens(row)) + "\n" for row in ids)
         (folder / side).write_text("".join(lines), encoding="utf-8")
     order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD, BOS]  # as Marian wants it
     tokens = (json.dumps(token, ensure_ascii=False) for token in tokenizer.tokens(order))
-    (folder / "vocab.yml").write_text("".join(f"{token}: {i}\n" for i, token in enumerate(tokens)), encoding="utf-8")
+    vocabulary = "".join(f"{token}: {i}\n" for i, token in enumerate(tokens))
+    (folder / "vocab.yml").write_text(vocabulary, encoding="utf-8")
     options = f"""
-        --model model.npz --train-sets src tgt --vocabs vocab.yml vocab.yml --type transformer --max-length {LONGEST}
-        --dim-emb {settings.d_model} --enc-depth {settings.N} --dec-depth {settings.N} --tied-embeddings-all
-        --transformer-heads {settings.h} --transformer-dim-ffn {settings.d_ff} --transformer-ffn-activation relu
+        --model model.npz --train-sets src tgt --vocabs vocab.yml vocab.yml --type transformer
+        --max-length {LONGEST} --dim-emb {settings.d_model} --enc-depth {settings.N}
+        --dec-depth {settings.N} --tied-embeddings-all --transformer-heads {settings.h}
+        --transformer-dim-ffn {settings.d_ff} --transformer-ffn-activation relu
         --transformer-preprocess n --transformer-postprocess da --transformer-postprocess-emb d
-        --transformer-postprocess-top n --transformer-dropout {settings.dropout} --label-smoothing {settings.smoothing}
-        --optimizer-params 0.9 0.98 1e-9 --learn-rate 1e-4 --clip-norm {settings.clip} --sync-sgd
+        --transformer-postprocess-top n --transformer-dropout {settings.dropout}
+        --label-smoothing {settings.smoothing} --optimizer-params 0.9 0.98 1e-9
+        --learn-rate 1e-4 --clip-norm {settings.clip} --sync-sgd
         --cpu-threads {torch.get_num_threads()} --mini-batch 10000 --maxi-batch 1000
         --mini-batch-words {settings.tokens_per_batch} --workspace 1000 --disp-freq 1u
     """
@@ -159,7 +175,10 @@ def marian_itself(tokenizer: Tokenizer, pairs: list[Pair], settings: Settings, f
 
 
 def marian_speed(command: list[str], folder: Path, batches: list) -> tuple[float, float]:
-    """Target tokens per second, and per update, that Marian reports for as many updates, after two that do not count."""
+    """Target tokens per second, and per update, that Marian reports for as many updates.
+
+    It makes two before, which do not count.
+    """
     for old in folder.glob("model.npz*"):
         old.unlink()
     command = [*command, "--after-batches", str(len(batches) + 2)]
@@ -174,13 +193,17 @@ def marian_speed(command: list[str], folder: Path, batches: list) -> tuple[float
 def turn(update: Update, batches: list[list[Pair]]) -> tuple[float, float]:
     """Learn from batches; returns the target tokens per second, and per update."""
     tokens = sum(len(pair.tgt) - 1 for batch in batches for pair in batch)
-    return tokens / timeit.timeit(lambda: list(map(update, batches)), number=1), tokens / len(batches)
+    seconds = timeit.timeit(lambda: list(map(update, batches)), number=1)
+    return tokens / seconds, tokens / len(batches)
 
 
-def measure(turns: dict[str, Turn], batches: Iterator[list[Pair]], rounds: int, seconds: float) -> dict[str, dict]:
-    """Warm up every side with two updates, then let them take turns of as many updates as the first one makes in these seconds.
+def measure(
+    turns: dict[str, Turn], batches: Iterator[list[Pair]], rounds: int, seconds: float
+) -> dict[str, dict]:
+    """Warm up every side with two updates, then let them take turns.
 
-    Marian itself is told their number, and finds its own batches.
+    A turn has as many updates as the first one makes in these seconds. Marian itself is told their
+    number, and finds its own batches.
     """
     for take in turns.values():
         take(list(itertools.islice(batches, 2)))
@@ -192,28 +215,33 @@ def measure(turns: dict[str, Turn], batches: Iterator[list[Pair]], rounds: int, 
         for name, take in turns.items():
             found[name].append(take(used))
     speeds, sizes = ({name: [x[i] for x in pairs] for name, pairs in found.items()} for i in (0, 1))
-    figures = {name: {f.__name__: round(f(x), 1) for f in (statistics.median, min, max)} for name, x in speeds.items()}
-    ratios = {name: round(figures["this"]["median"] / x["median"], 2) for name, x in figures.items() if name != "this"}
-    per_update = {name: round(statistics.mean(x)) for name, x in sizes.items() if name in ("this", "Marian itself")}
+    kinds, shown = (statistics.median, min, max), ("this", "Marian itself")
+    figures = {name: {f.__name__: round(f(x), 1) for f in kinds} for name, x in speeds.items()}
+    medians = {name: x["median"] for name, x in figures.items()}
+    ratios = {name: round(medians["this"] / x, 2) for name, x in medians.items() if name != "this"}
+    per_update = {name: round(statistics.mean(x)) for name, x in sizes.items() if name in shown}
     return {"tokens_per_second": figures, "ratio_to_peers": ratios, "tokens_per_update": per_update}
 
 
 def benchmark(
-    *, presets: tuple[Preset, ...] = ("tiny", "small"), data: Data = "captions", rounds: Rounds = 7, seconds: NonNegativeFloat = 15.0,
-    changes: Changes = None, rows: Rows = RESULTS,
+    *, presets: tuple[Preset, ...] = ("tiny", "small"), data: Data = "captions",
+    rounds: Rounds = 7, seconds: NonNegativeFloat = 15.0, changes: Changes = None,
+    rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
     """Target tokens per second of training: the program beside other libraries, in one run.
 
-    A target token is a token to predict, so padding does not count. All sides train models of the preset's sizes, with Adam,
-    on the same batches of ids, in this process and with its number of threads. The peers are PyTorch's own `nn.Transformer`,
-    Hugging Face's port of Marian, and Marian itself: a program in C++, which counts the tokens of a batch in a way of its own,
-    so that the row has the target tokens of an update for both, and which reports its speed. Each is used as its library
-    intends, with all embeddings tied, and with dropout at the same places as far as the library allows. One whose package
-    (requirements-bench.txt) is missing is left out.
+    A target token is a token to predict, so padding does not count. All sides train models of the
+    preset's sizes, with Adam, on the same batches of ids, in this process and with its number of
+    threads. The peers are PyTorch's own `nn.Transformer`, Hugging Face's port of Marian, and Marian
+    itself: a program in C++, which counts the tokens of a batch in a way of its own, so that the
+    row has the target tokens of an update for both, and which reports its speed. Each is used as
+    its library intends, with all embeddings tied, and with dropout at the same places as far as the
+    library allows. One whose package (requirements-bench.txt) is missing is left out.
 
-    After all have warmed up, they take turns, round by round, so that a machine that becomes slower or busier affects all. In a
-    round, each makes as many updates as the program makes in about the seconds. A figure is the median over the rounds. (Rows
-    of `training_speed`, up to commit ad32212, also have the 2022 edition's way, and rows up to 82be6c4 JoeyNMT.)
+    After all have warmed up, they take turns, round by round, so that a machine that becomes slower
+    or busier affects all. In a round, each makes as many updates as the program makes in about the
+    seconds. A figure is the median over the rounds. (Rows of `training_speed`, up to commit
+    ad32212, also have the 2022 edition's way, and rows up to 82be6c4 JoeyNMT.)
 
     Args:
         presets: sizes of the models
@@ -221,21 +249,24 @@ def benchmark(
     """
     texts = list(FullPairs(data, "train", "de", "en"))
     for preset in presets:
-        settings = with_adam(preset, changes)
+        settings = shared.with_adam(preset, changes)
+        budget = settings.tokens_per_batch
         tokenizer = tat.learn_bpe(texts, settings.bpe)
         pairs = encode_pairs(tokenizer, texts, ("de", "en"))
         turns = sides(settings, len(tokenizer))
-        row = {"preset": preset, "data": portable(data), "tokens_per_batch": settings.tokens_per_batch}
+        row = {"preset": preset, "data": portable(data), "tokens_per_batch": budget}
         row |= {"bpe": settings.bpe, "rounds": rounds}
         with tempfile.TemporaryDirectory() as folder:
             if importlib.util.find_spec("pymarian"):
                 command = marian_itself(tokenizer, pairs, settings, Path(folder))
                 turns["Marian itself"] = functools.partial(marian_speed, command, Path(folder))
             else:
-                print("NOTICE: Marian itself is left out: No module named 'pymarian'", file=sys.stderr)
-            batches = (batch for seed in itertools.count() for batch in epoch(pairs, settings.tokens_per_batch, seed))
-            row |= measure(turns, batches, rounds, seconds)
+                missing = "No module named 'pymarian'"
+                print(f"NOTICE: Marian itself is left out: {missing}", file=sys.stderr)
+            epochs = (epoch(pairs, budget, seed) for seed in itertools.count())
+            row |= measure(turns, itertools.chain.from_iterable(epochs), rounds, seconds)
         for name, figures in row["tokens_per_second"].items():
             numbers = ", ".join(f"{kind} {figure:,.0f}" for kind, figure in figures.items())
-            print(f"{preset:<8}{name:<16}{numbers} tokens/s  {row['ratio_to_peers'].get(name, '')}", flush=True)
+            ratio = row["ratio_to_peers"].get(name, "")
+            print(f"{preset:<8}{name:<16}{numbers} tokens/s  {ratio}", flush=True)
         rows.add(row)

@@ -39,7 +39,8 @@ def benchmark(
     keep = quality.keeping(rows, f"plan {name}")
     scores = quality.scores(translator, str(text), beam=tat.BEAM, keep=keep)
     row = about | quality.describe(run, translator) | {"continued": again} | scores
-    row |= {"predicted_minutes": found["minutes"], "predicted_bleu": found["bleu"], "seen": found["seen"]}
+    row |= {"predicted_minutes": found["minutes"], "predicted_bleu": found["bleu"]}
+    row |= {"seen": found["seen"]}
     rows.add(row)
     print(f"{name}: {found['minutes']} minutes predicted, {row['minutes']:.1f} taken")
     print(f"{name}: BLEU {found['bleu']} predicted, {scores['bleu']:.1f} on val")

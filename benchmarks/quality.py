@@ -19,9 +19,9 @@ Keep = Callable[[str, list[str]], str]  # split and search, translations -> the 
 
 
 def describe(model: Path, translator: tat.Translator, run: Path | None = None) -> dict[str, Any]:
-    """Preset, direction, size and settings of a model, and the last figures in the log of its run (None: it is the run itself).
+    """Preset, direction, size and settings of a model, and the last figures in the log of its run.
 
-    After only a few updates there is no `loss` yet.
+    Without `run`, the model is the run itself. After only a few updates there is no `loss` yet.
     """
     about = read_json(model / "config.json")
     rotary = ", rotary" * (about["settings"].get("positions") == "rotary")
@@ -34,31 +34,33 @@ def describe(model: Path, translator: tat.Translator, run: Path | None = None) -
 
 
 def scores(
-    translator: tat.Translator, data: str, split: str = "val", beam: int = 1, alpha: float = tat.ALPHA,
-    keep: Keep | None = None,
+    translator: tat.Translator, data: str, split: str = "val", beam: int = 1,
+    alpha: float = tat.ALPHA, keep: Keep | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """BLEU and chrF of a model's translations of a split, with their signatures, the search, and the translations' file."""
+    """BLEU and chrF of translations of a split, with their signatures, the search and the file."""
     search = Search(translator, beam, alpha)
-    sources, references = map(list, zip(*load_pairs(data, split, *translator.languages), strict=True))
+    pairs = load_pairs(data, split, *translator.languages)
+    sources, references = map(list, zip(*pairs, strict=True))
     lines = search.translate(sources)
-    found = {"split": split, "search": search.name} | score(lines, references, translator.languages[1])
+    found = {"split": split, "search": search.name}
+    found |= score(lines, references, translator.languages[1])
     return found | ({"translations": keep(f"{split} {search.name}", lines)} if keep else {})
 
 
 def keeping(rows: Rows, title: str) -> Keep:
-    """What keeps the translations of one model beside its rows; their file's name begins with the title."""
+    """What keeps a model's translations beside its rows; the file's name begins with the title."""
     return lambda what, lines: rows.keep(f"{title} {what}", lines)
 
 
 def benchmark(
-    model: Path, *, data: Data, split: str, command: str, commit: str | None = None, run: Path | None = None,
-    beam: Beam = 1, alpha: Alpha = tat.ALPHA, rows: Rows = RESULTS,
+    model: Path, *, data: Data, split: str, command: str, commit: str | None = None,
+    run: Path | None = None, beam: Beam = 1, alpha: Alpha = tat.ALPHA, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
     """Score the model of a finished run on a split.
 
-    The row holds what was trained, for how long and from which commit, the last losses in its log, and sacreBLEU and chrF
-    with their signatures. All figures come from the run's own files. Only the command and the commit of the training are
-    typed in, because the run does not know them.
+    The row holds what was trained, for how long and from which commit, the last losses in its log,
+    and sacreBLEU and chrF with their signatures. All figures come from the run's own files. Only
+    the command and the commit of the training are typed in, because the run does not know them.
 
     Args:
         model: a run, or a model made from the run that --run names
@@ -71,9 +73,9 @@ def benchmark(
     if not read_log(run):
         raise Refused(f"{run} has no log; --run names the run that the model was made from")
     translator = read_translator(model)
-    row = {"command": command, "commit": commit or rows.origin["commit"]} | describe(model, translator, run)
-    row |= {"model": model.name, "data": portable(data)} | scores(
-        translator, data, split, beam, alpha, keeping(rows, model.name)
-    )
+    row = {"command": command, "commit": commit or rows.origin["commit"]}
+    row |= describe(model, translator, run) | {"model": model.name, "data": portable(data)}
+    row |= scores(translator, data, split, beam, alpha, keeping(rows, model.name))
     rows.add(row, choose_device())
-    print(f"{split}, {row['search']}: BLEU {row['bleu']:.2f}, chrF {row['chrf']:.2f}, {row['minutes']:.1f} minutes")
+    found = f"BLEU {row['bleu']:.2f}, chrF {row['chrf']:.2f}, {row['minutes']:.1f} minutes"
+    print(f"{split}, {row['search']}: {found}")

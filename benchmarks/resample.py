@@ -1,11 +1,13 @@
-"""How sure a difference between the means of several seeds is, from translations that were kept: nothing is trained."""
+"""How sure a difference of means of several seeds is, from kept translations, without training."""
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
 
 from benchmarks.bootstrap import interval
 from benchmarks.shared import RESULTS, Data, Rows, portable
@@ -15,37 +17,44 @@ from translator.sources import load_pairs
 
 MEASURES = {  # the metric, and what counts of its score
     "bleu": (BLEU, lambda found: found.score),
-    "without length": (BLEU, lambda found: found.score / (found.bp or 1)),  # before the brevity penalty
+    # before the brevity penalty
+    "without length": (BLEU, lambda found: found.score / (found.bp or 1)),
     "chrf": (CHRF, lambda found: found.score),
 }
 
 
 def seeds_error(sides: list[np.ndarray]) -> tuple[float, float]:
-    """The standard error of the difference of two means of seeds, and its degrees of freedom (Welch, 1947)."""
+    """Standard error and degrees of freedom of a difference of two means of seeds (Welch, 1947)."""
     parts = [(float(np.var(scores, ddof=1)) / len(scores), len(scores) - 1) for scores in sides]
     whole = sum(part for part, _ in parts)
-    return whole**0.5, whole**2 / sum(part**2 / freedom for part, freedom in parts) if whole else 1.0
+    squares = sum(part**2 / freedom for part, freedom in parts)
+    return whole**0.5, whole**2 / squares if whole else 1.0
 
 
 def resampled(
     references: list[str], sides: list[list[list[str]]], samples: int = 1000, seed: int = 0
 ) -> dict[str, dict[str, Any]]:
-    """By measure, the score of each seed of two sides, and how the difference of their means varies.
+    """By measure, the score of each seed of two sides, and how the difference of means varies.
 
-    `sentences_interval` is for other sentences: a sample has the same ones for all. For `interval`, each sample's
-    difference moves besides by what other seeds would change, a draw from Student's distribution; of a side with one
-    seed nobody knows that, so there it's null.
+    `sentences_interval` is for other sentences: a sample has the same ones for all. For `interval`,
+    each sample's difference moves besides by what other seeds would change, a draw from Student's
+    distribution; of a side with one seed nobody knows that, so there it's null.
     """
     draw = np.random.default_rng(seed)
     counts = draw.multinomial(len(references), [1 / len(references)] * len(references), samples)
     rows = {}
     for measure, (kind, value) in MEASURES.items():
         metric, whole, drawn = kind(references=[references]), [], []
-        score = lambda sums, metric=metric, value=value: value(metric._compute_score_from_stats(sums.tolist()))  # noqa: E731
+        extract = metric._extract_corpus_statistics
+
+        def score(sums: np.ndarray, metric: Metric = metric, value: Callable = value) -> float:
+            return value(metric._compute_score_from_stats(sums.tolist()))
+
         for side in sides:
-            statistics = [np.array(metric._extract_corpus_statistics(lines, None)) for lines in side]
+            statistics = [np.array(extract(lines, None)) for lines in side]
             whole.append(np.array([score(found.sum(0)) for found in statistics]))
-            drawn.append(np.mean([[score(sums) for sums in counts @ found] for found in statistics], axis=0))
+            scores = [[score(sums) for sums in counts @ found] for found in statistics]
+            drawn.append(np.mean(scores, axis=0))
         sentences, both = drawn[1] - drawn[0], None
         if min(map(len, sides)) > 1:
             error, freedom = seeds_error(whole)
@@ -64,13 +73,15 @@ def unpacked(file: Path) -> list[str]:
 
 
 def benchmark(
-    *, a: tuple[Path, ...], b: tuple[Path, ...], data: Data = "multi30k", split: str = "val", src: str = "de", tgt: str = "en",
-    samples: Count = 1000, rows: Rows = RESULTS,
+    *, a: tuple[Path, ...], b: tuple[Path, ...], data: Data = "multi30k", split: str = "val",
+    src: str = "de", tgt: str = "en", samples: Count = 1000, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Compare the means of two groups of translations, such as three seeds of each of two recipes, by bootstrap resampling.
+    """Compare the means of two groups of translations,
+    such as three seeds of each of two recipes, by bootstrap resampling.
 
-    For BLEU, BLEU before its brevity penalty and chrF, the row holds the score of each seed, the difference B - A of the
-    means, and two 95% intervals of it: one for other sentences, and one for other sentences and other seeds together.
+    For BLEU, BLEU before its brevity penalty and chrF, the row holds the score of each seed, the
+    difference B - A of the means, and two 95% intervals of it: one for other sentences, and one for
+    other sentences and other seeds together.
 
     Args:
         a: files of benchmarks/results/translations, one for each seed
@@ -84,7 +95,8 @@ def benchmark(
     sides = [[unpacked(file) for file in side] for side in (a, b)]
     if not all(sides) or {len(lines) for side in sides for lines in side} != {len(references)}:
         raise Refused(f"{split} has {len(references)} sentences, and some file hasn't")
-    row = {"data": portable(data), "split": split, "a": [file.name for file in a], "b": [file.name for file in b]}
+    row = {"data": portable(data), "split": split}
+    row |= {"a": [file.name for file in a], "b": [file.name for file in b]}
     row |= {"direction": f"{src}-{tgt}", "samples": samples} | resampled(references, sides, samples)
     rows.add(row)
     for measure in MEASURES:

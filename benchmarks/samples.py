@@ -1,4 +1,4 @@
-"""Samples before scores: what the document's model makes of a few sentences while it learns, and what the shipped one does."""
+"""Samples before scores: sentences by the document's model as it learns, and by the shipped."""
 
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,21 @@ SENTENCES = [
 
 
 def benchmark(*, runs: Runs = Path("runs"), rows: Rows = RESULTS) -> None:
-    """Translate some sentences, none of which is in Multi30k, with weights that the document's training run has kept.
+    """Translate some sentences, none of which is in Multi30k,
+    with weights that the document's training run has kept.
 
-    The weights are in RUNS/learning, each file named by its number of updates. The last entry of the row is the shipped model.
+    The weights are in RUNS/learning, each file named by its number of updates. The last entry of
+    the row is the shipped model.
     """
-    kept = sorted(path for path in (runs / "learning").glob("*.pt") if path.stem.isdecimal())  # no copies
+    # no copies, whose names are no numbers
+    kept = sorted(path for path in (runs / "learning").glob("*.pt") if path.stem.isdecimal())
     if not kept:
         raise Refused(f"{runs / 'learning'} holds no weights")
     tokenizer = tat.learn_bpe(tat.load_split("train"), tat.LIVE.bpe)
     model, found = tat.LIVE.make_model(len(tokenizer)).eval(), []
     for path in kept:
-        model.load_state_dict(torch.load(path, map_location="cpu")["weights"], strict=False)  # tied: under one name
+        weights = torch.load(path, map_location="cpu")["weights"]
+        model.load_state_dict(weights, strict=False)  # tied: under one name
         found.append({"updates": int(path.stem)} | translations(tat.Translator(model, tokenizer)))
     found.append({"model": Path(tat.SHIPPED_MODEL).name} | translations(tat.our_model()))
     for stage in found:

@@ -1,4 +1,4 @@
-"""What the benchmarks share: options, rows of results with the command, commit, date and machine, new processes."""
+"""What benchmarks share: options, new processes, rows with command, commit, date and machine."""
 
 import datetime
 import gzip
@@ -48,38 +48,44 @@ class Rows:
     origin: Annotated[dict[str, Any], Parameter(parse=False)] = field(default_factory=dict)
 
     def begin(self, arguments: list[str]) -> "Rows":
-        """The rows of one command, whose first argument is the benchmark; Refused if they could not be written later."""
+        """The rows of a command, whose first argument is the benchmark; Refused if not writable."""
         out = self.out or ROOT / "benchmarks" / "results" / f"{arguments[0]}.jsonl"
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK):
             raise Refused(f"--out {out} cannot be written")
         with refusing(f"--out {out} holds something else than rows", ValueError, AttributeError):
             replace(self, out=out).saved({})
-        origin = {"command": shlex.join(["python", "-m", "benchmarks", *map(portable, arguments)]), "commit": commit()}
+        command = shlex.join(["python", "-m", "benchmarks", *map(portable, arguments)])
+        origin = {"command": command, "commit": commit()}
         origin |= {"date": datetime.date.today().isoformat(), "machine": machine()}
         return replace(self, out=out, origin=origin)
 
     def add(self, row: dict[str, Any], device: torch.device = CPU) -> None:
         """Append a row; `device` did the work."""
         origin = self.origin | {"machine": self.origin["machine"] | accelerator(device)}
-        cut = self.out.exists() and self.out.read_bytes()[-1:] not in (b"", b"\n")  # by an editor, say
+        # by an editor, say, which leaves no line feed at the end
+        cut = self.out.exists() and self.out.read_bytes()[-1:] not in (b"", b"\n")
         with self.out.open("a", encoding="utf-8") as file:
             file.write("\n" * cut + json.dumps(origin | row) + "\n")
 
     def keep(self, title: str, lines: list[str]) -> str:
-        """Store the translations that a row scores, so that whoever doubts it needs no training; returns their file.
+        """Store the translations that a row scores; returns their file.
 
-        It lies beside the rows. Its name ends with a checksum of what it holds, so no later run takes its place.
+        With it, whoever doubts the row needs no training. It lies beside the rows. Its name ends
+        with a checksum of what it holds, so no later run takes its place.
         """
         text = "".join(f"{line}\n" for line in lines).encode("utf-8")
         name = re.sub(r"[^\w.]+", "-", f"{title} {hashlib.sha256(text).hexdigest()[:8]}.gz")
         folder = self.out.parent / "translations"
         folder.mkdir(exist_ok=True)
-        (folder / name).write_bytes(gzip.compress(text, mtime=0))  # the same bytes whenever it's written
+        # mtime=0: the same bytes whenever it's written
+        (folder / name).write_bytes(gzip.compress(text, mtime=0))
         return f"{folder.name}/{name}"
 
-    def saved(self, about: dict[str, Any], device: torch.device | None = None) -> list[dict[str, Any]]:
-        """The rows of the file that are about the same; with `device`, those of the same accelerator, or of any CPU."""
+    def saved(
+        self, about: dict[str, Any], device: torch.device | None = None
+    ) -> list[dict[str, Any]]:
+        """The rows about the same; with `device`, of the same accelerator, or of any CPU."""
         lines = self.out.read_text(encoding="utf-8").splitlines() if self.out.exists() else []
         rows = [row for row in map(json.loads, lines) if about.items() <= row.items()]
         name = accelerator(device or CPU).get("accelerator")
@@ -90,14 +96,15 @@ RESULTS = Rows()
 
 
 def commit(checkout: Path = ROOT) -> str:
-    """The commit that is checked out, with + if tracked files other than the results differ; 'unknown' without git."""
+    """The commit checked out, + if tracked files but the results differ; 'unknown' without git."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(checkout), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results")
+        where = ("--", ".", ":!benchmarks/results")
+        changed = git("status", "--porcelain", "--untracked-files=no", *where)
         return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
@@ -108,32 +115,38 @@ def machine() -> dict[str, Any]:
     info = Path("/proc/cpuinfo")
     names = re.findall("^model name.*: (.*)", info.read_text(), re.M) if info.exists() else []
     cpu = (names or [platform.processor() or platform.machine()])[0]
-    return {"cpu": cpu, "cores": os.cpu_count(), "torch": torch.__version__, "threads": torch.get_num_threads()}
+    found = {"cpu": cpu, "cores": os.cpu_count(), "torch": torch.__version__}
+    return found | {"threads": torch.get_num_threads()}
 
 
 def accelerator(device: torch.device) -> dict[str, str]:
     """The name of the accelerator that did the work; nothing for a CPU."""
     if device.type == "cpu":
         return {}
-    return {"accelerator": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type}
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return {"accelerator": name}
 
 
 def portable(argument: str) -> str:
-    """An argument as given, except that an absolute path keeps only its last part: rows name no folder of this machine."""
+    """An argument as given, except that an absolute path keeps only its last part.
+
+    So rows name no folder of this machine.
+    """
     option, equals, value = argument.rpartition("=")
     return f"{option}{equals}{Path(value).name}" if Path(value).is_absolute() else argument
 
 
 def epoch(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pair]]:
-    """The batches of an epoch: pairs of similar lengths, each of at most `budget` padded tokens a side."""
+    """An epoch's batches: pairs of similar lengths, of at most `budget` padded tokens a side."""
     lengths = [(len(pair.src), len(pair.tgt)) for pair in pairs]
     return [[pairs[i] for i in rows] for rows in sorted_batches(lengths, budget, seed=seed)]
 
 
 def with_adam(preset: str, changes: dict[str, Any] | None) -> Settings:
-    """A preset with some settings changed, and with Adam, which every library has; Refused for what does not fit together.
+    """A preset with some settings changed, and with Adam, which every library has.
 
-    `tiny` is as in earlier rows, with the paper's positions.
+    `tiny` is as in earlier rows, with the paper's positions. Refused for what does not fit
+    together.
     """
     earlier = MEASURED if preset == "tiny" else {}
     with refusing("these settings do not fit together", ValueError):
@@ -141,6 +154,6 @@ def with_adam(preset: str, changes: dict[str, Any] | None) -> Settings:
 
 
 def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns in a process that is started for it; whatever it raises is raised here, too."""
+    """What a function returns in a process started for it; whatever it raises is raised here."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()

@@ -20,7 +20,8 @@ from translator.settings import Count, build_model
 from translator.sources import load_pairs
 from translator.trainer import ParallelTrainer
 
-KINDS = {  # kind of work: how PyTorch's names of operations begin, those of products and random numbers in full
+# kind of work: how PyTorch's names of operations begin; products and random numbers in full
+KINDS = {
     "matrix products": "(mm|addmm|bmm|baddbmm)_?$",
     "normalisation": "native_layer_norm",
     "random numbers": "(random|bernoulli|ge|lt)_?$",
@@ -33,12 +34,13 @@ REST = "Python and the rest"
 
 
 def kind_of(operation: str) -> str:
-    """The kind of an operation in the profile, the first that fits; views and the like cost only their call."""
-    return next((kind for kind, names in KINDS.items() if re.match(f"aten::({names})", operation)), REST)
+    """The first kind that fits a profiled operation; views and the like cost only their call."""
+    fitting = (kind for kind, names in KINDS.items() if re.match(f"aten::({names})", operation))
+    return next(fitting, REST)
 
 
 def shares(step: Callable[[], object]) -> dict[str, float]:
-    """The share of a step's time for each kind of work, the largest first; time outside all operations is Python's."""
+    """Shares of a step's time by kind of work, largest first; time outside them all is Python's."""
     step()
     with profile(activities=[ProfilerActivity.CPU]) as profiler, record_function("whole step"):
         step()
@@ -62,13 +64,15 @@ def measure(preset: str, texts: list[tuple[str, str]], tokens: int, times: int) 
     training = statistics.median(timeit.repeat(update, number=1, repeat=times))
     speeds.append(matrix_speed(CPU))
     row = {"preset": preset, "vocabulary": len(tokenizer), "tokens": make_batch(pairs).ntokens}
-    row |= {"matrix_gflops": round(statistics.mean(speeds) / 1e9, 1), "training_seconds": round(training, 3)}
-    row |= {"mfu": round(operations(trainer.model, pairs) / training / statistics.mean(speeds), 3)}
+    speed = statistics.mean(speeds)
+    row |= {"matrix_gflops": round(speed / 1e9, 1), "training_seconds": round(training, 3)}
+    row |= {"mfu": round(operations(trainer.model, pairs) / training / speed, 3)}
     row |= {"training": shares(update)}
     with torch.inference_mode():
         trainer.model.eval()
         src = make_batch((pairs * 64)[:64])
-        decoder, tokens_read = StepwiseDecoder(trainer.model, src.src, src.src_mask), torch.full((64,), BOS)
+        decoder = StepwiseDecoder(trainer.model, src.src, src.src_mask)
+        tokens_read = torch.full((64,), BOS)
 
         def step() -> None:
             decoder.step(tokens_read).max(-1)
@@ -79,15 +83,17 @@ def measure(preset: str, texts: list[tuple[str, str]], tokens: int, times: int) 
 
 
 def benchmark(
-    *, presets: tuple[Preset, ...] = ("tiny", "small", "base"), data: Data = "captions", tokens: Count = 4096,
-    times: Count = 5, rows: Rows = RESULTS,
+    *, presets: tuple[Preset, ...] = ("tiny", "small", "base"), data: Data = "captions",
+    tokens: Count = 4096, times: Count = 5, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Where an update and a decoding step spend their time, and how close an update comes to the machine's own speed.
+    """Where an update and a decoding step spend their time,
+    and how close an update comes to the machine's own speed.
 
-    That is MFU as `train` logs it; the machine's speed is measured before and after the updates of the same run. (Rows up to
-    commit eef756b have another share: of all products in an update, also those of attention.) Shares of time come from
-    PyTorch's profiler: the time of each kind of operation in one profiled update; `Python and the rest` is what remains. The
-    decoding step has a batch of 64.
+    That is MFU as `train` logs it; the machine's speed is measured before and after the updates of
+    the same run. (Rows up to commit eef756b have another share: of all products in an update, also
+    those of attention.) Shares of time come from PyTorch's profiler: the time of each kind of
+    operation in one profiled update; `Python and the rest` is what remains. The decoding step has a
+    batch of 64.
 
     Args:
         presets: sizes of the model
@@ -99,5 +105,6 @@ def benchmark(
         row = {"data": portable(data)} | measure(preset, texts, tokens, times)
         print(f"{preset}: MFU {row['mfu']:.0%} of {row['matrix_gflops']} GFLOP/s")
         for what in ("training", "decoding"):
-            print(f"  {what}: " + ", ".join(f"{kind} {share:.0%}" for kind, share in row[what].items()))
+            found = ", ".join(f"{kind} {share:.0%}" for kind, share in row[what].items())
+            print(f"  {what}: {found}")
         rows.add(row)

@@ -1,4 +1,4 @@
-"""What finished models score on several splits, with their translations; each split is scored once."""
+"""What finished models score on several splits, with translations; each split is scored once."""
 
 import itertools
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from translator.sources import load_pairs
 
 @contextmanager
 def divided_by_length() -> Iterator[None]:
-    """Beam search meanwhile divides a log-probability by the number of tokens, `</s>` included; alpha has no effect."""
+    """Beam search divides log P meanwhile by the number of tokens, with `</s>`, whatever alpha."""
     usual = tat.length_penalty
     tat.length_penalty = lambda length, alpha: length
     try:
@@ -26,19 +26,21 @@ def divided_by_length() -> Iterator[None]:
 
 
 def benchmark(
-    models: tuple[Path, ...] = (), *, data: Data = "multi30k", splits: tuple[str, ...] = ("val", "test_2016_flickr"),
-    beams: Counts = (1, tat.BEAM), by_length: bool = False, rows: Rows = RESULTS,
+    models: tuple[Path, ...] = (), *, data: Data = "multi30k",
+    splits: tuple[str, ...] = ("val", "test_2016_flickr"), beams: Counts = (1, tat.BEAM),
+    by_length: bool = False, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
     """Score models without a log, such as the shipped ones, and keep their translations.
 
-    The length penalty is the document's. A model that has a row for a split and a search isn't scored there again: a test
-    set is no place to try things out.
+    The length penalty is the document's. A model that has a row for a split and a search isn't
+    scored there again: a test set is no place to try things out.
 
     Args:
         models: folders of models
         splits: names of splits
         beams: one row for each; 1 is greedy decoding
-        by_length: divide log P by the length itself, as Wu et al. (2021) do, in place of the document's penalty
+        by_length: divide log P by the length itself, as Wu et al. (2021) do,
+            in place of the document's penalty
     """
     for folder, split, beam in itertools.product(models, splits, beams):
         model = read_translator(folder)
@@ -49,7 +51,8 @@ def benchmark(
         if rows.saved(about):
             continue
         size = {"sentences": len(load_pairs(data, split, *model.languages))}
-        keep = lambda _, lines, title=f"{folder.name} {split} {search}": rows.keep(title, lines)  # noqa: E731
+        title = f"{folder.name} {split} {search}"
+        keep = lambda _, lines, title=title: rows.keep(title, lines)  # noqa: E731
         with divided_by_length() if by_length else nullcontext():
             found = quality.scores(model, data, split, beam, keep=keep)
         rows.add(about | size | found | {"search": search}, choose_device())

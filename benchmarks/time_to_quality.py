@@ -12,17 +12,20 @@ from translator.__main__ import train
 from translator.model_folder import read_translator
 from translator.run import Limits
 
+Minutes = Annotated[tuple[PositiveFloat, ...], Parameter(help="of training; each is a run")]
+
 
 def benchmark(
-    run: Path, *, data: Data = "multi30k", preset: Preset = "tiny",
-    minutes: Annotated[tuple[PositiveFloat, ...], Parameter(help="of training; each is a run")] = (5, 10, 30),
+    run: Path, *, data: Data = "multi30k", preset: Preset = "tiny", minutes: Minutes = (5, 10, 30),
     changes: Changes = None, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """BLEU on the validation set after so many minutes of training: for each number of minutes, a run that ends there.
+    """BLEU on the validation set after so many minutes of training:
+    for each number of minutes, a run that ends there.
 
-    A run may know its end, because its rate falls to zero there, so one run can't be scored on its way. (Rows up to commit
-    0ede01c are of a single run.) Only training time counts, including its own validation loss and checkpoints. Scores are
-    greedy. The command can be given again: an interrupted run continues, and a row that is saved is not trained again.
+    A run may know its end, because its rate falls to zero there, so one run can't be scored on its
+    way. (Rows up to commit 0ede01c are of a single run.) Only training time counts, including its
+    own validation loss and checkpoints. Scores are greedy. The command can be given again: an
+    interrupted run continues, and a row that is saved is not trained again.
 
     Args:
         run: the folder of the runs

@@ -1,4 +1,4 @@
-"""The rate and the warmup of the miniature, chosen on the validation set for each optimiser and norm."""
+"""The miniature's rate and warmup, chosen on the validation set for each optimiser and norm."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,17 +20,18 @@ GRIDS = {  # optimiser and norm: factors of the learning rate, updates of warmup
     "adam pre": ((0.5, 1.0, 2.0), (200, 400, 800)),
     "adam post": ((0.25, 0.5, 1.0), (200, 400, 800)),
 }
+Grids = Annotated[tuple[Literal[*GRIDS], ...], Parameter(help="some of them; by default all")]
 
 
 def benchmark(
     *, data: Data = "multi30k", epochs: Count = EPOCHS, runs: Runs = Path("runs"),
-    only: Annotated[tuple[Literal[*GRIDS], ...], Parameter(help="some of them; by default all")] = (),
-    rows: Rows = RESULTS,
+    only: Grids = (), rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Train the preset `tiny` without dropout for a few passes: each rate of a grid, then other lengths of the warmup with the best.
+    """Train the preset `tiny` without dropout for a few passes:
+    each rate of a grid, then other lengths of the warmup with the best.
 
-    The rows hold the validation loss, which decides, and the greedy scores on the validation set. A row that is saved is not
-    trained again.
+    The rows hold the validation loss, which decides, and the greedy scores on the validation set. A
+    row that is saved is not trained again.
 
     Args:
         epochs: passes through the data
@@ -42,9 +43,12 @@ def benchmark(
             trained(recipe, min(losses, key=losses.get), warmup, *rest)
 
 
-def trained(recipe: str, factor: float, warmup: int, data: str, epochs: int, runs: Path, rows: Rows) -> dict[str, Any]:
+def trained(
+    recipe: str, factor: float, warmup: int, data: str, epochs: int, runs: Path, rows: Rows
+) -> dict[str, Any]:
     """The row of one recipe, trained now unless it is saved."""
-    about = {"recipe": recipe, "factor": factor, "warmup": warmup, "data": portable(data), "epochs": epochs}
+    about = {"recipe": recipe, "factor": factor, "warmup": warmup}
+    about |= {"data": portable(data), "epochs": epochs}
     if saved := rows.saved(about):
         return saved[0]
     optimizer, norm = recipe.split()
@@ -55,5 +59,6 @@ def trained(recipe: str, factor: float, warmup: int, data: str, epochs: int, run
     translator = read_translator(run)
     row = about | quality.describe(run, translator) | quality.scores(translator, data)
     rows.add(row, choose_device())
-    print(f"{recipe}, factor {factor}, warmup {warmup}: loss {row['val_loss']:.3f}, BLEU {row['bleu']:.2f}", flush=True)
+    found = f"loss {row['val_loss']:.3f}, BLEU {row['bleu']:.2f}"
+    print(f"{recipe}, factor {factor}, warmup {warmup}: {found}", flush=True)
     return row
