@@ -24,7 +24,7 @@ def write_corpus(folder: Path, pairs: int) -> None:
     halves = [[text.split() for text in pair] for pair in captions]
     for split, count in (("train", pairs), ("val", 500)):
         german, english = folder / f"{split}.de", folder / f"{split}.en"
-        with open(german, "w", encoding="utf-8") as de, open(english, "w") as en:
+        with open(german, "w", encoding="utf-8") as de, open(english, "w", encoding="utf-8") as en:
             for _ in range(count):
                 first, second = draw.choice(halves), draw.choice(halves)
                 for file, a, b in zip((de, en), first, second, strict=True):
