@@ -41,7 +41,10 @@ def server(copy) -> Iterator[str]:
     start = functools.partial(started, command, cwd=copy, env=environment)
     with log.open("w") as file, start(stdout=file, stderr=file) as process:
         address = re.compile(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)")
-        ready = lambda: address.search(log.read_text()) or process.poll() is not None  # noqa: E731
+
+        def ready():
+            return address.search(log.read_text()) or process.poll() is not None
+
         found = wait_for("JupyterLab", ready, 60)
         assert found is not True, log.read_text()
         yield f"{found[1]}/lab/tree/{NAME}?token={found[2]}"

@@ -121,8 +121,13 @@ def test_the_translated_page_has_all_that_the_english_one_has(tree_of, name):
         assert len(chinese.select(css)) == len(english.select(css)), css
     # which a translation may mention more often
     assert len(chinese.select("a.term")) >= len(english.select("a.term"))
-    code = lambda tree: [pre.get_text() for pre in tree.select(".highlight pre")]  # noqa: E731
-    titled = lambda text: "# @title" not in text  # noqa: E731
+
+    def code(tree):
+        return [pre.get_text() for pre in tree.select(".highlight pre")]
+
+    def titled(text):
+        return "# @title" not in text
+
     assert list(filter(titled, code(chinese))) == list(filter(titled, code(english)))
     parts = chinese.select(".prose p:not(:has(code, a, .katex))")
     prose = " ".join(part.get_text() for part in parts)

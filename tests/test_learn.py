@@ -83,7 +83,10 @@ def test_gradients_and_updates_are_pytorchs(dtype, N, h, d_model, smoothing):
         for p in model.parameters():
             # gains and biases, too, are no longer what they start as
             p.add_(0.2 * torch.randn_like(p))
-    ids = lambda: draw.choices(range(4, V), k=draw.randint(1, 8))  # noqa: E731
+
+    def ids():
+        return draw.choices(range(4, V), k=draw.randint(1, 8))
+
     pairs = [tat.Pair([*ids(), tat.EOS], [tat.BOS, *ids(), tat.EOS]) for _ in range(7)]
     named = dict(model.named_parameters())
     sizes = {"vocab": V, "N": N, "d_model": d_model, "d_ff": 2 * d_model, "h": h}
@@ -192,7 +195,10 @@ IN_THE_GRADIENT = [name for name, m in ON_PAGE.items() if m.kind not in ("schedu
 def test_a_mistake_on_the_page_is_that_of_the_catalogue():
     """Loss and gradient are the document's with the same mistake, and not a healthy model's."""
     V, draw, asked, expected = 14, random.Random(0), [], []
-    letters = lambda k: draw.choices(range(4, V), k=k)  # noqa: E731
+
+    def letters(k):
+        return draw.choices(range(4, V), k=k)
+
     pairs = [tat.Pair([*letters(6), tat.EOS], [tat.BOS, *letters(5), tat.EOS]) for _ in range(5)]
     for name in [None, *IN_THE_GRADIENT]:
         with contextlib.nullcontext() if name is None else made(name):

@@ -255,7 +255,10 @@ def test_a_port_finds_these_numbers():
     """The file is what the command writes, up to ten updates; the twin finds the same after 100."""
     written = json.loads(listing.PORT.read_text("utf-8"))
     found = port_numbers((0, 1, 10))
-    start = lambda numbers: {n: v for n, v in numbers.items() if "after" not in n}  # noqa: E731
+
+    def start(numbers):
+        return {n: v for n, v in numbers.items() if "after" not in n}
+
     assert start(found) == start(written)
     for step in (0, 1, 10):
         agree(found[f"after {step}"], written[f"after {step}"])
@@ -322,7 +325,10 @@ def test_a_translated_listing_is_the_same_program():
     source = FILE.read_text("utf-8")
     known = editions.meanings("zh", FILE.name)
     chinese = listing.in_words(source, lambda text: known.get(text, text))
-    plain = lambda text: re.sub(r'(?s)""".*?"""', '""""""', text)  # noqa: E731
+
+    def plain(text):
+        return re.sub(r'(?s)""".*?"""', '""""""', text)
+
     assert ast.dump(ast.parse(plain(chinese))) == ast.dump(ast.parse(plain(source)))
     assert len([*listing.comments(chinese)]) == len([*listing.comments(source)])
     assert re.search(f"[{editions.HAN}]", chinese) and listing.in_words(source, str) == source

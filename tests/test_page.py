@@ -182,7 +182,10 @@ def test_maps_have_the_colours_of_the_page(shared_page):
     tab = shared_page()
     for scheme, nothing in (("dark", "rgb(13, 17, 23)"), ("light", "rgb(255, 255, 255)")):
         tab.emulate_media(color_scheme=scheme)
-        ready = lambda nothing=nothing: nothing in fills(tab, "example_masks")  # noqa: E731
+
+        def ready(nothing=nothing):
+            return nothing in fills(tab, "example_masks")
+
         wait_for("what is drawn anew", ready, 60)
         assert len(fills(tab, "example_masks")) == 2
         positions = fills(tab, "example_positions")

@@ -456,7 +456,10 @@ def test_kept_translations_are_resampled_with_their_seeds(rows_of, tmp_path):
     data, kept = caption_files(tmp_path, train=4, val=40), Rows(tmp_path / "kept" / "rows.jsonl")
     kept.out.parent.mkdir()
     lines = (tmp_path / "val.en").read_text(encoding="utf-8").splitlines()
-    worse = lambda n: [line if i % n else "no" for i, line in enumerate(lines)]  # noqa: E731
+
+    def worse(n):
+        return [line if i % n else "no" for i, line in enumerate(lines)]
+
     texts = (worse(2), worse(3), worse(9), lines)
     files = [kept.out.parent / kept.keep("a model: val", text) for text in texts]
     odd = kept.keep("odd", ["a\u2028b", "c\x85"])

@@ -37,7 +37,10 @@ def test_variants_are_trained_once_and_like_the_preset(rows_of, folders, tmp_pat
     monkeypatch.setattr(miniature, "ALPHAS", (0.6,))
     monkeypatch.setattr(miniature, "tuned", lambda *recipe: {"factor": 2.0, "warmup": 3})
     variants = miniature.VARIANTS.items()
-    plain = lambda changes: not {*changes} - {"N"}  # noqa: E731
+
+    def plain(changes):
+        return not {*changes} - {"N"}
+
     names = [name for name, (row, changes, _) in variants if row == "since 2017" or plain(changes)]
     command = f"miniature {folders} --epochs 2 --seeds 1 --only"
     for _ in range(2):
@@ -164,7 +167,10 @@ def test_an_accelerator_trains_in_each_way(monkeypatch, capsys):
     found, compiled, products, linear = {}, [], [], torch.nn.functional.linear
     for name, stand_in in (("synchronize", None), ("max_memory_allocated", 2**30)):
         monkeypatch.setattr(torch.accelerator, name, lambda device, stand_in=stand_in: stand_in)
-    note = lambda module: compiled.append(type(module).__name__)  # noqa: E731
+
+    def note(module):
+        return compiled.append(type(module).__name__)
+
     monkeypatch.setattr(torch.nn.Module, "compile", note)
 
     def fused(Q, K, V, attn_mask, **_):

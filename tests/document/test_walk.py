@@ -198,7 +198,10 @@ def test_german_numbers():
 
 def test_what_the_numbers_are_tested_on_was_not_learned(monkeypatch):
     seen = []
-    watch = lambda _, found: seen.extend(pair for batch in found for pair in batch)  # noqa: E731
+
+    def watch(_, found):
+        return seen.extend(pair for batch in found for pair in batch)
+
     monkeypatch.setattr(tat, "fit", watch)
     tat.train_numbers.cache_clear()
     held_out = tat.train_numbers(updates=300)[1]

@@ -237,7 +237,10 @@ def test_the_scatter_of_the_miniature_is_what_the_text_says():
     runs = lab.long_runs()
     test, beam = lab.TEST, "beam 5, alpha 1.8"
     assert lab.spread(runs, test, beam, "score")[1] == 16  # eight kinds of three
-    scores = lambda *run: [row["score"] for row in runs[run].values()]  # noqa: E731
+
+    def scores(*run):
+        return [row["score"] for row in runs[run].values()]
+
     own = lab.pooled([scores(f"en-de {k}", test, beam) for k in ("base", "rotary")])
     rest = [(kind, beam) for kind in ("de-en base", "de-en rotary", "old pairs", "new pairs")]
     rest += [(kind, "beam 5, alpha 1.0") for kind in ("close to Wu", "close to Wu, rotary")]

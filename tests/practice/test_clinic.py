@@ -172,7 +172,9 @@ class Own(nn.Module):
         self.out = nn.Linear(d, vocab)
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
-        embed = lambda ids: self.table(ids) + self.place(torch.arange(ids.size(1)))  # noqa: E731
+        def embed(ids):
+            return self.table(ids) + self.place(torch.arange(ids.size(1)))
+
         causal = self.body.generate_square_subsequent_mask(tgt.size(1))
         causal = None if self.wrong.get("causal") is False else causal
         hidden = None if self.wrong.get("padding") is False else src == PAD

@@ -53,7 +53,10 @@ def test_a_right_file_passes_every_gate(name):
     with closing(judge.Reader(MINE / f"{name}.py")) as reader:
         for gate in GATES:
             if (name, gate.function) == ("in_lists", "translate"):
-                first = lambda w, cases=gate.cases: itertools.islice(cases(w), 1)  # noqa: E731
+
+                def first(w, cases=gate.cases):
+                    return itertools.islice(cases(w), 1)
+
                 gate = dataclasses.replace(gate, cases=first)
             verdict = judge.try_gate(gate, w, reader, {})
             assert verdict.state == "right", (gate.title, verdict)
@@ -351,7 +354,10 @@ def test_a_score_says_what_was_translated(monkeypatch):
         return pairs
 
     monkeypatch.setattr(tat, "load_split", load_split)
-    said = lambda w, reader, lines, seconds: ["A dog."] * (lines == ["Ein Hund."])  # noqa: E731
+
+    def said(w, reader, lines, seconds):
+        return ["A dog."] * (lines == ["Ein Hund."])
+
     monkeypatch.setattr(judge, "sentences_of", said)
     for data, name in ("phrases", "made-up phrases"), ("multi30k", "val"):
         monkeypatch.setattr(tat, "choose_data", lambda data=data: data)

@@ -213,7 +213,10 @@ def test_a_run_ended_by_its_minutes_is_finished(tmp_path, monkeypatch):
 def test_a_changed_attention_is_what_is_trained(tmp_path, monkeypatch):
     """Catches code that goes on computing the formula which a reader has just changed."""
     known = tat.attention
-    changed = lambda Q, *rest: 1 / 0 if Q.requires_grad else known(Q, *rest)  # noqa: E731
+
+    def changed(Q, *rest):
+        return 1 / 0 if Q.requires_grad else known(Q, *rest)
+
     monkeypatch.setattr(tat, "attention", changed)
     with pytest.raises(ZeroDivisionError):
         train(tmp_path / "changed", "--steps 2")
@@ -222,7 +225,10 @@ def test_a_changed_attention_is_what_is_trained(tmp_path, monkeypatch):
 def test_a_model_that_cannot_translate_says_so_before_it_is_trained(tmp_path, monkeypatch, capsys):
     # one that looks at all positions can't write one after the other
     forward = tat.DecoderLayer.forward
-    looks_ahead = lambda self, x, *more: forward(self, x - x.mean(1, True), *more)  # noqa: E731
+
+    def looks_ahead(self, x, *more):
+        return forward(self, x - x.mean(1, True), *more)
+
     monkeypatch.setattr(tat.DecoderLayer, "forward", looks_ahead)
     assert train(tmp_path / "run", "--steps 1") == 0
     assert "can be trained, but not yet translate" in capsys.readouterr().err

@@ -205,7 +205,10 @@ def test_a_line_far_too_long_is_translated_greedily_and_told(monkeypatch):
     """It is decoded alone; the others keep their search."""
     search, told = Search(read_translator(model_folder())), []
     monkeypatch.setattr("translator.search.FAR", 12)
-    one_by_one = lambda work, items, *_: [work(item) for item in items]  # noqa: E731
+
+    def one_by_one(work, items, *_):
+        return [work(item) for item in items]
+
     monkeypatch.setattr("translator.search.in_parallel", one_by_one)
     long, short = "Ein Hund läuft und läuft und läuft und läuft und läuft.", "Ein Hund."
     expected = search.translate([long]) + search.translate([short])

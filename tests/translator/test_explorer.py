@@ -180,7 +180,10 @@ def test_a_piece_that_continues_a_word_has_a_dot(calculator, shipped):
     ids = shipped.tokenizer.encode("Ein Schneeboarder, na ja.", "de")
     pieces = shipped.tokenizer.tokens([*ids, tat.EOS])
     shown = calculator.ask("given.map((piece) => translator.tokenizer.spell(piece))", pieces)
-    begins = lambda piece: piece[1:] if piece[0] == "▁" else f"·{piece}"  # noqa: E731
+
+    def begins(piece):
+        return piece[1:] if piece[0] == "▁" else f"·{piece}"
+
     dots = [piece if piece in (",", ".", "</s>") else begins(piece) for piece in pieces]
     assert shown == dots and any(piece[0] == "·" for piece in shown)
 

@@ -52,7 +52,10 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(
     """In a moment; catches an hour of building layers, and a machine without memory."""
     change(model / "config.json", lambda about: about["settings"].update(sizes))
     if sizes in TOO_LARGE:
-        made = lambda *_: pytest.fail("layers were made")  # noqa: E731
+
+        def made(*_):
+            return pytest.fail("layers were made")
+
         monkeypatch.setattr("translator.model_folder.build_model", made)
     refuse(capsys, model, "its sizes need" if sizes in TOO_LARGE else str(model))
 
@@ -69,7 +72,10 @@ def test_sizes_that_the_weights_have_are_accepted(changes):
 
 def test_a_pattern_of_catastrophic_cost_is_refused(model, capsys):
     pattern = {"type": "Replace", "pattern": {"Regex": "(n+)+$"}, "content": ""}
-    add = lambda tokenizer: tokenizer["normalizer"]["normalizers"].append(pattern)  # noqa: E731
+
+    def add(tokenizer):
+        return tokenizer["normalizer"]["normalizers"].append(pattern)
+
     change(model / "tokenizer.json", add)
     refuse(capsys, model, "it has patterns of its own")
 

@@ -223,7 +223,10 @@ def test_a_run_that_is_killed_while_it_writes_ends_as_if_it_had_not_been(finishe
     draw, deaths = random.Random(seed), 0
     for _ in range(3):
         call = draw.randint(1, 60)
-        work = lambda call=call: (die_at(call), train(tmp_path / "run"))  # noqa: E731
+
+        def work(call=call):
+            return (die_at(call), train(tmp_path / "run"))
+
         deaths += killed(work) == -signal.SIGKILL
     assert deaths
     assert train(tmp_path / "run") == 0

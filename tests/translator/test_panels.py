@@ -132,7 +132,10 @@ def test_the_decoders_numbers_are_pytorchs(facts, shipped):
     assert facts["ids"] == ids.tolist()
     assert facts["translation"] == shipped.tokenizer.decode(ids.tolist())
     states, tgt = [], ids[None, :-1]
-    keep = lambda *found: states.append(found[-1])  # noqa: E731
+
+    def keep(*found):
+        return states.append(found[-1])
+
     hooks = [layer.register_forward_hook(keep) for layer in model.decoder.layers]
     logits = model(src, tgt, tat.source_mask(src), tat.target_mask(tgt))[0]
     for hook in hooks:

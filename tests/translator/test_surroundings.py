@@ -639,7 +639,10 @@ def test_a_half_written_run_of_the_document_is_named(monkeypatch, few_phrases, t
     monkeypatch.setenv("ANNOTATED_STEPS", "0.5")
     tat.live_run.__wrapped__()
     monkeypatch.setattr(since_2017, "live_run", lambda: saved)
-    count = lambda trainer, batches, minutes: asked.append(len([*batches]))  # noqa: E731
+
+    def count(trainer, batches, minutes):
+        return asked.append(len([*batches]))
+
     monkeypatch.setattr(since_2017, "fit", count)
     since_2017.train_writer.__wrapped__()
     assert asked == [{"steps": 1}, {"steps": 1}, 1]

@@ -166,7 +166,10 @@ def test_a_run_that_was_stopped_in_its_warmup_is_young_and_not_ill(trained, few_
 
 def test_a_decoder_that_sees_the_future_is_named(trained, few_pairs, monkeypatch):
     """Catches an examination that doesn't reach the model, and a verdict without its mistake."""
-    everything = lambda size: torch.ones(1, size, size, dtype=torch.bool)  # noqa: E731
+
+    def everything(size):
+        return torch.ones(1, size, size, dtype=torch.bool)
+
     monkeypatch.setattr(tat, "subsequent_mask", everything)
     found = doctor.diagnose(trained)
     assert found["verdict"] == "resembles"
