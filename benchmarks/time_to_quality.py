@@ -1,23 +1,27 @@
 """BLEU against minutes of training."""
 
+import itertools
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from cyclopts.types import PositiveFloat
 
-from benchmarks import quality
+from benchmarks import beside, quality
 from benchmarks.shared import RESULTS, Changes, Data, Preset, Rows, portable
 from translator.__main__ import train
 from translator.model_folder import read_translator
 from translator.run import Limits
 
+Programs = Annotated[
+    tuple[Literal["this", *beside.OTHERS], ...], Parameter(help="by default this one alone")
+]
 Minutes = Annotated[tuple[PositiveFloat, ...], Parameter(help="of training; each is a run")]
 
 
 def benchmark(
     run: Path, *, data: Data = "multi30k", preset: Preset = "tiny", minutes: Minutes = (5, 10, 30),
-    changes: Changes = None, rows: Rows = RESULTS,
+    programs: Programs = ("this",), changes: Changes = None, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
     """BLEU on the validation set after so many minutes of training:
     for each number of minutes, a run that ends there.
@@ -27,20 +31,32 @@ def benchmark(
     own validation loss and checkpoints. Scores are greedy. The command can be given again: an
     interrupted run continues, and a row that is saved is not trained again.
 
+    Other programs (requirements-bench.txt) learn from the same German and English text with the
+    same sizes, and with the paper's positions, Adam and rate; see `beside`.
+
     Args:
         run: the folder of the runs
         preset: what all other settings are, unless they are given
     """
     changes = changes or {}
-    about = {"run": run.name, "preset": preset, "data": portable(data)}
-    about["set"] = {name: str(value) for name, value in changes.items()}
-    for budget in minutes:
-        if rows.saved(about | {"budget": budget}):
+    chosen = {name: str(value) for name, value in changes.items()}
+    about = {"run": run.name, "preset": preset, "data": portable(data), "set": chosen}
+    for program, budget in itertools.product(programs, minutes):
+        about |= {"program": program, "budget": budget}
+        if rows.saved(about):
             continue
-        folder = run / f"{budget:g}"
-        train(data=data, run=folder, preset=preset, limits=Limits(minutes=budget), changes=changes)
-        translator = read_translator(folder)
-        row = about | {"budget": budget} | quality.describe(folder, translator) | {"preset": preset}
-        row |= quality.scores(translator, data)
-        rows.add(row)
-        print(f"{row['minutes']:.1f} minutes: BLEU {row['bleu']:.2f}")
+        if program == "this":
+            found = trained(run / f"{budget:g}", data, preset, changes, budget)
+        else:
+            found = beside.trained(program, data, preset, changes, budget)
+        rows.add(about | found | {"preset": preset})
+        print(f"{program}, {found['minutes']:.1f} minutes: BLEU {found['bleu']:.2f}", flush=True)
+
+
+def trained(
+    run: Path, data: str, preset: str, changes: dict[str, Any], minutes: float
+) -> dict[str, Any]:
+    """The figures of a row: a run that ends after so many minutes, and its greedy scores."""
+    train(data=data, run=run, preset=preset, limits=Limits(minutes=minutes), changes=changes)
+    translator = read_translator(run)
+    return quality.describe(run, translator) | quality.scores(translator, data)

@@ -1,0 +1,152 @@
+"""Other programs, trained for some minutes on the text that this one learns from.
+
+Each has the sizes of a preset and what the paper has: sinusoids, Adam, and Equation (3) with the
+factor and the warmup of the document's own training. Where the library leaves it to its user, the
+training is as plain as a reader of its manual would write it.
+"""
+
+import contextlib
+import itertools
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import the_annotated_transformer as tat
+from benchmarks.million import PAPER
+from benchmarks.peers import TorchTransformer, marian_itself
+from benchmarks.shared import epoch
+from the_annotated_transformer import BOS, EOS, PAD, Pair, make_batch
+from translator.corpus import encode_pairs
+from translator.files import Refused, refusing
+from translator.scoring import score
+from translator.settings import Settings, make_settings
+from translator.sources import FullPairs, load_pairs
+
+AT_ONCE = 128  # sentences that are translated together
+Translate = Callable[[list[list[int]]], list[list[int]]]  # from ids of sentences to ids
+
+
+def longest(src: list[int]) -> int:
+    """The most tokens of a translation, as the document's search has it."""
+    return len(src) + 50
+
+
+# --- nn.Transformer ---
+@torch.inference_mode()
+def greedy(model: TorchTransformer, sources: list[list[int]]) -> list[list[int]]:
+    """The most probable token at each step. The library keeps no keys: it reads all anew."""
+    found: dict[int, list[int]] = {}
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    for start in range(0, len(order), AT_ONCE):
+        rows = order[start : start + AT_ONCE]
+        pairs = [Pair([*sources[i], EOS], [BOS, EOS]) for i in rows]
+        src = make_batch(pairs).src
+        memory = model.core.encoder(model.embed(src), src_key_padding_mask=src == PAD)
+        tgt = torch.full((len(rows), 1), BOS)
+        while not (tgt == EOS).any(1).all() and tgt.size(1) <= longest(sources[rows[-1]]):
+            tgt = torch.cat([tgt, next_token(model, memory, src, tgt)], 1)
+        found |= zip(rows, tgt[:, 1:].tolist(), strict=True)
+    return [found[i] for i in range(len(sources))]
+
+
+def next_token(model: TorchTransformer, memory: Tensor, src: Tensor, tgt: Tensor) -> Tensor:
+    """Target ids (B, T) to those that follow (B, 1)."""
+    causal = nn.Transformer.generate_square_subsequent_mask(tgt.size(1), dtype=torch.bool)
+    x = model.core.decoder(
+        model.embed(tgt), memory, tgt_mask=causal, tgt_is_causal=True,
+        memory_key_padding_mask=src == PAD,
+    )  # fmt: skip
+    return (x[:, -1] @ model.table.weight.T).argmax(-1, keepdim=True)
+
+
+def torch_transformer(
+    tokenizer: tat.Tokenizer, pairs: list[Pair], settings: Settings, seconds: float
+) -> tuple[Translate, float, int]:
+    """nn.Transformer after so many seconds of updates: what translates, seconds, target tokens."""
+    torch.manual_seed(settings.seed)
+    model = TorchTransformer(settings, len(tokenizer)).train()
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
+    sizes = settings.d_model, settings.factor, settings.warmup
+    seeds = itertools.count(settings.seed)
+    batches = (batch for seed in seeds for batch in epoch(pairs, settings.tokens_per_batch, seed))
+    began, tokens = time.monotonic(), 0
+    for step, rows in enumerate(batches, 1):
+        batch = make_batch(rows)
+        optimizer.param_groups[0]["lr"] = tat.rate(step, *sizes)
+        optimizer.zero_grad()
+        (model(batch) / batch.ntokens).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+        optimizer.step()
+        tokens += int(batch.ntokens)
+        if (spent := time.monotonic() - began) >= seconds:
+            break
+    model.eval()
+    return lambda sources: greedy(model, sources), spent, tokens
+
+
+# --- Marian ---
+def marian(
+    tokenizer: tat.Tokenizer, pairs: list[Pair], settings: Settings, seconds: float
+) -> tuple[Translate, float, int]:
+    """Marian itself, which is told to end after so many seconds; its start counts."""
+    with refusing("Marian itself needs the package pymarian (requirements-bench.txt)", ImportError):
+        import pymarian
+
+    peak = tat.rate(settings.warmup, settings.d_model, settings.factor, settings.warmup)
+    schedule = f"--learn-rate {peak} --lr-warmup {settings.warmup} "
+    schedule += f"--lr-decay-inv-sqrt {settings.warmup} --seed {settings.seed + 1} --after 0e"
+    with tempfile.TemporaryDirectory() as folder:
+        command = marian_itself(tokenizer, pairs, settings, Path(folder), schedule)
+        with open(Path(folder) / "log", "wb") as log:
+            began = time.monotonic()
+            process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)
+            spent = time.monotonic() - began
+            process.send_signal(signal.SIGTERM)  # it then saves its model
+            process.wait()
+        said = (Path(folder) / "log").read_text("utf-8", errors="replace")
+        if not (Path(folder) / "model.npz").exists():
+            raise Refused(f"Marian did not train: {said[-500:]}")
+        model = pymarian.Translator(
+            f"--models {folder}/model.npz --vocabs {folder}/vocab.yml {folder}/vocab.yml "
+            f"--beam-size 1 --cpu-threads {torch.get_num_threads()} --mini-batch {AT_ONCE} "
+            "--max-length 512 --quiet"
+        )
+    ids = {token: i for i, token in enumerate(tokenizer.tokens(range(len(tokenizer))))}
+
+    def translate(sources: list[list[int]]) -> list[list[int]]:
+        lines = model.translate([" ".join(tokenizer.tokens(src)) for src in sources])
+        return [[ids[token] for token in line.split()] for line in lines]
+
+    counts = re.findall(r"Cost \S+ \* ([\d,]+) @", said)  # the target tokens of each update
+    return translate, spent, sum(int(count.replace(",", "")) for count in counts)
+
+
+OTHERS = {"nn.Transformer": torch_transformer, "Marian itself": marian}
+
+
+def trained(
+    program: str, data: str, preset: str, changes: dict[str, Any], minutes: float
+) -> dict[str, Any]:
+    """The figures of a row: a program's training, and its greedy scores on the validation set."""
+    usual = PAPER | {"dropout": 0.1}
+    settings = make_settings(preset, False, usual | changes)
+    texts = list(FullPairs(data, "train", "de", "en"))
+    tokenizer = tat.learn_bpe(texts, settings.bpe)
+    pairs = encode_pairs(tokenizer, texts, ("de", "en"))
+    translate, seconds, tokens = OTHERS[program](tokenizer, pairs, settings, 60 * minutes)
+    held = load_pairs(data, "val", "de", "en")
+    ids = translate([tokenizer.encode(src, "de") for src, _ in held])
+    lines = [tokenizer.decode(row) for row in ids]
+    figures = {"seed": settings.seed, "minutes": round(seconds / 60, 3), "tokens": tokens}
+    figures |= {"split": "val", "search": "greedy"}
+    return figures | score(lines, [tgt for _, tgt in held])
