@@ -13,7 +13,8 @@
 # from pathlib import Path
 #
 # REPOSITORY = ""  # the public address of this notebook's repository, once it has one
-# for bundle in Path().glob("the_annotated_transformer*.zip"):  # the companion, which the web page offers under Pages
+# # the companion, which the web page offers under Pages
+# for bundle in Path().glob("the_annotated_transformer*.zip"):
 #     assert zipfile.is_zipfile(bundle), f"{bundle} is damaged; delete it and upload it again"
 #     with zipfile.ZipFile(bundle) as files:
 #         files.extractall(members=[name for name in files.namelist() if not Path(name).exists()])
@@ -33,7 +34,8 @@
 #         with contextlib.suppress(Exception):  # without the package there is no picture
 #             import vl_convert
 #
-#             found["image/png"] = base64.b64encode(vl_convert.vegalite_to_png(chart, scale=1.5)).decode()
+#             picture = vl_convert.vegalite_to_png(chart, scale=1.5)
+#             found["image/png"] = base64.b64encode(picture).decode()
 #         return found
 #
 #     alt.renderers.register("data", forms)
@@ -114,7 +116,7 @@ from the_annotated_transformer import (
 # %%
 # @title What a check does
 def checks(function: Callable[[Any], None]) -> Callable[[Any], bool]:
-    """Make a check of `function`: it prints that an attempt is right, or what is wrong with it, and returns which."""
+    """Make `function` print that an attempt is right, or what's wrong with it, and return which."""
     number = function.__name__.removeprefix("check_").replace("_", ".")
 
     @functools.wraps(function)
@@ -137,7 +139,7 @@ def checks(function: Callable[[Any], None]) -> Callable[[Any], bool]:
 
 
 def same(found: Any, expected: Tensor, what: str) -> None:
-    """AssertionError, with `what` is compared, unless a tensor has the expected shape and numbers."""
+    """AssertionError that names `what`, unless a tensor has the expected shape and numbers."""
     assert isinstance(found, Tensor), f"{what} should be a tensor, not {type(found).__name__}."
     assert found.shape == expected.shape, (
         f"{what} should have the shape {tuple(expected.shape)}, not {tuple(found.shape)}."
@@ -173,13 +175,16 @@ def same(found: Any, expected: Tensor, what: str) -> None:
 # @title The check of 1.1
 @checks
 def check_1_1(attempt: Callable[[Transformer, Tensor], Tensor]) -> None:
-    """The memory (1, S, d_model) of shuffled ids is the shuffled memory, and that of a model without positions."""
-    model, src = make_model(50, 50, N=2, d_model=32, d_ff=64, h=4).eval(), torch.randperm(46)[:6].unsqueeze(0) + 4
-    order = torch.tensor([3, 1, 4, 0, 5, 2])
+    """The memory (1, S, d_model) is that of a model without positions, shuffled if the ids are."""
+    model = make_model(50, 50, N=2, d_model=32, d_ff=64, h=4).eval()
+    src, order = torch.randperm(46)[:6].unsqueeze(0) + 4, torch.tensor([3, 1, 4, 0, 5, 2])
     memory, shuffled = attempt(model, src), attempt(model, src[:, order])
-    assert memory.shape == (1, 6, 32), f"The memory should have the shape (1, 6, 32), not {tuple(memory.shape)}."
+    shape = tuple(memory.shape)
+    assert shape == (1, 6, 32), f"The memory should have the shape (1, 6, 32), not {shape}."
     gap = (shuffled - memory[:, order]).abs().max().item()
-    assert gap < 1e-4, f"The shuffled source changes the vectors by up to {gap:.2g}: positions are still in."
+    assert gap < 1e-4, (
+        f"The shuffled source changes the vectors by up to {gap:.2g}: positions are still in."
+    )
     same(memory, model.encoder(model.src_embed.embeddings(src), None), "The memory")
 
 
@@ -211,11 +216,13 @@ def answer_1_1(model: Transformer, src: Tensor) -> Tensor:
 
 @example
 def example_answer_1_1() -> None:
-    """Shuffling the source shuffles the encoder's output and does nothing else, but only without positions."""
+    """Shuffling the source shuffles the encoder's output and does nothing else,
+    but only without positions."""
     torch.manual_seed(0)
     model = make_model(50, 50, N=2, d_model=32, d_ff=64, h=4).eval()
     src, order, changes = torch.arange(4, 10).unsqueeze(0), torch.tensor([3, 1, 4, 0, 5, 2]), []
-    for name, encode in (("without", answer_1_1), ("with", lambda model, src: model.encode(src, None))):
+    kinds = {"without": answer_1_1, "with": lambda model, src: model.encode(src, None)}
+    for name, encode in kinds.items():
         plain, shuffled = (encode(model, ids) for ids in (src, src[:, order]))  # (1, S, d_model)
         changes.append((shuffled - plain[:, order]).abs().max().item())
         print(f"{name} positions: the shuffled output differs by up to {changes[-1]:.1e}")
@@ -252,11 +259,13 @@ def check_1_2(attempt: Callable[[int, int, int], int]) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     for _ in range(3):
-        n, h, d, d_ff = random.randrange(3, 90, 2), 4, 4 * random.randint(2, 20), 211  # no two parts are equal
-        with torch.device("meta"), FlopCounterMode(display=False) as counter:  # shapes without numbers
+        # no two parts are equal
+        n, h, d, d_ff = random.randrange(3, 90, 2), 4, 4 * random.randint(2, 20), 211
+        with torch.device("meta"), FlopCounterMode(display=False) as counter:  # shapes alone
             layer = EncoderLayer(d, MultiHeadedAttention(h, d), PositionwiseFeedForward(d, d_ff))
             layer(torch.empty(1, n, d), None)
-        found, expected = attempt(n, d, d_ff), counter.get_total_flops() // 2  # an addition for each multiplication
+        found = attempt(n, d, d_ff)
+        expected = counter.get_total_flops() // 2  # an addition for each multiplication
         missing = {
             "You counted additions as well.": -expected,
             "The two products of positions with positions are missing.": 2 * n * n * d,
@@ -266,12 +275,13 @@ def check_1_2(attempt: Callable[[int, int, int], int]) -> None:
             "The projection of the output is missing.": n * d * d,
         }
         hint = next((text for text, part in missing.items() if found == expected - part), "")
-        assert found == expected, f"n = {n}, d = {d}, d_ff = {d_ff}: {expected:,}, not {found:,}. {hint}".strip()
+        sizes = f"n = {n}, d = {d}, d_ff = {d_ff}"
+        assert found == expected, f"{sizes}: {expected:,}, not {found:,}. {hint}".strip()
 
 
 # %%
 def multiplications(n: int, d: int, d_ff: int) -> int:
-    """The multiplications in the matrix products of an encoder layer of width d and inner width d_ff, for n tokens."""
+    """Multiplications in an encoder layer's matrix products, widths d and d_ff, for n tokens."""
     raise NotImplementedError  # your attempt
 
 
@@ -291,19 +301,22 @@ check_1_2(multiplications)
 # %%
 # @title Answer 1.2: the code
 def answer_1_2(n: int, d: int, d_ff: int) -> int:
-    """The multiplications in the matrix products of an encoder layer of width d and inner width d_ff, for n tokens."""
+    """Multiplications in an encoder layer's matrix products, widths d and d_ff, for n tokens."""
     return 4 * n * d**2 + 2 * n**2 * d + 2 * n * d * d_ff
 
 
 @example
 def example_answer_1_2() -> Any:
-    """The multiplications of one encoder layer of the base model by three lengths, and the share of the n² part."""
+    """The multiplications of one encoder layer of the base model by three lengths,
+    and the share of the n² part."""
     d, d_ff, rows = 512, 2048, []
     for n in (30, 300, 2 * d + d_ff):
-        parts = {"projections": 4 * n * d**2, "n² part": 2 * n**2 * d, "feed-forward": 2 * n * d * d_ff}
+        parts = {"projections": 4 * n * d**2, "n² part": 2 * n**2 * d}
+        parts["feed-forward"] = 2 * n * d * d_ff
         total = sum(parts.values())
         assert total == answer_1_2(n, d, d_ff)
-        millions = {name: f"{part / 1e6:,.1f} M" for name, part in (parts | {"in all": total}).items()}
+        numbers = parts | {"in all": total}
+        millions = {name: f"{number / 1e6:,.1f} M" for name, number in numbers.items()}
         rows.append({"n": n} | millions | {"share of n²": f"{parts['n² part'] / total:.1%}"})
     assert rows[0]["share of n²"] == "1.0%" and rows[-1]["share of n²"] == "50.0%"
     return table(rows)
@@ -341,7 +354,8 @@ def check_1_3(attempt: type[nn.Module]) -> None:
     tables = [part for part in module.modules() if isinstance(part, Embeddings)]
     assert len(tables) == 1, f"There should be one Embeddings in the module, not {len(tables)}."
     same(found[..., :12], tables[0](ids), "The token, in the first 12 entries of 16,")
-    same(module(ids[:, 3:], 3), found[:, 3:], "The same ids, cut off before position 3 and with start = 3,")
+    rest = module(ids[:, 3:], 3)
+    same(rest, found[:, 3:], "The same ids, cut off before position 3 and with start = 3,")
 
 
 # %%
@@ -382,18 +396,22 @@ class TokenBesidePosition(nn.Module):
 
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:
         """Ids (B, T) to vectors (B, T, width + places); `start` is the position of the first."""
-        PE = positional_encoding(start + ids.size(1), self.places)[start:].to(ids.device)  # (T, places)
+        end = start + ids.size(1)
+        PE = positional_encoding(end, self.places)[start:].to(ids.device)  # (T, places)
         return torch.cat((self.embeddings(ids), PE.expand(len(ids), -1, -1)), dim=-1)
 
 
 @example
 def example_answer_1_3() -> None:
-    """The layers and the cached decoder take such vectors as they are, but no matrix can be shared any more."""
+    """The layers and the cached decoder take such vectors as they are,
+    but no matrix can be shared any more."""
     model, (src, tgt) = make_model(50, 50, N=1, dropout=0.0), torch.randint(4, 50, (2, 3, 7))
     model.src_embed, model.tgt_embed = (TokenBesidePosition(448, 64, 50) for _ in range(2))
     initialise(model, "none")
-    steps = torch.stack([*map(CachedDecoder(model, src, source_mask(src)).step, tgt.T)], dim=1)  # token by token
-    torch.testing.assert_close(steps, model(src, tgt, source_mask(src), target_mask(tgt)), atol=1e-4, rtol=1e-4)
+    decoder = CachedDecoder(model, src, source_mask(src))
+    steps = torch.stack([decoder.step(tokens) for tokens in tgt.T], dim=1)
+    at_once = model(src, tgt, source_mask(src), target_mask(tgt))
+    torch.testing.assert_close(steps, at_once, atol=1e-4, rtol=1e-4)
     embedding, output = model.tgt_embed.embeddings.table.weight, model.generator.proj.weight
     print("embedding", tuple(embedding.shape), "output", tuple(output.shape))
     assert embedding.shape != output.shape
@@ -424,7 +442,7 @@ def example_answer_1_3() -> None:
 # @title The check of 1.4
 @checks
 def check_1_4(attempt: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
-    """Output and weights of `attention` for random queries, keys, values and masks, with and without heads."""
+    """Output and weights of `attention` for random inputs and masks, with and without heads."""
     for shape in ((2,), (2, 3)):
         q, k, v = torch.randn(*shape, 5, 8), torch.randn(*shape, 6, 8), torch.randn(*shape, 6, 7)
         mask = torch.rand(5, 6) < 0.7
@@ -437,14 +455,16 @@ def check_1_4(attempt: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, 
         assert not torch.allclose(weights.sum(-2), torch.ones(6)), (
             "The softmax runs over the queries, not over the keys."
         )
-        mistakes = {
-            "The scores are not divided by the root of the width.": (q @ k.mT).masked_fill(~mask, -math.inf),
-            "The scores are divided by the width, not by its root.": (q @ k.mT / 8).masked_fill(~mask, -math.inf),
-            "The mask hides what it should show: 1 means may attend.": (q @ k.mT / 8**0.5).masked_fill(mask, -math.inf),
-            "The mask is not used.": q @ k.mT / 8**0.5,
+        products, root = q @ k.mT, 8**0.5
+        mistakes = {  # scores, and what is hidden
+            "The scores are not divided by the root of the width.": (products, ~mask),
+            "The scores are divided by the width, not by its root.": (products / 8, ~mask),
+            "The mask hides what it should show: 1 means may attend.": (products / root, mask),
+            "The mask is not used.": (products / root, torch.zeros_like(mask)),
         }
-        for what, scores in mistakes.items():
-            assert not torch.allclose(weights, scores.softmax(-1), equal_nan=True), what
+        for what, (scores, hidden) in mistakes.items():
+            wrong = scores.masked_fill(hidden, -math.inf).softmax(-1)
+            assert not torch.allclose(weights, wrong, equal_nan=True), what
         same(weights.sum(-1), torch.ones(*shape, 5), "The sum of each query's weights")
         same(weights, right, "The weights")
         same(output, expected, "The output")
@@ -452,7 +472,10 @@ def check_1_4(attempt: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, 
 
 # %%
 def my_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries (..., T, d_k), keys (..., S, d_k), values (..., S, d_v): output (..., T, d_v), weights (..., T, S)."""
+    """Queries (..., T, d_k), keys (..., S, d_k) and values (..., S, d_v) to two tensors.
+
+    They are the output (..., T, d_v) and the weights (..., T, S).
+    """
     raise NotImplementedError  # your attempt
 
 
@@ -508,7 +531,7 @@ def example_answer_1_4() -> None:
 # @title The check of 2.1
 @checks
 def check_2_1(attempt: Callable[[int, int, int, int], list[Pair]]) -> None:
-    """Each target is its source backwards between BOS and EOS, of all lengths, and the seed decides."""
+    """Each target is its source backwards between BOS and EOS; all lengths; the seed decides."""
     seed = random.randrange(10**6)
     pairs = attempt(200, seed, 3, 8)
     assert len(pairs) == 200, f"You were asked for 200 pairs and made {len(pairs)}."
@@ -521,8 +544,12 @@ def check_2_1(attempt: Callable[[int, int, int, int], list[Pair]]) -> None:
         assert tgt == backwards or tgt != [BOS, *src], f"{src} is copied, not reversed: {tgt}."
         assert tgt == backwards, f"The target of {src} should be {backwards}, not {tgt}."
     lengths = {len(src) - 1 for src, _ in pairs}
-    assert lengths == set(range(3, 9)), f"The lengths should go from 3 to 8; yours are {sorted(lengths)}."
-    assert attempt(200, seed, 3, 8) == pairs != attempt(200, seed + 1, 3, 8), "The seed should decide about the pairs."
+    assert lengths == set(range(3, 9)), (
+        f"The lengths should go from 3 to 8; yours are {sorted(lengths)}."
+    )
+    assert attempt(200, seed, 3, 8) == pairs != attempt(200, seed + 1, 3, 8), (
+        "The seed should decide about the pairs."
+    )
 
 
 # %%
@@ -548,12 +575,14 @@ check_2_1(my_reverse_pairs)
 # @title Answer 2.1: the code
 def reverse_pairs(n: int, seed: int, shortest: int = 3, longest: int = 8) -> list[Pair]:
     """Random sequences of `shortest` to `longest` tokens, to be written backwards."""
-    return [Pair(pair.src, [BOS, *pair.tgt[-2:0:-1], EOS]) for pair in copy_pairs(n, 14, seed, shortest, longest)]
+    pairs = copy_pairs(n, 14, seed, shortest, longest)
+    return [Pair(src, [BOS, *tgt[-2:0:-1], EOS]) for src, tgt in pairs]
 
 
 @example
 def example_answer_2_1() -> Chart:
-    """Train a small model to reverse; its cross-attention in the last layer, mean over heads, of one sequence."""
+    """Train a small model to reverse;
+    its cross-attention in the last layer, mean over heads, of one sequence."""
     torch.manual_seed(0)
     config = Config(N=2, d_model=64, d_ff=128, h=4, dropout=0.0, norm="pre", factor=0.5, warmup=100)
     trainer = Trainer(config.make_model(14), config)
@@ -563,10 +592,10 @@ def example_answer_2_1() -> Chart:
         trainer.model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
     weights = kept[trainer.model.decoder.layers[-1].src_attn].mean(1)  # (B, T, S)
     assert weights.mean(0)[:8].argmax(-1).tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
-    steps = [
-        f"{read} → {predicts}" for read, predicts in zip(batch.tgt[0].tolist(), batch.tgt_y[0].tolist(), strict=True)
-    ]
-    return heatmap(weights[0], steps, [str(i) for i in batch.src[0].tolist()], axes=("reads → predicts", "source"))
+    tokens = zip(batch.tgt[0].tolist(), batch.tgt_y[0].tolist(), strict=True)
+    steps = [f"{read} → {predicts}" for read, predicts in tokens]
+    source = [str(i) for i in batch.src[0].tolist()]
+    return heatmap(weights[0], steps, source, axes=("reads → predicts", "source"))
 
 
 # %% [markdown]
@@ -625,19 +654,25 @@ check_2_2(how_many_times)
 # @title Answer 2.2: the code
 @example
 def example_answer_2_2() -> Chart:
-    """The copy task without warmup, with both norms and two highest rates, beside the loss of knowing only frequencies."""
+    """The copy task without warmup, with both norms and two highest rates,
+    beside the loss of knowing only frequencies."""
     batches, rows, ends = [copy_pairs(32, 14, seed=step, longest=8) for step in range(300)], [], {}
     for norm, factor in itertools.product(("post", "pre"), (0.5, 0.5 * 150**-0.5)):
         torch.manual_seed(0)
-        config = Config(N=2, d_model=64, d_ff=128, h=4, dropout=0.0, norm=norm, factor=factor, warmup=1)
+        config = Config(
+            N=2, d_model=64, d_ff=128, h=4, dropout=0.0, norm=norm, factor=factor, warmup=1
+        )
         kind = f"{norm}, {rate(1, 64, factor, config.warmup):.4f}"
         found = fit(Trainer(config.make_model(14), config), batches)
         ends[kind] = sum(row["loss"] for row in found[-50:]) / 50
-        rows += [{"update": row["update"], "nats per token": row["loss"], "norm, highest rate": kind} for row in found]
+        for row in found:
+            point = {"update": row["update"], "nats per token": row["loss"]}
+            rows.append(point | {"norm, highest rate": kind})
     tokens = torch.cat([make_batch(pairs).tgt_y.flatten() for pairs in batches])
     q = smoothed_targets(tokens[tokens != PAD], 14).mean(0)[1:]  # how often each token is asked for
     known = ends["frequencies alone"] = -(q * q.log()).sum().item()
-    print(*(f"{kind}: {loss:.2f} nats per token at the end" for kind, loss in ends.items()), sep="\n")
+    for kind, loss in ends.items():
+        print(f"{kind}: {loss:.2f} nats per token at the end")
     post, post_low, pre, pre_low, _ = ends.values()
     assert abs(post - known) < 0.05 < known - pre and max(post_low, pre_low) < known / 2
     line = {"nats per token": known, "norm, highest rate": "frequencies alone"}
@@ -669,16 +704,19 @@ def example_answer_2_2() -> Chart:
 # @title The check of 2.3
 @checks
 def check_2_3(attempt: Callable[[Tensor, Tensor, float], Tensor]) -> None:
-    """The gradient that autograd finds, for random logits, targets with padding, and a random eps."""
+    """The gradient that autograd finds, for random logits and eps, and targets with padding."""
     logits, eps = torch.randn(9, 13, requires_grad=True), random.uniform(0.05, 0.3)
     target = torch.tensor([4, 12, PAD, 5, 6, 7, PAD, 1, 2])
     expected = torch.autograd.grad(smoothed_loss(logits, target, eps), logits)[0]
     found = attempt(logits.detach(), target, eps)
-    assert found.shape == expected.shape, f"The gradient should have the shape (9, 13), not {tuple(found.shape)}."
+    shape = tuple(found.shape)
+    assert shape == (9, 13), f"The gradient should have the shape (9, 13), not {shape}."
     assert not torch.allclose(found, -expected, atol=1e-5), (
         "The sign is wrong: the loss falls if the right score rises."
     )
-    assert found[target == PAD].abs().max() == 0, "A row whose target is padding should have no gradient."
+    assert found[target == PAD].abs().max() == 0, (
+        "A row whose target is padding should have no gradient."
+    )
     assert not torch.allclose(found, expected / (target != PAD).sum(), atol=1e-5), (
         "That is the gradient of the mean, not of the sum."
     )
@@ -687,7 +725,7 @@ def check_2_3(attempt: Callable[[Tensor, Tensor, float], Tensor]) -> None:
 
 # %%
 def my_gradient(logits: Tensor, target: Tensor, eps: float) -> Tensor:
-    """The gradient (n, vocab) of `smoothed_loss(logits, target, eps)` for logits (n, vocab) and targets (n)."""
+    """The gradient (n, vocab) of `smoothed_loss` for logits (n, vocab), targets (n) and eps."""
     raise NotImplementedError  # your attempt
 
 
@@ -744,10 +782,15 @@ def example_answer_2_3() -> None:
 def check_3_1(attempt: Callable[[set[str], list[str]], Counter]) -> None:
     """How often each unknown word occurs, in a random text."""
     words = random.choices("abcdefgh", k=40)
-    found, expected = attempt({"a", "b", "c"}, words), Counter(word for word in words if word not in "abc")
+    found = attempt({"a", "b", "c"}, words)
+    expected = Counter(word for word in words if word not in "abc")
     assert not set(found) & {"a", "b", "c"}, "A known word is counted."
-    assert dict(found) != dict.fromkeys(expected, 1), "Each unknown word is counted once, however often it occurs."
-    assert dict(found) == dict(expected), f"{words} has the unknown words {dict(expected)}, not {dict(found)}."
+    assert dict(found) != dict.fromkeys(expected, 1), (
+        "Each unknown word is counted once, however often it occurs."
+    )
+    assert dict(found) == dict(expected), (
+        f"{words} has the unknown words {dict(expected)}, not {dict(found)}."
+    )
 
 
 # %%
@@ -779,17 +822,18 @@ def answer_3_1(known: set[str], words: list[str]) -> Counter[str]:
 
 @example
 def example_answer_3_1() -> Any:
-    """Unknown words and unknown pieces of the validation set, and the first of these words as pieces."""
-    words, pieces, rows = learn_words(load_split("train"), ("de", "en")), live_run().translator.tokenizer, []
-    known = words.vocabulary.get_vocab()
+    """Unknown words and unknown pieces of the validation set,
+    and the first of these words as pieces."""
+    words, rows = learn_words(load_split("train"), ("de", "en")), []
+    known, pieces = words.vocabulary.get_vocab(), live_run().translator.tokenizer
     for side, language in enumerate(("de", "en")):
         texts = [pair[side] for pair in load_split("val")]
         found = [word for text in texts for word in words_of(text, language)]
         unknown = answer_3_1(known, found)
         ids = [i for text in texts for i in pieces.encode(text, language)]
         row = {"language": language, "words": len(found), "unknown words": unknown.total()}
-        row |= {"share": f"{unknown.total() / len(found):.1%}", "pieces": len(ids), "unknown pieces": ids.count(UNK)}
-        rows.append(row)
+        row |= {"share": f"{unknown.total() / len(found):.1%}"}
+        rows.append(row | {"pieces": len(ids), "unknown pieces": ids.count(UNK)})
         print(language, *list(unknown)[:12])
         for word in list(unknown)[:1]:
             print("  as pieces:", *pieces.tokens(pieces.encode(word.strip("▁"), language)))
@@ -825,10 +869,16 @@ def check_3_2(attempt: dict[int, float]) -> None:
     """Tokens per second by budget: they rise at first, and not in proportion to the budget."""
     assert len(attempt) >= 3, "Measure at three budgets at least."
     small, *_, large = sorted(attempt)
-    assert large >= 8 * small, f"{large} is not eight times {small}: the difference would drown in noise."
+    assert large >= 8 * small, (
+        f"{large} is not eight times {small}: the difference would drown in noise."
+    )
     times = max(attempt.values()) / attempt[small]
-    assert times > 1, "The smallest batch is the fastest. Was the first, slow update in another one's time?"
-    assert times < large / small, "The speed rises as fast as the budget. Did you count the tokens, or the batches?"
+    assert times > 1, (
+        "The smallest batch is the fastest. Was the first, slow update in another one's time?"
+    )
+    assert times < large / small, (
+        "The speed rises as fast as the budget. Did you count the tokens, or the batches?"
+    )
     print(f"the best budget is {times:.1f} times as fast as {small}")
 
 
@@ -854,7 +904,8 @@ check_3_2(tokens_per_second)
 def example_answer_3_2() -> Chart:
     """Target tokens per second of a few updates, by the budget of a batch."""
     tokenizer, rows = live_run().translator.tokenizer, []
-    train = [pair for pair in to_pairs(tokenizer, load_split("train")[:3000]) if max(map(len, pair)) <= 100]
+    pairs = to_pairs(tokenizer, load_split("train")[:3000])
+    train = [pair for pair in pairs if max(map(len, pair)) <= 100]
     trainer = Trainer(LIVE.make_model(len(tokenizer)).to(best_device()), LIVE)
     trainer.update(train[:4])  # the first update prepares what the others find ready
     for budget in (100, 200, 400, 800, 1600, 3200):
@@ -862,8 +913,9 @@ def example_answer_3_2() -> Chart:
         start = time.perf_counter()
         for pairs in chosen:
             trainer.update(pairs)
-        seconds, tokens = time.perf_counter() - start, sum(len(pair.tgt) - 1 for pairs in chosen for pair in pairs)
-        rows.append({"tokens per batch": budget, "tokens per second": tokens / seconds, "model": "LIVE"})
+        seconds = time.perf_counter() - start
+        speed = sum(len(pair.tgt) - 1 for pairs in chosen for pair in pairs) / seconds
+        rows.append({"tokens per batch": budget, "tokens per second": speed, "model": "LIVE"})
     print({row["tokens per batch"]: round(row["tokens per second"]) for row in rows})
     assert all(row["tokens per second"] > 0 for row in rows)
     return curves(rows, "tokens per batch", "tokens per second", "model")
@@ -897,9 +949,12 @@ def check_3_3(attempt: float) -> None:
     from sacrebleu.metrics import BLEU
 
     references = [english for _, english in load_split("val")[:50]]
-    score = BLEU().corpus_score([" ".join(english.split()[:-1]) for english in references], [references])
+    beginnings = [" ".join(english.split()[:-1]) for english in references]
+    score = BLEU().corpus_score(beginnings, [references])
     share = (100 - 100 * score.bp) / (100 - score.score)
-    assert abs(attempt - share) < 0.02, f"Not {attempt}. How many n-grams of a shortened sentence are wrong?"
+    assert abs(attempt - share) < 0.02, (
+        f"Not {attempt}. How many n-grams of a shortened sentence are wrong?"
+    )
 
 
 # %%
@@ -922,7 +977,8 @@ check_3_3(share_of_the_penalty)
 # @title Answer 3.3: the code
 @example
 def example_answer_3_3() -> Any:
-    """BLEU, its four shares and its brevity penalty for references without their last word, and with a wrong one."""
+    """BLEU, its four shares and its brevity penalty for references without their last word,
+    and with a wrong one."""
     from sacrebleu.metrics import BLEU
 
     references, rows = [english for _, english in load_split("val")], []
@@ -932,9 +988,11 @@ def example_answer_3_3() -> Any:
     for kind, texts in kinds.items():
         score = BLEU().corpus_score(texts, [references])
         shares = {f"share of {n}-grams": score.precisions[n - 1] for n in (1, 2, 3, 4)}
-        rows.append({"references": kind, "BLEU": score.score, **shares, "brevity penalty": score.bp})
+        row = {"references": kind, "BLEU": score.score}
+        rows.append(row | shares | {"brevity penalty": score.bp})
     dropped, wrong = rows[1], rows[2]
-    assert abs(dropped["BLEU"] - 100 * dropped["brevity penalty"]) < 0.5 and dropped["brevity penalty"] < 0.95
+    assert abs(dropped["BLEU"] - 100 * dropped["brevity penalty"]) < 0.5
+    assert dropped["brevity penalty"] < 0.95
     assert wrong["brevity penalty"] > 0.99 and wrong["BLEU"] < 95
     return table(rows).round(2)
 
@@ -969,7 +1027,9 @@ def check_4_1(attempt: set[str]) -> None:
     unknown = set(attempt) - {"source", "target"}
     assert not unknown, f"There are only source and target, not {', '.join(sorted(unknown))}."
     assert "target" in attempt, "Then a hypothesis would go on with the words of another one."
-    assert "source" not in attempt, "It does no harm, but all hypotheses of a sentence read the same source."
+    assert "source" not in attempt, (
+        "It does no harm, but all hypotheses of a sentence read the same source."
+    )
 
 
 # %%
@@ -992,10 +1052,10 @@ check_4_1(must_follow)
 # %%
 # @title Answer 4.1: the code
 def rows_follow(parts: tuple[str, ...]) -> Callable[[CachedDecoder, Tensor], None]:
-    """A `select_rows` that lets only these parts of the cache follow the beams, once there are beams."""
+    """A `select_rows` that lets only these parts of the cache follow beams, once there are some."""
 
     def select(decoder: CachedDecoder, rows: Tensor) -> None:
-        for part in parts if decoder.length else ("past", "source"):  # the first call makes the beams
+        for part in parts if decoder.length else ("past", "source"):  # the first call makes beams
             setattr(decoder, part, [(K[rows], V[rows]) for K, V in getattr(decoder, part)])
         decoder.src_mask = decoder.src_mask[rows]
 
@@ -1004,19 +1064,22 @@ def rows_follow(parts: tuple[str, ...]) -> Callable[[CachedDecoder, Tensor], Non
 
 @example
 def example_answer_4_1() -> None:
-    """BLEU of 40 validation sentences if source and target, only the target, or nothing follows the beams."""
+    """BLEU of 40 validation sentences if source and target, only the target,
+    or nothing follows the beams."""
     from unittest.mock import patch
 
     import the_annotated_transformer as document
 
-    (sources, references), found = (list(side) for side in zip(*load_split("val")[:40], strict=True)), []
-    search = functools.partial(beam_search, beam=BEAM, alpha=ALPHA)
-    for who, parts in {"source and target": ("past", "source"), "only the target": ("past",), "nothing": ()}.items():
+    sources, references = (list(side) for side in zip(*load_split("val")[:40], strict=True))
+    search, found = functools.partial(beam_search, beam=BEAM, alpha=ALPHA), []
+    kinds = {"source and target": ("past", "source"), "only the target": ("past",), "nothing": ()}
+    for who, parts in kinds.items():
         with patch.object(document, "select_rows", rows_follow(parts)):
             found.append(translate_lines(our_model(), sources, search))
         print(f"{who:>17}: BLEU {bleu(found[-1], references)[0]:.1f}")
     assert found[0] == found[1] == translate_lines(our_model(), sources, search) != found[2]
-    print(*next(pair for pair in zip(found[0], found[2], strict=True) if pair[0] != pair[1]), sep="\n")
+    differ = (pair for pair in zip(found[0], found[2], strict=True) if pair[0] != pair[1])
+    print(*next(differ), sep="\n")
 
 
 # %% [markdown]
@@ -1044,7 +1107,8 @@ def example_answer_4_1() -> None:
 @checks
 def check_4_2(attempt: str) -> None:
     """What the length penalty does to the choice between two finished translations."""
-    wins = [(-6 / (15 / 6) ** alpha) > (-5 / (13 / 6) ** alpha) for alpha in (0.0, 1.8)]  # 10 tokens against 8
+    # 10 tokens against 8
+    wins = [(-6 / (15 / 6) ** alpha) > (-5 / (13 / 6) ** alpha) for alpha in (0.0, 1.8)]
     assert attempt in ("longer", "shorter", "either"), 'One of "longer", "shorter" and "either".'
     assert (attempt == "longer") == (wins == [False, True]), (
         "Try 8 tokens with log-probability -5 against 10 tokens with -6."
@@ -1072,16 +1136,19 @@ check_4_2(translations_get)
 # @title Answer 4.2: the code
 @example
 def example_answer_4_2() -> Any:
-    """BLEU and length of the translations by the model trained in Part 3, for four length penalties."""
+    """BLEU and length of the translations by the model trained in Part 3,
+    for four length penalties."""
     from sacrebleu.metrics import BLEU
 
-    (sources, references), rows = (list(side) for side in zip(*load_split("val")[:100], strict=True)), []
+    sources, references = (list(side) for side in zip(*load_split("val")[:100], strict=True))
+    rows = []
     for alpha in (0.0, 0.6, 1.0, 1.8):
         search = functools.partial(beam_search, beam=BEAM, alpha=alpha)
         lines = translate_lines(live_run().translator, sources, search)
         score = BLEU().corpus_score(lines, [references])
-        rows.append({"α": alpha, "BLEU": round(score.score, 1), "length": f"{score.sys_len / score.ref_len:.1%}"})
-        rows[-1] |= {"brevity penalty": round(score.bp, 3), "longest": max(len(line.split()) for line in lines)}
+        length, longest = score.sys_len / score.ref_len, max(len(line.split()) for line in lines)
+        rows.append({"α": alpha, "BLEU": round(score.score, 1), "length": f"{length:.1%}"})
+        rows[-1] |= {"brevity penalty": round(score.bp, 3), "longest": longest}
     print("best:", max(rows, key=lambda row: row["BLEU"]))
     assert float(rows[0]["length"][:-1]) <= float(rows[-1]["length"][:-1])
     return table(rows)
@@ -1110,8 +1177,10 @@ def example_answer_4_2() -> Any:
 # %%
 # @title The check of 4.3
 @checks
-def check_4_3(attempt: Callable[[dict[str, Tensor], dict[str, Tensor], int], dict[str, Tensor]]) -> None:
-    """The mean of one to six random checkpoints, one after the other; the checkpoints stay as they were."""
+def check_4_3(
+    attempt: Callable[[dict[str, Tensor], dict[str, Tensor], int], dict[str, Tensor]],
+) -> None:
+    """The mean of one to six random checkpoints, one after the other; they stay as they were."""
     checkpoints = [{"a": torch.randn(3, 4), "b": torch.randn(5)} for _ in range(6)]
     before = [{name: weight.clone() for name, weight in weights.items()} for weights in checkpoints]
     mean = {name: weight.clone() for name, weight in checkpoints[0].items()}
@@ -1123,13 +1192,15 @@ def check_4_3(attempt: Callable[[dict[str, Tensor], dict[str, Tensor], int], dic
         )
         for name in expected:
             same(mean[name], expected[name], f"The mean of {n + 1} checkpoints, {name},")
-    assert all(
-        torch.equal(now[name], was[name]) for now, was in zip(checkpoints, before, strict=True) for name in was
-    ), "A checkpoint was changed."
+    both = zip(checkpoints, before, strict=True)
+    kept = all(torch.equal(now[name], was[name]) for now, was in both for name in was)
+    assert kept, "A checkpoint was changed."
 
 
 # %%
-def running_mean(mean: dict[str, Tensor], checkpoint: dict[str, Tensor], n: int) -> dict[str, Tensor]:
+def running_mean(
+    mean: dict[str, Tensor], checkpoint: dict[str, Tensor], n: int
+) -> dict[str, Tensor]:
     """The mean of n + 1 checkpoints, from the mean of n and one more."""
     raise NotImplementedError  # your attempt
 
@@ -1156,16 +1227,16 @@ def answer_4_3(mean: dict[str, Tensor], checkpoint: dict[str, Tensor], n: int) -
 
 @example
 def example_answer_4_3() -> Chart:
-    """The validation loss of the mean of the last checkpoints, on 200 pairs, by how many there are in the mean."""
+    """The validation loss of the mean of the last checkpoints, on 200 pairs,
+    by how many there are in the mean."""
     (trained, tokenizer, _), history, checkpoints = live_run()
     model = LIVE.make_model(len(tokenizer)).to(best_device())
     val, rows, mean = to_pairs(tokenizer, load_split("val")[:200]), [], checkpoints[-1]
     for n in range(1, len(checkpoints) + 1):
         mean = mean if n == 1 else answer_4_3(mean, checkpoints[-n], n - 1)
         model.load_state_dict(mean, strict=False)  # a tied weight is in it once
-        rows.append(
-            {"checkpoints": n, "nats per token": validation_loss(model, val), "run": f"{len(history):,} updates"}
-        )
+        loss = validation_loss(model, val)
+        rows.append({"checkpoints": n, "nats per token": loss, "run": f"{len(history):,} updates"})
     print({row["checkpoints"]: round(row["nats per token"], 3) for row in rows})
     trained.load_state_dict(checkpoints[-1], strict=False)
     assert math.isclose(rows[0]["nats per token"], validation_loss(trained, val), rel_tol=1e-4)
@@ -1227,7 +1298,8 @@ check_5_1(P100_days)
 # @title Answer 5.1: the code
 @example
 def example_answer_5_1() -> None:
-    """The cost of the big model in P100-days, in operations, and in days of this machine's matrix products."""
+    """The cost of the big model in P100-days, in operations,
+    and in days of this machine's matrix products."""
     days = 3.5 * 8
     operations, n, seconds = days * 24 * 3600 * 9.5e12, 2048, []
     a = torch.randn(n, n, device=best_device())
@@ -1236,8 +1308,9 @@ def example_answer_5_1() -> None:
         (a @ a).sum().item()  # to ask for a number is to wait for it
         seconds.append(time.perf_counter() - start)
     speed = 2 * n**3 / min(seconds)  # a multiplication and an addition each
-    print(f"{days:.0f} P100-days, {operations:.1e} operations; here {speed / 1e9:,.0f} GFLOP/s", end=" ")
-    print(f"on the {best_device()} with {torch.get_num_threads()} threads: {operations / speed / 86_400:,.0f} days")
+    print(f"{days:.0f} P100-days, {operations:.1e} operations", end="; ")
+    print(f"here {speed / 1e9:,.0f} GFLOP/s on the {best_device()}", end=" ")
+    print(f"with {torch.get_num_threads()} threads: {operations / speed / 86_400:,.0f} days")
     assert days == 28 and f"{operations:.1e}" == "2.3e+19"
 
 
@@ -1288,8 +1361,8 @@ def example_answer_5_2() -> None:
     sources, references = (list(side) for side in zip(*load_split("val")[:300], strict=True))
     translations = translate_lines(our_model(), sources)
     commas = [sum(text.count(",") for text in side) for side in (translations, references)]
-    with_commas = bleu(translations, references)[0]
-    without = bleu(*([text.replace(",", "") for text in side] for side in (translations, references)))[0]
+    plain = ([text.replace(",", "") for text in side] for side in (translations, references))
+    with_commas, without = bleu(translations, references)[0], bleu(*plain)[0]
     print(f"commas: {commas[0]} in the translations, {commas[1]} in the references")
     print(f"BLEU {with_commas:.2f}, without commas {without:.2f}: {without - with_commas:+.2f}")
     assert (with_commas != without) == (sum(commas) > 0)
@@ -1318,7 +1391,9 @@ def example_answer_5_2() -> None:
 def check_6_1(attempt: str) -> None:
     """The word that is being translated."""
     word = attempt.strip("▁ .").lower()
-    assert word != "junge", "The first layer looks there, at the word that was just translated. And the upper ones?"
+    assert word != "junge", (
+        "The first layer looks there, at the word that was just translated. And the upper ones?"
+    )
     assert word == "spielt", f"Not {attempt}."
 
 
@@ -1341,12 +1416,14 @@ check_6_1(word_with_the_largest_weight)
 # @title Answer 6.1: the code
 @example
 def example_answer_6_1() -> Chart:
-    """Where each layer looks when a verb is predicted whose German counterpart ends the sentence."""
+    """Where each layer looks when a verb is predicted
+    whose German counterpart ends the sentence."""
     sentence = "Ein Mädchen sieht zu, wie ein Junge auf der Straße mit einem roten Ball spielt."
     seen = attention_maps(our_model(), sentence)
     cross, steps = seen.maps["cross"].mean(1), seen.steps()  # (N, T, S), mean over heads
     print(sentence, seen.translation, sep="\n")
-    if "▁plays" in seen.predicted and "▁spielt" in seen.source:  # another model may say it in another way
+    # another model may say it in another way
+    if "▁plays" in seen.predicted and "▁spielt" in seen.source:
         row, verb = seen.predicted.index("▁plays"), seen.source.index("▁spielt")
         print(f"most weight of the row {steps[row]}, layer by layer:")
         for weights in cross[:, row]:
@@ -1381,7 +1458,7 @@ def example_answer_6_1() -> Chart:
 # @title The check of 6.2
 @checks
 def check_6_2(attempt: Callable[[Tensor, int, int], Tensor]) -> None:
-    """A random matrix (d_model, h * d_v) with the columns of one head zero, and the given one as it was."""
+    """A random matrix (d_model, h * d_v), one head's columns zero, and the given one as it was."""
     W_o, h = torch.randn(12, 12), 3
     head, before = random.randrange(h), W_o.clone()
     found = attempt(W_o, head, h)
@@ -1389,8 +1466,12 @@ def check_6_2(attempt: Callable[[Tensor, int, int], Tensor]) -> None:
     expected, rows = before.clone(), before.clone()
     expected[:, 4 * head : 4 * head + 4] = 0
     rows[4 * head : 4 * head + 4] = 0
-    assert found.shape == W_o.shape, f"The matrix should keep its shape {tuple(W_o.shape)}, not {tuple(found.shape)}."
-    assert not torch.equal(found, rows), "These are rows, outputs of the layer. A head is a block of inputs."
+    assert found.shape == W_o.shape, (
+        f"The matrix should keep its shape {tuple(W_o.shape)}, not {tuple(found.shape)}."
+    )
+    assert not torch.equal(found, rows), (
+        "These are rows, outputs of the layer. A head is a block of inputs."
+    )
     same(found, expected, f"The matrix without head {head} of {h}, counted from 0,")
 
 
@@ -1425,7 +1506,7 @@ def answer_6_2(W_o: Tensor, head: int, h: int) -> Tensor:
 
 @torch.no_grad()
 def loss_without(model: Transformer, heads: Iterable[tuple[int, int]], pairs: list[Pair]) -> float:
-    """The validation loss without some heads (layer, head) of the cross-attention, both counted from 0."""
+    """The validation loss without some heads (layer, head) of cross-attention, counted from 0."""
     kept = {name: weight.clone() for name, weight in model.state_dict().items()}
     try:
         for n, i in heads:
@@ -1438,14 +1519,17 @@ def loss_without(model: Transformer, heads: Iterable[tuple[int, int]], pairs: li
 
 @example
 def example_answer_6_2() -> Chart:
-    """What each head of the cross-attention is worth, in nats per token, and the least valuable half together."""
+    """What each head of the cross-attention is worth, in nats per token,
+    and the least valuable half together."""
     model, pairs = our_model().model, to_pairs(our_model().tokenizer, load_split("val")[:200])
     N, h = model.settings["N"], model.settings["h"]
     whole = validation_loss(model, pairs)
-    costs = {head: loss_without(model, [head], pairs) - whole for head in itertools.product(range(N), range(h))}
+    heads = itertools.product(range(N), range(h))
+    costs = {head: loss_without(model, [head], pairs) - whole for head in heads}
     half = sorted(costs, key=costs.get)[: N * h // 2]
     single, together = sum(costs[head] for head in half), loss_without(model, half, pairs) - whole
-    print(f"{whole:.3f} nats; the cheaper half costs {single:.3f} more one by one, {together:.3f} more together")
+    print(f"{whole:.3f} nats; the cheaper half costs {single:.3f} more one by one", end=", ")
+    print(f"{together:.3f} more together")
     assert validation_loss(model, pairs) == whole and together > single
     return heatmap(
         torch.tensor(list(costs.values())).view(N, h),
@@ -1478,9 +1562,8 @@ def check_6_3(attempt: bool) -> None:
     """The mean over all heads against the best single head, in every saved row."""
     assert isinstance(attempt, bool), "True or False."
     for row in saved_rows("alignment"):
-        rates = {
-            (head["layer"], head["head"]): head["aer"] for head in row["heads"] if head["convention"] == "predicts"
-        }
+        heads = [head for head in row["heads"] if head["convention"] == "predicts"]
+        rates = {(head["layer"], head["head"]): head["aer"] for head in heads}
         mean = rates["mean", "mean"]
         single = min(rate for place, rate in rates.items() if "mean" not in place)
         assert attempt == (mean < single), (
@@ -1508,7 +1591,8 @@ check_6_3(mean_is_better)
 # @title Answer 6.3: the code
 @example
 def example_answer_6_3() -> Any:
-    """Alignment error rates of the best single head, of the best mean over a layer, and of the mean over all heads."""
+    """Alignment error rates of the best single head, of the best mean over a layer,
+    and of the mean over all heads."""
     shown = []
     for row in saved_rows("alignment"):
         for convention in ("reads", "predicts"):
@@ -1518,7 +1602,8 @@ def example_answer_6_3() -> Any:
                     means = (found["head"] == "mean") + (found["layer"] == "mean")
                     kinds[list(kinds)[means]].append(found["aer"])
             best = {kind: min(rates) for kind, rates in kinds.items()}
-            shown.append({"seed": row["set"]["seed"], "the row that": f"{convention} the token"} | best)
+            which = {"seed": row["set"]["seed"], "the row that": f"{convention} the token"}
+            shown.append(which | best)
             limits = [row["baselines"][name]["aer"] for name in ("best", "random")]
             assert limits[0] <= min(best.values()) and best["single head"] < limits[1]
     return table(shown).round(3) if shown else None
@@ -1551,13 +1636,8 @@ def example_answer_6_3() -> Any:
 @checks
 def check_7_1(attempt: Callable[[int, int, int, int, int], int]) -> None:
     """The bytes of the keys and values that a layer really makes, for random sizes."""
-    N, length, h_kv, d_k, kind = (
-        random.randint(3, 9),
-        random.randint(5, 90),
-        random.choice((1, 2, 4)),
-        8,
-        torch.bfloat16,
-    )
+    N, length, h_kv = random.randint(3, 9), random.randint(5, 90), random.choice((1, 2, 4))
+    d_k, kind = 8, torch.bfloat16
     with torch.device("meta"):  # shapes without numbers
         layer = GroupedQueryAttention(4, 4 * d_k, h_kv=h_kv).to(kind)
         x = torch.empty(1, length, 4 * d_k, dtype=kind)
@@ -1572,7 +1652,7 @@ def check_7_1(attempt: Callable[[int, int, int, int, int], int]) -> None:
 
 # %%
 def cache_bytes(N: int, length: int, h_kv: int, d_k: int, itemsize: int) -> int:
-    """The bytes of the cache of N layers for one sequence, with h_kv heads of keys and values of d_k numbers each."""
+    """Bytes of N layers' cache of one sequence: h_kv heads of keys and values, d_k numbers each."""
     raise NotImplementedError  # your attempt
 
 
@@ -1592,17 +1672,21 @@ check_7_1(cache_bytes)
 # %%
 # @title Answer 7.1: the code
 def answer_7_1(N: int, length: int, h_kv: int, d_k: int, itemsize: int) -> int:
-    """The bytes of the cache of N layers for one sequence, with h_kv heads of keys and values of d_k numbers each."""
+    """Bytes of N layers' cache of one sequence: h_kv heads of keys and values, d_k numbers each."""
     return 2 * N * length * h_kv * d_k * itemsize
 
 
 @example
 def example_answer_7_1() -> Any:
-    """Megabytes of the base model's cache for 1,000 tokens, by heads of keys and values and by type of number."""
+    """Megabytes of the base model's cache for 1,000 tokens,
+    by heads of keys and values and by type of number."""
     kinds = {"float32": 4, "bfloat16": 2}
-    sizes = {h_kv: {kind: answer_7_1(6, 1000, h_kv, 64, size) for kind, size in kinds.items()} for h_kv in (8, 2, 1)}
-    rows = [{"heads of keys and values": h_kv} | row for h_kv, row in sizes.items()]
-    return table([{name: f"{n / 1e6:.2f} MB" if name in kinds else n for name, n in row.items()} for row in rows])
+    rows = []
+    for h_kv in (8, 2, 1):
+        sizes = {kind: answer_7_1(6, 1000, h_kv, 64, size) for kind, size in kinds.items()}
+        megabytes = {kind: f"{n / 1e6:.2f} MB" for kind, n in sizes.items()}
+        rows.append({"heads of keys and values": h_kv} | megabytes)
+    return table(rows)
 
 
 # %% [markdown]
@@ -1624,7 +1708,9 @@ def example_answer_7_1() -> Any:
 def check_7_2(attempt: str) -> None:
     """The name of the search."""
     assert "beam" not in attempt.lower(), "Sampling follows one hypothesis, not several."
-    assert "greedy" in attempt.lower(), f"Not {attempt}. Which token is drawn if one has all the probability?"
+    assert "greedy" in attempt.lower(), (
+        f"Not {attempt}. Which token is drawn if one has all the probability?"
+    )
 
 
 # %%
@@ -1650,7 +1736,8 @@ check_7_2(becomes)
 def example_answer_7_2() -> Any:
     """Fifty samples for one sentence: how many different ones, and the most frequent."""
     (model, tokenizer, (language, _)), rows = our_model(), []
-    ids = torch.tensor([*tokenizer.encode(OUR_SENTENCES[1], language), EOS], device=next(model.parameters()).device)
+    device = next(model.parameters()).device
+    ids = torch.tensor([*tokenizer.encode(OUR_SENTENCES[1], language), EOS], device=device)
     src = ids.expand(50, -1)
     greedy = tokenizer.decode(greedy_decode(model, src[:1], source_mask(src[:1]), 40)[0].tolist())
     for temperature, top_p in ((1e-4, 1.0), (1.0, 1e-6), (1.0, 0.9), (1.0, 1.0)):
@@ -1659,11 +1746,13 @@ def example_answer_7_2() -> Any:
         texts = Counter(tokenizer.decode(row) for row in found)
         rows.append({"temperature": temperature, "top_p": top_p, "different": len(texts)})
         rows[-1]["most frequent"] = texts.most_common(1)[0][0]
-    assert [row["different"] for row in rows[:2]] == [1, 1] and {row["most frequent"] for row in rows[:2]} == {greedy}
+    assert [row["different"] for row in rows[:2]] == [1, 1]
+    assert {row["most frequent"] for row in rows[:2]} == {greedy}
     assert rows[3]["different"] > rows[2]["different"] > 1
     many = ids.expand(1000, -1)
     first = sample_decode(model, many, source_mask(many), 2, 1.0, 1.0)[:, 1]
-    expected = CachedDecoder(model, src[:1], source_mask(src[:1])).step(torch.tensor([BOS], device=ids.device))
+    decoder = CachedDecoder(model, src[:1], source_mask(src[:1]))
+    expected = decoder.step(torch.tensor([BOS], device=device))
     drawn = torch.bincount(first, minlength=expected.size(1)) / len(first)
     assert (drawn - expected.softmax(-1)[0]).abs().max() < 0.07  # nothing is cut off
     return table(rows)
@@ -1693,7 +1782,9 @@ def check_7_3(attempt: bool) -> None:
     query, keys = torch.randn(1, 16), torch.randn(6, 16)
     scores = [rotated(query, 2) @ rotated(keys, start).T for start in (0, 3)]
     changed = not torch.allclose(*scores, atol=1e-3)
-    assert attempt == changed, "The distance between query and keys is different: try it with `rotated`."
+    assert attempt == changed, (
+        "The distance between query and keys is different: try it with `rotated`."
+    )
 
 
 # %%
@@ -1717,7 +1808,8 @@ check_7_3(scores_change)
 # @title Answer 7.3: the code
 @example
 def example_answer_7_3() -> None:
-    """With rotary positions the memory knows the order; turned cross-attention would depend on the first number."""
+    """With rotary positions the memory knows the order;
+    turned cross-attention would depend on the first number."""
     torch.manual_seed(0)
     src, order, changes = torch.arange(4, 10).unsqueeze(0), torch.tensor([3, 1, 4, 0, 5, 2]), {}
     plain = make_model(50, 50, N=2, d_model=32, d_ff=64, h=4).eval()
@@ -1725,10 +1817,10 @@ def example_answer_7_3() -> None:
     rotary = modern(make_model(50, 50, N=2, d_model=32, d_ff=64, h=4), "rotary").eval()
     for name, model in (("no positions", plain), ("rotary positions", rotary)):
         shuffled = model.encode(src[:, order], None) - model.encode(src, None)[:, order]
-        changes[name] = shuffled.abs().max().item()
-        print(f"{name}: a shuffled source changes the vectors of the memory by up to {changes[name]:.1e}")
+        changes[name] = gap = shuffled.abs().max().item()
+        print(f"{name}: a shuffled source changes the vectors of the memory by up to {gap:.1e}")
     assert changes["no positions"] < 1e-5 < 1e-2 < changes["rotary positions"]
-    query, keys = torch.randn(1, 64), torch.randn(6, 64)  # of one target position and of six source positions
+    query, keys = torch.randn(1, 64), torch.randn(6, 64)  # of one target and six source positions
     weights = [(rotated(query, 2) @ rotated(keys, start).T / 8).softmax(-1) for start in (0, 3)]
     print("weights, source counted from 0 and from 3:", *(w[0].numpy().round(2) for w in weights))
     assert (weights[0] - weights[1]).abs().max() > 0.05

@@ -46,7 +46,8 @@
 # from pathlib import Path
 #
 # REPOSITORY = ""  # the public address of this notebook's repository, once it has one
-# for bundle in Path().glob("the_annotated_transformer*.zip"):  # the companion, which the web page offers under Pages
+# # the companion, which the web page offers under Pages
+# for bundle in Path().glob("the_annotated_transformer*.zip"):
 #     assert zipfile.is_zipfile(bundle), f"{bundle} is damaged; delete it and upload it again"
 #     with zipfile.ZipFile(bundle) as files:
 #         files.extractall(members=[name for name in files.namelist() if not Path(name).exists()])
@@ -66,7 +67,8 @@
 #         with contextlib.suppress(Exception):  # without the package there is no picture
 #             import vl_convert
 #
-#             found["image/png"] = base64.b64encode(vl_convert.vegalite_to_png(chart, scale=1.5)).decode()
+#             picture = vl_convert.vegalite_to_png(chart, scale=1.5)
+#             found["image/png"] = base64.b64encode(picture).decode()
 #         return found
 #
 #     alt.renderers.register("data", forms)
@@ -104,6 +106,7 @@ from the_annotated_transformer import (
 )
 
 TEST, CPU, Seeds = "test_2016_flickr", " (CPU)", dict[int, dict[str, Any]]
+Runs = dict[tuple[str, str, str], Seeds]  # by kind, split and search
 
 # %% [markdown]
 # ## What we claim
@@ -130,25 +133,27 @@ GROUPS = {  # models of `quality`: the kind of run
 
 
 def scored(row: dict[str, Any], bleu: str) -> dict[str, Any]:
-    """A row with its BLEU of one kind, and with that before BLEU's penalty for short translations."""
+    """A row with its BLEU of one kind, and with that before the penalty for short translations."""
     brevity = min(1.0, math.exp(1 - 1 / row["length"]))
     return row | {"score": row[bleu], "without length": row[bleu] / brevity}
 
 
-def long_runs() -> dict[tuple[str, str, str], Seeds]:
-    """The rows of long runs by kind, split and search, and then by seed, which is that of the first stage."""
-    found: dict[tuple[str, str, str], Seeds] = {}
+def long_runs() -> Runs:
+    """The rows of long runs by kind, split and search, then by seed, that of the first stage."""
+    found: Runs = {}
     for row in saved_rows("first_stage"):
         kind = f"{row['direction']} {row['variant']}"
         for split in ("val", TEST):
             for scores in row[split].values():
-                found.setdefault((kind, split, scores["search"]), {})[row["seed"]] = scored(scores, "bleu")
+                seeds = found.setdefault((kind, split, scores["search"]), {})
+                seeds[row["seed"]] = scored(scores, "bleu")
     for row in saved_rows("quality"):
         for names, kind in GROUPS.items():
             if re.fullmatch(names, row.get("model") or ""):
                 start = re.search(r"--start-from \S+seed-(\d)", row["command"])
                 seeds = found.setdefault((kind, row["split"], row["search"]), {})
-                seeds[int(start[1]) if start else row["seed"]] = scored(row, "bleu_moses" if "Wu" in kind else "bleu")
+                seed = int(start[1]) if start else row["seed"]
+                seeds[seed] = scored(row, "bleu_moses" if "Wu" in kind else "bleu")
     return found
 
 
@@ -166,26 +171,32 @@ def threshold(chance: float, freedom: int) -> float:
 
 
 def pooled(groups: list[list[float]]) -> tuple[float, int]:
-    """The standard deviation within groups of runs that differ in the seed alone, and its degrees of freedom."""
+    """Standard deviation within groups that differ in seed alone, and its degrees of freedom."""
     freedom = sum(len(group) - 1 for group in groups)
     return math.sqrt(sum(len(group) * float(np.var(group)) for group in groups) / freedom), freedom
 
 
-def seeds_reach(sd: float, freedom: int, chance: float = 0.05, each: tuple[int, int] = (3, 3)) -> float:
+def seeds_reach(
+    sd: float, freedom: int, chance: float = 0.05, each: tuple[int, int] = (3, 3)
+) -> float:
     """How far the interval of a difference between two means reaches, for other seeds."""
     return threshold(chance, freedom) * sd * math.sqrt(sum(1 / n for n in each))
 
 
-def sentences_reach(split: str, direction: str, search: str, measure: str = "bleu", chance: float = 0.05) -> float:
+def sentences_reach(
+    split: str, direction: str, search: str, measure: str = "bleu", chance: float = 0.05
+) -> float:
     """The same for other sentences: the widest interval of two models' difference that we have.
 
-    Of chrF there is one for each set, from German to English; it stands for both directions. The rows have intervals
-    of 95%; for another chance they are widened as those of a normal distribution would be.
+    Of chrF there is one for each set, from German to English; it stands for both directions.
+    The rows have intervals of 95%; for another chance they are widened as those of a normal
+    distribution would be.
     """
     found, beams = [], {"beam" in search}
     for row in saved_rows("bootstrap") if measure != "chrf" else []:
         searches = {"beam" in row[side]["search"] for side in "ab"}
-        if row["a"]["model"] != row["b"]["model"] and row["direction"] == direction and searches == beams:
+        differ = row["a"]["model"] != row["b"]["model"]
+        if differ and row["direction"] == direction and searches == beams:
             found.append((row["split"], row["difference_interval"]))
     for row in saved_rows("resample"):
         searches = {"beam" in file for file in row["a"] + row["b"]}
@@ -195,18 +206,19 @@ def sentences_reach(split: str, direction: str, search: str, measure: str = "ble
     return wider * max((high - low) / 2 for on, (low, high) in found if on == split)
 
 
-def spread(runs: dict[tuple[str, str, str], Seeds], split: str, search: str, measure: str) -> tuple[float, int]:
-    """The standard deviation between the seeds of long runs, pooled over all kinds of run, each with its own penalty."""
+def spread(runs: Runs, split: str, search: str, measure: str) -> tuple[float, int]:
+    """Standard deviation of long runs' seeds, pooled over all kinds, each with its own penalty."""
     groups = []
     for (kind, on, how), seeds in runs.items():
-        own = "greedy" if search == "greedy" else f"beam 5, alpha {'1.0' if 'Wu' in kind else '1.8'}"
+        alpha = "1.0" if "Wu" in kind else "1.8"
+        own = "greedy" if search == "greedy" else f"beam 5, alpha {alpha}"
         if (on, how) == (split, own):
             groups.append([row[measure] for row in seeds.values()])
     return pooled(groups)
 
 
 def long_difference(
-    runs: dict[tuple[str, str, str], Seeds], a: str, b: str, split: str, search: str, measure: str = "score"
+    runs: Runs, a: str, b: str, split: str, search: str, measure: str = "score"
 ) -> tuple[float, float]:
     """Mean of b minus mean of a, and how far its 95% interval reaches, for other seeds alone."""
     one, two = ([row[measure] for row in runs[kind, split, search].values()] for kind in (a, b))
@@ -216,7 +228,10 @@ def long_difference(
 
 # %%
 # @title The rows of short runs, and differences from their base
-MEASURES = {"perplexity": "val_perplexity", "greedy": "bleu", "BLEU": "bleu_beam", "best penalty": "bleu_alpha_best", "chrF": "chrf_beam"}  # fmt: skip
+MEASURES = {
+    "perplexity": "val_perplexity", "greedy": "bleu", "BLEU": "bleu_beam",
+    "best penalty": "bleu_alpha_best", "chrF": "chrf_beam",
+}  # fmt: skip
 
 
 def miniature() -> dict[str, Seeds]:
@@ -231,14 +246,17 @@ def miniature() -> dict[str, Seeds]:
 
 
 def place(item: tuple[str, Seeds]) -> tuple[bool, bool, str, int, str]:
-    """Where a variant stands: those of an accelerator first, the base before its variants, and these by the rows of the paper's table, short names first."""
+    """Where a variant stands: those of an accelerator first, the base before its variants.
+
+    These stand by the rows of the paper's table, short names first: h = 8 before h = 16.
+    """
     name, seeds = item
     row = next(iter(seeds.values())).get("row", "")
-    return name.endswith(CPU), name.removesuffix(CPU) != "base", row, len(name), name  # h = 8 before h = 16
+    return name.endswith(CPU), name.removesuffix(CPU) != "base", row, len(name), name
 
 
 def comparable(variants: dict[str, Seeds], measure: str) -> dict[str, list[float]]:
-    """The scores of each variant that has them, of the same kind as the base's: the perplexity of words is per word."""
+    """The scores of each variant that has them, if they are of the same kind as the base's."""
     key, found = MEASURES[measure], {}
     for name, seeds in variants.items():
         per_word = (name.removesuffix(CPU), measure) == ("words", "perplexity")
@@ -248,10 +266,11 @@ def comparable(variants: dict[str, Seeds], measure: str) -> dict[str, list[float
 
 
 def reaches(variants: dict[str, Seeds], measure: str) -> tuple[float, float]:
-    """How far a difference's 95% interval reaches for other seeds, and how far for all that chance may have chosen.
+    """How far a difference's 95% interval reaches for other seeds, and for all that chance chose.
 
-    The second is for other seeds *and* sentences, and at 95% for all comparisons in the measure together: who picks a
-    variant from a table picks luck of both kinds. For the perplexity we haven't measured what other sentences change.
+    The second is for other seeds *and* sentences, and at 95% for all comparisons in the measure
+    together: who picks a variant from a table picks luck of both kinds. For the perplexity we
+    haven't measured what other sentences change.
     """
     alike = comparable(variants, measure)
     chance = 0.05 / max(1, sum(name.removesuffix(CPU) != "base" for name in alike))
@@ -259,34 +278,47 @@ def reaches(variants: dict[str, Seeds], measure: str) -> tuple[float, float]:
         alike.pop("adam post", None)  # which scatters more than chance allows
     found, others = pooled([*alike.values()]), 0.0
     if measure != "perplexity":
-        search, kind = "greedy" if measure == "greedy" else "beam", "chrf" if measure == "chrF" else "bleu"
+        search = "greedy" if measure == "greedy" else "beam"
+        kind = "chrf" if measure == "chrF" else "bleu"
         others = sentences_reach("val", "de-en", search, kind, chance)
     return seeds_reach(*found), math.hypot(seeds_reach(*found, chance), others)
 
 
-def short_difference(variants: dict[str, Seeds], name: str, measure: str) -> tuple[float, float, float]:
+def short_difference(
+    variants: dict[str, Seeds], name: str, measure: str
+) -> tuple[float, float, float]:
     """A variant's mean minus that of the base on the same kind of machine, with both reaches."""
     alike = comparable(variants, measure)
-    return float(np.mean(alike[name]) - np.mean(alike["base" + CPU * name.endswith(CPU)])), *reaches(variants, measure)
+    base = alike["base" + CPU * name.endswith(CPU)]
+    return float(np.mean(alike[name]) - np.mean(base)), *reaches(variants, measure)
 
 
 # %%
 # @title The claims about long runs, and about short ones
 LONG_CLAIMS = (  # claim, a, b, direction, search, like for like, file of the rows
-    ("rotary positions, 38 passes", "de-en base", "de-en rotary", "de-en", "beam 5, alpha 1.8", "yes", "first_stage"),
-    ("rotary positions, 42 passes", "en-de base", "en-de rotary", "en-de", "beam 5, alpha 1.8", "yes; its own scatter: not shown", "first_stage"),
-    ("rotary positions, 126 passes, α = 1", "close to Wu", "close to Wu, rotary", "en-de", "beam 5, alpha 1.0", "one of six on a CPU; validation prefers α = 1.8", "quality"),
-    ("pairs that models wrote, beside the old pairs", "old pairs", "new pairs", "de-en", "beam 5, alpha 1.8", "no: settings suit the new pairs; one set of pairs", "quality"),
+    ("rotary positions, 38 passes", "de-en base", "de-en rotary", "de-en", "beam 5, alpha 1.8",
+     "yes", "first_stage"),
+    ("rotary positions, 42 passes", "en-de base", "en-de rotary", "en-de", "beam 5, alpha 1.8",
+     "yes; its own scatter: not shown", "first_stage"),
+    ("rotary positions, 126 passes, α = 1", "close to Wu", "close to Wu, rotary", "en-de",
+     "beam 5, alpha 1.0", "one of six on a CPU; validation prefers α = 1.8", "quality"),
+    ("pairs that models wrote, beside the old pairs", "old pairs", "new pairs", "de-en",
+     "beam 5, alpha 1.8", "no: settings suit the new pairs; one set of pairs", "quality"),
 )  # fmt: skip
 SHORT_CLAIMS = {
-    "rotary": ("rotary positions, 4 passes", "yes"), "adam pre (CPU)": ("Adam as tuned here (five settings) in place of Muon (four), pre-norm, 4 passes", "the first document's rate for Adam not tried"),
-    "h = 1": ("one head in place of four, 4 passes", "yes"), "h = 16": ("sixteen heads in place of four, 4 passes", "yes"),
+    "rotary": ("rotary positions, 4 passes", "yes"),
+    "adam pre (CPU)": (
+        "Adam as tuned here (five settings) in place of Muon (four), pre-norm, 4 passes",
+        "the first document's rate for Adam not tried",
+    ),
+    "h = 1": ("one head in place of four, 4 passes", "yes"),
+    "h = 16": ("sixteen heads in place of four, 4 passes", "yes"),
     "dropout = 0.25": ("dropout 0.25 in place of none, 4 passes", "yes, but only so short"),
-}  # fmt: skip
+}
 
 
 def verdict(found: list[tuple[float, float]], seeds_alone: float) -> str:
-    """What BLEU, BLEU without length and chrF say together, each a difference and how far its interval reaches."""
+    """What BLEU, BLEU without length and chrF say, each a difference and its interval's reach."""
     if all(abs(mean) > reach for mean, reach in found):
         return "shown"
     return "suggested" if abs(found[0][0]) > seeds_alone else "not shown"
@@ -294,11 +326,13 @@ def verdict(found: list[tuple[float, float]], seeds_alone: float) -> str:
 
 @example
 def example_claims() -> Any:
-    """What we claim, with the intervals of each difference; those of short runs are for all thirty comparisons together."""
+    """What we claim, with the intervals of each difference;
+    those of short runs are for all thirty comparisons together."""
     rows, runs, variants = [], long_runs(), miniature()
+    measures = {"score": "bleu", "without length": "without length", "chrf": "chrf"}
     for claim, a, b, direction, search, like, file in LONG_CLAIMS if runs else ():
         found = []
-        for measure, name in (("score", "bleu"), ("without length", "without length"), ("chrf", "chrf")):
+        for measure, name in measures.items():
             mean, seeds = long_difference(runs, a, b, TEST, search, measure)
             found.append((mean, math.hypot(seeds, sentences_reach(TEST, direction, search, name))))
         alone = long_difference(runs, a, b, TEST, search)[1]
@@ -311,7 +345,8 @@ def example_claims() -> Any:
         alone = short_difference(variants, name, "BLEU")[1]
         rows.append([claim, "de-en", "val", found, verdict(found, alone), like, "miniature"])
     shown = [f"{mean:+.2f} ± {reach:.2f}" for row in rows for mean, reach in row[3]]
-    names = ("claim", "direction", "set", "BLEU", "without length", "chrF", "verdict", "like for like", "rows")
+    names = ("claim", "direction", "set", "BLEU", "without length", "chrF")
+    names += ("verdict", "like for like", "rows")
     cells = [[*row[:3], *shown[3 * i : 3 * i + 3], *row[4:]] for i, row in enumerate(rows)]
     return table([dict(zip(names, row, strict=True)) for row in cells]) if rows else None
 
@@ -388,7 +423,8 @@ def example_claims() -> Any:
 @example
 def example_quality() -> Any:
     """The models with beam search on the test set; rows that belong together stand together."""
-    rows, shipped = [], {"multi30k-de-en": 0, "multi30k-en-de": 0, "multi30k-de-en-rotary": 2}  # and the first seed
+    # the shipped models, and the first seed of each
+    rows, shipped = [], {"multi30k-de-en": 0, "multi30k-en-de": 0, "multi30k-de-en-rotary": 2}
     tested = [row for row in saved_rows("quality") if row["split"] == TEST]
     for row in (row for row in tested if "beam" in row["search"]):
         start = re.search(r"--start-from \S+seed-(\d)", row["command"])
@@ -398,19 +434,21 @@ def example_quality() -> Any:
             kind = "and models'"
         recipe = ", Wu et al." * (row["settings"]["optimizer"] == "adam")
         rows.append({"model": row["preset"] + recipe, "direction": row["direction"], "pairs": kind})
-        rows[-1] |= {"updates": row["step"], "penalty": row["search"].split()[-1], "first": first, "last": row["seed"]}
+        rows[-1] |= {"updates": row["step"], "penalty": row["search"].split()[-1]}
+        rows[-1] |= {"first": first, "last": row["seed"]}
         scores = {"BLEU": "bleu", "moses": "bleu_moses", "chrF": "chrf"}
         rows[-1] |= {name: f"{row[key]:.2f}" for name, key in scores.items()}
-        rows[-1] |= {"length": f"{row['length']:.3f}" if "length" in row else "", "minutes": f"{row['minutes']:.0f}"}
-        rows[-1] |= {"shipped": "✓" * (row["step"] == 3400 and shipped.get(row["model"]) == first)}
-    rows.sort(
-        key=lambda row: [row[name] for name in ("direction", "pairs", "model", "updates", "penalty", "first", "last")]
-    )
+        rows[-1] |= {"length": f"{row['length']:.3f}" if "length" in row else ""}
+        ours = row["step"] == 3400 and shipped.get(row["model"]) == first
+        rows[-1] |= {"minutes": f"{row['minutes']:.0f}", "shipped": "✓" * ours}
+    order = ("direction", "pairs", "model", "updates", "penalty", "first", "last")
+    rows.sort(key=lambda row: [row[name] for name in order])
     stages = sum(len(row[TEST]) for row in saved_rows("first_stage"))
     tests = [row["test"] for row in saved_rows("curve") if row.get("test", {}).get("split") == TEST]
     curve = sum(len({"greedy", "beam"} & test.keys()) for test in tests)
-    times = f"{len(tested) + stages} times in rows of quality.jsonl and first_stage.jsonl, {curve} times in curve.jsonl"
-    print(f"this set was scored at least {times}, and some of these models again by bootstrap and test_sets")
+    times = f"{len(tested) + stages} times in rows of quality.jsonl and first_stage.jsonl"
+    print(f"this set was scored at least {times}, {curve} times in curve.jsonl", end=", ")
+    print("and some of these models again by bootstrap and test_sets")
     return table(rows) if rows else None
 
 
@@ -434,7 +472,8 @@ def example_quality() -> Any:
 # %%
 @example
 def example_test_sets() -> Any:
-    """BLEU of the included models on all four test sets with five beams, and on the test sets the words beside the references'."""
+    """BLEU of the included models on all four test sets with five beams,
+    and on the test sets the words beside the references'."""
     rows: dict[str, dict] = {}
     for row in saved_rows("test_sets"):
         if row["search"] != "greedy" and row["split"] != "val":
@@ -473,7 +512,8 @@ def example_test_sets() -> Any:
 # %%
 @example
 def example_wu() -> Any:
-    """Lower-cased text, English to German: means over the seeds of `moses`, the translations' length and chrF."""
+    """Lower-cased text, English to German:
+    means over the seeds of `moses`, the translations' length and chrF."""
     kinds = {"lower": "ours", "wu": "close to theirs", "wurot": "the same, rotary"}
     found: dict[tuple[str, str, str], list[dict]] = {}
     for row in saved_rows("quality"):
@@ -481,8 +521,9 @@ def example_wu() -> Any:
         if kind and "beam" in row["search"]:
             found.setdefault((kind, row["split"], row["search"].split()[-1]), []).append(row)
     rows = []
-    for (recipe, split, penalty), alike in sorted(found.items(), key=lambda item: (item[0][1], item[0][2], item[0][0])):
-        means = {key: np.mean([row[key] for row in alike]) for key in ("bleu_moses", "length", "chrf")}
+    for recipe, split, penalty in sorted(found, key=lambda kind: (*kind[1:], kind[0])):
+        alike = found[recipe, split, penalty]
+        means = {k: np.mean([row[k] for row in alike]) for k in ("bleu_moses", "length", "chrf")}
         rows.append({"split": split, "penalty": penalty, "recipe": recipe, "seeds": len(alike)})
         rows[-1] |= {"moses": f"{means['bleu_moses']:.2f}", "length": f"{means['length']:.3f}"}
         rows[-1] |= {"chrF": f"{means['chrf']:.2f}"}
@@ -528,14 +569,17 @@ def example_wu() -> Any:
 # %%
 @example
 def example_bootstrap() -> Any:
-    """BLEU of one stage and the next, or of a control and its model, on the test set, then with other pairs on validation, with intervals of the difference."""
+    """BLEU of one stage and the next, or of a control and its model, on the test set,
+    then with other pairs on validation, with intervals of the difference."""
     rows = []
     for row in sorted(saved_rows("bootstrap"), key=lambda row: row["split"]):
         a, b, (low, high) = row["a"], row["b"], row["difference_interval"]
         if row["split"] == TEST or a["model"] == "made-pairs":
             found = {"split": row["split"], "before": a["model"], "after": b["model"]}
-            found |= {"search": a["search"].split(",")[0], "BLEU": f"{a['bleu']:.2f} → {b['bleu']:.2f}"}
-            rows.append(found | {"difference": f"{row['difference']:+.2f}", "95%": f"{low:+.2f} to {high:+.2f}"})
+            found |= {"search": a["search"].split(",")[0]}
+            found |= {"BLEU": f"{a['bleu']:.2f} → {b['bleu']:.2f}"}
+            found |= {"difference": f"{row['difference']:+.2f}"}
+            rows.append(found | {"95%": f"{low:+.2f} to {high:+.2f}"})
     return table(rows) if rows else None
 
 
@@ -579,7 +623,8 @@ def example_bootstrap() -> Any:
 # %%
 @example
 def example_tuning() -> Any:
-    """The rates and lengths of the warmup that were tried, with their scores on the validation set; ✓ marks the lowest loss."""
+    """The rates and lengths of the warmup that were tried, with their scores on the validation set;
+    ✓ marks the lowest loss."""
     groups: dict[str, list[dict]] = {}
     for row in saved_rows("tuning"):
         groups.setdefault(row["recipe"], []).append(row)
@@ -587,9 +632,10 @@ def example_tuning() -> Any:
     for recipe, alike in groups.items():
         best = min(row["val_loss"] for row in alike)
         for row in sorted(alike, key=lambda row: (row["warmup"], row["factor"])):
-            found = {"optimiser and norm": recipe, "factor": f"{row['factor']:g}", "warmup": row["warmup"]}
-            found |= {"perplexity": f"{math.exp(row['val_loss']):.2f}", "greedy": f"{row['bleu']:.2f}"}
-            rows.append(found | {"chosen": "✓" * (row["val_loss"] == best)})
+            found = {"optimiser and norm": recipe, "factor": f"{row['factor']:g}"}
+            found |= {"warmup": row["warmup"], "perplexity": f"{math.exp(row['val_loss']):.2f}"}
+            found |= {"greedy": f"{row['bleu']:.2f}", "chosen": "✓" * (row["val_loss"] == best)}
+            rows.append(found)
     return table(rows) if rows else None
 
 
@@ -610,7 +656,7 @@ def example_miniature() -> Any:
     """Means over three seeds, and differences from the base; * and ** are explained above."""
     variants, rows = miniature(), []
     sizes = {name: next(iter(seeds.values()))["parameters"] for name, seeds in variants.items()}
-    rows = {name: {"variant": name, "parameters": f"{size / 1e6:.2f} M"} for name, size in sizes.items()}
+    rows = {name: {"variant": name, "parameters": f"{n / 1e6:.2f} M"} for name, n in sizes.items()}
     for measure in MEASURES if variants else ():
         reach, strict = reaches(variants, measure)
         print(f"{measure}: * beyond ± {reach:.2f}, ** beyond ± {strict:.2f}")
@@ -618,7 +664,7 @@ def example_miniature() -> Any:
             rows[name][measure] = f"{np.mean(scores):.2f}"
             if name.removesuffix(CPU) != "base":
                 mean = short_difference(variants, name, measure)[0]
-                own = (name, measure) == ("adam post", "perplexity")  # without a star: its scatter is its own
+                own = (name, measure) == ("adam post", "perplexity")  # its scatter is its own
                 stars = "" if own else "*" * sum(abs(mean) > x for x in (reach, strict))
                 rows[name][measure] = f"{mean:+.2f}{stars}"
     return table([*rows.values()]).fillna("") if rows else None
@@ -632,22 +678,26 @@ def intervals(rows: list[dict], measure: str) -> Chart:
 
     data, y = alt.Data(values=rows), alt.Y("variant:N", sort=None, title=None)
     numbers = [alt.Tooltip(f"{name}:Q", format=".2f") for name in ("mean", "low", "high")]
-    reach = alt.Chart(data).mark_rule().encode(alt.X("low:Q", title=measure).axis(labelOverlap=True), y, x2="high:Q")
-    means = alt.Chart(data).mark_point(filled=True, size=60, opacity=1).encode(x="mean:Q", y=y, tooltip=numbers)
+    x, chart = alt.X("low:Q", title=measure).axis(labelOverlap=True), alt.Chart(data)
+    reach = chart.mark_rule().encode(x, y, x2="high:Q")
+    points = chart.mark_point(filled=True, size=60, opacity=1)
+    means = points.encode(x="mean:Q", y=y, tooltip=numbers)
     zero = alt.Chart(alt.Data(values=[{"none": 0}])).mark_rule(strokeDash=[3, 3]).encode(x="none:Q")
     return (zero + reach + means).properties(width=160)
 
 
 @example
 def example_differences() -> Chart | None:
-    """Differences from the base in two measures, with 95% intervals for other seeds (not corrected); further right is better."""
+    """Differences from the base in two measures,
+    with 95% intervals for other seeds (not corrected); further right is better."""
     variants, charts = miniature(), []
     for measure in ("best penalty", "chrF") if variants else ():
         rows = []
         for name in comparable(variants, measure):
             if name.removesuffix(CPU) != "base":
                 mean, reach, _ = short_difference(variants, name, measure)
-                rows.append({"variant": name, "mean": mean, "low": mean - reach, "high": mean + reach})
+                ends = {"low": mean - reach, "high": mean + reach}
+                rows.append({"variant": name, "mean": mean} | ends)
         charts.append(intervals(rows, f"{measure}: difference"))
     return grid([charts]) if charts else None
 
@@ -701,18 +751,23 @@ def example_differences() -> Chart | None:
 # %%
 @example
 def example_rotary() -> Any:
-    """What rotary positions change in long runs: BLEU and chrF, with 95% intervals for other seeds, and the translations' length."""
+    """What rotary positions change in long runs:
+    BLEU and chrF, with 95% intervals for other seeds, and the translations' length."""
     runs, rows = long_runs(), []
-    pairs = (("de-en base", "de-en rotary", "1.8"), ("en-de base", "en-de rotary", "1.8"), ("close to Wu", "close to Wu, rotary", "1.0"))  # fmt: skip
+    pairs = (
+        ("de-en base", "de-en rotary", "1.8"),
+        ("en-de base", "en-de rotary", "1.8"),
+        ("close to Wu", "close to Wu, rotary", "1.0"),
+    )
+    measures = {"BLEU": "score", "without length": "without length", "chrF": "chrf"}
     for a, b, alpha in pairs if runs else ():
-        for split, search in (
-            (split, search) for split in ("val", TEST) for search in ("greedy", f"beam 5, alpha {alpha}")
-        ):
+        for split, search in itertools.product(("val", TEST), ("greedy", f"beam 5, alpha {alpha}")):
             found = {"recipe": a.removesuffix(" base"), "split": split, "search": search}
-            for name, measure in (("BLEU", "score"), ("without length", "without length"), ("chrF", "chrf")):
+            for name, measure in measures.items():
                 mean, reach = long_difference(runs, a, b, split, search, measure)
                 found[name] = f"{mean:+.2f} ± {reach:.2f}"
-            lengths = [np.mean([row["length"] for row in runs[kind, split, search].values()]) for kind in (a, b)]
+            both = (runs[kind, split, search].values() for kind in (a, b))
+            lengths = [np.mean([row["length"] for row in seeds]) for seeds in both]
             rows.append(found | {"length": " → ".join(f"{length:.3f}" for length in lengths)})
     return table(rows) if rows else None
 
@@ -792,17 +847,17 @@ def example_rotary() -> Any:
 # %%
 @example
 def example_longer_run() -> Any:
-    """Post-norm with Adam beside the program's recipe, after as many updates, on the validation set."""
+    """Post-norm with Adam beside the program's recipe, after as many updates,
+    on the validation set."""
     kinds, rows = {"post": "post-norm, Adam", "pre": "the program's"}, []
     for row in saved_rows("quality"):
         if (row["split"], row["step"], row["direction"]) == ("val", 4200, "de-en"):
             norm, warmup = row["settings"]["norm"], row["settings"]["warmup"]
             mean = "averaged" in row["model"]  # the row has the perplexity of the last checkpoint
-            rows.append(
-                {"recipe": kinds[norm], "warmup": warmup, "averaged": mean or norm == "pre", "search": row["search"]}
-            )
-            rows[-1] |= {"BLEU": f"{row['bleu']:.2f}", "chrF": f"{row['chrf']:.2f}", "length": f"{row['length']:.3f}"}
-            rows[-1] |= {"perplexity": "" if mean else f"{row['val_perplexity']:.2f}"}
+            found = {"recipe": kinds[norm], "warmup": warmup, "averaged": mean or norm == "pre"}
+            found |= {"search": row["search"], "BLEU": f"{row['bleu']:.2f}"}
+            found |= {"chrF": f"{row['chrf']:.2f}", "length": f"{row['length']:.3f}"}
+            rows.append(found | {"perplexity": "" if mean else f"{row['val_perplexity']:.2f}"})
     return table(rows) if rows else None
 
 
@@ -818,8 +873,9 @@ def example_longer_run() -> Any:
 # @title The rows, and how to count
 TABLE_3 = {  # variant: (what differs from the base model, millions of parameters in the paper)
     "base": ({}, 65), "d_k = 16": ({"d_k": 16}, 58), "d_k = 32": ({"d_k": 32}, 60),
-    "N = 2": ({"N": 2}, 36), "N = 4": ({"N": 4}, 50), "N = 8": ({"N": 8}, 80), "d_model = 256": ({"d_model": 256}, 28),
-    "d_model = 1024": ({"d_model": 1024}, 168), "d_ff = 1024": ({"d_ff": 1024}, 53), "d_ff = 4096": ({"d_ff": 4096}, 90),
+    "N = 2": ({"N": 2}, 36), "N = 4": ({"N": 4}, 50), "N = 8": ({"N": 8}, 80),
+    "d_model = 256": ({"d_model": 256}, 28), "d_model = 1024": ({"d_model": 1024}, 168),
+    "d_ff = 1024": ({"d_ff": 1024}, 53), "d_ff = 4096": ({"d_ff": 4096}, 90),
     "big": ({"d_model": 1024, "d_ff": 4096, "h": 16}, 213),
 }  # fmt: skip
 
@@ -842,7 +898,8 @@ def example_parameters() -> Any:
         low, high = (round(((paper + e) * 1e6 - body) / d_model) for e in (-0.5, 0.5))
         rows.append({"variant": variant, "ours, without embeddings": f"{body / 1e6:.2f} M"})
         rows[-1] |= {"paper, in all": f"{paper} M", "vocabulary from": low, "to": high}
-    low, high = max(row["vocabulary from"] for row in rows[:-1]), min(row["to"] for row in rows[:-1])  # all but big
+    low = max(row["vocabulary from"] for row in rows[:-1])  # all but big
+    high = min(row["to"] for row in rows[:-1])
     print(f"a vocabulary of {low:,} to {high:,} explains every row but the last")
     assert low <= high
     return table(rows)
@@ -868,9 +925,11 @@ def example_parameters() -> Any:
 # %%
 @example
 def example_leaving() -> None:
-    """How many rows go through the decoder for 64 sentences, if all stay to the end and if each leaves at its own."""
+    """How many rows go through the decoder for 64 sentences,
+    if all stay to the end and if each leaves at its own."""
     model, tokenizer, (language, _) = our_model()
-    src = pad_rows([[*tokenizer.encode(text, language), EOS] for text, _ in load_split("val")[:64]]).to(best_device())
+    ids = [[*tokenizer.encode(text, language), EOS] for text, _ in load_split("val")[:64]]
+    src = pad_rows(ids).to(best_device())
     written = greedy_decode(model, src, source_mask(src), 80)[:, 1:]
     stay, leave = written.numel(), int((written != PAD).sum())
     print(f"rows of all steps: {stay:,} if sentences stay, else {leave:,}")
@@ -894,12 +953,16 @@ def example_gains() -> Chart | None:
     """How many times longer training and decoding take without each idea."""
     import altair as alt
 
-    last = saved_rows("gains")[-1:]
-    rows = [{"plain form": f"{idea} ({task})".replace("symbols", "tokens"), "times as long": times, "task": task}
-            for row in last for task in ("training", "decoding", "beam") for idea, times in row.get(task, {}).items()]  # fmt: skip
+    rows = []
+    for row, task in itertools.product(saved_rows("gains")[-1:], ("training", "decoding", "beam")):
+        for idea, times in row.get(task, {}).items():
+            form = f"{idea} ({task})".replace("symbols", "tokens")
+            rows.append({"plain form": form, "times as long": times, "task": task})
     names = alt.Y("plain form:N", sort=None, title=None, axis=alt.Axis(labelLimit=320))
-    chart = alt.Chart(alt.Data(values=rows)).mark_bar().encode(alt.X("times as long:Q"), names, alt.Color("task:N"))
-    one = alt.Chart(alt.Data(values=[{"x": 1}])).mark_rule().encode(alt.X("x:Q", title="times as long"))
+    chart = alt.Chart(alt.Data(values=rows)).mark_bar()
+    chart = chart.encode(alt.X("times as long:Q"), names, alt.Color("task:N"))
+    one = alt.Chart(alt.Data(values=[{"x": 1}])).mark_rule()
+    one = one.encode(alt.X("x:Q", title="times as long"))
     return (chart + one).properties(width=320, height=200) if rows else None
 
 
@@ -921,12 +984,15 @@ def example_gains() -> Chart | None:
 # %%
 @example
 def example_profile() -> Any:
-    """Where an update spends its time at three sizes; the larger the model, the more of it is multiplication."""
-    rows = {row["preset"]: row for row in saved_rows("step_profile") if "mfu" in row}  # the last row of each
+    """Where an update spends its time at three sizes;
+    the larger the model, the more of it is multiplication."""
+    # the last row of each
+    rows = {row["preset"]: row for row in saved_rows("step_profile") if "mfu" in row}
     print("MFU:", {size: f"{row['mfu']:.0%}" for size, row in rows.items()})
     shares = {size: row["training"] for size, row in rows.items()}
     kinds = dict.fromkeys(kind for found in shares.values() for kind in found)
-    return table([{"kind": k} | {s: f"{f.get(k, 0):.0%}" for s, f in shares.items()} for k in kinds]) if rows else None
+    cells = [{"kind": k} | {s: f"{f.get(k, 0):.0%}" for s, f in shares.items()} for k in kinds]
+    return table(cells) if rows else None
 
 
 # %% [markdown]
@@ -974,14 +1040,18 @@ def example_accelerator() -> Any:
 # %%
 @example
 def example_training_speed() -> Chart | None:
-    """Sentence pairs per second of training, as multiples of 2022's way; the peers in Python train on this edition's batches."""
-    last, peers = ({row["preset"]: row for row in saved_rows(file)} for file in ("training_speed", "peers"))
+    """Sentence pairs per second of training, as multiples of 2022's way;
+    the peers in Python train on this edition's batches."""
+    last = {row["preset"]: row for row in saved_rows("training_speed")}
+    peers = {row["preset"]: row for row in saved_rows("peers")}
     name, rows = "times the speed of 2022", []
     for preset, row in last.items():
-        speeds = {who: speed["median"] for who, speed in peers.get(preset, row)["tokens_per_second"].items()}
+        found = peers.get(preset, row)["tokens_per_second"]
+        speeds = {who: speed["median"] for who, speed in found.items()}
         for who, speed in speeds.items():
             if who not in ("2022", "JoeyNMT"):  # which is no peer any more
-                rows.append({"preset": preset, name: row["ratio_of_pairs"] * speed / speeds["this"], "who": who})
+                times = row["ratio_of_pairs"] * speed / speeds["this"]
+                rows.append({"preset": preset, name: times, "who": who})
         rows.append({"preset": preset, name: 1.0, "who": "2022"})
     return bars(rows, "preset", name, "who") if rows else None
 
@@ -1026,7 +1096,8 @@ def example_decoding_speed() -> Any:
 # %%
 @example
 def example_curve() -> Any:
-    """BLEU and chrF with five beams, on test_2016_flickr from German to English, or on val for the messages, from Spanish: means of three runs, and in brackets the lowest and the highest BLEU."""
+    """BLEU and chrF with five beams, on test_2016_flickr from German to English, or on val for the
+    messages, from Spanish: means of three runs, and in brackets the lowest and the highest BLEU."""
     runs: dict[tuple[str, str, int], list[dict]] = {}
     for row in saved_rows("curve"):
         if row["kind"] == "curve":
@@ -1037,7 +1108,8 @@ def example_curve() -> Any:
             found = row[TEST]["beam"] | {"updates": row["step"]}
             runs.setdefault(("multi30k", "scratch", 29_000), []).append(found)
     rows = []
-    for data, start, pairs in sorted(runs, key=lambda run: (run[0] != "multi30k", run[1] != "scratch", run[2])):
+    order = sorted(runs, key=lambda run: (run[0] != "multi30k", run[1] != "scratch", run[2]))
+    for data, start, pairs in order:
         found = runs[data, start, pairs]
         scores = [row["bleu"] for row in found]
         rows.append({"text": data.split("/")[-1], "begins with": start, "pairs": pairs})
@@ -1065,14 +1137,16 @@ def example_curve() -> Any:
 # %%
 @example
 def example_plan() -> Any:
-    """What `plan` expected, and what training as it says gave: BLEU on val, five beams, one run each."""
+    """What `plan` expected, and what training as it says gave:
+    BLEU on val, five beams, one run each."""
     rows = []
     for row in saved_rows("plan"):
         if "seen" in row:
             low, high = row["predicted_bleu"]
             rows.append({"text": row["data"], "direction": row["direction"], "pairs": row["pairs"]})
-            rows[-1] |= {"neighbours seen": f"{row['seen']:.0%}", "BLEU expected": f"{low:.1f} to {high:.1f}"}
-            rows[-1] |= {"BLEU": f"{row['bleu']:.1f}", "minutes expected": row["predicted_minutes"]}
+            rows[-1] |= {"neighbours seen": f"{row['seen']:.0%}"}
+            rows[-1] |= {"BLEU expected": f"{low:.1f} to {high:.1f}", "BLEU": f"{row['bleu']:.1f}"}
+            rows[-1] |= {"minutes expected": row["predicted_minutes"]}
             rows[-1]["minutes"] = round(row["minutes"], 1)
     return table(rows) if rows else None
 
@@ -1110,7 +1184,8 @@ def example_plan() -> Any:
 # %%
 @example
 def example_clinic() -> Any:
-    """Every measured mistake: the loss, accuracy with the reference before each word, numbers written right, and where it is seen."""
+    """Every measured mistake: the loss, accuracy with the reference before each word,
+    numbers written right, and where it is seen."""
     keys = {"loss": "loss", "forced": "held_out_forced", "written": "held_out_exact"}
     runs: dict[str, list[dict]] = {}
     for row in saved_rows("clinic"):
@@ -1118,17 +1193,20 @@ def example_clinic() -> Any:
     found = []
     for mistake, rows in runs.items():
         numbers = {
-            what: round(float(np.mean([row.get(key, math.nan) for row in rows])), 3) for what, key in keys.items()
+            what: round(float(np.mean([row.get(key, math.nan) for row in rows])), 3)
+            for what, key in keys.items()
         }
         seen = Counter(test for row in rows for test in row["seen"])
-        where = [test if n == len(rows) else f"{test} ({n} of {len(rows)})" for test, n in seen.items()]
+        every = len(rows)
+        where = [test if n == every else f"{test} ({n} of {every})" for test, n in seen.items()]
         found.append({"mistake": mistake} | numbers | {"seen": ", ".join(where) or "nowhere"})
     return table(found) if found else None
 
 
 @example
 def example_clinic_counts() -> Any:
-    """What each seed says: mistakes that show neither in the loss nor in held-out accuracy, and what else does or doesn't see them."""
+    """What each seed says: mistakes that show neither in the loss nor in held-out accuracy,
+    and what else does or doesn't see them."""
     found, cheap = [], {"wires", "loss", "gradient", "inventory", "heart"}
     for seed in sorted({row["seed"] for row in saved_rows("clinic")}):
         rows = [row for row in saved_rows("clinic") if row["seed"] == seed]
@@ -1137,7 +1215,8 @@ def example_clinic_counts() -> Any:
         found.append({"seed": seed, "mistakes": len(ill), "hidden": len(hidden)})
         found[-1]["hidden, and written badly"] = sum("written" in tests for tests in hidden)
         found[-1]["seen in a fresh model"] = sum(bool(tests & cheap) for tests in ill)
-        found[-1]["healthy called ill"] = sum(bool(row["seen"]) for row in rows if row["kind"] == "healthy")
+        healthy = [row for row in rows if row["kind"] == "healthy"]
+        found[-1]["healthy called ill"] = sum(bool(row["seen"]) for row in healthy)
     return table(found) if found else None
 
 
@@ -1154,19 +1233,22 @@ EXAMS = ("wires", "loss", "gradient", "inventory", "heart", "swap", "translation
 
 @example
 def example_clinic_confusion() -> Any:
-    """Kinds of mistakes, by the examination that finds them first; and the mistakes that no test tells apart."""
+    """Kinds of mistakes, by the examination that finds them first;
+    and the mistakes that no test tells apart."""
     rows = [row for row in saved_rows("clinic") if row["seed"] == 0]
     counts: dict[str, dict[str, int]] = {}
     alike: dict[str, list[str]] = {}
     for row in rows:
-        first = next((exam for exam in EXAMS if exam in row["seen"]), "run" if row["seen"] else "nowhere")
+        other = "run" if row["seen"] else "nowhere"
+        first = next((exam for exam in EXAMS if exam in row["seen"]), other)
         kind = row["kind"]
         counts.setdefault(kind, dict.fromkeys(("mistakes", *EXAMS, "run", "nowhere"), 0))
         counts[kind]["mistakes"] += 1
         counts[kind][first] += 1
         alike.setdefault(" ".join(sorted(row["ill"])), []).append(row["mistake"])
     apart = sum(a["ill"] != b["ill"] for a, b in itertools.combinations(rows, 2))
-    print(f"{apart:,} of {math.comb(len(rows), 2):,} pairs are told apart. Not these, which give the same verdicts:")
+    pairs = math.comb(len(rows), 2)
+    print(f"{apart:,} of {pairs:,} pairs are told apart. Not these, which give the same verdicts:")
     print(*(f"- {', '.join(names)}" for names in alike.values() if len(names) > 1), sep="\n")
     return table([{"kind": kind} | count for kind, count in counts.items()]) if counts else None
 
@@ -1188,21 +1270,27 @@ def example_clinic_confusion() -> Any:
 # %%
 @example
 def example_clinic_blind() -> Any:
-    """Changes drawn by chance: what they are, how many numbers are written right after a short training, and which tests call them ill."""
+    """Changes drawn by chance: what they are,
+    how many numbers are written right after a short training, and which tests call them ill."""
     rows = saved_rows("clinic_blind")
     drawn = [row for row in rows if row["kind"] == "mistake"]
     healthy = [row for row in rows if row["kind"] == "healthy"]
     usual = next((row["trained"]["exact"] for row in rows if row["kind"] == "as it is"), 1.0)
-    changed = [*{row["change"]: row for row in drawn if row["works"] == "differently"}.values()]  # each once
+    once = {row["change"]: row for row in drawn if row["works"] == "differently"}
+    changed = [*once.values()]
     harmful = [row for row in changed if row["trained"]["exact"] < usual - 0.2]
-    for what, some in (("changes", changed), ("that do harm", harmful), ("healthy models", healthy)):
-        tests = ", ".join(dict.fromkeys(test for row in some for test in row["ill"])) if some is healthy else ""
-        print(
-            f"{what}: {sum(bool(row['ill']) for row in some)} of {len(some)} are called ill{tests and ', by ' + tests}"
-        )
-    found = [{"function": row["where"], "change": row["change"], "written": row["trained"]["exact"]} for row in changed]
-    ill = [{"ill": ", ".join(row["ill"]) or "nothing"} for row in changed]
-    return table([one | other for one, other in zip(found, ill, strict=True)]) if found else None
+    groups = {"changes": changed, "that do harm": harmful, "healthy models": healthy}
+    for what, some in groups.items():
+        called = sum(bool(row["ill"]) for row in some)
+        tests = ", ".join(dict.fromkeys(test for row in some for test in row["ill"]))
+        by = f", by {tests}" if tests and some is healthy else ""
+        print(f"{what}: {called} of {len(some)} are called ill{by}")
+    found = []
+    for row in changed:
+        found.append({"function": row["where"], "change": row["change"]})
+        ill = ", ".join(row["ill"]) or "nothing"
+        found[-1] |= {"written": row["trained"]["exact"], "ill": ill}
+    return table(found) if found else None
 
 
 # %% [markdown]
@@ -1217,13 +1305,14 @@ def example_clinic_blind() -> Any:
 # %%
 @example
 def example_clinic_captions() -> Any:
-    """Mistakes on Multi30k: loss, accuracy with the reference before each word, BLEU of a hundred sentences, and the tests that are ill."""
-    keys = {"loss": "loss", "held-out loss": "held_out_loss", "forced": "held_out_forced", "BLEU": "bleu"}
+    """Mistakes on Multi30k: loss, accuracy with the reference before each word,
+    BLEU of a hundred sentences, and the tests that are ill."""
+    keys = {"loss": "loss", "held-out loss": "held_out_loss"}
+    keys |= {"forced": "held_out_forced", "BLEU": "bleu"}
     found = []
     for row in saved_rows("clinic_captions"):
-        found.append(
-            {"mistake": row["mistake"]} | {what: round(row.get(key, math.nan), 2) for what, key in keys.items()}
-        )
+        numbers = {what: round(row.get(key, math.nan), 2) for what, key in keys.items()}
+        found.append({"mistake": row["mistake"]} | numbers)
         found[-1] |= {"different": row.get("different"), "ill": ", ".join(row["ill"]) or "nothing"}
     return table(found) if found else None
 

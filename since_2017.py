@@ -42,7 +42,8 @@
 # from pathlib import Path
 #
 # REPOSITORY = ""  # the public address of this notebook's repository, once it has one
-# for bundle in Path().glob("the_annotated_transformer*.zip"):  # the companion, which the web page offers under Pages
+# # the companion, which the web page offers under Pages
+# for bundle in Path().glob("the_annotated_transformer*.zip"):
 #     assert zipfile.is_zipfile(bundle), f"{bundle} is damaged; delete it and upload it again"
 #     with zipfile.ZipFile(bundle) as files:
 #         files.extractall(members=[name for name in files.namelist() if not Path(name).exists()])
@@ -62,7 +63,8 @@
 #         with contextlib.suppress(Exception):  # without the package there is no picture
 #             import vl_convert
 #
-#             found["image/png"] = base64.b64encode(vl_convert.vegalite_to_png(chart, scale=1.5)).decode()
+#             picture = vl_convert.vegalite_to_png(chart, scale=1.5)
+#             found["image/png"] = base64.b64encode(picture).decode()
 #         return found
 #
 #     alt.renderers.register("data", forms)
@@ -165,7 +167,9 @@ from the_annotated_transformer import (
 # %%
 @example
 def example_million() -> Any:
-    """What each change gains: loss and BLEU on the validation set, means of three runs (in brackets the lowest and the highest; the second row is a single run), and what the first makes of our sentence."""
+    """What each change gains: loss and BLEU on the validation set, means of three runs (in brackets
+    the lowest and the highest; the second row is a single run), and what the first makes of our
+    sentence."""
     print(OUR_SENTENCES[1])
     runs: dict[str, list[dict]] = {}
     for row in saved_rows("million"):
@@ -205,8 +209,9 @@ def example_million() -> Any:
 
 # %%
 def rotated(x: Tensor, start: int = 0) -> Tensor:
-    """Turn the pairs of entries of x (..., T, d_k), at positions start to start + T - 1 (Su et al., 2021)."""
-    table = positional_encoding(start + x.size(-2), x.size(-1))[start:].to(x)  # (T, d_k): sine, cosine, sine, ...
+    """Turn the pairs of entries of x (..., T, d_k), at positions from start (Su et al., 2021)."""
+    T, d_k = x.shape[-2:]
+    table = positional_encoding(start + T, d_k)[start:].to(x)  # (T, d_k): sine, cosine, sine, ...
     sine, cosine = table.unflatten(-1, (-1, 2)).unbind(-1)  # (T, d_k / 2)
     a, b = x.unflatten(-1, (-1, 2)).unbind(-1)  # (..., T, d_k / 2)
     return torch.stack((a * cosine - b * sine, a * sine + b * cosine), dim=-1).flatten(-2)
@@ -220,28 +225,31 @@ def rotated(x: Tensor, start: int = 0) -> Tensor:
 
 # %%
 class RotaryAttention(AdjustableAttention):
-    """Self-attention with rotary positions: keys are at 0 to S - 1, queries at the last T of them (Su et al., 2021)."""
+    """Rotary self-attention (Su et al., 2021): keys are at 0 to S - 1, queries at the last T."""
 
     def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        """Q (B, h, T, d_k), K and V (B, h, S, d_k) as they are cached, not turned; returns (B, h, T, d_v)."""
+        """Q (B, h, T, d_k), K and V (B, h, S, d_k) as cached, not turned, to (B, h, T, d_v)."""
         return super().weigh(rotated(Q, K.size(2) - Q.size(2)), rotated(K), V, mask)
 
 
 # %%
 @example
 def example_rotary() -> Chart:
-    """Rotation is multiplication by a complex number; scores depend only on the distance, and lengths don't change."""
+    """Rotation is multiplication by a complex number;
+    scores depend only on the distance, and lengths don't change."""
     torch.manual_seed(0)
-    q, k, distances = torch.randn(1, 64), torch.randn(1, 64), range(64)
+    q, k, gaps = torch.randn(1, 64), torch.randn(1, 64), range(64)
     frequency = 10_000 ** (-torch.arange(0, 64, 2) / 64)
     numbers = torch.view_as_complex(q.view(1, 32, 2)) * torch.polar(torch.ones(32), 7 * frequency)
     torch.testing.assert_close(rotated(q, 7), torch.view_as_real(numbers).flatten(1))
     torch.testing.assert_close(rotated(q, 7).norm(), q.norm())
-    near, far = ([(rotated(q, p + d) @ rotated(k, p).T).item() for d in distances] for p in (0, 100))
+    near, far = ([(rotated(q, p + d) @ rotated(k, p).T).item() for d in gaps] for p in (0, 100))
     torch.testing.assert_close(torch.tensor(near), torch.tensor(far), atol=1e-3, rtol=0)
     assert abs(near[1] - near[30]) > 0.1  # on the distance they do depend
     rows = [
-        {"distance": d, "score": s, "key at": str(p)} for p, ss in ((0, near), (100, far)) for d, s in enumerate(ss)
+        {"distance": d, "score": s, "key at": str(p)}
+        for p, scores in ((0, near), (100, far))
+        for d, s in enumerate(scores)
     ]
     return curves(rows, "distance", "score", "key at")
 
@@ -258,16 +266,18 @@ def example_rotary() -> Chart:
 
 # %%
 def rms_norm(x: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:
-    """Divide the last dimension by its root mean square, then scale it (Zhang and Sennrich, 2019)."""
+    """Divide the last dimension by its root mean square and scale it (Zhang and Sennrich, 2019)."""
     return gain * x / torch.sqrt(x.square().mean(-1, keepdim=True) + eps)
 
 
 # %%
 @example
 def example_rms_norm() -> None:
-    """Our function gives the same as PyTorch's; for vectors with mean zero, it's the same as LayerNorm without a bias."""
+    """Our function gives the same as PyTorch's;
+    for vectors with mean zero, it's the same as LayerNorm without a bias."""
     torch.manual_seed(0)
-    x, gain, theirs = torch.tensor([[1.0, 0.0, 0.0, 0.0], [2.0, 4.0, 6.0, 8.0]]), torch.rand(4), nn.RMSNorm(4, eps=1e-5)
+    x = torch.tensor([[1.0, 0.0, 0.0, 0.0], [2.0, 4.0, 6.0, 8.0]])
+    gain, theirs = torch.rand(4), nn.RMSNorm(4, eps=1e-5)
     theirs.weight.data = gain
     print(rms_norm(x, torch.ones(4)))
     torch.testing.assert_close(rms_norm(x, gain), theirs(x))
@@ -298,7 +308,7 @@ def example_rms_norm() -> None:
 
 # %%
 class GatedFeedForward(nn.Module):
-    """SwiGLU with as many weights as the feed-forward network of inner width d_ff has (Shazeer, 2020)."""
+    """SwiGLU with as many weights as a feed-forward network of inner width d_ff (Shazeer, 2020)."""
 
     def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0):
         super().__init__()
@@ -314,14 +324,17 @@ class GatedFeedForward(nn.Module):
 # %%
 @example
 def example_gated() -> None:
-    """The layer agrees with PyTorch's own gate, and has as many parameters as the plain network, to within half a per cent."""
+    """The layer agrees with PyTorch's own gate, and has as many parameters as the plain network,
+    to within half a per cent."""
     torch.manual_seed(0)
     layer, x = GatedFeedForward(128, 256), torch.randn(2, 5, 128)
     W, V, W_2 = (matrix.weight.T for matrix in (layer.W, layer.V, layer.W_2))
-    gated = (x @ W) * F.glu(torch.cat((x @ V, x @ W), dim=-1))  # F.glu is (x V) times the sigmoid of x W
+    gated = (x @ W) * F.glu(torch.cat((x @ V, x @ W), dim=-1))  # F.glu is (x V) sigmoid(x W)
     torch.testing.assert_close(layer(x), gated @ W_2)
     kinds = (PositionwiseFeedForward, GatedFeedForward)
-    sizes = [[sum(p.numel() for p in kind(d, 2 * d).parameters()) for kind in kinds] for d in (128, 512)]
+    sizes = [
+        [sum(p.numel() for p in kind(d, 2 * d).parameters()) for kind in kinds] for d in (128, 512)
+    ]
     print("plain and gated:", *(f"{plain:,} and {gated:,}" for plain, gated in sizes), sep="\n")
     assert all(abs(gated / plain - 1) < 1 / 200 for plain, gated in sizes)
 
@@ -345,9 +358,11 @@ def example_gated() -> None:
 
 # %%
 class GroupedQueryAttention(AdjustableAttention):
-    """Attention with h_kv heads of keys and values, each shared by h / h_kv heads of queries (Ainslie et al., 2023)."""
+    """h_kv heads of keys and values, each for h / h_kv heads of queries (Ainslie et al., 2023)."""
 
-    def __init__(self, h: int, d_model: int, dropout: float = 0.0, d_k: int | None = None, h_kv: int = 2):
+    def __init__(
+        self, h: int, d_model: int, dropout: float = 0.0, d_k: int | None = None, h_kv: int = 2
+    ):
         super().__init__(h, d_model, dropout, d_k)
         if h_kv < 1 or h % h_kv:
             raise ValueError(f"h must be a multiple of h_kv, but h = {h} and h_kv = {h_kv}")
@@ -360,23 +375,27 @@ class GroupedQueryAttention(AdjustableAttention):
 
     def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
         """Each head of K and V serves a group of heads of Q (B, h, T, d_k): (B, h, T, d_v)."""
-        K, V = (x.repeat_interleave(self.h // self.h_kv, dim=1) for x in (K, V))  # (B, h, S, d_k), (B, h, S, d_v)
+        group = self.h // self.h_kv
+        K, V = (x.repeat_interleave(group, dim=1) for x in (K, V))  # (B, h, S, d_k), (B, h, S, d_v)
         return super().weigh(Q, K, V, mask)
 
 
 # %%
 @example
 def example_grouped() -> None:
-    """Grouped attention gives the same as multi-head attention in which the heads of each group have equal keys and values, but with a smaller cache."""
+    """Grouped attention gives the same as multi-head attention in which the heads of each group
+    have equal keys and values, but with a smaller cache."""
     torch.manual_seed(0)
     x, plain = torch.randn(2, 5, 32), MultiHeadedAttention(8, 32)
     for h_kv in (8, 4, 2, 1):
         grouped = GroupedQueryAttention(8, 32, h_kv=h_kv)
         for name, p in grouped.named_parameters():
             heads = p.detach().unflatten(0, (-1, 4))  # (heads, 4, 32)
-            plain.get_parameter(name).data = heads.repeat_interleave(8 // len(heads), dim=0).flatten(0, 1)
+            shared = heads.repeat_interleave(8 // len(heads), dim=0)  # (8, 4, 32)
+            plain.get_parameter(name).data = shared.flatten(0, 1)
         torch.testing.assert_close(grouped(x, x, x), plain(x, x, x))
-        numbers, all_heads = (sum(part.numel() for part in layer.keys_values(x, x)) for layer in (grouped, plain))
+        cached = (layer.keys_values(x, x) for layer in (grouped, plain))
+        numbers, all_heads = (sum(part.numel() for part in parts) for parts in cached)
         print(f"{h_kv} heads of keys and values: {numbers} numbers are cached")
         assert numbers * 8 == all_heads * h_kv
 
@@ -414,12 +433,15 @@ class RotaryGroupedAttention(RotaryAttention, GroupedQueryAttention):
 # %%
 # @title A model with other parts
 def modern(model: Transformer, *what: str, h_kv: int = 2) -> Transformer:
-    """The model with `rotary`, `rms_norm`, `gated` or `grouped` parts, or several, in all layers, and with fresh matrices."""
+    """The model with other parts in all layers, and with fresh matrices.
+
+    They are `rotary`, `rms_norm`, `gated` or `grouped`, or several of these.
+    """
     names = ("d_model", "d_ff", "h", "dropout", "tie", "inner_dropout", "d_k")
     d_model, d_ff, h, dropout, tie, inner_dropout, d_k = (model.settings[name] for name in names)
     rotary, grouped = "rotary" in what, "grouped" in what
     cross = functools.partial(GroupedQueryAttention, h_kv=h_kv) if grouped else AdjustableAttention
-    own = functools.partial(RotaryGroupedAttention, h_kv=h_kv) if grouped and rotary else RotaryAttention
+    own = functools.partial(RotaryGroupedAttention, h_kv=h_kv) if grouped else RotaryAttention
     for module in list(model.modules()):
         for name, part in list(module.named_children()):
             if isinstance(part, MultiHeadedAttention) and (rotary or grouped):
@@ -439,20 +461,23 @@ def modern(model: Transformer, *what: str, h_kv: int = 2) -> Transformer:
 # %%
 @example
 def example_modern() -> Any:
-    """Parameters and cache size of each variant of LIVE. Decoding step by step, each computes the same as for all positions at once."""
+    """Parameters and cache size of each variant of LIVE.
+    Decoding step by step, each computes the same as for all positions at once."""
     torch.manual_seed(0)
-    kinds = [(), ("rotary",), ("rms_norm",), ("gated",), ("grouped",), ("rotary", "rms_norm", "gated", "grouped")]
+    parts = ("rotary", "rms_norm", "gated", "grouped")
     src, tgt, rows = torch.randint(4, 50, (2, 6)), torch.randint(4, 50, (2, 5)), []
     src[1, 4:] = PAD
-    for what in kinds:
+    for what in [(), *((part,) for part in parts), parts]:
         model = modern(LIVE.make_model(50), *what).eval()
         decoder = CachedDecoder(model, src, source_mask(src))
         steps = torch.stack([decoder.step(tokens) for tokens in tgt.T], dim=1)  # (B, T, vocab)
-        torch.testing.assert_close(steps, model(src, tgt, source_mask(src), target_mask(tgt)), atol=1e-4, rtol=1e-4)
-        assert any(isinstance(part, PositionalEncoding) for part in model.modules()) == ("rotary" not in what)
-        cached = sum(part[0, :, 0].numel() for kept in decoder.past for part in kept)  # of a sentence and a position
-        parameters = sum(p.numel() for p in model.parameters()) - model.generator.proj.weight.numel()
-        row = {"variant": " + ".join(what) or "LIVE", "parameters without embeddings": f"{parameters:,}"}
+        at_once = model(src, tgt, source_mask(src), target_mask(tgt))
+        torch.testing.assert_close(steps, at_once, atol=1e-4, rtol=1e-4)
+        added = any(isinstance(part, PositionalEncoding) for part in model.modules())
+        assert added == ("rotary" not in what)
+        cached = sum(x[0, :, 0].numel() for kept in decoder.past for x in kept)  # of one position
+        count = sum(p.numel() for p in model.parameters()) - model.generator.proj.weight.numel()
+        row = {"variant": " + ".join(what) or "LIVE", "parameters without embeddings": f"{count:,}"}
         rows.append(row | {"cached numbers a position": cached})
     assert [row["cached numbers a position"] for row in rows] == [1024, 1024, 1024, 1024, 512, 512]
     return table(rows)
@@ -501,10 +526,11 @@ class SwishFeedForward(DroppingFeedForward):
 
 # %%
 class SplitPositions(nn.Module):
-    """Adds all sines, then all cosines; `last` is the index of frequency 1/10000: d_model / 2 on the hub, one less in Marian."""
+    """Adds all sines, then all cosines."""
 
     def __init__(self, d_model: int, dropout: float, last: int):
         super().__init__()
+        # `last` is the index of frequency 1/10000: d_model / 2 on the hub, one less in Marian
         frequency = torch.exp(torch.arange(d_model // 2) * (-math.log(10_000.0) / last))
         self.register_buffer("frequency", frequency, persistent=False)
         self.last, self.dropout = last, nn.Dropout(dropout)
@@ -523,14 +549,19 @@ class SplitPositions(nn.Module):
 # %%
 # @title A model with Marian's parts
 def marian(
-    model: Transformer, depths: tuple[int, int], swish: bool = True, closed: bool = False, eps: float = 1e-5
-) -> Transformer:
-    """The model with Marian's parts, fresh, and with so many layers in encoder and decoder; `closed`: waves as in its files."""
+    model: Transformer, depths: tuple[int, int],
+    swish: bool = True, closed: bool = False, eps: float = 1e-5,
+) -> Transformer:  # fmt: skip
+    """The model with Marian's parts, fresh, and with so many layers in encoder and decoder.
+
+    With `closed`, the waves are as in its files.
+    """
     settings = model.settings
     d_model, d_ff, h, dropout, inner_dropout = (
         settings[name] for name in ("d_model", "d_ff", "h", "dropout", "inner_dropout")
     )
-    model.encoder.layers, model.decoder.layers = model.encoder.layers[: depths[0]], model.decoder.layers[: depths[1]]
+    model.encoder.layers = model.encoder.layers[: depths[0]]
+    model.decoder.layers = model.decoder.layers[: depths[1]]
     for module in list(model.modules()):
         for name, part in list(module.named_children()):
             if isinstance(part, MultiHeadedAttention):
@@ -590,9 +621,10 @@ def marian(
 # %%
 # @title Our names of the arrays, and theirs
 THEIR_NAMES = {
-    "W_q": "q_proj", "W_k": "k_proj", "W_v": "v_proj", "W_o": "out_proj", "src_attn": "encoder_attn",
-    "feed_forward.W_1": "fc1", "feed_forward.W_2": "fc2", "sublayer.0.norm": "self_attn_layer_norm",
-    "sublayer.1.norm": "encoder_attn_layer_norm", "sublayer.2.norm": "final_layer_norm",
+    "W_q": "q_proj", "W_k": "k_proj", "W_v": "v_proj", "W_o": "out_proj",
+    "src_attn": "encoder_attn", "feed_forward.W_1": "fc1", "feed_forward.W_2": "fc2",
+    "sublayer.0.norm": "self_attn_layer_norm", "sublayer.1.norm": "encoder_attn_layer_norm",
+    "sublayer.2.norm": "final_layer_norm",
 }  # fmt: skip
 
 
@@ -616,30 +648,32 @@ def their_name(name: str) -> str:
 # %%
 @example
 def example_marian() -> None:
-    """Random arrays under the hub's names, loaded by name. Marian's parts are checked against the paper's, and decoding step by step against all positions at once."""
+    """Random arrays under the hub's names, loaded by name. Marian's parts are checked against the
+    paper's, and decoding step by step against all positions at once."""
     torch.manual_seed(0)
-    there, here = (marian(make_model(40, 40, 3, 16, 32, 4, 0.0, tie="all"), (3, 2)).eval() for _ in range(2))
+    models = (make_model(40, 40, 3, 16, 32, 4, 0.0, tie="all") for _ in range(2))
+    there, here = (marian(model, (3, 2)).eval() for model in models)
     arrays = {their_name(name): p for name, p in there.named_parameters() if ".layers." in name}
-    arrays |= {"model.shared.weight": there.generator.proj.weight, "final_logits_bias": there.generator.proj.bias}
-    taken = {name: arrays[their_name(name)] for name, _ in here.named_parameters() if ".layers." in name}
-    taken |= {f"{side}_embed.embeddings.table.weight": arrays["model.shared.weight"] for side in ("src", "tgt")}
-    taken |= {
-        "generator.proj.weight": arrays["model.shared.weight"],
-        "generator.proj.bias": arrays["final_logits_bias"],
-    }
+    shared, bias = there.generator.proj.weight, there.generator.proj.bias
+    arrays |= {"model.shared.weight": shared, "final_logits_bias": bias}
+    inside = [name for name, _ in here.named_parameters() if ".layers." in name]
+    taken = {name: arrays[their_name(name)] for name in inside}
+    outside = [f"{side}_embed.embeddings.table" for side in ("src", "tgt")] + ["generator.proj"]
+    taken |= {f"{name}.weight": arrays["model.shared.weight"] for name in outside}
+    taken["generator.proj.bias"] = arrays["final_logits_bias"]
     here.load_state_dict(taken)
     src, tgt = torch.randint(4, 40, (2, 6)), torch.randint(4, 40, (2, 5))
     expected = there(src, tgt, source_mask(src), target_mask(tgt))
     torch.testing.assert_close(here(src, tgt, source_mask(src), target_mask(tgt)), expected)
     decoder = CachedDecoder(here, src, source_mask(src))
-    torch.testing.assert_close(torch.stack([decoder.step(tokens) for tokens in tgt.T], dim=1), expected)
+    steps = torch.stack([decoder.step(tokens) for tokens in tgt.T], dim=1)
+    torch.testing.assert_close(steps, expected)
     waves = SplitPositions(16, 0.0, 8)(torch.zeros(1, 9, 16))[0]
     torch.testing.assert_close(waves.unflatten(1, (2, 8)).mT.flatten(1), positional_encoding(9, 16))
     plain, biased = MultiHeadedAttention(4, 16), BiasedAttention(4, 16)
-    biased.load_state_dict(
-        plain.state_dict()
-        | {f"{name}.bias": torch.zeros(16) for name, _ in plain.named_children() if name != "dropout"}
-    )
+    names = [name for name, _ in plain.named_children() if name != "dropout"]
+    zeros = {f"{name}.bias": torch.zeros(16) for name in names}
+    biased.load_state_dict(plain.state_dict() | zeros)
     x = torch.randn(2, 5, 16)
     torch.testing.assert_close(biased(x, x, x), plain(x, x, x))
     print(f"{len(arrays)} random arrays found their places; encoder of 3 layers, decoder of 2")
@@ -667,11 +701,14 @@ def example_marian() -> None:
 
 # %%
 def tiled_attention(
-    Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, causal: bool = False, tile: int = 64
-) -> Tensor:
-    """Equation (1), a tile of keys at a time, with largest score and sum so far (Dao et al., 2022): (..., T, d_v)."""
-    output, total = Q.new_zeros(*Q.shape[:-1], V.size(-1)), Q.new_zeros(*Q.shape[:-1], 1)  # (..., T, d_v), (..., T, 1)
-    top, places = torch.full_like(total, torch.finfo(Q.dtype).min), torch.arange(K.size(-2), device=Q.device)
+    Q: Tensor, K: Tensor, V: Tensor,
+    mask: Tensor | None = None, causal: bool = False, tile: int = 64,
+) -> Tensor:  # fmt: skip
+    """Equation (1) by tiles of keys, with largest score and sum so far (Dao et al., 2022)."""
+    output = Q.new_zeros(*Q.shape[:-1], V.size(-1))  # (..., T, d_v)
+    total = Q.new_zeros(*Q.shape[:-1], 1)  # (..., T, 1)
+    top = torch.full_like(total, torch.finfo(Q.dtype).min)
+    places = torch.arange(K.size(-2), device=Q.device)
     for keys in places.split(tile):
         scores = Q @ K[..., keys, :].mT / math.sqrt(Q.size(-1))  # (..., T, tile)
         if mask is not None:  # (..., T or 1, S)
@@ -680,8 +717,9 @@ def tiled_attention(
             scores = scores.masked_fill(keys > places.unsqueeze(-1), -torch.inf)
         before, top = top, torch.maximum(top, scores.amax(-1, keepdim=True))  # (..., T, 1)
         weights, shrink = (scores - top).exp(), (before - top).exp()  # (..., T, tile), (..., T, 1)
-        output, total = output * shrink + weights @ V[..., keys, :], total * shrink + weights.sum(-1, keepdim=True)
-    return output / total
+        output = output * shrink + weights @ V[..., keys, :]
+        total = total * shrink + weights.sum(-1, keepdim=True)
+    return output / total  # (..., T, d_v)
 
 
 # %% [markdown]
@@ -696,7 +734,9 @@ class LargestTensor(torch.overrides.TorchFunctionMode):
 
     numbers = 0
 
-    def __torch_function__(self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         """Do as told, and look at the result."""
         result = function(*args, **(kwargs or {}))
         if isinstance(result, Tensor):
@@ -707,12 +747,14 @@ class LargestTensor(torch.overrides.TorchFunctionMode):
 # %%
 @example
 def example_tiles() -> Chart:
-    """The result equals Equation (1), with and without masks; the largest tensor grows with the length, not with its square."""
+    """The result equals Equation (1), with and without masks;
+    the largest tensor grows with the length, not with its square."""
     torch.manual_seed(0)
     Q, K, V, rows = *torch.randn(3, 2, 4, 50, 16), []
     some, past = torch.rand(2, 1, 1, 50) < 0.3, subsequent_mask(50)
-    some[..., -1], some[0, ..., :16] = True, False  # in the first sentence, no key of the first tile
-    cases = [(None, False, None), (some, False, some), (None, True, past), (some.flip(-1), True, some.flip(-1) & past)]
+    some[..., -1], some[0, ..., :16] = True, False  # the first sentence: no key of the first tile
+    cases = [(None, False, None), (some, False, some), (None, True, past)]
+    cases.append((some.flip(-1), True, some.flip(-1) & past))
     for mask, causal, both in cases:
         expected = attention(100 * Q, K, V, both)[0]
         torch.testing.assert_close(tiled_attention(100 * Q, K, V, mask, causal, tile=16), expected)
@@ -748,12 +790,8 @@ class FusedAttention(MultiHeadedAttention):
 def example_fused() -> None:
     """With the same weights, the fused kernel gives the same vectors."""
     torch.manual_seed(0)
-    plain, fused, x, mask = (
-        MultiHeadedAttention(4, 32),
-        FusedAttention(4, 32),
-        torch.randn(2, 6, 32),
-        subsequent_mask(6),
-    )
+    plain, fused = MultiHeadedAttention(4, 32), FusedAttention(4, 32)
+    x, mask = torch.randn(2, 6, 32), subsequent_mask(6)
     fused.load_state_dict(plain.state_dict())
     torch.testing.assert_close(fused(x, x, x, mask), plain(x, x, x, mask))
 
@@ -778,27 +816,36 @@ def example_fused() -> None:
 # %%
 @example
 def example_bfloat16() -> Any:
-    """What three number formats keep: bfloat16 has a significand of 8 bits, and adding ones in it stops at 256."""
+    """What three number formats keep:
+    bfloat16 has a significand of 8 bits, and adding ones in it stops at 256."""
 
     def eight_bits(x: float) -> float:
         m, e = math.frexp(x)  # x = m 2^e with m from 1/2 to 1
         return round(m * 256) / 256 * 2**e
 
     kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    numbers = {"1 + 1/128": 1 + 1 / 128, "1 + 1/256": 1 + 1 / 256, "2 · 65504": 2 * 65504.0, "1e-30": 1e-30}
-    rows = {name: {kind: torch.tensor(x).to(t).item() for kind, t in kinds.items()} for name, x in numbers.items()}
-    ones = {kind: functools.reduce(torch.add, torch.ones(1000, dtype=t)).item() for kind, t in kinds.items()}
-    rows["1 + 1 + … (1000 times)"] = ones
-    assert rows["1 + 1/256"]["bfloat16"] == 1 != rows["1 + 1/256"]["float16"] and ones["bfloat16"] == 256
+    numbers = {"1 + 1/128": 1 + 1 / 128, "1 + 1/256": 1 + 1 / 256}
+    numbers |= {"2 · 65504": 2 * 65504.0, "1e-30": 1e-30}
+    rows = {
+        name: {kind: torch.tensor(x).to(t).item() for kind, t in kinds.items()}
+        for name, x in numbers.items()
+    }
+    ones = {kind: torch.ones(1000, dtype=t) for kind, t in kinds.items()}
+    sums = {kind: functools.reduce(torch.add, x).item() for kind, x in ones.items()}
+    rows["1 + 1 + … (1000 times)"] = sums
+    assert rows["1 + 1/256"]["bfloat16"] == 1 != rows["1 + 1/256"]["float16"]
+    assert sums["bfloat16"] == 256
     assert math.isinf(rows["2 · 65504"]["float16"]) and rows["1e-30"]["float16"] == 0
-    assert all(rows[name]["bfloat16"] == torch.tensor(eight_bits(x)).item() for name, x in numbers.items())
+    rounded = {name: torch.tensor(eight_bits(x)).item() for name, x in numbers.items()}
+    assert all(rows[name]["bfloat16"] == x for name, x in rounded.items())
     return table([{"number": name, **row} for name, row in rows.items()]).astype(str)
 
 
 # %%
 @example
 def example_autocast() -> None:
-    """Products in bfloat16, weights and loss in float32: the logits are off by less than two per cent."""
+    """Products in bfloat16, weights and loss in float32:
+    the logits are off by less than two per cent."""
     torch.manual_seed(0)
     model = make_model(50, 50, N=2, d_model=64, d_ff=128, h=4, norm="pre").eval()
     batch, read = make_batch(copy_pairs(16, 50, seed=0)), set()
@@ -809,10 +856,10 @@ def example_autocast() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rounded = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
     error = ((rounded - logits).norm() / logits.norm()).item()
-    losses = [smoothed_loss(found, batch.tgt_y).item() / batch.ntokens for found in (logits, rounded)]
-    print(f"{rounded.dtype}, relative error {error:.4f}, losses {losses[0]:.4f} and {losses[1]:.4f}")
+    full, half = (smoothed_loss(x, batch.tgt_y).item() / batch.ntokens for x in (logits, rounded))
+    print(f"{rounded.dtype}, relative error {error:.4f}, losses {full:.4f} and {half:.4f}")
     assert read == {torch.float32}  # what is added up from layer to layer, and normalised
-    assert rounded.dtype == torch.bfloat16 and 1e-4 < error < 2e-2 and abs(losses[1] / losses[0] - 1) < 1e-3
+    assert rounded.dtype == torch.bfloat16 and 1e-4 < error < 2e-2 and abs(half / full - 1) < 1e-3
 
 
 # %% [markdown]
@@ -840,25 +887,28 @@ def example_autocast() -> None:
 
 # %%
 def orthogonalise(M: Tensor, steps: int = 5) -> Tensor:
-    """The singular vectors of M with singular values near 1, by steps of Newton and Schulz (Jordan et al., 2024)."""
+    """M with its singular values near 1, by steps of Newton and Schulz (Jordan et al., 2024)."""
     X = M / M.norm()  # no singular value is above 1
     for _ in range(steps):
         S = X @ X.T
-        X = 3.4445 * X - 4.7750 * S @ X + 2.0315 * S @ S @ X  # s becomes 3.4445 s - 4.7750 s³ + 2.0315 s⁵
+        # a singular value s becomes 3.4445 s - 4.7750 s³ + 2.0315 s⁵
+        X = 3.4445 * X - 4.7750 * S @ X + 2.0315 * S @ S @ X
     return X
 
 
 # %%
 @example
 def example_muon() -> Chart:
-    """Each step applies the polynomial to the singular values and leaves the vectors unchanged; after five steps, nearly all the values are close to 1."""
+    """Each step applies the polynomial to the singular values and leaves the vectors unchanged;
+    after five steps, nearly all the values are close to 1."""
     torch.manual_seed(0)
     M = torch.randn(64, 128, dtype=torch.double) * torch.logspace(0, -2, 128, dtype=torch.double)
     U, s, V = torch.linalg.svd(M / M.norm(), full_matrices=False)
     rows = []
     for steps in range(6):
-        rows += [{"singular value number": i + 1, "size": x, "steps": str(steps)} for i, x in enumerate(s.tolist())]
-        torch.testing.assert_close(orthogonalise(M, steps), U @ torch.diag(s) @ V)  # the same U and V
+        for i, x in enumerate(s.tolist()):
+            rows.append({"singular value number": i + 1, "size": x, "steps": str(steps)})
+        torch.testing.assert_close(orthogonalise(M, steps), U @ torch.diag(s) @ V)  # same U and V
         s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
     after = [row["size"] for row in rows[-64:]]
     print(f"singular values before {rows[0]['size']:.3f} to {rows[63]['size']:.4f}", end=", ")
@@ -886,9 +936,10 @@ def example_muon() -> Chart:
 # %%
 # @title Batches from a single sort of numbers
 def sorted_batches(lengths: Any, budget: int, seed: int | None = None) -> list[np.ndarray]:
-    """Row numbers of pairs of these lengths (n, 2), in batches of at most `budget` padded tokens a side (Section 5.1).
+    """Row numbers of pairs of these lengths (n, 2), in batches (Section 5.1).
 
-    With a seed the batches are drawn and ordered at random. Raises ValueError for a pair longer than the budget.
+    A batch has at most `budget` padded tokens a side. With a seed the batches are drawn and
+    ordered at random. Raises ValueError for a pair longer than the budget.
     """
     sizes = np.asarray(lengths, dtype=np.int32).reshape(-1, 2)
     if (too_long := sizes.max(1, initial=0) > budget).any():
@@ -897,7 +948,8 @@ def sorted_batches(lengths: Any, budget: int, seed: int | None = None) -> list[n
     draw = np.random.default_rng(seed)
     noise = np.arange(len(sizes)) if seed is None else draw.permutation(len(sizes))
     source, group = sizes[:, 0], sizes[:, 1] // 2
-    snake = np.where(group % 2, source, -source) + group.astype(np.int64) * (2 * sizes.max(initial=0) + 1)
+    width = 2 * sizes.max(initial=0) + 1  # of a group
+    snake = np.where(group % 2, source, -source) + group.astype(np.int64) * width
     order = np.argsort(snake * len(sizes) + noise)  # three keys in one number
     longest, start, batches = sizes.max(1)[order], 0, []
     while start < len(order):
@@ -913,13 +965,15 @@ def sorted_batches(lengths: Any, budget: int, seed: int | None = None) -> list[n
 # %%
 @example
 def example_sorted_batches() -> None:
-    """Every pair appears once, and no batch exceeds the budget. Lengths are in characters here, so there is more padding than with tokens."""
-    lengths = [(len(german), len(english)) for german, english in load_split("val")]  # in characters
+    """Every pair appears once, and no batch exceeds the budget.
+    Lengths are in characters here, so there is more padding than with tokens."""
+    lengths = [(len(german), len(english)) for german, english in load_split("val")]
     batches = sorted_batches(lengths, 5000, seed=0)
     assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
-    widths = [[max(side) for side in zip(*(lengths[row] for row in batch), strict=True)] for batch in batches]
-    assert all(len(batch) * max(width) <= 5000 for batch, width in zip(batches, widths, strict=True))
-    padded = sum(len(batch) * sum(width) for batch, width in zip(batches, widths, strict=True))
+    sides = [zip(*(lengths[row] for row in batch), strict=True) for batch in batches]
+    widths = [[max(side) for side in both] for both in sides]
+    assert all(len(rows) * max(width) <= 5000 for rows, width in zip(batches, widths, strict=True))
+    padded = sum(len(rows) * sum(width) for rows, width in zip(batches, widths, strict=True))
     print(f"{len(batches)} batches, {1 - sum(map(sum, lengths)) / padded:.1%} padding")
 
 
@@ -934,14 +988,16 @@ def example_sorted_batches() -> None:
 
 # %%
 # @title Loss and gradient of one chunk
-def smoothed_gradient(scores: Tensor, target: Tensor, eps: float = 0.1, pad: int = PAD) -> tuple[Tensor, Tensor]:
-    """The smoothed loss of scores (n, vocab), summed over targets (n) without padding, and its gradient p - q (n, vocab)."""
+def smoothed_gradient(
+    scores: Tensor, target: Tensor, eps: float = 0.1, pad: int = PAD
+) -> tuple[Tensor, Tensor]:
+    """Smoothed loss of scores (n, vocab), summed over unpadded targets (n), and its gradient."""
     y, spread = target.unsqueeze(-1), eps / (scores.size(-1) - 1)
-    scores = scores - scores.amax(-1, keepdim=True)  # a shift of all scores changes nothing, and keeps exp in range
+    scores = scores - scores.amax(-1, keepdim=True)  # a shift changes nothing; exp stays in range
     right, uniform = scores.gather(-1, y), scores.sum(-1, keepdim=True) - scores[:, pad : pad + 1]
     z = scores.exp_().sum(-1, keepdim=True)
     loss = (z.log() - (1 - eps) * right - spread * uniform).sum()
-    grad = scores.div_(z).sub_(spread)  # p - q, except for two columns
+    grad = scores.div_(z).sub_(spread)  # (n, vocab): p - q, except for two columns
     grad[:, pad] += spread
     return loss, grad.scatter_add_(-1, y, grad.new_full(y.shape, eps - 1))
 
@@ -949,15 +1005,17 @@ def smoothed_gradient(scores: Tensor, target: Tensor, eps: float = 0.1, pad: int
 # %%
 # @title The loss in chunks
 class ChunkedLoss(torch.autograd.Function):
-    """The smoothed loss of what a generator makes of x, summed over rows, without ever holding all logits (5.4)."""
+    """The smoothed loss (5.4) of a generator's logits for x, summed, never holding all of them."""
 
     @staticmethod
     def forward(
-        ctx, generator: Generator, x: Tensor, target: Tensor, eps: float, chunk: int, *parameters: Tensor
-    ) -> Tensor:
-        """x (n, d_model), target (n) without padding, and the parameters of the generator that learn; returns a scalar."""
+        ctx, generator: Generator, x: Tensor, target: Tensor,
+        eps: float, chunk: int, *parameters: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """x (n, d_model), unpadded target (n), the generator's parameters that learn: a scalar."""
         kind = torch.promote_types(x.dtype, torch.float32)  # logits have 32 bits, even if x has 16
-        total, grads = x.new_zeros((), dtype=kind), [torch.zeros_like(tensor) for tensor in (x, *parameters)]
+        total = x.new_zeros((), dtype=kind)
+        grads = [torch.zeros_like(tensor) for tensor in (x, *parameters)]
         for start in range(0, len(target), chunk):
             part = slice(start, start + chunk)
             with torch.set_grad_enabled(any(ctx.needs_input_grad)):
@@ -982,8 +1040,10 @@ class ChunkedLoss(torch.autograd.Function):
         return None, of_x, None, None, None, *others
 
 
-def chunked_loss(generator: Generator, x: Tensor, target: Tensor, eps: float = 0.1, chunk: int = 512) -> Tensor:
-    """The smoothed loss of the decoder's vectors x (n, d_model), summed over targets (n) without padding; a scalar."""
+def chunked_loss(
+    generator: Generator, x: Tensor, target: Tensor, eps: float = 0.1, chunk: int = 512
+) -> Tensor:
+    """Smoothed loss of the decoder's x (n, d_model), summed over unpadded targets (n): a scalar."""
     learning = [p for p in generator.parameters() if p.requires_grad and torch.is_grad_enabled()]
     return ChunkedLoss.apply(generator, x, target, eps, chunk, *learning)
 
@@ -993,11 +1053,14 @@ def chunked_loss(generator: Generator, x: Tensor, target: Tensor, eps: float = 0
 def example_chunked_loss() -> None:
     """Chunks of 3 tokens give the same loss and gradients as the whole."""
     torch.manual_seed(0)
-    generator, x, target = Generator(16, 30), torch.randn(8, 16, requires_grad=True), torch.randint(1, 30, (8,))
-    whole, chunked = smoothed_loss(generator.logits(x), target), chunked_loss(generator, x, target, chunk=3)
+    generator, x = Generator(16, 30), torch.randn(8, 16, requires_grad=True)
+    target = torch.randint(1, 30, (8,))
+    whole = smoothed_loss(generator.logits(x), target)
+    chunked = chunked_loss(generator, x, target, chunk=3)
     print(f"whole {whole.item():.6f}, in chunks {chunked.item():.6f}")
     torch.testing.assert_close(chunked, whole)
-    gradients = [torch.autograd.grad(loss, (x, *generator.parameters())) for loss in (whole, chunked)]
+    learning = (x, *generator.parameters())
+    gradients = [torch.autograd.grad(loss, learning) for loss in (whole, chunked)]
     torch.testing.assert_close(*gradients)
 
 
@@ -1036,7 +1099,8 @@ def with_fast_dropout(model: Transformer) -> Transformer:
 # %%
 @example
 def example_fast_dropout() -> None:
-    """The right share of entries is dropped, the mean is preserved, and neighbours are independent."""
+    """The right share of entries is dropped, the mean is preserved,
+    and neighbours are independent."""
     torch.manual_seed(0)
     y = FastDropout(0.25)(torch.ones(1_000_000))
     dropped, both = (y == 0).float().mean(), ((y[:-1] == 0) & (y[1:] == 0)).float().mean()
@@ -1072,16 +1136,19 @@ def example_fast_dropout() -> None:
 
 # %%
 class DecoderOnly(Transformer):
-    """One causal stack for source and target together (Liu et al., 2018); trained and called like a Transformer."""
+    """One causal stack for source and target (Liu et al., 2018); used like a Transformer."""
 
     def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
         """Nothing is computed from the source (B, S) alone."""
         return src
 
-    def decode(self, memory: Tensor, src_mask: Tensor, tgt: Tensor, tgt_mask: Tensor | None) -> Tensor:
-        """Source ids (B, S) and target ids (B, T) to vectors of the target's positions (B, T, d_model)."""
-        ids, padding = torch.cat((memory, tgt), dim=1), F.pad(src_mask.squeeze(1) == 0, (0, tgt.size(1)))  # (B, S + T)
-        order = padding.int().argsort(dim=1, stable=True)  # the source's padding goes to the end, where nothing sees it
+    def decode(
+        self, memory: Tensor, src_mask: Tensor, tgt: Tensor, tgt_mask: Tensor | None
+    ) -> Tensor:
+        """Source ids (B, S) and target ids (B, T) to the target's vectors (B, T, d_model)."""
+        ids = torch.cat((memory, tgt), dim=1)  # (B, S + T)
+        padding = F.pad(src_mask.squeeze(1) == 0, (0, tgt.size(1)))  # (B, S + T)
+        order = padding.int().argsort(dim=1, stable=True)  # padding last, where nothing sees it
         x = self.tgt_embed(ids.gather(1, order))  # (B, S + T, d_model)
         x = self.decoder(x, subsequent_mask(x.size(1)).to(x.device))
         start = (~padding).sum(1, keepdim=True) - tgt.size(1)  # (B, 1), the place of <s>
@@ -1092,10 +1159,11 @@ class DecoderOnly(Transformer):
 # %%
 # @title A new decoder-only model
 def make_decoder_only(vocab: int, config: Config, N: int) -> DecoderOnly:
-    """A fresh decoder-only model of N layers, otherwise with the sizes of `config`, and one embedding matrix."""
+    """A fresh decoder-only model: N layers, `config`'s other sizes, and one embedding matrix."""
     sizes = (N, config.d_model, config.d_ff, config.h, config.dropout)
     parts = make_model(vocab, vocab, *sizes, norm=config.norm, tie="all")
-    model = DecoderOnly(nn.Identity(), parts.encoder, parts.tgt_embed, parts.tgt_embed, parts.generator)
+    embed = parts.tgt_embed
+    model = DecoderOnly(nn.Identity(), parts.encoder, embed, embed, parts.generator)
     model.settings = parts.settings
     return model
 
@@ -1109,7 +1177,7 @@ def make_decoder_only(vocab: int, config: Config, N: int) -> DecoderOnly:
 
 # %%
 class CachedStack(CachedDecoder):
-    """A decoder-only model, one token of each sequence at a time, with the keys and values of all that was before."""
+    """A decoder-only model, a token of each sequence at a time, with all keys and values so far."""
 
     def __init__(self, model: DecoderOnly, rows: int):
         self.model, self.length = model, 0
@@ -1117,7 +1185,8 @@ class CachedStack(CachedDecoder):
         layers = model.decoder.layers  # encoder layers: there is no memory to attend to
         self.past = [layer.self_attn.keys_values(nothing, nothing) for layer in layers]
         self.layers = [
-            with_attention(layer, self_attn=functools.partial(self.own, i)) for i, layer in enumerate(layers)
+            with_attention(layer, self_attn=functools.partial(self.own, i))
+            for i, layer in enumerate(layers)
         ]
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -1133,16 +1202,18 @@ class CachedStack(CachedDecoder):
 # @title Greedy decoding without an encoder
 @torch.inference_mode()
 def decoder_only_greedy(model: DecoderOnly, src: Tensor, src_mask: Tensor, max_len: int) -> Tensor:
-    """Reads each source token by token and goes on with the most probable: ids (B, max_len), BOS first, PAD after EOS."""
+    """Reads src token by token and goes on greedily: ids (B, max_len), BOS first, PAD after EOS."""
     lengths = (src_mask != 0).sum(-1).expand(len(src), 1)  # (B, 1)
-    given = F.pad(src, (0, max_len), value=PAD).scatter(1, lengths, BOS)  # (B, S + max_len): what is read first
+    given = F.pad(src, (0, max_len), value=PAD).scatter(1, lengths, BOS)  # (B, S + max_len)
     decoder = CachedStack(model, len(src))
 
-    def choose(logits: Tensor) -> Tensor:  # while the source is read, its next token, whatever the logits say
-        return torch.where(decoder.length <= lengths.squeeze(1), given[:, decoder.length], logits.argmax(-1))
+    def choose(logits: Tensor) -> Tensor:
+        reading = decoder.length <= lengths.squeeze(1)  # what is given, whatever the logits say
+        return torch.where(reading, given[:, decoder.length], logits.argmax(-1))
 
     with evaluating(model):
-        ids = continue_with(choose, decoder, given[:, :1], given.size(1), end_symbol=None)  # sources hold </s>, too
+        # sources hold </s>, too
+        ids = continue_with(choose, decoder, given[:, :1], given.size(1), end_symbol=None)
     target = ids.gather(1, lengths + torch.arange(max_len, device=src.device))  # (B, max_len)
     before = (target == EOS).int().cumsum(1) - (target == EOS).int()  # how many </s> came before
     return target.masked_fill(before > 0, PAD)
@@ -1157,27 +1228,35 @@ def decoder_only_greedy(model: DecoderOnly, src: Tensor, src_mask: Tensor, max_l
 # %%
 @example
 def example_decoder_only() -> Chart:
-    """As many parameters as LIVE has, in one stack of ten layers; a small one learns to copy what it has not seen."""
-    kinds = {"encoder and decoder": LIVE.make_model(6000), "decoder only": make_decoder_only(6000, LIVE, N=10)}
-    print({name: f"{sum(p.numel() for p in model.parameters()):,} parameters" for name, model in kinds.items()})
+    """As many parameters as LIVE has, in one stack of ten layers;
+    a small one learns to copy what it has not seen."""
+    kinds = {"encoder and decoder": LIVE.make_model(6000)}
+    kinds["decoder only"] = make_decoder_only(6000, LIVE, N=10)
+    sizes = {name: sum(p.numel() for p in model.parameters()) for name, model in kinds.items()}
+    print({name: f"{size:,} parameters" for name, size in sizes.items()})
     torch.manual_seed(0)
-    config, checkpoints = Config(d_model=64, d_ff=128, h=4, dropout=0.0, norm="pre", factor=0.25, warmup=150), []
-    model = make_decoder_only(14, config, N=2)
+    config = Config(d_model=64, d_ff=128, h=4, dropout=0.0, norm="pre", factor=0.25, warmup=150)
+    model, checkpoints = make_decoder_only(14, config, N=2), []
 
     def keep() -> dict:
         checkpoints.append({name: p.detach().clone() for name, p in model.named_parameters()})
         return {}
 
-    rows = fit(Trainer(model, config), [copy_pairs(64, 14, seed=step) for step in range(1000)], every=20, measure=keep)
+    batches = [copy_pairs(64, 14, seed=step) for step in range(1000)]
+    rows = fit(Trainer(model, config), batches, every=20, measure=keep)
     model.load_state_dict(average_weights(checkpoints[-10:]), strict=False)
     seen = {tuple(pair.src) for step in range(len(rows)) for pair in copy_pairs(64, 14, seed=step)}
-    unseen = make_batch([pair for pair in copy_pairs(250, 14, seed=10**6) if tuple(pair.src) not in seen])
+    new = [pair for pair in copy_pairs(250, 14, seed=10**6) if tuple(pair.src) not in seen]
+    unseen = make_batch(new)
     copies = decoder_only_greedy(model, unseen.src, unseen.src_mask, max_len=12)
     print("source", unseen.src[0].tolist(), "\ncopied", copies[0].tolist())
-    assert torch.equal(copies[:, 1:] * unseen.src_mask[:, 0], unseen.src), "not every sequence was copied exactly"
+    written = copies[:, 1:] * unseen.src_mask[:, 0]
+    assert torch.equal(written, unseen.src), "not every sequence was copied exactly"
     naive = greedy_decode_naive(model, unseen.src, unseen.src_mask, 12, BOS)
     assert torch.equal(naive * (copies != PAD), copies)  # the cache changes nothing
-    shown = [{"update": row["update"], "nats per token": row["loss"], "task": "copy"} for row in rows]
+    shown = [
+        {"update": row["update"], "nats per token": row["loss"], "task": "copy"} for row in rows
+    ]
     return curves(shown, "update", "nats per token", "task", log_y=True)
 
 
@@ -1198,23 +1277,29 @@ def example_decoder_only() -> Chart:
 
 # %%
 def nucleus(logits: Tensor, temperature: float = 1.0, top_p: float = 1.0) -> Tensor:
-    """Probabilities (B, vocab) of the fewest tokens with a mass of top_p or more, else zero (Holtzman et al., 2020)."""
+    """Probabilities (B, vocab) of the nucleus, else zero (Holtzman et al., 2020).
+
+    It is the fewest tokens with a mass of top_p or more.
+    """
     p, tokens = (logits / temperature).softmax(-1).sort(-1, descending=True)  # (B, vocab)
     if top_p < 1:
         beyond = p.cumsum(-1) - p >= top_p  # more probable ones have that mass without this one
-        p = torch.cat(
-            (p[:, :1], p[:, 1:].masked_fill(beyond[:, 1:], 0.0)), dim=-1
-        )  # the most probable one always stays
+        rest = p[:, 1:].masked_fill(beyond[:, 1:], 0.0)
+        p = torch.cat((p[:, :1], rest), dim=-1)  # the most probable one always stays
     return torch.zeros_like(p).scatter(-1, tokens, p / p.sum(-1, keepdim=True))
 
 
 # %%
 @torch.inference_mode()
 def sample_decode(
-    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, temperature: float = 1.0, top_p: float = 1.0
-) -> Tensor:
-    """As `greedy_decode`, but each token is drawn: ids (B, at most max_len), BOS first, PAD after EOS."""
-    draw = lambda logits: torch.multinomial(nucleus(logits, temperature, top_p), 1).squeeze(1)  # noqa: E731
+    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int,
+    temperature: float = 1.0, top_p: float = 1.0,
+) -> Tensor:  # fmt: skip
+    """As `greedy_decode`, but drawn: ids (B, at most max_len), BOS first, PAD after EOS."""
+
+    def draw(logits: Tensor) -> Tensor:
+        return torch.multinomial(nucleus(logits, temperature, top_p), 1).squeeze(1)
+
     with evaluating(model):
         first = torch.full((len(src), 1), BOS, device=src.device)
         return continue_with(draw, CachedDecoder(model, src, src_mask), first, max_len)
@@ -1228,15 +1313,18 @@ def sample_decode(
 # %%
 @example
 def example_sampling() -> None:
-    """Three translations of one sentence, drawn at random. The cell also checks the nucleus of a small distribution, and that a temperature near zero gives greedy decoding."""
+    """Three translations of one sentence, drawn at random. The cell also checks the nucleus of a
+    small distribution, and that a temperature near zero gives greedy decoding."""
     logits = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]]).log()
     for top_p, kept in ((0.45, 1), (0.55, 2), (0.79, 2), (0.81, 3), (1.0, 4)):
         p = nucleus(logits, top_p=top_p)
         assert (p > 0).sum(-1).tolist() == [kept, kept] and torch.equal(p[0], p[1].flip(0))
         torch.testing.assert_close(p[0, :kept], logits[0, :kept].softmax(-1))
-    torch.testing.assert_close(nucleus(logits, 0.5)[0], torch.tensor([0.25, 0.09, 0.0225, 0.0025]) / 0.365)
+    squares = torch.tensor([0.25, 0.09, 0.0225, 0.0025])
+    torch.testing.assert_close(nucleus(logits, 0.5)[0], squares / 0.365)
     cold, drawn = (functools.partial(sample_decode, temperature=t, top_p=0.9) for t in (1e-6, 1.0))
-    assert translate_lines(our_model(), OUR_SENTENCES, cold) == translate_lines(our_model(), OUR_SENTENCES)
+    greedy = translate_lines(our_model(), OUR_SENTENCES)
+    assert translate_lines(our_model(), OUR_SENTENCES, cold) == greedy
     torch.manual_seed(0)
     print(*translate_lines(our_model(), [OUR_SENTENCES[1]] * 3, drawn), sep="\n")
 
@@ -1255,12 +1343,14 @@ def example_sampling() -> None:
 # @title Two and a half minutes of training
 @functools.cache
 def train_writer() -> tuple[DecoderOnly, Tokenizer]:
-    """A decoder of four layers that has learned to write English captions, for 2.5 minutes or $ANNOTATED_STEPS updates."""
+    """A decoder of 4 layers after 2.5 minutes or $ANNOTATED_STEPS updates of English captions."""
     tokenizer = live_run().translator.tokenizer
-    pairs = [Pair([EOS], [BOS, *tokenizer.encode(english, "en"), EOS]) for _, english in load_split("train")]
+    texts = (tokenizer.encode(english, "en") for _, english in load_split("train"))
+    pairs = [Pair([EOS], [BOS, *ids, EOS]) for ids in texts]
     torch.manual_seed(0)
     model = make_decoder_only(len(tokenizer), LIVE, N=4).to(best_device())
-    batches = (batch for epoch in itertools.count() for batch in token_batches(pairs, LIVE.tokens_per_batch, epoch))
+    epochs = (token_batches(pairs, LIVE.tokens_per_batch, epoch) for epoch in itertools.count())
+    batches = itertools.chain.from_iterable(epochs)
     steps = math.ceil(positive("ANNOTATED_STEPS", 1)) if os.environ.get("ANNOTATED_STEPS") else None
     fit(Trainer(model, LIVE), itertools.islice(batches, steps), minutes=2.5)
     return model.eval(), tokenizer
@@ -1269,19 +1359,13 @@ def train_writer() -> tuple[DecoderOnly, Tokenizer]:
 # %%
 @torch.inference_mode()
 def write_text(
-    model: DecoderOnly,
-    tokenizer: Tokenizer,
-    begin: str,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    longest: int = 25,
-) -> str:
+    model: DecoderOnly, tokenizer: Tokenizer, begin: str,
+    temperature: float = 1.0, top_p: float = 1.0, longest: int = 25,
+) -> str:  # fmt: skip
     """Goes on with a text, each token drawn from the nucleus, until `</s>`."""
     device = next(model.parameters()).device
-    source, ids = (
-        torch.tensor([[EOS]], device=device),
-        torch.tensor([[BOS, *tokenizer.encode(begin, "en")]], device=device),
-    )
+    source = torch.tensor([[EOS]], device=device)
+    ids = torch.tensor([[BOS, *tokenizer.encode(begin, "en")]], device=device)
     while ids.size(1) < longest and ids[0, -1] != EOS:
         x = model.decode(source, source_mask(source), ids, None)  # (1, T, d_model)
         p = nucleus(model.generator.logits(x[:, -1]), temperature, top_p)
@@ -1292,16 +1376,17 @@ def write_text(
 # %%
 @example
 def example_writer() -> Any:
-    """Captions of photographs that nobody took: greedy, at a low temperature, from the nucleus, and from the whole distribution."""
+    """Captions of photographs that nobody took:
+    greedy, at a low temperature, from the nucleus, and from the whole distribution."""
     model, tokenizer = train_writer()
-    ways = {"greedy": (1e-4, 1.0), "temperature 0.7": (0.7, 1.0), "top-p 0.9": (1.0, 0.9), "temperature 1": (1.0, 1.0)}
+    ways = {"greedy": (1e-4, 1.0), "temperature 0.7": (0.7, 1.0)}
+    ways |= {"top-p 0.9": (1.0, 0.9), "temperature 1": (1.0, 1.0)}
     torch.manual_seed(0)
     rows = []
     for name, (temperature, top_p) in ways.items():
         for begin in ("", "Two dogs"):
-            rows.append(
-                {"way": name, "begins with": begin, "caption": write_text(model, tokenizer, begin, temperature, top_p)}
-            )
+            caption = write_text(model, tokenizer, begin, temperature, top_p)
+            rows.append({"way": name, "begins with": begin, "caption": caption})
     return table(rows)
 
 

@@ -51,7 +51,8 @@
 # import base64, contextlib, importlib.util, sys, zipfile
 # from pathlib import Path
 #
-# for bundle in Path().glob("the_annotated_transformer*.zip"):  # the companion, which the web page offers under Pages
+# # the companion, which the web page offers under Pages
+# for bundle in Path().glob("the_annotated_transformer*.zip"):
 #     assert zipfile.is_zipfile(bundle), f"{bundle} is damaged; delete it and upload it again"
 #     with zipfile.ZipFile(bundle) as files:
 #         files.extractall(members=[name for name in files.namelist() if not Path(name).exists()])
@@ -68,7 +69,8 @@
 #         with contextlib.suppress(Exception):  # without the package there is no picture
 #             import vl_convert
 #
-#             found["image/png"] = base64.b64encode(vl_convert.vegalite_to_png(chart, scale=1.5)).decode()
+#             picture = vl_convert.vegalite_to_png(chart, scale=1.5)
+#             found["image/png"] = base64.b64encode(picture).decode()
 #         return found
 #
 #     alt.renderers.register("data", forms)
@@ -116,27 +118,27 @@ NUMBERS = itertools.count(1)  # of captions
 
 
 def in_notebook(module: str) -> bool:
-    """True if the module of this name is a running notebook, false if it is imported, run as a script, or given a command."""
+    """Whether the module of this name is a running notebook: no import, no script, no command."""
     command = hasattr(sys.modules["__main__"], "__file__") and sys.argv[1:]  # as after %run FILE
     return module == "__main__" and hasattr(builtins, "__IPYTHON__") and not command
 
 
 def example(function: Callable[[], Any]) -> Callable[[], Any]:
-    """Run `function`, and show its result with its docstring as caption, if this is the notebook; otherwise only define it."""
+    """In the notebook, show its result with its docstring as caption; otherwise only define it."""
     if in_notebook(function.__module__):
         from IPython.display import Markdown, display
 
         shown = function()
         if shown is not None:
             display(shown)
-        display(Markdown(f"**{next(NUMBERS)}.** {function.__doc__}"))
+        display(Markdown(f"**{next(NUMBERS)}.** {' '.join(function.__doc__.split())}"))
     return function
 
 
 # %%
 # @title What this runs on
 def best_device() -> torch.device:
-    """The device that ANNOTATED_DEVICE names, or else the accelerator of this machine, or the CPU."""
+    """The device that ANNOTATED_DEVICE names, or else this machine's accelerator, or the CPU."""
     found = torch.accelerator.current_accelerator(check_available=True)
     return tried_device(os.environ.get("ANNOTATED_DEVICE") or str(found or "cpu"))
 
@@ -148,14 +150,16 @@ def tried_device(name: str) -> torch.device:
         torch.ones(2, device=name).sum().item()
         return torch.device(name)
     except Exception as error:  # of as many kinds as there are devices
-        print(f"NOTICE: {name} doesn't compute here, so the CPU does it ({str(error).splitlines()[0]}).")
+        why = str(error).splitlines()[0]
+        print(f"NOTICE: {name} doesn't compute here, so the CPU does it ({why}).")
         return torch.device("cpu")
 
 
 @example
 def example_machine() -> None:
     """What this document runs on."""
-    print(f"Python {sys.version.split()[0]}, PyTorch {torch.__version__}, {best_device()}, {os.cpu_count()} CPU cores")
+    versions = f"Python {sys.version.split()[0]}, PyTorch {torch.__version__}"
+    print(f"{versions}, {best_device()}, {os.cpu_count()} CPU cores")
 
 
 # %% [markdown]
@@ -208,18 +212,21 @@ def table(rows: list[dict]) -> Any:
 
 
 def heatmap(
-    values: Tensor, rows: list[str], columns: list[str], title: str = "", axes: tuple[str, str] = ("query", "key"),
-    signed: float = 0.0, size: int = 18, unit: str = "weight",
+    values: Tensor, rows: list[str], columns: list[str], title: str = "",
+    axes: tuple[str, str] = ("query", "key"), signed: float = 0.0,
+    size: int = 18, unit: str = "weight",
 ) -> Chart:  # fmt: skip
-    """A chart of the matrix `values` (rows, columns), a square of `size` pixels per entry; `signed` is the end of a scale in two colours."""
+    """A matrix (rows, columns) in squares of `size` pixels; `signed` ends a two-coloured scale."""
     import altair as alt
 
-    names = [[f"{i} {name}" for i, name in enumerate(side)] for side in (rows, columns)]  # the same word may come twice
-    numbers = zip(itertools.product(*names), values.detach().float().flatten().tolist(), strict=True)
-    cells = [{"row": row, "column": column, "value": round(value, 4)} for (row, column), value in numbers]
-    scale = {"domain": [-signed, signed], "scheme": "blueorange"} if signed else {"domainMin": 0, "interpolate": "rgb"}
+    names = [[f"{i} {x}" for i, x in enumerate(side)] for side in (rows, columns)]  # words recur
+    pairs = zip(itertools.product(*names), values.detach().float().flatten().tolist(), strict=True)
+    cells = [{"row": row, "column": column, "value": round(x, 4)} for (row, column), x in pairs]
+    scale = {"domainMin": 0, "interpolate": "rgb"}
+    scale = {"domain": [-signed, signed], "scheme": "blueorange"} if signed else scale
     angle = 0 if max(map(len, columns)) < 3 else -60
-    labels = {"labelExpr": "slice(datum.label, indexof(datum.label, ' ') + 1)", "labelOverlap": len(cells) > 900}
+    word = "slice(datum.label, indexof(datum.label, ' ') + 1)"  # without its number
+    labels = {"labelExpr": word, "labelOverlap": len(cells) > 900}
     return alt.Chart(alt.Data(values=cells)).mark_rect().encode(
         alt.X("column:O", sort=None, title=axes[1], axis=alt.Axis(labelAngle=angle, **labels)),
         alt.Y("row:O", sort=None, title=axes[0], axis=alt.Axis(**labels)),
@@ -231,19 +238,21 @@ def heatmap(
 # %%
 # @title Charts of lines and bars, and charts side by side
 def curves(
-    rows: list[dict], x: str, y: str, colour: str, log_y: bool = False, log_x: bool = False, width: int = 480
-) -> Chart:
-    """Lines of column `y` over column `x`, one per value of column `colour`; click the legend to pick one."""
+    rows: list[dict], x: str, y: str, colour: str, log_y: bool = False, log_x: bool = False,
+    width: int = 480,
+) -> Chart:  # fmt: skip
+    """Lines of column `y` over column `x`, one per value of `colour`; its legend picks one."""
     import altair as alt
 
     names = {row[colour] for row in rows}
     pick = alt.selection_point(name=f"pick {y}".replace(" ", "_"), fields=[colour], bind="legend")
-    lines = alt.Chart(alt.Data(values=rows)).mark_line(point=len(rows) < 20 * len(names), strokeJoin="round")
+    few, step = len(rows) < 20 * len(names), int(isinstance(rows[0][x], int))
+    lines = alt.Chart(alt.Data(values=rows)).mark_line(point=few, strokeJoin="round")
     scales = {True: alt.Scale(type="log", nice=False), False: alt.Scale(zero=False)}
     chart = lines.encode(
-        alt.X(f"{x}:Q", scale=scales[log_x], axis=alt.Axis(tickMinStep=isinstance(rows[0][x], int) * 1)),
-        alt.Y(f"{y}:Q", scale=scales[log_y]), alt.Color(f"{colour}:N", sort=None), alt.StrokeDash(f"{colour}:N", sort=None),
-        tooltip=[f"{x}:Q", f"{y}:Q", f"{colour}:N"],
+        alt.X(f"{x}:Q", scale=scales[log_x], axis=alt.Axis(tickMinStep=step)),
+        alt.Y(f"{y}:Q", scale=scales[log_y]), alt.Color(f"{colour}:N", sort=None),
+        alt.StrokeDash(f"{colour}:N", sort=None), tooltip=[f"{x}:Q", f"{y}:Q", f"{colour}:N"],
     ).properties(width=width, height=240)  # fmt: skip
     if len(names) == 1:  # nothing to tell apart
         return chart.encode(color=alt.Undefined, strokeDash=alt.Undefined)
@@ -251,13 +260,13 @@ def curves(
 
 
 def bars(rows: list[dict], x: str, y: str, colour: str) -> Chart:
-    """Bars of column `y` for each value of column `x`, side by side for the values of column `colour`."""
+    """Bars of column `y` for each value of column `x`, side by side for those of `colour`."""
     import altair as alt
 
-    sides = {"xOffset": alt.XOffset(f"{colour}:N", sort=None), "tooltip": [f"{x}:N", f"{y}:Q", f"{colour}:N"]}
-    chart = alt.Chart(alt.Data(values=rows)).mark_bar()
-    chart = chart.encode(alt.X(f"{x}:O", sort=None), alt.Y(f"{y}:Q"), alt.Color(f"{colour}:N", sort=None), **sides)
-    return chart.properties(width=480, height=220)
+    return alt.Chart(alt.Data(values=rows)).mark_bar().encode(
+        alt.X(f"{x}:O", sort=None), alt.Y(f"{y}:Q"), alt.Color(f"{colour}:N", sort=None),
+        alt.XOffset(f"{colour}:N", sort=None), tooltip=[f"{x}:N", f"{y}:Q", f"{colour}:N"],
+    ).properties(width=480, height=220)  # fmt: skip
 
 
 def grid(charts: list[list[Chart]], colours: Literal["shared", "independent"] = "shared") -> Chart:
@@ -265,7 +274,8 @@ def grid(charts: list[list[Chart]], colours: Literal["shared", "independent"] = 
     import altair as alt
 
     scales = dict.fromkeys(("color", "strokeDash"), colours)
-    return alt.vconcat(*(alt.hconcat(*row).resolve_scale(**scales) for row in charts)).resolve_scale(**scales)
+    rows = [alt.hconcat(*row).resolve_scale(**scales) for row in charts]
+    return alt.vconcat(*rows).resolve_scale(**scales)
 
 
 # %% [markdown]
@@ -279,22 +289,24 @@ HERE = Path(__file__).resolve().parent if "__file__" in globals() else Path()
 
 
 def beside(name: str) -> Path:
-    """A file of this repository: beside this document, else fetched from its public address; FileNotFoundError for none."""
-    path = next((path for path in (HERE / name, HERE / "translator" / name) if path.exists()), HERE / name)
+    """A file of this repository, beside this document or else fetched; or FileNotFoundError."""
+    path = next((p for p in (HERE / name, HERE / "translator" / name) if p.exists()), HERE / name)
     if not path.exists() and REPOSITORY:
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(Exception):  # whatever a network may do
-            os.replace(urllib.request.urlretrieve(f"{REPOSITORY}/raw/main/{name}", f"{path}.part")[0], path)
+            part, _ = urllib.request.urlretrieve(f"{REPOSITORY}/raw/main/{name}", f"{path}.part")
+            os.replace(part, path)
     if not path.exists():
         raise FileNotFoundError(
-            f"{name} is not beside this document (put the_annotated_transformer.zip there, which the web page offers under "
-            "Pages, and run again from the top; in Colab, upload it to the files on the left)"
+            f"{name} is not beside this document (put the_annotated_transformer.zip there, "
+            "which the web page offers under Pages, and run again from the top; "
+            "in Colab, upload it to the files on the left)"
         )
     return path
 
 
 def saved_rows(name: str) -> list[dict]:
-    """The rows of a benchmark, oldest first; none, with a notice, where its file is not beside this document."""
+    """The rows of a benchmark, oldest first; none, with a notice, where its file is missing."""
     try:
         lines = beside(f"benchmarks/results/{name}.jsonl").read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -392,7 +404,7 @@ class TrainedFile(NamedTuple):
     vocabulary: Any  # of the library `tokenizers`
 
     def fill(self, module: nn.Module, name: str = "") -> nn.Module:
-        """A module, ready for use, with the trained weights of the part of that name, or else with fresh ones."""
+        """A module, ready for use, with the weights of the part of that name, or fresh ones."""
         module.eval().requires_grad_(False)
         for key, parameter in module.named_parameters() if self.weights else ():
             parameter.copy_(self.weights[f"{name}.{key}".lstrip(".")])
@@ -401,18 +413,19 @@ class TrainedFile(NamedTuple):
 
 @functools.cache
 def our_file() -> TrainedFile:
-    """The model that comes with this document; where it is missing, a notice says so, and fresh weights go the same way."""
+    """The model that comes with this document; if it is missing, fresh weights and a notice."""
     from safetensors.torch import load_file
     from tokenizers import Tokenizer as Vocabulary
     from tokenizers import models, pre_tokenizers
 
     try:
-        weights, vocabulary = (beside(f"{SHIPPED_MODEL}/{name}") for name in ("model.safetensors", "tokenizer.json"))
+        weights = beside(f"{SHIPPED_MODEL}/model.safetensors")
+        vocabulary = beside(f"{SHIPPED_MODEL}/tokenizer.json")
         return TrainedFile(load_file(weights), Vocabulary.from_file(str(vocabulary)))
     except FileNotFoundError as error:
         print(f"NOTICE: {error}; this Part goes on with fresh weights, whose numbers mean nothing.")
     words = [*SPECIALS, *dict.fromkeys(re.findall(r"\w+|[.,]", SENTENCE))]
-    vocabulary = Vocabulary(models.WordLevel({word: i for i, word in enumerate(words)}, SPECIALS[UNK]))
+    vocabulary = Vocabulary(models.WordLevel({w: i for i, w in enumerate(words)}, SPECIALS[UNK]))
     vocabulary.pre_tokenizer = pre_tokenizers.Whitespace()
     torch.manual_seed(0)
     return TrainedFile({}, vocabulary)
@@ -450,7 +463,8 @@ def token_names(ids: Tensor) -> list[str]:
 @example
 def example_ids() -> Any:
     """Each token of the sentence with its id."""
-    return table([{"": "id", **dict(zip(token_names(our_ids()[0]), map(str, our_ids()[0].tolist()), strict=True))}])
+    row = zip(token_names(our_ids()[0]), map(str, our_ids()[0].tolist()), strict=True)
+    return table([{"": "id", **dict(row)}])
 
 
 # %% [markdown]
@@ -485,19 +499,20 @@ class Embeddings(nn.Module):
 @functools.cache
 def our_embeddings() -> Embeddings:
     """The trained table of embeddings."""
-    vocabulary = our_file().vocabulary
-    return our_file().fill(Embeddings(SIZES["d_model"], vocabulary.get_vocab_size()), "src_embed.embeddings")
+    plain = Embeddings(SIZES["d_model"], our_file().vocabulary.get_vocab_size())
+    return our_file().fill(plain, "src_embed.embeddings")
 
 
 # %%
 @example
 def example_neighbours() -> Any:
     """The tokens whose embeddings point in the most similar directions, with the cosine."""
-    rows, unit = [], F.normalize(our_embeddings().table.weight, dim=1)  # (vocab, d_model), each of length 1
+    rows, unit = [], F.normalize(our_embeddings().table.weight, dim=1)  # (vocab, d_model)
     for token in token_names(our_ids()[0, [1, 5, 12, 8]]):
         cosines, near = (unit @ unit[our_file().vocabulary.token_to_id(token)]).topk(6)
         found = zip(token_names(near[1:]), cosines[1:].tolist(), strict=True)
-        rows.append({"token": token} | {f"{i}.": f"{name} {cosine:.2f}" for i, (name, cosine) in enumerate(found, 1)})
+        rows.append({"token": token})
+        rows[-1] |= {f"{i}.": f"{name} {x:.2f}" for i, (name, x) in enumerate(found, 1)}
     return table(rows)
 
 
@@ -569,12 +584,13 @@ def example_neighbours() -> Any:
 
 # %%
 def attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: Callable | None = None
-) -> tuple[Tensor, Tensor]:
-    """Scaled dot-product attention, Equation (1): the output (..., T, d_v) and the weights (..., T, S).
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None,
+    dropout: Callable | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Scaled dot-product attention, Equation (1): output (..., T, d_v), weights (..., T, S).
 
-    query (..., T, d_k), key (..., S, d_k), value (..., S, d_v); mask broadcasts to (..., T, S), true or 1 = may attend;
-    a query that may attend to no key at all gets NaN.
+    query (..., T, d_k), key (..., S, d_k), value (..., S, d_v); mask broadcasts to (..., T, S),
+    true or 1 = may attend; a query that may attend to no key at all gets NaN.
     """
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (..., T, S)
     if mask is not None:
@@ -586,7 +602,8 @@ def attention(
 # %%
 @example
 def example_attention() -> None:
-    """The case above: what `auf` receives. PyTorch's own function gives the same, even when `Bank` is hidden."""
+    """The case above: what `auf` receives.
+    PyTorch's own function gives the same, even when `Bank` is hidden."""
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # `Bank`, `auf`, `sitzen`: (S=3, 2)
     W_q, W_v = torch.tensor([[0.0, 0.0], [4.0, 0.0]]), torch.tensor([[10.0, 0.0], [0.0, 10.0]])
     Q, K, V = x[1:2] @ W_q, x, x @ W_v  # one query, three keys and values
@@ -623,12 +640,12 @@ def example_attention() -> None:
 @functools.cache
 def our_matrices() -> list[nn.Linear]:
     """W^Q, W^K and W^V of the first encoder layer, each with those of all heads side by side."""
-    square, names = (SIZES["d_model"], SIZES["d_model"]), ("W_q", "W_k", "W_v")
-    return [our_file().fill(nn.Linear(*square, bias=False), f"encoder.layers.0.self_attn.{name}") for name in names]
+    square = functools.partial(nn.Linear, SIZES["d_model"], SIZES["d_model"], bias=False)
+    return [our_file().fill(square(), f"encoder.layers.0.self_attn.W_{x}") for x in "qkv"]
 
 
 def one_head(x: Tensor, head: int = 2) -> list[Tensor]:
-    """Queries, keys and values of vectors x (1, S, d_model) in one head of the first encoder layer: each (S, d_k)."""
+    """Queries, keys, values (S, d_k) of x (1, S, d_model) in a head of the first encoder layer."""
     norm = our_file().fill(nn.LayerNorm(SIZES["d_model"]), "encoder.layers.0.sublayer.0.norm")
     return [W(norm(x)[0]).chunk(SIZES["h"], dim=-1)[head - 1] for W in our_matrices()]
 
@@ -636,14 +653,16 @@ def one_head(x: Tensor, head: int = 2) -> list[Tensor]:
 # %%
 @example
 def example_by_hand() -> None:
-    """What `auf` asks of three tokens: dot products, scores and weights, from the rows of the table alone."""
+    """What `auf` asks of three tokens: dot products, scores and weights,
+    from the rows of the table alone."""
     Q, K, V = one_head(our_embeddings()(our_ids()))  # each (S, d_k)
     tokens, keys = token_names(our_ids()[0]), [2, 5, 9]
     dots = Q[3] @ K[keys].T  # one query, three keys
     scores = dots / math.sqrt(Q.size(-1))
     weights = scores.exp() / scores.exp().sum()
     for key, dot, score, weight in zip(keys, dots, scores, weights, strict=True):
-        print(f"{tokens[3]} → {tokens[key]:9} dot product {dot:6.2f}, score {score:5.2f}, weight {weight:.2f}")
+        numbers = f"dot product {dot:6.2f}, score {score:5.2f}, weight {weight:.2f}"
+        print(f"{tokens[3]} → {tokens[key]:9} {numbers}")
     print(f"with all {len(tokens)} keys: {attention(Q[3:4], K, V)[1][0, 5]:.2f} for {tokens[5]}")
     torch.testing.assert_close(attention(Q[3:4], K[keys], V[keys])[0][0], weights @ V[keys])
 
@@ -657,7 +676,8 @@ def example_by_hand() -> None:
 # %%
 @example
 def example_first_map() -> Chart:
-    """Who looks at whom in one head of the first encoder layer, if it sees only the rows of the table."""
+    """Who looks at whom in one head of the first encoder layer,
+    if it sees only the rows of the table."""
     tokens, (Q, K, V) = token_names(our_ids()[0]), one_head(our_embeddings()(our_ids()))
     weights = attention(Q, K, V)[1]  # (S, S)
     torch.testing.assert_close(weights.sum(-1), torch.ones(len(tokens)))
@@ -713,13 +733,13 @@ def example_scaling() -> Chart:
     """The softmax saturates with the width of the keys, unless the scores are scaled."""
     rows, draw = [], torch.Generator().manual_seed(0)
     for d_k in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512):
-        queries, keys = torch.randn(500, 1, d_k, generator=draw), torch.randn(500, 64, d_k, generator=draw)
+        queries, keys = (torch.randn(500, n, d_k, generator=draw) for n in (1, 64))
         for name, scale in (("not divided", 1.0), ("divided by √d_k", d_k**-0.5)):
-            p = ((queries * keys).sum(-1) * scale).softmax(-1)  # (500, 64): 500 times, 64 keys compete for one query
+            p = ((queries * keys).sum(-1) * scale).softmax(-1)  # (500, 64): 64 keys for one query
             rows.append({"d_k": d_k, "scores": name, "largest weight": p.amax(-1).mean().item()})
             rows[-1]["sum of the slopes"] = (p * (1 - p)).sum(-1).mean().item()
     assert rows[-2]["largest weight"] > 0.9 > 0.2 > rows[-1]["largest weight"]
-    return grid([[curves(rows, "d_k", y, "scores", log_x=True, width=280) for y in list(rows[0])[2:]]])
+    return grid([[curves(rows, "d_k", y, "scores", log_x=True, width=280) for y in [*rows[0]][2:]]])
 
 
 # %% [markdown]
@@ -748,7 +768,8 @@ def example_scaling() -> Chart:
 # %%
 @example
 def example_shuffled() -> None:
-    """What each word receives in the sentence, and in the same sentence shuffled: the difference is rounding."""
+    """What each word receives in the sentence, and in the same sentence shuffled:
+    the difference is rounding."""
     x = our_embeddings()(our_ids())
     order = torch.randperm(x.size(1), generator=torch.Generator().manual_seed(0))
     before, after = (attention(*one_head(y))[0] for y in (x, x[:, order]))
@@ -780,24 +801,26 @@ def example_shuffled() -> None:
 
 # %%
 def positional_encoding(length: int, d_model: int) -> Tensor:
-    """The sinusoidal encodings of positions 0 to length - 1: (length, d_model) (Section 3.5); ValueError for an odd d_model."""
+    """Sinusoids from position 0: (length, d_model) (Section 3.5); ValueError for an odd d_model."""
     if d_model % 2:
         raise ValueError(f"d_model must be even for pairs of sine and cosine, but it is {d_model}")
-    frequency = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10_000.0) / d_model))  # (d_model / 2)
-    angle = torch.arange(length).unsqueeze(1) * frequency  # (length, d_model / 2)
-    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)  # sine, cosine, sine, cosine, ...
+    frequency = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10_000.0) / d_model))
+    angle = torch.arange(length).unsqueeze(1) * frequency  # (length, 1) * (d_model / 2)
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)  # sine, cosine, sine, ...
 
 
 # %%
 @example
 def example_positions() -> Chart:
-    """On the left, each row is the vector of one position: the left-hand dimensions turn quickly, the right-hand ones slowly. On the right, two pairs of sine and cosine as curves."""
-    PE, dimensions = positional_encoding(100, 32), (4, 5, 10, 11)
-    rows = [{"position": p, "value": PE[p, d].item(), "dimension": str(d)} for p in range(100) for d in dimensions]
+    """On the left, each row is the vector of one position: the left-hand dimensions turn quickly,
+    the right-hand ones slowly. On the right, two pairs of sine and cosine as curves."""
+    PE, places = positional_encoding(100, 32), itertools.product(range(100), (4, 5, 10, 11))
+    rows = [{"position": p, "value": PE[p, d].item(), "dimension": str(d)} for p, d in places]
     labels = [[str(n) if n % 8 == 0 else "" for n in range(size)] for size in (48, 32)]
-    picture = heatmap(PE[:48], *labels, axes=("position", "dimension"), signed=1.0, size=7, unit="value")
+    axes = "position", "dimension"
+    image = heatmap(PE[:48], *labels, axes=axes, signed=1.0, size=7, unit="value")
     assert PE[0].tolist() == [0.0, 1.0] * 16
-    return grid([[picture, curves(rows, "position", "value", "dimension", width=320)]], "independent")
+    return grid([[image, curves(rows, "position", "value", "dimension", width=320)]], "independent")
 
 
 # %%
@@ -906,12 +929,12 @@ def example_second_map() -> Chart:
 # %%
 def split_heads(x: Tensor, h: int) -> Tensor:
     """Cut the last dimension into h heads: (B, T, h * d) to (B, h, T, d)."""
-    return x.unflatten(-1, (h, -1)).transpose(1, 2)  # a view as (B, h, T, d) would fit, too, and mix up positions
+    return x.unflatten(-1, (h, -1)).transpose(1, 2)  # `view` fits, too, but mixes up positions
 
 
 def join_heads(x: Tensor) -> Tensor:
     """Put the heads side by side again: (B, h, T, d) to (B, T, h * d)."""
-    return x.transpose(1, 2).flatten(2)  # copies; `view` can't, and raises an error: a transpose moves no numbers
+    return x.transpose(1, 2).flatten(2)  # copies; `view` would fail: a transpose moves no numbers
 
 
 # %%
@@ -924,7 +947,9 @@ class MultiHeadedAttention(nn.Module):
         square = functools.partial(nn.Linear, d_model, d_model, bias=False)
         self.W_q, self.W_k, self.W_v, self.W_o = square(), square(), square(), square()
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
         """query (B, T, d_model), key and value (B, S, d_model); returns (B, T, d_model)."""
         return self.attend(query, *self.keys_values(key, value), mask)
 
@@ -951,9 +976,10 @@ class MultiHeadedAttention(nn.Module):
 # %%
 # @title One mask for all heads
 def for_all_heads(mask: Tensor | None) -> Tensor | None:
-    """A mask (B or 1, T or 1, S), with one more dimension for the heads; ValueError for another shape."""
+    """A mask (B or 1, T or 1, S), with a dimension for the heads; ValueError for another shape."""
     if mask is not None and mask.dim() != 3:
-        raise ValueError(f"a mask has the shape (B or 1, T or 1, S), but this one has {tuple(mask.shape)}")
+        shape = tuple(mask.shape)
+        raise ValueError(f"a mask has the shape (B or 1, T or 1, S), but this one has {shape}")
     return None if mask is None else (mask != 0).unsqueeze(1)  # (B or 1, 1, T or 1, S)
 
 
@@ -961,17 +987,18 @@ def for_all_heads(mask: Tensor | None) -> Tensor | None:
 # @title Recording the attention weights, for maps
 @contextmanager
 def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
-    """Inside, the weights (B, h, T, S) of each attention layer are kept in the dictionary; ValueError for another `weigh`."""
+    """Keeps the weights (B, h, T, S) of every attention inside; ValueError for another `weigh`."""
     kept, plain = {}, MultiHeadedAttention.weigh
 
-    def weigh(layer: MultiHeadedAttention, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+    def weigh(layer: nn.Module, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
         x, weights = attention(Q, K, V, mask)
         kept[layer] = weights.detach()
         return x
 
-    def check(layer: MultiHeadedAttention, inputs: tuple, output: Tensor) -> None:
+    def check(layer: nn.Module, inputs: tuple, output: Tensor) -> None:
         if layer not in kept:
-            raise ValueError(f"{type(layer).__name__} weighs in a way of its own, so its weights are not known")
+            name = type(layer).__name__
+            raise ValueError(f"{name} weighs in a way of its own, so its weights are not known")
 
     layers = [layer for layer in model.modules() if isinstance(layer, MultiHeadedAttention)]
     hooks = [layer.register_forward_hook(check) for layer in layers]
@@ -986,7 +1013,7 @@ def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
 
 def maps(weights: Tensor, rows: list[str], columns: list[str], title: str = "head") -> Chart:
     """The weights (4, T, S) of the four heads of a layer."""
-    charts = [heatmap(head, rows, columns, f"{title} {i}", size=12) for i, head in enumerate(weights, 1)]
+    charts = [heatmap(w, rows, columns, f"{title} {i}", size=12) for i, w in enumerate(weights, 1)]
     return grid([charts[:2], charts[2:]])
 
 
@@ -1004,7 +1031,8 @@ def our_attention(layer: int) -> MultiHeadedAttention:
 def example_four_heads() -> Chart:
     """Four heads read the same sentence in different ways."""
     attn, tokens = our_attention(0), token_names(our_ids()[0])
-    x = our_file().fill(nn.LayerNorm(SIZES["d_model"]), "encoder.layers.0.sublayer.0.norm")(our_vectors())
+    norm = our_file().fill(nn.LayerNorm(SIZES["d_model"]), "encoder.layers.0.sublayer.0.norm")
+    x = norm(our_vectors())
     with recording(attn) as kept:
         attn(x, x, x)
     return maps(kept[attn][0], tokens, tokens)
@@ -1069,7 +1097,7 @@ def example_four_heads() -> Chart:
 
 # %%
 class SublayerConnection(nn.Module):
-    """A residual connection: the norm of x goes through a sublayer, and the result is added to x (Section 3.1)."""
+    """A residual connection: x, plus what a sublayer makes of the norm of x (Section 3.1)."""
 
     def __init__(self, d_model: int):
         super().__init__()
@@ -1111,7 +1139,8 @@ def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float = 1e-5) -> Tens
 @functools.cache
 def our_connection(layer: int, sublayer: int) -> SublayerConnection:
     """The trained residual connection around a sublayer of the encoder."""
-    return our_file().fill(SublayerConnection(SIZES["d_model"]), f"encoder.layers.{layer}.sublayer.{sublayer}")
+    plain = SublayerConnection(SIZES["d_model"])
+    return our_file().fill(plain, f"encoder.layers.{layer}.sublayer.{sublayer}")
 
 
 @functools.cache
@@ -1123,7 +1152,8 @@ def our_attended() -> Tensor:
 # %%
 @example
 def example_residual() -> None:
-    """The vector of `auf` on the stream, what attention adds to it, and the sum; then the first of these normalised, the way attention reads it. (Our norm gives what PyTorch's does.)"""
+    """The vector of `auf` on the stream, what attention adds to it, and the sum; then the first of
+    these normalised, the way attention reads it. (Our norm gives what PyTorch's does.)"""
     x, norm = our_vectors(), our_connection(0, 0).norm
     unit = layer_norm(x, torch.tensor(1.0), torch.tensor(0.0))
     torch.testing.assert_close(layer_norm(x, norm.weight, norm.bias), norm(x))
@@ -1131,7 +1161,8 @@ def example_residual() -> None:
     vectors |= {"stream, (x - μ) / σ": unit, "the same, × γ + β": norm(x)}
     for name, vector in vectors.items():
         entries = [f"{value:6.2f}" for value in vector[0, 3, :6].tolist()]
-        print(f"{name:20}", *entries, f"...   root mean square {vector[0, 3].square().mean().sqrt():.2f}")
+        size = vector[0, 3].square().mean().sqrt()
+        print(f"{name:20}", *entries, f"...   root mean square {size:.2f}")
 
 
 # %% [markdown]
@@ -1212,12 +1243,14 @@ def our_feed_forward(layer: int) -> PositionwiseFeedForward:
 # %%
 @example
 def example_neuron(number: int = 215) -> Chart:
-    """How strongly each token of the sentence meets the condition of one neuron of the first layer."""
-    inner = our_feed_forward(0).W_1(our_connection(0, 1).norm(our_attended())).relu()[0]  # (S, d_ff)
+    """How strongly each token of the sentence meets the condition of one neuron
+    of the first layer."""
+    x = our_connection(0, 1).norm(our_attended())
+    inner = our_feed_forward(0).W_1(x).relu()[0]  # (S, d_ff)
     print(f"on average, {(inner > 0).float().mean():.1%} of the neurons are above zero")
     tokens = [f"{i} {token}" for i, token in enumerate(token_names(our_ids()[0]))]
     strengths = zip(tokens, inner[:, number].tolist(), strict=True)
-    rows = [{"token": token, "strength": strength, "neuron": str(number)} for token, strength in strengths]
+    rows = [{"token": token, "strength": s, "neuron": str(number)} for token, s in strengths]
     return bars(rows, "token", "strength", "neuron")
 
 
@@ -1254,7 +1287,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
         """x (B, S, d_model), src_mask (B, 1, S)."""
-        x = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, src_mask))  # query, key and value are y
+        x = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, src_mask))  # query = key = value
         return self.sublayer[1](x, self.feed_forward)
 
 
@@ -1282,14 +1315,14 @@ class Encoder(nn.Module):
 @functools.cache
 def our_encoder() -> Encoder:
     """The trained encoder, made of the parts that we've met."""
-    attentions, networks = map(our_attention, range(SIZES["N"])), map(our_feed_forward, range(SIZES["N"]))
-    layers = [EncoderLayer(SIZES["d_model"], *parts) for parts in zip(attentions, networks, strict=True)]
-    return our_file().fill(Encoder(layers, nn.LayerNorm(SIZES["d_model"])), "encoder")
+    d_model, numbers = SIZES["d_model"], range(SIZES["N"])
+    layers = [EncoderLayer(d_model, our_attention(i), our_feed_forward(i)) for i in numbers]
+    return our_file().fill(Encoder(layers, nn.LayerNorm(d_model)), "encoder")
 
 
 @functools.cache
 def our_maps() -> tuple[list[Tensor], list[Tensor]]:
-    """What comes out of each encoder layer (1, S, d_model), and the weights of its heads (h, S, S)."""
+    """What leaves each encoder layer (1, S, d_model), and the weights of its heads (h, S, S)."""
     streams = [our_vectors()]
     with recording(our_encoder()) as kept:
         for layer in our_encoder().layers:
@@ -1306,7 +1339,8 @@ def our_memory() -> Tensor:
 # %%
 @example
 def example_encoder_maps() -> Chart:
-    """A head that looks ahead to a noun or verb that follows, and one that looks at the word before."""
+    """A head that looks ahead to a noun or verb that follows,
+    and one that looks at the word before."""
     tokens, weights = token_names(our_ids()[0]), our_maps()[1]
     chosen = {"layer 2, head 4": weights[1][3], "layer 3, head 3": weights[2][2]}
     return grid([[heatmap(w, tokens, tokens, title) for title, w in chosen.items()]])
@@ -1323,7 +1357,8 @@ def example_encoder_maps() -> Chart:
 # @title The stream from layer to layer
 @example
 def example_streams() -> Any:
-    """The size of the stream after each layer, and how similar the vectors of four tokens still are to their starting points."""
+    """The size of the stream after each layer, and how similar the vectors of four tokens
+    still are to their starting points."""
     rows, shown = [], {3: "▁auf", 5: "▁Bank", 12: "▁liest", 14: "</s>"}
     for i, x in enumerate(our_maps()[0]):
         similar = F.cosine_similarity(x, our_vectors(), dim=-1)[0]
@@ -1395,21 +1430,23 @@ def subsequent_mask(size: int) -> Tensor:
 
 
 def target_mask(tgt: Tensor, pad: int = PAD) -> Tensor:
-    """Which target positions (B, T) each target position may attend to: not padding, and not the future (B, T, T)."""
+    """Which of the target positions (B, T) each may attend to: no padding, no future (B, T, T)."""
     return source_mask(tgt, pad) & subsequent_mask(tgt.size(-1)).to(tgt.device)
 
 
 # %%
 @example
 def example_masks() -> Chart:
-    """The three masks of a pair that ends in padding: a query (row) may attend to a key (column) if the square is dark."""
+    """The three masks of a pair that ends in padding:
+    a query (row) may attend to a key (column) if the square is dark."""
     src, tgt = torch.tensor([[5, 6, 7, EOS, PAD, PAD]]), torch.tensor([[BOS, 8, 9, 10, PAD]])
-    source, target = ["Ein", "Hund", "bellt", "</s>", "<pad>", "<pad>"], ["<s>", "A", "dog", "barks", "<pad>"]
+    source = ["Ein", "Hund", "bellt", "</s>", "<pad>", "<pad>"]
+    target = ["<s>", "A", "dog", "barks", "<pad>"]
     shown = {"encoder": (source_mask(src).expand(1, 6, 6), source, source)}
     shown["decoder"] = (target_mask(tgt), target, target)
-    shown["cross-attention"] = (source_mask(src).expand(1, 5, 6), target, source)  # one row, the same for every query
-    assert target_mask(tgt)[0].sum() == 1 + 2 + 3 + 4 + 4  # the last row is a padded query: it sees the four real keys
-    return grid([[heatmap(mask[0], *sides, kind, unit="allowed") for kind, (mask, *sides) in shown.items()]])
+    shown["cross-attention"] = (source_mask(src).expand(1, 5, 6), target, source)  # one row for all
+    assert target_mask(tgt)[0].sum() == 1 + 2 + 3 + 4 + 4  # a padded query sees the four real keys
+    return grid([[heatmap(m[0], *sides, k, unit="allowed") for k, (m, *sides) in shown.items()]])
 
 
 # %% [markdown]
@@ -1444,15 +1481,20 @@ def example_masks() -> Chart:
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention to the memory, then feed-forward (Section 3.1)."""
 
-    def __init__(self, d_model: int, self_attn: nn.Module, src_attn: nn.Module, feed_forward: nn.Module):
+    def __init__(
+        self, d_model: int, self_attn: nn.Module, src_attn: nn.Module, feed_forward: nn.Module
+    ):
         super().__init__()
         self.self_attn, self.src_attn, self.feed_forward = self_attn, src_attn, feed_forward
         self.sublayer = nn.ModuleList(SublayerConnection(d_model) for _ in range(3))
 
-    def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None
+    ) -> Tensor:
         """x (B, T, d_model), memory (B, S, d_model), src_mask (B, 1, S), tgt_mask (B, T, T)."""
         x = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, tgt_mask))
-        x = self.sublayer[1](x, lambda y: self.src_attn(y, memory, memory, src_mask))  # keys and values: memory
+        # keys and values: memory
+        x = self.sublayer[1](x, lambda y: self.src_attn(y, memory, memory, src_mask))
         return self.sublayer[2](x, self.feed_forward)
 
 
@@ -1465,7 +1507,9 @@ class Decoder(nn.Module):
         super().__init__()
         self.layers, self.norm = nn.ModuleList(layers), norm
 
-    def forward(self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None
+    ) -> Tensor:
         """Embedded target (B, T, d_model) and memory (B, S, d_model) to vectors (B, T, d_model)."""
         for layer in self.layers:
             x = layer(x, memory, src_mask, tgt_mask)
@@ -1479,8 +1523,9 @@ def our_decoder() -> Decoder:
     """The trained decoder."""
     d_model, d_ff, h = SIZES["d_model"], SIZES["d_ff"], SIZES["h"]
     attn = functools.partial(MultiHeadedAttention, h, d_model)
+    ffn = functools.partial(PositionwiseFeedForward, d_model, d_ff)
     torch.manual_seed(0)
-    layers = [DecoderLayer(d_model, attn(), attn(), PositionwiseFeedForward(d_model, d_ff)) for _ in range(SIZES["N"])]
+    layers = [DecoderLayer(d_model, attn(), attn(), ffn()) for _ in range(SIZES["N"])]
     return our_file().fill(Decoder(layers, nn.LayerNorm(d_model)), "decoder")
 
 
@@ -1492,7 +1537,8 @@ def our_decoded(ids: Tensor) -> Tensor:
 
 def target_ids() -> Tensor:
     """The beginning of a translation, as ids: (1, T)."""
-    written = ["<s>", "▁Two", "▁women", "▁are", "▁sitting", "▁on", "▁a", "▁bench", "▁while", "▁a", "▁man"]
+    written = ["<s>", "▁Two", "▁women", "▁are", "▁sitting", "▁on", "▁a", "▁bench", "▁while",
+               "▁a", "▁man"]  # fmt: skip
     return torch.tensor([[our_file().vocabulary.token_to_id(token) or UNK for token in written]])
 
 
@@ -1514,11 +1560,12 @@ def target_ids() -> Tensor:
 # %%
 @example
 def example_cross() -> Chart:
-    """Which German words each position of the translation looks at: cross-attention of the third decoder layer, mean of its four heads."""
+    """Which German words each position of the translation looks at:
+    cross-attention of the third decoder layer, mean of its four heads."""
     ids, layer = target_ids(), our_decoder().layers[2]
     with recording(our_decoder()) as kept:
         our_decoded(ids)
-    rows = [f"{a} → {b}" for a, b in zip(token_names(ids[0]), [*token_names(ids[0, 1:]), "?"], strict=True)]
+    rows = [f"{a} → {b}" for a, b in itertools.pairwise([*token_names(ids[0]), "?"])]
     weights = kept[layer.src_attn][0].mean(0)  # (T, S)
     return heatmap(weights, rows, token_names(our_ids()[0]), axes=("reads → predicts", "looks at"))
 
@@ -1584,7 +1631,7 @@ def example_next_word() -> None:
 
 # %%
 def write_by_hand(longest: int = 30) -> Tensor:
-    """The translation of the sentence, a token at a time, each time the most probable one: ids (1, T)."""
+    """The translation of the sentence, token by token, each the most probable one: ids (1, T)."""
     ids = torch.tensor([[BOS]])
     while ids.size(1) < longest and ids[0, -1] != EOS:
         logits = our_generator().logits(our_decoded(ids))  # (1, T, vocab)
@@ -1595,7 +1642,8 @@ def write_by_hand(longest: int = 30) -> Tensor:
 # %%
 @example
 def example_translation() -> None:
-    """The German sentence, translated into English by the code above and the numbers in the file."""
+    """The German sentence, translated into English by the code above
+    and the numbers in the file."""
     ids = write_by_hand()[0]
     print(SENTENCE)
     print("".join(token_names(ids[ids > UNK])).replace("▁", " ").strip())
@@ -1625,14 +1673,15 @@ def example_translation() -> None:
 # %%
 @example
 def example_top_five() -> Any:
-    """What the decoder reads at each step, and its five favourites. All positions were computed at once, and the first favourites are the tokens that the loop found one by one."""
+    """What the decoder reads at each step, and its five favourites. All positions were computed at
+    once, and the first favourites are the tokens that the loop found one by one."""
     ids = write_by_hand()
     p, found = our_generator()(our_decoded(ids[:, :-1]))[0].exp().topk(5)  # (T, 5)
     rows = [{"reads": token} for token in token_names(ids[0, :-1])]
     for row, chances, best in zip(rows, p.tolist(), found, strict=True):
         favourites = zip(token_names(best), chances, strict=True)
         row |= {f"{i}.": f"{token} {chance:.1%}" for i, (token, chance) in enumerate(favourites, 1)}
-    assert torch.equal(found[:, 0], ids[0, 1:])  # all positions at once find what was found one by one
+    assert torch.equal(found[:, 0], ids[0, 1:])  # what was found one by one
     return table(rows)
 
 
@@ -1655,8 +1704,9 @@ class Transformer(nn.Module):
     """Encoder, decoder, embeddings and generator put together (Section 3, Figure 1)."""
 
     def __init__(
-        self, encoder: nn.Module, decoder: nn.Module, src_embed: nn.Module, tgt_embed: nn.Module, generator: nn.Module
-    ):
+        self, encoder: nn.Module, decoder: nn.Module,
+        src_embed: nn.Module, tgt_embed: nn.Module, generator: nn.Module,
+    ):  # fmt: skip
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
         self.src_embed, self.tgt_embed, self.generator = src_embed, tgt_embed, generator
@@ -1665,19 +1715,25 @@ class Transformer(nn.Module):
         """Source ids (B, S) with mask (B, 1, S) to memory (B, S, d_model)."""
         return self.encoder(self.src_embed(src), src_mask)
 
-    def decode(self, memory: Tensor, src_mask: Tensor | None, tgt: Tensor, tgt_mask: Tensor | None) -> Tensor:
+    def decode(
+        self, memory: Tensor, src_mask: Tensor | None, tgt: Tensor, tgt_mask: Tensor | None
+    ) -> Tensor:
         """Target ids (B, T) with mask (B, T, T) to vectors (B, T, d_model)."""
         return self.decoder(self.tgt_embed(tgt), memory, src_mask, tgt_mask)
 
-    def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
+    def forward(
+        self, src: Tensor, tgt: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None
+    ) -> Tensor:
         """Logits (B, T, vocab) of the token that follows each target position."""
-        return self.generator.logits(self.decode(self.encode(src, src_mask), src_mask, tgt, tgt_mask))
+        return self.generator.logits(
+            self.decode(self.encode(src, src_mask), src_mask, tgt, tgt_mask)
+        )
 
 
 # %%
 # @title Embeddings and positions as one module
 class PositionalEncoding(nn.Module):
-    """Adds positional encodings, then applies dropout (Sections 3.5 and 5.4); its table grows when a sentence is longer."""
+    """Adds positional encodings, then dropout (Sections 3.5 and 5.4); its table grows if needed."""
 
     def __init__(self, d_model: int, dropout: float):
         super().__init__()
@@ -1685,7 +1741,7 @@ class PositionalEncoding(nn.Module):
         self.register_buffer("table", positional_encoding(256, d_model), persistent=False)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """x (B, T, d_model) holds positions start to start + T - 1; a decoder that reads token by token needs `start`."""
+        """x (B, T, d_model) begins at position `start`, which decoding token by token needs."""
         end = start + x.size(1)
         if end > len(self.table):
             self.table = positional_encoding(2 * end, x.size(-1)).to(self.table)
@@ -1693,16 +1749,16 @@ class PositionalEncoding(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """Adds a learned vector for each position, then applies dropout (Section 3.5; Table 3, row E)."""
+    """Adds a learned vector for each position, then dropout (Section 3.5; Table 3, row E)."""
 
     def __init__(self, d_model: int, dropout: float, longest: int = 512):
         super().__init__()
         self.dropout, self.table = nn.Dropout(dropout), nn.Embedding(longest, d_model)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """x (B, T, d_model) holds positions start to start + T - 1; raises ValueError beyond the last that is learned."""
-        if (end := start + x.size(1)) > len(self.table.weight):
-            raise ValueError(f"a sentence has {end} tokens, but only {len(self.table.weight)} positions are learned")
+        """x (B, T, d_model) begins at position `start`; ValueError beyond the last one learned."""
+        if (end := start + x.size(1)) > (known := len(self.table.weight)):
+            raise ValueError(f"a sentence has {end} tokens, but only {known} positions are learned")
         return self.dropout(x + self.table.weight[start:end])
 
 
@@ -1723,7 +1779,8 @@ class EmbeddingsWithPositions(nn.Module):
 def our_transformer() -> Transformer:
     """A new copy of the trained model, assembled from the parts that we've met."""
     place = EmbeddingsWithPositions(our_embeddings(), PositionalEncoding(SIZES["d_model"], 0.0))
-    return copy.deepcopy(Transformer(our_encoder(), our_decoder(), place, place, our_generator()).eval())
+    whole = Transformer(our_encoder(), our_decoder(), place, place, our_generator())
+    return copy.deepcopy(whole.eval())
 
 
 def written(model: Transformer, src: Tensor, longest: int = 30) -> Tensor:
@@ -1736,7 +1793,7 @@ def written(model: Transformer, src: Tensor, longest: int = 30) -> Tensor:
 
 
 def translate(sentence: str, positions: bool = True, scaling: bool = True) -> str:
-    """The trained model's translation, if you like without the source's positions or the division by the root of d_k."""
+    """The trained model's translation, on request without source positions or division by √d_k."""
     model = our_transformer()
     if not positions:
         model.src_embed = model.src_embed.embeddings
@@ -1750,14 +1807,16 @@ def translate(sentence: str, positions: bool = True, scaling: bool = True) -> st
 # %%
 @example
 def example_assembled() -> None:
-    """The assembled model gives the same memory, logits and translation that we got step by step."""
+    """The assembled model gives the same memory, logits and translation
+    that we got step by step."""
     model, ids = our_transformer(), write_by_hand()
     torch.testing.assert_close(model.encode(our_ids(), source_mask(our_ids())), our_memory())
     logits = model(our_ids(), ids[:, :-1], source_mask(our_ids()), target_mask(ids[:, :-1]))
     torch.testing.assert_close(logits, our_generator().logits(our_decoded(ids[:, :-1])))
     assert torch.equal(logits.argmax(-1), ids[:, 1:])
-    assert translate(SENTENCE) == "".join(token_names(ids[0][ids[0] > UNK])).replace("▁", " ").strip()
-    print(f"{sum(p.numel() for p in model.parameters()):,} weights; memory, logits and translation agree")
+    assert translate(SENTENCE) == "".join(token_names(ids[ids > UNK])).replace("▁", " ").strip()
+    weights = sum(p.numel() for p in model.parameters())
+    print(f"{weights:,} weights; memory, logits and translation agree")
 
 
 # %% [markdown]
@@ -1842,7 +1901,7 @@ class PostNorm(DroppingConnection):
 # %%
 # @title Attention and feed-forward network with inner dropout, and keys of another width
 class AdjustableAttention(MultiHeadedAttention):
-    """With dropout on the weights (Section 6.3), and d_k, the width of a head's keys, given or d_model / h (Table 3, row B)."""
+    """With dropout on weights (Section 6.3); keys of width d_model / h or d_k (Table 3, row B)."""
 
     def __init__(self, h: int, d_model: int, dropout: float = 0.0, d_k: int | None = None):
         super().__init__(h, d_model)
@@ -1891,11 +1950,12 @@ class DroppingFeedForward(PositionwiseFeedForward):
 
 # %%
 def make_model(
-    src_vocab: int, tgt_vocab: int, N: int = 6, d_model: int = 512, d_ff: int = 2048, h: int = 8, dropout: float = 0.1, *,
-    norm: Literal["post", "pre"] = "post", tie: Literal["none", "target", "all"] = "none",
-    inner_dropout: float = 0.0, d_k: int | None = None, positions: Literal["sinusoidal", "learned"] = "sinusoidal",
+    src_vocab: int, tgt_vocab: int, N: int = 6, d_model: int = 512, d_ff: int = 2048, h: int = 8,
+    dropout: float = 0.1, *, norm: Literal["post", "pre"] = "post",
+    tie: Literal["none", "target", "all"] = "none", inner_dropout: float = 0.0,
+    d_k: int | None = None, positions: Literal["sinusoidal", "learned"] = "sinusoidal",
 ) -> Transformer:  # fmt: skip
-    """A Transformer with fresh weights; by default of the base model's sizes (Table 3). ValueError if sizes do not fit."""
+    """A fresh Transformer, by default the base model (Table 3); ValueError if sizes do not fit."""
     settings = dict(N=N, d_model=d_model, d_ff=d_ff, h=h, dropout=dropout, norm=norm, tie=tie)
     settings |= dict(inner_dropout=inner_dropout, d_k=d_k, positions=positions)
     check_sizes(src_vocab, tgt_vocab, settings)
@@ -1904,15 +1964,17 @@ def make_model(
     if inner_dropout or d_k:
         attn = functools.partial(AdjustableAttention, h, d_model, inner_dropout, d_k)
         ffn = functools.partial(DroppingFeedForward, d_model, d_ff, inner_dropout)
-    final_norm = functools.partial(nn.LayerNorm, d_model) if norm == "pre" else nn.Identity
-    place = functools.partial(PositionalEncoding if positions == "sinusoidal" else LearnedPositions, d_model, dropout)
-    encoder = Encoder([EncoderLayer(d_model, attn(), ffn()) for _ in range(N)], final_norm())
-    decoder = Decoder([DecoderLayer(d_model, attn(), attn(), ffn()) for _ in range(N)], final_norm())
+    last_norm = functools.partial(nn.LayerNorm, d_model) if norm == "pre" else nn.Identity
+    kind = PositionalEncoding if positions == "sinusoidal" else LearnedPositions
+    place = functools.partial(kind, d_model, dropout)
+    encoder = Encoder([EncoderLayer(d_model, attn(), ffn()) for _ in range(N)], last_norm())
+    decoder = Decoder([DecoderLayer(d_model, attn(), attn(), ffn()) for _ in range(N)], last_norm())
     if dropout or norm == "post":
         connection = PostNorm if norm == "post" else DroppingConnection
         for layer in [*encoder.layers, *decoder.layers]:
             layer.sublayer = nn.ModuleList(connection(d_model, dropout) for _ in layer.sublayer)
-    src_embed, tgt_embed = (EmbeddingsWithPositions(Embeddings(d_model, n), place()) for n in (src_vocab, tgt_vocab))
+    src_embed = EmbeddingsWithPositions(Embeddings(d_model, src_vocab), place())
+    tgt_embed = EmbeddingsWithPositions(Embeddings(d_model, tgt_vocab), place())
     model = Transformer(encoder, decoder, src_embed, tgt_embed, Generator(d_model, tgt_vocab))
     model.settings = settings  # to be saved with the weights
     initialise(model, tie)
@@ -1929,7 +1991,7 @@ def make_model(
 
 # %%
 def initialise(model: Transformer, tie: str) -> None:
-    """Glorot for the matrices, a standard deviation of d_model ** -0.5 for embeddings; then share matrices (Section 3.4)."""
+    """Glorot for matrices, deviation d_model ** -0.5 for embeddings; then sharing (Section 3.4)."""
     for name, p in model.named_parameters():
         if name.endswith("table.weight"):
             nn.init.normal_(p, std=p.size(1) ** -0.5)
@@ -1945,23 +2007,26 @@ def initialise(model: Transformer, tie: str) -> None:
 
 # %%
 # @title Sizes that do not fit are refused
-CHOICES = {"norm": ("post", "pre"), "tie": ("none", "target", "all"), "positions": ("sinusoidal", "learned")}
+CHOICES = {"norm": ("post", "pre"), "tie": ("none", "target", "all")}
+CHOICES |= {"positions": ("sinusoidal", "learned")}
 
 
 def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> None:
     """Raise ValueError for what does not make a model; `positional_encoding` checks its own."""
     for name, value in {"src_vocab": src_vocab, "tgt_vocab": tgt_vocab, **settings}.items():
         if name in CHOICES and value not in (known := CHOICES[name]):
-            raise ValueError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, but it is {value}")
+            choices = f"{', '.join(known[:-1])} or {known[-1]}"
+            raise ValueError(f"{name} must be {choices}, but it is {value}")
         if name.endswith("dropout") and not 0 <= value < 1:
             raise ValueError(f"{name} must be at least 0 and below 1, but it is {value}")
         if isinstance(value, int) and not name.endswith("dropout") and value < 1:
             raise ValueError(f"{name} must be at least 1, but it is {value}")
     if settings["d_model"] % settings["h"]:
-        raise ValueError("d_model must be a multiple of h, but d_model = {d_model} and h = {h}".format(**settings))
+        sizes = "d_model = {d_model} and h = {h}".format(**settings)
+        raise ValueError(f"d_model must be a multiple of h, but {sizes}")
     if settings["tie"] == "all" and src_vocab != tgt_vocab:
-        sizes = f"{src_vocab} and {tgt_vocab}"
-        raise ValueError(f"tie='all' needs one vocabulary for both sides, but the sizes are {sizes}")
+        sizes = f"the sizes are {src_vocab} and {tgt_vocab}"
+        raise ValueError(f"tie='all' needs one vocabulary for both sides, but {sizes}")
 
 
 # %% [markdown]
@@ -1976,30 +2041,33 @@ def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> Non
 # %%
 # @title A fresh model's gradients, layer by layer
 def fresh_layers(norm: str, N: int = 12) -> list[dict]:
-    """For each decoder layer of a fresh model on random data: its gradient's norm, and the size of the stream behind it."""
+    """Decoder layers of a fresh model on random data: gradient's norm, size of the stream after."""
     torch.manual_seed(0)
     model = make_model(100, 100, N=N, d_model=64, d_ff=128, h=4, dropout=0.0, norm=norm)
     sizes = []
     for layer in model.decoder.layers:
-        layer.register_forward_hook(lambda layer, inputs, x: sizes.append(x.square().mean().sqrt().item()))
+        layer.register_forward_hook(lambda _, __, x: sizes.append(x.square().mean().sqrt().item()))
     src, tgt = torch.randint(4, 100, (32, 12)), torch.randint(4, 100, (32, 13))
     logits = model(src, tgt[:, :-1], source_mask(src), subsequent_mask(12))
     F.cross_entropy(logits.flatten(0, 1), tgt[:, 1:].flatten()).backward()
     weights = [layer.feed_forward.W_2.weight for layer in model.decoder.layers]
-    rows = [{"gradient": W.grad.norm().item(), "RMS of the stream": x} for W, x in zip(weights, sizes, strict=True)]
+    found = zip(weights, sizes, strict=True)
+    rows = [{"gradient": W.grad.norm().item(), "RMS of the stream": size} for W, size in found]
     return [row | {"layer": i, "norm": norm} for i, row in enumerate(rows, 1)]
 
 
 @example
 def example_pre_post() -> Chart:
-    """At initialisation, post-norm's gradient grows towards the top; pre-norm's stays level while its stream grows."""
+    """At initialisation, post-norm's gradient grows towards the top;
+    pre-norm's stays level while its stream grows."""
     rows = {norm: fresh_layers(norm) for norm in ("post", "pre")}
     growth = {norm: found[-1]["gradient"] / found[0]["gradient"] for norm, found in rows.items()}
-    print("gradient of the last layer over that of the first:", {norm: f"{x:.1f}" for norm, x in growth.items()})
+    shown = {norm: f"{x:.1f}" for norm, x in growth.items()}
+    print("gradient of the last layer over that of the first:", shown)
     assert growth["post"] > 10 and 1 / 4 < growth["pre"] < 4
     assert rows["pre"][-1]["RMS of the stream"] > 1.5 > 1.01 > rows["post"][-1]["RMS of the stream"]
-    both, columns = rows["post"] + rows["pre"], {"gradient": True, "RMS of the stream": False}
-    return grid([[curves(both, "layer", y, "norm", log_y=log, width=280) for y, log in columns.items()]])
+    both, logs = rows["post"] + rows["pre"], {"gradient": True, "RMS of the stream": False}
+    return grid([[curves(both, "layer", y, "norm", log_y=logs[y], width=280) for y in logs]])
 
 
 # %% [markdown]
@@ -2070,33 +2138,37 @@ def pad_rows(rows: list[list[int]], pad: int = PAD) -> Tensor:
 
 
 class Batch:
-    """Sources (B, S) and targets (B, T + 1) with everything the model needs of them (Sections 3.1 and 5.1)."""
+    """Sources (B, S), targets (B, T + 1), and what the model needs of them (Sections 3.1, 5.1)."""
 
     def __init__(self, src: Tensor, tgt: Tensor | None = None, pad: int = PAD):
         self.src, self.src_mask = src, source_mask(src, pad)  # (B, S), (B, 1, S)
         if tgt is not None:
-            self.tgt, self.tgt_y = tgt[:, :-1], tgt[:, 1:]  # what is read (B, T), what is predicted (B, T)
+            self.tgt, self.tgt_y = tgt[:, :-1], tgt[:, 1:]  # read (B, T), and predicted (B, T)
             self.tgt_mask = target_mask(self.tgt, pad)  # (B, T, T)
             self.ntokens = int((self.tgt_y != pad).sum())
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch with its tensors on `device`."""
-        vars(self).update({name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)})
+        vars(self).update({k: x.to(device) for k, x in vars(self).items() if isinstance(x, Tensor)})
         return self
 
 
 # %%
 @example
 def example_shift() -> Any:
-    """The shorter sentence of a batch of two, position by position: what it reads, what it may attend to, what it must predict, and whether that counts. (A source ends with `</s>` but needs no `<s>`, which only gives the decoder something to read before the first word.)"""
-    names = {PAD: "<pad>", BOS: "<s>", EOS: "</s>", 10: "a", 11: "dog", 12: "runs", 13: "two", 14: "cats"}
-    batch, rows = Batch(torch.tensor([[5, EOS], [6, EOS]]), pad_rows([[BOS, 10, 11, 12, EOS], [BOS, 13, 14, EOS]])), []
+    """The shorter sentence of a batch of two, position by position: what it reads, what it may
+    attend to, what it must predict, and whether that counts. (A source ends with `</s>` but needs
+    no `<s>`, which only gives the decoder something to read before the first word.)"""
+    names = dict(enumerate(SPECIALS)) | {10: "a", 11: "dog", 12: "runs", 13: "two", 14: "cats"}
+    tgt = pad_rows([[BOS, 10, 11, 12, EOS], [BOS, 13, 14, EOS]])
+    batch, rows = Batch(torch.tensor([[5, EOS], [6, EOS]]), tgt), []
     for t in range(4):
-        seen = [names[int(i)] for i, visible in zip(batch.tgt[1], batch.tgt_mask[1, t], strict=True) if visible]
+        seen = [names[i] for i in batch.tgt[1][batch.tgt_mask[1, t]].tolist()]
         read, predict = names[int(batch.tgt[1, t])], names[int(batch.tgt_y[1, t])]
         row = {"position": t, "reads": read, "attends to": " ".join(seen), "predicts": predict}
         rows.append(row | {"in the loss": predict != "<pad>"})
-    assert [row["predicts"] for row in rows] == ["two", "cats", "</s>", "<pad>"] and batch.ntokens == 4 + 3
+    assert [row["predicts"] for row in rows] == ["two", "cats", "</s>", "<pad>"]
+    assert batch.ntokens == 4 + 3
     return table(rows)
 
 
@@ -2138,15 +2210,17 @@ def example_shift() -> Any:
 # %%
 @example
 def example_p_minus_q() -> Any:
-    """What the trained model says, what it should say, and the gradient: its five largest entries."""
+    """What the trained model says, what it should say, and the gradient:
+    its five largest entries."""
     logits = our_generator().logits(our_decoded(target_ids()))[0, -1].requires_grad_()  # (vocab)
     right = our_file().vocabulary.token_to_id("▁reads") or UNK
     F.cross_entropy(logits, torch.tensor(right)).backward()
     p, q = logits.detach().softmax(-1), F.one_hot(torch.tensor(right), len(logits))
     torch.testing.assert_close(logits.grad, p - q, atol=1e-6, rtol=1e-4)
-    largest = [right, *(i for i in p.topk(5).indices.tolist() if i != right)][:5]
-    rows = zip(token_names(torch.tensor(largest)), p[largest].tolist(), q[largest].tolist(), strict=True)
-    return table([{"token": token, "p": f"{a:.3f}", "q": b, "p − q": f"{a - b:+.3f}"} for token, a, b in rows])
+    largest = torch.tensor([right, *(i for i in p.topk(5).indices.tolist() if i != right)][:5])
+    found = zip(token_names(largest), p[largest].tolist(), q[largest].tolist(), strict=True)
+    rows = [{"token": t, "p": f"{a:.3f}", "q": b, "p − q": f"{a - b:+.3f}"} for t, a, b in found]
+    return table(rows)
 
 
 # %% [markdown]
@@ -2172,9 +2246,11 @@ def rate(step: int, model_size: int, factor: float, warmup: int) -> float:
 # %%
 @example
 def example_rate() -> Chart:
-    """Three schedules; the rate peaks at the end of the warmup. After it, the schedule no longer depends on how long the warmup was."""
-    kinds, steps = ((512, 4000), (512, 8000), (256, 4000)), range(1, 20_001, 100)
-    rows = [{"update": s, "rate": rate(s, d, 1, w), "d_model, warmup": f"{d}, {w}"} for d, w in kinds for s in steps]
+    """Three schedules; the rate peaks at the end of the warmup.
+    After it, the schedule no longer depends on how long the warmup was."""
+    rows, kinds = [], ((512, 4000), (512, 8000), (256, 4000))
+    for (d, w), s in itertools.product(kinds, range(1, 20_001, 100)):
+        rows.append({"update": s, "rate": rate(s, d, 1, w), "d_model, warmup": f"{d}, {w}"})
     assert max(range(1, 20_000), key=lambda s: rate(s, 512, 1, 4000)) == 4000
     assert math.isclose(rate(4000, 512, 1, 4000), (512 * 4000) ** -0.5)
     return curves(rows, "update", "rate", "d_model, warmup")
@@ -2196,7 +2272,7 @@ def example_rate() -> Chart:
 
 # %%
 def learn(model: Transformer, optimizer: torch.optim.Optimizer, batch: Batch, lr: float) -> float:
-    """One update: predict, measure the error, move every weight; returns the mean loss per target token."""
+    """Predict, measure the error, move every weight; returns the mean loss per target token."""
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)  # (B, T, vocab)
     loss = F.cross_entropy(logits.flatten(0, 1), batch.tgt_y.flatten(), ignore_index=PAD)
     optimizer.param_groups[0]["lr"] = lr
@@ -2209,15 +2285,16 @@ def learn(model: Transformer, optimizer: torch.optim.Optimizer, batch: Batch, lr
 # %%
 # @title Learning one sentence
 def learn_one_sentence(shift: bool = True, mask: bool = True, updates: int = 50) -> None:
-    """A fresh model learns our sentence and its translation by heart; prints its losses, and what it writes then."""
+    """A fresh model learns our translation by heart; prints its losses, and what it writes then."""
     torch.manual_seed(0)
-    vocab, width = our_file().vocabulary.get_vocab_size(), SIZES["d_model"]
-    model = make_model(vocab, vocab, 2, width, SIZES["d_ff"], SIZES["h"], dropout=0.0, norm="pre", tie="all")
+    vocab, sizes = our_file().vocabulary.get_vocab_size(), SIZES | {"N": 2}
+    model = make_model(vocab, vocab, **sizes, dropout=0.0, norm="pre", tie="all")
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
     batch = Batch(our_ids(), write_by_hand())
     batch.tgt_y = batch.tgt_y if shift else batch.tgt
     batch.tgt_mask = batch.tgt_mask if mask else torch.ones_like(batch.tgt_mask)
-    losses = [learn(model, optimizer, batch, rate(step, width, 0.3, warmup=20)) for step in range(1, updates + 1)]
+    rates = (rate(step, sizes["d_model"], 0.3, warmup=20) for step in range(1, updates + 1))
+    losses = [learn(model, optimizer, batch, lr) for lr in rates]
     print("loss:", ", ".join(f"{losses[i]:.2f} at update {i + 1}" for i in (0, 4, 9, updates - 1)))
     print("it writes:", *token_names(written(model, batch.src, longest=17)[0]))
 
@@ -2264,7 +2341,7 @@ def example_learn() -> None:
 def example_while_it_learns() -> Any:
     """What a model in training makes of our sentence."""
     rows = [stage for row in saved_rows("learning")[-1:] for stage in row["stages"]]
-    return table([{k: stage[k] for k in ("updates", "translation")} for stage in rows]) if rows else None
+    return table([{k: s[k] for k in ("updates", "translation")} for s in rows]) if rows else None
 
 
 # %% [markdown]
@@ -2288,11 +2365,12 @@ def example_while_it_learns() -> Any:
 # %%
 @example
 def example_maps_while_it_learns() -> Chart | None:
-    """Cross-attention of the third layer, mean of the heads, while the model in training reads a right translation."""
-    rows = [stage for row in saved_rows("learning")[-1:] for stage in row["stages"]]
-    charts = [
-        heatmap(torch.tensor(s["weights"]), s["steps"], s["source"], f"{s['updates']} updates", size=13) for s in rows
-    ]
+    """Cross-attention of the third layer, mean of the heads,
+    while the model in training reads a right translation."""
+    charts = []
+    for stage in [stage for row in saved_rows("learning")[-1:] for stage in row["stages"]]:
+        weights, title = torch.tensor(stage["weights"]), f"{stage['updates']} updates"
+        charts.append(heatmap(weights, stage["steps"], stage["source"], title, size=13))
     return grid([charts[:2], charts[2:]]) if charts else None
 
 
@@ -2341,14 +2419,15 @@ def smoothed_targets(target: Tensor, vocab: int, eps: float = 0.1, pad: int = PA
 # %%
 # @title The same loss without ever building q
 def smoothed_loss(logits: Tensor, target: Tensor, eps: float = 0.1, pad: int = PAD) -> Tensor:
-    """The smoothed cross-entropy, in nats, summed over the targets that are not padding (Section 5.4).
+    """The smoothed cross-entropy in nats, summed over the targets but padding (Section 5.4).
 
     logits (..., vocab), target (...).
     """
     log_p = logits.float().log_softmax(-1)  # (..., vocab)
     loss = -(1 - eps) * log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
     if eps:
-        spread = log_p.index_fill(-1, torch.tensor([pad], device=log_p.device), 0.0).sum(-1)  # padding gets no mass
+        # padding gets no mass
+        spread = log_p.index_fill(-1, torch.tensor([pad], device=log_p.device), 0.0).sum(-1)
         loss = loss - eps * spread / (log_p.size(-1) - 1)
     return loss.masked_fill(target == pad, 0.0).sum()
 
@@ -2356,7 +2435,8 @@ def smoothed_loss(logits: Tensor, target: Tensor, eps: float = 0.1, pad: int = P
 # %%
 @example
 def example_smoothing() -> None:
-    """q for the right token 5 in a vocabulary of ten. Both forms of the loss agree, and so does PyTorch's without the padding column."""
+    """q for the right token 5 in a vocabulary of ten. Both forms of the loss agree,
+    and so does PyTorch's without the padding column."""
     torch.manual_seed(0)
     target, logits = torch.tensor([5, 7]), torch.randn(2, 10)
     logits[:, PAD] = -70.0  # next to no probability for padding
@@ -2385,7 +2465,7 @@ def example_smoothing() -> None:
 
 # %%
 def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
-    """The smoothed loss of a batch, summed over its target tokens (Section 5.4): a scalar, in nats."""
+    """The smoothed loss of a batch, summed over target tokens (Section 5.4): a scalar, in nats."""
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)  # (B, T, vocab)
     return smoothed_loss(logits, batch.tgt_y, eps)
 
@@ -2421,7 +2501,7 @@ def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
 # %%
 # @title A pair of sentences, and pairs as a batch
 class Pair(NamedTuple):
-    """One training example as ids: the source ends with EOS, the target begins with BOS and ends with EOS."""
+    """One training example as ids: a source that ends with EOS, a target between BOS and EOS."""
 
     src: list[int]
     tgt: list[int]
@@ -2435,7 +2515,7 @@ def make_batch(pairs: list[Pair]) -> Batch:
 # %%
 # @title Pairs of similar lengths in one batch
 def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pair]]:
-    """Pairs of similar lengths in batches of at most `budget` padded tokens a side, in random order (Section 5.1)."""
+    """Shuffled batches of similar lengths, at most `budget` padded tokens a side (Section 5.1)."""
     draw, batches, longest = random.Random(seed), [[]], 0
     for pair in sorted(pairs, key=lambda pair: (len(pair.tgt), len(pair.src), draw.random())):
         size = max(len(pair.src), len(pair.tgt))
@@ -2506,7 +2586,7 @@ class Config:
     d_ff: int = 2048
     h: int = 8
     dropout: float = 0.1  # P_drop: on embeddings and on each sublayer's output (5.4)
-    norm: Literal["post", "pre"] = "post"  # LayerNorm after the addition (3.1), or before the sublayer
+    norm: Literal["post", "pre"] = "post"  # LayerNorm after the sum (3.1), or before the sublayer
     bpe: int = 37_000  # merges of byte-pair encoding (5.1 gives the vocabulary); 0: whole words
     tokens_per_batch: int = 25_000  # padded target (and source) tokens in one update (5.1)
     accumulate: int = 1  # micro-batches of an update, to save memory
@@ -2516,7 +2596,7 @@ class Config:
     seed: int = 0
 
     def make_model(self, vocab: int) -> Transformer:
-        """A fresh model of these sizes, with one vocabulary and one matrix for both languages (Section 3.4)."""
+        """A fresh model of these sizes; languages share vocabulary and matrix (Section 3.4)."""
         sizes = (self.N, self.d_model, self.d_ff, self.h, self.dropout)
         return make_model(vocab, vocab, *sizes, norm=self.norm, tie="all")
 
@@ -2531,21 +2611,21 @@ class Config:
 # %%
 # @title An update cut into micro-batches
 def split_rows(pairs: list[Pair], parts: int) -> list[list[Pair]]:
-    """Deal the pairs of an update out to micro-batches; an empty one gets a pair that adds nothing to the loss."""
+    """Deal an update's pairs out to micro-batches; an empty one gets a pair that adds no loss."""
     idle = [Pair(pairs[0].src, [BOS, PAD])]  # there is nothing to predict
     return [pairs[i::parts] or idle for i in range(parts)]
 
 
 # %%
 class Trainer:
-    """A model with Adam and the schedule of Equation (3); `update` learns from one batch of pairs (Section 5)."""
+    """A model and Adam; `update` sets the rate of Equation (3) and learns a batch (Section 5)."""
 
     def __init__(self, model: Transformer, config: Config):
         self.model, self.config, self.step = model, config, 0
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)  # lr: see update
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
 
     def gradient(self, pairs: list[Pair]) -> float:
-        """Set the gradient of the mean loss per target token of `pairs`; returns that loss, in nats."""
+        """Set the gradient of `pairs`' mean loss per target token; returns that loss, in nats."""
         self.model.zero_grad()
         tokens, total = sum(len(pair.tgt) - 1 for pair in pairs), 0.0  # tokens of the whole update
         for part in split_rows(pairs, self.config.accumulate):
@@ -2589,9 +2669,11 @@ class Trainer:
 # %%
 @example
 def example_accumulation() -> None:
-    """Three micro-batches of different lengths give the gradient of one large batch; dividing each by its own tokens does not."""
+    """Three micro-batches of different lengths give the gradient of one large batch;
+    dividing each by its own tokens does not."""
     draw = random.Random(0)
-    pairs = [Pair([*draw.choices(range(4, 20), k=5), EOS], [BOS, *[7] * draw.randint(1, 9), EOS]) for _ in range(10)]
+    sides = ((draw.choices(range(4, 20), k=5), [7] * draw.randint(1, 9)) for _ in range(10))
+    pairs = [Pair([*src, EOS], [BOS, *tgt, EOS]) for src, tgt in sides]
     model = make_model(20, 20, N=1, d_model=16, d_ff=32, h=2, dropout=0.0)
 
     def gradient(pairs: list[Pair], parts: int) -> Tensor:
@@ -2599,9 +2681,9 @@ def example_accumulation() -> None:
         return torch.cat([p.grad.flatten() for p in model.parameters()])
 
     whole, own = gradient(pairs, 1), sum(gradient(part, 1) for part in split_rows(pairs, 3)) / 3
-    difference = [(whole - other).abs().max().item() for other in (gradient(pairs, 3), own)]
-    print(f"difference in three micro-batches: {difference[0]:.1e}; divided by their own tokens: {difference[1]:.1e}")
-    assert difference[0] < 1e-6 < 1e-3 < difference[1]
+    good, bad = ((whole - other).abs().max().item() for other in (gradient(pairs, 3), own))
+    print(f"difference in three micro-batches: {good:.1e}; divided by their own tokens: {bad:.1e}")
+    assert good < 1e-6 < 1e-3 < bad
 
 
 # %% [markdown]
@@ -2612,20 +2694,18 @@ def example_accumulation() -> None:
 
 # %%
 def fit(
-    trainer: Trainer,
-    batches: Iterable[list[Pair]],
-    minutes: float = math.inf,
-    every: int = 100,
-    measure: Callable = dict,
-) -> list[dict]:
-    """Learn from one batch after the other; returns a row for each update, now and then with what `measure` finds."""
+    trainer: Trainer, batches: Iterable[list[Pair]], minutes: float = math.inf,
+    every: int = 100, measure: Callable = dict,
+) -> list[dict]:  # fmt: skip
+    """Learn batch after batch; returns a row per update, now and then with what `measure` finds."""
     rows, start = [], time.monotonic()
     for pairs in tqdm(batches, "training", unit=" updates", file=sys.stdout):
         loss = trainer.update(pairs)
-        rows.append({"update": trainer.step, "minutes": (time.monotonic() - start) / 60, "loss": loss})
+        passed = (time.monotonic() - start) / 60
+        rows.append({"update": trainer.step, "minutes": passed, "loss": loss})
         if trainer.step % every == 0:
             rows[-1] |= measure()
-        if rows[-1]["minutes"] >= minutes:
+        if passed >= minutes:
             break
     return rows
 
@@ -2654,7 +2734,9 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 # %%
 @torch.inference_mode()
-def greedy_decode_naive(model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, start_symbol: int) -> Tensor:
+def greedy_decode_naive(
+    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, start_symbol: int
+) -> Tensor:
     """Greedy decoding that recomputes the prefix at each step: ids (B, max_len)."""
     with evaluating(model):
         memory = model.encode(src, src_mask)
@@ -2683,12 +2765,14 @@ def copy_pairs(n: int, vocab: int, seed: int, shortest: int = 3, longest: int = 
 
 
 @functools.cache
-def train_copy(updates: int = 1000, vocab: int = 14, seed: int = 0) -> tuple[Transformer, list[dict]]:
+def train_copy(
+    updates: int = 1000, vocab: int = 14, seed: int = 0
+) -> tuple[Transformer, list[dict]]:
     """Train a small model to copy; returns it and the loss of each update."""
     torch.manual_seed(seed)
-    config = Config(N=2, d_model=64, d_ff=128, h=4, dropout=0.0, norm="pre", factor=0.25, warmup=150)
-    trainer = Trainer(config.make_model(vocab), config)
-    rows = fit(trainer, [copy_pairs(64, vocab, seed=updates * seed + step) for step in range(updates)])
+    small = Config(N=2, d_model=64, d_ff=128, h=4, dropout=0.0, norm="pre", factor=0.25, warmup=150)
+    trainer = Trainer(small.make_model(vocab), small)
+    rows = fit(trainer, [copy_pairs(64, vocab, updates * seed + step) for step in range(updates)])
     return trainer.model.eval(), rows
 
 
@@ -2701,18 +2785,19 @@ def unseen_copies(updates: int) -> list[Pair]:
 # %%
 @example
 def example_copy() -> Chart:
-    """The smoothed loss on random sequences, and the lowest value it can take, the entropy of q. The lines above the chart: unseen sequences, nearly all copied without a mistake."""
+    """The smoothed loss on random sequences, and the lowest value it can take, the entropy of q.
+    The lines above the chart: unseen sequences, nearly all copied without a mistake."""
     model, rows = train_copy()
     unseen = make_batch(unseen_copies(len(rows)))
     copies = greedy_decode_naive(model, unseen.src, unseen.src_mask, unseen.tgt_y.size(1) + 1, BOS)
     print("source", unseen.src[0].tolist(), "\ncopied", copies[0].tolist())
-    right = ((copies[:, 1:] == unseen.tgt_y) | (unseen.tgt_y == PAD)).all(dim=1)  # after the end nothing counts
+    right = ((copies[:, 1:] == unseen.tgt_y) | (unseen.tgt_y == PAD)).all(dim=1)  # up to the end
     print(f"copied exactly: {right.float().mean():.1%} of {len(right)} sequences")
     assert right.float().mean() > 0.9
     q = smoothed_targets(torch.tensor(5), 14)[1:]  # without padding
-    floor = -(q * q.log()).sum().item()
-    lines = [{"update": row["update"], "nats per token": row["loss"], "line": "loss"} for row in rows]
-    lines += [{"update": at, "nats per token": floor, "line": "entropy of q"} for at in (1, len(rows))]
+    low = -(q * q.log()).sum().item()
+    lines = [{"update": r["update"], "nats per token": r["loss"], "line": "loss"} for r in rows]
+    lines += [{"update": i, "nats per token": low, "line": "entropy of q"} for i in (1, len(rows))]
     return curves(lines, "update", "nats per token", "line", log_y=True)
 
 
@@ -2732,7 +2817,7 @@ def example_copy() -> Chart:
 
 # %%
 def with_attention(layer: nn.Module, **functions: Callable) -> nn.Module:
-    """A copy of a layer, with the same weights, that calls these functions in place of the attentions of these names."""
+    """A copy of a layer, with its weights, and functions in place of attentions of these names."""
     other = copy.copy(layer)
     other._modules = {name: part for name, part in layer._modules.items() if name not in functions}
     vars(other).update(functions)
@@ -2741,28 +2826,30 @@ def with_attention(layer: nn.Module, **functions: Callable) -> nn.Module:
 
 # %%
 class CachedDecoder:
-    """The decoder, one token of each sentence at a time, with the keys and values of everything before it."""
+    """The decoder, a token of each sentence at a time, with keys and values of all before it."""
 
     def __init__(self, model: Transformer, src: Tensor, src_mask: Tensor):
         memory, layers = model.encode(src, src_mask), model.decoder.layers
         self.model, self.src_mask, self.length = model, src_mask, 0
-        self.source = [layer.src_attn.keys_values(memory, memory) for layer in layers]  # computed once
+        self.source = [layer.src_attn.keys_values(memory, memory) for layer in layers]  # only once
         nothing = memory[:, :0]  # a target of no positions yet
         self.past = [layer.self_attn.keys_values(nothing, nothing) for layer in layers]
-        self.layers = [
-            with_attention(layer, self_attn=functools.partial(self.own, i), src_attn=functools.partial(self.cross, i))
-            for i, layer in enumerate(layers)
-        ]
+        self.layers = []
+        for i, layer in enumerate(layers):
+            own, cross = functools.partial(self.own, i), functools.partial(self.cross, i)
+            self.layers.append(with_attention(layer, self_attn=own, src_attn=cross))
 
     def own(self, i: int, query: Tensor, key: Tensor, value: Tensor, mask: None = None) -> Tensor:
-        """Self-attention of the new position in layer i; its key and value join those of the earlier ones."""
+        """Self-attention of the new position in layer i; its key and value join the others'."""
         attn = self.model.decoder.layers[i].self_attn
         new = attn.keys_values(key, value)  # K (B, h, 1, d_k), V (B, h, 1, d_v)
         self.past[i] = tuple(torch.cat(pair, dim=2) for pair in zip(self.past[i], new, strict=True))
         return attn.attend(query, *self.past[i])  # without a mask: no key is in the future
 
-    def cross(self, i: int, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention of the new position in layer i to the source, whose keys and values are known."""
+    def cross(
+        self, i: int, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """Attention of the new position in layer i to the source, its keys and values known."""
         return self.model.decoder.layers[i].src_attn.attend(query, *self.source[i], mask)
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -2782,10 +2869,10 @@ class CachedDecoder:
 
 # %%
 def continue_with(
-    choose: Callable[[Tensor], Tensor], decoder: CachedDecoder, ys: Tensor, max_len: int, end_symbol: int | None = EOS,
-    pad: int = PAD,
+    choose: Callable[[Tensor], Tensor], decoder: CachedDecoder, ys: Tensor, max_len: int,
+    end_symbol: int | None = EOS, pad: int = PAD,
 ) -> Tensor:  # fmt: skip
-    """Append to `ys` (B, 1) what `choose` makes of the logits (B, vocab) of each step, (B): ids (B, at most max_len)."""
+    """Append to `ys` (B, 1) what `choose` (B) makes of logits (B, vocab): (B, at most max_len)."""
     ended = torch.zeros_like(ys[:, 0], dtype=torch.bool)
     while ys.size(1) < max_len and not ended.all():
         tokens = choose(decoder.step(ys[:, -1])).masked_fill(ended, pad)  # (B)
@@ -2799,14 +2886,14 @@ def greedy_decode(
     model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, start_symbol: int = BOS,
     end_symbol: int | None = EOS, pad: int = PAD,
 ) -> Tensor:  # fmt: skip
-    """The most probable token at each step: ids (B, at most max_len), start_symbol first, `pad` after end_symbol.
+    """The most probable tokens (B, at most max_len): start_symbol first, `pad` after end_symbol.
 
-    src (B, S), src_mask (B or 1, 1, S). Stops when every sentence has ended; end_symbol None: never before max_len.
+    src (B, S), src_mask (B or 1, 1, S). Stops when all have ended; end_symbol None: at max_len.
     """
     with evaluating(model):
         first = torch.full((len(src), 1), start_symbol, device=src.device)
         decoder = CachedDecoder(model, src, src_mask)
-        return continue_with(lambda logits: logits.argmax(-1), decoder, first, max_len, end_symbol, pad)
+        return continue_with(lambda x: x.argmax(-1), decoder, first, max_len, end_symbol, pad)
 
 
 # %%
@@ -2817,8 +2904,9 @@ def example_cached() -> None:
     unseen = make_batch(unseen_copies(len(rows)))
     cached = greedy_decode(model, unseen.src, unseen.src_mask, max_len=12)
     naive = greedy_decode_naive(model, unseen.src, unseen.src_mask, cached.size(1), BOS)
-    print(f"{len(cached)} sequences, {cached.numel():,} tokens, {(naive * (cached != PAD) != cached).sum()} different")
-    assert torch.equal(naive * (cached != PAD), cached)  # the naive loop goes on after the end
+    different = naive * (cached != PAD) != cached  # the naive loop goes on after the end
+    print(f"{len(cached)} sequences, {cached.numel():,} tokens, {different.sum()} different")
+    assert not different.any()
 
 
 # %% [markdown]
@@ -2839,10 +2927,12 @@ def copied(model: Transformer, length: int) -> float:
 # %%
 @example
 def example_longer() -> Chart:
-    """Exact copies by length: reliable up to the longest length seen in training, useless soon after."""
-    rows = [{"length": n, "copied": copied(train_copy()[0], n), "trained on": "3 to 10 tokens"} for n in range(3, 17)]
-    print({row["length"]: row["copied"] for row in rows})
-    assert rows[7]["copied"] > 0.9 > 0.5 > rows[-1]["copied"]
+    """Exact copies by length: reliable up to the longest length seen in training,
+    useless soon after."""
+    shares = {n: copied(train_copy()[0], n) for n in range(3, 17)}
+    rows = [{"length": n, "copied": x, "trained on": "3 to 10 tokens"} for n, x in shares.items()]
+    print(shares)
+    assert shares[10] > 0.9 > 0.5 > shares[16]
     return curves(rows, "length", "copied", "trained on")
 
 
@@ -2861,10 +2951,11 @@ def example_longer() -> Chart:
 # %%
 # @title German number words
 ONES = [
-    "null", "ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf", "dreizehn",
-    "vierzehn", "fünfzehn", "sechzehn", "siebzehn", "achtzehn", "neunzehn",
+    "null", "ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf",
+    "zwölf", "dreizehn", "vierzehn", "fünfzehn", "sechzehn", "siebzehn", "achtzehn", "neunzehn",
 ]  # fmt: skip
-TENS = ["", "", "zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
+TENS = ["", "", "zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig",
+        "achtzig", "neunzig"]  # fmt: skip
 
 
 def german_number(n: int) -> str:
@@ -2878,12 +2969,12 @@ def german_number(n: int) -> str:
 
 
 # %%
-LETTERS = [*SPECIALS, *sorted({letter for n in range(1000) for letter in german_number(n) + str(n)})]
+LETTERS = [*SPECIALS, *sorted({sign for n in range(1000) for sign in german_number(n) + str(n)})]
 
 
 def number_pair(n: int) -> Pair:
     """The letters of a number as source, its digits as target."""
-    source, target = ([LETTERS.index(letter) for letter in text] for text in (german_number(n), str(n)))
+    source, target = ([LETTERS.index(sign) for sign in text] for text in (german_number(n), str(n)))
     return Pair([*source, EOS], [BOS, *target, EOS])
 
 
@@ -2894,7 +2985,8 @@ def train_numbers(updates: int = 1500, seed: int = 0) -> tuple[Transformer, list
     draw.shuffle(large)
     held_out, known = large[:180], large[180:]
     torch.manual_seed(seed)
-    config = Config(N=1, d_model=16, d_ff=32, h=2, dropout=0.0, norm="pre", factor=0.7, warmup=100, smoothing=0.0)
+    sizes = dict(N=1, d_model=16, d_ff=32, h=2)
+    config = Config(**sizes, dropout=0.0, norm="pre", factor=0.7, warmup=100, smoothing=0.0)
     batches = ([*draw.choices(range(100), k=8), *draw.choices(known, k=24)] for _ in range(updates))
     trainer = Trainer(config.make_model(len(LETTERS)), config)
     fit(trainer, [[number_pair(n) for n in batch] for batch in batches])
@@ -2907,7 +2999,7 @@ def example_numbers() -> None:
     """Numbers that the model has never seen, from letters to digits."""
     model, held_out = train_numbers()
     batch = make_batch([number_pair(n) for n in held_out])
-    found = greedy_decode_naive(model, batch.src, batch.src_mask, batch.tgt_y.size(1) + 1, BOS)[:, 1:]
+    found = greedy_decode_naive(model, batch.src, batch.src_mask, batch.tgt.size(1) + 1, BOS)[:, 1:]
     right = ((found == batch.tgt_y) | (batch.tgt_y == PAD)).all(dim=1)
     for n, row in list(zip(held_out, found.tolist(), strict=True))[:3]:
         print(f"{german_number(n):28}{''.join(LETTERS[i] for i in row if i >= len(SPECIALS))}")
@@ -2929,9 +3021,9 @@ def example_number_map(n: int = 345) -> Chart:
     batch = make_batch([pair])
     with recording(model) as kept:
         model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-    weights = kept[model.decoder.layers[0].src_attn][0].mean(0)  # (T, S)
-    rows = [f"{LETTERS[a]} → {LETTERS[b]}" for a, b in zip(pair.tgt[:-1], pair.tgt[1:], strict=True)]
-    return heatmap(weights, rows, [LETTERS[i] for i in pair.src], axes=("reads → predicts", "looks at"))
+    w = kept[model.decoder.layers[0].src_attn][0].mean(0)  # (T, S)
+    rows = [f"{LETTERS[a]} → {LETTERS[b]}" for a, b in itertools.pairwise(pair.tgt)]
+    return heatmap(w, rows, [LETTERS[i] for i in pair.src], axes=("reads → predicts", "looks at"))
 
 
 # %% [markdown]
@@ -2948,20 +3040,24 @@ def example_number_map(n: int = 345) -> Chart:
 
 # %%
 # @title Five mistakes, and what shows them
-PATIENTS = "healthy", "no_causal_mask", "heads_joined_by_view", "softmax_over_queries", "norm_over_time", "shift_by_two"
+PATIENTS = ("healthy", "no_causal_mask", "heads_joined_by_view", "softmax_over_queries",
+            "norm_over_time", "shift_by_two")  # fmt: skip
 FRESH = {"wires", "loss", "gradient", "inventory", "heart"}  # tests that need no long training
 
 
 @example
 def example_clinic() -> Any:
-    """Trained with a mistake: the loss, the accuracy with the true tokens before each token and without them, and which tests (explained below) show the mistake."""
+    """Trained with a mistake: the loss, the accuracy with the true tokens before each token and
+    without them, and which tests (explained below) show the mistake."""
     rows, shown = {row["mistake"]: row for row in saved_rows("clinic") if row["seed"] == 0}, []
     for name in PATIENTS if rows else ():
         row = rows[name]
-        numbers = {"loss": row["loss"], "forced": row["held_out_forced"], "written": row["held_out_exact"]}
-        shown.append({"mistake": name.replace("_", " ")} | {key: f"{x:.3f}" for key, x in numbers.items()})
-        shown[-1]["shown by"] = ", ".join(test for test in row["seen"] if test in FRESH) or "nothing"
-        assert name == "healthy" or (not {"curve", "held out"} & {*row["seen"]} and row["held_out_exact"] < 0.01)
+        shown.append({"mistake": name.replace("_", " ")})
+        numbers = {"loss": "loss", "forced": "held_out_forced", "written": "held_out_exact"}
+        shown[-1] |= {column: f"{row[key]:.3f}" for column, key in numbers.items()}
+        shown[-1]["shown by"] = ", ".join(t for t in row["seen"] if t in FRESH) or "nothing"
+        assert name == "healthy" or not {"curve", "held out"} & {*row["seen"]}
+        assert name == "healthy" or row["held_out_exact"] < 0.01
     return table(shown) if shown else None
 
 
@@ -3015,7 +3111,7 @@ def example_clinic() -> Any:
 
 # %%
 def gpt(ids: Tensor, embed: nn.Module, stack: Encoder, generator: Generator) -> Tensor:
-    """Logits of the token after each position (B, T, vocab), from the tokens up to that position (B, T)."""
+    """Logits of the token after each position (B, T, vocab), from the tokens up to it (B, T)."""
     x = embed(ids)  # (B, T, d_model)
     x = stack(x, subsequent_mask(ids.size(1)))  # each position sees itself and what is before it
     return generator.logits(x)
@@ -3024,7 +3120,8 @@ def gpt(ids: Tensor, embed: nn.Module, stack: Encoder, generator: Generator) -> 
 # %%
 @example
 def example_gpt() -> None:
-    """A fresh GPT with the sizes of our model: how many weights it has, and a check that no position sees the future."""
+    """A fresh GPT with the sizes of our model: how many weights it has,
+    and a check that no position sees the future."""
     torch.manual_seed(0)
     whole = make_model(6106, 6106, **SIZES, dropout=0.0, norm="pre", tie="all").eval()
     parts = whole.tgt_embed, whole.encoder, whole.generator
@@ -3032,7 +3129,8 @@ def example_gpt() -> None:
     logits, other = gpt(ids, *parts), gpt(ids + torch.tensor([0, 0, 0, 0, 0, 0, 0, 1]), *parts)
     assert torch.equal(logits[:, :7], other[:, :7]) and not torch.equal(logits[:, 7], other[:, 7])
     kinds = {"translator": whole, "GPT": nn.ModuleList(parts)}
-    print({name: f"{sum(p.numel() for p in kind.parameters()):,} weights" for name, kind in kinds.items()})
+    counts = {name: sum(p.numel() for p in kind.parameters()) for name, kind in kinds.items()}
+    print({name: f"{n:,} weights" for name, n in counts.items()})
 
 
 # %% [markdown]
@@ -3223,15 +3321,16 @@ CHECKSUMS = {
 
 
 def plain(text: str) -> str:
-    """A line as a reader sees it: `&` where a web page has `&amp;`, letters with their accents in one, no space around it."""
+    """A line as readers see it: `&` for `&amp;`, letters and accents in one, no space around it."""
     text = re.sub(r"&(?:amp;)*(#?\w+;)", lambda entity: html.unescape("&" + entity[1]), text)
     return unicodedata.normalize("NFC", text.removeprefix("\ufeff")).strip()
 
 
 def refuse_pointer(content: bytes, place: Path | str) -> None:
-    """Raise ValueError for a pointer of Git LFS, which is in the place of a file that was not fetched."""
+    """Raise ValueError for a pointer of Git LFS in the place of a file that was not fetched."""
     if content.startswith(b"version https://git-lfs"):
-        raise ValueError(f"{place}: only a pointer of Git LFS; `git lfs pull` fetches the file itself")
+        fault = "only a pointer of Git LFS; `git lfs pull` fetches the file itself"
+        raise ValueError(f"{place}: {fault}")
 
 
 def decoded(line: bytes, place: str) -> str:
@@ -3251,15 +3350,17 @@ def lines_of(content: bytes, path: Path | str) -> list[str]:
     return [decoded(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
 
 
-def multi30k(split: str, repository: str = "https://raw.githubusercontent.com/multi30k/dataset/master/") -> list[tuple]:
-    """The German-English pairs of `train` or `val`, from the cache or the network; OSError if they are in neither."""
+def multi30k(
+    split: str, repository: str = "https://raw.githubusercontent.com/multi30k/dataset/master/"
+) -> list[tuple]:
+    """The German-English pairs of `train` or `val`, cached or fetched; OSError if neither works."""
     import pooch
 
     pooch.get_logger().setLevel("WARNING")
-    folder = os.environ.get("MULTI30K_CACHE") or pooch.os_cache("annotated-transformer") / "multi30k"
+    folder = os.getenv("MULTI30K_CACHE") or pooch.os_cache("annotated-transformer") / "multi30k"
     sides = []
     for name in (f"{split}.de.gz", f"{split}.en.gz"):
-        path = pooch.retrieve(f"{repository}data/task1/raw/{name}", CHECKSUMS[name], fname=name, path=folder)
+        path = pooch.retrieve(f"{repository}data/task1/raw/{name}", CHECKSUMS[name], name, folder)
         sides.append(lines_of(gzip.decompress(Path(path).read_bytes()), path))
     return list(zip(*sides, strict=True))
 
@@ -3276,31 +3377,29 @@ def multi30k(split: str, repository: str = "https://raw.githubusercontent.com/mu
 
 # %%
 # @title The data used without Multi30k
-WHO = {
-    "Ein Mann": "A man", "Eine Frau": "A woman", "Ein Junge": "A boy", "Ein Mädchen": "A girl", "Mein Hund": "My dog",
-}  # fmt: skip
-WHERE = {
-    "im Park": "in the park", "am Strand": "on the beach", "auf der Straße": "in the street", "zu Hause": "at home",
-}  # fmt: skip
+WHO = {"Ein Mann": "A man", "Eine Frau": "A woman", "Ein Junge": "A boy",
+       "Ein Mädchen": "A girl", "Mein Hund": "My dog"}  # fmt: skip
+WHERE = {"im Park": "in the park", "am Strand": "on the beach",
+         "auf der Straße": "in the street", "zu Hause": "at home"}  # fmt: skip
 WHAT = {"schläft {}": "is sleeping {}", "spielt {} mit einem Ball": "is playing with a ball {}",
-        "sitzt {} auf einer Bank": "is sitting on a bench {}", "hebt {} eine Zeitung auf": "is picking up a newspaper {}"}  # fmt: skip
+        "sitzt {} auf einer Bank": "is sitting on a bench {}",
+        "hebt {} eine Zeitung auf": "is picking up a newspaper {}"}  # fmt: skip
 MEANWHILE = {"": "", ", während eine Katze zusieht": ", while a cat is watching",
              ", während ein Kind ein Buch liest": ", while a child is reading a book"}  # fmt: skip
 
 
 def phrases(split: str) -> list[tuple[str, str]]:
-    """German-English sentences put together from the words above, a tenth of them held out for `val`."""
-    parts = itertools.product(WHO, WHERE, WHAT, MEANWHILE)
-    pairs = [
-        (f"{who} {what.format(where)}{other}.", f"{WHO[who]} {WHAT[what].format(WHERE[where])}{MEANWHILE[other]}.")
-        for who, where, what, other in parts
-    ]
+    """German-English sentences put together from the words above, a tenth held out for `val`."""
+    pairs = []
+    for who, where, what, other in itertools.product(WHO, WHERE, WHAT, MEANWHILE):
+        english = f"{WHO[who]} {WHAT[what].format(WHERE[where])}{MEANWHILE[other]}."
+        pairs.append((f"{who} {what.format(where)}{other}.", english))
     random.Random(0).shuffle(pairs)
     return pairs[24:] if split == "train" else pairs[:24]
 
 
 def read_folder(folder: Path, split: str) -> list[tuple[str, str]]:
-    """The pairs of FOLDER/SPLIT.de and FOLDER/SPLIT.en, plain or .gz; ValueError naming what is damaged or differs in length."""
+    """The pairs of FOLDER/SPLIT.de and .en, plain or .gz; ValueError if damaged or not parallel."""
     sides = []
     for language in ("de", "en"):
         path = folder / f"{split}.{language}"
@@ -3313,8 +3412,9 @@ def read_folder(folder: Path, split: str) -> list[tuple[str, str]]:
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{packed}: damaged, or not a gzip file ({error})") from error
         sides.append(lines_of(content, path))
-    if len(sides[0]) != len(sides[1]):
-        raise ValueError(f"{folder}: {split} has {len(sides[0])} German and {len(sides[1])} English lines")
+    german, english = map(len, sides)
+    if german != english:
+        raise ValueError(f"{folder}: {split} has {german} German and {english} English lines")
     return list(zip(*sides, strict=True))
 
 
@@ -3328,7 +3428,7 @@ def read_split(source: str, split: str) -> list[tuple[str, str]]:
 
 @functools.cache
 def choose_data() -> str:
-    """The source of this document's data: $ANNOTATED_DATA, or multi30k, or phrases if that cannot be had."""
+    """The source of the data: $ANNOTATED_DATA, or multi30k, or phrases if that cannot be had."""
     wanted = os.environ.get("ANNOTATED_DATA") or "multi30k"
     # a wrong checksum is a ValueError, and a user without a home folder a RuntimeError
     failures = (OSError, ValueError, RuntimeError) if wanted == "multi30k" else OSError
@@ -3336,24 +3436,27 @@ def choose_data() -> str:
         read_split(wanted, "train"), read_split(wanted, "val")
     except failures as error:
         why = "there's no connection" if "ConnectionPool" in str(error) else error
-        print(f"NOTICE: without {wanted}, going on with a few made-up phrases, whose scores say nothing ({why}).")
+        instead = "going on with a few made-up phrases, whose scores say nothing"
+        print(f"NOTICE: without {wanted}, {instead} ({why}).")
         return "phrases"
     return wanted
 
 
 @functools.cache
 def load_split(split: str) -> list[tuple[str, str]]:
-    """The German-English pairs of `train` or `val` with text on both sides; others teach nothing."""
+    """German-English pairs of `train` or `val` with text on both sides; others teach nothing."""
     return [pair for pair in read_split(choose_data(), split) if all(pair)]
 
 
 # %%
 @example
 def example_data() -> None:
-    """The training and validation data: the number of pairs, their average lengths in words, and one example."""
-    for split in ("train", "val"):
-        words = [sum(len(text.split()) for text in side) / len(side) for side in zip(*load_split(split), strict=True)]
-        print(f"{len(load_split(split)):,} pairs, {words[0]:.1f} German and {words[1]:.1f} English words on average")
+    """The training and validation data: the number of pairs, their average lengths in words,
+    and one example."""
+    for pairs in map(load_split, ("train", "val")):
+        sides = zip(*pairs, strict=True)
+        de, en = (sum(len(text.split()) for text in side) / len(side) for side in sides)
+        print(f"{len(pairs):,} pairs, {de:.1f} German and {en:.1f} English words on average")
     print(*load_split("train")[0], sep="\n")
 
 
@@ -3376,7 +3479,7 @@ def example_data() -> None:
 
 # %%
 def naive_bpe(words: list[str], merges: int) -> list[tuple[str, str, int]]:
-    """The first merges of byte-pair encoding, each with how often its pair stood there (Sennrich et al., 2016)."""
+    """The first merges of byte-pair encoding, with their pairs' counts (Sennrich et al., 2016)."""
     counts, found = {tuple(word): n for word, n in Counter(words).items()}, []
     for _ in range(merges):
         pairs = Counter()
@@ -3407,7 +3510,7 @@ def merge(word: tuple[str, ...], left: str, right: str) -> tuple[str, ...]:
 # @title Splitting into words by spaCy's rules
 @functools.cache
 def spacy_rules(language: str) -> Any:
-    """spaCy's tokeniser for a language, such as "de"; ValueError for one that spaCy does not know."""
+    """spaCy's tokeniser for a language, such as "de"; ValueError for one that it does not know."""
     import spacy
 
     try:
@@ -3417,15 +3520,15 @@ def spacy_rules(language: str) -> Any:
 
 
 def words_of(text: str, language: str) -> list[str]:
-    """Words and punctuation by spaCy's rules for the language, `▁` before those that follow a space."""
-    words = spacy_rules(language)(unicodedata.normalize("NFC", " ".join(text.split())))
-    return [("▁" if i == 0 or words[i - 1].whitespace_ else "") + word.text for i, word in enumerate(words)]
+    """Words and punctuation by spaCy's rules for the language, `▁` before those after a space."""
+    doc = spacy_rules(language)(unicodedata.normalize("NFC", " ".join(text.split())))
+    return [("▁" if i == 0 or doc[i - 1].whitespace_ else "") + w.text for i, w in enumerate(doc)]
 
 
 # %%
 # @title A tokeniser: text to ids and back
 class Tokenizer:
-    """Text to ids and back, with one vocabulary for both languages; words or byte-pair encoding (Section 5.1)."""
+    """Text to ids and back; a vocabulary for both languages, words or byte pairs (Section 5.1)."""
 
     def __init__(self, vocabulary):
         self.vocabulary = vocabulary  # a tokenizers.Tokenizer
@@ -3437,7 +3540,8 @@ class Tokenizer:
 
     def encode(self, text: str, language: str) -> list[int]:
         """The ids of a sentence, without BOS and EOS."""
-        return self.vocabulary.encode(words_of(text, language) if self.words else text, is_pretokenized=self.words).ids
+        given = words_of(text, language) if self.words else text
+        return self.vocabulary.encode(given, is_pretokenized=self.words).ids
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """The tokens with these ids, specials included."""
@@ -3446,7 +3550,7 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The sentence up to EOS; an unknown word or token shows as <unk>."""
         ids = [i for i in itertools.takewhile(lambda i: i != EOS, ids) if i not in (PAD, BOS)]
-        unknown = "▁<unk>" if self.words else "<unk>"  # unknown words most likely had a space before them
+        unknown = "▁<unk>" if self.words else "<unk>"  # most likely with a space before it
         pieces = (unknown if i == UNK else self.vocabulary.id_to_token(i) for i in ids)
         return plain("".join(pieces).replace("▁", " "))  # a model may have learned to write `&amp;`
 
@@ -3462,21 +3566,24 @@ class Tokenizer:
 
 # %%
 # @title A vocabulary of whole words
-def learn_words(pairs: Iterable[tuple[str, str]], languages: tuple[str, str], at_least: int = 2) -> Tokenizer:
+def learn_words(
+    pairs: Iterable[tuple[str, str]], languages: tuple[str, str], at_least: int = 2
+) -> Tokenizer:
     """A vocabulary of all words that occur `at_least` times in the pairs."""
     from tokenizers import Tokenizer as Vocabulary
     from tokenizers.models import WordLevel
 
-    counts = Counter(w for pair in pairs for side in zip(pair, languages, strict=True) for w in words_of(*side))
+    sides = (side for pair in pairs for side in zip(pair, languages, strict=True))
+    counts = Counter(word for side in sides for word in words_of(*side))
     found = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     words = SPECIALS + [word for word, n in found if n >= at_least]
-    return Tokenizer(Vocabulary(WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>")))
+    return Tokenizer(Vocabulary(WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>")))
 
 
 # %%
 # @title Byte-pair encoding by a library
 def learn_bpe(pairs: Iterable[tuple[str, str]], merges: int) -> Tokenizer:
-    """A joint byte-pair encoding of both sides with at most `merges` merges (Section 5.1); reads the pairs twice."""
+    """A joint byte-pair encoding with at most `merges` merges (Section 5.1); reads pairs twice."""
     from tokenizers import Regex, normalizers, pre_tokenizers
     from tokenizers import Tokenizer as Vocabulary
     from tokenizers.models import BPE
@@ -3485,10 +3592,12 @@ def learn_bpe(pairs: Iterable[tuple[str, str]], merges: int) -> Tokenizer:
     vocabulary = Vocabulary(BPE(unk_token="<unk>"))
     spaces = [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
     vocabulary.normalizer = normalizers.Sequence([normalizers.NFC(), *spaces])
-    vocabulary.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
+    cuts = [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
+    vocabulary.pre_tokenizer = pre_tokenizers.Sequence(cuts)
     clean = map(vocabulary.normalizer.normalize_str, itertools.chain.from_iterable(pairs))
     letters = {"▁", *itertools.chain.from_iterable(clean)} - {" "}
-    trainer = BpeTrainer(vocab_size=len(SPECIALS) + len(letters) + merges, special_tokens=SPECIALS, show_progress=False)
+    size = len(SPECIALS) + len(letters) + merges
+    trainer = BpeTrainer(vocab_size=size, special_tokens=SPECIALS, show_progress=False)
     vocabulary.train_from_iterator(itertools.chain.from_iterable(pairs), trainer)
     return Tokenizer(vocabulary)
 
@@ -3504,10 +3613,11 @@ def example_merges() -> Any:
     pairs = load_split("train")[:3000]
     library = learn_bpe(pairs, 6).vocabulary
     cut = library.pre_tokenizer.pre_tokenize_str
-    words = [word for pair in pairs for text in pair for word, _ in cut(library.normalizer.normalize_str(text))]
-    found = naive_bpe(words, 6)
-    assert [[left, right] for left, right, _ in found] == json.loads(library.to_str())["model"]["merges"]
-    return table([{"merge": i, "left": a, "right": b, "found": f"{n:,} times"} for i, (a, b, n) in enumerate(found, 1)])
+    texts = map(library.normalizer.normalize_str, itertools.chain.from_iterable(pairs))
+    found = naive_bpe([word for text in texts for word, _ in cut(text)], 6)
+    assert [[a, b] for a, b, _ in found] == json.loads(library.to_str())["model"]["merges"]
+    rows = [{"left": a, "right": b, "found": f"{n:,} times"} for a, b, n in found]
+    return table([{"merge": i} | row for i, row in enumerate(rows, 1)])
 
 
 # %%
@@ -3515,7 +3625,8 @@ def example_merges() -> Any:
 def example_tokens() -> None:
     """One sentence as words and as pieces; decoding either gives the sentence back."""
     pairs, sentence = load_split("train")[:3000], load_split("train")[0][0]
-    for name, tokenizer in (("words", learn_words(pairs, ("de", "en"), 1)), ("pieces", learn_bpe(pairs, 300))):
+    made = {"words": learn_words(pairs, ("de", "en"), 1), "pieces": learn_bpe(pairs, 300)}
+    for name, tokenizer in made.items():
         ids = tokenizer.encode(sentence, "de")
         print(f"{name:>6}, vocabulary {len(tokenizer):,}: {' '.join(tokenizer.tokens(ids))}")
         assert tokenizer.decode(ids) == " ".join(sentence.split())
@@ -3539,7 +3650,7 @@ class Translator(NamedTuple):
 
 
 def save_translator(translator: Translator, folder: str | Path) -> None:
-    """Write a folder that holds the weights, the vocabulary, and the settings that `make_model` was called with.
+    """Write a folder with the weights, the vocabulary, and the settings given to `make_model`.
 
     Raises FileExistsError for a folder of something else, such as a run of the program.
     """
@@ -3547,16 +3658,18 @@ def save_translator(translator: Translator, folder: str | Path) -> None:
 
     (model, tokenizer, (src, tgt)), folder = translator, Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    mine = {path.name for path in folder.iterdir() if not path.name.startswith(".")}  # no file manager's
+    mine = {p.name for p in folder.iterdir() if not p.name.startswith(".")}  # no file manager's
     if others := mine - {"model.safetensors", "tokenizer.json", "config.json"}:
-        raise FileExistsError(f"{folder} holds {min(others)}, so it's something else; give another folder")
-    with tempfile.TemporaryDirectory(dir=folder.parent) as name:  # what was there stays until all of the new is written
+        held = f"{folder} holds {min(others)}"
+        raise FileExistsError(f"{held}, so it's something else; give another folder")
+    with tempfile.TemporaryDirectory(dir=folder.parent) as name:  # all of it, or what was there
         new = Path(name)
-        save_file({name: p.detach().contiguous() for name, p in model.named_parameters()}, new / "model.safetensors")
-        (new / "tokenizer.json").write_text(tokenizer.vocabulary.to_str(pretty=True), encoding="utf-8")
+        weights = {name: p.detach().contiguous() for name, p in model.named_parameters()}
+        save_file(weights, new / "model.safetensors")
+        (new / "tokenizer.json").write_text(tokenizer.vocabulary.to_str(pretty=True), "utf-8")
         settings = model.settings | {"d_k": model.settings["d_k"] or 0}
         about = {"src": src, "tgt": tgt, "vocab": len(tokenizer), "settings": settings}
-        (new / "config.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        (new / "config.json").write_text(json.dumps(about, indent=1) + "\n", "utf-8")
         for path in new.iterdir():
             os.replace(path, folder / path.name)
 
@@ -3564,31 +3677,32 @@ def save_translator(translator: Translator, folder: str | Path) -> None:
 # %%
 # @title Loading it again
 def load_translator(folder: str | Path) -> Translator:
-    """Read what `save_translator` or the program wrote; raises ValueError for weights that do not fit this document."""
+    """Read what `save_translator` or the program wrote; ValueError for weights that don't fit."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
     from tokenizers import Tokenizer as Vocabulary
 
-    folder, names = Path(folder), ("N", "d_model", "d_ff", "h", "dropout", "norm", "tie", "inner_dropout", "positions")
+    folder = Path(folder)
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         refuse_pointer((folder / name).read_bytes(), folder / name)
     about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if modern := about["settings"].get("modern"):
-        raise ValueError(
-            f"{folder} has the layers {', '.join(modern)} of since_2017: build the model, then load its weights"
-        )
+        layers = f"the layers {', '.join(modern)} of since_2017"
+        raise ValueError(f"{folder} has {layers}: build the model, then load its weights")
     if "marian" in about or about["settings"].get("positions") == "rotary":
         command = f"python -m translator translate --model {folder}"
         raise ValueError(f"{folder} has layers that only the program knows: {command}")
+    names = ("N", "d_model", "d_ff", "h", "dropout", "norm", "tie", "inner_dropout", "positions")
     settings = {name: value for name, value in about["settings"].items() if name in names}
-    model = make_model(about["vocab"], about["vocab"], **settings, d_k=about["settings"].get("d_k") or None)
+    settings["d_k"] = about["settings"].get("d_k") or None
+    model = make_model(about["vocab"], about["vocab"], **settings)
     try:
         saved = load_file(folder / "model.safetensors")
     except SafetensorError as error:
         raise ValueError(f"{folder / 'model.safetensors'}: damaged ({error})") from error
-    if {n: p.shape for n, p in model.named_parameters()} != {n: tensor.shape for n, tensor in saved.items()}:
+    if {n: p.shape for n, p in model.named_parameters()} != {n: p.shape for n, p in saved.items()}:
         raise ValueError(f"{folder / 'model.safetensors'}: not weights of this document's model")
-    model.load_state_dict(saved, strict=False)  # a tied matrix has several names and is saved under one
+    model.load_state_dict(saved, strict=False)  # a tied matrix is saved under one name
     tokenizer = Tokenizer(Vocabulary.from_file(str(folder / "tokenizer.json")))
     return Translator(model.to(best_device()).eval(), tokenizer, (about["src"], about["tgt"]))
 
@@ -3603,21 +3717,23 @@ def load_translator(folder: str | Path) -> Translator:
 # %%
 # @title From text to text
 def translate_lines(
-    translator: Translator, lines: str | list[str], search: Callable[..., Tensor] = greedy_decode, batch_size: int = 64
-) -> str | list[str]:
-    """One translation for each line, in order, or that of a single sentence; by greedy decoding or another search."""
+    translator: Translator, lines: str | list[str],
+    search: Callable[..., Tensor] = greedy_decode, batch_size: int = 64,
+) -> str | list[str]:  # fmt: skip
+    """One translation for each line, in order, or that of a single sentence; by any search."""
     if isinstance(lines, str):
         return translate_lines(translator, [lines], search)[0]
     lines = [plain(line) for line in lines]
     model, tokenizer, (language, _) = translator
     sources = [[*tokenizer.encode(line, language), EOS] for line in lines]
-    order = sorted((i for i, line in enumerate(lines) if line.strip()), key=lambda i: len(sources[i]))
+    order = sorted((i for i, s in enumerate(lines) if s.strip()), key=lambda i: len(sources[i]))
     results = [""] * len(lines)
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         src = pad_rows([sources[i] for i in rows]).to(next(model.parameters()).device)
-        for i, ids in zip(rows, search(model, src, source_mask(src), src.size(1) + 50).tolist(), strict=True):
-            results[i] = tokenizer.decode(ids[: len(sources[i]) + 50])  # max_len is that of the longest source
+        found = search(model, src, source_mask(src), src.size(1) + 50).tolist()
+        for i, ids in zip(rows, found, strict=True):
+            results[i] = tokenizer.decode(ids[: len(sources[i]) + 50])  # max_len: the longest one's
     return results
 
 
@@ -3640,16 +3756,18 @@ OUR_SENTENCES = [
 
 def to_pairs(tokenizer: Tokenizer, texts: list[tuple[str, str]]) -> list[Pair]:
     """German-English sentence pairs as training examples."""
-    encode = tokenizer.encode
-    return [Pair([*encode(german, "de"), EOS], [BOS, *encode(english, "en"), EOS]) for german, english in texts]
+    ids = ((tokenizer.encode(de, "de"), tokenizer.encode(en, "en")) for de, en in texts)
+    return [Pair([*src, EOS], [BOS, *tgt, EOS]) for src, tgt in ids]
 
 
 @torch.inference_mode()
 def validation_loss(model: Transformer, pairs: list[Pair]) -> float:
     """The mean cross-entropy in nats per target token; its exponential is the perplexity."""
     with evaluating(model):
-        batches = [make_batch(pairs).to(next(model.parameters()).device) for pairs in token_batches(pairs, 5000)]
-        return sum(batch_loss(model, b, eps=0.0).item() for b in batches) / sum(b.ntokens for b in batches)
+        device = next(model.parameters()).device
+        batches = [make_batch(batch).to(device) for batch in token_batches(pairs, 5000)]
+        loss = sum(batch_loss(model, batch, eps=0.0).item() for batch in batches)
+        return loss / sum(batch.ntokens for batch in batches)
 
 
 # %% [markdown]
@@ -3659,13 +3777,12 @@ def validation_loss(model: Transformer, pairs: list[Pair]) -> float:
 
 # %%
 # @title The training, which keeps weights and translations as it goes
-LIVE = Config(
-    N=4, d_model=128, d_ff=256, h=4, dropout=0.0, norm="pre", bpe=6000, tokens_per_batch=2000, factor=2.0, warmup=400
-)
+LIVE = Config(N=4, d_model=128, d_ff=256, h=4, dropout=0.0, norm="pre",
+              bpe=6000, tokens_per_batch=2000, factor=2.0, warmup=400)  # fmt: skip
 
 
 class LiveRun(NamedTuple):
-    """What the training of this document left behind: a row for each update, and the last weights, at most five times."""
+    """What training left behind: a row for each update, and the weights, the last five at most."""
 
     translator: Translator
     rows: list[dict]
@@ -3673,7 +3790,7 @@ class LiveRun(NamedTuple):
 
 
 def train_tiny(limits: dict[str, float]) -> LiveRun:
-    """Train for some `minutes` or `steps`; weights and translations are kept whenever the loss is measured."""
+    """Train for some `minutes` or `steps`; keeps weights and translations at each measurement."""
     torch.manual_seed(LIVE.seed)
     tokenizer = learn_bpe(load_split("train"), LIVE.bpe)
     train, val = (to_pairs(tokenizer, load_split(split)) for split in ("train", "val"))
@@ -3684,9 +3801,9 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
         translations = translate_lines(Translator(model, tokenizer), OUR_SENTENCES)
         return {"validation": validation_loss(model, val), "translations": translations}
 
-    batches = (batch for epoch in itertools.count() for batch in token_batches(train, LIVE.tokens_per_batch, epoch))
-    batches, minutes = itertools.islice(batches, limits.get("steps")), limits.get("minutes", math.inf)
-    rows = fit(Trainer(model, LIVE), batches, minutes, every=50, measure=measure)
+    epochs = (token_batches(train, LIVE.tokens_per_batch, epoch) for epoch in itertools.count())
+    batches = itertools.islice(itertools.chain.from_iterable(epochs), limits.get("steps"))
+    rows = fit(Trainer(model, LIVE), batches, limits.get("minutes", math.inf), 50, measure)
     rows[-1] |= {} if "validation" in rows[-1] else measure()
     return LiveRun(Translator(model.eval(), tokenizer), rows, kept)
 
@@ -3724,17 +3841,18 @@ def positive(variable: str, default: float) -> float:
 
 @functools.cache
 def live_run() -> LiveRun:
-    """The training run of this document, made now or read from its folder; another architecture is another run."""
+    """This document's training, made now or read from its folder; one for each architecture."""
     kind = "steps" if os.environ.get("ANNOTATED_STEPS") else "minutes"
     number = positive(f"ANNOTATED_{kind.upper()}", 3)
     torch.manual_seed(0)
-    fingerprint = batch_loss(LIVE.make_model(100).eval(), make_batch(copy_pairs(8, 100, seed=0)), LIVE.smoothing).item()
+    model, batch = LIVE.make_model(100).eval(), make_batch(copy_pairs(8, 100, seed=0))
+    fingerprint = batch_loss(model, batch, LIVE.smoothing).item()
     data = Path(choose_data().replace(":", "-")).name
     if choose_data() not in ("multi30k", "phrases"):  # another text in a folder is another run, too
         data += f"-{zlib.crc32(repr(load_split('train')).encode()):08x}"
     folder = Path(f"runs/live-{data}-{kind}-{number:g}-{fingerprint:.3f}")
     history, new = folder / "history.pt", folder.with_name(f"{folder.name}.new")
-    new.parent.mkdir(parents=True, exist_ok=True)  # if that is impossible, it shows before the training
+    new.parent.mkdir(parents=True, exist_ok=True)  # if that is impossible, it shows at once
     if not history.exists():
         run = train_tiny({kind: math.ceil(number) if kind == "steps" else number})
         save_translator(run.translator, folder)
@@ -3743,7 +3861,8 @@ def live_run() -> LiveRun:
     try:
         return LiveRun(load_translator(folder), *torch.load(history, map_location=best_device()))
     except Exception as error:  # of many kinds, from three libraries
-        raise RuntimeError(f"{folder} can't be read; delete it, and the training is done again ({error})") from error
+        advice = "delete it, and the training is done again"
+        raise RuntimeError(f"{folder} can't be read; {advice} ({error})") from error
 
 
 # %% [markdown]
@@ -3756,17 +3875,21 @@ def live_run() -> LiveRun:
 # %%
 @example
 def example_curves() -> Chart:
-    """Losses over time. A model that finds all tokens equally likely has a loss equal to the logarithm of their number."""
+    """Losses over time. A model that finds all tokens equally likely
+    has a loss equal to the logarithm of their number."""
     (_, tokenizer, _), rows, _ = live_run()
+    n, row = len(tokenizer), rows[-1]
     tens = [rows[i : i + 10] for i in range(0, len(rows), 10)]
-    lines = {"training, smoothed targets": [(t[-1]["minutes"], sum(r["loss"] for r in t) / len(t)) for t in tens]}
-    lines["validation"] = [(r["minutes"], r["validation"]) for r in rows if "validation" in r]
-    lines["ln of the vocabulary"] = [(rows[i]["minutes"], math.log(len(tokenizer))) for i in (0, -1)]
-    end = lines["validation"][-1][1]
-    print(f"{len(rows):,} updates in {rows[-1]['minutes']:.1f} minutes, the last loss {rows[-1]['loss']:.2f}")
-    print(f"validation: {end:.3f} nats per token, perplexity {math.exp(end):.1f}; of {len(tokenizer):,} tokens")
-    assert end < math.log(len(tokenizer)) or len(rows) < 50
-    shown = [{"minutes": x, "nats per token": y, "loss": name} for name, line in lines.items() for x, y in line]
+    losses = [(ten[-1]["minutes"], sum(r["loss"] for r in ten) / len(ten)) for ten in tens]
+    measured = [(r["minutes"], r["validation"]) for r in rows if "validation" in r]
+    lines = {"training, smoothed targets": losses, "validation": measured}
+    lines["ln of the vocabulary"] = [(r["minutes"], math.log(n)) for r in (rows[0], row)]
+    end = measured[-1][1]
+    print(f"{len(rows):,} updates in {row['minutes']:.1f} minutes, the last loss {row['loss']:.2f}")
+    print(f"validation: {end:.3f} nats per token, perplexity {math.exp(end):.1f}; of {n:,} tokens")
+    assert end < math.log(n) or len(rows) < 50
+    points = ((name, x, y) for name, line in lines.items() for x, y in line)
+    shown = [{"minutes": x, "nats per token": y, "loss": name} for name, x, y in points]
     return curves(shown, "minutes", "nats per token", "loss")
 
 
@@ -3780,12 +3903,14 @@ def example_curves() -> Chart:
 # @title The model that comes with this document
 @functools.cache
 def our_model() -> Translator:
-    """The model that comes with this document; where it is missing or does not fit, with a notice, the one trained above."""
+    """The shipped model; if it is missing or does not fit, with a notice, the one trained above."""
     try:
-        files = [beside(f"{SHIPPED_MODEL}/{name}") for name in ("config.json", "tokenizer.json", "model.safetensors")]
+        names = "config.json", "tokenizer.json", "model.safetensors"
+        files = [beside(f"{SHIPPED_MODEL}/{name}") for name in names]
         translator = load_translator(files[0].parent)
         if translate_lines(translator, "Ein Hund läuft.") != "A dog is running.":
-            raise ValueError(f"{SHIPPED_MODEL} does not fit this architecture: its translations are no longer right")
+            fault = "does not fit this architecture: its translations are no longer right"
+            raise ValueError(f"{SHIPPED_MODEL} {fault}")
         return translator
     except Exception as error:  # whatever a reader's changes lead to
         print(f"NOTICE: {error}; the model trained above takes its place.")
@@ -3795,16 +3920,18 @@ def our_model() -> Translator:
 # %%
 @example
 def example_progress() -> Any:
-    """One sentence after a minute, after five minutes, and at the end of training; and by the German-English model that comes with this document."""
+    """One sentence after a minute, after five minutes, and at the end of training;
+    and by the German-English model that comes with this document."""
     measured = [row for row in live_run().rows if "validation" in row]
-    chosen = [min(measured, key=lambda row: abs(row["minutes"] - minutes)) for minutes in (1, 5, 1e9)]
+    chosen = [min(measured, key=lambda row: abs(row["minutes"] - at)) for at in (1, 5, 1e9)]
     chosen = list({row["update"]: row for row in chosen}.values())  # a short run has fewer
     print(OUR_SENTENCES[1])
-    rows = [{"minutes": f"{r['minutes']:.1f}", "loss": f"{r['validation']:.2f}"} for r in chosen]
-    rows = [row | {"translation": r["translations"][1]} for row, r in zip(rows, chosen, strict=True)]
-    return table(
-        [*rows, {"minutes": "shipped", "loss": "", "translation": translate_lines(our_model(), OUR_SENTENCES[1])}]
-    )
+    rows = []
+    for row in chosen:
+        rows.append({"minutes": f"{row['minutes']:.1f}", "loss": f"{row['validation']:.2f}"})
+        rows[-1]["translation"] = row["translations"][1]
+    shipped = translate_lines(our_model(), OUR_SENTENCES[1])
+    return table([*rows, {"minutes": "shipped", "loss": "", "translation": shipped}])
 
 
 # %% [markdown]
@@ -3827,19 +3954,21 @@ def example_bleu_by_hand() -> Any:
     """BLEU of one sentence, step by step, as sacreBLEU computes it."""
     from sacrebleu.metrics import BLEU
 
-    found = ["a", "woman", "picks", "up", "a", "yellow", "ball", "on", "the", "beach", "."]
-    reference = ["a", "woman", "is", "picking", "up", "a", "yellow", "ball", "on", "the", "beach", "."]
+    end = ["up", "a", "yellow", "ball", "on", "the", "beach", "."]
+    found, reference = ["a", "woman", "picks", *end], ["a", "woman", "is", "picking", *end]
     rows, logs = [], []
     for n in range(1, 5):
-        mine, theirs = (Counter(zip(*(words[i:] for i in range(n)), strict=False)) for words in (found, reference))
+        both = [zip(*(words[i:] for i in range(n)), strict=False) for words in (found, reference)]
+        mine, theirs = map(Counter, both)
         hits, total = (mine & theirs).total(), mine.total()  # & takes the smaller count of each
-        share = hits / total
-        rows.append({"n": n, "in the translation": total, "also in the reference": hits, "share": f"{share:.3f}"})
-        logs.append(math.log(share) / 4)
+        rows.append({"n": n, "in the translation": total, "also in the reference": hits})
+        rows[-1]["share"] = f"{hits / total:.3f}"
+        logs.append(math.log(hits / total) / 4)
     penalty = min(1.0, math.exp(1 - len(reference) / len(found)))
-    score = 100 * penalty * math.exp(sum(logs))
+    mean = math.exp(sum(logs))
+    score = 100 * penalty * mean
     print("translation:", *found, "\nreference:  ", *reference)
-    print(f"geometric mean {math.exp(sum(logs)):.3f}, times {penalty:.3f} for being too short: BLEU {score:.1f}")
+    print(f"geometric mean {mean:.3f}, times {penalty:.3f} for being too short: BLEU {score:.1f}")
     expected = BLEU(tokenize="none").corpus_score([" ".join(found)], [[" ".join(reference)]]).score
     assert math.isclose(score, expected, abs_tol=1e-6)
     return table(rows)
@@ -3863,7 +3992,7 @@ def example_bleu_by_hand() -> Any:
 
 # %%
 def bleu(translations: list[str], references: list[str]) -> tuple[float, str]:
-    """BLEU of a corpus, cased, with the tokenisation 13a of sacreBLEU, and the signature that says so (Section 6.1)."""
+    """A corpus's BLEU, cased, by sacreBLEU's tokenisation 13a, and its signature (Section 6.1)."""
     from sacrebleu.metrics import BLEU
 
     metric = BLEU()
@@ -3873,7 +4002,8 @@ def bleu(translations: list[str], references: list[str]) -> tuple[float, str]:
 # %%
 @example
 def example_bleu() -> None:
-    """BLEU, on the validation sentences, of the model trained above; the references themselves score 100."""
+    """BLEU, on the validation sentences, of the model trained above;
+    the references themselves score 100."""
     sources, references = (list(side) for side in zip(*load_split("val"), strict=True))
     found, signature = bleu(translate_lines(live_run().translator, sources), references)
     print(f"BLEU {found:.1f} ({signature})")
@@ -3903,21 +4033,23 @@ def example_bleu() -> None:
 # @title BLEU by number of pairs
 @example
 def example_pairs() -> Chart | None:
-    """BLEU on test_2016_flickr, German to English: means of three trainings, each with pairs of its own. The last point is all of Multi30k, with four layers and 6,000 merges. Messages of programs, Spanish to English, begin with random weights and are scored on `val`."""
-    found: dict[tuple[str, int], list[float]] = {}
+    """BLEU on test_2016_flickr, German to English: means of three trainings, each with pairs of its
+    own. The last point is all of Multi30k, with four layers and 6,000 merges. Messages of programs,
+    Spanish to English, begin with random weights and are scored on `val`."""
+    runs: dict[tuple[str, int], list[float]] = {}
     for row in saved_rows("curve"):
         if row["kind"] == "curve":
             begins = row["start"] if row["data"] == "multi30k" else "messages"
-            found.setdefault((begins, row["pairs"]), []).append(row["test"]["beam"]["bleu"])
+            runs.setdefault((begins, row["pairs"]), []).append(row["test"]["beam"]["bleu"])
     for row in saved_rows("first_stage"):
         if (row["variant"], row["direction"]) == ("rotary", "de-en"):
-            found.setdefault(("scratch", 29_000), []).append(row["test_2016_flickr"]["beam"]["bleu"])
+            runs.setdefault(("scratch", 29_000), []).append(row["test_2016_flickr"]["beam"]["bleu"])
     names = {"scratch": "random weights", "other direction": "weights of the other direction"}
     names["messages"] = "messages of programs"
-    rows = [
-        {"pairs": pairs, "BLEU": sum(scores) / len(scores), "begins with": names[begins]}
-        for (begins, pairs), scores in sorted(found.items())
-    ]
+    rows = []
+    for (begins, pairs), scores in sorted(runs.items()):
+        mean = sum(scores) / len(scores)
+        rows.append({"pairs": pairs, "BLEU": mean, "begins with": names[begins]})
     return curves(rows, "pairs", "BLEU", "begins with", log_x=True) if rows else None
 
 
@@ -4010,36 +4142,41 @@ def select_rows(decoder: CachedDecoder, rows: Tensor) -> None:
 # %%
 @torch.inference_mode()
 def beam_search(
-    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, beam: int = 4, alpha: float = 0.6
-) -> Tensor:
-    """The translation of best score that a beam finds: ids (B, at most max_len), BOS first, PAD after EOS (Section 6.1).
+    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int,
+    beam: int = 4, alpha: float = 0.6,
+) -> Tensor:  # fmt: skip
+    """The best that a beam finds: ids (B, at most max_len), BOS first, PAD after EOS (Section 6.1).
 
-    max_len is for sources (B, S) without padding: one with n padded positions gets n tokens fewer, as if it were alone.
+    max_len is for sources (B, S) without padding; n padded positions cost n tokens, as if alone.
     """
     if beam < 1 or not 0 <= alpha <= 10:  # larger ones overflow
-        raise ValueError(f"the beam must be at least 1 and alpha from 0 to 10, but they are {beam} and {alpha}")
+        limits = "the beam must be at least 1 and alpha from 0 to 10"
+        raise ValueError(f"{limits}, but they are {beam} and {alpha}")
     B, neg, device = len(src), -torch.inf, src.device
-    limit = (max_len - (src_mask == 0).sum((1, 2)).expand(B)).clamp(min=2)  # of each output, BOS included
+    limit = (max_len - (src_mask == 0).sum((1, 2)).expand(B)).clamp(min=2)  # of outputs, with BOS
     best, results, sentences = [neg] * B, [[BOS]] * B, torch.arange(B, device=device).unsqueeze(1)
     places, open_places = torch.arange(beam, device=device), torch.full((B, 1), beam, device=device)
     ys = torch.full((B, beam, 1), BOS, device=device)
-    log_p = torch.where(places > 0, neg, 0.0).repeat(B, 1)  # (B, beam); at first one hypothesis each
+    log_p = torch.where(places > 0, neg, 0.0).repeat(B, 1)  # (B, beam); one hypothesis at first
     with evaluating(model):
         decoder = CachedDecoder(model, src, src_mask.expand(B, 1, -1))
         select_rows(decoder, sentences.expand(B, beam).flatten())
         for t in range(1, max_len):
             step = decoder.step(ys[:, :, -1].flatten()).float().log_softmax(-1)  # (B * beam, vocab)
-            log_p, found = (log_p.unsqueeze(-1) + step.view(B, beam, -1)).flatten(1).topk(beam)  # (B, beam), best first
+            total = log_p.unsqueeze(-1) + step.view(B, beam, -1)  # (B, beam, vocab)
+            log_p, found = total.flatten(1).topk(beam)  # (B, beam), best first
             parents, tokens = found // step.size(-1), found % step.size(-1)
-            ys = torch.cat((ys[sentences, parents], tokens.unsqueeze(-1)), dim=-1)  # (B, beam, t + 1)
+            ys = torch.cat((ys[sentences, parents], tokens.unsqueeze(-1)), -1)  # (B, beam, t + 1)
             alive = (places < open_places) & (log_p > neg)
             ended = alive & ((tokens == EOS) | (t + 1 >= limit).unsqueeze(1))
             for i, place in ended.nonzero().tolist():
                 score = log_p[i, place].item() / length_penalty(t, alpha)
                 if score > best[i]:
                     best[i], results[i] = score, ys[i, place].tolist()
-            log_p, open_places = log_p.masked_fill(ended | ~alive, neg), open_places - ended.sum(1, keepdim=True)
-            if (log_p.amax(1) / length_penalty(limit - 1, alpha) <= torch.tensor(best, device=device)).all():
+            log_p = log_p.masked_fill(ended | ~alive, neg)
+            open_places = open_places - ended.sum(1, keepdim=True)
+            hoped = log_p.amax(1) / length_penalty(limit - 1, alpha)
+            if (hoped <= torch.tensor(best, device=device)).all():
                 break  # no continuation can score more
             select_rows(decoder, (beam * sentences + parents).flatten())
     return pad_rows(results).to(device)
@@ -4067,12 +4204,15 @@ BEAM, ALPHA = 5, 1.8
 # %%
 @example
 def example_length_penalty() -> Chart | None:
-    """BLEU of a trained model on the validation set, by beam and length penalty, and the lengths with five beams."""
-    found = [(*row["search"].split(", alpha "), row) for row in saved_rows("search") if "alpha" in row["search"]]
-    for search, alpha, row in found:
+    """BLEU of a trained model on the validation set, by beam and length penalty,
+    and the lengths with five beams."""
+    rows = []
+    for row in [row for row in saved_rows("search") if "alpha" in row["search"]]:
+        search, alpha = row["search"].split(", alpha ")
+        rows.append({"alpha": float(alpha), "BLEU": row["bleu"], "search": search})
         if search == f"beam {BEAM}":
-            print(f"alpha {alpha}: BLEU {row['bleu']:.2f}, {row['length']:.1%} of the references' length")
-    rows = [{"alpha": float(alpha), "BLEU": row["bleu"], "search": search} for search, alpha, row in found]
+            length = f"{row['length']:.1%} of the references' length"
+            print(f"alpha {alpha}: BLEU {row['bleu']:.2f}, {length}")
     return curves(rows, "alpha", "BLEU", "search") if rows else None
 
 
@@ -4094,7 +4234,7 @@ def example_length_penalty() -> Chart | None:
 # %%
 def average_weights(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of each weight over some checkpoints of one run (Section 6.1)."""
-    return {name: torch.stack([weights[name] for weights in checkpoints]).mean(0) for name in checkpoints[0]}
+    return {name: torch.stack([w[name] for w in checkpoints]).mean(0) for name in checkpoints[0]}
 
 
 # %% [markdown]
@@ -4108,15 +4248,17 @@ def average_weights(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 # %%
 @example
 def example_search_and_average() -> Any:
-    """BLEU of the last checkpoint and of the mean of the last (at most five), greedy and with a beam."""
+    """BLEU of the last checkpoint and of the mean of the last (at most five),
+    greedy and with a beam."""
     (model, tokenizer, _), _, checkpoints = live_run()
     sources, references = (list(side) for side in zip(*load_split("val")[:300], strict=True))
     beam, rows = functools.partial(beam_search, beam=BEAM, alpha=ALPHA), []
     for name, kept in (("mean of the last", checkpoints), ("last alone", checkpoints[-1:])):
         model.load_state_dict(average_weights(kept), strict=False)  # a tied weight is there once
-        found = [translate_lines(Translator(model, tokenizer), sources, search) for search in (greedy_decode, beam)]
-        scores = [round(bleu(translations, references)[0], 1) for translations in found]
-        rows.append({"checkpoints": f"{name} ({len(kept)})", "greedy": scores[0], f"beam {BEAM}": scores[1]})
+        rows.append({"checkpoints": f"{name} ({len(kept)})"})
+        for column, search in {"greedy": greedy_decode, f"beam {BEAM}": beam}.items():
+            found = translate_lines(Translator(model, tokenizer), sources, search)
+            rows[-1][column] = round(bleu(found, references)[0], 1)
     return table(rows)
 
 
@@ -4186,7 +4328,7 @@ def example_search_and_average() -> Any:
 @example
 def example_layer_times() -> Chart | None:
     """Time against length for one layer of each kind, measured."""
-    rows = [{"tokens": found["n"], **found} for row in saved_rows("layers")[-1:] for found in row["measurements"]]
+    rows = [{"tokens": m["n"], **m} for r in saved_rows("layers")[-1:] for m in r["measurements"]]
     return curves(rows, "tokens", "milliseconds", "layer", log_y=True, log_x=True) if rows else None
 
 
@@ -4243,9 +4385,10 @@ def example_base() -> Any:
 # %%
 @example
 def example_table_2() -> Any:
-    """The paper's Table 2: BLEU on newstest2014, and the cost of training in floating-point operations."""
+    """The paper's Table 2: BLEU on newstest2014, and the cost of training
+    in floating-point operations."""
     names = ("model", "en-de", "en-fr", "operations en-de", "operations en-fr")
-    rows = [{name: row.get(name, "") for name in names} for row in saved_rows("paper") if row["table"] == 2]
+    rows = [{k: row.get(k, "") for k in names} for row in saved_rows("paper") if row["table"] == 2]
     shown = [{k: f"{v:.1e}" if k[:3] == "ope" and v else v for k, v in row.items()} for row in rows]
     return table(shown) if rows else None
 
@@ -4263,18 +4406,20 @@ def example_table_2() -> Any:
 # %%
 @example
 def example_translators() -> Any:
-    """Our four kinds of translator on a thousand unseen sentences (means over the runs). Those that went on to learn from more pairs score higher; they also trained for longer."""
+    """Our four kinds of translator on a thousand unseen sentences (means over the runs).
+    Those that went on to learn from more pairs score higher; they also trained for longer."""
     found: dict[tuple[str, str], list[dict]] = {}
     wanted = {"split": "test_2016_flickr", "preset": "tiny", "data": "multi30k"}
     for row in saved_rows("quality"):
         if wanted.items() <= row.items() and "5" in row["search"]:
-            kind = "29,000 pairs and models'" if "--start-from" in row["command"] else "29,000 pairs"
+            kind = "29,000 pairs" + " and models'" * ("--start-from" in row["command"])
             group = found.setdefault((row["direction"], kind), [])
             if not group or row["step"] >= group[-1]["step"]:  # the last model of a training counts
                 group[:] = [other for other in group if other["step"] == row["step"]] + [row]
     for row in saved_rows("first_stage"):  # the same recipe once more, with three seeds
         if row["variant"] == "base":
-            found.setdefault((row["direction"], "29,000 pairs"), []).append(row["test_2016_flickr"]["beam"])
+            group = found.setdefault((row["direction"], "29,000 pairs"), [])
+            group.append(row["test_2016_flickr"]["beam"])
     rows = []
     for (direction, kind), group in found.items():
         rows.append({"direction": direction, "learned from": kind})
@@ -4310,8 +4455,9 @@ def example_paper_table_3() -> Any:
     names = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "updates")
     shown = []
     for row in rows:
-        sizes = {name: row[name] if row["row"] == "base" or row[name] != rows[0][name] else "" for name in names}
-        scores = {"perplexity": row["perplexity"], "bleu": row["bleu"], "parameters": row.get("million parameters", "")}
+        sizes = {k: row[k] if row["row"] == "base" or row[k] != rows[0][k] else "" for k in names}
+        scores = {"perplexity": row["perplexity"], "bleu": row["bleu"]}
+        scores["parameters"] = row.get("million parameters", "")
         shown.append({"variant": row["variant"], "row": row["row"], **sizes, **scores})
     return table(shown) if rows else None
 
@@ -4357,7 +4503,7 @@ def example_paper_table_3() -> Any:
 def example_table_4() -> Any:
     """The paper's Table 4."""
     rows = [row for row in saved_rows("paper") if row["table"] == 4]
-    return table([{name: row[name] for name in ("parser", "training", "F1")} for row in rows]) if rows else None
+    return table([{k: r[k] for k in ("parser", "training", "F1")} for r in rows]) if rows else None
 
 
 # %% [markdown]
@@ -4395,35 +4541,40 @@ def example_table_4() -> Any:
 # %%
 # @title All attention weights of a translation
 class AttentionMaps(NamedTuple):
-    """The weights of one translation: `maps` has encoder (N, h, S, S), decoder (N, h, T, T) and cross (N, h, T, S)."""
+    """The weights of one translation."""
 
     source: list[str]
     target: list[str]  # what each decoder position reads
     predicted: list[str]  # what it predicts
-    maps: dict[str, Tensor]
+    maps: dict[str, Tensor]  # encoder (N, h, S, S), decoder (N, h, T, T) and cross (N, h, T, S)
     translation: str
 
     def steps(self) -> list[str]:
         """What each decoder position reads, and what it predicts from it."""
-        return [f"{read} → {predicts}" for read, predicts in zip(self.target, self.predicted, strict=True)]
+        return [f"{a} → {b}" for a, b in zip(self.target, self.predicted, strict=True)]
 
 
 @torch.inference_mode()
-def attention_maps(translator: Translator, sentence: str, search: Callable = greedy_decode) -> AttentionMaps:
-    """Translate a sentence, then read all attention weights in one pass over both; ValueError for a blank sentence."""
+def attention_maps(
+    translator: Translator, sentence: str, search: Callable = greedy_decode
+) -> AttentionMaps:
+    """Translate, then read all weights in one pass over both; ValueError for a blank sentence."""
     model, tokenizer, (language, _) = translator
     if not sentence.strip():
         raise ValueError("the sentence is blank")
-    src = torch.tensor([[*tokenizer.encode(sentence, language), EOS]], device=next(model.parameters()).device)  # (1, S)
+    device = next(model.parameters()).device
+    src = torch.tensor([[*tokenizer.encode(sentence, language), EOS]], device=device)  # (1, S)
     ids = search(model, src, source_mask(src), src.size(1) + 50)[0].tolist()  # BOS, ..., EOS
-    tgt, tokens = torch.tensor([ids[:-1]], device=src.device), tokenizer.tokens  # (1, T)
+    tgt, tokens = torch.tensor([ids[:-1]], device=device), tokenizer.tokens  # (1, T)
     with evaluating(model), recording(model) as weights:
         model(src, tgt, source_mask(src), target_mask(tgt))
     encoder, decoder = model.encoder.layers, model.decoder.layers
-    layers = {"encoder": [layer.self_attn for layer in encoder], "decoder": [layer.self_attn for layer in decoder]}
+    layers = {"encoder": [layer.self_attn for layer in encoder]}
+    layers["decoder"] = [layer.self_attn for layer in decoder]
     layers["cross"] = [layer.src_attn for layer in decoder]
-    maps = {kind: torch.cat([weights[attn] for attn in found]).cpu() for kind, found in layers.items()}
-    return AttentionMaps(tokens(src[0].tolist()), tokens(ids[:-1]), tokens(ids[1:]), maps, tokenizer.decode(ids))
+    maps = {kind: torch.cat([weights[a] for a in found]).cpu() for kind, found in layers.items()}
+    texts = tokens(src[0].tolist()), tokens(ids[:-1]), tokens(ids[1:])
+    return AttentionMaps(*texts, maps, tokenizer.decode(ids))
 
 
 # %% [markdown]
@@ -4438,10 +4589,11 @@ def example_cross_heads() -> Chart:
     """Cross-attention of each head (columns of charts) in each layer (rows of charts)."""
     sentence = attention_maps(our_model(), OUR_SENTENCES[1])
     weights, (rows, columns) = sentence.maps["cross"], (sentence.steps(), sentence.source)
-    N, h = weights.shape[:2]
-    titles = [[f"layer {n + 1}, head {i + 1}" for i in range(h)] for n in range(N)]
-    charts = [[heatmap(weights[n, i], rows, columns, titles[n][i]) for i in range(h)] for n in range(N)]
-    return grid([[chart.properties(width=130, height=130) for chart in row] for row in charts])
+    charts = []
+    for n, heads in enumerate(weights, 1):
+        row = [heatmap(w, rows, columns, f"layer {n}, head {i}") for i, w in enumerate(heads, 1)]
+        charts.append([chart.properties(width=130, height=130) for chart in row])
+    return grid(charts)
 
 
 # %% [markdown]
@@ -4460,12 +4612,14 @@ def example_cross_heads() -> Chart:
 
 # %%
 # @title A long sentence, and what the encoder's heads do with it
-LONG_SENTENCE = "Ein alter Mann mit einem grauen Bart sitzt auf einer Bank im Park und spielt mit seinem kleinen Hund."
+LONG_SENTENCE = ("Ein alter Mann mit einem grauen Bart sitzt auf einer Bank im Park "
+                 "und spielt mit seinem kleinen Hund.")  # fmt: skip
 
 
 @example
 def example_encoder_heads() -> Chart:
-    """The heads of the last encoder layer but one. In the first, `seinem` looks at `Hund`; in the third and the fourth, much of the weight is on the word to the left."""
+    """The heads of the last encoder layer but one. In the first, `seinem` looks at `Hund`;
+    in the third and the fourth, much of the weight is on the word to the left."""
     sentence = attention_maps(our_model(), LONG_SENTENCE)
     weights, words = sentence.maps["encoder"][-2], sentence.source  # (h, S, S)
     return maps(weights, words, words)
@@ -4486,16 +4640,18 @@ def example_encoder_heads() -> Chart:
 # %%
 @example
 def example_alignment() -> Chart | None:
-    """The alignment error rate of each head of the cross-attention, counted by the row that reads a token (left) and by the row that predicts it (right)."""
-    rows, charts = saved_rows("alignment"), []
+    """The alignment error rate of each head of the cross-attention, counted by the row
+    that reads a token (left) and by the row that predicts it (right)."""
+    rows, charts, axes = saved_rows("alignment"), [], ("layer", "head")
     for convention in ("reads", "predicts") if rows else ():
-        heads = [found for found in rows[0]["heads"] if found["convention"] == convention and found["layer"] != "mean"]
-        layers, names = ([str(x) for x in dict.fromkeys(found[key] for found in heads)] for key in ("layer", "head"))
-        rates = torch.tensor([found["aer"] for found in heads]).view(len(layers), len(names))
+        runs = [[h for h in row["heads"] if h["convention"] == convention] for row in rows]
+        heads = [h for h in runs[0] if h["layer"] != "mean"]
+        layers, names = (list(dict.fromkeys(str(h[key]) for h in heads)) for key in axes)
+        rates = torch.tensor([h["aer"] for h in heads]).view(len(layers), len(names))
         title = f"the row that {convention} the token"
-        charts.append(heatmap(rates, layers, names, title, ("layer", "head"), size=40, unit="error rate"))
-        means = [h for row in rows for h in row["heads"] if h["layer"] == "mean" and h["convention"] == convention]
-        print(f"{title}: mean over all heads, by seed:", *(f"{mean['aer']:.2f}" for mean in means))
+        charts.append(heatmap(rates, layers, names, title, axes, size=40, unit="error rate"))
+        means = [h["aer"] for run in runs for h in run if h["layer"] == "mean"]
+        print(f"{title}: mean over all heads, by seed:", *(f"{mean:.2f}" for mean in means))
     for row in rows[:1]:
         compared = {name: found["aer"] for name, found in row["baselines"].items()}
         print("to compare:", compared, f"BLEU {row['bleu']:.1f}")
@@ -4523,7 +4679,7 @@ def example_alignment() -> Chart | None:
 # %%
 @torch.inference_mode()
 def logit_lens(model: Transformer, batch: Batch) -> list[Tensor]:
-    """For the embeddings and after each decoder layer, the most probable next token at every position: ids (B, T)."""
+    """From the embeddings and after each decoder layer, the most probable next tokens (B, T)."""
     memory, x = model.encode(batch.src, batch.src_mask), model.tgt_embed(batch.tgt)
     found = [model.generator.logits(model.decoder.norm(x)).argmax(-1)]
     for layer in model.decoder.layers:
@@ -4535,7 +4691,8 @@ def logit_lens(model: Transformer, batch: Batch) -> list[Tensor]:
 # %%
 @example
 def example_lens() -> Any:
-    """What each decoder layer would say, and how often it already agrees with the last one (100 validation sentences)."""
+    """What each decoder layer would say, and how often it already agrees with the last one
+    (100 validation sentences)."""
     model, tokenizer, (language, _) = our_model()
     src = torch.tensor([[*tokenizer.encode(SENTENCE, language), EOS]], device=best_device())
     ids = greedy_decode(model, src, source_mask(src), src.size(1) + 50)
@@ -4544,7 +4701,8 @@ def example_lens() -> Any:
     many, one = logit_lens(model, batch), logit_lens(model, Batch(src, ids))
     for i, (said, words) in enumerate(zip(many, one, strict=True)):
         agrees = (said == many[-1])[real].float().mean().item()
-        rows.append({"after": f"layer {i}" if i else "embedding", "agrees with the last": f"{agrees:.0%}"})
+        rows.append({"after": f"layer {i}" if i else "embedding"})
+        rows[-1]["agrees with the last"] = f"{agrees:.0%}"
         rows[-1]["would say"] = " ".join(tokenizer.tokens(words[0].tolist())).replace("▁", "")
     assert torch.equal(one[-1][0], ids[0, 1:])
     return table(rows)
@@ -4566,8 +4724,10 @@ def example_lens() -> Any:
 
 # %%
 @torch.inference_mode()
-def patched(translator: Translator, texts: tuple[str, str], prefix: str, attentions: list[nn.Module]) -> Tensor:
-    """The probabilities (vocab) after a prefix of the first text, with the last outputs of attentions taken from the second."""
+def patched(
+    translator: Translator, texts: tuple[str, str], prefix: str, attentions: list[nn.Module]
+) -> Tensor:
+    """Probabilities (vocab) after a prefix, with attentions' last outputs from the second text."""
     model, tokenizer, (source, target) = translator
     tgt, kept = torch.tensor([[BOS, *tokenizer.encode(prefix, target)]], device=best_device()), {}
     mask = subsequent_mask(tgt.size(1)).to(best_device())
@@ -4580,25 +4740,26 @@ def patched(translator: Translator, texts: tuple[str, str], prefix: str, attenti
             hook.remove()
         return log_p.exp()
 
-    read(texts[1], lambda attn, inputs, output: kept.update({attn: output[:, -1:]}))
-    return read(texts[0], lambda attn, inputs, output: torch.cat([output[:, :-1], kept[attn]], dim=1))
+    read(texts[1], lambda attn, inputs, x: kept.update({attn: x[:, -1:]}))
+    return read(texts[0], lambda attn, inputs, x: torch.cat([x[:, :-1], kept[attn]], dim=1))
 
 
 # %%
 @example
 def example_patching() -> Any:
-    """How often the model says *man*, and how often *boy*, when some outputs are taken from the sentence with `Junge`."""
+    """How often the model says *man*, and how often *boy*,
+    when some outputs are taken from the sentence with `Junge`."""
     captions = [german for german, _ in load_split("val") if german.startswith("Ein Mann ")][:100]
     layers, rows = our_model().model.decoder.layers, []
     choices = {"nothing": [], "cross-attention of the last layer but one": [layers[-2].src_attn]}
     choices |= {"cross-attention of the last layer": [layers[-1].src_attn]}
     choices |= {"cross-attention of the last two": [layer.src_attn for layer in layers[-2:]]}
     choices |= {"self-attention of all (control)": [layer.self_attn for layer in layers]}
-    ids = [our_model().tokenizer.encode(word, "en")[0] for word in ("man", "boy")]
+    ids = {word: our_model().tokenizer.encode(word, "en")[0] for word in ("man", "boy")}
     for name, attentions in choices.items():
         pairs = [(text, text.replace("Ein Mann", "Ein Junge", 1)) for text in captions]
         said = [int(patched(our_model(), pair, "A", attentions).argmax()) for pair in pairs]
-        shares = {word: f"{said.count(i)} of {len(said)}" for word, i in zip(("man", "boy"), ids, strict=True)}
+        shares = {word: f"{said.count(i)} of {len(said)}" for word, i in ids.items()}
         rows.append({"replaced": name} | shares)
     return table(rows)
 
@@ -4831,7 +4992,7 @@ def example_patching() -> Any:
 # %%
 # @title The command line
 if __name__ == "__main__" and not in_notebook(__name__):
-    sys.modules["the_annotated_transformer"] = sys.modules[__name__]  # so that the program does not load it again
+    sys.modules["the_annotated_transformer"] = sys.modules[__name__]  # it isn't loaded again
     from translator.__main__ import main
 
     sys.exit(main())
