@@ -654,7 +654,7 @@ def example_tuning() -> Any:
 @example
 def example_miniature() -> Any:
     """Means over three seeds, and differences from the base; * and ** are explained above."""
-    variants, rows = miniature(), []
+    variants = miniature()
     sizes = {name: next(iter(seeds.values()))["parameters"] for name, seeds in variants.items()}
     rows = {name: {"variant": name, "parameters": f"{n / 1e6:.2f} M"} for name, n in sizes.items()}
     for measure in MEASURES if variants else ():

@@ -150,7 +150,7 @@ def tried_device(name: str) -> torch.device:
         torch.ones(2, device=name).sum().item()
         return torch.device(name)
     except Exception as error:  # of as many kinds as there are devices
-        why = str(error).splitlines()[0]
+        why = str(error).partition("\n")[0] or type(error).__name__
         print(f"NOTICE: {name} doesn't compute here, so the CPU does it ({why}).")
         return torch.device("cpu")
 

@@ -48,7 +48,7 @@ class Rows:
     origin: Annotated[dict[str, Any], Parameter(parse=False)] = field(default_factory=dict)
 
     def begin(self, arguments: list[str]) -> "Rows":
-        """The rows of a command, whose first argument is the benchmark; Refused if not writable."""
+        """The rows of a command, whose first argument is the benchmark; Refused if it can't write."""
         out = self.out or ROOT / "benchmarks" / "results" / f"{arguments[0]}.jsonl"
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK):

@@ -73,7 +73,7 @@ def too_long(path: Path) -> list[str]:
         prose = False
         for i, line in enumerate(lines, 1):
             prose = "[markdown]" in line if line.startswith("# %%") else prose
-            if prose or line.startswith("# @title"):
+            if prose or re.match("# (# )?@title", line):
                 long.pop(i, None)
         for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
             (first, start), (last, end) = token.start, token.end
