@@ -17,6 +17,7 @@ import lab_notebook
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
 from benchmarks import (
+    beside,
     gains,
     million,
     peers,
@@ -31,8 +32,9 @@ from benchmarks.shared import Rows
 from tests.helpers import ROOT, caption_files, decided, exhaustive_search
 from translator import search
 from translator.__main__ import export, main, train
+from translator.files import Refused
 from translator.run import read_log
-from translator.settings import Settings
+from translator.settings import Settings, make_settings
 
 rows = tat.saved_rows
 
@@ -40,7 +42,7 @@ rows = tat.saved_rows
 def test_the_door_lists_every_benchmark(capsys):
     """Catches a module that is not listed, one without help, and options its signature lacks."""
     modules = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
-    helpers = {"__main__", "shared", "compare_child", "decoding_ctranslate2"}
+    helpers = {"__main__", "beside", "shared", "compare_child", "decoding_ctranslate2"}
     assert modules - helpers == set(door.NAMES) and door.main([]) == 0
     listed = capsys.readouterr().out
     for name in door.NAMES:
@@ -185,6 +187,40 @@ def test_time_to_quality_has_a_run_for_each_number_of_minutes(rows_of, tmp_path,
         assert rates == [tat.rate(1, 16, 1, 1) / steps]
     assert rows[0]["settings"]["d_ff"] == 16
     assert rows[0]["split"] == "val" and rows[0]["search"] == "greedy"
+
+
+def test_other_programs_are_timed_beside_this_one(rows_of, tmp_path):
+    """Catches a budget that isn't kept, one that counts the translating, and a row made twice."""
+    data, sizes = caption_files(tmp_path, train=40, val=8), "--N 1 --d-model 16 --d-ff 16 --h 1"
+    command = f"time_to_quality {tmp_path}/run --data {data} --programs nn.Transformer {sizes}"
+    for _ in range(2):
+        (row,) = rows_of(f"{command} --bpe 100 --minutes 0.01 --seed 3")
+    assert (row["program"], row["budget"], row["seed"]) == ("nn.Transformer", 0.01, 3)
+    assert 0.01 <= row["minutes"] < 1 and row["tokens"] > 0
+    assert row["search"] == "greedy" and row["chrf"] > 0
+
+
+def test_another_program_writes_what_is_most_probable_step_by_step():
+    settings = make_settings("tiny", False, {"N": 1, "d_model": 16, "d_ff": 16, "h": 2})
+    torch.manual_seed(0)
+    model = peers.TorchTransformer(settings, 12).eval()
+    for matrix in (p for p in model.core.parameters() if p.dim() == 2):
+        matrix.data *= 5  # else it would write for ever what it has just read
+    sources = [[5, 6, 7], [8], [9, 10, 11, 4, 5]]
+    found = beside.greedy(model, sources)
+    assert len({*map(tuple, found)}) == 3
+    for src, ids in zip(sources, found, strict=True):
+        ended = ids.index(tat.EOS) + 1 if tat.EOS in ids else len(ids)
+        batch = tat.make_batch([tat.Pair([*src, tat.EOS], [tat.BOS, *ids[:ended]])])
+        causal = torch.nn.Transformer.generate_square_subsequent_mask(ended, dtype=torch.bool)
+        x = model.core(model.embed(batch.src), model.embed(batch.tgt), tgt_mask=causal)
+        assert (x @ model.table.weight.T).argmax(-1)[0].tolist() == ids[:ended]
+
+
+def test_marian_itself_is_asked_for_if_it_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymarian", None)
+    with pytest.raises(Refused, match="requirements-bench.txt"):
+        beside.marian(None, [], make_settings("tiny", False, {}), 1.0)
 
 
 @pytest.mark.parametrize(
