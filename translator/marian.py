@@ -10,7 +10,7 @@ import json
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,8 @@ from translator.files import Refused, new_folder, read_json, refusing, write_ten
 from translator.model_folder import MODEL_FILES, build_for
 from translator.settings import Settings
 
-# the bias of a token that is never written: a softmax makes 0 of it, and smoothing a small loss
+# the bias of a token that is never written: a softmax makes 0 of it, and in a smoothed loss it
+# stays small
 NEVER = -100.0
 FAR = -1e6  # the score of a token that no text is split into
 LARGEST = 8 << 30  # bytes that an archive may hold
@@ -44,6 +45,7 @@ USUAL = {  # the only values of Marian's options that are known here
     "factors-dim-emb": "0", "lemma-dim-emb": "0", "right-left": "false", "ulr": "false",
     "output-omit-bias": "false",
 }  # fmt: skip
+# where Marian's sublayers begin, end, and what follows the last: d dropout, a addition, n norm
 NORMS = {
     ("", "dan", ""): "post", ("", "an", ""): "post",
     ("n", "da", "n"): "pre", ("n", "a", "n"): "pre",
@@ -58,7 +60,7 @@ class Arrays(NamedTuple):
     settings: Settings
     parts: dict[str, Any]  # the `marian` part of its configuration
     arrays: dict[str, Tensor]
-    name_of: Any  # our name of a parameter to theirs
+    name_of: Callable[[str], str]  # from our name of a parameter to theirs
     matrices: tuple[str, str, str, str | None]  # names: both embeddings, output matrix, its bias
 
 
@@ -81,7 +83,7 @@ def find_source(source: str) -> Path:
 
 
 def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
-    """The hub's model of vocabulary `ids`; Refused names what is not known here, or damaged."""
+    """The hub's model of vocabulary `ids`; Refused names what is unknown here or damaged."""
     about, path = read_json(folder / "config.json"), folder / "config.json"
     known = {
         "model_type": "marian", "scale_embedding": True, "normalize_before": False,
@@ -155,7 +157,7 @@ def read_arrays(file: Path) -> dict[str, Tensor]:
 
 
 def read_npz(file: Path) -> Arrays:
-    """A model in Marian's own file; raises Refused naming what is not known here, or damaged."""
+    """A model in Marian's own file; Refused names what is unknown here or damaged."""
     arrays = read_arrays(file)
     with refusing(f"{file}: no configuration of Marian in it", KeyError, UnicodeDecodeError):
         text = arrays.pop("special:model.yml").numpy().tobytes().rstrip(b"\0").decode("utf-8")
@@ -186,7 +188,7 @@ def read_npz(file: Path) -> Arrays:
 
 
 def marian_name(name: str, pre: bool) -> str:
-    """The name in Marian's file of a parameter of one of our layers, or of a stack's last norm.
+    """Marian's name of one of our parameters, in a layer or in the norm behind a stack.
 
     pre: whether the layers' norms come before the sublayers, where their names have an ending.
     """
@@ -213,9 +215,12 @@ def ordered(ids: dict[str, int]) -> tuple[list[str], list[int]]:
 
 
 def filled(found: Arrays, rows: list[int]) -> nn.Module:
-    """The model with these arrays, whose tokens are these rows; Refused names what does not fit."""
+    """The model with these arrays; `rows` says which of their rows is each of our tokens.
+
+    Refused names what does not fit.
+    """
     path, arrays = found.path, found.arrays
-    own_file = path.suffix == ".npz"  # Marian's, where matrices stand on their side
+    own_file = path.suffix == ".npz"  # Marian's, where matrices are transposed
     with refusing(f"{path}: not a whole model", ValueError):
         model = build_for(arrays, found.settings, len(rows), found.parts)
     embeddings = [f"{side}_embed.embeddings.table.weight" for side in ("src", "tgt")]
@@ -249,7 +254,7 @@ def filled(found: Arrays, rows: list[int]) -> nn.Module:
         if array.shape != needed:
             shape = tuple(array.shape)
             raise Refused(f"{path}: {their} has shape {shape}, but {needed} is needed")
-        added = torch.zeros_like(array[:1])  # the last row, -1: that of tokens which they lack
+        added = torch.zeros_like(array[:1])  # a last row, -1, for tokens that they lack
         weights[own] = torch.cat([array, added])[rows] if per_token else array
     if unread:
         raise Refused(f"{path}: its array {min(unread)} belongs to no part that is known here")
@@ -298,7 +303,8 @@ def read_spm(path: Path) -> tuple[dict[str, float], bytes]:
             raise ValueError("it is no regular file")
         files.check_pointer(path)
         parts = list(fields(path.read_bytes()))
-        # they come after the pieces: none is missing
+        # 1 is a piece, 2 tells of the training, 3 of the normaliser. These two stand behind the
+        # pieces: where they are, no piece has been cut off
         trainer, normalizer = (dict(fields(dict(parts)[n])) for n in (2, 3))
         if trainer.get(3, 1) != 1 or trainer.get(35) or trainer.get(24):
             known = "a unigram model without bytes, with the spaces in front of the words"
@@ -330,7 +336,7 @@ def unigram(path: Path, tokens: list[str]) -> Any:
     known = {piece: score for piece, score in scores.items() if score is not None}
     scored = [(t + HIDDEN, FAR) if t in marks else (t, known.get(t, FAR)) for t in tokens]
     vocabulary = Vocabulary(Unigram(scored, UNK, False))
-    with refusing(f"{path}: damaged", Exception):  # that is the library's kind
+    with refusing(f"{path}: damaged", Exception):  # the library raises no other kind
         steps = [normalizers.Precompiled(charsmap)] if charsmap else []
     steps.insert(0, normalizers.NFC())  # the table knows composed letters only
     steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
@@ -461,10 +467,10 @@ def write_npz(translator: Translator, out: Path) -> None:
     swish = isinstance(layers[0].feed_forward, since.SwishFeedForward)
     tied = model.settings["tie"]
     order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD]  # Marian begins with these two
-    apart = ["encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"]  # as many as matrices
+    apart = ["encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"]
     names = {"all": ["Wemb"], "target": apart[:2], "none": apart}[tied]
     src, tgt = model.src_embed.embeddings, model.tgt_embed.embeddings
-    tables = src.table, tgt.table, model.generator.proj
+    tables = src.table, tgt.table, model.generator.proj  # of which the tied ones have no name
     arrays = {name: table.weight[order] for name, table in zip(names, tables, strict=False)}
     arrays["decoder_ff_logit_out_b"] = model.generator.proj.bias[order].unsqueeze(0)
     for name, parameter in model.named_parameters():

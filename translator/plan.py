@@ -20,18 +20,20 @@ from since_2017 import sorted_batches
 from translator.corpus import encode_pairs
 from translator.files import Refused
 from translator.processes import choose_device
+from translator.run import Limits
 from translator.settings import PRESETS, build_model, make_settings
 from translator.sources import load_pairs
 from translator.trainer import ParallelTrainer
 
-# the preset `tiny` when the rows were made that tell what to expect
+# how `tiny` was set when the runs of `measured` were made
 MEASURED = {
     "positions": "sinusoidal", "schedule": "paper", "tokens_per_batch": 5000,
     "factor": 1.5, "warmup": 200, "dropout": 0.25,
 }  # fmt: skip
 SAMPLE = 20_000  # pairs that vocabulary and speed are tried on
-WIDE = 3  # how far the odds of BLEU may be from what is expected: no saved run is as far
-MIXED = re.compile("HIRAGANA|KATAKANA")  # which Japanese writes beside CJK
+# the range goes from a third of the odds that are expected to three times; no run lies outside
+WIDE = 3
+MIXED = re.compile("HIRAGANA|KATAKANA")  # which Japanese mixes with CJK characters
 Texts = list[tuple[str, str]]
 
 
@@ -62,11 +64,14 @@ def script(line: str) -> str:
 
 
 def complaints(train: Texts, val: Texts) -> dict[str, list[int]]:
-    """What may be wrong with train, and the numbers of lines; also of val's that stand in train."""
+    """The lines of train that may be wrong, by what may be wrong, as keys of SAYS.
+
+    And the lines of val whose source stands in train.
+    """
     full = [(number, *pair) for number, pair in enumerate(train, 1) if all(pair)]
     sides = zip(*train[:SAMPLE], strict=True)
     usual = [Counter(map(script, side)).most_common(1)[0][0] for side in sides]
-    middle = statistics.median([len(tgt) / len(src) for _, src, tgt in full] or [1.0])
+    ratio = statistics.median([len(tgt) / len(src) for _, src, tgt in full] or [1.0])
     seen: set[tuple[str, str]] = set()
     sources = {src for _, src, _ in full}
     found: dict[str, list[int]] = {name: [] for name in SAYS}
@@ -77,16 +82,18 @@ def complaints(train: Texts, val: Texts) -> dict[str, list[int]]:
         wrong = {
             "twice": (src, tgt) in seen,
             "same": src == tgt and len(src.split()) > 2,  # a name or a number may stay as it is
-            "lengths": max(map(len, pair)) > 30 and not 1 / 3 < len(tgt) / len(src) / middle < 3,
+            "lengths": max(map(len, pair)) > 30 and not 1 / 3 < len(tgt) / len(src) / ratio < 3,
             "script": any(script(s) not in ("", most) for s, most in zip(pair, usual, strict=True)),
             "short": any(sum(map(str.isalpha, s)) < 2 and script(s) != "CJK" for s in pair),
         }
         seen.add((src, tgt))
-        for name in filter(wrong.get, wrong):
-            found[name].append(number)
+        for name, applies in wrong.items():
+            if applies:
+                found[name].append(number)
     return {name: numbers for name, numbers in found.items() if numbers}
 
 
+# what is said of a line, and behind a semicolon what that means
 SAYS = {
     "empty": "pairs without text on one side; "
              "they are left out, and may mean that the files have slipped",
@@ -213,9 +220,10 @@ def plan(
     options |= {} if held_out is None else {"held-out": f"{held_out:g}"}
     given = (f"--{name.replace('_', '-')} {value}" for name, value in options.items())
     command = f"python -m translator train {' '.join(given)}"
-    # a validation: no way back
+    # a validation is as long as a third of its training would be: it has no backward pass
     forward = len(val) * machine["tokens_per_pair"] / machine["tokens_per_second"] / 3
-    minutes = (updates * machine["seconds_per_update"] + -(-updates // 200) * forward) / 60
+    validations = -(-updates // Limits.checkpoint_every)
+    minutes = (updates * machine["seconds_per_update"] + validations * forward) / 60
     share, runs = seen(train, val), measured()
     return {
         "data": data, "src": src, "tgt": tgt, "pairs": count, "val": len(val),

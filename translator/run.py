@@ -196,7 +196,8 @@ class Run:
             else:
                 self.create(start)
                 self.remove_partial()
-            if not (self.folder / files.SUMS).exists():  # a new run, or someone has edited a file
+            # a new run, or someone edited a file and deleted the sums, as `check_sums` advises
+            if not (self.folder / files.SUMS).exists():
                 files.write_sums(self.folder, ["config.json", "tokenizer.json", *TOKENS])
         wait_for_all()
         path = self.folder / "config.json"
@@ -217,13 +218,13 @@ class Run:
     def create(self, start: Path | None) -> None:
         """Write vocabulary, tokens and configuration of a new run; Refused if they don't fit.
 
-        Errors in the data show before anything is written, except for a sentence that fits into no
-        batch: then the files are removed again.
+        What is wrong with val, or with all of train, shows before anything is written. A sentence
+        that fits into no batch is found later: then the files are removed again.
         """
         self.check_strangers()
         for _ in self.texts("val"):
             pass  # reads every line now, to find a damaged one
-        next(iter(self.texts("train")))  # its text is there
+        next(iter(self.texts("train")))  # Refused, or missing, if there is no pair
         tokenizer = self.vocabulary(start)
         # a start that was interrupted has left these: tokens without their vocabulary are of no use
         for name in ("tokenizer.json", *STARTS):
@@ -241,10 +242,11 @@ class Run:
 
     def check_strangers(self) -> None:
         """Raise Refused for a folder of something else; an interrupted start may go on."""
-        mine = ["model.safetensors", "log.jsonl", "checkpoints", "best"]
+        strange = ["model.safetensors", "log.jsonl", "checkpoints", "best"]
+        # a start writes tokens before the vocabulary: one without them is somebody else's
         if not (self.folder / STARTS[0]).exists():
-            mine.append("tokenizer.json")
-        for name in mine:
+            strange.append("tokenizer.json")
+        for name in strange:
             if (self.folder / name).exists():
                 what = f"{self.folder} holds {name} but no config.json"
                 raise Refused(f"{what}, so it is no run; give another --run")
@@ -277,7 +279,8 @@ class Run:
             if len(saved) > 1 or ((self.folder / "model.safetensors").exists() and not saved):
                 what = f"{self.folder} is a model without the state of its training"
                 raise Refused(f"{what}; give another --run")
-            # a crash at the first checkpoint left these; the run begins again, and may come to
+            # `save` writes a checkpoint, the model and the state, in this order: a crash in the
+            # first leaves at most one. The run begins again, and its first checkpoint may be of
             # another update. The model goes first: alone, after a crash, it would be refused
             for path in (self.folder / "model.safetensors", *saved):
                 path.unlink(missing_ok=True)
@@ -290,7 +293,7 @@ class Run:
             raise Refused(f"{self.folder}: its tokens are lost, and {changed}; give another --run")
 
     def check_data(self) -> None:
-        """Say if the text has changed, whose tokens the run keeps; Refused for another text."""
+        """Say if the text has changed; the run keeps its tokens. Refused for another text."""
         saved = read_json(self.folder / "config.json")
         old, new, known = saved["data"], self.about["data"], saved.get("text")
         now = fingerprint(new, self.languages)
@@ -324,13 +327,15 @@ class Run:
         about = read_json(start / "config.json")
         tokenizer = read_tokenizer(start / "tokenizer.json")
         sizes = {name: getattr(saved_settings(about["settings"]), name) for name in SIZES}
-        if "bpe" not in about["settings"]:  # the document saves only what a model needs
+        # the_annotated_transformer saves only what a model needs
+        if "bpe" not in about["settings"]:
             del sizes["bpe"]
         self.settings = replace(self.settings, **sizes)
         wanted = {name: self.given[name] for name in sizes if name in self.given}
         src, tgt = self.languages
         turned = (about.get("src"), about.get("tgt")) == (tgt, src)
-        if isinstance(tokenizer, SidedTokenizer) or not turned:  # one for both can be turned
+        # a vocabulary that both sides share serves either direction
+        if isinstance(tokenizer, SidedTokenizer) or not turned:
             wanted = {"src": src, "tgt": tgt} | wanted
         check_same(start, wanted, "the new run needs the same")
         return tokenizer
@@ -340,7 +345,7 @@ class Run:
         longest = 0, "", 0
         for split in SPLITS:
             store = token_store(self.folder, split, tokenizer)
-            if not store.path.with_suffix(".starts").exists():
+            if not store.path.with_suffix(".starts").exists():  # which are written last
                 texts, at_most = self.texts(split, warn), self.about.get("longest")
                 corpus.write_store(store.path, texts, tokenizer, self.languages, at_most)
             lengths = store.lengths().max(1)

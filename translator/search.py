@@ -295,14 +295,14 @@ def fast_beam(
     one. After EOS there is PAD. `notes` gets what was found for each source, the best first and at
     most `n_best`; ValueError if the model's attention cannot be recorded.
     """
-    # A source has as many places as the beam is wide, and one less whenever a translation ends: the
-    # beam narrows to `width`. `log_p` (sources, beam) is minus infinity where a place holds no
-    # beginning, as all but one do before the first step. Only what is `live` has a row in the
-    # decoder, in `ys` and in `seen`, and rows lie in the order of their places.
+    # A source has as many places for open translations as the beam is wide, and one less whenever a
+    # translation ends: the beam narrows to `width`. `log_p` (sources, beam) is minus infinity where
+    # a place is empty, as all but one are before the first step. Only what is `live` has a row in
+    # the decoder, in `ys` and in `seen`, and rows lie in the order of their places.
     #
     # A step extends every row and takes the best extensions of each source. From then on, `ys` and
-    # `seen` have all places. The step notes extensions that end, drops sources of which nothing
-    # open can beat what was found, and gives rows to what is left.
+    # `seen` have all places, (sources, beam, ...). The step notes extensions that end, drops
+    # sources of which nothing open can beat what was found, and gives rows to what is left.
     device, none = src.device, -torch.inf
     watch, found = notes is not None, [[] for _ in src]
     limit = limits(src, src_mask, max_len)
@@ -319,10 +319,10 @@ def fast_beam(
         for t in range(1, max_len):
             # no row has more than `beam` of the best `beam` extensions
             gain, tokens = likeliest(decoder.step(ys[:, -1], live), beam)
-            log_p, parents, which = extended(log_p, live, gain)
-            tokens = tokens[parents, which]
+            log_p, parents, rank = extended(log_p, live, gain)
+            tokens = tokens[parents, rank]
             ys = torch.cat((ys[parents], tokens.unsqueeze(-1)), dim=-1)  # (sources, beam, t + 1)
-            if watch:
+            if watch:  # `live` is still that of the step: from places to rows, then to extensions
                 latest = torch.stack((log_p, decoder.looked_at(weights)[live][parents]), dim=-1)
                 seen = torch.cat((seen[parents], latest.unsqueeze(2)), dim=2)
             # extensions come best first, so the narrowed beam is the first `width` places
@@ -335,10 +335,13 @@ def fast_beam(
                 new = Hypothesis(float(score[i, j]), ys[i, j].tolist(), known)
                 bar[going[i]] = entered(new, found[going[i]], n_best)
             log_p = log_p.masked_fill(ended | ~alive, none)
+            # each ending costs a place, also one whose score was too low to be noted
             width = width - ended.sum(1, keepdim=True)
-            # log-probabilities only fall, and no length is penalised less than the limit
+            # log-probabilities only fall, and what divides them is largest at the limit: whatever
+            # continues an open translation can't score more than this
             highest = log_p.amax(1) / tat.length_penalty(limit[going] - 1, alpha)
-            stay = (highest > bar[going]).nonzero().flatten()  # sources
+            # strictly above: a source with nothing open has minus infinity, and leaves
+            stay = (highest > bar[going]).nonzero().flatten()
             if len(stay) == 0:
                 break
             # None: no source has left, and so no keys need be copied
@@ -365,18 +368,19 @@ def limits(src: Tensor, src_mask: Tensor, max_len: int) -> Tensor:
     return (max_len - (src_mask == 0).sum((1, 2)).expand(len(src))).clamp(min=2)
 
 
-def extended(log_p: Tensor, live: Tensor, step: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The best extensions of each source: their log-probability, row, and number in its `step`.
+def extended(log_p: Tensor, live: Tensor, gain: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The best extensions of each source: their log-probability, row, and rank in its `gain`.
 
-    log_p and live (sources, places), step (rows, k): log-probabilities of the next token. Each
-    result is (sources, places), the best first.
+    log_p and live (sources, places); gain (rows, k): log-probabilities of each row's likeliest next
+    tokens. Each result is (sources, places), the best first.
     """
-    scores = log_p.new_full((*live.shape, step.size(1)), -torch.inf)
-    scores[live] = log_p[live].unsqueeze(1) + step
+    scores = log_p.new_full((*live.shape, gain.size(1)), -torch.inf)
+    scores[live] = log_p[live].unsqueeze(1) + gain
     log_p, found = scores.flatten(1).topk(live.size(1))
-    # a place without a row gets another's number: it has no probability, so nobody reads it
-    row = (live.flatten().cumsum(0).view_as(live) - 1).gather(1, found // step.size(1))
-    return log_p, row, found % step.size(1)
+    # a place that isn't live gets the number of the row before it (-1, the last one, if there is
+    # none): its log-probability is minus infinity, so nobody reads what it extends
+    row = (live.flatten().cumsum(0).view_as(live) - 1).gather(1, found // gain.size(1))
+    return log_p, row, found % gain.size(1)
 
 
 def likeliest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -59,7 +59,7 @@ def new_text(path: Path) -> Iterator[IO]:
         os.replace(place, path)
 
 
-LONGEST = 100_000  # bytes of a line, into which a small file may unpack; no sentence is longer
+LONGEST = 100_000  # bytes of a line: no sentence is longer, but a small .gz may unpack to far more
 
 
 def decoded_line(line: bytes, name: Path | str, number: int) -> str:
@@ -166,7 +166,8 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
     with refusing(f"{what}, which needs no network", OSError, ValueError):
         if missing:
             store.abspath.mkdir(parents=True, exist_ok=True)
-        # two processes may ask at the same time; who finds both files may lack the right to lock
+        # two processes may fetch at the same time; one that finds both files needs no lock, and may
+        # not be allowed to make one
         with FileLock(store.abspath / ".lock", timeout=600) if missing else nullcontext():
             for name in names:
                 store.fetch(name, downloader=pooch.HTTPDownloader(timeout=20))
@@ -217,7 +218,7 @@ BUILT_IN, SPLITS = ("multi30k", "captions"), ("train", "val")
 
 @cache
 def warn_of_hidden(data: str) -> None:
-    """Say once that data which come with the program have the name of a folder here."""
+    """Say once that a built-in name hides a folder of that name."""
     if data in BUILT_IN and any(Path(data).glob("*.*")):
         what = f"--data {data} is what comes with the program"
         warn(f"{what}, not the folder here, which is ./{data}")
@@ -228,16 +229,19 @@ def stream_pairs(
 ) -> Iterator[tuple[str, str]]:  # fmt: skip
     """The sentence pairs of a split, one by one: of `multi30k`, `captions`, `hf:NAME` or a folder.
 
-    With `held_out`, `val` is that share of the source's `train`, and `train` is the rest. Raises
-    Refused or FileNotFoundError with a one-line message; a damaged line raises when it is read.
+    With `held_out`, `val` is that share of what `train` has there, `train` is the rest, and other
+    splits stay as they are. Raises Refused or FileNotFoundError with a one-line message; a damaged
+    line raises when it is read.
     """
     # What the name alone decides is refused at once, before the first pair is asked for: this is a
-    # function that returns iterators, and no generator. A built-in name comes before a folder.
+    # function that returns iterators, and no generator. Multi30k is fetched and captions are made
+    # now, too; a missing file, or a set that isn't on the hub, shows at the first pair. A built-in
+    # name comes before a folder.
     warn_of_hidden(data)
-    trained = split in SPLITS
+    of_training = split in SPLITS
     if held_out is not None and not 0 < held_out < 1:
         raise Refused(f"--held-out must be above 0 and below 1, but it is {held_out}")
-    if held_out is not None and trained:
+    if held_out is not None and of_training:
         return divided(stream_pairs(data, "train", src, tgt), held_out, split, data)
     if data == "multi30k":
         return read_parallel(fetch_multi30k(split), split, src, tgt)
@@ -249,7 +253,8 @@ def stream_pairs(
         return hub_pairs(data.removeprefix("hf:"), split, src, tgt)
     if Path(data).is_dir():
         return read_parallel(Path(data), split, src, tgt)
-    names = [f"{name}.{side}" for name in (SPLITS if trained else [split]) for side in (src, tgt)]
+    splits = SPLITS if of_training else [split]
+    names = [f"{name}.{side}" for name in splits for side in (src, tgt)]
     wanted = f"with {', '.join(names)}"
     if Path(data).is_file():
         raise Refused(f"{data}: a file; --data takes a folder {wanted}, one sentence per line")

@@ -61,7 +61,7 @@ def mean_loss(
     batches = sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget)
     loss, tokens = 0.0, 0
     with tat.evaluating(objective.model):
-        # as many in each process: sharded ones work together
+        # as many in each process, the surplus uncounted: sharded ones wait for each other in each
         for i in range(rank, -(-len(batches) // world) * world, world):
             batch = make_batch([pairs[row] for row in batches[i % len(batches)]]).to(device)
             found = objective(batch, plain=True).item()
@@ -98,7 +98,7 @@ class ParallelTrainer:
         self.validation = Objective(self.averaged, eps=0.0) if settings.ema else loss
         self.objective: nn.Module = loss
         if sharded:
-            for objective in dict.fromkeys((loss, self.validation)):
+            for objective in dict.fromkeys((loss, self.validation)):  # once, if they are the same
                 layers = [*objective.model.encoder.layers, *objective.model.decoder.layers]
                 shard(objective, layers, self.device)
         else:
@@ -118,9 +118,9 @@ class ParallelTrainer:
         tokens = sum(len(pair.tgt) - 1 for pair in pairs)  # of all micro-batches and processes
         total = 0.0
         for i, piece in enumerate(mine):
-            # whole copies exchange gradients once per update; parts, to save memory, at each piece
-            wait = isinstance(self.objective, DistributedDataParallel) and i < len(mine) - 1
-            with self.objective.no_sync() if wait else nullcontext():
+            # whole copies exchange gradients after the last piece; shards after each, to save memory
+            later = isinstance(self.objective, DistributedDataParallel) and i < len(mine) - 1
+            with self.objective.no_sync() if later else nullcontext():
                 loss = self.objective(make_batch(piece).to(self.device)) / tokens
                 (loss * self.world).backward()  # PyTorch averages over processes; we want the sum
             total += loss.item()
@@ -189,7 +189,8 @@ class ParallelTrainer:
             for kind in state.keys() - {"step"}:
                 saved = tensors[f"{kind}.{name}"].view(state[kind].shape)
                 state[kind].copy_(part_for(saved, state[kind]))
-            state.get("step", torch.zeros(())).fill_(step - skipped)
+            if "step" in state:  # Adam's, which skipped updates do not count for
+                state["step"].fill_(step - skipped)
         self.step, self.skipped = step, skipped
 
 
@@ -211,9 +212,9 @@ def orthogonalise_all(M: Tensor, steps: int = 5) -> Tensor:
     X = M / M.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     X = X.mT if M.size(1) > M.size(2) else X  # so that X X^T is the smaller product
     for _ in range(steps):
-        S = X @ X.mT
-        S = torch.baddbmm(S, S, S, beta=-4.7750, alpha=2.0315)  # b S + c S S
-        X = torch.baddbmm(X, S, X, beta=3.4445)  # a X + S X
+        G = X @ X.mT
+        G = torch.baddbmm(G, G, G, beta=-4.7750, alpha=2.0315)  # b G + c G G
+        X = torch.baddbmm(X, G, X, beta=3.4445)  # a X + G X
     return X.mT if M.size(1) > M.size(2) else X
 
 
