@@ -281,7 +281,10 @@ def check_1_2(attempt: Callable[[int, int, int], int]) -> None:
 
 # %%
 def multiplications(n: int, d: int, d_ff: int) -> int:
-    """Multiplications in an encoder layer's matrix products, widths d and d_ff, for n tokens."""
+    """The multiplications in an encoder layer's matrix products, for n tokens.
+
+    The layer has the width d and the inner width d_ff.
+    """
     raise NotImplementedError  # your attempt
 
 
@@ -301,7 +304,10 @@ check_1_2(multiplications)
 # %%
 # @title Answer 1.2: the code
 def answer_1_2(n: int, d: int, d_ff: int) -> int:
-    """Multiplications in an encoder layer's matrix products, widths d and d_ff, for n tokens."""
+    """The multiplications in an encoder layer's matrix products, for n tokens.
+
+    The layer has the width d and the inner width d_ff.
+    """
     return 4 * n * d**2 + 2 * n**2 * d + 2 * n * d * d_ff
 
 
@@ -1652,7 +1658,10 @@ def check_7_1(attempt: Callable[[int, int, int, int, int], int]) -> None:
 
 # %%
 def cache_bytes(N: int, length: int, h_kv: int, d_k: int, itemsize: int) -> int:
-    """Bytes of N layers' cache of one sequence: h_kv heads of keys and values, d_k numbers each."""
+    """The bytes of the cache of N layers for one sequence.
+
+    Each layer has h_kv heads of keys and values, of d_k numbers each.
+    """
     raise NotImplementedError  # your attempt
 
 
@@ -1672,7 +1681,10 @@ check_7_1(cache_bytes)
 # %%
 # @title Answer 7.1: the code
 def answer_7_1(N: int, length: int, h_kv: int, d_k: int, itemsize: int) -> int:
-    """Bytes of N layers' cache of one sequence: h_kv heads of keys and values, d_k numbers each."""
+    """The bytes of the cache of N layers for one sequence.
+
+    Each layer has h_kv heads of keys and values, of d_k numbers each.
+    """
     return 2 * N * length * h_kv * d_k * itemsize
 
 

@@ -171,7 +171,7 @@ def threshold(chance: float, freedom: int) -> float:
 
 
 def pooled(groups: list[list[float]]) -> tuple[float, int]:
-    """Standard deviation within groups that differ in seed alone, and its degrees of freedom."""
+    """Standard deviation in groups of runs of different seeds alone, and its degrees of freedom."""
     freedom = sum(len(group) - 1 for group in groups)
     return math.sqrt(sum(len(group) * float(np.var(group)) for group in groups) / freedom), freedom
 
@@ -207,7 +207,7 @@ def sentences_reach(
 
 
 def spread(runs: Runs, split: str, search: str, measure: str) -> tuple[float, int]:
-    """Standard deviation of long runs' seeds, pooled over all kinds, each with its own penalty."""
+    """Standard deviation between long runs' seeds, pooled over kinds, each with its own penalty."""
     groups = []
     for (kind, on, how), seeds in runs.items():
         alpha = "1.0" if "Wu" in kind else "1.8"

@@ -435,7 +435,7 @@ class RotaryGroupedAttention(RotaryAttention, GroupedQueryAttention):
 def modern(model: Transformer, *what: str, h_kv: int = 2) -> Transformer:
     """The model with other parts in all layers, and with fresh matrices.
 
-    They are `rotary`, `rms_norm`, `gated` or `grouped`, or several of these.
+    The parts are `rotary`, `rms_norm`, `gated` or `grouped`, or several of these.
     """
     names = ("d_model", "d_ff", "h", "dropout", "tie", "inner_dropout", "d_k")
     d_model, d_ff, h, dropout, tie, inner_dropout, d_k = (model.settings[name] for name in names)
@@ -554,7 +554,7 @@ def marian(
 ) -> Transformer:  # fmt: skip
     """The model with Marian's parts, fresh, and with so many layers in encoder and decoder.
 
-    With `closed`, the waves are as in its files.
+    With `closed`, the waves are as in Marian's files.
     """
     settings = model.settings
     d_model, d_ff, h, dropout, inner_dropout = (
@@ -970,8 +970,8 @@ def example_sorted_batches() -> None:
     lengths = [(len(german), len(english)) for german, english in load_split("val")]
     batches = sorted_batches(lengths, 5000, seed=0)
     assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
-    sides = [zip(*(lengths[row] for row in batch), strict=True) for batch in batches]
-    widths = [[max(side) for side in both] for both in sides]
+    pairs = [[lengths[row] for row in batch] for batch in batches]
+    widths = [[max(side) for side in zip(*both, strict=True)] for both in pairs]
     assert all(len(rows) * max(width) <= 5000 for rows, width in zip(batches, widths, strict=True))
     padded = sum(len(rows) * sum(width) for rows, width in zip(batches, widths, strict=True))
     print(f"{len(batches)} batches, {1 - sum(map(sum, lengths)) / padded:.1%} padding")
@@ -991,7 +991,10 @@ def example_sorted_batches() -> None:
 def smoothed_gradient(
     scores: Tensor, target: Tensor, eps: float = 0.1, pad: int = PAD
 ) -> tuple[Tensor, Tensor]:
-    """Smoothed loss of scores (n, vocab), summed over unpadded targets (n), and its gradient."""
+    """The smoothed loss of scores (n, vocab), summed over targets (n) without padding.
+
+    With it comes its gradient p - q (n, vocab).
+    """
     y, spread = target.unsqueeze(-1), eps / (scores.size(-1) - 1)
     scores = scores - scores.amax(-1, keepdim=True)  # a shift changes nothing; exp stays in range
     right, uniform = scores.gather(-1, y), scores.sum(-1, keepdim=True) - scores[:, pad : pad + 1]
@@ -1005,14 +1008,17 @@ def smoothed_gradient(
 # %%
 # @title The loss in chunks
 class ChunkedLoss(torch.autograd.Function):
-    """The smoothed loss (5.4) of a generator's logits for x, summed, never holding all of them."""
+    """The smoothed loss (5.4) of x's logits, summed over rows, never holding them all at once."""
 
     @staticmethod
     def forward(
         ctx, generator: Generator, x: Tensor, target: Tensor,
         eps: float, chunk: int, *parameters: Tensor,
     ) -> Tensor:  # fmt: skip
-        """x (n, d_model), unpadded target (n), the generator's parameters that learn: a scalar."""
+        """Returns a scalar.
+
+        x (n, d_model), target (n) without padding, and the generator's parameters that learn.
+        """
         kind = torch.promote_types(x.dtype, torch.float32)  # logits have 32 bits, even if x has 16
         total = x.new_zeros((), dtype=kind)
         grads = [torch.zeros_like(tensor) for tensor in (x, *parameters)]
@@ -1208,11 +1214,12 @@ def decoder_only_greedy(model: DecoderOnly, src: Tensor, src_mask: Tensor, max_l
     decoder = CachedStack(model, len(src))
 
     def choose(logits: Tensor) -> Tensor:
-        reading = decoder.length <= lengths.squeeze(1)  # what is given, whatever the logits say
+        # while the source is read, its next token, whatever the logits say
+        reading = decoder.length <= lengths.squeeze(1)
         return torch.where(reading, given[:, decoder.length], logits.argmax(-1))
 
     with evaluating(model):
-        # sources hold </s>, too
+        # no end_symbol: sources hold </s>, too
         ids = continue_with(choose, decoder, given[:, :1], given.size(1), end_symbol=None)
     target = ids.gather(1, lengths + torch.arange(max_len, device=src.device))  # (B, max_len)
     before = (target == EOS).int().cumsum(1) - (target == EOS).int()  # how many </s> came before
@@ -1295,7 +1302,7 @@ def sample_decode(
     model: Transformer, src: Tensor, src_mask: Tensor, max_len: int,
     temperature: float = 1.0, top_p: float = 1.0,
 ) -> Tensor:  # fmt: skip
-    """As `greedy_decode`, but drawn: ids (B, at most max_len), BOS first, PAD after EOS."""
+    """As `greedy_decode`, but tokens are drawn: ids (B, at most max_len), BOS, ..., EOS, PAD."""
 
     def draw(logits: Tensor) -> Tensor:
         return torch.multinomial(nucleus(logits, temperature, top_p), 1).squeeze(1)
@@ -1343,7 +1350,7 @@ def example_sampling() -> None:
 # @title Two and a half minutes of training
 @functools.cache
 def train_writer() -> tuple[DecoderOnly, Tokenizer]:
-    """A decoder of 4 layers after 2.5 minutes or $ANNOTATED_STEPS updates of English captions."""
+    """A decoder of 4 layers, trained on captions for 2.5 minutes or $ANNOTATED_STEPS updates."""
     tokenizer = live_run().translator.tokenizer
     texts = (tokenizer.encode(english, "en") for _, english in load_split("train"))
     pairs = [Pair([EOS], [BOS, *ids, EOS]) for ids in texts]

@@ -118,13 +118,13 @@ NUMBERS = itertools.count(1)  # of captions
 
 
 def in_notebook(module: str) -> bool:
-    """Whether the module of this name is a running notebook: no import, no script, no command."""
+    """Whether a notebook of this name is running, not an import, a script or a command."""
     command = hasattr(sys.modules["__main__"], "__file__") and sys.argv[1:]  # as after %run FILE
     return module == "__main__" and hasattr(builtins, "__IPYTHON__") and not command
 
 
 def example(function: Callable[[], Any]) -> Callable[[], Any]:
-    """In the notebook, show its result with its docstring as caption; otherwise only define it."""
+    """In the notebook, run `function` and show its result and docstring; else only define it."""
     if in_notebook(function.__module__):
         from IPython.display import Markdown, display
 
@@ -216,14 +216,18 @@ def heatmap(
     axes: tuple[str, str] = ("query", "key"), signed: float = 0.0,
     size: int = 18, unit: str = "weight",
 ) -> Chart:  # fmt: skip
-    """A matrix (rows, columns) in squares of `size` pixels; `signed` ends a two-coloured scale."""
+    """A chart of the matrix `values` (rows, columns), each entry a square of `size` pixels.
+
+    If `signed` is given, a scale of two colours goes from -signed to signed.
+    """
     import altair as alt
 
     names = [[f"{i} {x}" for i, x in enumerate(side)] for side in (rows, columns)]  # words recur
     pairs = zip(itertools.product(*names), values.detach().float().flatten().tolist(), strict=True)
     cells = [{"row": row, "column": column, "value": round(x, 4)} for (row, column), x in pairs]
     scale = {"domainMin": 0, "interpolate": "rgb"}
-    scale = {"domain": [-signed, signed], "scheme": "blueorange"} if signed else scale
+    if signed:
+        scale = {"domain": [-signed, signed], "scheme": "blueorange"}
     angle = 0 if max(map(len, columns)) < 3 else -60
     word = "slice(datum.label, indexof(datum.label, ' ') + 1)"  # without its number
     labels = {"labelExpr": word, "labelOverlap": len(cells) > 900}
@@ -241,7 +245,7 @@ def curves(
     rows: list[dict], x: str, y: str, colour: str, log_y: bool = False, log_x: bool = False,
     width: int = 480,
 ) -> Chart:  # fmt: skip
-    """Lines of column `y` over column `x`, one per value of `colour`; its legend picks one."""
+    """Lines of column `y` over `x`, one per value of `colour`; a click on the legend picks one."""
     import altair as alt
 
     names = {row[colour] for row in rows}
@@ -289,7 +293,7 @@ HERE = Path(__file__).resolve().parent if "__file__" in globals() else Path()
 
 
 def beside(name: str) -> Path:
-    """A file of this repository, beside this document or else fetched; or FileNotFoundError."""
+    """A file beside this document, or else fetched; FileNotFoundError if that fails, too."""
     path = next((p for p in (HERE / name, HERE / "translator" / name) if p.exists()), HERE / name)
     if not path.exists() and REPOSITORY:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -801,11 +805,15 @@ def example_shuffled() -> None:
 
 # %%
 def positional_encoding(length: int, d_model: int) -> Tensor:
-    """Sinusoids from position 0: (length, d_model) (Section 3.5); ValueError for an odd d_model."""
+    """The sinusoidal encodings of positions 0 to length - 1: (length, d_model) (Section 3.5).
+
+    Raises ValueError for an odd d_model.
+    """
     if d_model % 2:
         raise ValueError(f"d_model must be even for pairs of sine and cosine, but it is {d_model}")
-    frequency = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10_000.0) / d_model))
-    angle = torch.arange(length).unsqueeze(1) * frequency  # (length, 1) * (d_model / 2)
+    turn = -math.log(10_000.0) / d_model
+    frequency = torch.exp(torch.arange(0, d_model, 2) * turn)  # (d_model / 2)
+    angle = torch.arange(length).unsqueeze(1) * frequency  # (length, d_model / 2)
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)  # sine, cosine, sine, ...
 
 
@@ -987,7 +995,10 @@ def for_all_heads(mask: Tensor | None) -> Tensor | None:
 # @title Recording the attention weights, for maps
 @contextmanager
 def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
-    """Keeps the weights (B, h, T, S) of every attention inside; ValueError for another `weigh`."""
+    """Inside, the dictionary keeps each attention's weights (B, h, T, S).
+
+    Raises ValueError for a layer with another `weigh`.
+    """
     kept, plain = {}, MultiHeadedAttention.weigh
 
     def weigh(layer: nn.Module, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
@@ -1430,7 +1441,7 @@ def subsequent_mask(size: int) -> Tensor:
 
 
 def target_mask(tgt: Tensor, pad: int = PAD) -> Tensor:
-    """Which of the target positions (B, T) each may attend to: no padding, no future (B, T, T)."""
+    """A mask (B, T, T): target positions (B, T) may attend neither to padding nor to the future."""
     return source_mask(tgt, pad) & subsequent_mask(tgt.size(-1)).to(tgt.device)
 
 
@@ -1901,7 +1912,7 @@ class PostNorm(DroppingConnection):
 # %%
 # @title Attention and feed-forward network with inner dropout, and keys of another width
 class AdjustableAttention(MultiHeadedAttention):
-    """With dropout on weights (Section 6.3); keys of width d_model / h or d_k (Table 3, row B)."""
+    """With dropout on weights (Section 6.3), and keys of width d_k, if given (Table 3, row B)."""
 
     def __init__(self, h: int, d_model: int, dropout: float = 0.0, d_k: int | None = None):
         super().__init__(h, d_model)
@@ -1991,7 +2002,10 @@ def make_model(
 
 # %%
 def initialise(model: Transformer, tie: str) -> None:
-    """Glorot for matrices, deviation d_model ** -0.5 for embeddings; then sharing (Section 3.4)."""
+    """Glorot for matrices, a standard deviation of d_model ** -0.5 for embeddings.
+
+    Then matrices are shared, as `tie` says (Section 3.4).
+    """
     for name, p in model.named_parameters():
         if name.endswith("table.weight"):
             nn.init.normal_(p, std=p.size(1) ** -0.5)
@@ -2041,7 +2055,10 @@ def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> Non
 # %%
 # @title A fresh model's gradients, layer by layer
 def fresh_layers(norm: str, N: int = 12) -> list[dict]:
-    """Decoder layers of a fresh model on random data: gradient's norm, size of the stream after."""
+    """For each decoder layer of a fresh model on random data: what it does at initialisation.
+
+    That is its gradient's norm, and the size of the stream behind it.
+    """
     torch.manual_seed(0)
     model = make_model(100, 100, N=N, d_model=64, d_ff=128, h=4, dropout=0.0, norm=norm)
     sizes = []
@@ -2419,7 +2436,7 @@ def smoothed_targets(target: Tensor, vocab: int, eps: float = 0.1, pad: int = PA
 # %%
 # @title The same loss without ever building q
 def smoothed_loss(logits: Tensor, target: Tensor, eps: float = 0.1, pad: int = PAD) -> Tensor:
-    """The smoothed cross-entropy in nats, summed over the targets but padding (Section 5.4).
+    """The smoothed cross-entropy in nats, summed over targets other than padding (Section 5.4).
 
     logits (..., vocab), target (...).
     """
@@ -2515,7 +2532,10 @@ def make_batch(pairs: list[Pair]) -> Batch:
 # %%
 # @title Pairs of similar lengths in one batch
 def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pair]]:
-    """Shuffled batches of similar lengths, at most `budget` padded tokens a side (Section 5.1)."""
+    """Pairs of similar lengths in batches, in random order (Section 5.1).
+
+    A batch has at most `budget` padded tokens a side.
+    """
     draw, batches, longest = random.Random(seed), [[]], 0
     for pair in sorted(pairs, key=lambda pair: (len(pair.tgt), len(pair.src), draw.random())):
         size = max(len(pair.src), len(pair.tgt))
@@ -2618,10 +2638,11 @@ def split_rows(pairs: list[Pair], parts: int) -> list[list[Pair]]:
 
 # %%
 class Trainer:
-    """A model and Adam; `update` sets the rate of Equation (3) and learns a batch (Section 5)."""
+    """A model and Adam; `update` sets the rate (Equation 3) and learns from a batch (Section 5)."""
 
     def __init__(self, model: Transformer, config: Config):
         self.model, self.config, self.step = model, config, 0
+        # `update` sets the rate
         self.optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
 
     def gradient(self, pairs: list[Pair]) -> float:
@@ -2817,7 +2838,7 @@ def example_copy() -> Chart:
 
 # %%
 def with_attention(layer: nn.Module, **functions: Callable) -> nn.Module:
-    """A copy of a layer, with its weights, and functions in place of attentions of these names."""
+    """A copy of a layer with the same weights, but `functions` in place of attentions so named."""
     other = copy.copy(layer)
     other._modules = {name: part for name, part in layer._modules.items() if name not in functions}
     vars(other).update(functions)
@@ -2872,7 +2893,10 @@ def continue_with(
     choose: Callable[[Tensor], Tensor], decoder: CachedDecoder, ys: Tensor, max_len: int,
     end_symbol: int | None = EOS, pad: int = PAD,
 ) -> Tensor:  # fmt: skip
-    """Append to `ys` (B, 1) what `choose` (B) makes of logits (B, vocab): (B, at most max_len)."""
+    """Append to `ys` (B, 1) what `choose` makes of each step's logits: ids (B, at most max_len).
+
+    `choose` turns logits (B, vocab) into tokens (B).
+    """
     ended = torch.zeros_like(ys[:, 0], dtype=torch.bool)
     while ys.size(1) < max_len and not ended.all():
         tokens = choose(decoder.step(ys[:, -1])).masked_fill(ended, pad)  # (B)
@@ -2886,9 +2910,10 @@ def greedy_decode(
     model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, start_symbol: int = BOS,
     end_symbol: int | None = EOS, pad: int = PAD,
 ) -> Tensor:  # fmt: skip
-    """The most probable tokens (B, at most max_len): start_symbol first, `pad` after end_symbol.
+    """The most probable token at each step: ids (B, at most max_len), start_symbol first.
 
-    src (B, S), src_mask (B or 1, 1, S). Stops when all have ended; end_symbol None: at max_len.
+    After end_symbol comes `pad`. src (B, S), src_mask (B or 1, 1, S). Stops when every sentence has
+    ended; with end_symbol None, never before max_len.
     """
     with evaluating(model):
         first = torch.full((len(src), 1), start_symbol, device=src.device)
@@ -3528,7 +3553,7 @@ def words_of(text: str, language: str) -> list[str]:
 # %%
 # @title A tokeniser: text to ids and back
 class Tokenizer:
-    """Text to ids and back; a vocabulary for both languages, words or byte pairs (Section 5.1)."""
+    """Text to ids and back, in one vocabulary; whole words or byte-pair encoding (Section 5.1)."""
 
     def __init__(self, vocabulary):
         self.vocabulary = vocabulary  # a tokenizers.Tokenizer
@@ -3662,7 +3687,8 @@ def save_translator(translator: Translator, folder: str | Path) -> None:
     if others := mine - {"model.safetensors", "tokenizer.json", "config.json"}:
         held = f"{folder} holds {min(others)}"
         raise FileExistsError(f"{held}, so it's something else; give another folder")
-    with tempfile.TemporaryDirectory(dir=folder.parent) as name:  # all of it, or what was there
+    # what was there stays until all of the new is written
+    with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         new = Path(name)
         weights = {name: p.detach().contiguous() for name, p in model.named_parameters()}
         save_file(weights, new / "model.safetensors")
@@ -3702,7 +3728,7 @@ def load_translator(folder: str | Path) -> Translator:
         raise ValueError(f"{folder / 'model.safetensors'}: damaged ({error})") from error
     if {n: p.shape for n, p in model.named_parameters()} != {n: p.shape for n, p in saved.items()}:
         raise ValueError(f"{folder / 'model.safetensors'}: not weights of this document's model")
-    model.load_state_dict(saved, strict=False)  # a tied matrix is saved under one name
+    model.load_state_dict(saved, strict=False)  # a tied matrix is saved under one of its names
     tokenizer = Tokenizer(Vocabulary.from_file(str(folder / "tokenizer.json")))
     return Translator(model.to(best_device()).eval(), tokenizer, (about["src"], about["tgt"]))
 
@@ -3720,7 +3746,7 @@ def translate_lines(
     translator: Translator, lines: str | list[str],
     search: Callable[..., Tensor] = greedy_decode, batch_size: int = 64,
 ) -> str | list[str]:  # fmt: skip
-    """One translation for each line, in order, or that of a single sentence; by any search."""
+    """One translation for each line, in order, or that of a single sentence, found by `search`."""
     if isinstance(lines, str):
         return translate_lines(translator, [lines], search)[0]
     lines = [plain(line) for line in lines]
@@ -3733,7 +3759,8 @@ def translate_lines(
         src = pad_rows([sources[i] for i in rows]).to(next(model.parameters()).device)
         found = search(model, src, source_mask(src), src.size(1) + 50).tolist()
         for i, ids in zip(rows, found, strict=True):
-            results[i] = tokenizer.decode(ids[: len(sources[i]) + 50])  # max_len: the longest one's
+            # max_len is that of the longest source
+            results[i] = tokenizer.decode(ids[: len(sources[i]) + 50])
     return results
 
 
@@ -3782,7 +3809,7 @@ LIVE = Config(N=4, d_model=128, d_ff=256, h=4, dropout=0.0, norm="pre",
 
 
 class LiveRun(NamedTuple):
-    """What training left behind: a row for each update, and the weights, the last five at most."""
+    """What training left behind: a row for each update, and its last weights, five sets at most."""
 
     translator: Translator
     rows: list[dict]
@@ -3803,7 +3830,8 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 
     epochs = (token_batches(train, LIVE.tokens_per_batch, epoch) for epoch in itertools.count())
     batches = itertools.islice(itertools.chain.from_iterable(epochs), limits.get("steps"))
-    rows = fit(Trainer(model, LIVE), batches, limits.get("minutes", math.inf), 50, measure)
+    minutes = limits.get("minutes", math.inf)
+    rows = fit(Trainer(model, LIVE), batches, minutes, every=50, measure=measure)
     rows[-1] |= {} if "validation" in rows[-1] else measure()
     return LiveRun(Translator(model.eval(), tokenizer), rows, kept)
 
@@ -3878,14 +3906,15 @@ def example_curves() -> Chart:
     """Losses over time. A model that finds all tokens equally likely
     has a loss equal to the logarithm of their number."""
     (_, tokenizer, _), rows, _ = live_run()
-    n, row = len(tokenizer), rows[-1]
+    n, last = len(tokenizer), rows[-1]
     tens = [rows[i : i + 10] for i in range(0, len(rows), 10)]
     losses = [(ten[-1]["minutes"], sum(r["loss"] for r in ten) / len(ten)) for ten in tens]
     measured = [(r["minutes"], r["validation"]) for r in rows if "validation" in r]
     lines = {"training, smoothed targets": losses, "validation": measured}
-    lines["ln of the vocabulary"] = [(r["minutes"], math.log(n)) for r in (rows[0], row)]
+    lines["ln of the vocabulary"] = [(r["minutes"], math.log(n)) for r in (rows[0], last)]
     end = measured[-1][1]
-    print(f"{len(rows):,} updates in {row['minutes']:.1f} minutes, the last loss {row['loss']:.2f}")
+    print(f"{len(rows):,} updates in {last['minutes']:.1f} minutes", end=", ")
+    print(f"the last loss {last['loss']:.2f}")
     print(f"validation: {end:.3f} nats per token, perplexity {math.exp(end):.1f}; of {n:,} tokens")
     assert end < math.log(n) or len(rows) < 50
     points = ((name, x, y) for name, line in lines.items() for x, y in line)
@@ -4145,9 +4174,10 @@ def beam_search(
     model: Transformer, src: Tensor, src_mask: Tensor, max_len: int,
     beam: int = 4, alpha: float = 0.6,
 ) -> Tensor:  # fmt: skip
-    """The best that a beam finds: ids (B, at most max_len), BOS first, PAD after EOS (Section 6.1).
+    """The translation of best score that a beam finds (Section 6.1).
 
-    max_len is for sources (B, S) without padding; n padded positions cost n tokens, as if alone.
+    Returns ids (B, at most max_len), BOS first, PAD after EOS. max_len is for sources (B, S)
+    without padding: one with n padded positions gets n tokens fewer, as if it were alone.
     """
     if beam < 1 or not 0 <= alpha <= 10:  # larger ones overflow
         limits = "the beam must be at least 1 and alpha from 0 to 10"
@@ -4558,7 +4588,10 @@ class AttentionMaps(NamedTuple):
 def attention_maps(
     translator: Translator, sentence: str, search: Callable = greedy_decode
 ) -> AttentionMaps:
-    """Translate, then read all weights in one pass over both; ValueError for a blank sentence."""
+    """Translate a sentence, then read all attention weights in one pass over both texts.
+
+    Raises ValueError for a blank sentence.
+    """
     model, tokenizer, (language, _) = translator
     if not sentence.strip():
         raise ValueError("the sentence is blank")
@@ -4727,7 +4760,10 @@ def example_lens() -> Any:
 def patched(
     translator: Translator, texts: tuple[str, str], prefix: str, attentions: list[nn.Module]
 ) -> Tensor:
-    """Probabilities (vocab) after a prefix, with attentions' last outputs from the second text."""
+    """The probabilities (vocab) after a prefix of the first text's translation.
+
+    The last outputs of `attentions` are those from the second text.
+    """
     model, tokenizer, (source, target) = translator
     tgt, kept = torch.tensor([[BOS, *tokenizer.encode(prefix, target)]], device=best_device()), {}
     mask = subsequent_mask(tgt.size(1)).to(best_device())
@@ -4992,7 +5028,8 @@ def example_patching() -> Any:
 # %%
 # @title The command line
 if __name__ == "__main__" and not in_notebook(__name__):
-    sys.modules["the_annotated_transformer"] = sys.modules[__name__]  # it isn't loaded again
+    # so that the program does not load this document again
+    sys.modules["the_annotated_transformer"] = sys.modules[__name__]
     from translator.__main__ import main
 
     sys.exit(main())

@@ -81,7 +81,7 @@ def counted(layer: Layer, inputs: list[Tensor]) -> int:
 
 
 def milliseconds(layer: Layer, inputs: list[Tensor], least: float = LEAST) -> float:
-    """The time of a forward pass, after a first: the median of `least` seconds of measurements."""
+    """The median time of a forward pass in `least` seconds of measurements, after a first one."""
     given = {"layer": layer, "inputs": inputs}
     with torch.inference_mode():
         timer = Timer("layer.call(*inputs)", globals=given, num_threads=torch.get_num_threads())

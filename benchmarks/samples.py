@@ -1,4 +1,4 @@
-"""Samples before scores: sentences by the document's model as it learns, and by the shipped."""
+"""Samples before scores: sentences by the document's model as it learns, and by the shipped one."""
 
 from pathlib import Path
 from typing import Any

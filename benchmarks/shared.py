@@ -48,7 +48,10 @@ class Rows:
     origin: Annotated[dict[str, Any], Parameter(parse=False)] = field(default_factory=dict)
 
     def begin(self, arguments: list[str]) -> "Rows":
-        """The rows of a command, whose first argument is the benchmark; Refused if it can't write."""
+        """The rows of a command, whose first argument is the benchmark.
+
+        Raises Refused if they could not be written later.
+        """
         out = self.out or ROOT / "benchmarks" / "results" / f"{arguments[0]}.jsonl"
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK):
@@ -85,7 +88,10 @@ class Rows:
     def saved(
         self, about: dict[str, Any], device: torch.device | None = None
     ) -> list[dict[str, Any]]:
-        """The rows about the same; with `device`, of the same accelerator, or of any CPU."""
+        """The saved rows that agree with `about`.
+
+        With `device`, those of the same accelerator, or of any CPU.
+        """
         lines = self.out.read_text(encoding="utf-8").splitlines() if self.out.exists() else []
         rows = [row for row in map(json.loads, lines) if about.items() <= row.items()]
         name = accelerator(device or CPU).get("accelerator")
@@ -96,7 +102,7 @@ RESULTS = Rows()
 
 
 def commit(checkout: Path = ROOT) -> str:
-    """The commit checked out, + if tracked files but the results differ; 'unknown' without git."""
+    """The commit, with + if tracked files other than results differ; 'unknown' without git."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(checkout), *arguments]

@@ -396,9 +396,9 @@ def signature(text: str) -> dict[str, list[str]]:
 
 
 def numbers(text: str) -> Iterator[tuple[str, str]]:
-    """The digits of each number outside code, formulas and links, and those of it with its unit.
+    """The digits of each number outside code, formulas and links, and those of its value.
 
-    So 4.5 million is `450 万`.
+    Its unit counts for the value: 4.5 million is `450 万`.
     """
     text = re.sub(rf"`[^`]+`|\$[^$]+\$|\]\({TARGET}\)", " ", text)
     for number, unit in re.findall(rf"(\d[\d,.]*(?<![,.]))(?: ({'|'.join(UNITS)}))?", text):

@@ -97,7 +97,10 @@ def comments(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int], st
 
 
 def in_words(source: str, word: Callable[[str], str]) -> str:
-    """The listing with `word` of its comments and docstrings; these and banners keep their form."""
+    """The listing with `word` of comments and docstrings in their place.
+
+    Banners and docstrings keep their form.
+    """
     lines = source.split("\n")
     for (first, column), (last, end), text in reversed([*comments(source)]):
         old = lines[first - 1][column:] if first < last else lines[first - 1][column:end]

@@ -68,7 +68,7 @@ ENABLE_CHARTS = (
 def build(script: str) -> NotebookNode:
     """The notebook that the text of a py:percent script describes, not yet executed."""
     seen: Counter[str] = Counter()
-    # 2 after prose that ends with a question, 1 after prose that follows its cells: both answer it
+    # 2 after prose that ends with a question, 1 after the next prose: cells behind both answer it
     asked = 0
     cells = jupytext.reads(script, fmt="py:percent").cells
     for cell in cells:

@@ -403,7 +403,10 @@ def at_headings(cell: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 
 def cells_of_the_page(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
-    """Cells not for a hosted notebook, folds with their titles, prose in pieces, one a heading."""
+    """The page's cells: folds with their titles, prose in pieces, one a heading.
+
+    Without those that are for a hosted notebook only.
+    """
     cells = [cell for cell in notebook.cells if "active-ipynb" not in cell.metadata.get("tags", [])]
     for cell in cells:
         printed = [output.get("text", "") for output in cell.get("outputs", [])]
@@ -512,7 +515,7 @@ class Links:
         text.replace_with(*pieces, text[end:])
 
     def link_symbols(self, formula: Tag) -> None:
-        """Make a link of a formula that is a symbol, or one and its value, else of those in it.
+        """Make a link of a formula that is a symbol or gives its value, else of symbols in it.
 
         Links inside formulas are for the pointer alone, because assistive technology reads the
         formula's MathML.
@@ -665,7 +668,7 @@ def live_figure() -> str:
 
 
 def python() -> dict[str, str]:
-    """What runs the functions of readers: MicroPython, and by mistake what is said of it."""
+    """What runs the functions that readers write: MicroPython, and what is said of each mistake."""
     from practice.mistakes import CATALOGUE, SLIPS
 
     script = (MICROPYTHON / "micropython.mjs").read_text("utf-8")

@@ -352,7 +352,7 @@ def average(run: Path, *, out: Out, last: Count = 5) -> None:
 
 
 def losses_on_held_out(run: Path, translator: Translator, others: dict[str, Tensor]) -> list[float]:
-    """Losses of a model, then other weights, on a run's held-out pairs; none if they are gone."""
+    """A model's loss, then other weights', on a run's held-out pairs; none if they are gone."""
     store, losses = token_store(run, "val", translator.tokenizer), []
     if not store.path.with_suffix(".starts").exists():
         return losses

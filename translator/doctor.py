@@ -127,7 +127,10 @@ def of_finding(finding: Finding) -> Symptom:
 
 
 def resembles(symptoms: list[Symptom]) -> list[Mistake]:
-    """Mistakes of the catalogue that show the first test which is ill; none if none is or does."""
+    """Mistakes of the catalogue that show the first test which is ill.
+
+    There are none if no test is ill, or if no mistake shows it.
+    """
     ill = [one.test for one in symptoms if one.state == "ill" and one.test in SUSPECTS]
     first = ill[0] if ill else None
     kinds, exam = SUSPECTS.get(first, ()), "wires" if first in EVERY else None

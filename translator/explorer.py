@@ -1,4 +1,4 @@
-"""The explorer: an HTML file that shows how a model translates a sentence, and runs a small model.
+"""The explorer: a page that shows how a model translates, and runs it if it is small.
 
 The files in `explorer_page/` are the figure (`figure.html`, `figure.js`), the Transformer in
 JavaScript (`transformer.js`), and a page around them (`page.html`). The document's web page shows
@@ -35,7 +35,10 @@ ABOUT = json.loads((PARTS / "models.json").read_text("utf-8"))
 
 
 def figure(about: dict[str, Any]) -> str:
-    """A figure for a page, once: template, scripts and content. The page's own script calls it."""
+    """The figure for a page to contain once: its template, scripts and content.
+
+    The page's own script calls the figure.
+    """
     html, style = ((PARTS / name).read_text("utf-8") for name in FILES)
     weights = ""
     if model := about.get("model"):  # its weights are read by the worker alone
@@ -54,7 +57,10 @@ def figure(about: dict[str, Any]) -> str:
 
 
 def uniform(model: Transformer) -> bool:
-    """Whether what transformer.js reads once is alike: heads, norms, depth; no bias at the end."""
+    """Whether all layers are alike in what transformer.js reads once: heads, norms, depth.
+
+    And the output matrix has no bias.
+    """
     stacks = [model.encoder.layers, model.decoder.layers]
     layers = [layer for stack in stacks for layer in stack]
     heads = {module.h for module in model.modules() if isinstance(module, tat.MultiHeadedAttention)}

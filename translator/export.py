@@ -29,7 +29,7 @@ KIND = "is not the paper's, and cannot be exported"
 def papers_layer(layer: nn.Module, x: Tensor, mask: Tensor, *memory: Tensor) -> Tensor:
     """What the paper's encoder layer gives with these weights; its self-attention may be rotary.
 
-    If there is a memory and its mask, the paper's decoder layer.
+    With a memory and its mask, it is the paper's decoder layer.
     """
 
     def attend(attn: nn.Module, query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ def check_papers(model: Transformer, S: int = 280, T: int = 256) -> None:
 
 
 def check_marian(model: Transformer) -> None:
-    """Raise Refused naming the first part of a model that is neither Marian's nor the paper's."""
+    """Raise Refused naming a model's first part that is neither Marian's nor the paper's."""
     feed_forward = {since.SwishFeedForward, tat.PositionwiseFeedForward, tat.DroppingFeedForward}
     known = {
         "self_attn": {since.BiasedAttention}, "src_attn": {since.BiasedAttention},
@@ -174,7 +174,7 @@ def fill_layer(spec: Any, layer: nn.Module) -> None:
 
 
 def specification(translator: Translator) -> Any:
-    """The whole model as CTranslate2 describes it, which adds </s> to each source itself.
+    """The whole model in CTranslate2's description; CTranslate2 adds </s> to each source itself.
 
     Raises Refused if keys and values differ in width, which CTranslate2 does not support, and
     naming a layer that is not the paper's.

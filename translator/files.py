@@ -245,7 +245,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], **metadata: Any) -> No
     tensors = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     notes = {key: json.dumps(value) for key, value in metadata.items()}
     notes["sha256"] = json.dumps(digest_of_tensors(tensors, notes))
-    # no OSError, even if the disk is full
+    # safetensors raises its own error, no OSError, even if the disk is full
     with refusing(f"{path}: cannot be written", SafetensorError):
         write_atomically(path, lambda temporary: save_file(tensors, temporary, notes))
 

@@ -83,7 +83,10 @@ def find_source(source: str) -> Path:
 
 
 def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
-    """The hub's model of vocabulary `ids`; Refused names what is unknown here or damaged."""
+    """A model in the hub's layout, with the vocabulary `ids`.
+
+    Raises Refused naming what is unknown here or damaged.
+    """
     about, path = read_json(folder / "config.json"), folder / "config.json"
     known = {
         "model_type": "marian", "scale_embedding": True, "normalize_before": False,
@@ -123,7 +126,7 @@ def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
 
 
 def read_arrays(file: Path) -> dict[str, Tensor]:
-    """The arrays of a safetensors file, PyTorch's or Marian's archive; Refused if it is damaged."""
+    """The arrays of a file of safetensors, PyTorch or Marian; Refused if it is damaged."""
     from safetensors.torch import load_file
 
     with refusing(f"{file}: damaged, or not a file of arrays", Exception):  # of three libraries
@@ -236,7 +239,7 @@ def filled(found: Arrays, rows: list[int]) -> nn.Module:
     ignored = "special:|embed_positions|embed_tokens|lm_head|^config|Wpos"
     unread = {name for name in arrays if not re.search(ignored, name)}
     weights = {}
-    for own, parameter in model.named_parameters(remove_duplicate=False):  # under all its names
+    for own, parameter in model.named_parameters(remove_duplicate=False):  # a tied one under each
         per_token = own in theirs  # a row, or a number, for each token
         their = theirs[own] if per_token else found.name_of(own)
         if their is None:
@@ -382,8 +385,8 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
     else:
         path, ids = sides[0], {token: i for i, token in enumerate(read_spm(sides[0])[0])}
     # key=str: ids may be of several types in a damaged file
-    whole = isinstance(ids, dict)
-    if not whole or sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
+    numbers = sorted(ids.values(), key=str) if isinstance(ids, dict) else None
+    if numbers is None or numbers != sorted(range(len(ids)), key=str):
         raise Refused(f"{path}: its ids are not 0, 1, 2, ...")
     if missing := [token for token in ("</s>", "<unk>") if token not in ids]:
         raise Refused(f"{path}: it has no {missing[0]}")

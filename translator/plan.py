@@ -1,4 +1,4 @@
-"""Before a training: what is wrong with a text, what to train, how long here, what to expect."""
+"""Before a training: what is wrong with a text, what to train, for how long, what to expect."""
 
 import math
 import re
@@ -56,7 +56,7 @@ def recipe(pairs: int, trained: bool = False) -> tuple[dict[str, Any], int]:
 
 # --- What is wrong with a text ---
 def script(line: str) -> str:
-    """Unicode's name of most letters' script, such as LATIN or CYRILLIC; nothing without any."""
+    """The script of most letters of a line, such as LATIN or CYRILLIC; "" without letters."""
     letters = filter(str.isalpha, line[:200])
     names = Counter(unicodedata.name(letter, "?").split()[0] for letter in letters)
     found = names.most_common(1)[0][0] if names else ""

@@ -55,7 +55,10 @@ class Objective(nn.Module):
 def mean_loss(
     objective: Objective, pairs: list[Pair], tokens_per_batch: int, device: torch.device
 ) -> float:
-    """Mean cross-entropy in nats per target token over all processes, in batches about this big."""
+    """The mean cross-entropy in nats per target token, over all processes.
+
+    The batches have about `tokens_per_batch` tokens.
+    """
     rank, world = processes()
     budget = max(tokens_per_batch, max(len(side) for pair in pairs for side in pair))
     batches = sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget)
@@ -118,7 +121,7 @@ class ParallelTrainer:
         tokens = sum(len(pair.tgt) - 1 for pair in pairs)  # of all micro-batches and processes
         total = 0.0
         for i, piece in enumerate(mine):
-            # whole copies exchange gradients after the last piece; shards after each, to save memory
+            # whole copies exchange gradients after the last piece; shards after each, for memory
             later = isinstance(self.objective, DistributedDataParallel) and i < len(mine) - 1
             with self.objective.no_sync() if later else nullcontext():
                 loss = self.objective(make_batch(piece).to(self.device)) / tokens
@@ -208,7 +211,7 @@ class ParallelTrainer:
 
 
 def orthogonalise_all(M: Tensor, steps: int = 5) -> Tensor:
-    """Matrices (n, rows, columns): M's singular vectors, values near 1 (Jordan et al., 2024)."""
+    """Matrices M (n, rows, columns), their singular values near 1 (Jordan et al., 2024)."""
     X = M / M.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     X = X.mT if M.size(1) > M.size(2) else X  # so that X X^T is the smaller product
     for _ in range(steps):

@@ -51,7 +51,8 @@ def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
                 checkpoint(run, trainer)
                 (late,) = any_process(first and limits.spent(progress))
                 if late and not done:
-                    # the checkpoint itself used up the time; unsaved, the command would train on
+                    # the checkpoint itself used up the time; unsaved, the command, given again,
+                    # would train on
                     run.save(trainer)
                 done = done or late
 
@@ -93,7 +94,10 @@ def rehearse(run: Run, trainer: ParallelTrainer) -> None:
 
 
 def careful_update(trainer: ParallelTrainer, batch: list[Pair]) -> float:
-    """An update; Refused, with advice, if memory runs out or PATIENCE gradients are not finite."""
+    """An update; raises Refused, with advice, if memory runs out.
+
+    So it does if the gradients of PATIENCE updates in a row are not finite.
+    """
     longest = max(max(map(len, pair)) for pair in batch)
     pairs = f"{len(batch)} pairs of up to {longest} tokens"
     with within_memory(f"out of memory at update {trainer.step + 1}, with {pairs}; {ADVICE}"):
