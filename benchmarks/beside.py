@@ -1,19 +1,13 @@
-"""Other programs, trained for some minutes on the text that this one learns from.
+"""PyTorch's nn.Transformer, trained for some minutes on the text that this program learns from.
 
-Each has the sizes of a preset and what the paper has: sinusoids, Adam, and Equation (3) with the
-factor and the warmup of the document's own training. Where the library leaves it to its user, the
-training is as plain as a reader of its manual would write it.
+It has the sizes of a preset and what the paper has: sinusoids, Adam, and Equation (3) with the
+factor and the warmup of the document's own training. What the library leaves to its user is as
+plain as a reader of its manual would write it.
 """
 
-import contextlib
 import itertools
-import re
-import signal
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,11 +15,10 @@ from torch import Tensor, nn
 
 import the_annotated_transformer as tat
 from benchmarks.million import PAPER
-from benchmarks.peers import TorchTransformer, marian_itself
+from benchmarks.peers import TorchTransformer
 from benchmarks.shared import epoch
 from the_annotated_transformer import BOS, EOS, PAD, Pair, make_batch
 from translator.corpus import encode_pairs
-from translator.files import Refused, refusing
 from translator.scoring import score
 from translator.settings import Settings, make_settings
 from translator.sources import FullPairs, load_pairs
@@ -39,7 +32,6 @@ def longest(src: list[int]) -> int:
     return len(src) + 50
 
 
-# --- nn.Transformer ---
 @torch.inference_mode()
 def greedy(model: TorchTransformer, sources: list[list[int]]) -> list[list[int]]:
     """The most probable token at each step. The library keeps no keys: it reads all anew."""
@@ -92,46 +84,7 @@ def torch_transformer(
     return lambda sources: greedy(model, sources), spent, tokens
 
 
-# --- Marian ---
-def marian(
-    tokenizer: tat.Tokenizer, pairs: list[Pair], settings: Settings, seconds: float
-) -> tuple[Translate, float, int]:
-    """Marian itself, which is told to end after so many seconds; its start counts."""
-    with refusing("Marian itself needs the package pymarian (requirements-bench.txt)", ImportError):
-        import pymarian
-
-    peak = tat.rate(settings.warmup, settings.d_model, settings.factor, settings.warmup)
-    schedule = f"--learn-rate {peak} --lr-warmup {settings.warmup} "
-    schedule += f"--lr-decay-inv-sqrt {settings.warmup} --seed {settings.seed + 1} --after 0e"
-    with tempfile.TemporaryDirectory() as folder:
-        command = marian_itself(tokenizer, pairs, settings, Path(folder), schedule)
-        with open(Path(folder) / "log", "wb") as log:
-            began = time.monotonic()
-            process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(seconds)
-            spent = time.monotonic() - began
-            process.send_signal(signal.SIGTERM)  # it then saves its model
-            process.wait()
-        said = (Path(folder) / "log").read_text("utf-8", errors="replace")
-        if not (Path(folder) / "model.npz").exists():
-            raise Refused(f"Marian did not train: {said[-500:]}")
-        model = pymarian.Translator(
-            f"--models {folder}/model.npz --vocabs {folder}/vocab.yml {folder}/vocab.yml "
-            f"--beam-size 1 --cpu-threads {torch.get_num_threads()} --mini-batch {AT_ONCE} "
-            "--max-length 512 --quiet"
-        )
-    ids = {token: i for i, token in enumerate(tokenizer.tokens(range(len(tokenizer))))}
-
-    def translate(sources: list[list[int]]) -> list[list[int]]:
-        lines = model.translate([" ".join(tokenizer.tokens(src)) for src in sources])
-        return [[ids[token] for token in line.split()] for line in lines]
-
-    counts = re.findall(r"Cost \S+ \* ([\d,]+) @", said)  # the target tokens of each update
-    return translate, spent, sum(int(count.replace(",", "")) for count in counts)
-
-
-OTHERS = {"nn.Transformer": torch_transformer, "Marian itself": marian}
+OTHERS = {"nn.Transformer": torch_transformer}
 
 
 def trained(

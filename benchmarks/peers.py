@@ -148,9 +148,8 @@ def sides(settings: Settings, vocab: int) -> dict[str, Turn]:
 
 
 def marian_itself(
-    tokenizer: tat.Tokenizer, pairs: list[Pair], settings: Settings, folder: Path,
-    schedule: str = "--learn-rate 1e-4",
-) -> list[str]:  # fmt: skip
+    tokenizer: tat.Tokenizer, pairs: list[Pair], settings: Settings, folder: Path
+) -> list[str]:
     """The command to train Marian, whose files it writes: same tokens, sizes, budget, dropout."""
     texts = {"src": [pair.src[:-1] for pair in pairs], "tgt": [pair.tgt[1:-1] for pair in pairs]}
     for side, ids in texts.items():
@@ -168,7 +167,7 @@ def marian_itself(
         --transformer-preprocess n --transformer-postprocess da --transformer-postprocess-emb d
         --transformer-postprocess-top n --transformer-dropout {settings.dropout}
         --label-smoothing {settings.smoothing} --optimizer-params 0.9 0.98 1e-9
-        {schedule} --clip-norm {settings.clip} --sync-sgd
+        --learn-rate 1e-4 --clip-norm {settings.clip} --sync-sgd
         --cpu-threads {torch.get_num_threads()} --mini-batch 10000 --maxi-batch 1000
         --mini-batch-words {settings.tokens_per_batch} --workspace 1000 --disp-freq 1u
     """

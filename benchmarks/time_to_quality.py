@@ -31,8 +31,8 @@ def benchmark(
     own validation loss and checkpoints. Scores are greedy. The command can be given again: an
     interrupted run continues, and a row that is saved is not trained again.
 
-    Other programs (requirements-bench.txt) learn from the same German and English text with the
-    same sizes, and with the paper's positions, Adam and rate; see `beside`.
+    Another program learns from the same German and English text with the same sizes, and with the
+    paper's positions, Adam and rate; see `beside`.
 
     Args:
         run: the folder of the runs

@@ -32,7 +32,6 @@ from benchmarks.shared import Rows
 from tests.helpers import ROOT, caption_files, decided, exhaustive_search
 from translator import search
 from translator.__main__ import export, main, train
-from translator.files import Refused
 from translator.run import read_log
 from translator.settings import Settings, make_settings
 
@@ -215,12 +214,6 @@ def test_another_program_writes_what_is_most_probable_step_by_step():
         causal = torch.nn.Transformer.generate_square_subsequent_mask(ended, dtype=torch.bool)
         x = model.core(model.embed(batch.src), model.embed(batch.tgt), tgt_mask=causal)
         assert (x @ model.table.weight.T).argmax(-1)[0].tolist() == ids[:ended]
-
-
-def test_marian_itself_is_asked_for_if_it_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pymarian", None)
-    with pytest.raises(Refused, match="requirements-bench.txt"):
-        beside.marian(None, [], make_settings("tiny", False, {}), 1.0)
 
 
 @pytest.mark.parametrize(

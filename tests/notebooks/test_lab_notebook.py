@@ -14,7 +14,7 @@ import pytest
 import lab_notebook as lab
 import the_annotated_transformer as tat
 from benchmarks import miniature
-from tests.helpers import counted
+from tests.helpers import ROOT, counted
 from translator.scoring import score
 from translator.sources import load_pairs
 
@@ -558,6 +558,18 @@ def test_what_is_said_of_time_and_quality_is_in_its_rows():
     said = f"{had[0]} and {had[1]} after 5 and 30 minutes "
     said += f"(single runs of {after[0]} and {after[1]} updates)"
     assert said in LAB and all(0.5 < today[n]["tokens"] / rows[n]["tokens"] < 0.67 for n in (5, 30))
+    faster = {(row["program"], row["budget"]): row for row in timed if row["run"] == "both"}
+    one, two, three, five, ten = (faster["this", n]["bleu"] for n in (1, 2, 3, 5, 10))
+    other = faster["nn.Transformer", 10]["bleu"]
+    after = [f"{faster['this', n]['step']:,}" for n in (5, 10)]
+    told = f"it had {one:.1f}, {two:.1f} and {three:.1f} after 1, 2 and 3 minutes, "
+    told += f"{five:.1f} after 5 ({after[0]} updates) and {ten:.1f} after 10 ({after[1]}): "
+    assert told in LAB and 1.45 < faster["this", 5]["tokens"] / rows[5]["tokens"] < 1.6
+    assert f"Adam and Equation (3) had {other:.1f} after 10 minutes." in LAB
+    program = " ".join((ROOT / "translator" / "README.md").read_text("utf-8").split())
+    told = f"gave {five:.1f} BLEU on Multi30k's `val`, greedily, and `--minutes 10` {ten:.1f}, "
+    assert told in program
+    assert f"where `nn.Transformer` with the paper's parts had {other:.1f} ([" in program
     stages = {stage.get("updates") for row in lab.saved_rows("samples") for stage in row["stages"]}
     assert {510, 850} < stages
     assert "after about 500 updates" in DOCUMENT and "after about 850 most short" in DOCUMENT
