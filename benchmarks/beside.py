@@ -7,7 +7,6 @@ plain as a reader of its manual would write it.
 
 import itertools
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,12 +23,6 @@ from translator.settings import Settings, make_settings
 from translator.sources import FullPairs, load_pairs
 
 AT_ONCE = 128  # sentences that are translated together
-Translate = Callable[[list[list[int]]], list[list[int]]]  # from ids of sentences to ids
-
-
-def longest(src: list[int]) -> int:
-    """The most tokens of a translation, as the document's search has it."""
-    return len(src) + 50
 
 
 @torch.inference_mode()
@@ -43,7 +36,8 @@ def greedy(model: TorchTransformer, sources: list[list[int]]) -> list[list[int]]
         src = make_batch(pairs).src
         memory = model.core.encoder(model.embed(src), src_key_padding_mask=src == PAD)
         tgt = torch.full((len(rows), 1), BOS)
-        while not (tgt == EOS).any(1).all() and tgt.size(1) <= longest(sources[rows[-1]]):
+        # as long as in the document's `translate_lines`
+        while not (tgt == EOS).any(1).all() and tgt.size(1) < src.size(1) + 50:
             tgt = torch.cat([tgt, next_token(model, memory, src, tgt)], 1)
         found |= zip(rows, tgt[:, 1:].tolist(), strict=True)
     return [found[i] for i in range(len(sources))]
@@ -59,12 +53,12 @@ def next_token(model: TorchTransformer, memory: Tensor, src: Tensor, tgt: Tensor
     return (x[:, -1] @ model.table.weight.T).argmax(-1, keepdim=True)
 
 
-def torch_transformer(
-    tokenizer: tat.Tokenizer, pairs: list[Pair], settings: Settings, seconds: float
-) -> tuple[Translate, float, int]:
-    """nn.Transformer after so many seconds of updates: what translates, seconds, target tokens."""
+def learned(
+    vocab: int, pairs: list[Pair], settings: Settings, seconds: float
+) -> tuple[TorchTransformer, float, int]:
+    """The model after so many seconds of updates, its seconds, and their target tokens."""
     torch.manual_seed(settings.seed)
-    model = TorchTransformer(settings, len(tokenizer)).train()
+    model = TorchTransformer(settings, vocab).train()
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
     sizes = settings.d_model, settings.factor, settings.warmup
     seeds = itertools.count(settings.seed)
@@ -80,25 +74,19 @@ def torch_transformer(
         tokens += int(batch.ntokens)
         if (spent := time.monotonic() - began) >= seconds:
             break
-    model.eval()
-    return lambda sources: greedy(model, sources), spent, tokens
+    return model.eval(), spent, tokens
 
 
-OTHERS = {"nn.Transformer": torch_transformer}
-
-
-def trained(
-    program: str, data: str, preset: str, changes: dict[str, Any], minutes: float
-) -> dict[str, Any]:
-    """The figures of a row: a program's training, and its greedy scores on the validation set."""
+def trained(data: str, preset: str, changes: dict[str, Any], minutes: float) -> dict[str, Any]:
+    """The figures of a row: a training, and the greedy scores on the validation set."""
     usual = PAPER | {"dropout": 0.1}
     settings = make_settings(preset, False, usual | changes)
     texts = list(FullPairs(data, "train", "de", "en"))
     tokenizer = tat.learn_bpe(texts, settings.bpe)
     pairs = encode_pairs(tokenizer, texts, ("de", "en"))
-    translate, seconds, tokens = OTHERS[program](tokenizer, pairs, settings, 60 * minutes)
+    model, seconds, tokens = learned(len(tokenizer), pairs, settings, 60 * minutes)
     held = load_pairs(data, "val", "de", "en")
-    ids = translate([tokenizer.encode(src, "de") for src, _ in held])
+    ids = greedy(model, [tokenizer.encode(src, "de") for src, _ in held])
     lines = [tokenizer.decode(row) for row in ids]
     figures = {"seed": settings.seed, "minutes": round(seconds / 60, 3), "tokens": tokens}
     figures |= {"split": "val", "search": "greedy"}

@@ -14,7 +14,7 @@ from translator.model_folder import read_translator
 from translator.run import Limits
 
 Programs = Annotated[
-    tuple[Literal["this", *beside.OTHERS], ...], Parameter(help="by default this one alone")
+    tuple[Literal["this", "nn.Transformer"], ...], Parameter(help="by default this one alone")
 ]
 Minutes = Annotated[tuple[PositiveFloat, ...], Parameter(help="of training; each is a run")]
 
@@ -31,7 +31,7 @@ def benchmark(
     own validation loss and checkpoints. Scores are greedy. The command can be given again: an
     interrupted run continues, and a row that is saved is not trained again.
 
-    Another program learns from the same German and English text with the same sizes, and with the
+    PyTorch's module learns from the same German and English text with the same sizes, and with the
     paper's positions, Adam and rate; see `beside`.
 
     Args:
@@ -48,7 +48,7 @@ def benchmark(
         if program == "this":
             found = trained(run / f"{budget:g}", data, preset, changes, budget)
         else:
-            found = beside.trained(program, data, preset, changes, budget)
+            found = beside.trained(data, preset, changes, budget)
         rows.add(about | found | {"preset": preset})
         print(f"{program}, {found['minutes']:.1f} minutes: BLEU {found['bleu']:.2f}", flush=True)
 

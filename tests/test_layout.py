@@ -1,9 +1,7 @@
 """The layout: what may import what, and that what the document defines is used."""
 
 import ast
-import io
 import re
-import tokenize
 from pathlib import Path
 
 import pytest
@@ -58,7 +56,6 @@ def test_what_a_document_defines_is_used(module):
 
 
 WIDEST = 100
-WHOLE = tokenize.STRING, tokenize.FSTRING_MIDDLE if hasattr(tokenize, "FSTRING_MIDDLE") else None
 
 
 def too_long(path: Path) -> list[str]:
@@ -75,10 +72,17 @@ def too_long(path: Path) -> list[str]:
             prose = "[markdown]" in line if line.startswith("# %%") else prose
             if prose or re.match("# (# )?@title", line):
                 long.pop(i, None)
-        for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
-            (first, start), (last, end) = token.start, token.end
-            if token.type in WHOLE and first == last and start < WIDEST < end + 1:
-                long.pop(first, None)
+        nodes = [*ast.walk(ast.parse("\n".join(lines)))]
+        docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
+            text = isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", 0), str)
+            if text and node not in docstrings and node.lineno == node.end_lineno:
+                line = lines[node.lineno - 1].encode()  # in which Python counts the columns
+                start, end = (
+                    len(line[:i].decode()) for i in (node.col_offset, node.end_col_offset)
+                )
+                if start < WIDEST <= end:
+                    long.pop(node.lineno, None)
     elif path.suffix == ".js":  # Prettier sees to the code
         long = {i: line for i, line in long.items() if re.match(r"\s*(//|/?\*)", line)}
     return [f"{path.relative_to(ROOT)}:{i}: {line}" for i, line in long.items()]
