@@ -1052,6 +1052,12 @@ def test_a_prediction_is_checked_and_counted(browser, committed_page):
     tab.wait_for_function("document.querySelector('.awaiting').open")
     assert first.locator("xpath=following-sibling::small").text_content() == "0 of 1 guesses right"
     tab.goto(committed_page("since_2017").as_uri())  # which has no live figure
+
+    def kept() -> bool:  # Chromium may give a new page at once what was kept a moment before
+        tab.reload()
+        return tab.evaluate("localStorage.length > 0")
+
+    wait_for("the guess of the other page", kept, 20)
     table = tab.locator(".awaiting table")
     assert table.count() == 1 and not table.is_visible()
     tab.locator("ol.choices button").nth(1).click()
