@@ -102,9 +102,8 @@ $(BENCH)/ready: requirements.txt requirements-bench.txt
 	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-bench.txt
 	@touch $@
 
-bench: $(BENCH)/ready train ## measure speed beside other libraries, and what each idea gains
-	for name in "peers --data multi30k" "decoding_speed --data multi30k --model runs/tiny" "gains --data multi30k --model runs/tiny" \
-		"step_profile --data multi30k" scale layers alignment; do $(BENCH)/bin/python -m benchmarks $$name || exit 1; done
+bench: $(BENCH)/ready train ## measure speed beside other libraries
+	for name in "peers --data multi30k" "decoding_speed --data multi30k --model runs/tiny" scale layers alignment; do $(BENCH)/bin/python -m benchmarks $$name || exit 1; done
 
 clean: ## remove what was built; runs/ stays
 	rm -rf build *.egg-info $(VENV) $(BENCH) blog/node_modules

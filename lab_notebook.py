@@ -974,8 +974,7 @@ def example_gains() -> Chart | None:
 # > to a token budget.) The *loss in chunks* comes second, then the cheaper *dropout*. *Fused attention* (in place of
 # > *attention written out*) and *fused Adam* (in place of *Adam as a loop*) make hardly any difference here. They are
 # > made for long sequences, for which fused attention *is* several times faster (`layers.jsonl`). **In decoding,** the
-# > *key/value cache* gains most. How much all this gains holds for one processor and one version of PyTorch, so measure
-# > it on yours: `python -m benchmarks gains`.
+# > *key/value cache* gains most. How much all this gains holds for one processor and one version of PyTorch.
 # >
 # > **How near is this to what the machine can do?** The next cell compares the speed of a training step (the
 # > operations that its weights need, divided by its whole time) with the speed of one large matrix multiplication.

@@ -77,8 +77,24 @@
 #     alt.renderers.enable("data")
 
 # %%
-# @title Imports
+# @title The door to the command line
 import builtins
+import sys
+
+
+def in_notebook(module: str) -> bool:
+    """Whether a notebook of this name is running, not an import, a script or a command."""
+    command = hasattr(sys.modules["__main__"], "__file__") and sys.argv[1:]  # as after %run FILE
+    return module == "__main__" and hasattr(builtins, "__IPYTHON__") and not command
+
+
+if __name__ == "__main__" and not in_notebook(__name__):  # before anything else is loaded
+    from translator.__main__ import main
+
+    sys.exit(main())
+
+# %%
+# @title Imports
 import copy
 import functools
 import gzip
@@ -89,7 +105,6 @@ import math
 import os
 import random
 import re
-import sys
 import tempfile
 import time
 import unicodedata
@@ -115,12 +130,6 @@ from tqdm import tqdm
 # %%
 # @title The decorator @example
 NUMBERS = itertools.count(1)  # of captions
-
-
-def in_notebook(module: str) -> bool:
-    """Whether a notebook of this name is running, not an import, a script or a command."""
-    command = hasattr(sys.modules["__main__"], "__file__") and sys.argv[1:]  # as after %run FILE
-    return module == "__main__" and hasattr(builtins, "__IPYTHON__") and not command
 
 
 def example(function: Callable[[], Any]) -> Callable[[], Any]:
@@ -5024,12 +5033,3 @@ def example_patching() -> Any:
 # > names the layer. [`RotaryAttention`](since_2017.ipynb#Rotary-positions) shows another way: a new class that
 # > replaces one method. In a notebook, run the cells again from the one that you changed. If the live run isn't made
 # > again but read from its folder in `runs/`, delete that folder.
-
-# %%
-# @title The command line
-if __name__ == "__main__" and not in_notebook(__name__):
-    # so that the program does not load this document again
-    sys.modules["the_annotated_transformer"] = sys.modules[__name__]
-    from translator.__main__ import main
-
-    sys.exit(main())

@@ -19,9 +19,9 @@ from translator.processes import use_device
 
 NAMES = (
     "accelerator", "alignment", "bootstrap", "clinic", "clinic_blind", "clinic_captions", "closest",
-    "compare", "confidence", "curve", "decoding_speed", "doctor", "first_stage", "gains", "layers",
+    "compare", "confidence", "curve", "decoding_speed", "doctor", "first_stage", "layers",
     "learning", "million", "miniature", "one_screen", "peers", "plan", "quality", "resample",
-    "samples", "scale", "step_profile", "test_sets", "time_to_quality", "tuning",
+    "samples", "scale", "test_sets", "time_to_quality", "tuning",
 )  # fmt: skip
 HELP = (
     "Measure something, and append rows to benchmarks/results/NAME.jsonl. "

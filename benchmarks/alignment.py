@@ -15,8 +15,7 @@ from translator.captions import CAPTION_SPLITS, Caption, Links, caption_corpus, 
 from translator.files import Refused
 from translator.model_folder import read_translator
 from translator.plan import MEASURED
-from translator.run import Limits
-from translator.settings import Count
+from translator.settings import Count, Limits
 
 RECIPE = {"tokens_per_batch": 1500}  # smaller batches than the preset's, because the run is short
 

@@ -18,8 +18,8 @@ from translator.files import Refused, write_text
 from translator.model_folder import read_translator
 from translator.plan import MEASURED, recipe, seen
 from translator.processes import choose_device
-from translator.run import Limits, read_log
-from translator.settings import Count
+from translator.run import read_log
+from translator.settings import Count, Limits
 from translator.sources import load_pairs
 
 SIZES = (500, 1000, 2000, 4000, 8000, 16_000, 29_000)

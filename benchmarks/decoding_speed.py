@@ -12,21 +12,18 @@ import torch
 from benchmarks.decoding_ctranslate2 import ALPHA, BATCH, BEAM, Work, ctranslate2_speed, speed
 from benchmarks.shared import CPU, RESULTS, Data, Rounds, Rows, Sentences, in_new_process, portable
 from translator.__main__ import Model
+from translator.engine import open_search
 from translator.export import write_ctranslate2
-from translator.files import Refused, read_json
+from translator.files import Refused, model_folder, nobody, read_json
 from translator.marian import write_npz
-from translator.model_folder import model_folder, read_translator
-from translator.search import Search
+from translator.model_folder import read_translator
 from translator.sources import load_pairs
 
 
-def this_program(work: Work) -> dict[str, float]:
-    """The program's speed for each task."""
-    translator = read_translator(work.model, CPU)
-    searches = {beam: Search(translator, beam, ALPHA) for beam in (1, BEAM)}
-    for search in searches.values():
-        search.batch_size = BATCH
-    return speed(work, lambda beam: searches[beam].translate(work.lines))
+def this_program(engine: str, work: Work) -> dict[str, float]:
+    """The program's speed for each task, with one of its engines."""
+    searches = {beam: open_search(work.model, beam, ALPHA, "cpu", engine) for beam in (1, BEAM)}
+    return speed(work, lambda beam: searches[beam].translate(work.lines, nobody))
 
 
 def ctranslate2(kind: str, work: Work) -> dict[str, float]:
@@ -56,7 +53,8 @@ def marian(work: Work) -> dict[str, float]:
 
 
 SIDES = {
-    "this": functools.partial(in_new_process, this_program),
+    "this": functools.partial(in_new_process, this_program, "ctranslate2"),
+    "PyTorch": functools.partial(in_new_process, this_program, "pytorch"),
     "CTranslate2": functools.partial(ctranslate2, "float32"),
     "CTranslate2 int8": functools.partial(ctranslate2, "int8"),
     "Marian itself": functools.partial(in_new_process, marian),
@@ -74,13 +72,15 @@ def benchmark(
     most 50 tokens longer than its source; `beam` the same with beams of five and the length penalty
     0.6 (CTranslate2's has another form).
 
-    All have the same weights, those that `export` writes, and the same number of threads. This
-    program and Marian give each thread a batch. CTranslate2 is measured in that way and with all
-    threads on one batch; the faster way counts. It runs the weights as they are and in int8. Marian
+    `this` is the program as it translates by default, `PyTorch` with `--engine pytorch`. All have
+    the same weights, those that `export` writes, and the same number of threads. Marian gives each
+    thread a batch. CTranslate2 is measured in that way and with all threads on one batch; the
+    faster way counts. It runs the weights as they are and in int8. Marian
     needs a model that `import` made of its own file, and the package `pymarian`.
 
     Every side runs in a process of its own, so that no library's threads disturb another's, and
-    translates once before, to warm up. The sides take turns round by round. (Rows up to commit
+    translates once before, to warm up. The sides take turns round by round. (Until commit 3d8b0c6
+    `this` was PyTorch, in processes of one thread. Rows up to commit
     ad32212 have more: the 2022 edition's loop, Hugging Face with random weights and exactly fifteen
     `steps`; and `this` is with a compiled step.)
 

@@ -13,7 +13,7 @@ from translator.__main__ import train
 from translator.doctor import diagnose
 from translator.files import write_text
 from translator.plan import MEASURED
-from translator.run import Limits
+from translator.settings import Limits
 from translator.sources import load_pairs
 
 SIZES = {

@@ -12,8 +12,7 @@ from benchmarks.miniature import VARIANTS, run_folder, train
 from benchmarks.shared import RESULTS, Data, Rows, Runs, Seeds, portable
 from translator.plan import MEASURED
 from translator.processes import choose_device
-from translator.run import Limits
-from translator.settings import make_settings
+from translator.settings import Limits, make_settings
 from translator.sources import load_pairs
 
 STEPS = {"de-en": 4200, "en-de": 4700}  # updates of the shipped models' first stage

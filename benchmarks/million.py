@@ -12,8 +12,7 @@ from benchmarks.shared import RESULTS, Data, Rows, Runs, portable
 from translator.__main__ import train
 from translator.model_folder import read_translator
 from translator.processes import choose_device
-from translator.run import Limits
-from translator.settings import Count
+from translator.settings import Count, Limits
 
 PAPER = {
     "positions": "sinusoidal", "optimizer": "adam", "schedule": "paper",

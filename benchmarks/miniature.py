@@ -16,9 +16,9 @@ from benchmarks.shared import RESULTS, ROOT, Data, Rows, Runs, Seeds, portable
 from translator.files import Refused
 from translator.plan import MEASURED
 from translator.processes import choose_device
-from translator.run import Limits, Run
+from translator.run import Run
 from translator.scoring import score
-from translator.settings import Count, Settings, build_model, make_settings
+from translator.settings import Count, Limits, Settings, build_model, make_settings
 from translator.sources import load_pairs
 from translator.trainer import ParallelTrainer
 from translator.training import fit

@@ -9,8 +9,7 @@ from unittest.mock import patch
 
 from benchmarks.shared import RESULTS, Counts, Rows, in_new_process
 from translator import __main__ as program
-from translator.run import Limits
-from translator.settings import Count
+from translator.settings import Count, Limits
 from translator.sources import load_pairs
 from translator.trainer import ParallelTrainer
 

@@ -11,7 +11,7 @@ from benchmarks import beside, quality
 from benchmarks.shared import RESULTS, Changes, Data, Preset, Rows, portable
 from translator.__main__ import train
 from translator.model_folder import read_translator
-from translator.run import Limits
+from translator.settings import Limits
 
 Programs = Annotated[
     tuple[Literal["this", "nn.Transformer"], ...], Parameter(help="by default this one alone")

@@ -11,8 +11,7 @@ from benchmarks.shared import RESULTS, Data, Rows, Runs, portable
 from translator.__main__ import train
 from translator.model_folder import read_translator
 from translator.processes import choose_device
-from translator.run import Limits
-from translator.settings import Count
+from translator.settings import Count, Limits
 
 GRIDS = {  # optimiser and norm: factors of the learning rate, updates of warmup
     "muon pre": ((0.375, 0.75, 1.5), (100, 300)),

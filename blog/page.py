@@ -659,7 +659,8 @@ def vega() -> str:
 def live_figure() -> str:
     """What the live figures share: their template and scripts, and the shipped model."""
     from translator.explorer import content, figure
-    from translator.model_folder import model_folder, read_translator
+    from translator.files import model_folder
+    from translator.model_folder import read_translator
 
     folder = model_folder()
     whole = figure(content(read_translator(folder), folder.name, SENTENCE))

@@ -20,6 +20,7 @@ import the_annotated_transformer as tat
 from blog.page import run_node
 from translator.__main__ import main
 from translator.captions import caption_corpus
+from translator.search import Hypothesis, fast_beam, fast_greedy
 
 ROOT = Path(__file__).resolve().parents[1]
 SOAK = bool(os.environ.get("ANNOTATED_SOAK"))  # `make soak` tries more of what may go wrong
@@ -115,6 +116,21 @@ def beam_by_hand(
             else:
                 open_ends.append((log_p, ids))
     return max(finished)[1]
+
+
+def best_ids(found: list[list[Hypothesis]]) -> Tensor:
+    """The best hypothesis of each source as ids (B, longest), PAD after EOS."""
+    return tat.pad_rows([hypotheses[0].ids for hypotheses in found])
+
+
+def greedy_ids(*given: Any, **options: Any) -> Tensor:
+    """The program's greedy search, with the document's result."""
+    return best_ids(fast_greedy(*given, **options))
+
+
+def beam_ids(*given: Any, **options: Any) -> Tensor:
+    """The program's beam search, with the document's result."""
+    return best_ids(fast_beam(*given, **options))
 
 
 def exhaustive_search(

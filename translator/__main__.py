@@ -13,22 +13,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import cyclopts
-import torch
 from cyclopts import Parameter
 from cyclopts.types import PositiveFloat
-from torch import Tensor
 
-from the_annotated_transformer import ALPHA, BEAM, Translator, plain
-from translator import explorer
-from translator import export as converter
-from translator import plan as planning
-from translator.confidence import judged
+from translator.engine import open_search
 from translator.files import (
     Refused,
     Steady,
+    Stopped,
+    model_folder,
     new_folder,
     read_json,
     refusing,
@@ -37,22 +33,7 @@ from translator.files import (
     write_text,
     writing,
 )
-from translator.guard import doubts
-from translator.marian import import_marian, write_npz
-from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
-from translator.processes import (
-    Stopped,
-    choose_device,
-    load_weights,
-    process_group,
-    processes,
-    use_device,
-    weights_of,
-)
-from translator.run import KEPT, Limits, Run, checkpoint_files, read_log, token_store
-from translator.scoring import SCORES, score
-from translator.search import Search, check_stepwise
-from translator.settings import Count, Integer, make_settings, options, saved_settings
+from translator.settings import Count, Integer, Limits, make_settings, options, saved_settings
 from translator.sources import (
     FullPairs,
     decoded_line,
@@ -60,10 +41,16 @@ from translator.sources import (
     load_pairs,
     new_text,
     open_file,
+    plain,
 )
-from translator.trainer import Objective, ParallelTrainer, mean_loss
-from translator.training import fit, rehearse
 
+if TYPE_CHECKING:  # a command imports what it needs: PyTorch alone takes seconds
+    from torch import Tensor
+
+    from the_annotated_transformer import Translator
+    from translator.run import Run
+
+BEAM, ALPHA = 5, 1.8  # the document's
 Flat = Parameter(name="*")  # the fields of such a parameter are options of their own
 DEVICE = "as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one"
 Device = Annotated[str | None, Parameter(help=DEVICE)]
@@ -71,6 +58,10 @@ MODEL = "the folder of a run or a model; by default models/multi30k-de-en"
 Model = Annotated[Path | None, Parameter(help=MODEL)]
 Json = Annotated[bool, Parameter(name="--json")]
 Out = Annotated[Path, Parameter(help="the folder to write; it must not exist")]
+ENGINE = "ctranslate2, or pytorch, which takes longer; by default what the model allows"
+Engine = Annotated[Literal["ctranslate2", "pytorch"] | None, Parameter(help=ENGINE)]
+TYPE = "of CTranslate2's numbers: float32, int8, int16, bfloat16, ...; by default the model's"
+Type = Annotated[str | None, Parameter(name="--type", help=TYPE)]
 Beam = Annotated[Integer, Parameter(help="number of beams; 1 is greedy decoding")]
 Alpha = Annotated[float, Parameter(help="exponent of the length penalty")]
 OTHER_NAMES = {
@@ -108,6 +99,9 @@ def train(
         shard: divide the model among the processes, so that it may be larger than the memory of one
             device
     """
+    from translator.processes import process_group, processes, use_device
+    from translator.run import Run
+
     use_device(device)
     run = run or Path("runs") / preset
     str(run.resolve()).encode()  # what writes and reads weights wants UTF-8 of names
@@ -129,13 +123,22 @@ def train(
             report(training, learn(training, start_from, limits or Limits(), shard))
 
 
-def learn(run: Run, start_from: Path | None, limits: Limits, shard: bool) -> int:
+def learn(run: "Run", start_from: Path | None, limits: Limits, shard: bool) -> int:
     """Train in a run's folder, with the other processes if any; returns the number of new updates.
 
     Before hours are spent, a changed model that will not translate is announced. Model and trainer
     live in this function alone, because they must be freed before the process group closes;
     otherwise PyTorch can hang.
     """
+    import torch
+
+    from translator.guard import doubts
+    from translator.model_folder import read_translator
+    from translator.processes import choose_device, load_weights, weights_of
+    from translator.stepping import check_stepwise
+    from translator.trainer import ParallelTrainer
+    from translator.training import fit, rehearse
+
     start = None if run.has_state() else start_from
     trained = read_translator(start, "cpu").model if start else None
     run.prepare(start)
@@ -160,8 +163,10 @@ def learn(run: Run, start_from: Path | None, limits: Limits, shard: bool) -> int
     return run.progress.step - before
 
 
-def report(run: Run, new: int) -> None:
+def report(run: "Run", new: int) -> None:
     """Print how a run of which `new` updates are new ended."""
+    from translator.run import read_log
+
     if not run.first:
         return
     progress, warmup = run.progress, run.settings.warmup
@@ -196,6 +201,9 @@ def plan(
         seconds: how long to try this machine
         as_json: print one JSON object
     """
+    from translator import plan as planning
+    from translator.processes import use_device
+
     use_device(device)
     if src == tgt:
         raise Refused(f"--src and --tgt are both {src}")
@@ -211,7 +219,7 @@ def readable(text: str) -> str:
 def translate(
     *sentence: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA,
     input: Path | None = None, output: Path | None = None, as_json: Json = False,
-    n_best: Count = 1, device: Device = None,
+    n_best: Count = 1, engine: Engine = None, type_: Type = None, device: Device = None,
 ) -> None:  # fmt: skip
     """Translate sentences; if none is given, translate a file or standard input line by line.
 
@@ -226,7 +234,6 @@ def translate(
             from
         n_best: with --json, so many translations of each line, the best first; at most --beam
     """
-    use_device(device)
     if sentence and input:
         raise Refused("give sentences or --input, not both")
     if input and output and output.exists() and output.samefile(input):
@@ -237,7 +244,11 @@ def translate(
             warn(f"{text} is translated as a sentence; {other}")
     if n_best > 1 and not as_json:
         raise Refused("--n-best needs --json; without it there is one line for each sentence")
-    search, first = Search(read_translator(model_folder(model)), beam, alpha, n_best), 1
+    if as_json and (engine == "ctranslate2" or type_):
+        raise Refused("--json is PyTorch's work; leave --engine and --type out")
+    engine = "pytorch" if as_json else engine
+    search = open_search(model_folder(model), beam, alpha, device, engine, type_, n_best)
+    first = 1
     with ExitStack() as files:
         if sentence:
             chunks = [list(map(readable, sentence))]
@@ -248,6 +259,8 @@ def translate(
         out = files.enter_context(new_text(output)) if output else sys.stdout
         for chunk in filter(None, chunks):
             if as_json:
+                from translator.confidence import judged
+
                 found = judged(search, chunk, warn, first)
                 translations = [json.dumps(one, ensure_ascii=False) for one in found]
             else:
@@ -288,7 +301,8 @@ def deliver(*lines: str) -> None:
 
 def evaluate(
     *, data: str, split: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA,
-    as_json: Json = False, device: Device = None, held_out: float | None = None,
+    as_json: Json = False, held_out: float | None = None, engine: Engine = None,
+    type_: Type = None, device: Device = None,
 ) -> None:  # fmt: skip
     """Translate a split and score it:
     BLEU (13a cased, 13a lower-cased, lower-cased after Moses), chrF and length.
@@ -300,21 +314,21 @@ def evaluate(
         held_out: with --split val, the share of train that the model was validated on instead of
             val
     """
-    use_device(device)
+    from translator.scoring import SCORES, score
+
     folder = model_folder(model)
-    translator = read_translator(folder)
-    search = Search(translator, beam, alpha)
-    pairs = FullPairs(data, split, *translator.languages, held_out, warn)
+    search = open_search(folder, beam, alpha, device, engine, type_)
+    pairs = FullPairs(data, split, *search.languages, held_out, warn)
     sources, references = zip(*pairs, strict=True)
     start = time.monotonic()
     translations = search.translate(list(sources), warn)
     count = len(sources)
     result = {"data": data, "split": split, "sentences": count}
     result |= {} if held_out is None else {"held_out": held_out}
-    scores = score(translations, list(references), translator.languages[1], warn)
-    result |= {"search": search.name} | scores
+    scores = score(translations, list(references), search.languages[1], warn)
+    result |= {"search": search.name} | search.engine | scores
     part = "" if held_out is None else f", {held_out:g} of train held out"
-    languages = " to ".join(translator.languages)
+    languages = " to ".join(search.languages)
     lines = [f"{folder}, {languages}; {split}{part}: {count} sentences, {search.name}"]
     for name, title in SCORES.items():
         lines.append(f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}")
@@ -333,6 +347,10 @@ def average(run: Path, *, out: Out, last: Count = 5) -> None:
         run: the folder of a run
         last: number of checkpoints to average
     """
+    from translator.model_folder import average_checkpoints, read_translator, write_model
+    from translator.processes import use_device
+    from translator.run import KEPT, checkpoint_files
+
     use_device()
     read_json(run / "config.json")
     paths = checkpoint_files(run)
@@ -351,8 +369,14 @@ def average(run: Path, *, out: Out, last: Count = 5) -> None:
             warn(f"the average is worse than the run's own model, {run}")
 
 
-def losses_on_held_out(run: Path, translator: Translator, others: dict[str, Tensor]) -> list[float]:
+def losses_on_held_out(
+    run: Path, translator: "Translator", others: dict[str, "Tensor"]
+) -> list[float]:
     """A model's loss, then other weights', on a run's held-out pairs; none if they are gone."""
+    from translator.processes import load_weights
+    from translator.run import token_store
+    from translator.trainer import Objective, mean_loss
+
     store, losses = token_store(run, "val", translator.tokenizer), []
     if not store.path.with_suffix(".starts").exists():
         return losses
@@ -375,6 +399,10 @@ def explain(sentence: str, *, out: Path, model: Model = None) -> None:
         sentence: a sentence in the model's source language
         out: the HTML file to write
     """
+    from translator import explorer
+    from translator.model_folder import read_translator
+    from translator.processes import use_device
+
     use_device()
     if not sentence.strip():
         raise Refused("the sentence is blank")
@@ -396,6 +424,11 @@ def export(
             program's file, for models from there
         quantization: for ctranslate2: int8, float16, ...; by default float32
     """
+    from translator import export as converter
+    from translator.marian import write_npz
+    from translator.model_folder import read_translator, write_model
+    from translator.processes import use_device
+
     use_device()
     folder = model_folder(model)
     translator = read_translator(folder)
@@ -431,6 +464,8 @@ def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | No
         src: source language, if neither the files nor the name say it
         tgt: target language, likewise
     """
+    from translator.marian import import_marian
+
     translator = import_marian(source, out, src, tgt)
     size, (src, tgt) = sum(p.numel() for p in translator.model.parameters()), translator.languages
     print(f"{out}: {src} to {tgt}, {size:,} parameters, {len(translator.tokenizer):,} tokens")

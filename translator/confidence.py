@@ -20,10 +20,9 @@ def described(tokenizer: Tokenizer, source: list[int], found: Hypothesis) -> dic
     That is pairs of places in source and translation. EOS belongs to no token, nor does a token
     whose row looks at the source's EOS most.
     """
-    sums, places = zip(*found.seen.tolist(), strict=True)
-    log_p = [after - before for before, after in itertools.pairwise((0.0, *sums))]
+    log_p = [after - before for before, after in itertools.pairwise((0.0, *found.sums))]
     predicted, words = found.ids[1:], len(source) - 1
-    aligned = [(int(i), j) for j, i in enumerate(places) if predicted[j] != EOS]
+    aligned = [(i, j) for j, i in enumerate(found.places) if predicted[j] != EOS]
     return {
         "translation": tokenizer.decode(found.ids),
         "tokens": tokenizer.tokens(predicted),
@@ -45,7 +44,7 @@ def judged(
 
     def work(rows: list[list[int]]) -> list[dict[str, Any]]:
         results = []
-        for row, found in zip(rows, search.hypotheses(rows), strict=True):
+        for row, found in zip(rows, search.hypotheses(rows, aligned=True), strict=True):
             each = [described(tokenizer, row, one) for one in found]
             more = {"hypotheses": each} if search.n_best > 1 else {}
             results.append({"source_tokens": tokenizer.tokens(row)} | each[0] | more)

@@ -5,16 +5,17 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # importing PyTorch takes longer than a translation
+    from torch import Tensor
 
 
 class Refused(ValueError):
@@ -22,6 +23,16 @@ class Refused(ValueError):
 
     The command line prints it as one line.
     """
+
+
+class Stopped(Exception):
+    """A training was asked to stop, and has saved its state; `number` is the signal's."""
+
+    def __init__(self, number: int, step: int):
+        name = signal.Signals(number).name
+        saved = f"stopped by {name} after update {step}, which is saved"
+        super().__init__(f"{saved}; the same command goes on from there")
+        self.number = number
 
 
 POINTER = b"version https://git-lfs"
@@ -101,6 +112,26 @@ class Steady:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
 
+SHIPPED_MODEL = "models/multi30k-de-en"
+MODEL_FILES = ["config.json", "tokenizer.json", "model.safetensors"]
+
+
+def model_folder(path: Path | None = None) -> Path:
+    """The given folder, or the folder of the model that comes with the program.
+
+    If none came with it, raises FileNotFoundError with a command that makes one.
+    """
+    if path is not None:
+        return Path(path)
+    here = Path(__file__).resolve().parent
+    for folder in (here.parent / SHIPPED_MODEL, here / SHIPPED_MODEL):  # in a clone; installed
+        if all((folder / name).is_file() for name in MODEL_FILES):
+            return folder
+    train = "train --data multi30k --preset tiny --run runs/tiny"
+    advice = f"make one with `python the_annotated_transformer.py {train}`"
+    raise FileNotFoundError(f"no {SHIPPED_MODEL} here; {advice} and give --model runs/tiny")
+
+
 PARTIAL = ".partial"  # how the names of files end that are still being written
 SUMS = "SHA256SUMS"  # checksums of the files of a folder, as sha256sum writes and checks them
 
@@ -148,7 +179,7 @@ MEMORY = re.compile(
 @contextmanager
 def within_memory(what: str) -> Iterator[None]:
     """Turn what devices, PyTorch or Python raise when memory is out into Refused saying `what`."""
-    with refusing(what, MemoryError, torch.OutOfMemoryError):
+    with refusing(what, MemoryError):
         try:
             yield
         except RuntimeError as error:
@@ -226,8 +257,10 @@ def check_sums(folder: Path, names: list[str]) -> None:
         raise Refused(f"{damaged}; if you edited it, delete {SUMS}")
 
 
-def digest_of_tensors(tensors: dict[str, Tensor], notes: dict[str, str]) -> str:
+def digest_of_tensors(tensors: "dict[str, Tensor]", notes: dict[str, str]) -> str:
     """The SHA-256 of names, types, shapes, numbers and metadata."""
+    import torch
+
     digest = hashlib.sha256(json.dumps(notes, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
@@ -237,7 +270,7 @@ def digest_of_tensors(tensors: dict[str, Tensor], notes: dict[str, str]) -> str:
 
 
 # --- Tensors and JSON ---
-def write_tensors(path: Path, tensors: dict[str, Tensor], **metadata: Any) -> None:
+def write_tensors(path: Path, tensors: "dict[str, Tensor]", **metadata: Any) -> None:
     """Write tensors, JSON-able metadata and their checksum as a safetensors file, atomically."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -250,7 +283,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], **metadata: Any) -> No
         write_atomically(path, lambda temporary: save_file(tensors, temporary, notes))
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     """The tensors and metadata of a safetensors file, checked against its checksum if it has one.
 
     Raises Refused if it is damaged, FileNotFoundError if it is missing.

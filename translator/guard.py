@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import the_annotated_transformer as tat
 from practice.wires import wires
 from the_annotated_transformer import Pair
-from translator.search import precise
+from translator.stepping import precise
 from translator.trainer import ParallelTrainer
 
 # nats: a fresh model's wires move predictions by 0.01 to 3, rounding by 1e-6

@@ -24,8 +24,16 @@ from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, PostNorm, Tr
 from translator import files
 from translator.corpus import HIDDEN, SidedTokenizer, tokenizer_text
 from translator.export import check_marian
-from translator.files import Refused, new_folder, read_json, refusing, write_tensors, write_text
-from translator.model_folder import MODEL_FILES, build_for
+from translator.files import (
+    MODEL_FILES,
+    Refused,
+    new_folder,
+    read_json,
+    refusing,
+    write_tensors,
+    write_text,
+)
+from translator.model_folder import build_for
 from translator.settings import Settings
 
 # the bias of a token that is never written: a softmax makes 0 of it, and in a smoothed loss it

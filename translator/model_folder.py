@@ -6,14 +6,20 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from the_annotated_transformer import SHIPPED_MODEL, Transformer, Translator
+from the_annotated_transformer import Transformer, Translator
 from translator import files
 from translator.corpus import encode_texts, read_tokenizer
-from translator.files import Refused, new_folder, read_json, read_tensors, refusing, write_tensors
+from translator.files import (
+    MODEL_FILES,
+    Refused,
+    new_folder,
+    read_json,
+    read_tensors,
+    refusing,
+    write_tensors,
+)
 from translator.processes import choose_device, load_weights
 from translator.settings import Settings, build_model, saved_settings
-
-MODEL_FILES = ["config.json", "tokenizer.json", "model.safetensors"]
 
 
 def read_translator(path: str | Path, device: torch.device | None = None) -> Translator:
@@ -87,19 +93,3 @@ def write_model(out: Path, like: Path, weights: dict[str, Tensor]) -> None:
             shutil.copy(like / name, out / name)
         write_tensors(out / MODEL_FILES[2], weights)
         files.write_sums(out, MODEL_FILES)
-
-
-def model_folder(path: Path | None = None) -> Path:
-    """The given folder, or the folder of the model that comes with the program.
-
-    If none came with it, raises FileNotFoundError with a command that makes one.
-    """
-    if path is not None:
-        return Path(path)
-    here = Path(__file__).resolve().parent
-    for folder in (here.parent / SHIPPED_MODEL, here / SHIPPED_MODEL):  # in a clone; installed
-        if all((folder / name).is_file() for name in MODEL_FILES):
-            return folder
-    train = "train --data multi30k --preset tiny --run runs/tiny"
-    advice = f"make one with `python the_annotated_transformer.py {train}`"
-    raise FileNotFoundError(f"no {SHIPPED_MODEL} here; {advice} and give --model runs/tiny")

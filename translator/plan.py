@@ -20,8 +20,7 @@ from since_2017 import sorted_batches
 from translator.corpus import encode_pairs
 from translator.files import Refused
 from translator.processes import choose_device
-from translator.run import Limits
-from translator.settings import PRESETS, build_model, make_settings
+from translator.settings import PRESETS, Limits, build_model, make_settings
 from translator.sources import load_pairs
 from translator.trainer import ParallelTrainer
 

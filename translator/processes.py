@@ -128,16 +128,6 @@ def wait_for_all() -> None:
         dist.barrier()
 
 
-class Stopped(Exception):
-    """A training was asked to stop, and has saved its state; `number` is the signal's."""
-
-    def __init__(self, number: int, step: int):
-        name = signal.Signals(number).name
-        saved = f"stopped by {name} after update {step}, which is saved"
-        super().__init__(f"{saved}; the same command goes on from there")
-        self.number = number
-
-
 # Ctrl-C; of schedulers, some of them before a job's time is up; of a terminal that closes, on
 # Windows the last
 REQUESTS = "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGHUP", "SIGBREAK"

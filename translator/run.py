@@ -16,12 +16,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from cyclopts.types import PositiveFloat
 from tqdm import tqdm
 
 import the_annotated_transformer as tat
@@ -31,7 +30,7 @@ from translator import corpus, files
 from translator.corpus import SidedTokenizer, TokenStore, read_tokenizer
 from translator.files import Refused, nobody, read_json, refusing, warn, write_tensors, write_text
 from translator.processes import gathered, over_processes, processes, wait_for_all, weights_of
-from translator.settings import GONE, Count, Settings, build_model, saved_settings
+from translator.settings import GONE, Progress, Settings, build_model, saved_settings
 from translator.sources import SPLITS, FullPairs, fingerprint, stream_pairs
 
 LEARNED = 512  # positions that a model may learn
@@ -42,66 +41,6 @@ SIZES = "N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie", "bpe"  #
 TOKENS = [f"tokens/{split}{suffix}" for split in SPLITS for suffix in (".ids", ".starts")]
 STARTS = TOKENS[1::2]  # written after the ids, so what has them is whole
 NO_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP  # of some file systems
-
-
-@dataclass
-class Progress:
-    """How far a run has come."""
-
-    step: int = 0  # updates
-    epoch: int = 0
-    batch: int = 0  # batches of this epoch that are done
-    tokens: int = 0
-    seconds: float = 0.0  # of training
-    skipped: int = 0  # updates whose gradient was not finite
-    best: float = math.inf  # the lowest validation loss
-    since_best: int = 0  # checkpoints after it
-    owed: bool = False  # it was stopped where a checkpoint was due, which has a validation
-    left: float = 1.0  # the share of the run that was still to come before the last update
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a run ends (without any of these after 30 minutes), and when there is a checkpoint."""
-
-    minutes: PositiveFloat | None = None
-    """stop after this many minutes"""
-    epochs: Count | None = None
-    """stop after this many passes through the data"""
-    steps: Count | None = None
-    """stop after this many updates"""
-    patience: Count | None = None
-    """stop after this many checkpoints without a lower validation loss"""
-    checkpoint_every: Count = 200
-    """updates between two checkpoints"""
-    checkpoint_minutes: PositiveFloat | None = None
-    """minutes between two checkpoints, if that is sooner"""
-
-    def shares(self, progress: Progress, in_epoch: float = math.inf) -> dict[str, float]:
-        """How much of each limit is used up, by the clock of this process; 1 is all of it."""
-        epochs = progress.epoch + progress.batch / in_epoch  # unless that is given, whole ones only
-        used = {"minutes": progress.seconds / 60, "epochs": epochs}
-        used |= {"steps": progress.step, "patience": progress.since_best}
-        limits = {name: getattr(self, name) for name in used}
-        if all(limit is None for limit in limits.values()):
-            limits["minutes"] = 30
-        return {name: used[name] / limit for name, limit in limits.items() if limit is not None}
-
-    def left(self, progress: Progress, in_epoch: float) -> float | None:
-        """The share of the run that is still to come; None if nothing but patience ends it."""
-        shares = self.shares(progress, in_epoch)
-        shares.pop("patience", None)
-        return max(0.0, 1 - max(shares.values())) if shares else None
-
-    def spent(self, progress: Progress) -> bool:
-        """Whether the run has to end."""
-        return max(self.shares(progress).values()) >= 1
-
-    def due(self, progress: Progress, saved_at: float) -> bool:
-        """Whether a checkpoint is due; the last one ended after `saved_at` seconds of training."""
-        minutes = self.checkpoint_minutes or math.inf
-        late = progress.seconds - saved_at >= 60 * minutes
-        return late or progress.step % self.checkpoint_every == 0
 
 
 def check_same(folder: Path, wanted: dict[str, Any], advice: str = "give another --run") -> None:

@@ -4,16 +4,16 @@
 (cyclopts reads them), and its docstring is the help.
 """
 
+import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_type_hints
 
-import torch
 from cyclopts import Parameter
-from cyclopts.types import NonNegativeFloat
+from cyclopts.types import NonNegativeFloat, PositiveFloat
 from cyclopts.validators import Number
 
-from since_2017 import marian, modern, with_fast_dropout
-from the_annotated_transformer import Config, Transformer, make_model
+if TYPE_CHECKING:  # the command line reads this room, and PyTorch takes seconds to import
+    from the_annotated_transformer import Transformer
 
 
 def whole(kind: type, tokens: Any) -> int:
@@ -30,7 +30,7 @@ Share = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
 
 
 @dataclass(frozen=True)
-class Settings(Config):
+class Settings:
     """The document's `Config` plus what real use needs.
 
     The defaults are the base model's, plus clipping.
@@ -97,6 +97,66 @@ PRESETS = {
 GONE = {"dropout_after": 0, "r_drop": 0.0, "r_drop_after": 0, "bpe_dropout": 0.0}
 
 
+@dataclass
+class Progress:
+    """How far a run has come."""
+
+    step: int = 0  # updates
+    epoch: int = 0
+    batch: int = 0  # batches of this epoch that are done
+    tokens: int = 0
+    seconds: float = 0.0  # of training
+    skipped: int = 0  # updates whose gradient was not finite
+    best: float = math.inf  # the lowest validation loss
+    since_best: int = 0  # checkpoints after it
+    owed: bool = False  # it was stopped where a checkpoint was due, which has a validation
+    left: float = 1.0  # the share of the run that was still to come before the last update
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a run ends (without any of these after 30 minutes), and when there is a checkpoint."""
+
+    minutes: PositiveFloat | None = None
+    """stop after this many minutes"""
+    epochs: Count | None = None
+    """stop after this many passes through the data"""
+    steps: Count | None = None
+    """stop after this many updates"""
+    patience: Count | None = None
+    """stop after this many checkpoints without a lower validation loss"""
+    checkpoint_every: Count = 200
+    """updates between two checkpoints"""
+    checkpoint_minutes: PositiveFloat | None = None
+    """minutes between two checkpoints, if that is sooner"""
+
+    def shares(self, progress: Progress, in_epoch: float = math.inf) -> dict[str, float]:
+        """How much of each limit is used up, by the clock of this process; 1 is all of it."""
+        epochs = progress.epoch + progress.batch / in_epoch  # unless that is given, whole ones only
+        used = {"minutes": progress.seconds / 60, "epochs": epochs}
+        used |= {"steps": progress.step, "patience": progress.since_best}
+        limits = {name: getattr(self, name) for name in used}
+        if all(limit is None for limit in limits.values()):
+            limits["minutes"] = 30
+        return {name: used[name] / limit for name, limit in limits.items() if limit is not None}
+
+    def left(self, progress: Progress, in_epoch: float) -> float | None:
+        """The share of the run that is still to come; None if nothing but patience ends it."""
+        shares = self.shares(progress, in_epoch)
+        shares.pop("patience", None)
+        return max(0.0, 1 - max(shares.values())) if shares else None
+
+    def spent(self, progress: Progress) -> bool:
+        """Whether the run has to end."""
+        return max(self.shares(progress).values()) >= 1
+
+    def due(self, progress: Progress, saved_at: float) -> bool:
+        """Whether a checkpoint is due; the last one ended after `saved_at` seconds of training."""
+        minutes = self.checkpoint_minutes or math.inf
+        late = progress.seconds - saved_at >= 60 * minutes
+        return late or progress.step % self.checkpoint_every == 0
+
+
 def options() -> type:
     """The settings as options of a command; their help shows the presets.
 
@@ -133,17 +193,24 @@ def make_settings(preset: str, words: bool, changes: dict[str, Any]) -> Settings
     if words and "bpe" in changes:
         raise ValueError("--words and --bpe exclude each other")
     settings = replace(PRESETS[preset], **changes | ({"bpe": 0} if words else {}))
+    import torch
+
     with torch.device("meta"):
         build_model(settings, 8)
     return settings
 
 
-def build_model(settings: Settings, vocab: int, parts: dict[str, Any] | None = None) -> Transformer:
+def build_model(
+    settings: Settings, vocab: int, parts: dict[str, Any] | None = None
+) -> "Transformer":
     """A fresh model of these sizes, with the cheaper dropout; ValueError for sizes that do not fit.
 
     parts: for a model that Marian trained, in what it differs from the paper's, as arguments of the
     document's `marian`.
     """
+    from since_2017 import marian, modern, with_fast_dropout
+    from the_annotated_transformer import make_model
+
     rotary = settings.positions == "rotary"
     model = make_model(
         vocab, vocab, settings.N, settings.d_model, settings.d_ff, settings.h, settings.dropout,

@@ -12,9 +12,18 @@ from functools import cache
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from the_annotated_transformer import CHECKSUMS, decoded, plain
 from translator.captions import caption_pairs
-from translator.files import PARTIAL, Refused, check_pointer, nobody, refusing, warn, writing
+from translator.ctranslate2_folder.translate import decoded, plain
+from translator.files import (
+    PARTIAL,
+    POINTER,
+    Refused,
+    check_pointer,
+    nobody,
+    refusing,
+    warn,
+    writing,
+)
 
 
 def find_file(folder: Path, name: str) -> Path:
@@ -67,10 +76,12 @@ def decoded_line(line: bytes, name: Path | str, number: int) -> str:
     where = f"{name}, line {number}"
     if len(line) > LONGEST:
         raise Refused(f"{where}: more than {LONGEST:,} bytes; there should be a sentence per line")
+    if line.startswith(POINTER):
+        raise Refused(f"{where}: only a pointer of Git LFS; `git lfs pull` fetches the file itself")
     try:
-        return decoded(line, where)
+        return decoded(line)
     except ValueError as error:
-        raise Refused(str(error)) from error
+        raise Refused(f"{where}: {error}") from error
 
 
 def decoded_lines(file: BinaryIO, name: Path | str) -> Iterator[list[str]]:
@@ -129,7 +140,11 @@ def read_parallel(folder: Path, split: str, src: str, tgt: str) -> Iterator[tupl
 
 
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
-MULTI30K_FILES = CHECKSUMS | {  # SHA-256 of each compressed file
+MULTI30K_FILES = {  # SHA-256 of each compressed file; the first four are the document's, too
+    "train.de.gz": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
+    "train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
+    "val.de.gz": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
+    "val.en.gz": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
     "test_2016_flickr.de.gz": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
     "test_2016_flickr.en.gz": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
     "test_2017_flickr.de.gz": "a2c89666db00c495cd8513b9d708d5a3acc205d7de312ef2bf5fb7ebc1540aee",

@@ -9,9 +9,10 @@ import signal
 import time
 
 from the_annotated_transformer import Pair
-from translator.files import Refused, warn, within_memory
-from translator.processes import Stopped, any_process, over_processes, stop_requests, wait_for_all
-from translator.run import Limits, Run
+from translator.files import Refused, Stopped, warn, within_memory
+from translator.processes import any_process, over_processes, stop_requests, wait_for_all
+from translator.run import Run
+from translator.settings import Limits
 from translator.trainer import ParallelTrainer
 
 ADVICE = "try a lower --tokens-per-batch, or --accumulate 2, in another --run"  # if memory is out

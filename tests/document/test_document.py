@@ -16,8 +16,7 @@ import pytest
 from blog import notebook
 from tests.helpers import ROOT, SOAK, caption_files, in_view, offline_tab
 from translator import __main__ as commands
-from translator.run import Limits
-from translator.settings import Settings
+from translator.settings import Limits, Settings
 
 NAMES = ["the_annotated_transformer", "since_2017", "lab_notebook", "exercises"]
 EXECUTED = NAMES if SOAK else NAMES[:3]  # every answer of the exercises runs in test_exercises.py

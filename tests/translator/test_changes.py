@@ -13,14 +13,17 @@ import the_annotated_transformer as tat
 from tests.helpers import (
     assert_gradient_of_the_loss,
     beam_by_hand,
+    beam_ids,
     decided,
     greedy_by_hand,
+    greedy_ids,
     uneven_pairs,
 )
 from translator import export
 from translator.files import Refused
-from translator.search import Search, check_stepwise, fast_beam, fast_greedy
+from translator.search import Search
 from translator.settings import Settings, build_model
+from translator.stepping import check_stepwise
 from translator.trainer import ParallelTrainer
 
 SIZES = {"N": 2, "d_model": 16, "d_ff": 24, "h": 4, "dropout": 0.0}
@@ -111,10 +114,11 @@ def test_a_variant_decodes_fast_what_it_computes_at_once(name):
     sources = [torch.randint(4, 13, (n,)).tolist() + [tat.EOS] for n in (1, 3, 8, 5, 2, 7, 4, 6)]
     batch = tat.Batch(tat.pad_rows(sources))
     limits = [14 - (batch.src.size(1) - len(src)) for src in sources]
-    by_hand = [[greedy_by_hand(model, src, 14) for src in sources]] * 2
-    asked = zip(sources, limits, strict=True)
+    asked = list(zip(sources, limits, strict=True))
+    by_hand = [[greedy_by_hand(model, *pair) for pair in asked]]
+    by_hand += [[greedy_by_hand(model, src, 14) for src in sources]]
     by_hand += [[beam_by_hand(model, *pair, 3, 1.0) for pair in asked]] * 2
-    searches = (fast_greedy, tat.greedy_decode, fast_beam, tat.beam_search)
+    searches = (greedy_ids, tat.greedy_decode, beam_ids, tat.beam_search)
     for search, expected in zip(searches, by_hand, strict=True):
         options = (3, 1.0) if "beam" in search.__name__ else ()
         found = search(model, batch.src, batch.src_mask, 14, *options)

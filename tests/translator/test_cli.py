@@ -25,8 +25,8 @@ from tests.helpers import ROOT, caption_files, refused, same
 from translator.__main__ import main
 from translator.confidence import judged
 from translator.corpus import TokenStore, encode_pairs
-from translator.files import read_tensors, write_atomically, write_tensors
-from translator.model_folder import MODEL_FILES, average_checkpoints, read_translator
+from translator.files import MODEL_FILES, read_tensors, write_atomically, write_tensors
+from translator.model_folder import average_checkpoints, read_translator
 from translator.processes import weights_of
 from translator.run import read_log, token_store
 from translator.scoring import score

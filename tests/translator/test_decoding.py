@@ -1,31 +1,23 @@
 """Decoding with a key/value cache, greedy and with a beam, against recomputing everything."""
 
-import os
-import signal
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from unittest.mock import Mock
-
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 import the_annotated_transformer as tat
-from tests.helpers import beam_by_hand, decided, exhaustive_search, greedy_by_hand
-from translator.files import Refused
-from translator.model_folder import model_folder, read_translator
-from translator.search import (
-    Search,
-    StepwiseDecoder,
-    check_stepwise,
-    compare_aloud,
-    fast_beam,
-    fast_greedy,
-    in_parallel,
-    likeliest,
+from tests.helpers import (
+    beam_by_hand,
+    beam_ids,
+    decided,
+    exhaustive_search,
+    greedy_by_hand,
+    greedy_ids,
 )
+from translator.files import Refused, model_folder
+from translator.model_folder import read_translator
+from translator.search import Search, fast_beam
+from translator.stepping import StepwiseDecoder, check_stepwise, compare_aloud
 
 
 class Scripted(tat.Generator):
@@ -38,9 +30,6 @@ class Scripted(tat.Generator):
     def __init__(self, script: list[list[int]], end: int = tat.EOS, leaving: bool = True):
         super().__init__(16, 11)
         self.script, self.end, self.steps, self.leaving = torch.tensor(script), end, 0, leaving
-
-    def __deepcopy__(self, memo: dict) -> "Scripted":
-        return self  # the search copies generators, and the steps are counted here
 
     def logits(self, x: Tensor) -> Tensor:
         assert len(x) == len(self.script)
@@ -60,17 +49,14 @@ class Same(tat.Generator):
         for token, score in scores.items():
             self.scores[..., token] = score
 
-    def __deepcopy__(self, memo: dict) -> "Same":
-        return self
-
     def logits(self, x: Tensor) -> Tensor:
         self.rows.append(len(x))
         return self.scores.expand(len(x), 1, -1)
 
 
 IDS = ["document", "program"]
-both = pytest.mark.parametrize("greedy", [tat.greedy_decode, fast_greedy], ids=IDS)
-both_beams = pytest.mark.parametrize("search", [tat.beam_search, fast_beam], ids=IDS)
+both = pytest.mark.parametrize("greedy", [tat.greedy_decode, greedy_ids], ids=IDS)
+both_beams = pytest.mark.parametrize("search", [tat.beam_search, beam_ids], ids=IDS)
 
 
 @pytest.fixture
@@ -90,7 +76,9 @@ def test_batched_greedy_equals_one_by_one(varied, greedy):
     found = greedy(model, batch.src, batch.src_mask, max_len=12).tolist()
     ends = set()
     for row, src, mask in zip(found, batch.src, batch.src_mask, strict=True):
-        expected = greedy_by_hand(model, src[mask[0]].tolist(), 12)
+        # the program's limit is that of the sentence alone
+        longest = 12 if greedy is tat.greedy_decode else max(2, 12 - int((~mask).sum()))
+        expected = greedy_by_hand(model, src[mask[0]].tolist(), longest)
         assert row == expected + [tat.PAD] * (len(row) - len(expected))
         ends.add(len(expected))
     assert len(ends) > 3 and max(ends) == 12  # otherwise the sentences test nothing
@@ -102,7 +90,7 @@ def test_greedy_stops_when_all_have_ended(small_model, sentences, greedy):
     """Catches a loop to max_len, one that stops with the first sentence, or writes after an end."""
     model, calls = small_model(), []
     script = [[5, 2, 9, 9, 9, 9], [2, 9, 9, 9, 9, 9], [7, 6, 5, 2, 9, 9]]
-    model.generator = Scripted(script, leaving=greedy is fast_greedy)
+    model.generator = Scripted(script, leaving=greedy is greedy_ids)
     model.decoder.layers[0].feed_forward.register_forward_hook(lambda *_: calls.append(1))
     found = greedy(model, sentences.src, sentences.src_mask, max_len=7)
     assert found.tolist() == [[1, 5, 2, 0, 0], [1, 2, 0, 0, 0], [1, 7, 6, 5, 2]]
@@ -167,11 +155,11 @@ def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, chan
 
 
 def test_the_check_shows_itself(small_model, capsys):
-    """As `python -m translator.search` does: a line for each part, in order, with both times."""
+    """As `python -m translator.stepping` does: a line for each part, in order, with both times."""
     check_stepwise(small_model(), check=compare_aloud)
     lines = capsys.readouterr().out.splitlines()
     layers = [f"decoder.layers.{i}" for i in range(2)]
-    assert [line.split()[0] for line in lines] == ["tgt_embed", *layers, "decoder", "generator"]
+    assert [line.split()[0] for line in lines] == ["tgt_embed", *layers, "decoder"]
     assert all(line.count(" ms") == 2 and line.endswith(": equal") for line in lines)
 
 
@@ -197,26 +185,27 @@ def test_cache_projects_nothing_twice(small_model, sentences):
     decoder = StepwiseDecoder(model, sentences.src, sentences.src_mask)
     for t in range(1, 6):
         decoder.step(torch.full((3,), tat.BOS))
-        assert [past.size(2) for past in decoder.layers[0].past] == [t, t]
+        assert [past.size(2) for past in decoder.past[0]] == [t, t]
     assert seen == [sentences.src.shape] * 2
 
 
 def test_a_line_far_too_long_is_translated_greedily_and_told(monkeypatch):
     """It is decoded alone; the others keep their search."""
-    search, told = Search(read_translator(model_folder())), []
-    monkeypatch.setattr("translator.search.FAR", 12)
-
-    def one_by_one(work, items, *_):
-        return [work(item) for item in items]
-
-    monkeypatch.setattr("translator.search.in_parallel", one_by_one)
+    search, told = Search(read_translator(model_folder()), beam=2), []
+    monkeypatch.setattr("translator.search.LONG_LINE_TOKENS", 12)
     long, short = "Ein Hund läuft und läuft und läuft und läuft und läuft.", "Ein Hund."
     expected = search.translate([long]) + search.translate([short])
-    search.decode = Mock(wraps=fast_greedy)
+    shapes = []
+
+    def watched(model, src, src_mask, max_len, beam, *given, **options):
+        shapes.append((*src.shape, beam))
+        return fast_beam(model, src, src_mask, max_len, beam, *given, **options)
+
+    monkeypatch.setattr("translator.search.fast_beam", watched)
     found = search.translate([short, long, ""], tell=told.append, first=1001)
     assert found == [expected[1], expected[0], ""]
     assert len(told) == 1 and "line 1002 has" in told[0]
-    assert [call.args[1].size(1) for call in search.decode.call_args_list] == [4]
+    assert shapes == [(1, 13, 1), (1, 4, 2)]
 
 
 # --- Beam search ---
@@ -265,30 +254,15 @@ def test_beam_search_where_numbers_are_halves(small_model, sentences, search):
 
 
 def test_beam_search_computes_no_more_than_it_needs(small_model, sentences):
-    """Catches a search to its limit, and rows for places of the beam that hold no beginning."""
+    """Catches a search to its limit, and sources that stay when nothing of theirs can win."""
     model = small_model()
     for scores, beam, alpha, rows in (
-        ({tat.EOS: 30.0}, 3, 0.6, [3]),  # nothing can win any more
-        # one beginning per sentence; then four, of which one ends
-        ({tat.EOS: 0.0, 5: 0.1}, 4, 2.0, [3, 9, 6, 3]),
+        ({tat.EOS: 30.0}, 3, 0.6, [9]),  # nothing can win any more
+        ({tat.EOS: 0.1, 5: 0.0}, 4, 2.0, [12, 12, 12]),  # each ending costs one of four places
     ):
         model.generator = Same(scores)
         fast_beam(model, sentences.src, sentences.src_mask, 40, beam, alpha)
-        assert model.generator.rows[:4] == rows
-
-
-@pytest.mark.parametrize("vocab", [3, 64, 320, 1000])
-def test_the_likeliest_are_those_of_the_whole_vocabulary(vocab):
-    """Catches skipped blocks, a shorter one at the end, and a total that lacks some tokens.
-
-    Rows are wider apart than they are long, as those of a padded matrix.
-    """
-    logits = 3 * torch.randn(70, vocab + 24)[:, :vocab]
-    logits[::2, -1] = 30.0
-    values, tokens = likeliest(logits, 5)
-    expected = logits.log_softmax(-1).topk(min(5, vocab))
-    assert torch.equal(tokens, expected.indices)
-    assert_close(values, expected.values)
+        assert model.generator.rows == rows
 
 
 def test_beam_search_refuses_impossible_settings(small_model, sentences):
@@ -298,53 +272,3 @@ def test_beam_search_refuses_impossible_settings(small_model, sentences):
             tat.beam_search(small_model(), sentences.src, sentences.src_mask, 5, beam, alpha)
         with pytest.raises(Refused, match="--beam must be at least 1|--alpha must be at least 0"):
             Search(tat.Translator(small_model(), None), beam, alpha)
-
-
-# --- Workers ---
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    """PyTorch has two threads, so that there are two workers."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("platform", ["linux", "elsewhere"])
-def test_work_in_parallel_comes_back_in_order_and_leaves_the_threads_as_they_were(
-    monkeypatch, two_threads, platform
-):
-    """Catches results that change places, a lost error, and a number that stays.
-
-    And workers that share their threads.
-    """
-    monkeypatch.setattr("sys.platform", platform)
-    cpu = torch.device("cpu")
-
-    def threads() -> list[int]:
-        with ThreadPoolExecutor(1) as new:
-            return [torch.get_num_threads(), new.submit(torch.get_num_threads).result()]
-
-    def work(i: int) -> tuple[int, int]:
-        time.sleep(0.05 * (i == 0))
-        return i * i, torch.get_num_threads()
-
-    assert in_parallel(work, [0, 1, 2, 3, 4], cpu) == [(i * i, 1) for i in range(5)]
-    assert threads() == [2, 2]
-    with pytest.raises(ZeroDivisionError):
-        in_parallel(lambda i: 1 / i, [1, 0], cpu)
-    assert threads() == [2, 2]
-    assert in_parallel(work, [3], cpu) == [(9, 2)] and in_parallel(work, [], cpu) == []
-    if platform == "linux":
-        killed = in_parallel(lambda i: os.kill(os.getpid(), signal.SIGKILL), [0, 1], cpu)
-        assert killed == ["a process was killed, likely for want of memory"] * 2
-
-
-def test_translations_by_several_workers_are_those_of_one(two_threads):
-    lines = [f"Ein Hund läuft mit {n} Katzen." for n in range(4)] + [""]
-    search = Search(read_translator(model_folder()), 2)
-    # two threads that wait for each other on busy cores take a minute here
-    torch.set_num_threads(1)
-    one_by_one, search.batch_size = [search.translate([line])[0] for line in lines], 2
-    torch.set_num_threads(2)
-    assert search.translate(lines) == one_by_one

@@ -41,7 +41,7 @@ def test_ctranslate2_finds_the_same_symbols(run, tmp_path):
     different = []
     for german, _ in load_pairs("captions", "test")[:60]:
         src = torch.tensor([[*translator.tokenizer.encode(german, "de"), tat.EOS]])
-        ours = fast_greedy(translator.model, src, tat.source_mask(src), max_len=25)[0, 1:].tolist()
+        ours = fast_greedy(translator.model, src, tat.source_mask(src), max_len=25)[0][0].ids[1:]
         tokens = vocabulary.encode(german).tokens
         found = theirs.translate_batch([tokens], beam_size=1, max_decoding_length=24)
         other = [vocabulary.token_to_id(token) for token in found[0].hypotheses[0]]

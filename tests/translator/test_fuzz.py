@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from tests.helpers import SOAK, caption_files
 from translator.__main__ import main
 from translator.corpus import read_tokenizer
-from translator.files import read_tensors
-from translator.model_folder import model_folder, read_translator
+from translator.files import model_folder, read_tensors
+from translator.model_folder import read_translator
 from translator.run import read_log
 from translator.settings import PRESETS
 from translator.sources import decoded_lines, load_pairs

@@ -14,7 +14,8 @@ import the_annotated_transformer as tat
 from tests.helpers import Touch, refused
 from translator import explorer
 from translator.__main__ import main
-from translator.model_folder import build_for, model_folder, read_translator
+from translator.files import model_folder
+from translator.model_folder import build_for, read_translator
 from translator.processes import weights_of
 from translator.settings import Settings, build_model
 from translator.sources import LONGEST, load_pairs

@@ -25,11 +25,11 @@ import the_annotated_transformer as tat
 from tests.helpers import SOAK, caption_files, refused, same
 from translator import run as runs
 from translator.__main__ import main
-from translator.files import read_tensors
-from translator.model_folder import MODEL_FILES, read_translator
+from translator.files import MODEL_FILES, read_tensors
+from translator.model_folder import read_translator
 from translator.processes import stop_requests, weights_of
-from translator.run import Limits, Progress, read_log
-from translator.settings import PRESETS
+from translator.run import read_log
+from translator.settings import PRESETS, Limits, Progress
 from translator.trainer import ParallelTrainer
 
 SIZES = "--N 1 --d-model 16 --d-ff 16 --h 2 --bpe 100 --tokens-per-batch 300 --warmup 20"

@@ -29,8 +29,7 @@ from tests.helpers import ROOT, caption_files, refused
 from translator import plan, search, trainer
 from translator.__main__ import main
 from translator.corpus import write_store
-from translator.files import Refused, read_tensors
-from translator.model_folder import model_folder
+from translator.files import Refused, model_folder, read_tensors
 from translator.processes import stop_requests, told
 from translator.run import accelerator_use, matrix_speed, read_log
 from translator.scoring import score

@@ -10,8 +10,7 @@ from torch.testing import assert_close
 
 import the_annotated_transformer as tat
 from tests.helpers import assert_gradient_of_the_loss, uneven_pairs
-from translator.run import Limits, Progress
-from translator.settings import Settings, build_model
+from translator.settings import Limits, Progress, Settings, build_model
 from translator.trainer import Muon, Objective, ParallelTrainer, make_optimizers
 
 

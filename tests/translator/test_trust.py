@@ -25,17 +25,17 @@ def test_what_a_search_notes_is_what_one_pass_over_the_translation_gives(beam, n
     model = decided(tat.make_model(13, 9, 2, 16, 24, 4, dropout=0.0, norm="pre")).double().eval()
     lengths = torch.randint(1, 9, (12,)).tolist()
     rows = [[*torch.randint(4, 13, (n,)).tolist(), tat.EOS] for n in lengths]
-    batch, notes = tat.Batch(tat.pad_rows(rows)), []
+    batch = tat.Batch(tat.pad_rows(rows))
     given = model, batch.src, batch.src_mask, 14
     search = partial(fast_beam, *given, beam) if beam else partial(fast_greedy, *given)
     more = {"n_best": n_best} if beam else {}
-    best = search(alpha=0.6, notes=notes, **more)
-    assert torch.equal(best, search(alpha=0.6))
+    searched = search(alpha=0.6, aligned=True, **more)
+    best = [hypotheses[0].ids for hypotheses in search(alpha=0.6)]
     lengths = set()
-    for row, ids, found in zip(rows, best.tolist(), notes, strict=True):
+    for row, ids, found in zip(rows, best, searched, strict=True):
         assert len(found) == n_best == len({tuple(one.ids) for one in found})
         assert found == sorted(found, key=lambda one: -one.score)
-        assert ids[: len(found[0].ids)] == found[0].ids
+        assert ids == found[0].ids
         for one in found:
             src, tgt = torch.tensor([row]), torch.tensor([one.ids])
             with torch.no_grad(), tat.recording(model) as weights:
@@ -44,10 +44,10 @@ def test_what_a_search_notes_is_what_one_pass_over_the_translation_gives(beam, n
             sums = logits[0].log_softmax(-1).gather(1, tgt[0, 1:, None])[:, 0].cumsum(0)
             cross = [weights[layer.src_attn][0] for layer in model.decoder.layers]
             cross = torch.stack(cross).mean((0, 1))
-            torch.testing.assert_close(one.seen[:, 0], sums.float(), atol=1e-4, rtol=1e-4)
+            assert one.sums == pytest.approx(sums.tolist(), abs=1e-4, rel=1e-4)
             expected = float(sums[-1] / tat.length_penalty(len(sums), 0.6))
             assert one.score == pytest.approx(expected, rel=1e-4)
-            assert one.seen[:, 1].tolist() == cross.argmax(-1).tolist()
+            assert one.places == cross.argmax(-1).tolist()
             lengths.add(len(one.ids))
     assert len(lengths) > 2  # otherwise the sentences test little
 

@@ -8,89 +8,142 @@ import html
 import os
 import re
 import sys
+import unicodedata
 from pathlib import Path
 
-import ctranslate2
-from tokenizers import Tokenizer
-
 HIDDEN = "\uf8ff"  # ends the names of tokens that stand in no text
-FAR = 500  # tokens; hardly any text has sentences that long, so hardly any model can translate one
-folder = Path(__file__).resolve().parent
-tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-model = ctranslate2.Translator(str(folder))
-tokenizer.encode_special_tokens = True  # the text "</s>" in a sentence is text
+# hardly any text has sentences that long, so hardly any model can translate one
+LONG_LINE_TOKENS = 500
+BATCH_SIZE = 64  # sentences
 
 
 def plain(text):
-    """A line with `&` where a web page has `&amp;`, without byte-order mark and space around it."""
-    text = text.removeprefix("\ufeff")
-    return re.sub(r"&(?:amp;)*(#?\w+;)", lambda m: html.unescape("&" + m[1]), text).strip()
+    """A line as readers see it: `&` for `&amp;`, letters and accents in one, no space around it."""
+    text = re.sub(r"&(?:amp;)*(#?\w+;)", lambda entity: html.unescape("&" + entity[1]), text)
+    return unicodedata.normalize("NFC", text.removeprefix("\ufeff")).strip()
 
 
-def tokens_of(text):
-    """Its tokens; one such as >>fra<<, which names a language, stands in front alone."""
-    text = text.replace(HIDDEN, "")
-    mark = re.match(">>[^<>]+<<", text)
-    if mark and tokenizer.token_to_id(mark[0] + HIDDEN) is not None:
-        return [mark[0], *tokenizer.encode(text[mark.end() :]).tokens]
-    return tokenizer.encode(text).tokens
+def decoded(line):
+    """The text of a line of bytes; ValueError if it isn't UTF-8."""
+    if 3 * line.count(0) > len(line):
+        raise ValueError("not UTF-8 (likely UTF-16)")
+    try:
+        return plain(line.decode())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 ({error.reason})") from error
 
 
-def translate(rows, far):
-    """The translations of lists of tokens, an empty one for none."""
-    length = max(map(len, rows)) + 50
-    how = {"beam_size": 1 if far else 5, "length_penalty": 2}
-    how |= {"max_decoding_length": length, "max_input_length": 0}
-    found = model.translate_batch(rows, max_batch_size=64, **how)
-    both = zip(rows, found, strict=True)
-    texts = ["".join(result.hypotheses[0]) if row else "" for row, result in both]
-    return [plain(text.replace("▁", " ")) for text in texts]
+def available_cores():
+    """How many threads may compute: OMP_NUM_THREADS, or the cores that this process may use."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def answer(lines, first):
-    """Print the translations of some lines; how many are left empty because they are too long."""
-    rows, lost = [tokens_of(line) for line in lines], 0
-    short = iter(translate([row for row in rows if len(row) <= FAR] or [[]], False))
-    for number, row in enumerate(rows, first):
-        if len(row) <= FAR:
-            print(next(short))
-            continue
-        note = f"line {number} has {len(row):,} tokens, far more than a sentence"
-        try:
-            print(*translate([row], True))
-            note += "; it is translated greedily, and badly"
-        except (MemoryError, RuntimeError, ValueError) as error:
-            # the positions have an end, and so has memory
-            print()
-            lost, note = lost + 1, f"{note}; it is left empty ({error})"
-        print(f"note: {note}", file=sys.stderr)
-    sys.stdout.flush()
-    return lost
+class Model:
+    """A converted model with its tokenizer. `translate` counts in `lost` the lines left empty."""
+
+    def __init__(self, folder, beam=5, alpha=1.8, device="cpu", type="default"):
+        """alpha: exponent of the length penalty. device, type: as CTranslate2 names them.
+
+        Raises RuntimeError or ValueError, CTranslate2's own, for what can't be loaded so.
+        """
+        import ctranslate2
+        from tokenizers import Tokenizer
+
+        how = {"device": device, "compute_type": type}
+        # many small operations: each core has a batch of its own
+        threads = {"inter_threads": available_cores(), "intra_threads": 1}
+        self.translator = ctranslate2.Translator(str(folder), **how, **threads)
+        self.rules = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
+        self.rules.encode_special_tokens = True  # the text "</s>" in a sentence is text
+        self.beam, self.alpha, self.lost = beam, alpha, 0
+
+    def tokens(self, text):
+        """The tokens of a line; one such as >>fra<<, which names a language, stands in front."""
+        text = text.replace(HIDDEN, "")
+        mark = re.match(r"\s*(>>[^<>]+<<)", text)
+        if mark and self.rules.token_to_id(mark[1] + HIDDEN) is not None:
+            return [mark[1], *self.rules.encode(text[mark.end() :]).tokens]
+        return self.rules.encode(text).tokens
+
+    def text(self, tokens):
+        """The line that tokens make."""
+        return plain("".join(tokens).replace("▁", " "))
+
+    def ranked(self, result):
+        """The tokens of a result's best translation, by log-probability over length penalty."""
+
+        def score(both):
+            tokens, log_p = both
+            return log_p / ((5 + len(tokens) + 1) / 6) ** self.alpha  # one more for </s>
+
+        return max(zip(result.hypotheses, result.scores, strict=True), key=score)[0]
+
+    def translated(self, rows, beam):
+        """Translations of lists of tokens; each has at most 50 tokens more than its source."""
+        # CTranslate2 divides by another penalty, so it returns the sums, and we rank them
+        found = self.translator.translate_batch(
+            rows, beam_size=beam, num_hypotheses=beam, length_penalty=0, return_scores=True,
+            max_decoding_length=max(map(len, rows)) + 50, max_input_length=0,
+            max_batch_size=BATCH_SIZE,
+        )  # fmt: skip
+        both = zip(rows, found, strict=True)
+        return [self.text(self.ranked(result)[: len(row) + 50]) for row, result in both]
+
+    def translate(self, lines, tell, first=1):
+        """A translation for each line, in order, "" for a blank one; `first`: the first's number.
+
+        A line of more than LONG_LINE_TOKENS is translated alone and greedily, because a beam would
+        take minutes, or left empty, where memory or the model's positions end; `tell` hears of it.
+        """
+        rows = [self.tokens(line) if line.strip() else [] for line in lines]
+        short = [i for i, row in enumerate(rows) if 0 < len(row) <= LONG_LINE_TOKENS]
+        translations = [""] * len(lines)
+        if short:
+            found = self.translated([rows[i] for i in short], self.beam)
+            for i, text in zip(short, found, strict=True):
+                translations[i] = text
+        for i, row in enumerate(rows):
+            if len(row) <= LONG_LINE_TOKENS:
+                continue
+            note = f"line {first + i} has {len(row):,} tokens, far more than a sentence"
+            try:
+                translations[i] = self.translated([row], 1)[0]
+                tell(f"{note}; it is translated greedily, and badly")
+            except (MemoryError, RuntimeError, ValueError) as error:
+                self.lost += 1
+                tell(f"{note}; it is left empty ({error})")
+        return translations
+
+
+def note(text):
+    """One line on standard error."""
+    print(f"note: {text}", file=sys.stderr)
 
 
 def main():
     """Answer all lines; what went wrong."""
-    done, rest, data, lost, error = 0, b"", b"more", 0, None
-    while data:
+    model = Model(Path(__file__).resolve().parent)
+    done, rest, data, error = 0, b"", b"more", None
+    while data and not error:
         data = sys.stdin.buffer.read1(1 << 13)
-        *found, rest = (rest + data).split(b"\n")  # only a line feed ends a line
-        found, rest = (found, rest) if data else ([*found, rest] if rest else found, b"")
+        *arrived, rest = (rest + data).split(b"\n")  # only a line feed ends a line
+        if rest and not data:
+            arrived.append(rest)
         lines = []
-        for line in found:
+        for line in arrived:
             try:
-                if 3 * line.count(0) > len(line):
-                    raise ValueError("likely UTF-16")
-                lines.append(plain(line.decode("utf-8")))
-            except ValueError as wrong:
-                number, reason = done + len(lines) + 1, getattr(wrong, "reason", wrong)
-                error = f"error: line {number}: not UTF-8 ({reason})"
+                lines.append(decoded(line))
+            except ValueError as fault:
+                error = f"error: line {done + len(lines) + 1}: {fault}"
                 break
-        lost += answer(lines, done + 1) if lines else 0
-        done += len(lines)
-        if error:
-            break
-    if lost and not error:
-        error = f"error: {lost} of {done} lines are too long, and left empty"
+        if lines:
+            print(*model.translate(lines, note, done + 1), sep="\n", flush=True)
+            done += len(lines)
+    if model.lost and not error:
+        error = f"error: {model.lost} of {done} lines are too long, and left empty"
     return error
 
 
@@ -102,10 +155,10 @@ if __name__ == "__main__":
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="replace")
     try:
-        error = main()
-    except OSError as wrong:  # a full disk; or the reader has enough, such as `head`
+        fault = main()
+    except OSError as error:  # a full disk; or the reader has enough, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        error = None if isinstance(wrong, BrokenPipeError) else f"error: {wrong}"
-    if error:
-        print(error, file=sys.stderr)
+        fault = None if isinstance(error, BrokenPipeError) else f"error: {error}"
+    if fault:
+        print(fault, file=sys.stderr)
         sys.exit(2)

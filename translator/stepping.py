@@ -1,0 +1,153 @@
+"""Stepping: a model that is called for one position at a time, and the check that it can be.
+
+    python -m translator.stepping [MODEL]     step by step equals at once: part by part, with times
+
+Keys and values of earlier positions are kept, and those of the source are computed once. Rows that
+search the same source share its keys and values.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor, nn
+
+import the_annotated_transformer as tat
+from the_annotated_transformer import Transformer
+from translator.files import Refused, refusing
+
+
+class StepwiseDecoder(tat.CachedDecoder):
+    """The document's cached decoder, where several rows may search for one source.
+
+    Every source has equally many rows, which follow each other and share its keys and values.
+    """
+
+    def __init__(self, model: Transformer, src: Tensor, src_mask: Tensor, rows: int = 1):
+        """src (sources, S), src_mask (sources or 1, 1, S); rows of each source."""
+        super().__init__(model, src, src_mask.expand(len(src), 1, -1))
+        # laid out once as every step reads them
+        self.source = [tuple(y.contiguous() for y in both) for both in self.source]
+        self.select(torch.arange(len(src), device=src.device).repeat_interleave(rows))
+
+    def cross(
+        self, i: int, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """Attention of layer i to the sources: a source's rows are asked together, as positions."""
+        together = query.reshape(len(self.source[i][0]), -1, query.size(-1))
+        return super().cross(i, together, key, value, mask).view_as(query)
+
+    def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
+        """Go on with these rows, in this order, and with these sources (None: with all)."""
+        self.past = [tuple(y.index_select(0, rows) for y in both) for both in self.past]
+        if sources is not None:
+            self.source = [tuple(y.index_select(0, sources) for y in both) for both in self.source]
+            self.src_mask = self.src_mask[sources]
+
+    def looked_at(self, weights: dict[nn.Module, Tensor]) -> Tensor:
+        """The place in its source that each row of the last step looked at most: (rows).
+
+        By the mean over all heads of all layers, of the weights (sources, h, rows, S).
+        """
+        means = [weights[layer.src_attn].mean(1) for layer in self.model.decoder.layers]
+        return torch.stack(means).sum(0).argmax(-1).flatten()
+
+
+# --- Step by step equals at once ---
+@contextmanager
+def precise() -> Iterator[None]:
+    """Inside, products of float32 matrices are not rounded to TF32 or bfloat16."""
+    kinds = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    chosen, whole = [kind.fp32_precision for kind in kinds], None
+    with suppress(RuntimeError):  # PyTorch doesn't tell as a whole what was set for one kind alone
+        whole = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+    for kind in kinds:
+        kind.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        if whole:
+            torch.set_float32_matmul_precision(whole)
+        for kind, precision in zip(kinds, chosen, strict=True):
+            kind.fp32_precision = precision
+
+
+@precise()  # what is rounded differs by more than the tolerance
+def compare(name: str, part: nn.Module, kind: str, found: Callable, expected: Callable) -> Tensor:
+    """What `found` gives; if that isn't expected, Refused says that the part is of this kind."""
+    with refusing(f"{name} ({type(part).__name__}) {kind}", Exception):  # it may raise anything
+        result = found()
+        size = max(1.0, float(result.nan_to_num().abs().max()))
+        tolerance = size * max(1e-3, 4 * torch.finfo(result.dtype).eps)
+        if not torch.allclose(expected(), result, rtol=0, atol=tolerance, equal_nan=True):
+            raise ValueError("the results are others")
+        return result
+
+
+def compare_aloud(name: str, part: nn.Module, kind: str, *ways: Callable) -> Tensor:
+    """As `compare`, and prints how long both ways took."""
+    seconds = []
+
+    def timed(work: Callable) -> Tensor:
+        start = time.perf_counter()
+        result = work()
+        seconds.append(time.perf_counter() - start)
+        return result
+
+    result = compare(name, part, kind, *(partial(timed, way) for way in ways))
+    at_once, stepwise = (1000 * each for each in seconds)
+    print(f"{name:<20}at once {at_once:.2f} ms, step by step {stepwise:.2f} ms: equal")
+    return result
+
+
+@torch.inference_mode()
+def check_stepwise(model: Transformer, S: int = 40, T: int = 32, check: Callable = compare) -> None:
+    """Raise Refused for the first part of a model that gives something else step by step.
+
+    A layer that mixes positions elsewhere than in its attentions is such, or a cross-attention that
+    depends on where its query is: in a beam, the rows of a source stand in for positions. So two
+    rows share a source here. The ids are random special ones, which every vocabulary has.
+    """
+    draw, device = torch.Generator().manual_seed(0), next(model.parameters()).device
+
+    def ids(*size: int) -> Tensor:
+        return torch.randint(len(tat.SPECIALS), size, generator=draw).to(device)
+
+    src, tgt = ids(1, S), ids(2, T)
+    mask = (torch.arange(S, device=device) < S - 3).view(1, 1, S)  # three positions are padding
+    future, kind = tat.subsequent_mask(T).to(device), "cannot be decoded step by step"
+
+    def embedded() -> Tensor:
+        return torch.cat([model.tgt_embed(tgt[:, t : t + 1], t) for t in range(T)], dim=1)
+
+    def stepwise(layer: nn.Module, x: Tensor) -> Tensor:
+        alone = tat.with_attention(model, decoder=SimpleNamespace(layers=[layer]))
+        layer = StepwiseDecoder(alone, src, mask, rows=2).layers[0]
+        return torch.cat([layer(position, None, mask, None) for position in x.split(1, 1)], dim=1)
+
+    with tat.evaluating(model):
+        memory = model.encode(src, mask)
+        decoder = model.decoder
+        both = memory.expand(2, -1, -1)
+        x = check("tgt_embed", model.tgt_embed, kind, partial(model.tgt_embed, tgt), embedded)
+        for i, layer in enumerate(decoder.layers):
+            at_once = partial(layer, x, both, mask, future)
+            x = check(f"decoder.layers.{i}", layer, kind, at_once, partial(stepwise, layer, x))
+        at_once = partial(model.decode, both, mask, tgt, future)
+        check("decoder", decoder, kind, at_once, partial(decoder.norm, x))
+
+
+if __name__ == "__main__":
+    from translator.files import model_folder
+    from translator.model_folder import read_translator
+
+    try:
+        model = read_translator(model_folder(*sys.argv[1:2]), "cpu").model
+        check_stepwise(model, check=compare_aloud)
+    except (Refused, OSError) as error:
+        sys.exit(f"error: {error}")
