@@ -20,7 +20,7 @@ import the_annotated_transformer as tat
 from blog.page import run_node
 from translator.__main__ import main
 from translator.captions import caption_corpus
-from translator.search import Hypothesis, fast_beam, fast_greedy
+from translator.search import Hypothesis, fast_beam
 
 ROOT = Path(__file__).resolve().parents[1]
 SOAK = bool(os.environ.get("ANNOTATED_SOAK"))  # `make soak` tries more of what may go wrong
@@ -125,7 +125,7 @@ def best_ids(found: list[list[Hypothesis]]) -> Tensor:
 
 def greedy_ids(*given: Any, **options: Any) -> Tensor:
     """The program's greedy search, with the document's result."""
-    return best_ids(fast_greedy(*given, **options))
+    return best_ids(fast_beam(*given, beam=1, alpha=0.6, **options))
 
 
 def beam_ids(*given: Any, **options: Any) -> Tensor:

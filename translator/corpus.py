@@ -128,6 +128,13 @@ def mark_of(tokenizer: Tokenizer, text: str, known: bool = True) -> str:
     return found[1] if in_vocabulary == known else ""
 
 
+def unknown_marks(tokenizer: Tokenizer, texts: list[str]) -> set[str]:
+    """Marks of languages, such as `>>fra<<`, that some texts begin with and the model lacks."""
+    if not isinstance(tokenizer, SidedTokenizer):
+        return set()
+    return {mark_of(tokenizer, text, known=False) for text in texts} - {""}
+
+
 def encode_pairs(
     tokenizer: Tokenizer, texts: Iterable[tuple[str, str]], languages: tuple[str, str]
 ) -> list[Pair]:

@@ -73,7 +73,7 @@ def open_search(
 ) -> Any:  # fmt: skip
     """What translates lines with the model in a folder: an Engine or, where need be, a Search.
 
-    engine: ctranslate2 or pytorch; None: PyTorch only where CTranslate2 can't, and `tell` hears why.
+    engine: ctranslate2 or pytorch; None: PyTorch only where CTranslate2 can't, as `tell` hears.
     type: of CTranslate2's numbers, such as int8; None: the model's own.
     Raises Refused for options that don't fit, and as `read_translator` does.
     """
@@ -114,7 +114,7 @@ def open_engine(
     device = device or os.environ.get("ANNOTATED_DEVICE")
     device = device or ("cuda" if ctranslate2.get_cuda_device_count() else "cpu")
     if device not in ("cpu", "cuda"):
-        raise Unsuited(f"CTranslate2 has no device {device}")
+        raise Unsuited  # a device of PyTorch's, as it was asked for
     how = {"device": device, "type": type or "default"}
     converted = conversion_of(folder)
     try:
@@ -179,7 +179,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def remove_earlier(folder: Path, name: str) -> None:
-    """Remove a model's conversions but the one of this name, and what killed processes have left."""
+    """Remove a model's conversions but the one of this name, and what killed ones have left."""
     for path in folder.glob(f"{CONVERTED}*"):
         with suppress(OSError):  # another process may be doing the same
             finished = len(path.name) == len(name)

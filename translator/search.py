@@ -6,7 +6,6 @@ reference that one reads, and the one that can tell what a model looked at.
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 import the_annotated_transformer as tat
 from the_annotated_transformer import ALPHA, BOS, EOS, Transformer, Translator
-from translator.corpus import SidedTokenizer, mark_of
+from translator.corpus import unknown_marks
 from translator.engine import check_options
 from translator.files import Refused, nobody, within_memory
 from translator.stepping import StepwiseDecoder, check_stepwise
@@ -35,9 +34,9 @@ class Hypothesis(NamedTuple):
 class Beam:
     """The open translations of the sources that are still searched, and the best finished ones.
 
-    A source has `width` places for open translations; each that ends takes its place along, so a
-    source with as many ended ones has none left. A place that holds nothing keeps its row, at
-    log-probability EMPTY: a batch of one shape is simpler than one that lacks rows here and there.
+    A source has `width` places for open translations; each that ends takes its place along. A place
+    that holds nothing keeps its row, at log-probability EMPTY: one shape for all sources is simpler
+    than rows that come and go.
     """
 
     def __init__(self, limit: Tensor, width: int, alpha: float, n_best: int):
@@ -45,44 +44,41 @@ class Beam:
         B, device = len(limit), limit.device
         self.width, self.alpha, self.n_best = width, alpha, n_best
         self.finished: list[list[Hypothesis]] = [[] for _ in range(B)]  # of each source, best first
-        # what follows has a row for each source that is still searched
+        # all that follows has a row for each source that is still searched
         self.source = torch.arange(B, device=device)  # its number
         self.limit = limit
-        self.bar = torch.full(
-            (B,), EMPTY, device=device, dtype=torch.float
-        )  # scores must exceed it
+        self.bar = torch.full((B,), EMPTY, device=device, dtype=torch.float)  # of scores
         self.open_places = torch.full((B, 1), width, device=device)
         # and here (sources, places): at first, one place holds the empty translation
         self.log_p = torch.full((B, width), EMPTY, device=device, dtype=torch.float)
         self.log_p[:, 0] = 0.0
         self.ids = torch.full((B, width, 1), BOS, device=device)  # (sources, places, t)
-        self.sums = torch.zeros(B, width, 0, device=device)  # as in Hypothesis, (..., t - 1)
-        self.looked_at = torch.zeros(B, width, 0, dtype=torch.long, device=device)
+        # `sums` and `places` of a Hypothesis (sources, places, t - 1, 2)
+        self.history = torch.zeros(B, width, 0, 2, device=device)
 
-    def extend(self, logits: Tensor, looked_at: Tensor | None) -> Tensor:
-        """Put each source's likeliest extensions into its places, best first; which rows they are of.
+    def extend(self, logits: Tensor, looked_at: Tensor) -> Tensor:
+        """Put each source's likeliest extensions into its places, best first; give their rows.
 
-        logits (rows, vocab) of the next token; looked_at (rows): where each row looked, if known.
+        logits (rows, vocab) of the next token; looked_at (rows): where each row looked.
         """
         sources = len(self.log_p)
-        top, tokens = logits.float().topk(min(self.width, logits.size(-1)))  # more can't be needed
-        gain = top - logits.float().logsumexp(-1, keepdim=True)
+        logits = logits.float()
+        top, tokens = logits.topk(min(self.width, logits.size(-1)))  # no row can need more
+        gain = top - logits.logsumexp(-1, keepdim=True)
         extensions = (self.log_p.view(-1, 1) + gain).view(sources, -1)  # (sources, places * k)
         self.log_p, best = extensions.topk(self.width)
-        first_row = torch.arange(0, sources * self.width, self.width, device=best.device)
-        rows = (first_row.unsqueeze(1) + best // tokens.size(1)).flatten()
+        parents = best // tokens.size(1)  # (sources, places)
+        source = torch.arange(sources, device=best.device).unsqueeze(1)
         token = tokens.view(sources, -1).gather(1, best).unsqueeze(-1)
-        self.ids = torch.cat((self.ids.flatten(0, 1)[rows].view_as(self.ids), token), -1)
-        past = self.sums.flatten(0, 1)[rows].view_as(self.sums)
-        self.sums = torch.cat((past, self.log_p.unsqueeze(-1)), -1)
-        if looked_at is not None:
-            past = self.looked_at.flatten(0, 1)[rows].view_as(self.looked_at)
-            latest = looked_at[rows].view(sources, -1, 1)
-            self.looked_at = torch.cat((past, latest), -1)
+        self.ids = torch.cat((self.ids[source, parents], token), dim=-1)
+        rows = (source * self.width + parents).flatten()
+        latest = torch.stack((self.log_p, looked_at[rows].view_as(self.log_p)), dim=-1)
+        past = self.history[source, parents]
+        self.history = torch.cat((past, latest.unsqueeze(2)), dim=2)
         return rows
 
     def finish(self) -> None:
-        """Move what has ended, by EOS or by its limit, to `finished`, if its score is high enough."""
+        """Move what has ended, by EOS or by its limit, to `finished`, if its score is high."""
         length = self.ids.size(-1)
         place = torch.arange(self.width, device=self.log_p.device)
         alive = (place < self.open_places) & (self.log_p > EMPTY)  # places are filled best first
@@ -90,8 +86,9 @@ class Beam:
         ended = alive & ((self.ids[..., -1] == EOS) | at_limit)
         scores = self.log_p / tat.length_penalty(length - 1, self.alpha)
         for i, j in (ended & (scores > self.bar.unsqueeze(1))).nonzero().tolist():
-            lists = self.ids[i, j], self.sums[i, j], self.looked_at[i, j]
-            self.enter(i, Hypothesis(float(scores[i, j]), *(values.tolist() for values in lists)))
+            sums, places = self.history[i, j].unbind(-1)
+            lists = self.ids[i, j].tolist(), sums.tolist(), places.long().tolist()
+            self.enter(i, Hypothesis(float(scores[i, j]), *lists))
         self.log_p = self.log_p.masked_fill(ended | ~alive, EMPTY)
         # each ending costs a place, also one whose score was too low
         self.open_places = self.open_places - ended.sum(1, keepdim=True)
@@ -114,10 +111,8 @@ class Beam:
         highest = self.log_p.amax(1) / tat.length_penalty(self.limit - 1, self.alpha)
         stay = (highest > self.bar).nonzero().flatten()  # EMPTY, with nothing open, is never higher
         if len(stay) < len(self.source):
-            self.source, self.limit, self.bar = self.source[stay], self.limit[stay], self.bar[stay]
-            self.open_places, self.log_p = self.open_places[stay], self.log_p[stay]
-            self.ids, self.sums = self.ids[stay], self.sums[stay]
-            self.looked_at = self.looked_at[stay]
+            for field in ("source", "limit", "bar", "open_places", "log_p", "ids", "history"):
+                setattr(self, field, getattr(self, field)[stay])
         return stay
 
 
@@ -128,10 +123,10 @@ def fast_beam(
 ) -> list[list[Hypothesis]]:  # fmt: skip
     """The best translations that a beam finds (Section 6.1): of each source, at most `n_best`.
 
-    src (B, S), src_mask (B or 1, 1, S); alpha: 0.6 in the paper. max_len is in tokens, BOS included,
-    and holds for sources without padding: one with n padded positions gets n tokens fewer, as if it
-    were alone, but at least one. `aligned` asks for `places`; ValueError if the model's attention
-    can't be recorded.
+    src (B, S), src_mask (B or 1, 1, S); alpha: 0.6 in the paper. max_len, in tokens with BOS, holds
+    for sources without padding: one with n padded positions gets n tokens fewer, as if it were
+    alone, but at least one. `aligned` asks for `places`; ValueError if the model's attention can't
+    be recorded.
     """
     limit = (max_len - (src_mask == 0).sum((1, 2)).expand(len(src))).clamp(min=2)
     search = Beam(limit, beam, alpha, n_best)
@@ -139,7 +134,8 @@ def fast_beam(
         decoder = StepwiseDecoder(model, src, src_mask, beam)
         for _ in range(1, max_len):
             logits = decoder.step(search.ids[..., -1].flatten())
-            rows = search.extend(logits, decoder.looked_at(weights) if aligned else None)
+            looked_at = decoder.looked_at(weights) if aligned else torch.zeros_like(logits[:, 0])
+            rows = search.extend(logits, looked_at)
             search.finish()
             sources = len(search.source)
             stay = search.drop()
@@ -149,14 +145,6 @@ def fast_beam(
             decoder.select(rows.view(sources, beam)[stay].flatten(), None if all_stay else stay)
     nothing = Hypothesis(EMPTY, [BOS], [], [])  # of scores that are no numbers, or no steps
     return [best or [nothing] for best in search.finished]
-
-
-def fast_greedy(
-    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, alpha: float = ALPHA,
-    aligned: bool = False,
-) -> list[list[Hypothesis]]:  # fmt: skip
-    """The likeliest token at each step: a beam with a single place; see `fast_beam`."""
-    return fast_beam(model, src, src_mask, max_len, 1, alpha, aligned=aligned)
 
 
 class Search:
@@ -174,7 +162,7 @@ class Search:
         self.languages = translator.languages
         self.batch_size = min(128, max(1, 640 // beam))
         self.lost = 0  # lines that were left empty
-        self.told = {""}  # marks of languages that the model does not know
+        self.told: set[str] = set()  # marks of languages that the model does not know
         self.name = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
         self.engine = {"engine": "pytorch", "version": torch.__version__, "type": "float32"}
 
@@ -194,7 +182,9 @@ class Search:
         """
         _, tokenizer, (language, _) = self.translator
         sources = [[*tokenizer.encode(line, language), EOS] for line in lines]
-        self.tell_marks(lines, tell)
+        for mark in sorted(unknown_marks(tokenizer, lines) - self.told):
+            tell(f"the model does not know {mark}, which it takes for text")
+            self.told.add(mark)
         written = [i for i, line in enumerate(lines) if line.strip()]
         order = sorted(written, key=lambda i: -len(sources[i]))
         long = [i for i in order if len(sources[i]) > LONG_LINE_TOKENS]
@@ -217,30 +207,24 @@ class Search:
                     results[i] = outcome
         return results
 
-    def tell_marks(self, lines: list[str], tell: Callable) -> None:
-        """Tell, once each, which marks of languages such as >>fra<< the model takes for text."""
-        tokenizer = self.translator.tokenizer
-        if isinstance(tokenizer, SidedTokenizer):
-            strange = {mark_of(tokenizer, line, known=False) for line in lines} - self.told
-            if strange:
-                marks = ", ".join(sorted(strange))
-                tell(f"the model does not know {marks}, which it takes for text")
-            self.told |= strange
-
     def hypotheses(self, rows: list[list[int]], aligned: bool = False) -> list[list[Hypothesis]]:
-        """Of each source, as ids, up to `n_best`; each has at most 50 tokens more than its source."""
+        """Up to `n_best` of each source, given as ids; with at most 50 tokens more than that."""
         model = self.translator.model
         src = tat.pad_rows(rows).to(next(model.parameters()).device)
-        search = partial(fast_beam, beam=self.beam, n_best=self.n_best)
-        if src.size(1) > LONG_LINE_TOKENS:
-            search = fast_greedy
+        long = src.size(1) > LONG_LINE_TOKENS
+        beam, n_best = (1, 1) if long else (self.beam, self.n_best)
         given = model, src, tat.source_mask(src), src.size(1) + 50
         try:
-            return search(*given, alpha=self.alpha, aligned=aligned)
+            return fast_beam(*given, beam, self.alpha, n_best, aligned)
         except ValueError as error:
             if src.size(1) < LONG_LINE_TOKENS - 50:
                 raise
             raise Refused(str(error)) from error  # learned positions have an end
+
+    def decode(self, model: Transformer, src: Tensor, src_mask: Tensor, max_len: int) -> Tensor:
+        """As the document's searches: ids (B, at most max_len), BOS first, PAD after EOS."""
+        found = fast_beam(model, src, src_mask, max_len, self.beam, self.alpha)
+        return tat.pad_rows([best[0].ids for best in found]).to(src.device)
 
 
 def attempted(work: Callable, rows: list[list[int]]) -> list[Any]:

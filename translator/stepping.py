@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import the_annotated_transformer as tat
 from the_annotated_transformer import Transformer
-from translator.files import Refused, refusing
+from translator.files import Refused, nobody, refusing
 
 
 class StepwiseDecoder(tat.CachedDecoder):
@@ -78,35 +78,33 @@ def precise() -> Iterator[None]:
 
 
 @precise()  # what is rounded differs by more than the tolerance
-def compare(name: str, part: nn.Module, kind: str, found: Callable, expected: Callable) -> Tensor:
-    """What `found` gives; if that isn't expected, Refused says that the part is of this kind."""
+def compare(
+    name: str, part: nn.Module, kind: str, found: Callable, expected: Callable,
+    tell: Callable[[str], None] = nobody,
+) -> Tensor:  # fmt: skip
+    """What `found` gives; if that isn't expected, Refused says that the part is of this kind.
+
+    `tell` hears that it is, and how long both ways took.
+    """
     with refusing(f"{name} ({type(part).__name__}) {kind}", Exception):  # it may raise anything
+        start = time.perf_counter()
         result = found()
+        middle = time.perf_counter()
+        other = expected()
+        end = time.perf_counter()
         size = max(1.0, float(result.nan_to_num().abs().max()))
         tolerance = size * max(1e-3, 4 * torch.finfo(result.dtype).eps)
-        if not torch.allclose(expected(), result, rtol=0, atol=tolerance, equal_nan=True):
+        if not torch.allclose(other, result, rtol=0, atol=tolerance, equal_nan=True):
             raise ValueError("the results are others")
-        return result
-
-
-def compare_aloud(name: str, part: nn.Module, kind: str, *ways: Callable) -> Tensor:
-    """As `compare`, and prints how long both ways took."""
-    seconds = []
-
-    def timed(work: Callable) -> Tensor:
-        start = time.perf_counter()
-        result = work()
-        seconds.append(time.perf_counter() - start)
-        return result
-
-    result = compare(name, part, kind, *(partial(timed, way) for way in ways))
-    at_once, stepwise = (1000 * each for each in seconds)
-    print(f"{name:<20}at once {at_once:.2f} ms, step by step {stepwise:.2f} ms: equal")
+    at_once, stepwise = 1000 * (middle - start), 1000 * (end - middle)
+    tell(f"{name:<20}at once {at_once:.2f} ms, step by step {stepwise:.2f} ms: equal")
     return result
 
 
 @torch.inference_mode()
-def check_stepwise(model: Transformer, S: int = 40, T: int = 32, check: Callable = compare) -> None:
+def check_stepwise(
+    model: Transformer, S: int = 40, T: int = 32, tell: Callable[[str], None] = nobody
+) -> None:
     """Raise Refused for the first part of a model that gives something else step by step.
 
     A layer that mixes positions elsewhere than in its attentions is such, or a cross-attention that
@@ -130,6 +128,7 @@ def check_stepwise(model: Transformer, S: int = 40, T: int = 32, check: Callable
         layer = StepwiseDecoder(alone, src, mask, rows=2).layers[0]
         return torch.cat([layer(position, None, mask, None) for position in x.split(1, 1)], dim=1)
 
+    check = partial(compare, tell=tell)
     with tat.evaluating(model):
         memory = model.encode(src, mask)
         decoder = model.decoder
@@ -148,6 +147,6 @@ if __name__ == "__main__":
 
     try:
         model = read_translator(model_folder(*sys.argv[1:2]), "cpu").model
-        check_stepwise(model, check=compare_aloud)
+        check_stepwise(model, tell=print)
     except (Refused, OSError) as error:
         sys.exit(f"error: {error}")

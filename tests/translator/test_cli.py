@@ -1,7 +1,6 @@
 """The command line: a run from start to end, going on after a stop, a clear line for bad input."""
 
 import dataclasses
-import functools
 import gzip
 import json
 import math
@@ -22,9 +21,11 @@ from docstring_parser import parse_from_object
 
 import the_annotated_transformer as tat
 from tests.helpers import ROOT, caption_files, refused, same
+from translator import search
 from translator.__main__ import main
 from translator.confidence import judged
 from translator.corpus import TokenStore, encode_pairs
+from translator.engine import Engine
 from translator.files import MODEL_FILES, read_tensors, write_atomically, write_tensors
 from translator.model_folder import average_checkpoints, read_translator
 from translator.processes import weights_of
@@ -104,7 +105,7 @@ def test_importing_prints_and_seeds_nothing_and_no_library_is_loaded_in_vain(
     imported, called, printed
 ):
     """Catches a sentence that waits for charts, data or PyTorch's compiler (over a second)."""
-    unwanted = {"altair", "pandas", "spacy", "datasets", "pooch", "IPython", "ctranslate2"}
+    unwanted = {"altair", "pandas", "spacy", "datasets", "pooch", "IPython"}
     unwanted |= {"torch._dynamo", "torch._inductor", "sympy"}
     code = (
         "import random, sys, torch; torch.manual_seed(5); random.seed(5); "
@@ -251,7 +252,7 @@ def test_a_run_goes_on_without_its_data(tmp_path, capsys):
 # --- What was interrupted, or is damaged ---
 def test_an_interrupted_command_says_so(tmp_path, capsys, monkeypatch):
     """Catches the library's own exit without a message."""
-    monkeypatch.setattr("translator.__main__.fit", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("translator.training.fit", Mock(side_effect=KeyboardInterrupt))
     assert train(tmp_path / "run", "--steps 1") == 130
     assert capsys.readouterr().err == "interrupted\n"
 
@@ -577,27 +578,30 @@ def test_evaluate_reports_scores_with_signatures(run, capsys):
 @pytest.mark.parametrize(
     ("options", "title", "called"),
     [
-        ((), "beam 5, alpha 1.8", "fast_beam {'beam': 5, 'alpha': 1.8}"),
-        (("--beam", "1"), "greedy", "fast_greedy {}"),
-        (("--beam", "2", "--alpha", "1"), "beam 2, alpha 1.0",
-         "fast_beam {'beam': 2, 'alpha': 1.0}"),
+        ((), "beam 5, alpha 1.8", (5, 1.8)),
+        (("--beam", "1"), "greedy", (1, 1.8)),
+        (("--beam", "2", "--alpha", "1"), "beam 2, alpha 1.0", (2, 1.0)),
     ],
 )  # fmt: skip
+@pytest.mark.parametrize("engine", ["pytorch", "ctranslate2"])
 def test_the_search_of_the_command_line_is_the_one_asked_for(
-    run, capsys, monkeypatch, options, title, called
+    run, capsys, monkeypatch, options, title, called, engine
 ):
     """Catches an option that is read but not used."""
     asked = []
 
-    def search(name, model, src, src_mask, max_len, **settings):
-        asked.append(f"{name} {settings}")
-        return torch.tensor([[tat.BOS, tat.EOS]] * len(src))
+    def pytorch(model, src, src_mask, max_len, beam, alpha, *more):
+        asked.append((beam, alpha))
+        return [[search.Hypothesis(0.0, [tat.BOS, tat.EOS], [0.0], [])] for _ in src]
 
-    for name in ("fast_greedy", "fast_beam"):
-        monkeypatch.setattr(f"translator.search.{name}", functools.partial(search, name))
+    def ctranslate2(self, rows, beam):
+        asked.append((beam, self.alpha))
+        return ["" for _ in rows]
+
+    monkeypatch.setattr(search, "fast_beam", pytorch)
+    monkeypatch.setattr(Engine, "translated", ctranslate2)
     arguments = ["evaluate", "--model", str(run), "--data", "captions", "--split", "val", "--json"]
-    arguments += options
-    assert main(arguments) == 0
+    assert main([*arguments, "--engine", engine, *options]) == 0
     assert json.loads(capsys.readouterr().out)["search"] == title and set(asked) == {called}
 
 
@@ -852,7 +856,7 @@ def test_bad_input_is_one_line(capsys, tmp_path, run, command, said):
 
 def test_translate_without_a_model_says_how_to_get_one(capsys, tmp_path, monkeypatch):
     elsewhere = str(tmp_path / "translator" / "weights.py")
-    monkeypatch.setattr("translator.model_folder.__file__", elsewhere)
+    monkeypatch.setattr("translator.files.__file__", elsewhere)
     command = (
         "python the_annotated_transformer.py train --data multi30k --preset tiny --run runs/tiny"
     )

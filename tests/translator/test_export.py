@@ -15,7 +15,7 @@ from tests.helpers import refused, same, started
 from translator.__main__ import main
 from translator.model_folder import read_translator, write_model
 from translator.processes import weights_of
-from translator.search import fast_greedy
+from translator.search import fast_beam
 from translator.sources import load_pairs
 
 SIZES = "--N 2 --d-model 32 --d-ff 48 --h 2 --bpe 300 --tokens-per-batch 600 --warmup 30 --factor 2"
@@ -41,7 +41,7 @@ def test_ctranslate2_finds_the_same_symbols(run, tmp_path):
     different = []
     for german, _ in load_pairs("captions", "test")[:60]:
         src = torch.tensor([[*translator.tokenizer.encode(german, "de"), tat.EOS]])
-        ours = fast_greedy(translator.model, src, tat.source_mask(src), max_len=25)[0][0].ids[1:]
+        ours = fast_beam(translator.model, src, tat.source_mask(src), 25, beam=1)[0][0].ids[1:]
         tokens = vocabulary.encode(german).tokens
         found = theirs.translate_batch([tokens], beam_size=1, max_decoding_length=24)
         other = [vocabulary.token_to_id(token) for token in found[0].hypotheses[0]]

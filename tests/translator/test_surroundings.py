@@ -165,7 +165,7 @@ def test_scores_that_nobody_gets_are_no_success(monkeypatch, capsys, lost):
 
 
 def test_a_report_that_nobody_gets_is_no_success(monkeypatch, capsys):
-    monkeypatch.setattr("translator.__main__.planning.plan", lambda *_: {})
+    monkeypatch.setattr("translator.plan.plan", lambda *_: {})
     monkeypatch.setattr("translator.doctor.diagnose", lambda *_: {})
     for command in ("plan captions --json", "doctor runs/mine --json"):
         with monkeypatch.context() as patch, unread() as stream:
@@ -282,7 +282,7 @@ def test_a_card_without_kernels_is_left_to_itself(monkeypatch, capsys, few_phras
     """
     monkeypatch.delenv("ANNOTATED_DEVICE", raising=False)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("meta"))
-    assert "--device cpu" in refused(capsys, "translate Hund")
+    assert "--device cpu" in refused(capsys, "translate Hund --engine pytorch")
     tat.tried_device.cache_clear()
     assert tat.best_device() == tat.best_device() == torch.device("cpu")
     assert capsys.readouterr().out.count("NOTICE: meta doesn't compute here") == 1
@@ -343,7 +343,7 @@ def test_without_a_home_multi30k_may_still_have_a_folder(monkeypatch, multi30k, 
 # --- Memory and length ---
 def test_a_line_that_memory_does_not_suffice_for_costs_itself_alone(monkeypatch, capsys):
     """The others are translated, those of its batch, too; the status says that not all is done."""
-    decode = search.fast_greedy
+    decode = search.fast_beam
 
     def limited(model, src, *rest, **more):
         if src.size(1) > 20:
@@ -353,39 +353,23 @@ def test_a_line_that_memory_does_not_suffice_for_costs_itself_alone(monkeypatch,
             )
         return decode(model, src, *rest, **more)
 
-    monkeypatch.setattr(search, "fast_greedy", limited)
+    monkeypatch.setattr(search, "fast_beam", limited)
     lines = io.BytesIO(b"Ein Hund.\n" + b"Hund " * 30 + b"\nEin Hund.")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines))
-    assert main(["translate", "--beam", "1"]) == 2
+    assert main(["translate", "--beam", "1", "--engine", "pytorch"]) == 2
     out, error = capsys.readouterr()
     assert out == "A dog.\n\nA dog.\n"
     assert "line 2, of 31 tokens, is left empty: out of memory" in error
     assert "not translated: 1 of 3 lines" in error
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux alone")
-def test_a_line_whose_process_is_killed_costs_itself_alone(monkeypatch, capsys):
-    """As the system does where memory is lent without being there."""
-    decode = search.fast_greedy
-
-    def killed(model, src, *rest, **more):
-        if src.size(1) > 500:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return decode(model, src, *rest, **more)
-
-    monkeypatch.setattr(search, "fast_greedy", killed)
-    assert main(["translate", "Ein Hund.", "Hund " * 600, "--beam", "1"]) == 2
-    out, error = capsys.readouterr()
-    assert out == "A dog.\n\n" and "a process was killed" in error
-
-
 @pytest.mark.parametrize(
     "error", [MemoryError("9 bytes"), RuntimeError("DefaultCPUAllocator: not enough memory")]
 )
 def test_memory_that_is_out_is_one_line_in_every_command(monkeypatch, capsys, tmp_path, error):
-    monkeypatch.setattr("translator.__main__.read_translator", Mock(side_effect=error))
-    evaluation = "evaluate --data captions --split test"
-    for command in ("translate Hund", evaluation, f"explain Hund --out {tmp_path}/x"):
+    monkeypatch.setattr("translator.model_folder.read_translator", Mock(side_effect=error))
+    evaluation = "evaluate --data captions --split test --engine pytorch"
+    for command in ("translate Hund --json", evaluation, f"explain Hund --out {tmp_path}/x"):
         assert "error: out of memory" in refused(capsys, command)
 
 

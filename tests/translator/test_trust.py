@@ -13,12 +13,12 @@ from tests.helpers import ROOT, caption_files, decided
 from translator import doctor, plan
 from translator.__main__ import main
 from translator.corpus import TokenStore
-from translator.search import fast_beam, fast_greedy
+from translator.search import fast_beam
 from translator.settings import make_settings
 
 
 # --- translate --json ---
-@pytest.mark.parametrize(("beam", "n_best"), [(0, 1), (1, 1), (4, 1), (4, 3)])  # 0: greedy
+@pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (4, 1), (4, 3)])
 def test_what_a_search_notes_is_what_one_pass_over_the_translation_gives(beam, n_best):
     """Catches notes of another beam or step, and attention read from another row, layer or head."""
     torch.manual_seed(3)
@@ -27,9 +27,8 @@ def test_what_a_search_notes_is_what_one_pass_over_the_translation_gives(beam, n
     rows = [[*torch.randint(4, 13, (n,)).tolist(), tat.EOS] for n in lengths]
     batch = tat.Batch(tat.pad_rows(rows))
     given = model, batch.src, batch.src_mask, 14
-    search = partial(fast_beam, *given, beam) if beam else partial(fast_greedy, *given)
-    more = {"n_best": n_best} if beam else {}
-    searched = search(alpha=0.6, aligned=True, **more)
+    search = partial(fast_beam, *given, beam)
+    searched = search(alpha=0.6, n_best=n_best, aligned=True)
     best = [hypotheses[0].ids for hypotheses in search(alpha=0.6)]
     lengths = set()
     for row, ids, found in zip(rows, best, searched, strict=True):

@@ -95,20 +95,21 @@ class Model:
     def translate(self, lines, tell, first=1):
         """A translation for each line, in order, "" for a blank one; `first`: the first's number.
 
-        A line of more than LONG_LINE_TOKENS is translated alone and greedily, because a beam would
+        A line of more than LONG_LINE_TOKENS, with </s>, is translated alone and greedily, because a beam would
         take minutes, or left empty, where memory or the model's positions end; `tell` hears of it.
         """
         rows = [self.tokens(line) if line.strip() else [] for line in lines]
-        short = [i for i, row in enumerate(rows) if 0 < len(row) <= LONG_LINE_TOKENS]
+        short = [i for i, row in enumerate(rows) if 0 < len(row) < LONG_LINE_TOKENS]
         translations = [""] * len(lines)
         if short:
             found = self.translated([rows[i] for i in short], self.beam)
             for i, text in zip(short, found, strict=True):
                 translations[i] = text
         for i, row in enumerate(rows):
-            if len(row) <= LONG_LINE_TOKENS:
+            if len(row) < LONG_LINE_TOKENS:
                 continue
-            note = f"line {first + i} has {len(row):,} tokens, far more than a sentence"
+            count = len(row) + 1  # with </s>
+            note = f"line {first + i} has {count:,} tokens, far more than a sentence"
             try:
                 translations[i] = self.translated([row], 1)[0]
                 tell(f"{note}; it is translated greedily, and badly")

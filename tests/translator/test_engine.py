@@ -1,0 +1,235 @@
+"""CTranslate2 as the engine of `translate` and `evaluate`: when, with what, and what it gives."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import torch
+
+import the_annotated_transformer as tat
+from tests.helpers import ROOT, refused
+from translator import __main__ as command_line
+from translator import engine, export, sources
+from translator.__main__ import main
+from translator.ctranslate2_folder import translate as exported
+from translator.files import MODEL_FILES, Refused, nobody
+from translator.model_folder import read_translator
+from translator.search import Search
+from translator.settings import Settings
+from translator.sources import load_pairs
+
+SHIPPED = ROOT / tat.SHIPPED_MODEL
+SIZES = "--N 1 --d-model 32 --d-ff 48 --h 2 --tokens-per-batch 600 --warmup 30 --factor 2"
+LINES = [
+    "Ein Hund läuft durch den Schnee.", "", "Zwei Frauen sitzen auf einer Bank &amp; lesen.",
+    " Ein Mann </s> isst.", "▁ <unk> 😀", "Ein Mädchen.",
+]  # fmt: skip
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    """A copy of the shipped model, not yet converted."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in MODEL_FILES:
+        shutil.copy(SHIPPED / name, folder)
+    return folder
+
+
+def conversions(folder: Path) -> list[str]:
+    """The names of a folder's conversions, and of what others may have left."""
+    return sorted(path.name for path in folder.glob(".ctranslate2-*"))
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_both_engines_give_the_same_translations(beam):
+    """But for ties; catches another penalty, a missing </s>, other tokens, and lines that move."""
+    lines = [german for german, _ in load_pairs("captions", "test")[:200]] + LINES
+    quick = engine.open_search(SHIPPED, beam, tat.ALPHA, "cpu")
+    ours = Search(read_translator(SHIPPED, "cpu"), beam).translate(lines)
+    theirs = quick.translate(lines, nobody)
+    assert isinstance(quick, engine.Engine)
+    different = [both for both in zip(lines, ours, theirs, strict=True) if both[1] != both[2]]
+    assert len(different) <= len(lines) / (100 if beam == 1 else 20), different
+    assert theirs[-5] == "" and "&" in theirs[-4]
+
+
+@pytest.mark.parametrize("kind", ["--words", "--bpe 100 --norm post", "--bpe 100 --tie none"])
+def test_each_kind_of_run_is_translated_by_the_engine(tmp_path, kind, capsys):
+    """With whole words, spaCy cuts them; an unknown one shows as it does by PyTorch."""
+    run = tmp_path / "run"
+    assert main(f"train --data captions --run {run} {SIZES} --steps 60 {kind}".split()) == 0
+    lines = [german for german, _ in load_pairs("captions", "test")[:30]] + ["Ein Quastenflosser."]
+    quick = engine.open_search(run, 1, tat.ALPHA, "cpu", "ctranslate2")
+    assert quick.translate(lines, nobody) == Search(read_translator(run, "cpu")).translate(lines)
+
+
+IMPORTS = """
+import sys
+from translator.__main__ import main
+status = main(sys.argv[1:])
+heavy = {"torch", "spacy", "the_annotated_transformer"} & sys.modules.keys()
+sys.exit(f"imported {heavy}" if heavy else status)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["translate", "Ein Hund."], ["evaluate", "--data", "captions", "--split", "val"],
+        *([name, "--help"] for name in ("train", "plan", "explain", "export", "doctor", "judge")),
+        ["--help"], ["--version"],
+    ],
+)  # fmt: skip
+def test_a_command_imports_what_it_needs(arguments):
+    """PyTorch takes ten times as long to import as a translation takes."""
+    engine.conversion_of(SHIPPED)
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS, *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_model_is_converted_once_and_anew_after_more_training(model, capsys):
+    """Catches a conversion of earlier weights, a second one, and what is left of the first."""
+    first = engine.conversion_of(model)
+    stamp = (first / "model.bin").stat().st_mtime_ns
+    assert engine.conversion_of(model) == first
+    assert (first / "model.bin").stat().st_mtime_ns == stamp
+    assert (first / ".gitignore").read_text() == "*\n"  # whoever commits a model leaves it out
+    with torch.no_grad():
+        translator = read_translator(model, "cpu")
+        translator.model.generator.proj.weight[7] += 1
+        tat.save_translator(translator, model)
+    second = engine.conversion_of(model)
+    assert second != first and conversions(model) == [second.name]
+    assert main(["translate", "Hund", "--model", str(second)]) == 2  # it is no model of its own
+    assert "not the configuration of a model" in capsys.readouterr().err
+
+
+def test_a_change_of_the_documents_code_is_checked_again(model, monkeypatch, tmp_path):
+    """A reader's layer would else be ignored where the paper's had been converted before."""
+    first = engine.conversion_of(model)
+    changed = tmp_path / "changed.py"
+    changed.write_text("# another attention\n", encoding="utf-8")
+    monkeypatch.setattr(engine, "SOURCES", [changed])
+    assert engine.conversion_of(model) != first
+
+
+def test_a_conversion_is_whole_whoever_else_converts_or_is_killed(model, monkeypatch):
+    """Catches half a folder that is taken, one that stays for ever, and a neighbour's removed."""
+    name = engine.CONVERTED + engine.fingerprint(model)
+    old, new = model / f"{engine.CONVERTED}killed", model / f"{engine.CONVERTED}at-work"
+    for folder in (old, new):
+        (folder / "model").mkdir(parents=True)
+    hour = time.time() - engine.STALE_SECONDS - 60
+    os.utime(old, (hour, hour))
+    write = export.write_ctranslate2
+
+    def beaten(translator, out):
+        write(translator, out)
+        write(translator, model / name)  # another process, at the same time
+
+    monkeypatch.setattr(export, "write_ctranslate2", beaten)
+    assert engine.conversion_of(model) == model / name
+    assert conversions(model) == sorted([name, new.name])
+
+
+def test_a_damaged_conversion_is_made_again(model):
+    """What a failing disk has left is no model that translates nonsense."""
+    binary = engine.conversion_of(model) / "model.bin"
+    binary.write_bytes(binary.read_bytes()[:1000])
+    assert engine.open_search(model, 1, 1.0, "cpu").translate(["Ein Hund."], nobody) == ["A dog."]
+
+
+def test_where_a_model_cannot_be_written_the_cache_keeps_its_conversion(
+    model, monkeypatch, tmp_path, capsys
+):
+    """And where nothing can be written, PyTorch translates."""
+    made = engine.tempfile.TemporaryDirectory
+    refusing = [model]
+
+    def elsewhere(prefix, dir):
+        if Path(dir) in refusing:
+            raise PermissionError(13, "Permission denied")
+        return made(prefix=prefix, dir=dir)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(engine.tempfile, "TemporaryDirectory", elsewhere)
+    cache = tmp_path / "cache" / "annotated-transformer"
+    assert engine.conversion_of(model).parent == cache and conversions(model) == []
+    shutil.rmtree(cache)
+    refusing.append(cache)
+    assert main(["translate", "Ein Hund.", "--model", str(model)]) == 0
+    out, error = capsys.readouterr()
+    assert out == "A dog.\n" and error.count("PyTorch translates") == 1
+
+
+def test_without_the_package_pytorch_translates(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    assert main(["translate", "Ein Hund.", "Ein Mann."]) == 0
+    out, error = capsys.readouterr()
+    assert out == "A dog.\nA man.\n"
+    assert error.count("note: ") == 1 and "package ctranslate2 is missing" in error
+    assert "ctranslate2 is missing" in refused(capsys, "translate Hund --engine ctranslate2")
+
+
+def test_a_model_with_a_part_of_the_readers_own_is_translated_by_pytorch(monkeypatch, capsys):
+    """Said once, with the name of the part."""
+    forward = tat.PositionwiseFeedForward.forward
+
+    def louder(self, x):
+        return 1.5 * forward(self, x)
+
+    monkeypatch.setattr(tat.PositionwiseFeedForward, "forward", louder)
+    monkeypatch.setattr(engine, "fingerprint", lambda folder: "changed")
+    assert main(["translate", "Ein Hund.", "Ein Mann."]) == 0
+    error = capsys.readouterr().err
+    assert error.count("encoder.layers.0 (EncoderLayer) is not the paper's") == 1
+
+
+def test_options_of_the_engine_that_do_not_fit_are_refused(capsys):
+    for options, message in (
+        ("--type float3", "--type float3"), ("--type int8 --engine pytorch", "--type is CTrans"),
+        ("--json --engine ctranslate2", "--json is PyTorch's work"), ("--beam 0", "--beam must"),
+        ("--device meta", "cannot be used here"),
+    ):  # fmt: skip
+        assert message in refused(capsys, f"translate Hund {options}")
+
+
+def test_a_score_says_what_computed_it(capsys):
+    """The engine, its version, and the type of its numbers."""
+    command = "evaluate --data captions --split val --json --beam 1"
+    for options, expected in (
+        ("--type int8", '"engine": "ctranslate2", "version": "4.'),
+        ("--engine pytorch", f'"engine": "pytorch", "version": "{torch.__version__}"'),
+    ):
+        assert main([*command.split(), *options.split()]) == 0
+        out = capsys.readouterr().out
+        assert expected in out and ('"type": "int8' in out) == ("int8" in options)
+
+
+def test_a_line_too_long_for_all_is_lost_and_told():
+    quick = engine.open_search(SHIPPED, 5, tat.ALPHA, "cpu")
+    notes = []
+    found = quick.translate(["Ein Hund.", "Hund " * 600, "Hund " * 3000], notes.append, first=5)
+    assert found[0] == "A dog." and found[1] and not found[2] and quick.lost == 1
+    assert [note[:7] for note in notes] == ["line 6 ", "line 7 "] and "left empty" in notes[1]
+
+
+def test_what_stands_twice_is_the_same():
+    """The exported script and the command line import no document, so they repeat a few things."""
+    for text in ("\ufeff Käse &amp;amp; Brot ", "Ka\u0308se &lt;b&gt;", "a &nbsp; b", "&quot"):
+        assert exported.plain(text) == tat.plain(text)
+    assert (command_line.BEAM, command_line.ALPHA) == (tat.BEAM, tat.ALPHA)
+    assert tat.CHECKSUMS.items() <= sources.MULTI30K_FILES.items()
+    defaults = Settings()
+    for field in fields(tat.Config):
+        assert getattr(defaults, field.name) == field.default
+    with pytest.raises(Refused, match="UTF-16"):
+        sources.decoded_line("Hund".encode("utf-16-le"), "x", 1)
