@@ -940,10 +940,11 @@ def example_leaving() -> None:
 
 
 # %% [markdown]
-# > **A batch for each process.** A decoding step is a chain of small operations, and Python starts them one by one: at
-# > the size of `tiny`, 38% of the time goes to Python and other work between the computations (`step_profile.jsonl`).
-# > So on Linux the program copies itself (a *fork*), once for each thread that PyTorch has, and every copy decodes
-# > batches with a single thread. Elsewhere, threads do the same job, but only one of them at a time can run Python.
+# > **Another engine.** A decoding step is a chain of small operations, and Python starts them one by one: at the size
+# > of `tiny`, 38% of the time goes to Python and other work between the computations (`step_profile.jsonl`). For a
+# > while, the program copied itself for each thread, and every copy decoded batches of its own (*all threads on one
+# > batch*, in the chart, is without that). Now CTranslate2, in C++, translates, and the program's own search is
+# > written to be read.
 # >
 # > The chart sets one idea at a time back to its plain form, and shows how many times longer the task then takes. A
 # > bar of 1 means no difference. The measurements were made with Adam.

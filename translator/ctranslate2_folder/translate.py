@@ -12,6 +12,7 @@ import unicodedata
 from pathlib import Path
 
 HIDDEN = "\uf8ff"  # ends the names of tokens that stand in no text
+MARK = r"\s*(>>[^<>]+<<)"  # such as >>fra<<, which names a language
 # hardly any text has sentences that long, so hardly any model can translate one
 LONG_LINE_TOKENS = 500
 BATCH_SIZE = 64  # sentences
@@ -63,7 +64,7 @@ class Model:
     def tokens(self, text):
         """The tokens of a line; one such as >>fra<<, which names a language, stands in front."""
         text = text.replace(HIDDEN, "")
-        mark = re.match(r"\s*(>>[^<>]+<<)", text)
+        mark = re.match(MARK, text)
         if mark and self.rules.token_to_id(mark[1] + HIDDEN) is not None:
             return [mark[1], *self.rules.encode(text[mark.end() :]).tokens]
         return self.rules.encode(text).tokens
