@@ -360,6 +360,27 @@ def test_strange_text_is_answered_honestly(tab):
     assert tab.text("#notice") == note and not tab.locator("#notice.warning").count()
 
 
+def test_text_from_right_to_left_has_its_order_from_the_start(tab, page_of_shipped):
+    arabic = "رجل Hund."
+    direction = "(part) => getComputedStyle(figure.shadowRoot.querySelector(part)).direction"
+    tab.page.goto("about:blank")
+    tab.read(page_of_shipped, f"#sentence={arabic}")
+    tab.answered()
+    for part, way in {"#text": "rtl", "#source": "rtl", "#target": "ltr"}.items():
+        assert tab.evaluate(direction, part) == way
+    first, second = (tab.locator("#source button").nth(i).bounding_box()["x"] for i in (0, 1))
+    assert first > second
+    tab.locator("#source button").first.focus()
+    tab.keyboard.press("ArrowLeft")
+    assert tab.locator("#source button:focus").get_attribute("data-i") == "1"
+    tab.locator("#source button:focus").press("ArrowRight")
+    assert tab.locator("#source button:focus").get_attribute("data-i") == "0"
+    said = tab.evaluate("say('of “{sentence}”', { sentence: 'رجل.' })")
+    assert said == "of “\u2068رجل.\u2069”"  # the full stop stays with its sentence
+    tab.page.fill("#text", "Ein Hund.")
+    assert tab.evaluate(direction, "#text") == "ltr"
+
+
 def test_what_a_sentence_has_that_the_model_hardly_knows_is_said(tab):
     """Small letters, a negation, figures, another language; and that it is guessing.
 
