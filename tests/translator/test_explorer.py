@@ -320,6 +320,21 @@ def test_the_tree_shows_the_search(tab):
     tab.locator("#tree-box").wait_for(state="hidden")
 
 
+def test_what_is_folded_is_printed(tab):
+    tab.answered()
+    # what a fold of the figure, and one of the page, has to show
+    shown = """() => [
+        figure.shadowRoot.querySelector("#tree svg"), figure.shadowRoot.querySelector("#heat td"),
+        document.querySelector("#inside .sentence-panel"),
+    ].map((part) => Boolean(part?.checkVisibility()))"""
+    tab.locator("#maps summary").click()  # the reader has folded it
+    before = tab.evaluate(shown)
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.evaluate(shown) == [True, True, True] and before == [False, False, False]
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert tab.evaluate(shown) == before
+
+
 def test_a_head_can_be_set_to_zero(tab):
     """The weights that become zero are the chosen head's; restoring brings the translation back."""
     before = tab.translation()

@@ -1331,6 +1331,12 @@ function exploreAttention(host, content, options = {}) {
   }
 
   start();
+  openOnPaper(root);
+  addEventListener("beforeprint", () => {
+    if (!result) return;
+    drawTree();
+    drawMaps();
+  });
   // what has been typed, translated or not; what is shown if nothing has
   const sentence = () =>
     engine && $("text").value.trim() ? $("text").value : (state.shown ?? state.sentence);

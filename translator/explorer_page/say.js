@@ -1,5 +1,5 @@
-// The words of figures and pages in the page's language: a page in another one has a dictionary,
-// `WORDS`, before this script.
+// What figures and pages share: their words in the page's language, and what is open on paper. A
+// page in another language has a dictionary, `WORDS`, before this script.
 
 globalThis.rightToLeft = (text) =>
   /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u.test(text);
@@ -22,3 +22,16 @@ globalThis.told = (text, values) =>
   say(text)
     .split(/\{(\w+)\}/)
     .map((piece, i) => (i % 2 ? values[piece] : piece));
+
+/** Paper can't be clicked: what is folded within `root` is open on it, except where `stays` is true
+ * of a fold. Afterwards it is folded again. */
+globalThis.openOnPaper = (root, stays = () => false) => {
+  let folds = [];
+  addEventListener("beforeprint", () => {
+    folds = [...root.querySelectorAll("details:not([open])")].filter((fold) => !stays(fold));
+    for (const fold of folds) fold.open = true;
+  });
+  addEventListener("afterprint", () => {
+    for (const fold of folds) fold.open = false;
+  });
+};
