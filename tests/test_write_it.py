@@ -222,6 +222,11 @@ HABITS = {  # a rate that is written in Python's way, of which MicroPython lacks
     "zip strict": "return [a * b for a, b in zip([1], [{rate}], strict=True)][0]",
     "sum start": "return sum([0], start={rate})",
     "a list's method": "z = [0, {rate}]\n    return z[max(range(2), key=z.__getitem__)]",
+    "equals stay in order": "rows = sorted([(1, 2), *[(1, 1), (0, 0)] * 9], key=lambda r: r[0])\n"
+    "    return {rate} if rows[9] == (1, 2) else 0",
+    "deque": "from collections import deque\n    ids = deque()\n    ids.append(1)\n"
+    "    return deque([0, {rate}], maxlen=1).pop()",
+    "generators": "def rows():\n        yield from [*[1], {rate}]\n    return [*rows()][-1]",
     "print": "print('', flush=True)\n    return {rate}",
     "positional": "def f(a, /, b):\n        return a / b\n    return f({rate}, 1)",
     "math": "from math import prod\n    return prod([{rate}, 1.0])",
@@ -258,6 +263,7 @@ HINTED = {  # what still isn't understood: the function's second line, and what 
     "from dataclasses import dataclass": "judge mine.py takes any module",
     "return {**{}, 1: 2}": "{**a, …}",
     "return step, *[2]": "write (*a, b)",
+    "print(f'{[*[1], 2]}')": "list(a) + [b]",
     "match step:": "write if, elif and else",
     "return (1, 2)[::-1]": "list(a)[::2]",
     "del [1, 2][::2]": "list(a)[::2]",
@@ -306,6 +312,10 @@ def test_what_was_written_is_kept(tab):
     tab.locator("#your-sentence.shown").wait_for()
     kept = "JSON.parse(localStorage.mine).rate"
     assert "warmup ** -1.5" in tab.evaluate(kept)
+    said(tab, "rate", f"from __future__ import annotations\n{RATE}")
+    with tab.expect_download() as along:
+        said(tab, "masks", MASKS, "Take mine.py along")
+    compile(along.value.path().read_text("utf-8"), "mine.py", "exec")
     last = "details.write-it[data-function=rate] .controls button:last-child"
     tab.evaluate(f"document.querySelector('{last}').click()")
     # begun again

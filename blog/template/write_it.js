@@ -134,7 +134,8 @@ def log1p(x):  # the quotient undoes the rounding of 1 + x
 `,
     set_up: `
 import builtins, collections, functools, itertools, mathematics, operator, sys, typing
-from builtins import print as show, sum as total, zip as together
+from builtins import print as show, sorted as ordered, sum as total, zip as together
+from collections import deque as bounded
 
 sys.modules["math"] = mathematics
 sys.modules["collections.abc"] = collections.abc = typing
@@ -148,6 +149,13 @@ def zip(*rows, strict=False):
 
 def sum(values, start=0):
     return total(values, start)
+
+def sorted(values, *, key=None, reverse=False):  # which leaves equals in their order
+    keyed = [
+        (key(value) if key else value, -n if reverse else n, value)
+        for n, value in enumerate(values)
+    ]
+    return [value for _, _, value in ordered(keyed, reverse=reverse)]
 
 def print(*values, sep=" ", end="\\n", file=None, flush=False):
     show(*values, sep=sep, end=end)
@@ -173,7 +181,7 @@ class Strided:  # a list whose slices with a step can be assigned to
             self.row[place] = value
 
 for name, value in {
-    "zip": zip, "sum": sum, "print": print, "format": format, "_strided": Strided,
+    "zip": zip, "sum": sum, "sorted": sorted, "print": print, "format": format, "_strided": Strided,
     "_list": lambda *items: list(items), "_tuple": lambda *items: items,
     "_set": lambda *items: set(items),
 }.items():
@@ -239,6 +247,10 @@ def pairwise(values):
 
 itertools.pairwise = pairwise
 
+# 1: more than the room for 10,000 is an error
+collections.deque = lambda items=(), maxlen=None: (
+    bounded(list(items), 10000, 1) if maxlen is None else bounded(list(items), maxlen))
+
 class Counter(collections.OrderedDict):
     def __init__(self, items=()):
         super().__init__()
@@ -279,7 +291,7 @@ collections.Counter = Counter
         .replace(/,\s*\/(?=\s*[,)])/g, "")
         .replace(/([A-Za-z_][\w.]*)\.__getitem__\b/g, "(lambda _key: $1[_key])")
         .replace(
-          /(?<=^\s*|[;:,]\s*)([A-Za-z_][\w.]*(?:\[[^[\]:\n]*\])*)(?=\[[^[\]\n]*:[^[\]\n]*:[^[\]\n]*\](?:\s*,[^=\n]*)?\s*=(?!=))/gm,
+          /(?<=^\s*|[;:,=]\s*)([A-Za-z_][\w.]*(?:\[[^[\]:\n]*\])*)(?=\[[^[\]\n]*:[^[\]\n]*:[^[\]\n]*\](?:\s*,[^=\n]*)?\s*=(?!=))/gm,
           "_strided($1)",
         );
       const marks = [...text],
@@ -291,7 +303,9 @@ collections.Counter = Counter
           if ("([{".includes(mark)) {
             const call =
               /[\w)\]\u0001]\s*$/.test(before) &&
-              !/\b(?:return|yield|in|and|or|not|if|elif|else|is|assert|while)\s*$/.test(before);
+              !/\b(?:return|yield|in|and|or|not|if|elif|else|is|assert|while|from)\s*$/.test(
+                before,
+              );
             open.push({ at, call: call && mark !== "{", stars: false });
           } else if (mark === "*" && open.length && /[([{,]\s*$/.test(before)) {
             const last = open.at(-1);
@@ -938,62 +952,52 @@ collections.Counter = Counter
       `${say("scores was asked what comes after eos.")} ${WRITTEN.eos_ignored.effect}`,
   };
   // What is added to an error that plain lists or MicroPython may be the cause of: a pattern of the
-  // error, one of the reader's line, and the sentence. The first that fits is taken.
+  // error and, below it, the reader's line; and the sentence. The first that fits is taken.
   const HINTS = [
     [
       /no module named/,
-      /./,
       say(
         "The page has no packages, and only a few of Python’s own modules. Write it in plain lists, or take mine.py along: {judge} takes any module.",
         JUDGE,
       ),
     ],
     [
-      /^SyntaxError/,
-      /[{,]\s*\*\*/,
+      /^SyntaxError.*\n.*[{,]\s*\*\*/,
       say("MicroPython doesn’t read {**a, …}: write dict(a), and add the rest."),
     ],
     [
-      /^SyntaxError/,
-      /(?:\breturn|\byield|\bin|=)\s*(?:[^([{=]*,\s*)?\*[\w[({]/,
-      say("MicroPython doesn’t read this star without brackets: write (*a, b)."),
+      /^SyntaxError(?:: \*x|.*\n.*(?:\breturn|\byield|\bin|=)\s*(?:(?:[^()[\]{}=]|\([^()]*\)|\[[^[\]]*\])*,\s*)?\*[\w[({])/,
+      say("MicroPython doesn’t read this star: write (*a, b) with brackets, or list(a) + [b]."),
     ],
     [
-      /^SyntaxError/,
-      /^\s*(?:match|case)\b.*:/,
+      /^SyntaxError.*\n\s*(?:match|case)\b.*:/,
       say("MicroPython has no match: write if, elif and else."),
     ],
     [
-      /^NotImplementedError/,
-      /\[[^\]]*:[^\]]*:/,
+      /^NotImplementedError.*\n.*\[[^\]]*:[^\]]*:/,
       say(
         "MicroPython takes a slice with a step from lists only, and can’t delete it: write list(a)[::2], or make a new list.",
       ),
     ],
-    [/__getitem__/, /./, say("MicroPython can’t pass on this method: write lambda i: a[i].")],
+    [/__getitem__/, say("MicroPython can’t pass on this method: write lambda i: a[i].")],
     [
       /^RuntimeError: maximum recursion/,
-      /./,
       say("Here a function can call itself only some 200 times: write a loop."),
     ],
     [
       /'type' object isn't subscriptable/,
-      /./,
       say("MicroPython doesn’t read list[float] here: write list alone."),
     ],
     [
       /'list' object has no attribute '(?:shape|T|size|dot|sum|mean|max|min|argmax|exp|transpose|view|reshape|tolist)'|types? for __(?:matmul|mul|sub|truediv|pow|neg)__: (?:'\w+', )?'list'|__: 'list', '(?:int|float)'|convert list to float|can't convert 'tuple' object to int|indices must be integers, not tuple/,
-      /./,
       say("These are lists, not arrays: loops or comprehensions go over their rows and numbers."),
     ],
     [
       /math domain error/,
-      /./,
       say("exp takes at most 709, sqrt nothing below 0, log only what is above 0."),
     ],
     [
       /^(?:SyntaxError|ImportError|NotImplementedError)|^AttributeError: (?:module|'(?:str|bytes|list|tuple|dict|set|int|float|bool|range|function|generator)' object)|keyword argument|can't create '\w+' instances|^NameError: name '(?:ascii|breakpoint|vars|[A-Z]\w+Error)'/,
-      /./,
       say(
         "If this line is right in Python, MicroPython lacks it: write it in another way, or take mine.py along, for {judge}.",
         JUDGE,
@@ -1001,7 +1005,7 @@ collections.Counter = Counter
     ],
   ];
   const hint = (error, code) =>
-    HINTS.find(([errors, codes]) => errors.test(error) && codes.test(code))?.[2] ?? "";
+    HINTS.find(([pattern]) => pattern.test(`${error}\n${code}`))?.[1] ?? "";
 
   function verdict({ found, error, line, late, stopped }, sentence, code) {
     // [whether it is right, what is said]
@@ -1011,7 +1015,7 @@ collections.Counter = Counter
     if (known) return [false, TOLD[known](about)];
     if (error) {
       const place = line ? say("Line {line}: {error}", { line, error }) : error;
-      const advice = hint(error, code.split("\n")[line - 1] ?? "?");
+      const advice = hint(error, code.split("\n")[line - 1] ?? "");
       return [false, [place, advice].filter(Boolean).join(". ")];
     }
     if (found.right)
@@ -1133,15 +1137,19 @@ collections.Counter = Counter
 
     function download() {
       keep(name, field.value);
+      // of several functions in one file, what Python takes at its beginning only
+      const future = /^from __future__ import .*\n?/gm,
+        functions = Object.values(kept).join("\n");
       const text = [
         `"""${say("Judge it: annotated-transformer judge mine.py")}"""`,
+        ...new Set(functions.match(future)?.map((line) => line.trim())),
         "",
         "",
         "def take(array):",
         "    return array.tolist()",
         "",
         "",
-        ...Object.values(kept),
+        functions.replace(future, ""),
       ].join("\n");
       el("a", {
         href: `data:text/x-python,${encodeURIComponent(text)}`,
