@@ -2,7 +2,7 @@
 
     python blog/pdf.py build/the_annotated_transformer.html OUT.pdf [--chromium PATH]
 
-Folded cells are opened, and charts are the stills that the notebook holds. Nothing is fetched.
+The page opens what is folded, and charts are the stills that the notebook holds. Nothing is fetched.
 """
 
 import argparse
@@ -31,9 +31,6 @@ def print_page(page: Path, out: Path, chromium: str) -> None:
             files = (style.parent / "files").resolve().as_uri()
             css = style.read_text("utf-8").replace("url(./files", f"url({files}")
             tab.add_style_tag(content=css)
-        tab.evaluate(
-            "document.querySelectorAll('details').forEach((part) => { part.open = true; })"
-        )
         # so that the panels have a sentence to show
         tab.evaluate(
             "document.querySelector('.explorer') && yourSentence.begin().then(SentencePanels.drawn)"

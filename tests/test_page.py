@@ -684,11 +684,26 @@ def test_notes_stand_beside_their_paragraph_or_fold_behind_it(shared_page):
     assert note.locator("p").first.is_visible()
 
 
+# the titles of what stays folded on paper, and of what is open before and afterwards
+PAPER = """() => {
+    const titles = (open) => [...document.querySelectorAll("main details")]
+        .filter((fold) => fold.open === open)
+        .map((fold) => fold.querySelector("summary").textContent);
+    const before = titles(true);
+    dispatchEvent(new Event("beforeprint"));
+    const folded = titles(false);
+    dispatchEvent(new Event("afterprint"));
+    return [folded, before, titles(true)];
+}"""
+
+
 def test_notes_are_printed(shared_page, tmp_path):
     """From a wide window on small paper, where notes fold; from a narrow one on wide paper."""
     from pypdf import PdfReader
 
     tab = shared_page()
+    folded, before, after = tab.evaluate(PAPER)
+    assert folded == [] and before == after
     tab.evaluate(
         """() => { // the rest of the page only takes time
             window.put_away = [...document.querySelectorAll("main section, main .jp-CodeCell")]
@@ -929,6 +944,10 @@ def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
     assert len(editors) == 2 and all(f'id="{place[1:]}"' in document for place in editors)
     script = (ROOT / "blog" / "template" / "write_it.js").read_text("utf-8")
     assert all(f'"{place[1:]}",' in script for place in editors)
+    folded, before, after = tab.evaluate(PAPER)
+    answers = {title.partition(":")[0] for title in folded}
+    assert len(folded) == 42 and len(answers) == 21 and before == after == []
+    assert all(title.startswith("Answer") for title in folded)  # and no hint
     section = tab.locator("section", has_text="5.1 P100-days")
     form = section.locator(".own-answer")
     for answer, said in (("3.5", "all eight"), ("x", "A number, please."), ("28", "Right.")):

@@ -211,6 +211,94 @@ def test_what_else_can_go_wrong_is_told(tab):
     assert "Right" in said(tab, "rate", RATE)  # in a new worker
 
 
+HABITS = {  # a rate that is written in Python's way, of which MicroPython lacks something
+    "a star in a display": "ids = (1, *[2, *(3, 4)])\n    return [*ids, {rate}][-1]",
+    "a star in a set": "return len({{*[1], 2}}) / 2 * {rate}",
+    "a target stays a target": "[a, *b] = [1, *[2]]\n    for c, (d, *e) in [(1, [1])]:\n"
+    "        a = [a, *b, *e][0]\n    return a * {rate}",
+    "a slice with a step": "row = [[0] * 4]\n    row[0][1::2] = {rate}, 2\n    return row[0][1]",
+    "two slices": "x = [0] * 4\n    x[::2], x[1::2] = [1, 2], [{rate}, 4]\n    return x[1]",
+    "text stays": "a = 'x[::2] = [*b'  # it's [*c\n    return [*a, {rate}][-1]",
+    "zip strict": "return [a * b for a, b in zip([1], [{rate}], strict=True)][0]",
+    "sum start": "return sum([0], start={rate})",
+    "a list's method": "z = [0, {rate}]\n    return z[max(range(2), key=z.__getitem__)]",
+    "equals stay in order": "rows = sorted([(1, 2), *[(1, 1), (0, 0)] * 9], key=lambda r: r[0])\n"
+    "    return {rate} if rows[9] == (1, 2) else 0",
+    "deque": "from collections import deque\n    ids = deque()\n    ids.append(1)\n"
+    "    return deque([0, {rate}], maxlen=1).pop()",
+    "generators": "def rows():\n        yield from [*[1], {rate}]\n    return [*rows()][-1]",
+    "print": "print('', flush=True)\n    return {rate}",
+    "positional": "def f(a, /, b):\n        return a / b\n    return f({rate}, 1)",
+    "math": "from math import prod\n    return prod([{rate}, 1.0])",
+    "all of math": "return math.prod([1], start={rate}) * math.sqrt(1) * math.sumprod([1], [1])",
+    "operator": "from operator import mul\n    return functools.reduce(mul, [1, {rate}])",
+    "statistics": "from statistics import mean, pstdev\n    return mean([{rate}]) + pstdev([1, 1])",
+    "itertools": "from itertools import accumulate, chain, product\n"
+    "    assert list(product([1], [2])) == [(1, 2)] and list(accumulate([1, 2])) == [1, 3]\n"
+    "    return list(chain.from_iterable([[{rate}]]))[0]",
+    "cache": "f = functools.cache(lambda n: n * {rate})\n    return f(1)",
+    "counter": "from collections import Counter\n    return Counter('aab')['a'] / 2 * {rate}",
+    "types": "x: Rows = {rate}\n    return x",
+}
+BEGINNING = """from __future__ import annotations
+import functools
+import math
+from collections.abc import Sequence
+from typing import List, Optional
+
+Rows = Optional[List[Sequence[float]]]
+
+def rate(step: int, d_model: int, warmup: int) -> float:
+    """
+
+
+@pytest.mark.parametrize("body", HABITS.values(), ids=HABITS)
+def test_what_is_written_by_habit_is_understood(tab, body):
+    right = "(d_model ** -0.5 * min(step ** -0.5, step * warmup ** -1.5))"
+    assert said(tab, "rate", BEGINNING + body.format(rate=right)).startswith("Right")
+
+
+HINTED = {  # what still isn't understood: the function's second line, and what is said of it
+    "import numpy as np": "no packages",
+    "from dataclasses import dataclass": "judge mine.py takes any module",
+    "return {**{}, 1: 2}": "{**a, …}",
+    "return step, *[2]": "write (*a, b)",
+    "print(f'{[*[1], 2]}')": "list(a) + [b]",
+    "match step:": "write if, elif and else",
+    "return (1, 2)[::-1]": "list(a)[::2]",
+    "del [1, 2][::2]": "list(a)[::2]",
+    "return max([0], key=[1].__getitem__)": "write lambda i: a[i]",
+    "return rate(step, d_model, warmup)": "write a loop",
+    "Rows = list[float]": "write list alone",
+    "return [1.0] / 2": "lists, not arrays",
+    "return [step].shape": "lists, not arrays",
+    "return [[1]][:, 0]": "lists, not arrays",
+    "return exp(1000)": "exp takes at most 709",
+    "return 'a'.title()": "If this line is right in Python",
+    "from math import lcm": "If this line is right in Python",
+    "return round(1.5, ndigits=0)": "If this line is right in Python",
+    "return slice(1, 2)": "If this line is right in Python",
+}
+
+
+@pytest.mark.parametrize(("line", "words"), HINTED.items())
+def test_what_micropython_lacks_is_said_in_words(tab, line, words):
+    text = said(
+        tab, "rate", f"from math import exp\ndef rate(step, d_model, warmup):\n    {line}\n"
+    )
+    assert text.startswith("Line 3: ") and words in text
+
+
+def test_a_mistake_of_the_readers_gets_no_word_about_micropython(tab):
+    for line, error in {"return [][0]": "IndexError", "return x": "NameError"}.items():
+        text = said(tab, "rate", f"def rate(step, d_model, warmup):\n    {line}\n")
+        assert text.startswith(f"Line 2: {error}") and "Python" not in text
+    few = said(tab, "rate", "def rate(step):\n    return 1\n")
+    assert few.startswith("TypeError") and "Line" not in few  # none of the reader's lines
+    seen = tab.evaluate("document.querySelector('.write-it > p').textContent")
+    assert "MicroPython" in seen  # before anything is written
+
+
 def test_without_positions_the_model_writes_something_else(tab):
     zeros = POSITIONS.replace("(p / 10000", "(0 * p / 10000")
     broken = said(tab, "positions", zeros, "Put it into the model")
@@ -224,6 +312,10 @@ def test_what_was_written_is_kept(tab):
     tab.locator("#your-sentence.shown").wait_for()
     kept = "JSON.parse(localStorage.mine).rate"
     assert "warmup ** -1.5" in tab.evaluate(kept)
+    said(tab, "rate", f"from __future__ import annotations\n{RATE}")
+    with tab.expect_download() as along:
+        said(tab, "masks", MASKS, "Take mine.py along")
+    compile(along.value.path().read_text("utf-8"), "mine.py", "exec")
     last = "details.write-it[data-function=rate] .controls button:last-child"
     tab.evaluate(f"document.querySelector('{last}').click()")
     # begun again

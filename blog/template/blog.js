@@ -250,10 +250,15 @@
     answer.addEventListener("toggle", () => {
       fold.open ||= answer.open;
     });
-    addEventListener("beforeprint", () => {
-      fold.open = true;
-    });
   });
+
+  // --- paper: what is folded opens, but not the answers to exercises, and the words before them ---
+
+  const isAnswer = (node) => node?.matches("details:has(> .celltag_hide-cell)");
+  openOnPaper(
+    document.querySelector("main"),
+    (fold) => isAnswer(fold) || isAnswer(fold.closest("section")?.nextElementSibling),
+  );
 
   // --- theme: the system's, until the reader chooses; paper is light ---
 

@@ -65,6 +65,208 @@
   ];
   const PLUGGABLE = ["attention", "positions", "layer_norm", "decode"]; // into the live model
 
+  // What MicroPython lacks of Python's library, and what people use by habit in plain lists, as the
+  // files of its folder /lib. `set_up` puts it where MicroPython has a part of it.
+  const LIBRARY = {
+    __future__: "annotations = None\n",
+    typing: `
+class Hint:  # anything that hints are made of; called, as in TypeVar("T"), it is what it got last
+    def __getitem__(self, key):
+        return self
+
+    def __call__(self, *given, **named):
+        return given[-1]
+
+    def __or__(self, other):
+        return self
+
+    __ror__ = __or__
+
+TYPE_CHECKING = False
+
+def __getattr__(name):
+    return Hint()
+`,
+    statistics: `
+def mean(values):
+    values = list(values)
+    return sum(values) / len(values)
+
+fmean = mean
+
+def pvariance(values, mu=None):
+    values = list(values)
+    middle = mean(values) if mu is None else mu
+    return sum((value - middle) ** 2 for value in values) / len(values)
+
+def variance(values, xbar=None):
+    values = list(values)
+    return pvariance(values, xbar) * len(values) / (len(values) - 1)
+
+def pstdev(values, mu=None):
+    return pvariance(values, mu) ** 0.5
+
+def stdev(values, xbar=None):
+    return variance(values, xbar) ** 0.5
+
+def median(values):
+    values = sorted(values)
+    return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
+`,
+    mathematics: `
+from math import *
+
+fsum = sum
+
+def prod(values, *, start=1):
+    for value in values:
+        start *= value
+    return start
+
+def sumprod(p, q):
+    return sum(a * b for a, b in zip(p, q, strict=True))
+
+def hypot(*sides):
+    return sqrt(sum(side * side for side in sides))
+
+def log1p(x):  # the quotient undoes the rounding of 1 + x
+    return log(1 + x) * x / (1 + x - 1) if 1 + x != 1 else x
+`,
+    set_up: `
+import builtins, collections, functools, itertools, mathematics, operator, sys, typing
+from builtins import print as show, sorted as ordered, sum as total, zip as together
+from collections import deque as bounded
+
+sys.modules["math"] = mathematics
+sys.modules["collections.abc"] = collections.abc = typing
+
+def zip(*rows, strict=False):
+    if strict:
+        rows = [list(row) for row in rows]
+        if len({len(row) for row in rows}) > 1:
+            raise ValueError(f"zip() of rows of {', '.join(str(len(row)) for row in rows)} values")
+    return together(*rows)
+
+def sum(values, start=0):
+    return total(values, start)
+
+def sorted(values, *, key=None, reverse=False):  # which leaves equals in their order
+    keyed = [
+        (key(value) if key else value, -n if reverse else n, value)
+        for n, value in enumerate(values)
+    ]
+    return [value for _, _, value in ordered(keyed, reverse=reverse)]
+
+def print(*values, sep=" ", end="\\n", file=None, flush=False):
+    show(*values, sep=sep, end=end)
+
+def format(value, spec=""):
+    return ("{:" + spec + "}").format(value)
+
+class Strided:  # a list whose slices with a step can be assigned to
+    def __init__(self, row):
+        self.row = row
+
+    def __getitem__(self, key):
+        return self.row[key]
+
+    def __setitem__(self, key, values):
+        if not isinstance(self.row, list) or key.step in (None, 1):
+            self.row[key] = values
+            return
+        places, values = range(*key.indices(len(self.row))), list(values)
+        if len(values) != len(places):
+            raise ValueError(f"{len(values)} values for the {len(places)} places of a slice")
+        for place, value in zip(places, values):
+            self.row[place] = value
+
+for name, value in {
+    "zip": zip, "sum": sum, "sorted": sorted, "print": print, "format": format, "_strided": Strided,
+    "_list": lambda *items: list(items), "_tuple": lambda *items: items,
+    "_set": lambda *items: set(items),
+}.items():
+    setattr(builtins, name, value)
+
+operator.add = lambda a, b: a + b
+operator.sub = lambda a, b: a - b
+operator.mul = lambda a, b: a * b
+operator.pow = lambda a, b: a ** b
+operator.neg = lambda a: -a
+operator.and_ = lambda a, b: a & b
+operator.or_ = lambda a, b: a | b
+operator.not_ = lambda a: not a
+operator.getitem = lambda a, key: a[key]
+operator.itemgetter = lambda *keys: (
+    lambda a: a[keys[0]] if len(keys) == 1 else tuple(a[key] for key in keys))
+
+def cache(function):
+    results = {}
+    def cached(*given):
+        if given not in results:
+            results[given] = function(*given)
+        return results[given]
+    return cached
+
+functools.cache = cache
+functools.lru_cache = lambda maxsize=None, typed=False: (
+    cache(maxsize) if callable(maxsize) else cache)
+
+class Chain:
+    def __call__(self, *parts):
+        return self.from_iterable(parts)
+
+    def from_iterable(self, parts):
+        return (item for part in parts for item in part)
+
+itertools.chain = Chain()
+
+def accumulate(values, func=operator.add, *, initial=None):
+    values = iter(values)
+    try:
+        result = next(values) if initial is None else initial
+    except StopIteration:
+        return
+    yield result
+    for value in values:
+        result = func(result, value)
+        yield result
+
+itertools.accumulate = accumulate
+
+def product(*pools, repeat=1):
+    tuples = [()]
+    for pool in [list(pool) for pool in pools] * repeat:
+        tuples = [start + (item,) for start in tuples for item in pool]
+    return iter(tuples)
+
+itertools.product = product
+
+def pairwise(values):
+    values = list(values)
+    return zip(values, values[1:])
+
+itertools.pairwise = pairwise
+
+# 1: more than the room for 10,000 is an error
+collections.deque = lambda items=(), maxlen=None: (
+    bounded(list(items), 10000, 1) if maxlen is None else bounded(list(items), maxlen))
+
+class Counter(collections.OrderedDict):
+    def __init__(self, items=()):
+        super().__init__()
+        for item in items:
+            self[item] = self.get(item, 0) + 1
+
+    def __getitem__(self, item):
+        return self.get(item, 0)
+
+    def most_common(self, n=None):
+        return sorted(self.items(), key=lambda pair: -pair[1])[:n]
+
+collections.Counter = Counter
+`,
+  };
+
   // --- in the worker: what is asked, what is right, and what comes out with a mistake of
   // practice/mistakes.py ---
 
@@ -76,6 +278,55 @@
     const product = (A, B) =>
       A.map((row) => B[0].map((_, j) => row.reduce((sum, a, k) => sum + a * B[k][j], 0)));
     const turned = (A) => A[0].map((_, j) => A.map((row) => row[j]));
+    // The reader's code with what MicroPython doesn't read spelled as it does, on the same lines:
+    // row[::2] = x as _strided(row)[::2] = x, z.__getitem__ as a lambda, no / among parameters. If it
+    // still can't be compiled, [*ids, best] may be why: it becomes _list(*ids, best).
+    function spelled(code, displays) {
+      const literals = [];
+      let text = code.replace(
+        /#.*|("""|''')[^]*?\1|(["'])(?:\\[^]|(?!\2)[^\\\n])*\2/g,
+        (literal) => (literals.push(literal), "\u0001"),
+      );
+      text = text
+        .replace(/,\s*\/(?=\s*[,)])/g, "")
+        .replace(/([A-Za-z_][\w.]*)\.__getitem__\b/g, "(lambda _key: $1[_key])")
+        .replace(
+          /(?<=^\s*|[;:,=]\s*)([A-Za-z_][\w.]*(?:\[[^[\]:\n]*\])*)(?=\[[^[\]\n]*:[^[\]\n]*:[^[\]\n]*\](?:\s*,[^=\n]*)?\s*=(?!=))/gm,
+          "_strided($1)",
+        );
+      const marks = [...text],
+        open = [];
+      if (displays)
+        for (const [at, mark] of [...text].entries()) {
+          const before = text.slice(0, at),
+            after = text.slice(at + 1);
+          if ("([{".includes(mark)) {
+            const call =
+              /[\w)\]\u0001]\s*$/.test(before) &&
+              !/\b(?:return|yield|in|and|or|not|if|elif|else|is|assert|while|from)\s*$/.test(
+                before,
+              );
+            open.push({ at, call: call && mark !== "{", stars: false });
+          } else if (mark === "*" && open.length && /[([{,]\s*$/.test(before)) {
+            const last = open.at(-1);
+            // not a parameter, and not the target of a loop
+            last.stars ||=
+              marks[at + 1] !== "*" &&
+              !/\b(?:lambda|for)\b(?:(?!:|\bin\b)[^])*$/.test(text.slice(last.at, at));
+          } else if (")]}".includes(mark) && open.length) {
+            const { at: start, call, stars } = open.pop();
+            const target =
+              /^[\s\])]*=(?!=)/.test(after) ||
+              (/^[\s\])]*in\b/.test(after) &&
+                /\bfor\s(?:(?!\bin\b)[^:])*$/.test(text.slice(0, start)));
+            if (!stars || call || target) continue;
+            marks[start] = { "[": "_list(", "(": "_tuple(", "{": "_set(" }[text[start]];
+            marks[at] = ")";
+          }
+        }
+      return marks.join("").replace(/\u0001/g, () => literals.shift());
+    }
+
     let run,
       translator,
       progress = () => {};
@@ -558,7 +809,10 @@
             heapsize: 64 * 2 ** 20,
             stdout: (line) => postMessage({ printed: line }),
           });
-          machine.runPython("import json");
+          machine.FS.mkdirTree("/lib");
+          for (const [file, text] of Object.entries(data.library))
+            machine.FS.writeFile(`/lib/${file}.py`, text);
+          machine.runPython("import json, set_up");
           run = (code, given = {}) => {
             for (const [name, value] of Object.entries(given)) machine.globals.set(name, value);
             machine.runPython(code);
@@ -575,8 +829,15 @@
             postMessage({ step: count });
           }
         };
+        const compile = (_code) =>
+          run("_program = compile(_code, 'mine.py', 'exec')\n_found = None", { _code });
+        try {
+          compile(spelled(data.code, false));
+        } catch {
+          compile(spelled(data.code, true));
+        }
         // nothing of an earlier attempt is left
-        run("_mine = {}\nexec(_code, _mine)\n_found = None", { _code: data.code });
+        run('_mine = {"__name__": "mine"}\nexec(_program, _mine)\n_found = None');
         if (!run(`_found = callable(_mine.get("${data.name}"))`))
           throw refuse("missing", data.name);
         postMessage({
@@ -589,7 +850,7 @@
       } catch ({ message }) {
         postMessage({
           error: message.trim().split("\n").at(-1),
-          line: [...message.matchAll(/line (\d+)/g)].at(-1)?.[1],
+          line: [...message.matchAll(/"mine\.py", line (\d+)/g)].at(-1)?.[1],
         });
       }
     };
@@ -633,6 +894,7 @@
     made.postMessage({
       content: { ...model, weights: document.getElementById("explorer-weights").textContent },
       wasm: document.getElementById("micropython-wasm").textContent,
+      library: LIBRARY,
     });
     await new Promise((resolve, reject) => {
       made.onmessage = ({ data }) => (data.ready ? resolve() : reject(new Error(data.error)));
@@ -668,6 +930,7 @@
     });
   }
 
+  const JUDGE = { judge: "annotated-transformer judge mine.py" };
   const named = (mistake) =>
     `${say("This gives the same numbers: {code}.", { code: WRITTEN[mistake].line })} ${WRITTEN[mistake].effect}`;
   const TOLD = {
@@ -688,13 +951,73 @@
     eos_ignored: () =>
       `${say("scores was asked what comes after eos.")} ${WRITTEN.eos_ignored.effect}`,
   };
-  function verdict({ found, error, line, late, stopped }, sentence) {
+  // What is added to an error that plain lists or MicroPython may be the cause of: a pattern of the
+  // error and, below it, the reader's line; and the sentence. The first that fits is taken.
+  const HINTS = [
+    [
+      /no module named/,
+      say(
+        "The page has no packages, and only a few of Python’s own modules. Write it in plain lists, or take mine.py along: {judge} takes any module.",
+        JUDGE,
+      ),
+    ],
+    [
+      /^SyntaxError.*\n.*[{,]\s*\*\*/,
+      say("MicroPython doesn’t read {**a, …}: write dict(a), and add the rest."),
+    ],
+    [
+      /^SyntaxError(?:: \*x|.*\n.*(?:\breturn|\byield|\bin|=)\s*(?:(?:[^()[\]{}=]|\([^()]*\)|\[[^[\]]*\])*,\s*)?\*[\w[({])/,
+      say("MicroPython doesn’t read this star: write (*a, b) with brackets, or list(a) + [b]."),
+    ],
+    [
+      /^SyntaxError.*\n\s*(?:match|case)\b.*:/,
+      say("MicroPython has no match: write if, elif and else."),
+    ],
+    [
+      /^NotImplementedError.*\n.*\[[^\]]*:[^\]]*:/,
+      say(
+        "MicroPython takes a slice with a step from lists only, and can’t delete it: write list(a)[::2], or make a new list.",
+      ),
+    ],
+    [/__getitem__/, say("MicroPython can’t pass on this method: write lambda i: a[i].")],
+    [
+      /^RuntimeError: maximum recursion/,
+      say("Here a function can call itself only some 200 times: write a loop."),
+    ],
+    [
+      /'type' object isn't subscriptable/,
+      say("MicroPython doesn’t read list[float] here: write list alone."),
+    ],
+    [
+      /'list' object has no attribute '(?:shape|T|size|dot|sum|mean|max|min|argmax|exp|transpose|view|reshape|tolist)'|types? for __(?:matmul|mul|sub|truediv|pow|neg)__: (?:'\w+', )?'list'|__: 'list', '(?:int|float)'|convert list to float|can't convert 'tuple' object to int|indices must be integers, not tuple/,
+      say("These are lists, not arrays: loops or comprehensions go over their rows and numbers."),
+    ],
+    [
+      /math domain error/,
+      say("exp takes at most 709, sqrt nothing below 0, log only what is above 0."),
+    ],
+    [
+      /^(?:SyntaxError|ImportError|NotImplementedError)|^AttributeError: (?:module|'(?:str|bytes|list|tuple|dict|set|int|float|bool|range|function|generator)' object)|keyword argument|can't create '\w+' instances|^NameError: name '(?:ascii|breakpoint|vars|[A-Z]\w+Error)'/,
+      say(
+        "If this line is right in Python, MicroPython lacks it: write it in another way, or take mine.py along, for {judge}.",
+        JUDGE,
+      ),
+    ],
+  ];
+  const hint = (error, code) =>
+    HINTS.find(([pattern]) => pattern.test(`${error}\n${code}`))?.[1] ?? "";
+
+  function verdict({ found, error, line, late, stopped }, sentence, code) {
     // [whether it is right, what is said]
     if (stopped) return [false, say("Stopped.")];
     if (late) return [false, say("It didn't end within {seconds} seconds.", { seconds: late })];
     const [, known, about] = error?.match(/told: (\w+) ?(.*)$/) ?? [];
     if (known) return [false, TOLD[known](about)];
-    if (error) return [false, line ? say("Line {line}: {error}", { line, error }) : error];
+    if (error) {
+      const place = line ? say("Line {line}: {error}", { line, error }) : error;
+      const advice = hint(error, code.split("\n")[line - 1] ?? "");
+      return [false, [place, advice].filter(Boolean).join(". ")];
+    }
     if (found.right)
       return [true, say("Right, for “{sentence}” and for the awkward cases.", { sentence })];
     if (found.mistake) return [false, named(found.mistake)];
@@ -790,7 +1113,7 @@
           },
         );
         const { text, own } = found.found ?? {},
-          [right, words] = plugged && found.found ? [] : verdict(found, asked.sentence);
+          [right, words] = plugged && found.found ? [] : verdict(found, asked.sentence, asked.code);
         said.className = words ? (right ? "right" : "wrong") : "plugged";
         if (words) said.textContent = words;
         else
@@ -814,15 +1137,19 @@
 
     function download() {
       keep(name, field.value);
+      // of several functions in one file, what Python takes at its beginning only
+      const future = /^from __future__ import .*\n?/gm,
+        functions = Object.values(kept).join("\n");
       const text = [
         `"""${say("Judge it: annotated-transformer judge mine.py")}"""`,
+        ...new Set(functions.match(future)?.map((line) => line.trim())),
         "",
         "",
         "def take(array):",
         "    return array.tolist()",
         "",
         "",
-        ...Object.values(kept),
+        functions.replace(future, ""),
       ].join("\n");
       el("a", {
         href: `data:text/x-python,${encodeURIComponent(text)}`,
@@ -843,7 +1170,7 @@
       { className: "write-it" },
       el("summary", { textContent: say("Write it yourself: {name}", { name }) }),
       el("p", {
-        textContent: `${about} ${say("Python in plain lists. It is compared with the live model, for your sentence. Escape, then Tab, leaves the field.")}`,
+        textContent: `${about} ${say("Python in plain lists. It is compared with the live model, for your sentence. Escape, then Tab, leaves the field.")} ${say("MicroPython runs it, a small Python without packages.")}`,
       }),
       field,
       el("div", { className: "controls" }, check, stop, put, where, take, again),

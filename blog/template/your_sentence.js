@@ -60,7 +60,7 @@ function endOf(section) {
       });
       if (text !== sentence) return;
       const doubts = Trust.doubts(text, engine.tokenizer, language);
-      result.textContent = `→ ${translation}`;
+      result.textContent = `→ ${isolated(translation)}`;
       sure.textContent = [Trust.verdict(steps), ...doubts].join(" ");
       sure.classList.toggle("warning", Trust.guessing(steps) || doubts.length > 0);
     } catch (error) {
@@ -108,6 +108,7 @@ function endOf(section) {
   bar.id = "your-sentence";
   Object.assign(field, {
     type: "text",
+    dir: "auto",
     maxLength: 2000,
     ariaLabel: say("Your German sentence"),
     spellcheck: false,

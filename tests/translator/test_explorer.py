@@ -320,6 +320,21 @@ def test_the_tree_shows_the_search(tab):
     tab.locator("#tree-box").wait_for(state="hidden")
 
 
+def test_what_is_folded_is_printed(tab):
+    tab.answered()
+    # what a fold of the figure, and one of the page, has to show
+    shown = """() => [
+        figure.shadowRoot.querySelector("#tree svg"), figure.shadowRoot.querySelector("#heat td"),
+        document.querySelector("#inside .sentence-panel"),
+    ].map((part) => Boolean(part?.checkVisibility()))"""
+    tab.locator("#maps summary").click()  # the reader has folded it
+    before = tab.evaluate(shown)
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.evaluate(shown) == [True, True, True] and before == [False, False, False]
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert tab.evaluate(shown) == before
+
+
 def test_a_head_can_be_set_to_zero(tab):
     """The weights that become zero are the chosen head's; restoring brings the translation back."""
     before = tab.translation()
@@ -358,6 +373,27 @@ def test_strange_text_is_answered_honestly(tab):
     tab.translate(SENTENCE)
     assert tab.text("#notice") == note and tab.evaluate(opacity) == "1"
     assert tab.text("#notice") == note and not tab.locator("#notice.warning").count()
+
+
+def test_text_from_right_to_left_has_its_order_from_the_start(tab, page_of_shipped):
+    arabic = "رجل Hund."
+    direction = "(part) => getComputedStyle(figure.shadowRoot.querySelector(part)).direction"
+    tab.page.goto("about:blank")
+    tab.read(page_of_shipped, f"#sentence={arabic}")
+    tab.answered()
+    for part, way in {"#text": "rtl", "#source": "rtl", "#target": "ltr"}.items():
+        assert tab.evaluate(direction, part) == way
+    first, second = (tab.locator("#source button").nth(i).bounding_box()["x"] for i in (0, 1))
+    assert first > second
+    tab.locator("#source button").first.focus()
+    tab.keyboard.press("ArrowLeft")
+    assert tab.locator("#source button:focus").get_attribute("data-i") == "1"
+    tab.locator("#source button:focus").press("ArrowRight")
+    assert tab.locator("#source button:focus").get_attribute("data-i") == "0"
+    said = tab.evaluate("say('of “{sentence}”', { sentence: 'رجل.' })")
+    assert said == "of “\u2068رجل.\u2069”"  # the full stop stays with its sentence
+    tab.page.fill("#text", "Ein Hund.")
+    assert tab.evaluate(direction, "#text") == "ltr"
 
 
 def test_what_a_sentence_has_that_the_model_hardly_knows_is_said(tab):

@@ -350,7 +350,12 @@ function exploreAttention(host, content, options = {}) {
   const shade = (weight) => "--a:" + opacity(weight).toFixed(3);
 
   // <bdi> keeps a right-to-left token from reordering its neighbours.
-  const quoted = (text) => el("bdi", {}, "“" + text + "”");
+  const quoted = (text) => el("span", {}, "“", el("bdi", {}, text), "”");
+
+  function fill(sentence) {
+    $("text").value = sentence;
+    $("text").dir = direction(sentence);
+  }
 
   function label(item) {
     if (!item.main) return [el("bdi", { class: "main", title: item.text }, item.text)];
@@ -374,10 +379,12 @@ function exploreAttention(host, content, options = {}) {
         at = all.indexOf(root.activeElement),
         columns = countColumns();
       const first = columns > 1 ? at - (at % columns) : 0,
-        last = columns > 1 ? first + columns - 1 : all.length - 1;
+        last = columns > 1 ? first + columns - 1 : all.length - 1,
+        rightwards = box.dir === "rtl" ? -1 : 1,
+        beside = (places) => Math.max(first, Math.min(last, at + places));
       const to = {
-        ArrowLeft: Math.max(first, at - 1),
-        ArrowRight: Math.min(last, at + 1),
+        ArrowLeft: beside(-rightwards),
+        ArrowRight: beside(rightwards),
         ArrowUp: at - columns,
         ArrowDown: at + columns,
         Home: first,
@@ -464,6 +471,8 @@ function exploreAttention(host, content, options = {}) {
           ...(about ? [el("small", {}, about)] : []),
         ),
       );
+    $("source").dir = direction(state.sentence);
+    $("target").dir = direction(result.translation);
     $("source").replaceChildren(
       ...result.source.map((_, i) =>
         token(
@@ -1118,6 +1127,7 @@ function exploreAttention(host, content, options = {}) {
     });
     $("text").addEventListener("input", () => {
       $("samples").value = "";
+      $("text").dir = direction($("text").value);
       clearTimeout(listen.waiting);
       listen.waiting = setTimeout(() => ask($("text").value), 600);
     });
@@ -1291,7 +1301,7 @@ function exploreAttention(host, content, options = {}) {
     clearTimeout(listen.waiting);
     listen.waiting = null;
     if (!toldTo && sentence.trim() === state.sentence.trim()) return;
-    state.sentence = $("text").value = sentence;
+    fill((state.sentence = sentence));
     const plays = toldTo && !calm.matches && !state.guess;
     if ((await compute(plays ? 1 : null)) && plays) play();
   }
@@ -1308,7 +1318,7 @@ function exploreAttention(host, content, options = {}) {
     $("samples-label").hidden = !content.samples?.length;
     if (content.language) $("text-label").textContent = languageName(content.language);
     Object.assign(state, options.state);
-    state.sentence = $("text").value = content.sentence ?? "";
+    fill((state.sentence = content.sentence ?? ""));
     listen();
     compute(4); // the last step shows little
     new MutationObserver(() => result && drawMaps()).observe(document.documentElement, {
@@ -1321,6 +1331,12 @@ function exploreAttention(host, content, options = {}) {
   }
 
   start();
+  openOnPaper(root);
+  addEventListener("beforeprint", () => {
+    if (!result) return;
+    drawTree();
+    drawMaps();
+  });
   // what has been typed, translated or not; what is shown if nothing has
   const sentence = () =>
     engine && $("text").value.trim() ? $("text").value : (state.shown ?? state.sentence);

@@ -558,11 +558,11 @@ const SentencePanels = (() => {
           }),
           changed = rows.filter(({ text }) => text !== whole);
         return [
-          row(say("all heads"), whole),
+          row(say("all heads"), el("span", { dir: "auto" }, whole)),
           ...changed.map(({ layer, head, text }) =>
             row(
               say("layer {layer}, head {head}", { layer: layer + 1, head: head + 1 }),
-              el("span", {}, ...Trust.marked(text, whole)),
+              el("span", { dir: "auto" }, ...Trust.marked(text, whole)),
             ),
           ),
           say(
@@ -656,7 +656,7 @@ const SentencePanels = (() => {
   async function look(of) {
     const { engine, sentence } = of,
       { tokenizer } = engine,
-      name = (ids) => ids.map((id) => tokenizer.spell(tokenizer.pieces[id]));
+      name = (ids) => ids.map((id) => isolated(tokenizer.spell(tokenizer.pieces[id])));
     const f = await (of.facts ??= engine.ask("facts", { sentence }));
     return {
       ...f,
@@ -719,7 +719,7 @@ const SentencePanels = (() => {
         what === "temperature"
           ? el("input", { type: "range", min: 1, max: 30, value: 10 })
           : what === "other"
-            ? el("input", { type: "text", size: 36 })
+            ? el("input", { type: "text", size: 36, dir: "auto" })
             : el("select"); // in tenths
       selects[what].setAttribute("aria-label", `${title}: ${CHOICES[what]}`);
       selects[what].addEventListener(what === "other" ? "change" : "input", () => {
