@@ -24,6 +24,7 @@ ONES = ("null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dr
 TENS = "- - zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig".split()
 
 def german_number(n):
+    if not 0 <= n < 1000: raise ValueError(f"it reads numbers from 0 to 999, not {n}")
     hundreds, rest = divmod(n, 100)
     if hundreds:
         return ONES[hundreds] + "hundert" + (german_number(rest) if rest else "")
@@ -35,6 +36,7 @@ shuffled = sorted(range(100, 1000), key=lambda n: random())            # one dra
 held_out, known = shuffled[:180], [*range(100), *shuffled[180:]]       # a fifth is kept back
 letters = "<>" + "".join(sorted({letter for n in known for letter in german_number(n) + str(n)}))
 def ids(text):                               # letters as numbers; > ends a text, < begins a number
+    for letter in set(text) - set(letters): raise ValueError(f"no number has the letter {letter!r}")
     return [letters.index(letter) for letter in text]
 
 # === Matrices, and how the loss (how wrong it is) depends on each: the chain rule, backwards ======
@@ -68,7 +70,7 @@ def backward(loss):                          # undo the last operation first
     loss.gradient = [[1.0]]
     while tape:
         C, inputs, back = tape.pop()
-        for x, dx in zip(inputs, back(C.gradient)):
+        for x, dx in zip(inputs, back(C.gradient) if C.gradient else ()):
             if isinstance(x, Matrix):        # else it is a constant, such as a mask
                 x.gradient = each(add, x.gradient, dx) if x.gradient else dx   # x is used twice
 
@@ -76,8 +78,7 @@ def backward(loss):                          # undo the last operation first
 def matmul(A, B):                            # C = AB, so dA = dC B^T and dB = A^T dC
     return dots(A, flip(B)), lambda dC: (dots(dC, B), dots(flip(A), flip(dC)))
 @differentiable
-def transpose(A):
-    return flip(A), lambda dC: [flip(dC)]
+def transpose(A): return flip(A), lambda dC: [flip(dC)]
 @differentiable
 def plus(A, B):                              # B has as many rows as A, or one row for all of A's
     return each(add, A, cycle(B)), lambda dC: (dC, dC if len(B) == len(A) else total(dC))
@@ -109,6 +110,7 @@ def lookup(table, rows):                     # as one_hot @ table, in which each
     one_hot = [[float(i == j) for j in range(len(table))] for i in rows]
     return [table[i] for i in rows], lambda dC: [dots(flip(one_hot), flip(dC))]
 def embed(text):                             # of at most 40 letters
+    if len(text) > 40: raise ValueError(f"a text has at most 40 letters, but this has {len(text)}")
     return lookup(embeddings, text) * sqrt(d_model) + positions[:len(text)]
 
 @row_by_row
@@ -154,8 +156,7 @@ def AddNorm(sublayer):                       # (3.1) LayerNorm(x + sublayer(x))
     return lambda x, *others: normalise(x + sublayer(x, *others)) * gain + bias
 
 @row_by_row
-def relu(x):
-    return [max(0.0, a) for a in x], lambda dy: [g * (a > 0) for a, g in zip(x, dy)]
+def relu(x): return [max(0.0, a) for a in x], lambda dy: [g * (a > 0) for a, g in zip(x, dy)]
 
 def FeedForward():                           # (3.3) Equation (2)
     W_1, b_1 = parameter(d_model, d_ff), parameter(1, d_ff, 0.0)
@@ -226,7 +227,6 @@ def gradient_errors(by=1e-5):                # each gradient against the slope b
             slope += loss(known[:2])[0][0] / (2 * move)    # (loss ahead - loss behind) / distance
         W[:], W.gradient = start, None
         yield abs(slope / sum(map(dot, G, signs)) - 1)
-    tape.clear()
 
 if __name__ == "__main__":
     print(sum(len(W) * len(W[0]) for W in parameters), "parameters; their gradients are wrong by",

@@ -103,6 +103,7 @@ from the_annotated_transformer import (
     Tokenizer,
     Trainer,
     Transformer,
+    allowed,
     attention,
     average_weights,
     best_device,
@@ -712,7 +713,7 @@ def tiled_attention(
     for keys in places.split(tile):
         scores = Q @ K[..., keys, :].mT / math.sqrt(Q.size(-1))  # (..., T, tile)
         if mask is not None:  # (..., T or 1, S)
-            scores = scores.masked_fill(mask[..., keys] == 0, -torch.inf)
+            scores = scores.masked_fill(~allowed(mask[..., keys]), -torch.inf)
         if causal:  # T = S
             scores = scores.masked_fill(keys > places.unsqueeze(-1), -torch.inf)
         before, top = top, torch.maximum(top, scores.amax(-1, keepdim=True))  # (..., T, 1)
@@ -1144,16 +1145,17 @@ def example_fast_dropout() -> None:
 class DecoderOnly(Transformer):
     """One causal stack for source and target (Liu et al., 2018); used like a Transformer."""
 
-    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
+    def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
         """Nothing is computed from the source (B, S) alone."""
         return src
 
     def decode(
-        self, memory: Tensor, src_mask: Tensor, tgt: Tensor, tgt_mask: Tensor | None
+        self, memory: Tensor, src_mask: Tensor | None, tgt: Tensor, tgt_mask: Tensor | None
     ) -> Tensor:
         """Source ids (B, S) and target ids (B, T) to the target's vectors (B, T, d_model)."""
         ids = torch.cat((memory, tgt), dim=1)  # (B, S + T)
-        padding = F.pad(src_mask.squeeze(1) == 0, (0, tgt.size(1)))  # (B, S + T)
+        real = memory >= 0 if src_mask is None else allowed(src_mask).squeeze(1)  # (B or 1, S)
+        padding = F.pad(~real, (0, tgt.size(1))).expand_as(ids)  # (B, S + T)
         order = padding.int().argsort(dim=1, stable=True)  # padding last, where nothing sees it
         x = self.tgt_embed(ids.gather(1, order))  # (B, S + T, d_model)
         x = self.decoder(x, subsequent_mask(x.size(1)).to(x.device))
@@ -1207,9 +1209,12 @@ class CachedStack(CachedDecoder):
 # %%
 # @title Greedy decoding without an encoder
 @torch.inference_mode()
-def decoder_only_greedy(model: DecoderOnly, src: Tensor, src_mask: Tensor, max_len: int) -> Tensor:
+def decoder_only_greedy(
+    model: DecoderOnly, src: Tensor, src_mask: Tensor | None, max_len: int
+) -> Tensor:
     """Reads src token by token and goes on greedily: ids (B, max_len), BOS first, PAD after EOS."""
-    lengths = (src_mask != 0).sum(-1).expand(len(src), 1)  # (B, 1)
+    real = torch.ones_like(src[:, None]) if src_mask is None else allowed(src_mask)
+    lengths = real.sum(-1).expand(len(src), 1)  # (B, 1)
     given = F.pad(src, (0, max_len), value=PAD).scatter(1, lengths, BOS)  # (B, S + max_len)
     decoder = CachedStack(model, len(src))
 
@@ -1286,9 +1291,16 @@ def example_decoder_only() -> Chart:
 def nucleus(logits: Tensor, temperature: float = 1.0, top_p: float = 1.0) -> Tensor:
     """Probabilities (B, vocab) of the nucleus, else zero (Holtzman et al., 2020).
 
-    It is the fewest tokens with a mass of top_p or more.
+    It is the fewest tokens with a mass of top_p or more; at temperature 0, the most probable one.
+    Raises ValueError for a negative temperature, and for a top_p that isn't from 0 to 1.
     """
-    p, tokens = (logits / temperature).softmax(-1).sort(-1, descending=True)  # (B, vocab)
+    if not (0 <= temperature < math.inf and 0 <= top_p <= 1):
+        limits = "the temperature must be at least 0 and top_p from 0 to 1"
+        raise ValueError(f"{limits}, but they are {temperature} and {top_p}")
+    if temperature < 1e-30:  # 0, or too small to divide by: only the most probable is left
+        return F.one_hot(logits.argmax(-1), logits.size(-1)).to(logits.dtype)
+    below = logits - logits.amax(-1, keepdim=True)  # so that the largest can't overflow
+    p, tokens = (below / temperature).softmax(-1).sort(-1, descending=True)  # (B, vocab)
     if top_p < 1:
         beyond = p.cumsum(-1) - p >= top_p  # more probable ones have that mass without this one
         rest = p[:, 1:].masked_fill(beyond[:, 1:], 0.0)
@@ -1299,7 +1311,7 @@ def nucleus(logits: Tensor, temperature: float = 1.0, top_p: float = 1.0) -> Ten
 # %%
 @torch.inference_mode()
 def sample_decode(
-    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int,
+    model: Transformer, src: Tensor, src_mask: Tensor | None, max_len: int,
     temperature: float = 1.0, top_p: float = 1.0,
 ) -> Tensor:  # fmt: skip
     """As `greedy_decode`, but tokens are drawn: ids (B, at most max_len), BOS, ..., EOS, PAD."""
@@ -1369,10 +1381,15 @@ def write_text(
     model: DecoderOnly, tokenizer: Tokenizer, begin: str,
     temperature: float = 1.0, top_p: float = 1.0, longest: int = 25,
 ) -> str:  # fmt: skip
-    """Goes on with a text, each token drawn from the nucleus, until `</s>`."""
+    """Goes on with a text, each token drawn from the nucleus, until `</s>` or `longest` tokens.
+
+    Raises ValueError for a beginning that is as long as that.
+    """
     device = next(model.parameters()).device
     source = torch.tensor([[EOS]], device=device)
     ids = torch.tensor([[BOS, *tokenizer.encode(begin, "en")]], device=device)
+    if ids.size(1) >= longest:
+        raise ValueError(f"with `<s>`, the beginning has {ids.size(1)} of {longest} tokens already")
     while ids.size(1) < longest and ids[0, -1] != EOS:
         x = model.decode(source, source_mask(source), ids, None)  # (1, T, d_model)
         p = nucleus(model.generator.logits(x[:, -1]), temperature, top_p)

@@ -106,6 +106,7 @@ import os
 import random
 import re
 import tempfile
+import threading
 import time
 import unicodedata
 import urllib.request
@@ -113,7 +114,9 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -195,12 +198,46 @@ def example_machine() -> None:
 # > </details>
 # >
 # > A *mask* says which positions may be looked at. Masks are boolean, and **true means "may be looked at"**; zeros
-# > and ones of any numeric type work as well. Four special *tokens* (entries of the vocabulary) have fixed numbers,
-# > their *ids*.
+# > and ones of any numeric type work as well (`allowed`, folded below, makes them boolean). Four special *tokens*
+# > (entries of the vocabulary) have fixed numbers, their *ids*.
 
 # %%
 PAD, BOS, EOS, UNK = 0, 1, 2, 3  # padding, begin of sentence, end of sentence, unknown
 SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"]
+
+
+# %%
+# @title What is refused: masks and ids of other conventions, and a gradient of NaN
+def allowed(mask: Tensor) -> Tensor:
+    """A mask as booleans; ValueError for one that is added to scores, as 0 and minus infinity."""
+    if mask.dtype == torch.bool:
+        return mask
+    if not (mask >= 0).all():
+        numbers = "true or 1 for what may be looked at, and false or 0 for the rest"
+        raise ValueError(f"a mask has {numbers}, but this one holds {mask.min().item()}")
+    return mask != 0
+
+
+def check_ids(ids: Tensor, vocab: float = math.inf) -> None:
+    """Raise ValueError for an id outside the vocabulary; on the CPU, as a GPU would have to wait.
+
+    Without `vocab`, only negative ids such as -100 are refused.
+    """
+    if ids.device.type == "cpu" and ids.numel() and not torch.compiler.is_compiling():
+        for extreme in (end.item() for end in torch.aminmax(ids)):
+            if not 0 <= extreme < vocab:
+                entries = "" if vocab == math.inf else f", and the vocabulary has {vocab} entries"
+                raise ValueError(f"{extreme} is no id: ids begin at 0{entries}")
+
+
+def check_gradient(optimizer: torch.optim.Optimizer) -> None:
+    """Raise ValueError for a gradient that is infinite or NaN, before it reaches the weights."""
+    weights = itertools.chain.from_iterable(group["params"] for group in optimizer.param_groups)
+    norm = nn.utils.get_total_norm([p.grad for p in weights if p.grad is not None])
+    if not norm.isfinite():
+        why = "a row whose mask hides everything, or a learning rate that was too high"
+        raise ValueError(f"the gradient is {norm.item()}, so no weight was changed; look for {why}")
+
 
 # %% [markdown]
 # ## Charts
@@ -505,7 +542,8 @@ class Embeddings(nn.Module):
         self.scale = math.sqrt(d_model)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Ids (B, T) to vectors (B, T, d_model)."""
+        """Ids (B, T) to vectors (B, T, d_model); ValueError for ids outside the table (CPU)."""
+        check_ids(x, self.table.num_embeddings)
         return self.table(x) * self.scale
 
 
@@ -607,7 +645,7 @@ def attention(
     """
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (..., T, S)
     if mask is not None:
-        scores = scores.masked_fill(mask == 0, -torch.inf)
+        scores = scores.masked_fill(~allowed(mask), -torch.inf)
     weights = scores.softmax(dim=-1)
     return (weights if dropout is None else dropout(weights)) @ value, weights
 
@@ -997,38 +1035,52 @@ def for_all_heads(mask: Tensor | None) -> Tensor | None:
     if mask is not None and mask.dim() != 3:
         shape = tuple(mask.shape)
         raise ValueError(f"a mask has the shape (B or 1, T or 1, S), but this one has {shape}")
-    return None if mask is None else (mask != 0).unsqueeze(1)  # (B or 1, 1, T or 1, S)
+    return None if mask is None else allowed(mask).unsqueeze(1)  # (B or 1, 1, T or 1, S)
 
 
 # %%
 # @title Recording the attention weights, for maps
+RECORDS: ContextVar[tuple[dict, ...]] = ContextVar("RECORDS", default=())  # where a thread records
+TURN = threading.RLock()  # of the threads that begin or end something
+PLAIN_WEIGH: list[Callable] = []  # as often as threads record
+
+
+def weigh_and_record(layer: nn.Module, Q: Tensor, K: Tensor, V: Tensor, mask: Any) -> Tensor:
+    """`MultiHeadedAttention.weigh` while any thread records; a subclass calls it with its Q, K, V."""
+    x, weights = attention(Q, K, V, mask)
+    for record in RECORDS.get():
+        record[layer] = weights.detach()
+    return x
+
+
 @contextmanager
 def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
-    """Inside, the dictionary keeps each attention's weights (B, h, T, S).
+    """Inside, the dictionary keeps the weights (B, h, T, S) of each attention in this thread.
 
     Raises ValueError for a layer with another `weigh`.
     """
-    kept, plain = {}, MultiHeadedAttention.weigh
-
-    def weigh(layer: nn.Module, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
-        x, weights = attention(Q, K, V, mask)
-        kept[layer] = weights.detach()
-        return x
+    record = {}
 
     def check(layer: nn.Module, inputs: tuple, output: Tensor) -> None:
-        if layer not in kept:
+        if layer not in record and any(record is here for here in RECORDS.get()):
             name = type(layer).__name__
             raise ValueError(f"{name} weighs in a way of its own, so its weights are not known")
 
     layers = [layer for layer in model.modules() if isinstance(layer, MultiHeadedAttention)]
-    hooks = [layer.register_forward_hook(check) for layer in layers]
-    MultiHeadedAttention.weigh = weigh  # a subclass that changes Q, K or V calls it, too
+    with TURN:
+        hooks = [layer.register_forward_hook(check) for layer in layers]
+        PLAIN_WEIGH.append(PLAIN_WEIGH[0] if PLAIN_WEIGH else MultiHeadedAttention.weigh)
+        MultiHeadedAttention.weigh = weigh_and_record
+    before = RECORDS.set((*RECORDS.get(), record))
     try:
-        yield kept
+        yield record
     finally:
-        MultiHeadedAttention.weigh = plain
-        for hook in hooks:
-            hook.remove()
+        RECORDS.reset(before)
+        with TURN:
+            plain = PLAIN_WEIGH.pop()
+            MultiHeadedAttention.weigh = weigh_and_record if PLAIN_WEIGH else plain
+            for hook in hooks:
+                hook.remove()
 
 
 def maps(weights: Tensor, rows: list[str], columns: list[str], title: str = "head") -> Chart:
@@ -1763,6 +1815,8 @@ class PositionalEncoding(nn.Module):
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """x (B, T, d_model) begins at position `start`, which decoding token by token needs."""
         end = start + x.size(1)
+        if torch.compiler.is_exporting():  # a table would limit the length of sentences
+            return self.dropout(x + positional_encoding(end, x.size(-1))[start:].to(x))
         if end > len(self.table):
             self.table = positional_encoding(2 * end, x.size(-1)).to(self.table)
         return self.dropout(x + self.table[start:end].to(x.dtype))
@@ -2032,6 +2086,7 @@ def initialise(model: Transformer, tie: str) -> None:
 # @title Sizes that do not fit are refused
 CHOICES = {"norm": ("post", "pre"), "tie": ("none", "target", "all")}
 CHOICES |= {"positions": ("sinusoidal", "learned")}
+SIZE_NAMES = ("src_vocab", "tgt_vocab", "N", "d_model", "d_ff", "h", "d_k")
 
 
 def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> None:
@@ -2040,10 +2095,11 @@ def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> Non
         if name in CHOICES and value not in (known := CHOICES[name]):
             choices = f"{', '.join(known[:-1])} or {known[-1]}"
             raise ValueError(f"{name} must be {choices}, but it is {value}")
-        if name.endswith("dropout") and not 0 <= value < 1:
-            raise ValueError(f"{name} must be at least 0 and below 1, but it is {value}")
-        if isinstance(value, int) and not name.endswith("dropout") and value < 1:
-            raise ValueError(f"{name} must be at least 1, but it is {value}")
+        if name.endswith("dropout") and not (isinstance(value, Real) and 0 <= value < 1):
+            raise ValueError(f"{name} must be at least 0 and below 1, but it is {value!r}")
+        is_size = name in SIZE_NAMES and (name, value) != ("d_k", None)
+        if is_size and not (isinstance(value, Integral) and value >= 1):
+            raise ValueError(f"{name} must be a whole number, at least 1, but it is {value!r}")
     if settings["d_model"] % settings["h"]:
         sizes = "d_model = {d_model} and h = {h}".format(**settings)
         raise ValueError(f"d_model must be a multiple of h, but {sizes}")
@@ -2167,8 +2223,10 @@ class Batch:
     """Sources (B, S), targets (B, T + 1), and what the model needs of them (Sections 3.1, 5.1)."""
 
     def __init__(self, src: Tensor, tgt: Tensor | None = None, pad: int = PAD):
-        self.src, self.src_mask = src, source_mask(src, pad)  # (B, S), (B, 1, S)
+        check_ids(src)
+        self.src, self.src_mask, self.pad = src, source_mask(src, pad), pad  # (B, S), (B, 1, S)
         if tgt is not None:
+            check_ids(tgt)
             self.tgt, self.tgt_y = tgt[:, :-1], tgt[:, 1:]  # read (B, T), and predicted (B, T)
             self.tgt_mask = target_mask(self.tgt, pad)  # (B, T, T)
             self.ntokens = int((self.tgt_y != pad).sum())
@@ -2293,17 +2351,18 @@ def example_rate() -> Chart:
 # > and position, are set to zero at random, so that the model doesn't come to rely on any single number. When the
 # > model translates, dropout must be off; `model.eval()` sees to that.
 # >
-# > Now we have everything, and an update takes six lines.
+# > Now we have everything, and an update takes seven lines.
 
 
 # %%
 def learn(model: Transformer, optimizer: torch.optim.Optimizer, batch: Batch, lr: float) -> float:
     """Predict, measure the error, move every weight; returns the mean loss per target token."""
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)  # (B, T, vocab)
-    loss = F.cross_entropy(logits.flatten(0, 1), batch.tgt_y.flatten(), ignore_index=PAD)
+    loss = F.cross_entropy(logits.flatten(0, 1), batch.tgt_y.flatten(), ignore_index=batch.pad)
     optimizer.param_groups[0]["lr"] = lr
     optimizer.zero_grad()
     loss.backward()  # the gradient of the loss for every weight
+    check_gradient(optimizer)  # a single NaN would spread to every weight
     optimizer.step()
     return loss.item()
 
@@ -2437,6 +2496,7 @@ def example_maps_while_it_learns() -> Chart | None:
 # %%
 def smoothed_targets(target: Tensor, vocab: int, eps: float = 0.1, pad: int = PAD) -> Tensor:
     """The distribution q for each target id: (..., vocab); zero for padding (Section 5.4)."""
+    check_ids(target, vocab)
     q = eps / (vocab - 1) + (1 - eps) * F.one_hot(target, vocab)
     q[..., pad] = 0
     return q * (target != pad).unsqueeze(-1)
@@ -2447,8 +2507,9 @@ def smoothed_targets(target: Tensor, vocab: int, eps: float = 0.1, pad: int = PA
 def smoothed_loss(logits: Tensor, target: Tensor, eps: float = 0.1, pad: int = PAD) -> Tensor:
     """The smoothed cross-entropy in nats, summed over targets other than padding (Section 5.4).
 
-    logits (..., vocab), target (...).
+    logits (..., vocab), target (...); ValueError for an id outside the vocabulary (on the CPU).
     """
+    check_ids(target, logits.size(-1))
     log_p = logits.float().log_softmax(-1)  # (..., vocab)
     loss = -(1 - eps) * log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
     if eps:
@@ -2493,7 +2554,7 @@ def example_smoothing() -> None:
 def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
     """The smoothed loss of a batch, summed over target tokens (Section 5.4): a scalar, in nats."""
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)  # (B, T, vocab)
-    return smoothed_loss(logits, batch.tgt_y, eps)
+    return smoothed_loss(logits, batch.tgt_y, eps, batch.pad)
 
 
 # %% [markdown]
@@ -2641,6 +2702,8 @@ class Config:
 # @title An update cut into micro-batches
 def split_rows(pairs: list[Pair], parts: int) -> list[list[Pair]]:
     """Deal an update's pairs out to micro-batches; an empty one gets a pair that adds no loss."""
+    if parts < 1 or not pairs:
+        raise ValueError(f"{len(pairs)} pairs can't be dealt out to {parts} micro-batches")
     idle = [Pair(pairs[0].src, [BOS, PAD])]  # there is nothing to predict
     return [pairs[i::parts] or idle for i in range(parts)]
 
@@ -2666,10 +2729,14 @@ class Trainer:
         return total
 
     def update(self, pairs: list[Pair]) -> float:
-        """One step of Adam on the gradient of `pairs`; returns their mean loss per target token."""
+        """One step of Adam on the gradient of `pairs`; returns their mean loss per target token.
+
+        Raises ValueError for a gradient that is infinite or NaN, and changes no weight.
+        """
         self.model.train()
-        self.step += 1
         loss = self.gradient(pairs)
+        check_gradient(self.optimizer)
+        self.step += 1
         lr = rate(self.step, self.config.d_model, self.config.factor, self.config.warmup)
         self.optimizer.param_groups[0]["lr"] = lr
         self.optimizer.step()
@@ -2750,22 +2817,40 @@ def fit(
 
 # %%
 # @title Dropout off for a while
+# what each thread has to switch on again when it leaves
+EVALUATIONS: dict[tuple[int, nn.Module], list[nn.Module]] = {}
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Dropout off inside, and each module as it was before outside."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
+    """Dropout off inside, and each module as it was before outside.
+
+    While several threads are inside, it stays off until the last one leaves. So threads may share a
+    model to translate, but whoever trains it at the same time should train a copy.
+    """
+    thread = threading.get_ident()
+    with TURN:
+        training = [module for module in model.modules() if module.training]
+        outermost = EVALUATIONS.setdefault((thread, model), training) is training
+        model.eval()
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        with TURN:
+            if outermost:
+                del EVALUATIONS[thread, model]
+            inside = [later for (who, what), later in EVALUATIONS.items()
+                      if what is model and who != thread]  # fmt: skip
+            for module in training if not inside else ():
+                module.training = True
+            if inside:
+                inside[0].extend(training)
 
 
 # %%
 @torch.inference_mode()
 def greedy_decode_naive(
-    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, start_symbol: int
+    model: Transformer, src: Tensor, src_mask: Tensor | None, max_len: int, start_symbol: int
 ) -> Tensor:
     """Greedy decoding that recomputes the prefix at each step: ids (B, max_len)."""
     with evaluating(model):
@@ -2858,7 +2943,7 @@ def with_attention(layer: nn.Module, **functions: Callable) -> nn.Module:
 class CachedDecoder:
     """The decoder, a token of each sentence at a time, with keys and values of all before it."""
 
-    def __init__(self, model: Transformer, src: Tensor, src_mask: Tensor):
+    def __init__(self, model: Transformer, src: Tensor, src_mask: Tensor | None):
         memory, layers = model.encode(src, src_mask), model.decoder.layers
         self.model, self.src_mask, self.length = model, src_mask, 0
         self.source = [layer.src_attn.keys_values(memory, memory) for layer in layers]  # only once
@@ -2916,7 +3001,7 @@ def continue_with(
 
 @torch.inference_mode()
 def greedy_decode(
-    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int, start_symbol: int = BOS,
+    model: Transformer, src: Tensor, src_mask: Tensor | None, max_len: int, start_symbol: int = BOS,
     end_symbol: int | None = EOS, pad: int = PAD,
 ) -> Tensor:  # fmt: skip
     """The most probable token at each step: ids (B, at most max_len), start_symbol first.
@@ -2993,7 +3078,9 @@ TENS = ["", "", "zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzi
 
 
 def german_number(n: int) -> str:
-    """A number below 1000 in German words."""
+    """A number below 1000 in German words; ValueError for another."""
+    if not 0 <= n < 1000:
+        raise ValueError(f"{n} is not a number from 0 to 999")
     hundreds, rest = divmod(n, 100)
     if hundreds:
         return ONES[hundreds] + "hundert" + (german_number(rest) if rest else "")
@@ -3573,7 +3660,9 @@ class Tokenizer:
         return self.vocabulary.get_vocab_size()
 
     def encode(self, text: str, language: str) -> list[int]:
-        """The ids of a sentence, without BOS and EOS."""
+        """The ids of a sentence, without BOS and EOS; ValueError for what is not text."""
+        if not isinstance(text, str):
+            raise ValueError(f"{text!r} is not text")
         given = words_of(text, language) if self.words else text
         return self.vocabulary.encode(given, is_pretokenized=self.words).ids
 
@@ -3755,9 +3844,18 @@ def translate_lines(
     translator: Translator, lines: str | list[str],
     search: Callable[..., Tensor] = greedy_decode, batch_size: int = 64,
 ) -> str | list[str]:  # fmt: skip
-    """One translation for each line, in order, or that of a single sentence, found by `search`."""
+    """One translation for each line, in order, or that of a single sentence, found by `search`.
+
+    Raises ValueError for a line that is not text, before anything is translated.
+    """
     if isinstance(lines, str):
         return translate_lines(translator, [lines], search)[0]
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, but it is {batch_size}")
+    lines = list(lines)
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, str):
+            raise ValueError(f"line {number} is not text ({line!r})")
     lines = [plain(line) for line in lines]
     model, tokenizer, (language, _) = translator
     sources = [[*tokenizer.encode(line, language), EOS] for line in lines]
@@ -4030,9 +4128,15 @@ def example_bleu_by_hand() -> Any:
 
 # %%
 def bleu(translations: list[str], references: list[str]) -> tuple[float, str]:
-    """A corpus's BLEU, cased, by sacreBLEU's tokenisation 13a, and its signature (Section 6.1)."""
+    """A corpus's BLEU, cased, by sacreBLEU's tokenisation 13a, and its signature (Section 6.1).
+
+    Raises ValueError unless there are as many references as translations.
+    """
     from sacrebleu.metrics import BLEU
 
+    if len(translations) != len(references):
+        counts = f"{len(translations)} translations and {len(references)} references"
+        raise ValueError(f"each translation needs one reference, but there are {counts}")
     metric = BLEU()
     return metric.corpus_score(translations, [references]).score, str(metric.get_signature())
 
@@ -4180,7 +4284,7 @@ def select_rows(decoder: CachedDecoder, rows: Tensor) -> None:
 # %%
 @torch.inference_mode()
 def beam_search(
-    model: Transformer, src: Tensor, src_mask: Tensor, max_len: int,
+    model: Transformer, src: Tensor, src_mask: Tensor | None, max_len: int,
     beam: int = 4, alpha: float = 0.6,
 ) -> Tensor:  # fmt: skip
     """The translation of best score that a beam finds (Section 6.1).
@@ -4188,10 +4292,11 @@ def beam_search(
     Returns ids (B, at most max_len), BOS first, PAD after EOS. max_len is for sources (B, S)
     without padding: one with n padded positions gets n tokens fewer, as if it were alone.
     """
-    if beam < 1 or not 0 <= alpha <= 10:  # larger ones overflow
-        limits = "the beam must be at least 1 and alpha from 0 to 10"
+    if not (isinstance(beam, Integral) and beam >= 1 and 0 <= alpha <= 10):  # larger ones overflow
+        limits = "the beam must be a whole number, at least 1, and alpha from 0 to 10"
         raise ValueError(f"{limits}, but they are {beam} and {alpha}")
     B, neg, device = len(src), -torch.inf, src.device
+    src_mask = torch.ones_like(src[:, None], dtype=torch.bool) if src_mask is None else src_mask
     limit = (max_len - (src_mask == 0).sum((1, 2)).expand(B)).clamp(min=2)  # of outputs, with BOS
     best, results, sentences = [neg] * B, [[BOS]] * B, torch.arange(B, device=device).unsqueeze(1)
     places, open_places = torch.arange(beam, device=device), torch.full((B, 1), beam, device=device)

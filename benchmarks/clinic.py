@@ -66,7 +66,10 @@ def train(config: Config, seed: int, updates: int) -> tuple[tat.Trainer, list[fl
     while len(losses) < updates and (not losses or math.isfinite(losses[-1])):
         chosen = next(numbers)
         seen.update(chosen)
-        losses.append(trainer.update([number_pair(n) for n in chosen]))
+        try:
+            losses.append(trainer.update([number_pair(n) for n in chosen]))
+        except ValueError:  # the gradient isn't finite
+            losses.append(math.nan)
     return trainer, losses, seen
 
 

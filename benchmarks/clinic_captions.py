@@ -33,8 +33,10 @@ def train(
     budget = config.tokens_per_batch
     epochs = (tat.token_batches(train, budget, epoch) for epoch in itertools.count())
     for batch in itertools.islice(itertools.chain.from_iterable(epochs), steps):
-        losses.append(trainer.update(batch))
-        if not math.isfinite(losses[-1]):
+        try:
+            losses.append(trainer.update(batch))
+        except ValueError:  # the gradient isn't finite
+            losses.append(math.nan)
             break
     return trainer, losses
 

@@ -128,7 +128,13 @@ def of_trainer(trainer: tat.Trainer, weights: int | None = None) -> Patient:
     def decode(pairs: list[Pair]) -> list[list[int]]:
         return mistakes.translate(model, pairs, max(len(pair.tgt) for pair in pairs) + 3)
 
-    return Patient(predict, model, trainer.update, decode, trainer.config.smoothing, rate, weights)
+    def update(pairs: list[Pair]) -> float:
+        try:
+            return trainer.update(pairs)
+        except ValueError:  # the gradient isn't finite, and is there to be seen
+            return math.nan
+
+    return Patient(predict, model, update, decode, trainer.config.smoothing, rate, weights)
 
 
 def of_document(c: Config, vocab: int = len(tat.LETTERS), seed: int = 0) -> Patient:

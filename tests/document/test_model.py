@@ -284,8 +284,8 @@ def shared(model: tat.Transformer) -> tuple[bool, bool]:
     [
         ({"d_model": 20, "h": 8}, "multiple of h.*d_model = 20 and h = 8"),
         ({"d_model": 7, "h": 1}, "d_model must be even .* it is 7"),
-        ({"N": 0}, "N must be at least 1, but it is 0"),
-        ({"src_vocab": 0}, "src_vocab must be at least 1, but it is 0"),
+        ({"N": 0}, "N must be a whole number, at least 1, but it is 0"),
+        ({"src_vocab": 0}, "src_vocab must be a whole number, at least 1, but it is 0"),
         ({"dropout": -0.1}, "dropout must be at least 0 .* -0.1"),
         ({"inner_dropout": 1.5}, "inner_dropout must be .* 1.5"),
         ({"norm": "rms"}, "norm must be post or pre, but it is rms"),
