@@ -218,8 +218,8 @@ def test_a_model_of_someone_else_is_examined_by_its_functions(wrong, test):
 
 def test_a_finding_says_what_was_measured_and_what_it_means():
     well, bad = examine.Finding("future", 0.0), examine.Finding("future", 0.34)
-    assert str(well) == "well a later word moves a prediction by 0"
-    assert str(bad) == "ILL  a later word moves a prediction by 0.34: it sees the future"
+    assert str(well) == "well a later word moves a prediction by 0 [future]"
+    assert str(bad) == "ILL  a later word moves a prediction by 0.34: it sees the future [future]"
     assert examine.Finding("gradient", math.nan).ill
 
 
