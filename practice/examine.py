@@ -362,10 +362,10 @@ def learn_by_heart(patient: Patient, pairs: list[Pair], updates: int = 150) -> d
         for number in range(1, updates + 101):
             evaluated = own_loss(patient, few) if number >= updates else 0.0
             reported.append(patient.update(few))
-            if number >= updates and number % 10 == 0:
+            if number >= updates and number % 5 == 0:
                 share = exact(patient, few) if patient.decode else 1.0
                 learned = reported[-1] < lowest + 0.15 and share >= 0.9
-                if learned or not min(reported[-50:]) < lowest + 0.15:
+                if learned or not min(reported) < lowest + 0.15:
                     break
     known = {"by heart": share} if patient.decode else {}
     return {"heart loss": reported[-1] - lowest, "evaluated": evaluated - reported[-1]} | known
