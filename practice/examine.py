@@ -10,8 +10,10 @@
 
 import contextlib
 import functools
+import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 from unittest import mock
@@ -25,6 +27,7 @@ from practice.wires import MOVED, predict_with, wires
 from the_annotated_transformer import BOS, EOS, PAD, Config, Pair
 
 MANY = 1e9
+ALONE = 12  # sentences that are translated one by one
 
 
 class Patient(NamedTuple):
@@ -65,17 +68,26 @@ TESTS = {
     "looks ahead": ("wires", MOVED, MANY, "a source word moves the vector of the first by {:.2g}",
         "the encoder sees only what came before"),
     "twice": ("wires", 0, MOVED, "asked twice, it differs by {:.2g}", "dropout is on"),
+    "modes": ("wires", 0, MOVED, "without dropout, training and evaluation differ by {:.2g}",
+        "what learns isn't what is evaluated"),
+    "dropout": ("wires", 0.28, 1.6, "with dropout, {:.0%} of its predictions are left on average",
+        "it drops too much, or doesn't make up for it"),
     "first loss": ("loss", -MANY, 2.0, "the first loss differs from that of guessing by {:+.2g}",
         "the weights start too large"),
     "recomputed": ("loss", -1e-3, 1e-3,
         "the reported loss differs from that of the logits by {:+.2g}",
         "another shift, other pairs, padding counted, or a sum"),
+    "otherwise": ("loss", -1e-3, 1e-3,
+        "the reported loss differs from that of the logits by {:+.2g}",
+        "no sum, padding or usual shift explains it: some pairs are others, or it has a term more"),
     "gradient": ("gradient", 1e-2, 20, "the gradient's norm is {:.2g}", "most have 1 or 2"),
     "again": ("gradient", 0.99, 1.01, "computed again, it is {:.3g} times as large",
         "it is never cleared"),
     "without": ("gradient", 0, 0, "{:.0f} matrices or biases get none",
         "something isn't connected"),
     "step": ("gradient", 1e-9, 5e-3, "the first step is {:.1g} of the weights",
+        "no step at all, or one that they don't survive"),
+    "steady step": ("gradient", 1e-9, 0.1, "the first step is {:.1g} of the weights",
         "no step at all, or one that they don't survive"),
     "step by rate": ("gradient", 0.9, 1.1, "the first step is {:.2g} times the rate",
         "this isn't Adam as in the paper, whose first step is the rate"),
@@ -91,8 +103,14 @@ TESTS = {
         "the update or the pairs"),
     "by heart": ("heart", 0.9, 1, "of eight pairs by heart, {:.0%} are translated",
         "the decoder, or what it was taught"),
+    "evaluated": ("heart", -MANY, 0.1,
+        "what is learnt by heart costs {:+.2g} in evaluation beside training",
+        "what learns isn't what is evaluated"),
     "swap": ("swap", 0.5, MANY, "with another's source the loss changes by {:+.2g}",
         "it writes without reading"),
+    "overlap": ("translations", 0.05, 1,
+        "translations share {:.0%} more with their references than with those of others",
+        "what it writes has nothing to do with its source"),
     "alone": ("translations", 1, 1, "{:.0%} are the same alone and in a batch",
         "padding matters in decoding"),
     "fed back": ("references", 0.97, 1, "{:.0%} of a translation is predicted when fed back",
@@ -116,7 +134,8 @@ class Finding(NamedTuple):
     def __str__(self) -> str:
         test = TESTS[self.test]
         means = f": {test.means}" if self.ill else ""
-        return f"{'ILL ' if self.ill else 'well'} {test.measured.format(self.value)}{means}"
+        verdict = "ILL " if self.ill else "well"
+        return f"{verdict} {test.measured.format(self.value)}{means} [{self.test}]"
 
 
 def of_trainer(trainer: tat.Trainer, weights: int | None = None) -> Patient:
@@ -159,32 +178,88 @@ def with_next(pairs: list[Pair]) -> list[Pair]:
     return [Pair(a.src, b.tgt) for a, b in zip(pairs, pairs[1:] + pairs[:1], strict=True)]
 
 
-def own_loss(patient: Patient, pairs: list[Pair]) -> float:
-    """The mean loss per word, position t against target t + 1, from the logits alone."""
+def losses(
+    patient: Patient, pairs: list[Pair], shift: int = 1, padding: bool = False
+) -> list[float]:
+    """The mean loss per word, position t against target t + `shift`, from the logits alone.
+
+    With each way to smooth labels: the document's, PyTorch's, the 2018 edition's, fairseq's.
+    """
     log_p, eps = patient.predict(pairs).float().log_softmax(-1), patient.smoothing
-    y = tat.pad_rows([p.tgt[1:] for p in pairs])[:, : log_p.size(1)].to(log_p.device)
+    y = tat.pad_rows([p.tgt[shift:] for p in pairs])[:, : log_p.size(1)].to(log_p.device)
     log_p = log_p[:, : y.size(1)]
     right = log_p.gather(-1, y.unsqueeze(-1)).squeeze(-1)
-    others = (log_p.sum(-1) - log_p[..., PAD]) / (log_p.size(-1) - 1)
-    return -((1 - eps) * right + eps * others)[y != PAD].mean().item()
+    total, pad, V = log_p.sum(-1), log_p[..., PAD], log_p.size(-1)
+    spread = (total - pad) / (V - 1), total / V, (total - pad - right) / (V - 2)
+    counts = torch.ones_like(y, dtype=torch.bool) if padding else y != PAD
+    each = (-((1 - eps) * right + eps * s) for s in (*spread, (total - right) / (V - 1)))
+    return [one[counts].mean().item() for one in each]
+
+
+def own_loss(patient: Patient, pairs: list[Pair]) -> float:
+    """The mean loss per word, with the document's label smoothing, from the logits alone."""
+    return losses(patient, pairs)[0]
+
+
+def explanations(patient: Patient, pairs: list[Pair]) -> Iterator[float]:
+    """The losses that are reported by who adds up, counts padding or asks for another target."""
+    words_in_all = sum(len(pair.tgt) - 1 for pair in pairs)
+    for loss in losses(patient, pairs):
+        yield from (loss * words_in_all, loss * words_in_all / len(pairs))
+    yield from losses(patient, pairs, padding=True)
+    for shift in (0, 2):
+        yield from losses(patient, pairs, shift)
+    changed = [with_next(pairs), with_next(pairs[::-1])[::-1]]
+    changed += [
+        [Pair(p.src, p.tgt[:-1]) for p in pairs],
+        [Pair(p.src, [BOS, *p.tgt]) for p in pairs],
+    ]
+    for others in changed:
+        yield from losses(patient, others)
 
 
 @contextlib.contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """No dropout inside, whatever mode the model is in."""
+    """No dropout inside, whatever mode the model is in and whatever a module of one's own calls it.
+
+    That is a number in a module named like dropout, or one named so itself.
+    """
     with contextlib.ExitStack() as stack:
         for module in model.modules():
-            for key in {"p", "dropout"} & vars(module).keys():  # nn.MultiheadAttention: a number
-                if isinstance(vars(module)[key], float):
+            for key, value in [*vars(module).items()]:
+                if isinstance(value, float) and "drop" in f"{type(module).__name__} {key}".lower():
                     stack.enter_context(mock.patch.object(module, key, 0.0))
         yield
 
 
-def update(patient: Patient, pairs: list[Pair]) -> tuple[float, list[Tensor], Tensor]:
-    """An update without dropout: its loss, gradients and step; the weights stay as they were."""
+@contextlib.contextmanager
+def in_training(model: nn.Module) -> Iterator[None]:
+    """Training mode inside, whoever asks for evaluation; modes and buffers are the same after."""
+    modes = {module: module.training for module in model.modules()}
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    model.train()
+    try:
+        with mock.patch.object(model, "train", lambda mode=True: model):
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+
+
+def update(
+    patient: Patient, pairs: list[Pair], seed: int = 0
+) -> tuple[float, list[Tensor], Tensor]:
+    """An update without dropout: its loss, gradients and step; the weights stay as they were.
+
+    What can't be switched off is drawn by the seed.
+    """
     weights = list(patient.model.parameters())
     before = [p.detach().clone() for p in weights]
-    with without_dropout(patient.model):
+    with without_dropout(patient.model), torch.random.fork_rng():
+        torch.manual_seed(seed)
         loss = patient.update(pairs)
     with torch.no_grad():
         step = torch.cat([(p - old).flatten() for p, old in zip(weights, before, strict=True)])
@@ -194,25 +269,50 @@ def update(patient: Patient, pairs: list[Pair]) -> tuple[float, list[Tensor], Te
 
 
 def see_wires(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
-    """What depends on what."""
-    some = strangers(pairs)
-    found, model = wires(patient.predict, some), patient.model
+    """What depends on what; nothing, where the answers are drawn by chance."""
+    some, model = strangers(pairs), patient.model
+    once, again = (patient.predict(some).log_softmax(-1) for _ in range(2))
+    twice = {"twice": (once - again).abs().max().item()}
+    if not twice["twice"] <= MOVED:
+        return twice
+    found = wires(patient.predict, some) | twice | (see_modes(patient, some) if model else {})
     if isinstance(model, tat.Transformer):
         src = torch.tensor([p.src for p in some])
         other = src.index_copy(1, torch.tensor([3]), src[:, :1])  # the first word again
         with torch.inference_mode(), tat.evaluating(model):
             one, two = (model.encode(x, tat.source_mask(x)) for x in (src, other))
         found["looks ahead"] = (one - two)[:, 0].abs().max().item()
-    once, again = (patient.predict(some).log_softmax(-1) for _ in range(2))
-    return found | {"twice": (once - again).abs().max().item()}
+    return found
+
+
+def see_modes(patient: Patient, some: list[Pair]) -> dict[str, float]:
+    """The same asked in training mode as in evaluation, without dropout and with it."""
+    log_p = patient.predict(some).log_softmax(-1)
+    with in_training(patient.model), torch.random.fork_rng():
+        with without_dropout(patient.model):
+            once, again = (patient.predict(some).log_softmax(-1) for _ in range(2))
+        mean = sum(patient.predict(some).log_softmax(-1) for _ in range(8)) / 8
+    usual, dropped = (x - x.mean(-1, keepdim=True) for x in (log_p, mean))
+    found = {"dropout": ((usual * dropped).sum() / usual.square().sum()).item()}
+    # where chance remains, its dropout has a name that nobody knows
+    steady = (once - again).abs().max() <= MOVED
+    return found | ({"modes": (once - log_p).abs().max().item()} if steady else {})
 
 
 def recompute_loss(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     """The first loss beside that of guessing; and the reported one beside that of the logits."""
     pairs = sorted(pairs, key=lambda p: len(p.tgt))
-    own = own_loss(patient, pairs)
-    found = {"first loss": own - math.log(patient.predict(pairs[:1]).size(-1))}
-    return found | ({"recomputed": update(patient, pairs)[0] - own} if patient.update else {})
+    found = {"first loss": own_loss(patient, pairs) - math.log(patient.predict(pairs[:1]).size(-1))}
+    if not patient.update:
+        return found
+    reported, again = (update(patient, pairs, seed)[0] for seed in (0, 1))
+    if abs(reported - again) > MOVED:  # a dropout with a name that nobody knows
+        return found
+    difference = min((reported - loss for loss in losses(patient, pairs)), key=abs)
+    explained = abs(difference) <= MOVED or any(
+        math.isclose(reported, loss, rel_tol=1e-4) for loss in explanations(patient, pairs)
+    )
+    return found | {"recomputed" if explained else "otherwise": difference}
 
 
 def take_gradient(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
@@ -222,7 +322,9 @@ def take_gradient(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     rate, norm = patient.rate() if patient.rate else 0.0, torch.cat(once).norm().item()
     again = torch.cat(update(patient, pairs)[1]).norm().item()
     found = {"gradient": norm, "again": again / max(norm, 1e-12)}
-    found |= {"without": sum(not g.any() for g in once), "step": step.norm().item() / size}
+    # in a warmup the first step is the smallest: the largest is a hundred times that
+    name = "step" if patient.rate and patient.rate() > rate else "steady step"
+    found |= {"without": sum(not g.any() for g in once), name: step.norm().item() / size}
     typical = {"step by rate": step[step != 0].abs().median().item() / rate} if rate else {}
     return found | (typical if step.any() else {})
 
@@ -259,11 +361,19 @@ def learn_by_heart(patient: Patient, pairs: list[Pair], updates: int = 150) -> d
     eps, others, lowest = patient.smoothing, patient.predict(few).size(-1) - 1, 0.0
     if eps:
         lowest = -(1 - eps) * math.log(1 - eps) - eps * math.log(eps / others)
+    reported, share = [], 1.0
     with without_dropout(patient.model):
-        for _ in range(updates):
-            loss = patient.update(few)
-    known = {"by heart": exact(patient, few)} if patient.decode else {}
-    return {"heart loss": loss - lowest} | known
+        # one that has known them and forgot, as a high rate does now and then, is asked again
+        for number in range(1, updates + 101):
+            evaluated = own_loss(patient, few) if number >= updates else 0.0
+            reported.append(patient.update(few))
+            if number >= updates and number % 5 == 0:
+                share = exact(patient, few) if patient.decode else 1.0
+                learned = reported[-1] < lowest + 0.15 and share >= 0.9
+                if learned or not min(reported) < lowest + 0.15:
+                    break
+    known = {"by heart": share} if patient.decode else {}
+    return {"heart loss": reported[-1] - lowest, "evaluated": evaluated - reported[-1]} | known
 
 
 def words(ids: list[int]) -> list[int]:
@@ -289,9 +399,12 @@ def same(a: list[int], b: list[int]) -> bool:
 
 
 def translate_alone(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
-    """The same sentences, all in a batch and each alone."""
-    both = zip(patient.decode(pairs), pairs, strict=True)
-    return {"alone": sum(same(row, patient.decode([p])[0]) for row, p in both) / len(pairs)}
+    """Translations beside references, and beside those of the same sentences each alone."""
+    rows, step = patient.decode(pairs), max(len(pairs) // ALONE, 1)
+    single = zip(rows[::step], pairs[::step], strict=True)
+    agree = [same(row, patient.decode([pair])[0]) for row, pair in single]
+    shared = overlap(rows, pairs) - overlap(rows, with_next(pairs))
+    return {"overlap": shared, "alone": sum(agree) / len(agree)}
 
 
 def without_references(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
@@ -302,6 +415,16 @@ def without_references(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     same = [a == b for best, row in said for a, b in zip(best, row, strict=False)]
     peeks = sum(a != b for a, b in zip(rows, with_others, strict=True)) / len(rows)
     return {"fed back": sum(same) / max(sum(map(len, rows)), 1), "peeks": peeks}
+
+
+def overlap(rows: list[list[int]], pairs: list[Pair]) -> float:
+    """The share of neighbouring words of translations and references that both have."""
+    common = total = 0
+    for row, pair in zip(rows, pairs, strict=True):
+        sides = [BOS, *words(row), EOS], [BOS, *words(pair.tgt), EOS]
+        written, right = (Counter(itertools.pairwise(side)) for side in sides)
+        common, total = common + 2 * (written & right).total(), total + (written + right).total()
+    return common / total
 
 
 EXAMINATIONS = {

@@ -520,18 +520,22 @@ def judge(
     return 0 if right else 1
 
 
-def doctor(run: Path, *, data: str | None = None, as_json: Json = False) -> None:
+def doctor(
+    run: Path, *, data: str | None = None, held_out: float | None = None, as_json: Json = False
+) -> None:
     """Examine a run or a model that trains and writes nonsense:
-    what was measured, what it means, what it resembles.
+    what was measured, what it means, what it resembles, how good it is.
 
     Args:
         run: the folder of a run or a model
         data: the source whose val it is examined with; by default what the run holds out
+        held_out: with --data, the share of its train that the model was validated on instead of
+            val
         as_json: print one JSON object
     """
     from translator import doctor as surgery  # its catalogue is read when it is asked
 
-    found = surgery.diagnose(run, data)
+    found = surgery.diagnose(run, data, held_out)
     deliver(*([json.dumps(found)] if as_json else surgery.report(found)))
 
 

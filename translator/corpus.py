@@ -162,6 +162,7 @@ class TokenStore:
 
     def __init__(self, path: Path, vocab: int):
         self.path, self.kind = path, np.uint16 if vocab <= 2**16 else np.uint32
+        self.vocab = vocab
 
     def starts(self) -> np.ndarray:
         """Where each source and target starts among the ids, and where the last ends: (2n + 1)."""
@@ -182,9 +183,11 @@ class TokenStore:
         return torch.distributions.Categorical(torch.from_numpy(counts).double()).entropy().item()
 
     def pairs(self, rows: Iterable[int]) -> list[Pair]:
-        """The pairs with these numbers."""
+        """The pairs with these numbers; Refused if a disk has spoilt them."""
         ids, starts = mapped(self.path, self.kind), self.starts()
-        spans = (starts[2 * row : 2 * row + 3].tolist() for row in rows)
+        spans = [starts[2 * row : 2 * row + 3].tolist() for row in rows]
+        if any(end > len(ids) or ids[src:end].max() >= self.vocab for src, _, end in spans):
+            raise Refused(f"{self.path}: damaged, it holds ids that no token has; train again")
         return [Pair(ids[src:tgt].tolist(), ids[tgt:end].tolist()) for src, tgt, end in spans]
 
 

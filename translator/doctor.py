@@ -1,12 +1,15 @@
-"""After a training, or in its midst: what is wrong with a run.
+"""After a training, or in its midst: what is wrong with a run, and how good it is.
 
 `practice/examine.py` has the examinations and what each means; those that hold for trained models
-are made here, and a run is made a patient of theirs. Its log adds what no model shows: whether it
-has learned anything but the frequency of words, whether it should have stopped, whether it was
-stopped too soon. The bounds for real text are wider than those for German numbers, on which the
-catalogue was measured.
+are made here, and a run is made a patient of theirs. What matters is measured beside what is right:
+translations beside references and beside the BLEU that `plan` expects of such a text, the updates
+beside those that it would take, evaluation beside training on the same text. The log adds whether a
+run has learned anything but the frequency of words, at which rate, and whether it should have
+stopped. The bounds for real text are wider than those for German numbers, on which the catalogue
+was measured.
 """
 
+import functools
 import math
 from functools import partial
 from itertools import islice
@@ -15,37 +18,57 @@ from typing import Any, NamedTuple
 
 import torch
 
+import the_annotated_transformer as tat
 from practice import mistakes
-from practice.examine import TESTS, Finding, Patient, examine
+from practice.examine import TESTS, Finding, Patient, examine, own_loss, words
 from practice.mistakes import CATALOGUE, Mistake
 from practice.wires import predict_with
 from the_annotated_transformer import Pair, Transformer, Translator
-from translator.corpus import encode_pairs
+from translator import plan
+from translator.corpus import TokenStore, encode_pairs
 from translator.files import Refused, read_json
 from translator.model_folder import read_translator
 from translator.run import read_log, token_store
-from translator.settings import saved_settings
+from translator.scoring import cut_of
+from translator.settings import Settings, saved_settings
 from translator.sources import FullPairs
 
 # the cheap ones that hold for a trained model
 EXAMS = ("wires", "loss", "swap", "translations", "references")
 SOME = 48  # pairs that are examined
+LONG = 40  # tokens; longer sentences are left out, because the naive decoding takes their square
 # nats; a model that reads loses more by another's source: captions after 90 seconds, one core: 0.69
 YOUNG = 0.5
+FEW_PAIRS = 30_000  # of train: what they show of val is what `plan` goes by
+GOOD_BLEU = 60.0  # whatever more a text may give, who has this is well
+# factor / sqrt(warmup): the rate at its peak, times the root of d_model; `plan` takes 0.08 to 0.11
+PEAK = 0.1
 SUSPECTS = {  # a test that is ill, and kinds of mistakes that it was ill with
+    "skipped": ("mask",), "rate": ("schedule",),
     "future": ("mask", "attention", "heads", "norm"), "past": ("mask",), "padding": ("mask",),
     "source": ("heads", "data"), "neighbours": ("positions", "norm"),
     "first loss": ("shift", "data"), "source order": ("positions",),
     "target order": ("positions",), "looks ahead": ("mask",), "twice": ("report",),
-    "swap": ("heads", "data"), "variety": ("heads", "data"), "alone": ("decoding",),
-    "fed back": ("decoding",), "peeks": ("report",), "frequency": ("schedule", "data", "adam"),
+    "swap": ("heads", "data"), "overlap": ("data", "heads"), "variety": ("heads", "data"),
+    "alone": ("decoding",), "fed back": ("decoding",),
+    "frequency": ("schedule", "data", "adam"),
+}  # fmt: skip
+# what only a run shows, and the test that calls such mistakes ill on German numbers
+LIKE = {
+    "skipped": "gradient", "rate": "heart loss", "overlap": "swap", "variety": "swap",
+    "frequency": "swap",
 }  # fmt: skip
 # as ill in the first update as in the last
-WIRED = "future", "padding", "neighbours", "twice", "peeks", "skipped"
+WIRED = "future", "padding", "neighbours", "twice", "modes", "skipped", "diverged"
 EVERY = (
     "future", "past", "padding", "neighbours", "source", "source order", "target order",
     "looks ahead", "twice",
 )  # fmt: skip
+
+
+MODES = ("modes", "evaluation", "held out")  # whether what it learned is what it is asked
+# whether it has learned to translate
+LEARNING = ("frequency", "swap", "overlap", "variety", "translations")
 
 
 class Symptom(NamedTuple):
@@ -56,63 +79,181 @@ class Symptom(NamedTuple):
     said: str
 
 
-def patient_of(model: Transformer) -> Patient:
+class Prospect(NamedTuple):
+    """What `plan` knows of a run's text."""
+
+    updates: int  # that it would take
+    share: float | None  # of them, or of their tokens, that the run has had; None: it has no log
+    low: float  # BLEU to expect; 0 to 100 if nobody knows
+    high: float
+
+    @property
+    def known(self) -> bool:
+        """Whether saved runs say what to expect."""
+        return (self.low, self.high) != (0, 100)
+
+    @property
+    def good(self) -> float:
+        """The BLEU from which on nothing is missing."""
+        return min(self.high, GOOD_BLEU)
+
+
+def patient_of(model: Transformer, longest: int, smoothing: float = 0.0) -> Patient:
     """A trained model as `practice.examine` needs it, with the document's greedy decoding.
 
     The program's own search refuses a model that sees the future, and such ones come to a doctor.
+    The same sentences are decoded once, up to `longest` tokens.
     """
 
+    @functools.cache
+    def decode_once(sources: tuple[tuple[int, ...], ...]) -> list[list[int]]:
+        pairs = [Pair(list(src), []) for src in sources]
+        return mistakes.translate(model, pairs, longest)
+
     def decode(pairs: list[Pair]) -> list[list[int]]:
-        return mistakes.translate(model, pairs, max(len(pair.src) for pair in pairs) + 15)
+        return decode_once(tuple(tuple(pair.src) for pair in pairs))
 
-    return Patient(partial(predict_with, model), model, decode=decode)
+    return Patient(partial(predict_with, model), model, decode=decode, smoothing=smoothing)
 
 
-def some_pairs(folder: Path, translator: Translator, data: str | None) -> list[Pair]:
+def tokens_of(folder: Path, split: str, translator: Translator) -> TokenStore | None:
+    """The tokens of a run, or of the run whose best model this is; None if they aren't there."""
+    for run in (folder, folder.resolve().parent):
+        store = token_store(run, split, translator.tokenizer)
+        if store.path.with_suffix(".starts").exists() and (run == folder or folder.name == "best"):
+            return store
+    return None
+
+
+def some_pairs(
+    folder: Path, translator: Translator, data: str | None, held_out: float | None = None
+) -> list[Pair]:
     """Held-out pairs of a run, or of a source if one is given.
 
     Raises Refused if there is neither, or too little text.
     """
-    store = token_store(folder, "val", translator.tokenizer)
+    store = tokens_of(folder, "val", translator)
     if data:
-        texts = islice(FullPairs(data, "val", *translator.languages), 4 * SOME)
-        found = encode_pairs(translator.tokenizer, texts, translator.languages)
-    elif store.path.with_suffix(".starts").exists():
-        found = store.pairs(range(min(len(store), 4 * SOME)))
+        texts = FullPairs(data, "val", *translator.languages, held_out)
+        pairs = encode_pairs(translator.tokenizer, islice(texts, 4 * SOME), translator.languages)
+    elif store:
+        pairs = store.pairs(range(min(len(store), 4 * SOME)))
     else:
-        advice = "--data names a source with the split val"
+        advice = "--data names a source with the split val, --held-out the share of its train"
         raise Refused(f"{folder} holds no text to examine it with; {advice}")
-    found = [pair for pair in found if 3 < len(pair.src) < 60 and 3 < len(pair.tgt) < 60][:SOME]
-    if len({tuple(pair.src) for pair in found}) < 8:
-        few = "val has fewer than eight sentences of three to sixty tokens"
+    fitting = [pair for pair in pairs if 3 < len(pair.src) < LONG and 3 < len(pair.tgt) < LONG]
+    if len({tuple(pair.src) for pair in fitting[:SOME]}) < 8:
+        few = f"val has fewer than eight sentences of three to {LONG} tokens"
         raise Refused(f"{data or folder}: {few}")
-    return found
+    return fitting[:SOME]
+
+
+def prospect(
+    translator: Translator, train: list[str], pairs: list[Pair], settings: Settings, step: int
+) -> Prospect:
+    """What `plan` would do with such a text and expect of it; `train` are its target's lines."""
+    changes, updates = plan.recipe(len(train))
+    val = [("", translator.tokenizer.decode(words(pair.tgt))) for pair in pairs]
+    seen = plan.seen([("", line) for line in train], val)
+    low, high = plan.expected(seen, plan.measured()) or (0, 100)
+    tokens = updates * (plan.MEASURED | changes)["tokens_per_batch"]
+    had = step * settings.tokens_per_batch * settings.accumulate
+    return Prospect(updates, had / tokens if step else None, low, high)
+
+
+def lines_of_train(
+    folder: Path, translator: Translator, data: str | None, held_out: float | None
+) -> list[str]:
+    """The target side of what a model was trained on, as far as it is there."""
+    store = tokens_of(folder, "train", translator)
+    if store:
+        pairs = store.pairs(range(min(len(store), FEW_PAIRS)))
+        return [translator.tokenizer.decode(words(pair.tgt)) for pair in pairs]
+    if not data:
+        return []
+    try:
+        texts = FullPairs(data, "train", *translator.languages, held_out)
+        return [tgt for _, tgt in islice(texts, FEW_PAIRS)]
+    except (Refused, FileNotFoundError):  # a folder that has only val
+        return []
 
 
 def of_log(rows: list[dict], warmup: int, guessing: float | None) -> list[Symptom]:
     """What the log of a run shows by itself; `guessing` is the loss of word frequencies."""
-    losses = [row["val_loss"] for row in rows if "val_loss" in row]
+    logged = [row["val_loss"] for row in rows if "val_loss" in row]
+    losses = [loss for loss in logged if isinstance(loss, int | float) and math.isfinite(loss)]
     step = max([row["step"] for row in rows], default=0)
-    skipped = max([row.get("skipped", 0) for row in rows], default=0)
+    skipped = max([row.get("skipped") or 0 for row in rows], default=0)
     last = f"validation loss {losses[-1]:.2f}" if losses else ""
-    found = []
-    if rows and step < warmup:
-        said = f"{step} updates, and the rate rises until {warmup}: train longer"
-        found += [("warmup", "young", said)]
-    if guessing and losses and step >= warmup and losses[-1] > guessing - 0.5:
-        said = f"{last} after the warmup; knowing nothing but word frequencies has {guessing:.2f}"
-        found += [("frequency", "young" if step < 3 * warmup else "ill", said)]
-    if len(losses) > 3 and losses[-1] > min(losses) + 0.1:
-        heart = "it learns its text by heart; RUN/best is better"
-        said = f"{last}, but it was {min(losses):.2f}: {heart}"
-        found += [("overfit", "ill", said)]
-    elif len(losses) > 1 and losses[-2] - losses[-1] > 0.1:
-        said = f"{last}; it still falls, before it was {losses[-2]:.2f}: train longer"
-        found += [("falling", "young", said)]
+    symptoms = []
     if skipped > step / 10:
         said = f"{skipped} of {step} updates changed nothing: their gradient wasn't finite"
-        found += [("skipped", "ill", said)]
-    return [Symptom(*one) for one in found]
+        symptoms.append(Symptom("skipped", "ill", said))
+    if logged and logged[-1] not in losses[-1:]:
+        said = "the last validation loss was no number: the run diverged, perhaps by its rate"
+        symptoms.append(Symptom("diverged", "ill", said))
+    if rows and step <= warmup:
+        said = f"{step} updates, and the rate rises until {warmup}: train longer"
+        symptoms.append(Symptom("warmup", "young", said))
+    if guessing and losses and step > warmup and losses[-1] > guessing - 0.5:
+        said = f"{last} after the warmup; knowing nothing but word frequencies has {guessing:.2f}"
+        symptoms.append(Symptom("frequency", "young" if step < 3 * warmup else "ill", said))
+    if len(losses) > 3 and losses[-1] > min(losses) + 0.1:
+        said = f"{last}, but it was {min(losses):.2f}: it learns its text by heart"
+        symptoms.append(Symptom("overfit", "ill", said))
+    elif len(losses) > 1 and losses[-2] - losses[-1] > 0.1:
+        said = f"{last}; it still falls, before it was {losses[-2]:.2f}: train longer"
+        symptoms.append(Symptom("falling", "young", said))
+    return symptoms
+
+
+def of_rate(rows: list[dict], d_model: int) -> list[Symptom]:
+    """A rate that explains why nothing was learned, if the log has one."""
+    rates = [row["lr"] for row in rows if isinstance(row.get("lr"), int | float)]
+    times = max(rates, default=0) * d_model**0.5 / PEAK
+    if not rates or 1 / 30 < times < 5:
+        return []
+    said = f"the rate reached {max(rates):.2g}, {times:.2g} times what plan takes at this width"
+    return [Symptom("rate", "ill", said)]
+
+
+def of_translations(
+    rows: list[list[int]], pairs: list[Pair], translator: Translator, expected: Prospect
+) -> tuple[float, Symptom]:
+    """BLEU of translations, and what it means beside what such a text should give."""
+    from sacrebleu.metrics import BLEU
+
+    decode = translator.tokenizer.decode
+    sides = [[decode(words(ids)) for ids in side] for side in (rows, [p.tgt for p in pairs])]
+    score = BLEU(tokenize=cut_of(sides[1])).corpus_score(sides[0], sides[1:]).score
+    right = sum(a == b for a, b in zip(*sides, strict=True))
+    said = f"{score:.1f} BLEU, and {right} of {len(pairs)} translations are the reference"
+    if expected.known:
+        said += f"; for this text plan expects {expected.low:.0f} to {expected.high:.0f} BLEU"
+    if score >= min(expected.low, GOOD_BLEU):
+        return score, Symptom("translations", "well", said)
+    early = expected.share is not None and expected.share < 0.5
+    return score, Symptom("translations", "young" if early else "ill", f"{said}: too little")
+
+
+def of_modes(
+    patient: Patient, train: list[Pair], pairs: list[Pair], rows: list[dict], well: bool
+) -> list[Symptom]:
+    """Evaluation beside training, on the same text; and held-out text beside both."""
+    if not train:
+        return []
+    logged = [row["loss"] for row in rows if isinstance(row.get("loss"), int | float)]
+    smooth, plain = own_loss(patient, train), patient._replace(smoothing=0.0)
+    symptoms = []
+    if logged and smooth > logged[-1] + 0.5:
+        said = f"loss {logged[-1]:.2f} in training, but {smooth:.2f} of the same text in evaluation"
+        symptoms.append(Symptom("evaluation", "ill", said))
+    learned, held = own_loss(plain, train), own_loss(plain, pairs)
+    said = f"loss {learned:.2f} on train, {held:.2f} on val"
+    if held > learned + 2 and not well:
+        said += ": it has learned train, and val is another text, or prepared otherwise"
+        return [*symptoms, Symptom("held out", "ill", said)]
+    return [*symptoms, Symptom("held out", "well", said)]
 
 
 def of_finding(finding: Finding) -> Symptom:
@@ -126,57 +267,125 @@ def of_finding(finding: Finding) -> Symptom:
     return Symptom(finding.test, state, test.measured.format(value) + means)
 
 
+@functools.cache
+def ill_tests() -> dict[str, list[set[str]]]:
+    """By mistake, the tests that called it ill on German numbers, of each saved row.
+
+    Empty where the program was installed without its results.
+    """
+    tests: dict[str, list[set[str]]] = {}
+    if (tat.HERE / "benchmarks" / "results" / "clinic.jsonl").exists():
+        for row in tat.saved_rows("clinic"):
+            tests.setdefault(row["mistake"], []).append(set(row["ill"]))
+    return tests
+
+
 def resembles(symptoms: list[Symptom]) -> list[Mistake]:
-    """Mistakes of the catalogue that show the first test which is ill.
+    """Mistakes of the catalogue that show the first test which is ill, and no wire that is well.
 
     There are none if no test is ill, or if no mistake shows it.
     """
     ill = [one.test for one in symptoms if one.state == "ill" and one.test in SUSPECTS]
-    first = ill[0] if ill else None
-    kinds, exam = SUSPECTS.get(first, ()), "wires" if first in EVERY else None
-    known = [one for one in CATALOGUE.values() if one.kind in kinds and not one.harmless]
-    order = sorted(known, key=lambda one: kinds.index(one.kind))  # the likeliest kind first
-    return [one for one in order if exam is None or one.found == exam]
+    other_text = any(one.state == "ill" for one in symptoms if one.test in MODES)
+    if not ill or (other_text and ill[0] in LEARNING):
+        return []  # it has learned, and something else is asked; no mistake of the catalogue does that
+    kinds, shown = SUSPECTS[ill[0]], LIKE.get(ill[0], ill[0])
+    well = {one.test for one in symptoms if one.state == "well" and one.test in EVERY}
+    suspects = []
+    for mistake in CATALOGUE.values():
+        rows = ill_tests().get(mistake.name, [{shown}])
+        # one that did no harm to German numbers explains a wire, but no nonsense
+        fits = mistake.kind in kinds and (ill[0] in EVERY or not mistake.harmless)
+        if fits and any(shown in row for row in rows) and not set.intersection(well, *rows):
+            suspects.append(mistake)
+    return sorted(suspects, key=lambda one: kinds.index(one.kind))  # the likeliest kind first
 
 
-def diagnose(folder: Path, data: str | None = None) -> dict[str, Any]:
+def of_variety(rows: list[list[int]], pairs: list[Pair]) -> Symptom:
+    """Whether different sentences are translated differently."""
+    different, sources = (len({*map(tuple, ids)}) for ids in (rows, [p.src for p in pairs]))
+    share = different / sources
+    state = "ill" if share < 0.1 else "young" if share < 0.5 else "well"
+    said = f"{different} different translations of {len(pairs)} sentences"
+    return Symptom("variety", state, said)
+
+
+def of_updates(expected: Prospect, step: int) -> Symptom:
+    """Whether a run has had as many updates as its text takes; asked of one that isn't good."""
+    said = f"{step} updates, as many as plan would take"
+    if expected.share >= 0.5:
+        return Symptom("updates", "well", said)
+    said = f"{step} updates, {expected.share:.0%} of what plan would take: train longer"
+    return Symptom("updates", "young", said)
+
+
+def diagnose(
+    folder: Path, data: str | None = None, held_out: float | None = None
+) -> dict[str, Any]:
     """The verdict on a run or a model, the mistakes that it resembles, and all symptoms."""
     translator = read_translator(folder, torch.device("cpu"))
-    about = read_json(folder / "config.json")
-    pairs, settings = some_pairs(folder, translator, data), saved_settings(about["settings"])
-    train = token_store(folder, "train", translator.tokenizer)
-    guessing = train.guessing() if train.path.exists() else None
-    symptoms = of_log(read_log(folder), settings.warmup, guessing)
-    patient = patient_of(translator.model)
-    symptoms += [of_finding(finding) for finding in examine(lambda: patient, pairs, EXAMS)]
-    rows = {tuple(row) for row in patient.decode(pairs)}
-    share, sources = len(rows) / len(pairs), len({tuple(pair.src) for pair in pairs}) / len(pairs)
-    state = "ill" if share < 0.1 * sources else "young" if share < 0.5 * sources else "well"
-    said = f"{len(rows)} different translations of {len(pairs)} sentences"
-    symptoms.append(Symptom("variety", state, said))
+    settings = saved_settings(read_json(folder / "config.json")["settings"])
+    pairs = some_pairs(folder, translator, data, held_out)
+    log, store = read_log(folder), tokens_of(folder, "train", translator)
+    step = max([row["step"] for row in log], default=0)
+    lines = lines_of_train(folder, translator, data, held_out)
+    expected = prospect(translator, lines, pairs, settings, step)
+    longest = max(len(pair.tgt) for pair in pairs) + 10
+    patient = patient_of(translator.model, longest, settings.smoothing)
+    rows = patient.decode(pairs)
+    bleu, translations = of_translations(rows, pairs, translator, expected)
+    findings = examine(lambda: patient, pairs, EXAMS)
+    # its decoding never sees a reference
+    shown = [of_finding(finding) for finding in findings if finding.test != "peeks"]
+    learning = [translations, of_variety(rows, pairs)]
+    learning += of_modes(patient, some_of_train(store), pairs, log, translations.state == "well")
+    of_run = of_log(log, settings.warmup, store.guessing() if store else None)
+    if bleu >= expected.good:  # it has what such a text gives, however it came there
+        of_run = [one for one in of_run if one.test != "falling"]
+    elif expected.share is not None and lines:
+        of_run.append(of_updates(expected, step))
+    symptoms = of_run + shown + learning
+    if any(one.state != "well" for one in symptoms if one.test in LEARNING):
+        symptoms = of_rate(log, settings.d_model) + symptoms
     # what has just begun doesn't read yet, but its wires are there
     if any(one.test == "warmup" for one in symptoms):
         ill = [one for one in symptoms if one.state == "ill" and one.test not in WIRED]
         symptoms = [one._replace(state="young") if one in ill else one for one in symptoms]
+    return {"run": str(folder), "bleu": round(bleu, 1)} | verdict(symptoms)
+
+
+def some_of_train(store: TokenStore | None) -> list[Pair]:
+    """As many pairs of train as are examined of val, from all over it."""
+    if not store:
+        return []
+    pairs = store.pairs(range(0, len(store), max(len(store) // (2 * SOME), 1)))
+    return [pair for pair in pairs if 3 < len(pair.src) < LONG and 3 < len(pair.tgt) < LONG][:SOME]
+
+
+def verdict(symptoms: list[Symptom]) -> dict[str, Any]:
+    """What all symptoms come to."""
     ill, young = (any(one.state == state for one in symptoms) for state in ("ill", "young"))
-    found = resembles(symptoms)
-    verdict = "healthy"
+    suspects, word = resembles(symptoms), "healthy"
     if ill:
-        verdict = "resembles" if found else "ill, by none of the mistakes that I know"
+        word = "resembles" if suspects else "ill, by none of the mistakes that I know"
         if {one.test for one in symptoms if one.state == "ill"} <= {"overfit"}:
-            verdict = "healthy, but it has learned for too long"
+            word = "healthy, but it has learned for too long"
+            suspects = []
     elif young:
-        verdict = "undertrained"
-    shown = found if verdict == "resembles" else []
-    like = [{"name": one.name, "line": one.line, "section": one.section} for one in shown]
-    seen = [one._asdict() for one in symptoms]
-    return {"run": str(folder), "verdict": verdict, "resembles": like, "symptoms": seen}
+        word = "undertrained"
+    like = [{"name": one.name, "line": one.line, "section": one.section} for one in suspects]
+    return {
+        "verdict": word, "resembles": like, "symptoms": [one._asdict() for one in symptoms],
+    }  # fmt: skip
 
 
-def report(found: dict[str, Any]) -> list[str]:
-    """The lines that `doctor` prints."""
-    lines = [f"{one['state']:<6}{one['said']}" for one in found["symptoms"]]
-    lines.append(f"{found['run']}: {found['verdict']}" + (":" if found["resembles"] else ""))
-    for one in found["resembles"]:
+def report(diagnosis: dict[str, Any]) -> list[str]:
+    """The lines that `doctor` prints: what was measured, with the name of its test, and a verdict."""
+    lines = [f"{one['state']:<6}{one['said']} [{one['test']}]" for one in diagnosis["symptoms"]]
+    like = diagnosis["resembles"]
+    lines.append(f"{diagnosis['run']}: {diagnosis['verdict']}" + (":" if like else ""))
+    if diagnosis["verdict"].startswith("healthy"):
+        lines[-1] += f", {diagnosis['bleu']:.1f} BLEU"
+    for one in like:
         lines.append(f"  {one['line']} ({one['name']}; the document: {one['section']})")
     return lines

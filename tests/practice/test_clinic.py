@@ -168,7 +168,8 @@ class Own(nn.Module):
     def __init__(self, vocab: int, d: int = 32, **wrong):
         super().__init__()
         self.table, self.place, self.wrong = nn.Embedding(vocab, d), nn.Embedding(64, d), wrong
-        self.body = nn.Transformer(d, 4, 2, 2, 64, dropout=0.1, batch_first=True)
+        share = wrong.get("dropout", 0.1)
+        self.body = nn.Transformer(d, 4, 2, 2, 64, dropout=share, batch_first=True)
         self.out = nn.Linear(d, vocab)
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
@@ -183,11 +184,11 @@ class Own(nn.Module):
         return self.out(x)
 
 
-def own(**wrong) -> examine.Patient:
-    """That model as the examination takes one's own: by three functions."""
+def own(rate=1e-3, smoothing=0.0, **wrong) -> examine.Patient:
+    """That model as the examination takes one's own: by its functions."""
     torch.manual_seed(0)
-    model = Own(len(tat.LETTERS), **wrong)
-    adam = torch.optim.Adam(model.parameters(), lr=1e-4)
+    model = wrong.pop("model", Own)(len(tat.LETTERS), **wrong)
+    adam = torch.optim.Adam(model.parameters(), lr=rate)
 
     def predict(pairs: list[Pair]) -> Tensor:
         model.eval()
@@ -199,27 +200,121 @@ def own(**wrong) -> examine.Patient:
         model.train()
         adam.zero_grad()
         src, tgt = tat.pad_rows([p.src for p in pairs]), tat.pad_rows([p.tgt for p in pairs])
-        loss = nn.functional.cross_entropy(model(src, tgt[:, :-1]).mT, tgt[:, 1:], ignore_index=PAD)
+        extra = wrong["extra"](model) if "extra" in wrong else 0.0
+        loss = extra + nn.functional.cross_entropy(
+            model(src, tgt[:, :-1]).mT, tgt[:, 1:], ignore_index=PAD, label_smoothing=smoothing
+        )
         loss.backward()
         adam.step()
         return loss.item()
 
-    return examine.Patient(predict, model, update)
+    return examine.Patient(predict, model, update, smoothing=smoothing)
 
 
-@pytest.mark.parametrize(
-    "wrong, test", [({}, None), ({"causal": False}, "future"), ({"padding": False}, "padding")]
-)
+class OwnDropout(nn.Module):
+    """A share of zeros, by a name of one's own for that share."""
+
+    def __init__(self, share_of_zeros: float, rate: float = 0.0, on: bool = False):
+        super().__init__()
+        self.share_of_zeros, self.rate, self.on = share_of_zeros, rate, on
+
+    def forward(self, x: Tensor) -> Tensor:
+        on = self.training or self.on
+        return nn.functional.dropout(x, max(self.share_of_zeros, self.rate), on)
+
+
+class OverTheBatch(nn.Module):
+    """Normalised over the batch in training, and by a running average in evaluation."""
+
+    def __init__(self, d: int):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.mT).mT
+
+
+class OwnWithOut(Own):
+    """That model with one more layer before the last."""
+
+    def __init__(self, vocab: int, layer: nn.Module, **wrong):
+        super().__init__(vocab, **wrong)
+        self.out = nn.Sequential(layer, self.out)
+
+
+def decay(model: nn.Module) -> Tensor:
+    """A term in the loss that isn't the pairs'."""
+    return 1e-3 * sum(p.square().sum() for p in model.parameters())
+
+
+HEALTHY_OWN = [
+    {}, {"rate": 3e-3}, {"smoothing": 0.1},
+    {"model": OwnWithOut, "layer": OwnDropout(0.0, rate=0.1)},
+    {"model": OwnWithOut, "layer": OwnDropout(0.1)},
+]  # fmt: skip
+WRONG_OWN = [
+    ({"causal": False}, "future"), ({"padding": False}, "padding"), ({"extra": decay}, "otherwise"),
+    ({"model": OwnWithOut, "layer": OverTheBatch(32)}, "modes"),
+    ({"dropout": 0.9}, "dropout"),
+    ({"model": OwnWithOut, "layer": OwnDropout(0.1, on=True)}, "twice"),
+    ({"rate": 0.3}, "steady step"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong, test", [*((healthy, None) for healthy in HEALTHY_OWN), *WRONG_OWN])
 def test_a_model_of_someone_else_is_examined_by_its_functions(wrong, test):
-    """PyTorch's own Transformer passes, and without a mask it does not."""
+    """PyTorch's own Transformer passes at usual rates, with its smoothing, with dropout of any name.
+
+    One that isn't asked what it learned doesn't, nor one without a mask.
+    """
     found = ill(functools.partial(own, **wrong), exams=["wires", "loss", "gradient"])
     assert list(found)[:1] == ([test] if test else [])
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_what_is_learned_is_asked(backwards, monkeypatch):
+    """Catches an evaluation that reads the source otherwise than the training did."""
+    right = tat.Transformer.encode
+
+    def encode(self, src, src_mask):
+        return right(self, src if self.training else src.flip(1), src_mask.flip(-1))
+
+    if backwards:
+        monkeypatch.setattr(tat.Transformer, "encode", encode)
+    patient = examine.of_document(HEALTHY)._replace(decode=None)
+    cost = examine.learn_by_heart(patient, FEW, updates=40)["evaluated"]
+    assert examine.Finding("evaluated", cost).ill is backwards
+
+
+def test_translations_are_held_beside_references():
+    """Fluent, each of them different, and of another sentence: what none of the others sees."""
+    pairs = [tat.number_pair(n) for n in (7, 345, 12, 98)]
+    right = {tuple(pair.src): pair.tgt[1:] for pair in pairs}
+    wrong = {tuple(a.src): b.tgt[1:] for a, b in zip(pairs, pairs[1:] + pairs[:1], strict=True)}
+    for rows, is_ill in ((right, False), (wrong, True)):
+        decode = functools.partial(lambda rows, asked: [rows[tuple(p.src)] for p in asked], rows)
+        measured = examine.translate_alone(examine.Patient(None, decode=decode), pairs)
+        assert measured["alone"] == 1
+        assert examine.Finding("overlap", measured["overlap"]).ill is is_ill
+
+
+def test_a_loss_that_jumps_is_asked_again():
+    """Once learned, a high rate may lose it for a while; one that never learned is asked no more."""
+
+    def loss_after(losses: list[float]) -> float:
+        given = iter(losses)  # who asks for more than these fails
+        logits = torch.zeros(8, 3, len(tat.LETTERS))
+        patient = examine.Patient(lambda _: logits, nn.Linear(1, 1), lambda _: next(given))
+        return examine.learn_by_heart(patient, FEW, updates=5)["heart loss"]
+
+    assert loss_after([0.1, *[2.0] * 4, *[0.1] * 5]) == 0.1
+    assert loss_after([2.0] * 5) == 2.0
+
+
 def test_a_finding_says_what_was_measured_and_what_it_means():
     well, bad = examine.Finding("future", 0.0), examine.Finding("future", 0.34)
-    assert str(well) == "well a later word moves a prediction by 0"
-    assert str(bad) == "ILL  a later word moves a prediction by 0.34: it sees the future"
+    assert str(well) == "well a later word moves a prediction by 0 [future]"
+    assert str(bad) == "ILL  a later word moves a prediction by 0.34: it sees the future [future]"
     assert examine.Finding("gradient", math.nan).ill
 
 
