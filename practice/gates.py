@@ -3,9 +3,13 @@
 A gate is a generator: for each case it yields the arguments, with the trained model's numbers, and
 a function that computes the right answer by calling the document. It computes when it is called, so
 that a mistake in force counts. The docstring of a gate is the docstring of the stub.
+
+Most gates ask about two models: the shipped one, and a small random one of other sizes, to which
+nothing fits that was written for the first: its width, its heads, its layers, its ids.
 """
 
 import functools
+import itertools
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +23,9 @@ import the_annotated_transformer as tat
 from practice import mistakes
 from the_annotated_transformer import BOS, EOS, PAD
 
+SEED = 5  # of the small model: with it, some translations end early and some don't
+# ids of a source, and how many may be written: the first ends just then, the second goes on
+SMALL_CASES = [(1, 7), (2, 60), (3, 12), (4, 5), *((size, 12) for size in range(5, 13)), (6, 1)]
 SECONDS = 30  # for a call; a translation, word by word, may take four times as long
 HEADER = '''"""My Transformer, in the order of the paper.
 
@@ -64,6 +71,28 @@ def world() -> World:
     src = World(model, tokenizer, *2 * [torch.empty(0)]).ids(tat.OUR_SENTENCES[1])
     tgt = tat.greedy_decode(model, src, tat.source_mask(src), 60)[:, :-1]
     return World(model, tokenizer, src, tgt)
+
+
+@functools.cache
+def small_world() -> World:
+    """A model with random numbers, of two layers, three heads, width 12 and 11 tokens.
+
+    Its table is small beside its matrices, and </s> scores high: otherwise it would repeat what it
+    has read, and never end.
+    """
+    draw = torch.Generator().manual_seed(SEED)
+    with torch.random.fork_rng(devices=[]):
+        model = tat.make_model(11, 11, 2, 12, 20, 3, dropout=0.0, norm="pre", tie="all").double()
+    for p in model.requires_grad_(False).parameters():
+        noise = torch.randn(p.shape, generator=draw).double()
+        p.copy_(noise if p.dim() == 2 else noise / 10 + p.eq(1) * (1 + noise / 3))
+    table = model.src_embed.embeddings.table.weight
+    table *= 0.08
+    table[[PAD, BOS]] /= 9  # so that it writes neither
+    table[EOS] *= 1.7
+    src, tgt = (torch.randint(3, 11, (1, size), generator=draw) for size in (7, 6))
+    tgt[0, 0] = BOS
+    return World(model, world().tokenizer, src, tgt)
 
 
 @dataclass(frozen=True)
@@ -119,8 +148,13 @@ def one_head(w: World) -> list[Tensor]:
 
 
 def sources(w: World) -> list[Tensor]:
-    """Ids (1, S) of the sentence, of the same with padding, and of a single token."""
-    return [w.src, F.pad(w.src, (0, 3), value=PAD), w.src[:, -1:]]
+    """Ids (1, S) of the sentence, of the same with padding, and of a single token.
+
+    The padding is also in the middle: who counts it instead of looking where it is, is seen.
+    """
+    padded = F.pad(w.src, (0, 3), value=PAD)
+    padded[0, 3] = PAD
+    return [w.src, padded, w.src[:, -1:]]
 
 
 def visible(ids: Tensor) -> Tensor:
@@ -134,9 +168,15 @@ def past(size: int) -> Tensor:
 
 
 def targets(w: World) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Ids of a target (1, T), the memory that it is to look at, and both masks."""
+    """Ids of a target (1, T), the memory that it is to look at, and both masks.
+
+    One mask of the target hides more than the future.
+    """
     for src, T in zip(sources(w), (w.tgt.size(1), 5, 1), strict=True):
-        yield w.tgt[:, :T], w.model.encode(src, visible(src)), visible(src), past(T)
+        own = past(T)
+        if T == 5:
+            own[:, 2:, 1] = False
+        yield w.tgt[:, :T], w.model.encode(src, visible(src)), visible(src), own
 
 
 def named(layer: nn.Module) -> dict[str, Tensor]:
@@ -179,15 +219,15 @@ def scored(w: World) -> Iterator[tuple[Tensor, Tensor, int]]:
 @gate("embed(ids, table)", "position", "dimension")
 def embedding(w: World) -> Cases:
     """Section 3.4. ids (S), table (vocab, d_model); gives (S, d_model)."""
-    embeddings = w.model.src_embed.embeddings
-    for ids in (w.src[0], w.src[0, :1]):
-        yield (ids, embeddings.table.weight), lambda ids=ids: embeddings(ids)
+    for v, ids in ((w, w.src[0]), (w, w.src[0, :1]), (small_world(), small_world().src[0])):
+        embeddings = v.model.src_embed.embeddings
+        yield (ids, embeddings.table.weight), lambda ids=ids, embed=embeddings: embed(ids)
 
 
 @gate("positions(length, d_model)", "position", "dimension")
 def positions(w: World) -> Cases:
     """Section 3.5, the sinusoids. Gives (length, d_model)."""
-    for size in ((15, 128), (1, 8), (100, 6)):
+    for size in ((15, 128), (1, 8), (100, 6), (600, 4)):
         yield size, lambda size=size: tat.positional_encoding(*size)
 
 
@@ -196,8 +236,12 @@ def attention(w: World) -> Cases:
     """Section 3.2.1, Equation (1). Q (T, d_k), K (S, d_k), V (S, d_v); gives (T, d_v).
     mask is None."""
     Q, K, V = one_head(w)
-    for T, S in ((len(Q), len(K)), (3, len(K)), (1, 1)):
-        yield (Q[:T], K[:S], V[:S], None), lambda T=T, S=S: tat.attention(Q[:T], K[:S], V[:S])[0]
+    sentence = Q, K, V
+    few_queries = Q[:3], K, V
+    narrow_values = Q[:6, :6], K[:4, :6], V[:4, :3]
+    single = Q[:1], K[:1], V[:1]
+    for arrays in (sentence, few_queries, narrow_values, single):
+        yield (*arrays, None), lambda arrays=arrays: tat.attention(*arrays)[0]
 
 
 @gate("attention(Q, K, V, mask)", "query", "dimension")
@@ -205,63 +249,84 @@ def attention_with_a_mask(w: World) -> Cases:
     """Section 3.2.3. The same function; mask is (T, S)."""
     (Q, K, V), T = one_head(w), w.src.size(1)
     padded = (torch.arange(T) < T - 3).expand(T, T)
-    for mask in (past(T)[0], padded, torch.eye(T, dtype=torch.bool), past(T)[0] & padded):
-        yield (Q, K, V, mask), lambda mask=mask: tat.attention(Q, K, V, mask)[0]
+    masks = past(T)[0], padded, torch.eye(T, dtype=torch.bool), past(T)[0] & padded
+    cases = [(Q, K, V, mask) for mask in masks]
+    scores = Q[:5] @ K.T
+    # large scores, of which the lower half may be seen: a hidden one must be far below them
+    larger = Q[:5] / scores.abs().max() * 300 * Q.size(1) ** 0.5
+    cases.append((larger, K, V, scores <= scores.median(1, keepdim=True).values))
+    for arguments in cases:
+        yield arguments, lambda arguments=arguments: tat.attention(*arguments)[0]
 
 
 @gate("multi_head(x, y, mask, W_q, W_k, W_v, W_o, h)", "position", "dimension")
 def heads(w: World) -> Cases:
     """Section 3.2.2. x (T, d_model) asks, y (S, d_model) is asked; gives (T, d_model)."""
-    layer, (tgt, memory, src_mask, tgt_mask) = w.model.decoder.layers[0], next(targets(w))
-    x = w.model.tgt_embed(tgt)
-    for attn, y, mask in ((layer.self_attn, x, tgt_mask), (layer.src_attn, memory, src_mask)):
-        W = [getattr(attn, name).weight.T for name in ("W_q", "W_k", "W_v", "W_o")]
-        whole = mask.expand(1, x.size(1), y.size(1))
-        yield (x[0], y[0], whole[0], *W, attn.h), lambda a=attn, y=y, m=whole: a(x, y, y, m)[0]
+    small = small_world()
+    asked = [(w, next(targets(w))), *((small, target) for target in targets(small))]
+    for v, (tgt, memory, src_mask, tgt_mask) in asked:
+        layer, x = v.model.decoder.layers[0], v.model.tgt_embed(tgt)
+        for attn, y, mask in ((layer.self_attn, x, tgt_mask), (layer.src_attn, memory, src_mask)):
+            W = [getattr(attn, name).weight.T for name in ("W_q", "W_k", "W_v", "W_o")]
+            whole = mask.expand(1, x.size(1), y.size(1))
+
+            def right(attn: nn.Module = attn, inputs: tuple = (x, y, y, whole)) -> Tensor:
+                return attn(*inputs)[0]
+
+            yield (x[0], y[0], whole[0], *W, attn.h), right
 
 
 @gate("layer_norm(x, gain, bias)", "position", "dimension")
 def norm(w: World) -> Cases:
     """Section 3.1, after Ba et al. (2016), with epsilon 1e-5.
     x (T, d_model); gives (T, d_model)."""
-    layer, x = w.model.encoder.layers[0].sublayer[0].norm, w.model.src_embed(w.src)[0]
-    for rows in (x, 1 + x[:2] / 300):  # nearly constant rows show where epsilon is
-        yield (rows, layer.weight, layer.bias), lambda x=rows: layer(x.unsqueeze(0))[0]
+    for v in (w, small_world()):
+        layer, x = v.model.encoder.layers[0].sublayer[0].norm, v.model.src_embed(v.src)[0]
+        for rows in (x, 1 + x[:2] / 300):  # nearly constant rows show where epsilon is
+            arguments = rows, layer.weight, layer.bias
+            yield arguments, lambda x=rows, layer=layer: layer(x.unsqueeze(0))[0]
 
 
 @gate("feed_forward(x, W_1, b_1, W_2, b_2)", "position", "dimension")
 def network(w: World) -> Cases:
     """Section 3.3, Equation (2). x (T, d_model); gives (T, d_model)."""
-    layer = w.model.encoder.layers[0]
-    x, ffn = layer.sublayer[1].norm(w.model.src_embed(w.src)), layer.feed_forward
-    yield (x[0], ffn.W_1.weight.T, ffn.W_1.bias, ffn.W_2.weight.T, ffn.W_2.bias), lambda: ffn(x)[0]
+    for v in (w, small_world()):
+        layer = v.model.encoder.layers[0]
+        x, ffn = layer.sublayer[1].norm(v.model.src_embed(v.src)), layer.feed_forward
+        arguments = x[0], ffn.W_1.weight.T, ffn.W_1.bias, ffn.W_2.weight.T, ffn.W_2.bias
+        yield arguments, lambda x=x, ffn=ffn: ffn(x)[0]
 
 
 @gate("encoder_layer(x, mask, w, h)", "position", "dimension")
 def encoder_layer(w: World) -> Cases:
     """Section 3.1. x (S, d_model), mask (1, S); gives (S, d_model)."""
-    layer = w.model.encoder.layers[0]
-    for ids in sources(w):
-        x, mask = w.model.src_embed(ids), visible(ids)
-        yield (x[0], mask[0], named(layer), layer.self_attn.h), lambda x=x, m=mask: layer(x, m)[0]
+    for v in (w, small_world()):
+        layer = v.model.encoder.layers[0]
+        for ids in sources(v):
+            x, mask = v.model.src_embed(ids), visible(ids)
+            arguments = x[0], mask[0], named(layer), layer.self_attn.h
+            yield arguments, lambda layer=layer, x=x, mask=mask: layer(x, mask)[0]
 
 
 @gate("encoder(ids, mask, w, h)", "position", "dimension")
 def encoder(w: World) -> Cases:
     """Section 3.1 and Figure 1, left: from ids (S) to the memory (S, d_model)."""
-    h = w.model.encoder.layers[0].self_attn.h
-    for ids in sources(w):
-        arguments = ids[0], visible(ids)[0], stack(w, "encoder"), h
-        yield arguments, lambda ids=ids: w.model.encode(ids, visible(ids))[0]
+    for v in (w, small_world()):
+        h = v.model.encoder.layers[0].self_attn.h
+        for ids in sources(v):
+            arguments = ids[0], visible(ids)[0], stack(v, "encoder"), h
+            yield arguments, lambda v=v, ids=ids: v.model.encode(ids, visible(ids))[0]
 
 
 @gate("masks(src, tgt, pad)", "query", "key", parts=2)
 def masks(w: World) -> Cases:
     """Section 3.2.3. src (S), tgt (T) as the decoder reads it, pad (an id);
     gives (1, S) and (T, T)."""
-    another = F.pad(w.src, (0, 2), value=7)  # which may be the padding as well
+    another = F.pad(w.src, (0, 2), value=7)  # which may be the padding as well; 0 is a token then
+    another[0, 2] = PAD
     for src, T, pad in zip((*sources(w), another), (4, 9, 1, 4), (PAD, PAD, PAD, 7), strict=True):
         tgt = F.pad(w.tgt[:, :T], (0, min(T - 1, 2)), value=pad)
+        tgt[:, 5:6] = pad
 
         def right(src: Tensor = src, tgt: Tensor = tgt, pad: int = pad) -> tuple[Tensor, Tensor]:
             return tat.source_mask(src, pad)[0], tat.target_mask(tgt, pad)[0]
@@ -272,28 +337,65 @@ def masks(w: World) -> Cases:
 @gate("decoder_layer(x, memory, src_mask, tgt_mask, w, h)", "position", "dimension")
 def decoder_layer(w: World) -> Cases:
     """Section 3.1. x (T, d_model), memory (S, d_model), masks as above; gives (T, d_model)."""
-    layer = w.model.decoder.layers[0]
-    for tgt, memory, *both in targets(w):
-        x = w.model.tgt_embed(tgt)
-        arguments = x[0], memory[0], *(mask[0] for mask in both), named(layer), layer.self_attn.h
-        yield arguments, lambda x=x, m=memory, b=both: layer(x, m, *b)[0]
+    for v in (w, small_world()):
+        layer = v.model.decoder.layers[0]
+        for tgt, memory, src, own in targets(v):
+            x = v.model.tgt_embed(tgt)
+            arguments = x[0], memory[0], src[0], own[0], named(layer), layer.self_attn.h
+
+            def right(layer: nn.Module = layer, asked: tuple = (x, memory, src, own)) -> Tensor:
+                return layer(*asked)[0]
+
+            yield arguments, right
 
 
 @gate("decoder(ids, memory, src_mask, tgt_mask, w, h)", "position", "dimension")
 def decoder(w: World) -> Cases:
     """Section 3.1 and Figure 1, right, up to the last norm. ids (T); gives (T, d_model)."""
-    h = w.model.decoder.layers[0].self_attn.h
-    for tgt, memory, src, own in targets(w):
-        arguments = tgt[0], memory[0], src[0], own[0], stack(w, "decoder"), h
-        yield arguments, lambda t=tgt, m=memory, s=src, o=own: w.model.decode(m, s, t, o)[0]
+    for v in (w, small_world()):
+        h = v.model.encoder.layers[0].self_attn.h
+        for tgt, memory, src, own in targets(v):
+            arguments = tgt[0], memory[0], src[0], own[0], stack(v, "decoder"), h
+
+            def right(model: nn.Module = v.model, asked: tuple = (memory, src, tgt, own)) -> Tensor:
+                return model.decode(*asked)[0]
+
+            yield arguments, right
 
 
 @gate("logits(x, table)", "position", "token")
 def logits(w: World) -> Cases:
     """Section 3.4. x (T, d_model), table (vocab, d_model); gives (T, vocab), before the softmax."""
-    tgt, memory, src, own = next(targets(w))
-    x = w.model.decode(memory, src, tgt, own)
-    yield (x[0], w.model.src_embed.embeddings.table.weight), lambda: w.model.generator.logits(x)[0]
+    for v in (w, small_world()):
+        tgt, memory, src, own = next(targets(v))
+        x, generator = v.model.decode(memory, src, tgt, own), v.model.generator
+        table = v.model.src_embed.embeddings.table.weight
+        yield (x[0], table), lambda x=x, generator=generator: generator.logits(x)[0]
+
+
+def small_translations() -> Cases:
+    """Greedy decoding by the small model, under other numbers for the same tokens.
+
+    Its translations say nothing, but they change with whatever changes a score: each of the ways
+    to decode otherwise that we know changes some of them. One isn't over before a limit, one just
+    then, and one of a single token is far longer than its source.
+    """
+    w, draw = small_world(), torch.Generator().manual_seed(SEED)
+    number = torch.tensor(
+        [0, 4, 7, 10, 1, 9, 2, 6, 8, 3, 5]
+    )  # of each token, under which it's asked
+    both = {side: stack(w, side) for side in ("encoder", "decoder")}
+    table = torch.empty_like(both["encoder"]["table"])
+    table[number] = both["encoder"]["table"]
+    both = {side: weights | {"table": table} for side, weights in both.items()}
+    h = w.model.encoder.layers[0].self_attn.h
+    for size, longest in SMALL_CASES:
+        src = [*torch.randint(3, 11, (size - 1,), generator=draw).tolist(), EOS]
+
+        def right(src: list[int] = src, longest: int = longest) -> Tensor:
+            return number[mistakes.translate(w.model, [tat.Pair(src, [])], longest)[0]]
+
+        yield (number[src], both, h, int(number[BOS]), int(number[EOS]), longest), right
 
 
 # What the other functions may do wrong was seen at their gates, and decoding takes long.
@@ -305,9 +407,10 @@ def greedy_decoding(w: World) -> Cases:
     """Sections 3 and 3.1: from ids (S) to the most probable next id, again and again, until eos or
     `longest` ids; gives the ids that were written, eos included and bos not. w["encoder"] and
     w["decoder"] are the two stacks."""
+    yield from small_translations()
     both = {side: stack(w, side) for side in ("encoder", "decoder")}
     h, pair = w.model.encoder.layers[0].self_attn.h, [tat.Pair(w.src[0].tolist(), [])]
-    for longest in (3, 20):  # the short one first: it tells mistakes apart sooner
+    for longest in (3, 20):
         arguments = w.src[0], both, h, BOS, EOS, longest
         yield arguments, lambda n=longest: torch.tensor(mistakes.translate(w.model, pair, n)[0])
 
@@ -319,7 +422,9 @@ def greedy_decoding(w: World) -> Cases:
 def shift(w: World) -> Cases:
     """Sections 3.1 and 5.1. ids of a target from bos to eos; gives what the decoder reads, and what
     it must predict at each position."""
-    for ids in (torch.cat((w.tgt[0], torch.tensor([EOS]))), w.tgt[0, :2]):
+    # whole, one that ends early, and one of another vocabulary, where 1 and 2 are words
+    whole = torch.cat((w.tgt[0], torch.tensor([EOS])))
+    for ids in (whole, w.tgt[0, :2], torch.tensor([4, 1, 7, 7, 2, 9])):
 
         def right(ids: Tensor = ids) -> tuple[Tensor, Tensor]:
             batch = tat.make_batch([tat.Pair([EOS], ids.tolist())])
@@ -333,27 +438,27 @@ def loss(w: World) -> Cases:
     """Section 5.4: cross-entropy, summed over the targets that aren't padding. logits (T, vocab),
     target (T). All tokens but padding share `smoothing` evenly, the right one included."""
     for z, y, pad in scored(w):
-        for eps in (0.0, 0.1):
+        for eps in (0.1, 0.0, 0.3):
             yield (z, y, eps, pad), lambda about=(z, y, eps, pad): tat.smoothed_loss(*about)
 
 
 @gate("loss_gradient(logits, target, smoothing, pad)", "position", "token")
 def gradient_of_the_loss(w: World) -> Cases:
     """The derivative of this loss with respect to the logits; gives (T, vocab)."""
-    for scores, y, pad in scored(w):
+    for (scores, y, pad), eps in itertools.product(scored(w), (0.1, 0.0, 0.3)):
 
-        def right(scores: Tensor = scores, y: Tensor = y, pad: int = pad) -> Tensor:
+        def right(scores: Tensor = scores, asked: tuple = (y, eps, pad)) -> Tensor:
             z = scores.clone().requires_grad_()
-            return torch.autograd.grad(tat.smoothed_loss(z, y, 0.1, pad), z)[0]
+            return torch.autograd.grad(tat.smoothed_loss(z, *asked), z)[0]
 
-        yield (scores, y, 0.1, pad), right
+        yield (scores, y, eps, pad), right
 
 
 @gate("rate(step, d_model, warmup)")
 def schedule(w: World) -> Cases:
     """Section 5.3, Equation (3). step counts from 1; gives a number."""
     steps_of_the_paper = [(step, 512, 4000) for step in (1, 400, 4000, 100_000)]
-    for step, width, warmup in [*steps_of_the_paper, (30, 128, 100)]:
+    for step, width, warmup in [*steps_of_the_paper, (30, 128, 100), (500, 64, 100)]:
 
         def right(step: int = step, width: int = width, warmup: int = warmup) -> float:
             return tat.rate(step, width, 1.0, warmup)
@@ -367,19 +472,23 @@ def update_of_Adam(w: World) -> Cases:
     epsilon = 1e-9. Weights, gradient and both averages before this step, all of one shape; step
     counts from 1. Gives the new w, m and v."""
     first, second = (layer.self_attn.W_q.weight[:4] for layer in w.model.encoder.layers[:2])
-    g = second / 1000
-    for step, m, v in ((1, 0 * g, 0 * g), (7, g.flip(0), g.flip(1) ** 2)):
+    # the last gradients are so small that epsilon counts, and the weights large beside the step
+    for step, g, lrate in ((1, second / 1000, 0.01), (7, second / 1000, 0.02),
+                           (3000, second / 1e8, 0.3), (2, second / 1e8, 0.3)):  # fmt: skip
+        m, v = (0 * g, 0 * g) if step == 1 else (g.flip(0), g.flip(1) ** 2)
 
-        def right(step: int = step, m: Tensor = m, v: Tensor = v) -> tuple[Tensor, ...]:
+        def right(
+            step: int = step, g: Tensor = g, m: Tensor = m, v: Tensor = v, lrate: float = lrate
+        ) -> tuple[Tensor, ...]:
             p = nn.Parameter(first.clone())
-            optimizer = torch.optim.Adam([p], lr=0.01, betas=(0.9, 0.98), eps=1e-9)
+            optimizer = torch.optim.Adam([p], lr=lrate, betas=(0.9, 0.98), eps=1e-9)
             state = {"exp_avg": m.clone(), "exp_avg_sq": v.clone()}
             state["step"] = torch.tensor(step - 1.0)
             optimizer.state[p], p.grad = state, g.clone()
             optimizer.step()
             return p.detach(), state["exp_avg"], state["exp_avg_sq"]
 
-        yield (first, g, m, v, step, 0.01), right
+        yield (first, g, m, v, step, lrate), right
 
 
 # --- the empty file ---

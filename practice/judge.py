@@ -9,8 +9,10 @@ reader's file runs in a process of its own, `worker.py`.
 """
 
 import io
+import math
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import textwrap
@@ -27,10 +29,18 @@ import numpy as np
 import the_annotated_transformer as tat
 from practice.gates import GATES, Gate, World, as_arrays, world
 from practice.mistakes import CATALOGUE, SLIPS, made
+from practice.worker import LOADING_SECONDS
 
 CLOSE = 1e-4  # of a number, and of the largest: single precision passes, another formula doesn't
 KNOWN = CATALOGUE | SLIPS
 SPLIT_SECONDS = 60  # that the reader's code may translate for a score
+CAPTIONS_SECONDS = 120  # for our three sentences
+WHOLE_SECONDS = 600  # for all gates together
+LATE_SECONDS = 5  # for a call, after one that didn't end: what uses that function won't, either
+NEXT = (
+    "what comes next: exercises.py, and practice/clinic.ipynb, where you find others' mistakes; in "
+    "your own file, a training with your shift, loss, rate and adam"
+)
 LOOKING = 20  # seconds of the processor in which a mistake must be found
 
 
@@ -51,6 +61,7 @@ class Reader:
 
     def __init__(self, path: Path):
         self.path, self.process = path.resolve(), None
+        self.late = False  # whether a call didn't end
 
     def close(self) -> None:
         """End the process."""
@@ -59,37 +70,65 @@ class Reader:
             self.process.communicate()
             self.process = None
 
+    def start(self) -> dict[str, Any]:
+        """Have the file loaded, and say what went wrong."""
+        worker = [sys.executable, str(Path(__file__).with_name("worker.py")), str(self.path)]
+        # one thread: for matrices this small, a second one only costs time
+        environment = {"OMP_NUM_THREADS": "1"} | os.environ
+        self.process = subprocess.Popen(
+            worker, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+        said = self.exchange(None, LOADING_SECONDS, "the file itself")
+        return said | {"fatal": True} if "error" in said else said
+
     def ask(self, function: str, arguments: tuple, parts: int, seconds: float) -> dict[str, Any]:
         """What a function of the file gives, or what went wrong."""
-        if self.process is None:
-            worker = [sys.executable, str(Path(__file__).with_name("worker.py")), str(self.path)]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            # one thread: for matrices this small, a second one only costs time
-            pipes["env"] = {"OMP_NUM_THREADS": "1"} | os.environ
-            self.process = subprocess.Popen(worker, **pipes)
-        said: list[dict[str, Any]] = []
+        said = self.start() if self.process is None else {}
+        if "error" in said:
+            return said
+        seconds = min(seconds, LATE_SECONDS) if self.late else seconds
+        said = self.exchange((function, arguments, parts, seconds), seconds, function)
+        self.late |= said.get("late", False)
+        return said
 
-        def listen(stream: Any = self.process.stdout) -> None:
-            with suppress(EOFError):  # the process has ended
-                said.append(pickle.load(stream))
+    def exchange(self, call: tuple | None, seconds: float, name: str) -> dict[str, Any]:
+        """Send a call, if there is one, and wait for an answer; whoever gives none is ended.
 
-        with suppress(OSError):
-            pickle.dump((function, arguments, parts, seconds), self.process.stdin)
-            self.process.stdin.flush()
-            # a thread: not every system can wait for a pipe with a limit
-            ear = threading.Thread(target=listen, daemon=True)
-            ear.start()
-            ear.join(4 * seconds + 10)  # the worker says itself when it is late, and where
-        if said and not said[0].get("late"):
-            return said[0]
+        Both are done by a thread: not every system can wait for a pipe with a limit.
+        """
+        answers: list[dict[str, Any]] = []
+        process = self.process
+
+        def talk() -> None:
+            with suppress(EOFError, OSError, pickle.UnpicklingError):  # the process has ended
+                if call is not None:
+                    pickle.dump(call, process.stdin)
+                    process.stdin.flush()
+                answers.append(pickle.load(process.stdout))
+
+        talker = threading.Thread(target=talk, daemon=True)
+        talker.start()
+        talker.join(4 * seconds + 10)  # the worker says itself when it is late, and where
+        if answers and not answers[0].get("late"):
+            return answers[0]
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(1)
-        code = self.process.returncode
+            process.wait(1)
+        status = process.returncode
         self.close()
-        if said:
-            return said[0]
-        ended = f"the file's process ended with status {code}: did it ask for too much memory?"
-        return {"error": f"no answer within {seconds:g} seconds" if code is None else ended}
+        if answers:
+            return answers[0]
+        return {"error": f"{name}: {ending(status, seconds)}", "late": status is None}
+
+
+def ending(status: int | None, seconds: float) -> str:
+    """Why a process gave no answer."""
+    if status is None:
+        return f"no answer within {seconds:g} seconds"
+    if status == -9:  # SIGKILL, which Windows has not
+        return "the process was killed: did it ask for too much memory?"
+    if status < 0:
+        return f"the process crashed ({signal.strsignal(-status)}) in compiled code"
+    return f"the process ended with status {status}: does it call os._exit?"
 
 
 # --- right or wrong ---
@@ -156,17 +195,22 @@ def diagnosis(gate: Gate, answers: list[Callable], found: list[Any], bad: int) -
     return [name for name in names if name in SLIPS] or names
 
 
-def try_gate(gate: Gate, w: World, reader: Reader, wrong: dict[str, int]) -> Verdict:
-    """Ask the reader's function all cases of a gate; `wrong` has the gates of wrong functions."""
+def try_gate(
+    gate: Gate, w: World, reader: Reader, wrong: dict[str, int], end: float = math.inf
+) -> Verdict:
+    """Ask the reader's function all cases of a gate; `wrong` has the gates of wrong functions, and
+    `end` is the time at which no call may go on, by time.monotonic."""
     seconds, found, right, notes = 0.0, [], [], []
     cases = list(gate.cases(w))  # now: the inputs are the right ones, whatever is in force later
 
     def verdict(state: str, sentence: str = "") -> Verdict:
         return Verdict(state, sentence, seconds, [*dict.fromkeys(notes)])
 
-    for arguments, answer in cases:
+    for number, (arguments, answer) in enumerate(cases, 1):
+        progress(f"{gate.title}, case {number} of {len(cases)}")
         start = time.perf_counter()
-        said = reader.ask(gate.function, as_arrays(arguments), gate.parts, gate.seconds)
+        allowed = min(gate.seconds, max(1, end - time.monotonic()))
+        said = reader.ask(gate.function, as_arrays(arguments), gate.parts, allowed)
         seconds += time.perf_counter() - start
         uses = {wrong[f] for f in said.get("calls", ()) if f in wrong and f != gate.function}
         gates = ", ".join(map(str, sorted(uses)))
@@ -198,17 +242,34 @@ def try_gate(gate: Gate, w: World, reader: Reader, wrong: dict[str, int]) -> Ver
 # --- a translation by the reader's code, and the report ---
 
 
+def has_split(split: str) -> bool:
+    """Whether the document's data can have a split of this name."""
+    try:
+        folder = Path(os.environ.get("ANNOTATED_DATA") or "multi30k")
+        return split in ("train", "val") or bool(tat.read_folder(folder, split))
+    except (OSError, ValueError):
+        return False
+
+
+def progress(line: str) -> None:
+    """What it is at, on a terminal; the next line is written over it."""
+    if sys.stderr.isatty():
+        print(f"     {line:70}", end="\r", file=sys.stderr, flush=True)
+
+
 def sentences_of(w: World, reader: Reader, lines: list[str], seconds: float) -> list[str]:
     """Translations by the reader's code, as many as it makes in the time."""
     gate = next(gate for gate in GATES if gate.function == "translate")
     *_, (arguments, _) = gate.cases(w)
     _, weights, *rest, _ = as_arrays(arguments)
     found, end = [], time.monotonic() + seconds
-    for line in lines:
+    for number, line in enumerate(lines, 1):
+        progress(f"translating sentence {number} of {len(lines)}")
         ids = w.ids(line)
-        asked = ids[0].numpy(), weights, *rest, ids.size(1) + 50
-        said = reader.ask("translate", asked, 0, gate.seconds)
-        if "error" in said or (time.monotonic() > end and found):
+        arguments = ids[0].numpy(), weights, *rest, ids.size(1) + 50
+        left = end - time.monotonic()
+        said = reader.ask("translate", arguments, 0, left) if left > 0 else {"error": "late"}
+        if "error" in said:
             break
         found.append(w.tokenizer.decode([int(i) for i in said["result"]]))
     return found
@@ -218,9 +279,8 @@ def translations(
     w: World, reader: Reader, split: str, seconds: float = SPLIT_SECONDS
 ) -> Iterator[str]:
     """Three sentences by the reader's code; then BLEU on a split, beside the document's own."""
-    for line, english in zip(
-        tat.OUR_SENTENCES, sentences_of(w, reader, tat.OUR_SENTENCES, 300), strict=False
-    ):
+    captions = sentences_of(w, reader, tat.OUR_SENTENCES, CAPTIONS_SECONDS)
+    for line, english in zip(tat.OUR_SENTENCES, captions, strict=False):
         yield f"    {line}\n    {english}"
     notice = io.StringIO()
     try:
@@ -236,7 +296,7 @@ def translations(
     found = sentences_of(w, reader, [source for source, _ in pairs], seconds)
     took = time.monotonic() - start
     if not found:
-        yield "no score: your code didn't get through the first sentence"
+        yield f"no score: your code didn't translate one sentence within {seconds:g} seconds"
         return
     sources, references = (list(side) for side in zip(*pairs[: len(found)], strict=True))
     ours = tat.translate_lines(tat.Translator(w.model, w.tokenizer), sources)
@@ -252,14 +312,16 @@ def judge(
 ) -> bool:
     """Walk through the gates, or try one; says each verdict, and returns whether all were right."""
     w, verdicts, wrong = world(), [], {}
+    end = time.monotonic() + WHOLE_SECONDS
     say(f"{path.name}, {date.today():%Y-%m-%d}, weights of {Path(tat.SHIPPED_MODEL).name}")
     with closing(Reader(path)) as reader:
         for number, gate in enumerate(GATES, 1):
             if only not in (None, number):
                 continue
-            if sys.stderr.isatty():  # some gates take their time; the verdict is written over it
-                print(f"{number:2}   {gate.title} ...", end="\r", file=sys.stderr, flush=True)
-            verdict = try_gate(gate, w, reader, wrong)
+            if time.monotonic() > end:
+                say(f"{WHOLE_SECONDS} seconds are over: try what follows with --gate {number}")
+                return False
+            verdict = try_gate(gate, w, reader, wrong, end)
             if verdict.state == "unread":
                 say(f"nothing can be tried: {verdict.sentence}")
                 return False
@@ -276,15 +338,18 @@ def judge(
                     say(line)
     counts = [sum(v.state == state for v in verdicts) for state in ("right", "wrong", "empty")]
     say("{} right, {} wrong, {} not written yet".format(*counts))
+    if counts[0] == len(GATES):
+        say(NEXT)
     return counts[0] == len(verdicts)
 
 
-def watch(path: Path, only: int | None = None, split: str = "val") -> None:
+def watch(path: Path, once: Callable[[], Any]) -> None:
     """Judge at each saving, until interrupted."""
-    seen = None
+    stamp = judged = None
     while True:
         time.sleep(0.5)
-        stamp = path.stat().st_mtime_ns if path.exists() else seen
-        if stamp != seen:
-            seen = stamp
-            judge(path, only, split)
+        with suppress(FileNotFoundError):  # an editor is just replacing it
+            stamp = path.stat().st_mtime_ns
+        if stamp != judged:
+            judged = stamp
+            once()

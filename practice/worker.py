@@ -2,27 +2,38 @@
 
     python worker.py mine.py    calls come pickled on standard input, answers go to standard output
 
-It imports NumPy and nothing of ours, so that it is there at once. The file may print, raise, loop,
-ask for all memory or end the process: none of that reaches the judge.
+The first answer says that the file was loaded. It imports NumPy and nothing of ours, so that it is
+there at once. The file may print, raise, loop, ask for all memory or end the process: none of that
+reaches the judge.
 """
 
 import dis
 import functools
-import importlib.util
 import io
+import json
+import linecache
 import os
 import pickle
+import queue
+import re
 import sys
 import threading
 import time
+import tokenize
 import traceback
 import types
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, BinaryIO
 
 import numpy as np
 
 SHARE = 0.8  # of the machine's memory that a file may ask for
+LOADING_SECONDS = 10  # for the file itself
+MODULE = "judged_file"  # a name that no library has: the file's own may be that of one
+MAGIC = re.compile(r"^([ \t]*)(?=%{1,2}[a-z]|!\w)", re.M)  # a notebook's line for IPython begins
+WAITING_SHARE = 0.05  # of the time that passes: who computes less is waiting
+MOST_LINES = 6  # of a trace
 
 
 def limit_memory() -> None:
@@ -34,24 +45,54 @@ def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
+def cells(path: str) -> list[str]:
+    """The code of a notebook, cell by cell; a line for IPython becomes a comment."""
+    with open(path, encoding="utf-8-sig") as file:
+        notebook = json.load(file)
+    sources = (cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code")
+    return [MAGIC.sub(r"\1pass  # ", "".join(source)) + "\n" for source in sources]
+
+
+def place(number: int, path: str) -> str:
+    """Where a line of the file is, as its reader counts."""
+    if path.endswith(".ipynb"):
+        for cell, text in enumerate(cells(path), 1):
+            if number <= (lines := text.count("\n")):
+                return f"code cell {cell}, line {number}"
+            number -= lines
+    return f"line {number}"
+
+
 def complaint(error: BaseException, path: str) -> str:
-    """What went wrong, with the last line of the reader's file on the way there."""
+    """What went wrong, and the lines of the reader's file on the way there, the last one last."""
     if isinstance(error, SyntaxError) and error.filename == path:
-        return f"line {error.lineno}: SyntaxError: {error.msg}"
+        return f"{place(error.lineno, path)}: SyntaxError: {error.msg}"
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     stem = os.path.splitext(os.path.basename(path))[0]
     if isinstance(error, (AttributeError, ImportError)) and f"'{stem}'" in str(error):
         what += f" (your file is called {stem}, so `import {stem}` finds it: rename it)"
-    mine = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    return f"line {mine[-1].lineno}, {mine[-1].line}: {what}" if mine else what
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f"{place(f.lineno, path)}, {f.line}" for f in frames if f.filename == path]
+    if len(lines) > MOST_LINES:
+        lines[MOST_LINES // 2 : -MOST_LINES // 2] = ["..."]
+    return ": ".join(("\n".join(lines), what)) if lines else what
 
 
 def load(path: str) -> Any:
-    """The file as a module; its folder can be imported from, as when it is run."""
-    sys.path.insert(0, os.path.dirname(path))
-    spec = importlib.util.spec_from_file_location("mine", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """The file as a module, as if it were run; its folder can be imported from."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [os.path.dirname(path), *(folder for folder in sys.path if folder != here)]
+    sys.argv = [path]
+    if path.endswith(".ipynb"):
+        text = "".join(cells(path))
+        # for tracebacks and inspect.getsource; the file itself holds JSON
+        linecache.cache[path] = len(text), None, text.splitlines(keepends=True), path
+    else:
+        with tokenize.open(path) as file:
+            text = file.read()
+    module = sys.modules[MODULE] = types.ModuleType(MODULE)
+    module.__file__ = path
+    exec(compile(text, path, "exec", dont_inherit=True), vars(module))
     return module
 
 
@@ -70,7 +111,7 @@ def called(module: Any, function: str) -> list[str]:
     found, todo = [function], [getattr(module, function, None)]
     while todo:
         value = todo.pop()
-        if getattr(value, "__module__", "mine") != "mine":
+        if getattr(value, "__module__", MODULE) != MODULE:
             continue  # a library's
         if isinstance(value, type):
             todo += vars(value).values()
@@ -82,7 +123,7 @@ def called(module: Any, function: str) -> list[str]:
                     found.append(one.argval)
                     todo.append(getattr(module, one.argval, None))
         elif not isinstance(value, type):
-            todo += [type(value)] if type(value).__module__ == "mine" else []
+            todo += [type(value)] if type(value).__module__ == MODULE else []
     return found[1:]
 
 
@@ -103,7 +144,11 @@ def answer(module: Any, function: str, arguments: tuple, parts: int) -> dict[str
         return {"error": f"there is no function {function}"}
     printed = io.StringIO()
     with redirect_stdout(printed):
-        handed = given(list(arguments), getattr(module, "take", lambda array: array))
+        try:
+            handed = given(list(arguments), getattr(module, "take", lambda array: array))
+        except Exception as error:
+            message = f"`take`, before {function} is called: {complaint(error, module.__file__)}"
+            return {"error": message}
         before = pickle.dumps(handed)
         result = call(*handed)
         if result is None:
@@ -118,51 +163,77 @@ def answer(module: Any, function: str, arguments: tuple, parts: int) -> dict[str
 
 
 def main(path: str) -> None:
-    """Answer calls until there are no more."""
+    """Load the file, and answer calls until there are no more.
+
+    A thread reads the calls, so that the judge never waits for this process to take one, and so
+    that the process ends with the judge, whatever the file is at.
+    """
     calls, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a call isn't what the file may read,
     os.dup2(2, 1)  # and what it prints isn't an answer
     limit_memory()
-    try:
-        module: Any = load(path)
-    except BaseException as error:  # SystemExit, too: a script that wasn't made to be imported
-        module = complaint(error, path)
+    waiting: queue.SimpleQueue = queue.SimpleQueue()
+
+    def read() -> None:
+        while True:
+            try:
+                waiting.put(pickle.load(calls))
+            except EOFError:
+                os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    late = "the file itself doesn't end within {:g} seconds: put what trains into a function"
+    with limited(out, path, LOADING_SECONDS, late):
+        try:
+            module: Any = load(path)
+            said = {}
+        except BaseException as error:  # SystemExit, too: a script that wasn't made to be imported
+            said = {"error": complaint(error, path), "fatal": True}
+    send(out, said)
     while True:
-        try:
-            function, arguments, parts, seconds = pickle.load(calls)
-        except EOFError:
-            return
-        if isinstance(module, str):
-            send(out, {"error": module, "fatal": True})
-            continue
-        stop = threading.Event()
-        watch = threading.Thread(target=end_when_late, args=(out, path, seconds, stop), daemon=True)
-        watch.start()
-        try:
-            said = answer(module, function, arguments, parts)
-        except NotImplementedError as error:
-            said = {"error": complaint(error, path), "empty": True}
-        except BaseException as error:
-            said = {"error": complaint(error, path)}
-        stop.set()
+        function, arguments, parts, seconds = waiting.get()
+        with limited(out, path, seconds, "no answer within {:g} seconds"):
+            try:
+                said = answer(module, function, arguments, parts)
+            except NotImplementedError as error:
+                said = {"error": complaint(error, path), "empty": True}
+            except BaseException as error:
+                said = {"error": complaint(error, path)}
         send(out, said | {"calls": called(module, function)})
 
 
-def end_when_late(out: BinaryIO, path: str, seconds: float, stop: threading.Event) -> None:
+@contextmanager
+def limited(out: BinaryIO, path: str, seconds: float, message: str) -> Iterator[None]:
+    """End the process, and say in which line the file is, if what is inside takes too long."""
+    stop = threading.Event()
+    arguments = out, path, seconds, message, stop
+    threading.Thread(target=end_when_late, args=arguments, daemon=True).start()
+    yield
+    stop.set()
+
+
+def end_when_late(
+    out: BinaryIO, path: str, seconds: float, message: str, stop: threading.Event
+) -> None:
     """Say where the file is when its time is over, and end the process.
 
-    Time is the processor's, so that a busy machine is no fault of the file's; one that only sleeps
-    has four times as long.
+    Time is the processor's, so that a busy machine is no fault of the file's, which then has four
+    times as long; one that hardly computes waits for something, and hasn't.
     """
-    end, busy = time.monotonic() + 4 * seconds, time.process_time() + seconds
-    while time.monotonic() < end and time.process_time() < busy:
-        if stop.wait(0.1):
-            return
-    frame, line = sys._current_frames()[threading.main_thread().ident], None
-    while frame and line is None:
-        line = frame.f_lineno if frame.f_code.co_filename == path else None
+    start, busy = time.monotonic(), time.process_time()
+    while not stop.wait(0.1):
+        passed, computed = time.monotonic() - start, time.process_time() - busy
+        waits = passed > seconds and computed < WAITING_SHARE * passed
+        if waits or computed > seconds or passed > 4 * seconds:
+            break
+    else:
+        return
+    frame = sys._current_frames()[threading.main_thread().ident]
+    while frame and frame.f_code.co_filename != path:
         frame = frame.f_back
-    send(out, {"error": f"line {line}: no answer within {seconds:g} seconds", "late": True})
+    where = place(frame.f_lineno, path) if frame else "in a library"
+    why = "; it waits, and computes nothing" if waits else ""
+    send(out, {"error": f"{where}: {message.format(seconds)}{why}", "late": True})
     os._exit(1)
 
 

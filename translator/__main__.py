@@ -494,30 +494,44 @@ def judge(
     if new:
         if file.exists():
             raise Refused(f"{file} is there already, and stays as it is")
+        if file.suffix != ".py":
+            raise Refused(f"{file}: --new writes Python, so give it a name that ends in .py")
+        if sys.flags.optimize > 1:
+            raise Refused("Python's -OO takes away the text that --new writes: leave it out")
         write_text(file, stubs())
         how = f"judge it with: judge {file}; --watch does it at each saving"
         print(f"{file}: {len(practice.GATES)} gates; {how}")
         return 0
     if not file.is_file():
         raise Refused(f"{file} isn't a file; judge --new {file} writes an empty one")
+    if file.suffix not in (".py", ".ipynb"):
+        raise Refused(f"{file}: only Python files (.py) and notebooks (.ipynb) are judged")
     if gate is not None and not 1 <= gate <= len(practice.GATES):
         raise Refused(f"--gate is {gate}; there are gates 1 to {len(practice.GATES)}")
-    if watch:
-        practice.watch(file, gate, split)
+    if not practice.has_split(split):
+        raise Refused(
+            f"--split is {split}, and the data has no such sentences; val is always there"
+        )
     if report and report.exists() and report.samefile(file):
         raise Refused(f"--report is {file} itself")
     if report and not report.exists():
         write_text(report, "")  # better refused now than afterwards
-    said: list[str] = []
 
-    def say(line: str) -> None:
-        said.append(line)
-        print(line, flush=True)
+    def once() -> bool:
+        lines: list[str] = []
 
-    right = practice.judge(file, gate, split, say)
-    if report:
-        write_text(report, "\n".join(said) + "\n")
-    return 0 if right else 1
+        def say(line: str) -> None:
+            lines.append(line)
+            print(line, flush=True)
+
+        right = practice.judge(file, gate, split, say)
+        if report:
+            write_text(report, "\n".join(lines) + "\n")
+        return right
+
+    if watch:
+        practice.watch(file, once)
+    return 0 if once() else 1
 
 
 def doctor(

@@ -23,7 +23,8 @@ class InProcess:
     """Stands for a process of its own, which costs a second: the same answers, here."""
 
     def __init__(self, source: str):
-        self.module = types.ModuleType("mine")
+        self.module = types.ModuleType(worker.MODULE)
+        self.module.__file__ = "mine.py"
         exec(compile(source, "mine.py", "exec"), vars(self.module))
 
     def ask(self, function: str, arguments: tuple, parts: int, seconds: float) -> dict:
