@@ -118,10 +118,10 @@ def test_the_range_follows_the_runs_and_is_as_wide_as_it_says():
 def test_plan_says_what_to_expect_and_why(known, monkeypatch):
     runs = [(0.4, 6.0), (0.5, 10.0), (0.6, 16.0)] if known else []
     monkeypatch.setattr(plan, "measured", lambda: runs)
-    texts = {"train": [("a", "a man runs")] * 9, "val": [("b", "a man sleeps")]}
+    texts = {"train": [("a", "a man runs")] * 300, "val": [("b", "a man sleeps")] * 60}
     monkeypatch.setattr(plan, "load_pairs", lambda data, split, *_: texts[split])
     names = "parameters vocabulary gigabytes longest tokens_per_pair tokens_per_second "
-    names += "seconds_per_update"
+    names += "seconds_per_update layers width"
     monkeypatch.setattr(plan, "rehearse", lambda *_: dict.fromkeys(names.split(), 1))
     found = plan.plan("data", "a", "b", None, 1, print)
     says = "expect 4 to 25 BLEU: of the word pairs of val's b, 50% stand in train (3 runs"
