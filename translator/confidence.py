@@ -116,7 +116,7 @@ def add_losses(
 
 
 LOSSES = {
-    "unknown_letters": "the model does not know {}, and reads it as <unk>",
+    "unknown_letters": "the model does not know {}, and reads <unk> instead",
     "lost_placeholders": "its translation has lost {}",
     "added_placeholders": "its translation has {} where the source has not",
 }

@@ -309,11 +309,19 @@ def rehearse(
 
 # --- What to expect ---
 def pieces(line: str) -> list[str]:
-    """The words of a line, lower-cased; in a script without spaces each sign is one."""
-    words = line.lower().split()
-    if script(line) not in UNSPACED:
-        return words
-    return [sign for word in words for sign in word]
+    """The words of a line, lower-cased, and the signs of what is in a script without spaces."""
+    signs = []
+    for word in line.lower().split():
+        # those scripts come after Thai's first sign; to look up names would take seconds
+        unspaced = max(word) >= "\u0e00" and script(word) in UNSPACED
+        signs.extend(word if unspaced else [word])
+    return signs
+
+
+def unit_of(texts: Texts) -> str:
+    """What `seen` counts neighbours of, in words: `sign` if most targets have no spaces."""
+    scripts = Counter(script(tgt) for _, tgt in texts[:SAMPLE])
+    return "sign" if 2 * sum(scripts[name] for name in UNSPACED) > scripts.total() else "word"
 
 
 def neighbours(texts: Texts) -> Iterable[tuple[str, str]]:
@@ -348,7 +356,7 @@ def measured() -> list[tuple[float, float]]:
     curve = [row for row in rows if row["kind"] == "curve" and row["start"] == "scratch"]
     runs = [(shares[text_of(row)], row["test"]["beam"]["bleu"]) for row in curve]
     whole = [row for row in whole if row["variant"] == "rotary" and row["direction"] == "de-en"]
-    text = "multi30k", 29_000, 0
+    text = "multi30k", MOST_PAIRS, 0
     runs += [(shares[text], row["test_2016_flickr"]["beam"]["bleu"]) for row in whole]
     return runs + [(row["seen"], row["bleu"]) for row in planned if "seen" in row]
 
@@ -381,8 +389,7 @@ def reason(train: Texts, val: Texts, runs: list[tuple[float, float]]) -> str:
         return "every line of val stands in train"
     if not FEWEST_PAIRS <= sum(map(all, train)) <= 2 * MOST_PAIRS:
         return f"the saved runs learned from {FEWEST_PAIRS} to {MOST_PAIRS:,} pairs"
-    scripts = Counter(script(tgt) for _, tgt in train[:SAMPLE]).most_common(1)
-    if scripts[0][0] in UNSPACED:
+    if unit_of(train) == "sign":
         return "no saved run wrote a language without spaces"
     if len(list(neighbours(val))) < FEWEST_NEIGHBOURS:
         return f"val has fewer than {FEWEST_NEIGHBOURS} of them, which is too little"
@@ -458,12 +465,12 @@ def plan(
     facts = {"data": data, "src": src, "tgt": tgt} | facts
     for line in text_report(facts):
         say(line)
-    share, runs = seen(train, val), measured()
+    share, runs = seen(train, val) if val else None, measured()
     why = reason(train, val, runs)
     if start:
         why = "no saved run went on from another model on other text; train from scratch, too, and compare"
-    facts |= {"seen": round(share, 3), "bleu": None if why else expected(share, runs)}
-    facts |= {"bleu_runs": len(runs), "bleu_unknown": why}
+    facts |= {"seen": share and round(share, 3), "unit": unit_of(train), "bleu_runs": len(runs)}
+    facts |= {"bleu": None if why else expected(share, runs), "bleu_unknown": why}
     facts |= dict.fromkeys(("advice", "machine", "minutes", "command"))
     if facts["slips"].keys() & SPLITS:
         return facts | {"bleu": None, "bleu_unknown": "the lines don't belong together"}
@@ -527,14 +534,15 @@ def report(found: dict[str, Any]) -> Iterable[str]:
         f"for {advice['steps']:,} updates: about {found['minutes']:.0f} minutes here, "
         f"{machine['gigabytes'] or '?'} GB of memory"
     )
-    copied = len(found["complaints"].get("val in train", []))
-    without = f" (without {copied:,} lines that stand in train)" if copied else ""
-    text = f"of the word pairs of val's {found['tgt']}{without}, {found['seen']:.0%} stand in train"
+    copied = "val in train" in found["complaints"]
+    without = " (without its lines that stand in train)" if copied else ""
+    text = f"of the {found['unit']} pairs of val's {found['tgt']}{without}, "
+    text = f"{text}{found['seen']:.0%} stand in train; " if found["seen"] is not None else ""
     if found["bleu"]:
         low, high = (f"{score:.0f}" for score in found["bleu"])
-        runs = f"{found['bleu_runs']} runs in benchmarks/results say what follows"
         more = "; on all of val it will be higher" if copied else ""
-        yield f"expect {low} to {high} BLEU{more}: {text} ({runs})"
+        runs = f"{found['bleu_runs']} runs in benchmarks/results say what follows"
+        yield f"expect {low} to {high} BLEU{more}: {text}{runs}"
     else:
-        yield f"what to expect isn't known: {text}; {found['bleu_unknown']}"
+        yield f"what to expect isn't known: {text}{found['bleu_unknown']}"
     yield found["command"]
