@@ -26,6 +26,7 @@ from translator.files import (
     Stopped,
     model_folder,
     new_folder,
+    nobody,
     read_json,
     refusing,
     warn,
@@ -33,6 +34,7 @@ from translator.files import (
     write_text,
     writing,
 )
+from translator.losses import add_losses, some_of
 from translator.settings import Count, Integer, Limits, make_settings, options, saved_settings
 from translator.sources import (
     FullPairs,
@@ -146,6 +148,8 @@ def learn(run: "Run", start_from: Path | None, limits: Limits, shard: bool) -> i
     model = run.model()
     if trained:
         load_weights(model, weights_of(trained), start)
+    if trained and run.first and (unknown := run.train.unknown()) and not run.tokenizer.words:
+        warn(f"{unknown:.2%} of train are letters that {start} lacks; it reads and writes <unk>")
     if run.first:
         pairs = f"{len(run.train):,} pairs to learn from, {len(run.val):,} held out"
         print(f"{run.folder}: {' to '.join(run.languages)}, {pairs}")
@@ -188,7 +192,8 @@ def report(run: "Run", new: int) -> None:
 
 def plan(
     data: str, *, src: str = "de", tgt: str = "en", held_out: float | None = None,
-    seconds: PositiveFloat = 20, as_json: Json = False, device: Device = None,
+    start_from: Path | None = None, seconds: PositiveFloat = 20, as_json: Json = False,
+    device: Device = None,
 ) -> None:  # fmt: skip
     """Before a training: what is wrong with a text, what to train on it,
     how long it takes here, and what to expect.
@@ -198,6 +203,7 @@ def plan(
         src: source language
         tgt: target language
         held_out: the share of train to validate on instead of val, such as 0.02
+        start_from: the run or model to start from, as of `train`
         seconds: how long to try this machine
         as_json: print one JSON object
     """
@@ -207,7 +213,8 @@ def plan(
     use_device(device)
     if src == tgt:
         raise Refused(f"--src and --tgt are both {src}")
-    found = planning.plan(data, src, tgt, held_out, seconds, warn)
+    say = nobody if as_json else deliver
+    found = planning.plan(data, src, tgt, held_out, seconds, warn, say, start_from)
     deliver(*([json.dumps(found)] if as_json else planning.report(found)))
 
 
@@ -230,8 +237,8 @@ def translate(
         sentence: sentences in the model's source language
         input: a UTF-8 file with one sentence per line, plain or .gz; by default standard input
         output: the file to write, plain or .gz; by default standard output
-        as_json: a JSON object per line: tokens, how probable each was, and which source token it is
-            from
+        as_json: a JSON object per line: tokens, how probable each was, which source token it is
+            from, and placeholders and letters that were lost
         n_best: with --json, so many translations of each line, the best first; at most --beam
     """
     if sentence and input:
@@ -248,7 +255,7 @@ def translate(
         raise Refused("--json is PyTorch's work; leave --engine and --type out")
     engine = "pytorch" if as_json else engine
     search = open_search(model_folder(model), beam, alpha, device, engine, type_, n_best)
-    first = 1
+    first, empty = 1, []
     with ExitStack() as files:
         if sentence:
             chunks = [list(map(readable, sentence))]
@@ -261,15 +268,21 @@ def translate(
             if as_json:
                 from translator.confidence import judged
 
-                found = judged(search, chunk, warn, first)
-                translations = [json.dumps(one, ensure_ascii=False) for one in found]
+                results = judged(search, chunk, warn, first)
             else:
-                translations = search.translate(chunk, warn, first)
+                texts = search.translate(chunk, warn, first)
+                results = [{"translation": text} for text in texts]
+            empty += add_losses(search.pieces, chunk, results, warn, first)
+            translations = [
+                json.dumps(result, ensure_ascii=False) if as_json else result["translation"]
+                for result in results
+            ]
             with writing(output) if output else nullcontext():
                 answer(*translations, file=out)
             first += len(chunk)
-    if search.lost:
-        raise Refused(f"not translated: {search.lost} of {first - 1} lines; their places are empty")
+    if empty:
+        lines = f"{len(empty)} of {first - 1} lines (line {some_of(empty)})"
+        raise Refused(f"not translated: {lines}; their places are empty")
 
 
 def arriving_lines(stream: Any) -> Iterator[list[str]]:

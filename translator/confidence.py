@@ -1,4 +1,4 @@
-"""How sure a model is of what it wrote, and which source token each token is from: `--json`.
+"""How sure a model is of what it wrote, and where each token is from: `translate --json`.
 
 Names are those of other toolkits: `tokens`, `log_probs`, `score` and `hypotheses` of CTranslate2,
 `alignment` of fairseq and Marian. The alignment is read from cross-attention, from the mean over

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from the_annotated_transformer import BOS, EOS, Pair, Tokenizer, words_of
+from the_annotated_transformer import BOS, EOS, UNK, Pair, Tokenizer, words_of
 from translator.files import Refused, read_json, refusing, warn, write_atomically
 
 # ends the names of tokens that stand in no text, such as `</s>`; it is taken out of text
@@ -181,6 +181,10 @@ class TokenStore:
         """The loss in nats of who only knows how often each token occurs, in the first million."""
         counts = np.bincount(np.fromfile(self.path, self.kind, count=10**6))
         return torch.distributions.Categorical(torch.from_numpy(counts).double()).entropy().item()
+
+    def unknown(self) -> float:
+        """The share of unknown tokens, 0 to 1, in the first million."""
+        return float((np.fromfile(self.path, self.kind, count=10**6) == UNK).mean())
 
     def pairs(self, rows: Iterable[int]) -> list[Pair]:
         """The pairs with these numbers; Refused if a disk has spoilt them."""

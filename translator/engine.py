@@ -59,6 +59,10 @@ class Engine(Model):
                 self.told.add(mark[1])
         return super().translate(lines, tell, first)
 
+    def pieces(self, text: str) -> list[str]:
+        """The tokens of a source text; none of a vocabulary of whole words."""
+        return [] if self.words else self.tokens(text)
+
     def tokens(self, text: str) -> list[str]:
         """The tokens of a line."""
         if not self.words:

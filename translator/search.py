@@ -172,6 +172,13 @@ class Search:
         decode = self.translator.tokenizer.decode
         return ["" if hypotheses is None else decode(hypotheses[0].ids) for hypotheses in best]
 
+    def pieces(self, text: str) -> list[str]:
+        """The tokens of a source text; none of a vocabulary of whole words."""
+        tokenizer = self.translator.tokenizer
+        if tokenizer.words:
+            return []
+        return tokenizer.tokens(tokenizer.encode(text, self.languages[0]))
+
     def each(self, lines: list[str], work: Callable, tell: Callable, first: int = 1) -> list[Any]:
         """What `work` makes of each line, in order; it gets some sources as ids, longest first.
 

@@ -453,7 +453,10 @@ def test_translate_answers_each_line_as_it_comes(run):
         stuck.cancel()
     assert process.returncode == 0 and all(line.endswith("\n") for line in found)
     assert rest.count(b"\n") == 1
-    assert re.fullmatch(rb"note: line 6 has 901 tokens, far more than a sentence; .*\n", errors)
+    notes = [rb"line 5: the model does not know < / >, .*", rb"line 5: its translation has lost .*"]
+    notes += [rb"line 6 has 901 tokens, far more than a sentence; .*"]
+    notes += [b"line 7: the model does not know \xf0\x9f\x98\x80, and reads <unk> instead"]
+    assert re.fullmatch(b"".join(b"note: " + note + b"\n" for note in notes), errors)
     assert found[1] == found[2] == "\n"
     (expected,) = Search(read_translator(run), tat.BEAM).translate(["Ein Hund."])
     assert found[0].strip() == expected != ""
@@ -496,6 +499,14 @@ def test_translate_prints_an_object_for_each_line(run, tmp_path, capsys):
             assert bool(others) == bool(options)
             assert not others or others[0].items() <= one.items()
             assert not others or len(others) == 2
+
+
+def test_a_line_that_comes_out_empty_is_lost(run, capsys, monkeypatch):
+    monkeypatch.setattr("translator.__main__.Search.translate", lambda *_: ["A dog.", ""])
+    assert main(["translate", "Ein Hund.", "😀", "--model", str(run)]) == 2
+    error = capsys.readouterr().err
+    assert "not translated: 1 of 2 lines (line 2); their places are empty" in error
+    assert "note: line 2: the model does not know 😀" in error
 
 
 def test_a_line_far_too_long_has_its_object_too(run):
@@ -634,6 +645,24 @@ def test_plan_prints_a_command_that_can_be_copied(tmp_path, capsys, monkeypatch)
     assert words[:3] == ["python", "-m", "translator"] and command == found["command"]
     words[words.index("--steps") + 1], words[words.index("--run") + 1] = "1", str(tmp_path / "run")
     assert main(words[3:]) == 0
+
+
+def test_plan_knows_what_a_run_that_starts_from_a_model_is_given(run, tmp_path, capsys):
+    """And counts the lines with letters that its vocabulary lacks."""
+    data = caption_files(tmp_path / "data", train=40, val=20)
+    with (data / "train.de").open("a") as german, (data / "train.en").open("a") as english:
+        german.write("Ein 漢.\n")
+        english.write("A sign.\n")
+    command = f"plan {data} --seconds 0.1 --json --start-from {run}"
+    assert main(command.split()) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["complaints"]["letters"] == [41] and found["bleu"] is None
+    assert found["machine"]["width"] == 32 and found["machine"]["layers"] == 1
+    words = shlex.split(found["command"])[3:]
+    words[words.index("--steps") + 1], words[words.index("--run") + 1] = "1", str(tmp_path / "new")
+    assert main(words) == 0
+    assert f"of train are letters that {run} lacks" in capsys.readouterr().err
+    assert "has src = de, not nl" in refused(capsys, f"{command} --src nl")
 
 
 # --- Averages, and runs that start from a model ---

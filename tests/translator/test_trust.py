@@ -1,6 +1,7 @@
 """How far to trust a translation (`translate --json`), a text (`plan`) and a run (`doctor`)."""
 
 import json
+import random
 import re
 from functools import partial
 
@@ -13,8 +14,10 @@ from tests.helpers import ROOT, caption_files, decided
 from translator import doctor, plan
 from translator.__main__ import main
 from translator.corpus import TokenStore
+from translator.losses import add_losses, placeholders
 from translator.search import fast_beam
 from translator.settings import make_settings
+from translator.sources import divided, load_pairs
 
 
 # --- translate --json ---
@@ -51,6 +54,40 @@ def test_what_a_search_notes_is_what_one_pass_over_the_translation_gives(beam, n
     assert len(lengths) > 2  # otherwise the sentences test little
 
 
+@pytest.mark.parametrize(
+    ("line", "signs"),
+    [
+        ("100 % sûr, 50% des gens, 100%ig, R&D, a & b, snake_case, 3 < 4 > 2, {, $5", ""),
+        ("Failed %s: %1$d of %-5.2f, %lu%%, %(name)s %@", "%s %1$d %-5.2f %lu %% %(name)s %@"),
+        ("{0} {} {{x}} ${HOME} $HOME {n:.2f} %1.", "{0} {} {{x}} ${HOME} $HOME {n:.2f} %1"),
+        ("&File E&xit _Edit 文件(&F)", "& & & _"),
+        ("<b>x</b> <a href='x'><0/>", "<b> </b> <a href='x'> <0/>"),
+        ("在%s中 https://a.org/b me@a.org \\n", "%s https://a.org/b me@a.org \\n"),
+    ],
+)
+def test_what_a_program_reads_is_told_from_text(line, signs):
+    assert " ".join(placeholders(line).elements()) == signs
+
+
+def test_what_a_translation_has_lost_is_told_with_its_line():
+    """Letters that the vocabulary lacks, placeholders, and whole lines; blank lines lose nothing."""
+    tokenizer = tat.learn_bpe([("Öl %s", "oil %s")], 9)
+    lines = ["%s Öl", "O\u0308l 😀%s", "Öl 漢", "", "\ufeff ", "Öl %s"]
+    texts = ["oil %s", "oil {0}", "", "", "", "%s %s oil"]
+    results, told = [{"translation": text} for text in texts], []
+
+    def pieces(text: str) -> list[str]:
+        return tokenizer.tokens(tokenizer.encode(text, "de"))
+
+    assert add_losses(pieces, lines, results, told.append, 11) == [13]
+    lost = {"unknown_letters": ["😀"], "lost_placeholders": ["%s"], "added_placeholders": ["{0}"]}
+    assert results[1] == {"translation": "oil {0}"} | lost
+    assert results[2]["unknown_letters"] == ["漢"] and results[5]["added_placeholders"] == ["%s"]
+    assert all(len(results[i]) == 1 for i in (0, 3)) and len(told) == 6
+    assert told[0] == "line 12: the model does not know 😀, and reads <unk> instead"
+    assert told[1] == "line 12: its translation has lost %s"
+
+
 # --- plan ---
 GOOD = [
     (f"Satz {word} ist lang genug für alle.", f"Sentence {word} is long enough for all.")
@@ -67,6 +104,7 @@ BAD = {
     ),
     "script": ("Привет, мир, как дела?", "Hello, world, how are you?"),
     "short": ("-", "2"),
+    "placeholders": ("Satz %s ist lang genug für alle.", "Sentence %s is long enough for all."),
 }
 
 
@@ -76,8 +114,132 @@ def test_each_thing_that_may_be_wrong_with_a_text_is_told_and_nothing_else(name)
     assert plan.complaints([*GOOD, BAD[name]], []) == {name: [17]}
 
 
-def test_val_that_stands_in_train_is_told():
-    assert plan.complaints(GOOD[:8], GOOD[6:10]) == {"val in train": [1, 2]}
+@pytest.mark.parametrize("change", [str, str.upper, lambda s: f" {s[:-1]} !", lambda s: f"«{s}»"])
+def test_val_that_stands_in_train_is_told(change):
+    """Whatever its case, spaces and punctuation; a line of signs alone is no copy of another."""
+    val = [(change(src), tgt) for src, tgt in GOOD[6:10]]
+    assert plan.complaints(GOOD[:8], val) == {"val in train": [1, 2]}
+    assert plan.copies([("->", "to"), ("", "")], [("<-", "from"), ("->", "to")]) == [2]
+
+
+def test_sides_with_other_placeholders_are_told():
+    pair = "Satz {0} ist <b>lang</b> genug.", "Sentence {1} is <b>long</b> enough."
+    assert plan.complaints([*GOOD, pair], [("", "x")]) == {
+        "placeholders": [17], "other placeholders": [17], "val empty": [1],
+    }  # fmt: skip
+
+
+def caption_text(count):
+    return load_pairs("captions", "train")[:count]
+
+
+@pytest.mark.parametrize("offset", [-3, -1, 1, 2, 7])
+@pytest.mark.parametrize("start", [0, 150])
+def test_sides_that_have_slipped_are_told_with_the_line(offset, start):
+    """Far away there is no offset, but also no translation."""
+    sources, targets = map(list, zip(*caption_text(310), strict=True))
+    moved = targets[start + 10 - offset : start + 160 - offset]
+    texts = [
+        *zip(sources[:start], targets, strict=False),
+        *zip(sources[start + 10 :], moved, strict=False),
+    ]
+    assert plan.slips([*zip(sources, targets, strict=True)]) == []
+    ((first, last, lines),) = plan.slips(texts)
+    assert abs(first - start - 1) < 12 and last == len(texts)
+    assert lines == (offset if abs(offset) < 6 else None)
+
+
+def test_texts_that_show_no_order_have_not_slipped():
+    """Lines of one length, lines that are all the same, few lines; shuffled lines are told."""
+    assert plan.slips(GOOD * 20) == plan.slips(GOOD[:1] * 300) == plan.slips(GOOD) == []
+    sources, targets = zip(*caption_text(200), strict=True)
+    shuffled = random.Random(0).sample(targets, 200)
+    assert plan.slips([*zip(sources, shuffled, strict=True)]) == [(1, 200, None)]
+
+
+def folder_of(folder, **files):
+    for name, lines in files.items():
+        (folder / name.replace("_", ".")).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def planned(monkeypatch, folder, held_out=None):
+    """What plan says of a folder, in the order in which it does, without a rehearsal."""
+    names = "parameters vocabulary gigabytes longest tokens_per_pair tokens_per_second "
+    names += "seconds_per_update layers width"
+    lines = []
+
+    def rehearse(*_):
+        lines.append("REHEARSAL")
+        return dict.fromkeys(names.split(), 1)
+
+    monkeypatch.setattr(plan, "rehearse", rehearse)
+    found = plan.plan(str(folder), "de", "en", held_out, 1, lines.append, lines.append)
+    return found, [*lines, *plan.report(found)]
+
+
+def test_plan_counts_lines_as_the_file_does(tmp_path, monkeypatch):
+    """With blank ones, and although val is taken from train; other splits are compared, too."""
+    pairs = caption_text(400)
+    sources, targets = map(list, zip(*pairs, strict=True))
+    sources[299] = ""
+    sources[10] = sources[10].upper()
+    val = {*divided(pairs, 0.1, "val", "")}
+    copied = next(i for i, pair in enumerate(pairs) if pair in val)
+    sources.append(sources[copied] + " !")
+    targets.append("Another translation.")
+    folder = folder_of(tmp_path, train_de=sources, train_en=targets, test_de=["Neu.", sources[5]],
+                       test_en=["New.", targets[5]])  # fmt: skip
+    found, lines = planned(monkeypatch, folder, 0.1)
+    complaints = found["complaints"]
+    assert complaints.get("empty", complaints.get("val empty")) == [300]
+    assert complaints["val in train"][0] in (copied + 1, 401)
+    assert complaints["test in train"] == [2]
+    shown = next(line for line in lines if line.startswith("lines of val whose source"))
+    assert f"(of train, line {complaints['val in train'][0]})" in shown
+    assert not any("nothing is wrong" in line for line in lines)
+    assert lines.index(shown) < lines.index("REHEARSAL")
+
+
+def test_a_text_that_has_slipped_gets_no_range_and_no_command(tmp_path, monkeypatch):
+    sources, targets = map(list, zip(*caption_text(300), strict=True))
+    val = {"val_de": sources[:40], "val_en": targets[:40]}
+    folder = folder_of(tmp_path, train_de=sources[:-1], train_en=targets[1:], **val)
+    found, lines = planned(monkeypatch, folder)
+    assert found["slips"] == {"train": [(1, 299, -1)]} and found["command"] is None
+    assert lines[0].endswith("a line's translation is 1 further up in en")
+    assert lines[-1].startswith("no training is advised") and "REHEARSAL" not in lines
+
+
+RUNS = [(0.4, 6.0), (0.5, 10.0), (0.6, 16.0)]
+TEXT = [("a", "a man runs")] * 300
+VAL = [("b", "a man sleeps")] * 60
+CHINESE = [("a", "人在跑。")] * 300
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "runs", "said"),
+    [
+        (TEXT, VAL, RUNS, ""),
+        (TEXT, VAL, [], "aren't here"),
+        (TEXT, [], RUNS, "every line of val"),
+        (TEXT[:1], VAL, RUNS, "learned from 250 to 29,000 pairs"),
+        (TEXT * 200, VAL, RUNS, "learned from 250 to 29,000 pairs"),
+        (TEXT, VAL[:3], RUNS, "fewer than 100"),
+        (CHINESE, VAL, RUNS, "without spaces"),
+    ],
+)
+def test_a_range_is_given_only_where_the_runs_can_tell(train, val, runs, said):
+    why = plan.reason(train, val, runs)
+    assert said in why and bool(said) == bool(why)
+
+
+def test_the_runs_learned_from_as_many_pairs_as_is_said():
+    rows = [row for row in results("curve") if row["kind"] == "curve" and row["start"] == "scratch"]
+    rows += [row for row in results("plan") if "seen" in row]
+    rows += [row for row in results("curve") if row["kind"] == "text"]  # of the first stage's text
+    pairs = {row["pairs"] for row in rows}
+    assert (min(pairs), max(pairs)) == (plan.FEWEST_PAIRS, plan.MOST_PAIRS)
 
 
 def test_texts_of_another_script_are_well():
@@ -94,6 +256,9 @@ def test_what_train_shows_of_val_is_counted_in_pairs_of_neighbours():
     assert plan.seen(train, [("q", "a man runs fast")]) == 1
     assert plan.seen(train, [("q", "A MAN sleeps"), ("a man", "Man")]) == 0.5
     assert plan.seen(train, [("a man", "man")]) == 0
+    signs = [("x", "我们在跑 with Firefox"), ("y", "ฉันวิ่ง")]
+    assert plan.seen(signs, [("q", "我们")]) == plan.seen(signs, [("q", "วิ่ง")]) == 1
+    assert plan.seen(signs, [("q", "跑在")]) == plan.seen(signs, [("q", "fire fox")]) == 0
 
 
 def test_the_range_follows_the_runs_and_is_as_wide_as_it_says():
@@ -117,13 +282,13 @@ def test_the_range_follows_the_runs_and_is_as_wide_as_it_says():
 def test_plan_says_what_to_expect_and_why(known, monkeypatch):
     runs = [(0.4, 6.0), (0.5, 10.0), (0.6, 16.0)] if known else []
     monkeypatch.setattr(plan, "measured", lambda: runs)
-    texts = {"train": [("a", "a man runs")] * 9, "val": [("b", "a man sleeps")]}
+    texts = {"train": [("a", "a man runs")] * 300, "val": [("b", "a man sleeps")] * 60}
     monkeypatch.setattr(plan, "load_pairs", lambda data, split, *_: texts[split])
     names = "parameters vocabulary gigabytes longest tokens_per_pair tokens_per_second "
-    names += "seconds_per_update"
+    names += "seconds_per_update layers width"
     monkeypatch.setattr(plan, "rehearse", lambda *_: dict.fromkeys(names.split(), 1))
     found = plan.plan("data", "a", "b", None, 1, print)
-    says = "expect 4 to 25 BLEU: of the word pairs of val's b, 50% stand in train (3 runs"
+    says = "expect 4 to 25 BLEU: of the word pairs of val's b, 50% stand in train; 3 runs"
     says = says if known else "isn't known: of"
     assert sum(says in line for line in plan.report(found)) == 1 and found["seen"] == 0.5
 
