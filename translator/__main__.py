@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout, suppress
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,7 +21,7 @@ from cyclopts import Parameter
 from cyclopts.types import PositiveFloat
 from torch import Tensor
 
-from the_annotated_transformer import ALPHA, BEAM, Translator, plain
+from the_annotated_transformer import ALPHA, BEAM, Transformer, Translator, plain
 from translator import explorer
 from translator import export as converter
 from translator import plan as planning
@@ -37,7 +37,7 @@ from translator.files import (
     write_text,
     writing,
 )
-from translator.guard import doubts
+from translator.guard import check_device, doubts
 from translator.marian import import_marian, write_npz
 from translator.model_folder import average_checkpoints, model_folder, read_translator, write_model
 from translator.processes import (
@@ -61,7 +61,15 @@ from translator.sources import (
     new_text,
     open_file,
 )
-from translator.trainer import Objective, ParallelTrainer, mean_loss
+from translator.trainer import (
+    LONGEST_TOKENS,
+    Objective,
+    ParallelTrainer,
+    chance,
+    greedy_bleu,
+    mean_loss,
+    sample,
+)
 from translator.training import fit, rehearse
 
 Flat = Parameter(name="*")  # the fields of such a parameter are options of their own
@@ -146,10 +154,12 @@ def learn(run: Run, start_from: Path | None, limits: Limits, shard: bool) -> int
     if run.first:
         pairs = f"{len(run.train):,} pairs to learn from, {len(run.val):,} held out"
         print(f"{run.folder}: {' to '.join(run.languages)}, {pairs}")
-        try:
-            check_stepwise(model)
-        except Refused as error:
-            warn(f"this model can be trained, but not yet translate: {error}")
+    if reason := without_bleu(run, model, shard):
+        run.translates = False
+        if run.first:
+            warn(f"{reason}; so the validation loss says which model is best")
+    if not shard:  # its model may be larger than a device's memory
+        check_device(model, choose_device(), run.settings.smoothing)
     trainer = ParallelTrainer(model, run.settings, choose_device(), shard)
     run.restore(trainer)
     before = run.progress.step
@@ -160,19 +170,44 @@ def learn(run: Run, start_from: Path | None, limits: Limits, shard: bool) -> int
     return run.progress.step - before
 
 
+def without_bleu(run: Run, model: Transformer, shard: bool) -> str:
+    """Why validations of this run cannot translate; empty if they can."""
+    if shard:
+        return "no process has the whole model, to translate with it"
+    if not sample(run.val_pairs):
+        return f"no held-out pair is as short as {LONGEST_TOKENS} tokens"
+    try:
+        check_stepwise(model)
+    except Refused as error:
+        return f"this model can be trained, but not yet translate: {error}"
+    return ""
+
+
 def report(run: Run, new: int) -> None:
     """Print how a run of which `new` updates are new ended."""
     if not run.first:
         return
     progress, warmup = run.progress, run.settings.warmup
-    losses = [row for row in read_log(run.folder) if "val_loss" in row]
-    loss = f", validation loss {losses[-1]['val_loss']:.2f}" if losses else ""
+    validations = [row for row in read_log(run.folder) if "val_loss" in row]
+    last = validations[-1] if validations else {}
+    loss = f", validation loss {last['val_loss']:.2f}" if last else ""
+    bleu = f", BLEU {last['val_bleu']:.1f}" if "val_bleu" in last else ""
     done = f"{progress.step} updates, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes"
-    print(f"{run.folder}: {done}{loss}")
+    print(f"{run.folder}: {done}{loss}{bleu}")
     if progress.skipped:
         print(f"{progress.skipped} of them changed nothing, because their gradient was not finite")
     if progress.since_best:
-        print(f"the lowest was {progress.best:.2f}; that model is {run.folder / 'best'}")
+        best, count = run.folder / "best", len(sample(run.val_pairs))
+        if not bleu or not progress.bleu or progress.bleu < 1:
+            print(
+                f"the lowest loss was {progress.best:.2f}; {best} has it, and may translate worse"
+            )
+        elif progress.bleu > last["val_bleu"] + chance(count):
+            print(
+                f"{best} translates better: BLEU {progress.bleu:.1f} on the same {count} sentences"
+            )
+        else:
+            print(f"{best} has BLEU {progress.bleu:.1f}, and is better by chance at most")
     if progress.step < warmup:
         less = f"that is less than the warmup of {warmup} updates"
         print(f"{less}: the learning rate was still rising")
@@ -345,24 +380,49 @@ def average(run: Path, *, out: Out, last: Count = 5) -> None:
     translator, weights = read_translator(run), average_checkpoints(paths[-last:])
     write_model(out, run, weights)
     print(f"{out}: the average of {last} checkpoints, {paths[-last].stem} to {paths[-1].stem}")
-    if losses := losses_on_held_out(run, translator, weights):
-        print(f"validation loss {losses[1]:.3f}; the run's own model has {losses[0]:.3f}")
-        if losses[1] > losses[0]:
-            warn(f"the average is worse than the run's own model, {run}")
+    rates = {row["step"]: row["lr"] for row in read_log(run) if "lr" in row}
+    first_rate, last_rate = (rates.get(int(path.stem), 0.0) for path in (paths[-last], paths[-1]))
+    compare_average(run, translator, weights, falling=first_rate > 2 * last_rate)
 
 
-def losses_on_held_out(run: Path, translator: Translator, others: dict[str, Tensor]) -> list[float]:
-    """A model's loss, then other weights', on a run's held-out pairs; none if they are gone."""
-    store, losses = token_store(run, "val", translator.tokenizer), []
+def compare_average(
+    run: Path, translator: Translator, mean: dict[str, Tensor], falling: bool
+) -> None:
+    """Print how the mean of weights and a run's own model do on held-out pairs, if they are there.
+
+    By BLEU; by the loss below one BLEU, which is chance. Where the rate was falling, the end is
+    better as a rule, and the mean has to be so by more than chance.
+    """
+    store = token_store(run, "val", translator.tokenizer)
     if not store.path.with_suffix(".starts").exists():
-        return losses
+        return
     model, pairs = translator.model, store.pairs(range(len(store)))
     budget = saved_settings(read_json(run / "config.json")["settings"]).tokens_per_batch
-    for weights in (dict(model.named_parameters()), others):
+    sentences, device = sample(pairs), next(model.parameters()).device
+    stepwise = False
+    with suppress(Refused):  # a model without steps has losses alone
+        check_stepwise(model)
+        stepwise = bool(sentences)
+    losses, bleus = [], []
+    for weights in (weights_of(model), mean):
         load_weights(model, weights, run / "checkpoints")
-        device = next(model.parameters()).device
         losses.append(mean_loss(Objective(model, eps=0.0), pairs, budget, device))
-    return losses
+        bleus.append(greedy_bleu(model, translator.tokenizer, sentences) if stepwise else 0.0)
+    if max(bleus) >= 1:
+        print(
+            f"BLEU {bleus[1]:.1f} on {len(sentences)} held-out sentences; "
+            f"the run's own model has {bleus[0]:.1f}"
+        )
+        better = bleus[1] - bleus[0] > (chance(len(sentences)) if falling else 0.0)
+    else:
+        print(f"validation loss {losses[1]:.3f}; the run's own model has {losses[0]:.3f}")
+        better = losses[1] < losses[0]
+    if better:
+        print("the average is better")
+    elif falling:
+        warn(f"take the run's own model, {run}: the average goes back to where the rate was higher")
+    else:
+        warn(f"the average is worse than the run's own model, {run}")
 
 
 def explain(sentence: str, *, out: Path, model: Model = None) -> None:
