@@ -419,10 +419,9 @@ def compare_average(
         better = losses[1] < losses[0]
     if better:
         print("the average is better")
-    elif falling:
-        warn(f"take the run's own model, {run}: the average goes back to where the rate was higher")
     else:
-        warn(f"the average is worse than the run's own model, {run}")
+        reason = ", because it goes back to where the rate was higher" if falling else ""
+        warn(f"take the run's own model, {run}: the average is no better{reason}")
 
 
 def explain(sentence: str, *, out: Path, model: Model = None) -> None:

@@ -167,8 +167,10 @@ def test_the_rate_falls_to_zero_where_a_run_ends_however_often_it_is_stopped(
     # epochs differ in batches
     assert rates["stopped"] == rates["whole"] == pytest.approx(straight, rel=0.2)
     assert rates["whole"][-1] == pytest.approx(peak / count, rel=0.2) and count > 10
-    assert go(name := "whole", 3) == 0
-    assert "this run is longer now" in capsys.readouterr().err
+    screen = io.StringIO()  # both streams, as on a terminal
+    with redirect_stdout(screen), redirect_stderr(screen):
+        assert go(name := "whole", 3) == 0
+    assert "\rnote: this run is longer now" in screen.getvalue()  # not behind the bar
     assert rates[name][count] > 5 * rates[name][count - 1] > 0 < rates[name][-1] < peak / count
 
 
