@@ -18,7 +18,7 @@ from translator.files import Refused, Steady
 from translator.processes import use_device
 
 NAMES = (
-    "accelerator", "alignment", "bootstrap", "clinic", "clinic_blind", "clinic_captions", "closest",
+    "accelerator", "alignment", "best", "bootstrap", "clinic", "clinic_blind", "clinic_captions", "closest",
     "compare", "confidence", "curve", "decoding_speed", "doctor", "first_stage", "gains", "layers",
     "learning", "million", "miniature", "one_screen", "peers", "plan", "quality", "resample",
     "samples", "scale", "step_profile", "test_sets", "time_to_quality", "tuning",

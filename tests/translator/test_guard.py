@@ -123,7 +123,7 @@ def wrong(request, monkeypatch) -> None:
     indirect=["wrong"],
 )  # fmt: skip
 def test_a_device_that_computes_otherwise_than_the_cpu_is_refused(tmp_path, capsys, wrong, said):
-    """Before the first update, in a sentence that says what to do; the CPU isn't compared."""
+    """Before the first update, in a sentence that says what to do; and that helps."""
     command = f"train --data captions --run {tmp_path / 'run'} --N 1 --d-model 16 --d-ff 16 --h 2"
     command += " --bpe 100 --steps 1"
     error = refused(capsys, f"{command} --device cpu:0")

@@ -576,7 +576,7 @@ def test_a_run_goes_on_by_what_it_began_with(saved, bleu, better):
 def test_what_is_translated_comes_back_after_an_interruption(tmp_path, monkeypatch):
     """The same bits and the same BLEU, where the model that translates is the one that learns.
 
-    Catches translations that depend on the random numbers, or leave something in the model.
+    Catches a score that depends on the hour, and weights that cannot learn after they translated.
     """
     monkeypatch.setattr(runs.Run, "guessing", math.inf)
     options = "--ema 0 --positions learned"
