@@ -136,7 +136,7 @@ def test_what_a_run_recommends_is_chosen_without_the_test_set(
     monkeypatch.setattr("benchmarks.best.chance", lambda sentences: 4.0)
     monkeypatch.setattr(quality, "scores", Mock(side_effect=test))
     (row,) = rows_of(f"best {trained} --data captions --last 1")
-    assert row["chosen"] == chosen and row["behind"] == behind and row["sentences"] == 200
+    assert row["chosen"] == chosen and row["behind"] == behind and row["sentences"] == 60
     assert row["bleu"] == {"end": 10, "best": 11, "mean": 12.5}
 
 
