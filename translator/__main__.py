@@ -199,13 +199,9 @@ def report(run: Run, new: int) -> None:
     if progress.since_best:
         best, count = run.folder / "best", len(sample(run.val_pairs))
         if not bleu or not progress.bleu or progress.bleu < 1:
-            print(
-                f"the lowest loss was {progress.best:.2f}; {best} has it, and may translate worse"
-            )
+            print(f"{best} was chosen by the loss, {progress.best:.2f}, and may translate worse")
         elif progress.bleu > last["val_bleu"] + chance(count):
-            print(
-                f"{best} translates better: BLEU {progress.bleu:.1f} on the same {count} sentences"
-            )
+            print(f"{best} translates better: BLEU {progress.bleu:.1f} on {count} sentences")
         else:
             print(f"{best} has BLEU {progress.bleu:.1f}, and is better by chance at most")
     if progress.step < warmup:

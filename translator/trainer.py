@@ -104,7 +104,11 @@ def greedy_bleu(model: Transformer, tokenizer: Tokenizer, pairs: list[Pair]) -> 
 
 
 def chance(sentences: int) -> float:
-    """The difference in BLEU that two models may show by chance on so many sentences."""
+    """The difference in BLEU that two models may show by chance on so many sentences.
+
+    That is two standard errors: bootstrapped in pairs, on 200 sentences of Multi30k's val, one is
+    0.95 for the two shipped models.
+    """
     return 2.0 * math.sqrt(SENTENCES / sentences)
 
 

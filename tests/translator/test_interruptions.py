@@ -512,7 +512,7 @@ def test_the_best_model_is_kept_and_patience_ends_a_run(tmp_path, monkeypatch, c
     run = tmp_path / "run"
     assert train(run, "--patience 3", steps=100) == 0
     out = capsys.readouterr().out
-    assert "15 updates" in out and f"the lowest loss was 2.00; {run / 'best'} has it" in out
+    assert "15 updates" in out and f"{run / 'best'} was chosen by the loss, 2.00" in out
     best, newest = (read_tensors(path / "model.safetensors") for path in (run / "best", run))
     assert best[1] == {"step": 6, "val_loss": 2.0, "val_bleu": 0.0} and newest[1]["step"] == 15
     assert not all(torch.equal(best[0][name], newest[0][name]) for name in best[0])
@@ -531,7 +531,7 @@ def test_the_best_model_is_kept_and_patience_ends_a_run(tmp_path, monkeypatch, c
         ([3.0, 2.5, 2.2, 2.0], [3.0, 30.0, 29.0, 25.0], 6, "translates better: BLEU 30.0"),
         ([3.0, 2.5, 2.2, 2.0], [3.0, 30.0, 29.0, 29.5], 6, "BLEU 30.0, and is better by chance"),
         # below one BLEU, as at the start or where all targets are short, the loss decides
-        ([3.0, 2.0, 2.5, 2.6], [0.9, 0.1, 0.3, 0.8], 6, "the lowest loss was 2.00"),
+        ([3.0, 2.0, 2.5, 2.6], [0.9, 0.1, 0.3, 0.8], 6, "was chosen by the loss, 2.00"),
         ([3.0, 2.0, 2.5, 2.6], [0.9, 0.1, 1.3, 1.2], 9, "BLEU 1.3, and is better by chance"),
     ],
 )  # fmt: skip
