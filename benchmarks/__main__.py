@@ -18,8 +18,8 @@ from translator.files import Refused, Steady
 from translator.processes import use_device
 
 NAMES = (
-    "accelerator", "alignment", "bootstrap", "clinic", "clinic_blind", "clinic_captions", "closest",
-    "compare", "confidence", "curve", "decoding_speed", "doctor", "first_stage", "layers",
+    "accelerator", "alignment", "best", "bootstrap", "clinic", "clinic_blind", "clinic_captions",
+    "closest", "compare", "confidence", "curve", "decoding_speed", "doctor", "first_stage", "layers",
     "learning", "million", "miniature", "one_screen", "peers", "plan", "quality", "resample",
     "samples", "scale", "test_sets", "time_to_quality", "tuning",
 )  # fmt: skip

@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout, suppress
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -49,7 +49,7 @@ from translator.sources import (
 if TYPE_CHECKING:  # a command imports what it needs: PyTorch alone takes seconds
     from torch import Tensor
 
-    from the_annotated_transformer import Translator
+    from the_annotated_transformer import Transformer, Translator
     from translator.run import Run
 
 BEAM, ALPHA = 5, 1.8  # the document's
@@ -134,10 +134,9 @@ def learn(run: "Run", start_from: Path | None, limits: Limits, shard: bool) -> i
     """
     import torch
 
-    from translator.guard import doubts
+    from translator.guard import check_device, doubts
     from translator.model_folder import read_translator
     from translator.processes import choose_device, load_weights, weights_of
-    from translator.stepping import check_stepwise
     from translator.trainer import ParallelTrainer
     from translator.training import fit, rehearse
 
@@ -153,10 +152,12 @@ def learn(run: "Run", start_from: Path | None, limits: Limits, shard: bool) -> i
     if run.first:
         pairs = f"{len(run.train):,} pairs to learn from, {len(run.val):,} held out"
         print(f"{run.folder}: {' to '.join(run.languages)}, {pairs}")
-        try:
-            check_stepwise(model)
-        except Refused as error:
-            warn(f"this model can be trained, but not yet translate: {error}")
+    if reason := without_bleu(run, model, shard):
+        run.translates = False
+        if run.first:
+            warn(f"{reason}; so the validation loss says which model is best")
+    if not shard:  # its model may be larger than a device's memory
+        check_device(model, choose_device(), run.settings.smoothing)
     trainer = ParallelTrainer(model, run.settings, choose_device(), shard)
     run.restore(trainer)
     before = run.progress.step
@@ -167,21 +168,46 @@ def learn(run: "Run", start_from: Path | None, limits: Limits, shard: bool) -> i
     return run.progress.step - before
 
 
+def without_bleu(run: "Run", model: "Transformer", shard: bool) -> str:
+    """Why validations of this run cannot translate; empty if they can."""
+    from translator.stepping import check_stepwise
+    from translator.trainer import LONGEST_TOKENS, sample
+
+    if shard:
+        return "no process has the whole model, to translate with it"
+    if not sample(run.val_pairs):
+        return f"no held-out pair is as short as {LONGEST_TOKENS} tokens"
+    try:
+        check_stepwise(model)
+    except Refused as error:
+        return f"this model can be trained, but not yet translate: {error}"
+    return ""
+
+
 def report(run: "Run", new: int) -> None:
     """Print how a run of which `new` updates are new ended."""
     from translator.run import read_log
+    from translator.trainer import chance, sample
 
     if not run.first:
         return
     progress, warmup = run.progress, run.settings.warmup
-    losses = [row for row in read_log(run.folder) if "val_loss" in row]
-    loss = f", validation loss {losses[-1]['val_loss']:.2f}" if losses else ""
+    validations = [row for row in read_log(run.folder) if "val_loss" in row]
+    last = validations[-1] if validations else {}
+    loss = f", validation loss {last['val_loss']:.2f}" if last else ""
+    bleu = f", BLEU {last['val_bleu']:.1f}" if "val_bleu" in last else ""
     done = f"{progress.step} updates, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes"
-    print(f"{run.folder}: {done}{loss}")
+    print(f"{run.folder}: {done}{loss}{bleu}")
     if progress.skipped:
         print(f"{progress.skipped} of them changed nothing, because their gradient was not finite")
     if progress.since_best:
-        print(f"the lowest was {progress.best:.2f}; that model is {run.folder / 'best'}")
+        best, count = run.folder / "best", len(sample(run.val_pairs))
+        if not bleu or not progress.bleu or progress.bleu < 1:
+            print(f"{best} was chosen by the loss, {progress.best:.2f}, and may translate worse")
+        elif progress.bleu > last["val_bleu"] + chance(count):
+            print(f"{best} translates better: BLEU {progress.bleu:.1f} on {count} sentences")
+        else:
+            print(f"{best} has BLEU {progress.bleu:.1f}, and is better by chance at most")
     if progress.step < warmup:
         less = f"that is less than the warmup of {warmup} updates"
         print(f"{less}: the learning rate was still rising")
@@ -362,7 +388,7 @@ def average(run: Path, *, out: Out, last: Count = 5) -> None:
     """
     from translator.model_folder import average_checkpoints, read_translator, write_model
     from translator.processes import use_device
-    from translator.run import KEPT, checkpoint_files
+    from translator.run import KEPT, checkpoint_files, read_log
 
     use_device()
     read_json(run / "config.json")
@@ -376,30 +402,53 @@ def average(run: Path, *, out: Out, last: Count = 5) -> None:
     translator, weights = read_translator(run), average_checkpoints(paths[-last:])
     write_model(out, run, weights)
     print(f"{out}: the average of {last} checkpoints, {paths[-last].stem} to {paths[-1].stem}")
-    if losses := losses_on_held_out(run, translator, weights):
-        print(f"validation loss {losses[1]:.3f}; the run's own model has {losses[0]:.3f}")
-        if losses[1] > losses[0]:
-            warn(f"the average is worse than the run's own model, {run}")
+    rates = {row["step"]: row["lr"] for row in read_log(run) if "lr" in row}
+    first_rate, last_rate = (rates.get(int(path.stem), 0.0) for path in (paths[-last], paths[-1]))
+    compare_average(run, translator, weights, falling=first_rate > 2 * last_rate)
 
 
-def losses_on_held_out(
-    run: Path, translator: "Translator", others: dict[str, "Tensor"]
-) -> list[float]:
-    """A model's loss, then other weights', on a run's held-out pairs; none if they are gone."""
-    from translator.processes import load_weights
+def compare_average(
+    run: Path, translator: "Translator", mean: dict[str, "Tensor"], falling: bool
+) -> None:
+    """Print how the mean of weights and a run's own model do on held-out pairs, if they are there.
+
+    By BLEU; by the loss below one BLEU, which is chance. Where the rate was falling, the end is
+    better as a rule, and the mean has to be so by more than chance.
+    """
+    from translator.processes import load_weights, weights_of
     from translator.run import token_store
-    from translator.trainer import Objective, mean_loss
+    from translator.stepping import check_stepwise
+    from translator.trainer import Objective, chance, greedy_bleu, mean_loss, sample
 
-    store, losses = token_store(run, "val", translator.tokenizer), []
+    store = token_store(run, "val", translator.tokenizer)
     if not store.path.with_suffix(".starts").exists():
-        return losses
+        return
     model, pairs = translator.model, store.pairs(range(len(store)))
     budget = saved_settings(read_json(run / "config.json")["settings"]).tokens_per_batch
-    for weights in (dict(model.named_parameters()), others):
+    sentences, device = sample(pairs), next(model.parameters()).device
+    stepwise = False
+    with suppress(Refused):  # a model without steps has losses alone
+        check_stepwise(model)
+        stepwise = bool(sentences)
+    losses, bleus = [], []
+    for weights in (weights_of(model), mean):
         load_weights(model, weights, run / "checkpoints")
-        device = next(model.parameters()).device
         losses.append(mean_loss(Objective(model, eps=0.0), pairs, budget, device))
-    return losses
+        bleus.append(greedy_bleu(model, translator.tokenizer, sentences) if stepwise else 0.0)
+    if max(bleus) >= 1:
+        print(
+            f"BLEU {bleus[1]:.1f} on {len(sentences)} held-out sentences; "
+            f"the run's own model has {bleus[0]:.1f}"
+        )
+        better = bleus[1] - bleus[0] > (chance(len(sentences)) if falling else 0.0)
+    else:
+        print(f"validation loss {losses[1]:.3f}; the run's own model has {losses[0]:.3f}")
+        better = losses[1] < losses[0]
+    if better:
+        print("the average is better")
+    else:
+        reason = ", because it goes back to where the rate was higher" if falling else ""
+        warn(f"take the run's own model, {run}: the average is no better{reason}")
 
 
 def explain(sentence: str, *, out: Path, model: Model = None) -> None:

@@ -1,9 +1,12 @@
 """What is looked at before the first update: if a model sees too much, and if all of it learns.
 
+And before that, if its device computes what the CPU computes: some devices go wrong in silence.
+
 The wires are those of `practice.wires`, which this floor and `practice.examine`, which looks at
 more, share. The words are random: a wire is the same whatever is said.
 """
 
+import copy
 import math
 from collections.abc import Iterator
 
@@ -13,11 +16,15 @@ from torch import Tensor, nn
 import the_annotated_transformer as tat
 from practice.wires import wires
 from the_annotated_transformer import Pair
+from translator.files import MEMORY, Refused
 from translator.stepping import precise
-from translator.trainer import ParallelTrainer
+from translator.trainer import Objective, ParallelTrainer
 
 # nats: a fresh model's wires move predictions by 0.01 to 3, rounding by 1e-6
 LEAK, DEAF = 1e-2, 1e-5
+# shares of a loss and of a matrix's gradient. With six layers, rounding to float32 moves the
+# latter by up to 0.01, to TF32 by 0.05; a mask that is not heeded moves it by 0.8 and more
+LOSS_ERROR, GRADIENT_ERROR = 0.01, 0.1
 
 
 def doubts(trainer: ParallelTrainer) -> Iterator[str]:
@@ -60,6 +67,60 @@ def doubts(trainer: ParallelTrainer) -> Iterator[str]:
         yield f"the gradient of the same pairs {both}"
     if deaf:
         yield f"{deaf} of {len(grads)} matrices and vectors get no gradient"
+
+
+def check_device(model: nn.Module, device: torch.device, eps: float) -> None:
+    """Raise Refused if a device gives another loss or gradient than the CPU, where the model is.
+
+    Padding is on both sides of the batch, because masks are what Apple's and AMD's devices have got
+    wrong most often.
+    """
+    vocab, cpu = model.generator.proj.out_features, torch.device("cpu")
+    if device == cpu or vocab < len(tat.SPECIALS) + 2:
+        return
+    pairs = tat.copy_pairs(8, vocab, seed=0, shortest=2, longest=30)
+    loss, grads = loss_and_gradient(model, cpu, pairs, eps)
+    if not math.isfinite(loss):
+        return  # the training says so, and ends
+    try:
+        other_loss, other_grads = loss_and_gradient(model, device, pairs, eps)
+    except RuntimeError as error:
+        if MEMORY.search(str(error)):
+            raise
+        raise Refused(f"{device} can't compute this model ({error}); {advice(device)}") from error
+    if not abs(other_loss - loss) < LOSS_ERROR * abs(loss):
+        values = f"a loss of {other_loss:.4g} where the CPU gives {loss:.4g}"
+        raise Refused(f"{device} gives {values}; {advice(device)}")
+    # some gradients are zero but for rounding, such as that of keys' biases
+    least = 0.01 * nn.utils.get_total_norm(grads.values())
+    for name, grad in grads.items():
+        error = (other_grads[name] - grad).norm() / torch.maximum(grad.norm(), least)
+        if not error < GRADIENT_ERROR:
+            matrix = f"another gradient of {name} than the CPU, by {error:.0%}"
+            raise Refused(f"{device} gives {matrix}; {advice(device)}")
+
+
+def loss_and_gradient(
+    model: nn.Module, device: torch.device, pairs: list[Pair], eps: float
+) -> tuple[float, dict[str, Tensor]]:
+    """The loss per pair of a copy of the model on a device, without dropout, and its gradient."""
+    objective = Objective(copy.deepcopy(model).to(device), eps)
+    with precise(), tat.evaluating(objective.model):
+        loss = objective(tat.make_batch(pairs).to(device)) / len(pairs)
+        loss.backward()
+    weights = objective.model.named_parameters()
+    return loss.item(), {name: p.grad.cpu() for name, p in weights if p.grad is not None}
+
+
+def advice(device: torch.device) -> str:
+    """What to do if a device computes wrongly."""
+    if device.type == "mps":
+        newer = "a newer macOS and PyTorch may be right, or PYTORCH_ENABLE_MPS_FALLBACK=1"
+    elif device.type == "cuda" and torch.version.hip:
+        newer = "a PyTorch for the ROCm that AMD names for this card may be right"
+    else:
+        newer = "a newer driver and PyTorch may be right"
+    return f"train with --device cpu; {newer}"
 
 
 def logits(trainer: ParallelTrainer, pairs: list[Pair]) -> Tensor:

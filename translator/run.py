@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ class Run:
         self.languages, self.first = (about["src"], about["tgt"]), processes()[0] == 0
         self.checkpoints, self.progress = self.folder / "checkpoints", Progress()
         self.signed = False  # whether the early sign that nothing is learned has been looked for
+        self.translates = True  # whether a validation translates; else the loss says what is best
 
     # --- Its folder ---
     @contextmanager
@@ -318,6 +320,11 @@ class Run:
             if self.progress.batch:
                 self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
 
+    @cached_property
+    def guessing(self) -> float:
+        """The loss in nats per token of who knows only how often each token of train occurs."""
+        return self.train.guessing()
+
     # --- Its model ---
     def model(self) -> Transformer:
         """A fresh model of the run's settings."""
@@ -363,11 +370,12 @@ class Run:
         progress.seconds = time.monotonic() - self.began
         self.log.update(loss, trainer.lr, operations(trainer.model, batch))
 
-    def save(self, trainer: Any) -> None:
+    def save(self, trainer: Any, stopped: bool = False) -> None:
         """Write the weights at this update, the model, and the state; all processes take part.
 
         The state comes last: if a crash leaves the old one, the continued run writes the other
-        files again.
+        files again. A run that is `stopped` keeps no weights of this update, so that the mean of
+        its last checkpoints is that of a run which nobody stopped.
         """
         tensors, step = gathered(trainer.tensors()), self.progress.step
         if not self.first:
@@ -375,9 +383,8 @@ class Run:
         weights = {name: tensors[f"model.{name}"] for name in weights_of(trainer.model)}
         averaged = {name: tensors.get(f"averaged.{name}", own) for name, own in weights.items()}
         self.checkpoints.mkdir(exist_ok=True)
-        write_tensors(self.checkpoints / f"{step:06d}.safetensors", weights, step=step)
-        for old in checkpoint_files(self.folder)[:-KEPT]:
-            old.unlink()
+        checkpoint = self.checkpoints / f"{step:06d}.safetensors"
+        write_tensors(checkpoint, weights, step=step)
         write_tensors(self.folder / "model.safetensors", averaged, step=step)
         new = self.checkpoints / "next.safetensors"
         write_tensors(new, tensors, progress=asdict(self.progress))
@@ -385,8 +392,11 @@ class Run:
             os.replace(self.checkpoints / STATE, self.checkpoints / BEFORE)
         # after a crash here, BEFORE is there
         os.replace(new, self.checkpoints / STATE)
+        # only now: without a state, `repair` takes a model without weights for a finished one
+        for path in [checkpoint] if stopped else checkpoint_files(self.folder)[:-KEPT]:
+            path.unlink()
 
-    def save_best(self, trainer: Any) -> None:
+    def save_best(self, trainer: Any, scores: dict[str, float]) -> None:
         """Write the model to the folder `best`, with what it needs; all processes take part."""
         best, weights = self.folder / "best", gathered(weights_of(trainer.averaged))
         if not self.first:
@@ -395,8 +405,7 @@ class Run:
         for name in ("config.json", "tokenizer.json"):
             write_text(best / name, (self.folder / name).read_text(encoding="utf-8"))
         files.write_sums(best, ["config.json", "tokenizer.json"])
-        notes = {"step": self.progress.step, "val_loss": self.progress.best}
-        write_tensors(best / "model.safetensors", weights, **notes)
+        write_tensors(best / "model.safetensors", weights, step=self.progress.step, **scores)
 
 
 def token_store(folder: Path, split: str, tokenizer: Tokenizer) -> TokenStore:
@@ -486,10 +495,17 @@ class Log:
         (self.speed,) = over_processes(matrix_speed(device))  # of all processes together
         self.losses, self.operations, self.since = [], 0.0, (progress.tokens, progress.seconds)
         form = "training {percentage:3.0f}%|{bar:20}| {elapsed}{postfix}"
-        self.bar = tqdm(total=100, disable=not active, file=sys.stdout, bar_format=form)
+        # the delay keeps it from lines that are printed before the first update
+        bar = {"file": sys.stdout, "bar_format": form, "delay": 1e-9}
+        self.bar = tqdm(total=100, disable=not active, **bar)
         if active:
             kept = [row for row in read_log(folder) if row["step"] <= progress.step]
             write_text(self.path, "".join(json.dumps(row) + "\n" for row in kept))
+
+    def note(self, text: str) -> None:
+        """A note on a line of its own: the bar goes away and comes back below it."""
+        with tqdm.external_write_mode(self.bar.fp):
+            warn(text)
 
     def write(self, **values: float) -> None:
         """Append one row."""

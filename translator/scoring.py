@@ -28,6 +28,13 @@ def cut_of(references: list[str]) -> str:
     return "zh" if letters["CJK"] > letters.total() / 2 else "char"
 
 
+def bleu_of(translations: list[str], references: list[str]) -> float:
+    """BLEU of a corpus, cased, as in `score`, without the scores that take longer."""
+    from sacrebleu.metrics import BLEU
+
+    return BLEU(tokenize=cut_of(references)).corpus_score(translations, [references]).score
+
+
 def score(
     translations: list[str], references: list[str], language: str = "en",
     tell: Callable[[str], None] = nobody,

@@ -108,9 +108,26 @@ class Progress:
     seconds: float = 0.0  # of training
     skipped: int = 0  # updates whose gradient was not finite
     best: float = math.inf  # the lowest validation loss
-    since_best: int = 0  # checkpoints after it
+    bleu: float | None = None  # the highest of a validation; None: the loss says which is best
+    since_best: int = 0  # checkpoints after the best
     owed: bool = False  # it was stopped where a checkpoint was due, which has a validation
     left: float = 1.0  # the share of the run that was still to come before the last update
+
+    def validated(self, loss: float, bleu: float | None) -> bool:
+        """Note a validation; returns whether it is the best so far: by BLEU, which users see.
+
+        The loss decides below one BLEU, which is chance, and in a run that began by the loss.
+        """
+        if bleu is not None and self.best == math.inf:
+            self.bleu = 0.0
+        if bleu is None or self.bleu is None or max(bleu, self.bleu) < 1:
+            better = loss < self.best
+        else:
+            better = bleu > self.bleu
+        self.best = min(loss, self.best)
+        self.bleu = None if self.bleu is None else max(bleu or 0.0, self.bleu)
+        self.since_best = 0 if better else self.since_best + 1
+        return better
 
 
 @dataclass(frozen=True)
@@ -118,13 +135,13 @@ class Limits:
     """When a run ends (without any of these after 30 minutes), and when there is a checkpoint."""
 
     minutes: PositiveFloat | None = None
-    """stop after this many minutes"""
+    """stop after this many minutes; 30 if no limit is given"""
     epochs: Count | None = None
     """stop after this many passes through the data"""
     steps: Count | None = None
     """stop after this many updates"""
     patience: Count | None = None
-    """stop after this many checkpoints without a lower validation loss"""
+    """stop after this many checkpoints whose translations are no better (BLEU)"""
     checkpoint_every: Count = 200
     """updates between two checkpoints"""
     checkpoint_minutes: PositiveFloat | None = None

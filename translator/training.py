@@ -1,7 +1,9 @@
 """The training loop that survives interruptions, with validation, checkpoints and limits.
 
-At every checkpoint it measures the validation loss and saves the run; both count as training time.
-The limits are of time, epochs or updates. If it is asked to stop, it saves the run and stops.
+At every checkpoint it measures the validation loss, translates some of the held-out sentences, and
+saves the run; all this counts as training time. What is best is best by BLEU of the translations:
+on a small corpus, the smoothed model with the lower loss may be the one that translates worse. The
+limits are of time, epochs or updates. If it is asked to stop, it saves the run and stops.
 """
 
 import math
@@ -13,7 +15,7 @@ from translator.files import Refused, Stopped, warn, within_memory
 from translator.processes import any_process, over_processes, stop_requests, wait_for_all
 from translator.run import Run
 from translator.settings import Limits
-from translator.trainer import ParallelTrainer
+from translator.trainer import ParallelTrainer, greedy_bleu, sample
 
 ADVICE = "try a lower --tokens-per-batch, or --accumulate 2, in another --run"  # if memory is out
 FAR = 500  # tokens; a pair that is longer needs far more memory than the others
@@ -28,6 +30,7 @@ def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
     """
     progress, first, batches = run.progress, run.first, run.batches()
     with run.log.bar, stop_requests() as asked:
+        run.log.bar.refresh()
         if progress.owed:
             progress.owed = False
             checkpoint(run, trainer)
@@ -44,7 +47,7 @@ def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
             if stop:
                 run.log.row(trainer.lr)
                 progress.owed = due or done  # a validation; who stops us may not wait for it
-                run.save(trainer)
+                run.save(trainer, stopped=True)
                 wait_for_all()  # nobody leaves before the first process has saved
                 # if nobody asked this process, another one was asked
                 raise Stopped(asked[0] if asked else signal.SIGTERM, progress.step)
@@ -69,8 +72,8 @@ def share_left(run: Run, limits: Limits) -> float | None:
         (left,) = over_processes(left if run.first else 0.0)
     now = 1.0 if left is None else left
     if now > progress.left and run.first and run.settings.schedule == "linear":
-        rise = f"from {progress.left:.0%} of its peak to {now:.0%}"
-        warn(f"this run is longer now, and so its rate rises again, {rise}")
+        shares = f"from {progress.left:.0%} of its peak to {now:.0%}"
+        run.log.note(f"this run is longer now, and so its rate rises again, {shares}")
     progress.left = now
     return left
 
@@ -110,29 +113,44 @@ def careful_update(trainer: ParallelTrainer, batch: list[Pair]) -> float:
 
 
 def checkpoint(run: Run, trainer: ParallelTrainer) -> None:
-    """Measure the validation loss, log it, save the run; keep the model if no loss was lower."""
+    """Measure validation loss and BLEU, log them, save the run; keep the model if it is best."""
     with within_memory(f"out of memory in the validation after update {trainer.step}; {ADVICE}"):
         loss = trainer.validate(run.val_pairs)
-    if not math.isfinite(loss):
-        wrong = f"the validation loss at update {trainer.step} is {loss}"
-        raise Refused(f"{wrong}; try a lower --factor, in another --run")
+        if not math.isfinite(loss):
+            wrong = f"the validation loss at update {trainer.step} is {loss}"
+            raise Refused(f"{wrong}; try a lower --factor, in another --run")
+        bleu = validation_bleu(run, trainer, loss)
     progress = run.progress
+    scores = {"val_loss": round(loss, 4)} | ({} if bleu is None else {"val_bleu": round(bleu, 2)})
     run.log.row(trainer.lr)
-    run.log.write(val_loss=round(loss, 4), val_perplexity=round(math.exp(min(loss, 50)), 3))
+    run.log.write(**scores, val_perplexity=round(math.exp(min(loss, 50)), 3))
     early_sign(run, loss)
-    better = loss < progress.best
-    progress.best = min(loss, progress.best)
-    progress.since_best = 0 if better else progress.since_best + 1
-    if better:
-        run.save_best(trainer)
+    if progress.validated(loss, bleu):
+        run.save_best(trainer, scores)
     run.save(trainer)
     run.saved_at = progress.seconds = time.monotonic() - run.began
+
+
+def validation_bleu(run: Run, trainer: ParallelTrainer, loss: float) -> float | None:
+    """BLEU of the first process's translations; None if this model or this text has none.
+
+    It counts as 0 where the loss is about that of word frequencies: such a model writes one word
+    after the other without an end.
+    """
+    bleu = math.nan
+    if run.first and run.translates:
+        young = loss > run.guessing - 0.5
+        pairs = sample(run.val_pairs)
+        bleu = 0.0 if young else greedy_bleu(trainer.averaged, run.tokenizer, pairs)
+    (bleu,) = over_processes(bleu if run.first else 0.0)
+    return None if math.isnan(bleu) else bleu
 
 
 def early_sign(run: Run, loss: float) -> None:
     """One line, once, if after twice the warmup the model knows little but tokens' frequencies."""
     if run.first and not run.signed and run.progress.step >= 2 * run.settings.warmup:
-        run.signed, guessing = True, run.train.guessing()
-        if loss > guessing - 0.5:
-            known = f"{guessing:.2f}, that of word frequencies; `doctor` looks why"
-            warn(f"validation loss {loss:.2f} after twice the warmup is little better than {known}")
+        run.signed = True
+        if loss > run.guessing - 0.5:
+            known = f"{run.guessing:.2f}, that of word frequencies; `doctor` looks why"
+            small = f"validation loss {loss:.2f} after twice the warmup is little better than"
+            run.log.note(f"{small} {known}")

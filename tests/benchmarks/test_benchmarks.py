@@ -5,6 +5,7 @@ import re
 import statistics
 import sys
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -116,6 +117,22 @@ def test_the_benchmark_of_decoding_measures_every_side_that_is_installed(rows_of
     assert {"this", "PyTorch", "CTranslate2"} <= speeds["split"].keys()
     assert speeds["beam"].keys() == speeds["split"].keys()
     assert all(speed > 0 for task in speeds.values() for speed in task.values())
+
+
+@pytest.mark.parametrize(
+    ("val", "chosen", "behind"), [([20, 23, 19], "end", 2.5), ([20, 21, 29], "mean", 0.0)]
+)
+def test_what_a_run_recommends_is_chosen_without_the_test_set(
+    rows_of, trained, monkeypatch, val, chosen, behind
+):
+    """Catches a choice by chance or by the test set, and a cost that is not to the best."""
+    test = [{"bleu": bleu} for bleu in (10, 11, 12.5)]
+    monkeypatch.setattr("benchmarks.best.greedy_bleu", Mock(side_effect=val))
+    monkeypatch.setattr("benchmarks.best.chance", lambda sentences: 4.0)
+    monkeypatch.setattr(quality, "scores", Mock(side_effect=test))
+    (row,) = rows_of(f"best {trained} --data captions --last 1")
+    assert row["chosen"] == chosen and row["behind"] == behind and row["sentences"] == 60
+    assert row["bleu"] == {"end": 10, "best": 11, "mean": 12.5}
 
 
 def test_the_benchmark_of_scale_measures_every_size(rows_of):

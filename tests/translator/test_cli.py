@@ -232,7 +232,11 @@ def test_a_model_that_cannot_translate_says_so_before_it_is_trained(tmp_path, mo
 
     monkeypatch.setattr(tat.DecoderLayer, "forward", looks_ahead)
     assert train(tmp_path / "run", "--steps 1") == 0
-    assert "can be trained, but not yet translate" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "can be trained, but not yet translate" in error
+    assert error.count("so the validation loss says which model is best") == 1
+    assert [row["step"] for row in read_log(tmp_path / "run") if "val_bleu" in row] == []
+    assert read_tensors(tmp_path / "run" / "best" / "model.safetensors")[1]["step"] == 1
 
 
 def test_a_run_goes_on_without_its_data(tmp_path, capsys):
@@ -679,11 +683,33 @@ def test_average_is_the_mean_of_the_last_checkpoints(run, tmp_path, capsys):
     told = f"validation loss {losses[0]:.3f}; the run's own model has {losses[1]:.3f}"
     assert told in captured.out
     assert losses[0] > losses[1]  # the loss of so short a run still falls fast
-    assert "the average is worse" in captured.err
+    assert "the average is no better" in captured.err
     parts = [read_tensors(run / "checkpoints" / f"0000{step}.safetensors")[0] for step in (20, 30)]
     for name, tensor in weights_of(read_translator(out).model).items():
         torch.testing.assert_close(tensor, (parts[0][name] + parts[1][name]) / 2)
     assert main(["translate", "Hund", "--model", str(out)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "mean", "falling", "better"),
+    [
+        (28.3, 18.2, True, False), (28.3, 29.0, True, False), (28.3, 40.0, True, True),
+        (28.3, 28.5, False, True), (28.3, 28.0, False, False),
+    ],
+)  # fmt: skip
+def test_an_average_is_judged_by_its_translations(
+    run, tmp_path, monkeypatch, capsys, own, mean, falling, better
+):
+    """Catches one by the loss, and one that is recommended by chance where the rate fell."""
+    monkeypatch.setattr("translator.__main__.greedy_bleu", Mock(side_effect=[own, mean]))
+    if not falling:
+        monkeypatch.setattr("translator.__main__.read_log", lambda run: [])
+    assert main(["average", str(run), "--last", "2", "--out", str(tmp_path / "averaged")]) == 0
+    said = capsys.readouterr()
+    told = f"BLEU {mean} on 60 held-out sentences; the run's own model has {own}"
+    assert told in said.out and ("the average is better" in said.out) == better
+    assert ("the average is no better" in said.err) == (not better)
+    assert ("to where the rate was higher" in said.err) == (falling and not better)
 
 
 def test_a_run_that_lists_fewer_settings_has_their_defaults(run, tmp_path, capsys):

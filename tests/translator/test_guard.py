@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from torch import nn
 
 import since_2017
 from practice import mistakes
+from tests.helpers import refused
 from translator.__main__ import main
-from translator.guard import doubts
+from translator.guard import advice, check_device, doubts
 from translator.run import read_log
 from translator.settings import Settings, build_model
 from translator.trainer import ParallelTrainer
@@ -78,3 +80,79 @@ def test_a_training_tells_and_goes_on(tmp_path, capsys):
         assert main(command.split()) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "sees the future" in line]
     assert len(lines) == 1 and read_log(tmp_path / "run")[-1]["step"] == 2
+
+
+# --- A device that computes wrongly ---
+DEVICE = torch.device("cpu", 0)  # stands in for one: the same processor by another name
+
+
+@pytest.fixture
+def wrong(request, monkeypatch) -> None:
+    """Simulated: on DEVICE alone, masks, a gradient or a kernel are wrong."""
+    to = nn.Module.to
+    kind = request.param
+
+    def moved(module, device):
+        if device != DEVICE:
+            return to(module, device)
+        if kind == "gradient":
+            module.encoder.layers[0].self_attn.W_q.weight.register_hook(lambda grad: 1.5 * grad)
+        else:
+            encode = module.encode
+
+            def changed(src, mask):
+                if kind == "kernel":
+                    raise NotImplementedError("not implemented for this device")
+                if kind == "nan":
+                    return encode(src, mask) * torch.nan
+                return encode(src, torch.ones_like(mask))
+
+            module.encode = changed
+        return to(module, device)
+
+    monkeypatch.setattr(nn.Module, "to", moved)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("mask", "cpu:0 gives another gradient of "), ("nan", "cpu:0 gives a loss of nan where"),
+        ("gradient", "of encoder.layers.0.self_attn.W_q.weight than the CPU, by 50%"),
+        ("kernel", "cpu:0 can't compute this model (not implemented"),
+    ],
+    indirect=["wrong"],
+)  # fmt: skip
+def test_a_device_that_computes_otherwise_than_the_cpu_is_refused(tmp_path, capsys, wrong, said):
+    """Before the first update, in a sentence that says what to do; and that helps."""
+    command = f"train --data captions --run {tmp_path / 'run'} --N 1 --d-model 16 --d-ff 16 --h 2"
+    command += " --bpe 100 --steps 1"
+    error = refused(capsys, f"{command} --device cpu:0")
+    assert said in error and "train with --device cpu;" in error
+    assert not (tmp_path / "run" / "log.jsonl").exists()
+    assert main(f"{command} --device cpu".split()) == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"norm": "post", "N": 6}, {"positions": "rotary", "tie": "none"}, {"positions": "learned"}],
+    ids=str,
+)
+def test_a_device_that_rounds_is_not_refused(monkeypatch, changes):
+    """Catches a tolerance that is too small for a device which sums in another order."""
+    model, to = trainer(**changes).model, nn.Module.to
+
+    def rounded(module, device):
+        if device == DEVICE:
+            for p in module.parameters():
+                p.data *= 1 + 1e-4 * torch.randn_like(p)
+        return to(module, device)
+
+    monkeypatch.setattr(nn.Module, "to", rounded)
+    check_device(model, DEVICE, 0.1)
+
+
+def test_the_advice_fits_the_device(monkeypatch):
+    """For a Mac, for AMD and for the rest."""
+    assert "PYTORCH_ENABLE_MPS_FALLBACK=1" in advice(torch.device("mps"))
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert "ROCm" in advice(torch.device("cuda"))

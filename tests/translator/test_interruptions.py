@@ -5,6 +5,7 @@ And gradients that are not finite.
 
 import errno
 import io
+import math
 import multiprocessing
 import os
 import random
@@ -130,9 +131,6 @@ def test_a_signal_lets_the_update_end_and_saves_it(
     logs = (rows(folder) for folder in (tmp_path / "run", finished))
     validations = [[row for row in log if "val_loss" in row] for log in logs]
     assert validations[0] == validations[1]
-    if step % EVERY:
-        # the undisturbed run has none
-        (tmp_path / "run" / "checkpoints" / f"{step:06d}.safetensors").unlink()
     assert same(results(tmp_path / "run"), results(finished))
 
 
@@ -169,8 +167,10 @@ def test_the_rate_falls_to_zero_where_a_run_ends_however_often_it_is_stopped(
     # epochs differ in batches
     assert rates["stopped"] == rates["whole"] == pytest.approx(straight, rel=0.2)
     assert rates["whole"][-1] == pytest.approx(peak / count, rel=0.2) and count > 10
-    assert go(name := "whole", 3) == 0
-    assert "this run is longer now" in capsys.readouterr().err
+    screen = io.StringIO()  # both streams, as on a terminal
+    with redirect_stdout(screen), redirect_stderr(screen):
+        assert go(name := "whole", 3) == 0
+    assert "\rnote: this run is longer now" in screen.getvalue()  # not behind the bar
     assert rates[name][count] > 5 * rates[name][count - 1] > 0 < rates[name][-1] < peak / count
 
 
@@ -512,15 +512,91 @@ def test_the_best_model_is_kept_and_patience_ends_a_run(tmp_path, monkeypatch, c
     run = tmp_path / "run"
     assert train(run, "--patience 3", steps=100) == 0
     out = capsys.readouterr().out
-    assert "15 updates" in out and f"the lowest was 2.00; that model is {run / 'best'}" in out
+    assert "15 updates" in out and f"{run / 'best'} was chosen by the loss, 2.00" in out
     best, newest = (read_tensors(path / "model.safetensors") for path in (run / "best", run))
-    assert best[1] == {"step": 6, "val_loss": 2.0} and newest[1]["step"] == 15
+    assert best[1] == {"step": 6, "val_loss": 2.0, "val_bleu": 0.0} and newest[1]["step"] == 15
     assert not all(torch.equal(best[0][name], newest[0][name]) for name in best[0])
     assert {path.name for path in (run / "best").iterdir()} == {*MODEL_FILES, "SHA256SUMS"}
     assert read_translator(run / "best").languages == ("de", "en")
     assert train(run, "--patience 3", steps=100) == 0  # it had ended; there is no seventh loss
     assert Limits(patience=3).spent(Progress(since_best=3))
     assert not Limits(patience=3).spent(Progress(since_best=2))
+
+
+@pytest.mark.parametrize(
+    ("losses", "bleus", "best", "said"),
+    [
+        # the loss says the opposite: the end is best, and no word is lost on another model
+        ([3.0, 2.0, 2.5, 2.9], [2.0, 5.0, 9.0, 14.0], 12, None),
+        ([3.0, 2.5, 2.2, 2.0], [3.0, 30.0, 29.0, 25.0], 6, "translates better: BLEU 30.0"),
+        ([3.0, 2.5, 2.2, 2.0], [3.0, 30.0, 29.0, 29.5], 6, "BLEU 30.0, and is better by chance"),
+        # below one BLEU, as at the start or where all targets are short, the loss decides
+        ([3.0, 2.0, 2.5, 2.6], [0.9, 0.1, 0.3, 0.8], 6, "was chosen by the loss, 2.00"),
+        ([3.0, 2.0, 2.5, 2.6], [0.9, 0.1, 1.3, 1.2], 9, "BLEU 1.3, and is better by chance"),
+    ],
+)  # fmt: skip
+def test_translations_say_which_model_is_best(
+    tmp_path, monkeypatch, capsys, losses, bleus, best, said
+):
+    """Catches a best by the loss, and a note that calls chance better; the log has both."""
+    monkeypatch.setattr(ParallelTrainer, "validate", Mock(side_effect=losses))
+    monkeypatch.setattr("translator.training.greedy_bleu", Mock(side_effect=bleus))
+    monkeypatch.setattr(runs.Run, "guessing", math.inf)
+    monkeypatch.setattr("translator.__main__.chance", lambda sentences: 2.0)
+    assert train(tmp_path / "run") == 0
+    notes = read_tensors(tmp_path / "run" / "best" / "model.safetensors")[1]
+    at = best // EVERY - 1
+    assert notes == {"step": best, "val_loss": losses[at], "val_bleu": bleus[at]}
+    log = [row for row in read_log(tmp_path / "run") if "val_loss" in row]
+    assert [(row["val_loss"], row["val_bleu"]) for row in log] == [*zip(losses, bleus, strict=True)]
+    out = capsys.readouterr().out
+    assert f"validation loss {losses[-1]:.2f}, BLEU {bleus[-1]:.1f}" in out
+    assert said in out if said else "/best" not in out
+
+
+@pytest.mark.parametrize(
+    ("saved", "bleu", "better"),
+    [
+        (Progress(best=2.0), 30.0, False),  # of a run that began by the loss, as old ones did
+        (Progress(best=2.0, bleu=20.0), None, False),  # now divided among processes
+        (Progress(best=3.0, bleu=20.0), None, True),
+        (Progress(), None, True),
+        (Progress(best=2.0, bleu=20.0), 20.1, True),
+    ],
+    ids=str,
+)
+def test_a_run_goes_on_by_what_it_began_with(saved, bleu, better):
+    """Catches an old run's best model that is lost to the first that comes."""
+    began_by_loss = saved.bleu is None
+    assert saved.validated(2.5, bleu) == better
+    assert saved.since_best == (not better)
+    assert (saved.bleu is None) == began_by_loss
+
+
+def test_what_is_translated_comes_back_after_an_interruption(tmp_path, monkeypatch):
+    """The same bits and the same BLEU, where the model that translates is the one that learns.
+
+    Catches a score that depends on the hour, and weights that cannot learn after they translated.
+    """
+    monkeypatch.setattr(runs.Run, "guessing", math.inf)
+    options = "--ema 0 --positions learned"
+    assert train(tmp_path / "whole", options) == 0
+    update = ParallelTrainer.update
+
+    def interrupted(self, pairs):
+        if self.step in (4, 6):
+            signal.raise_signal(signal.SIGTERM)
+        return update(self, pairs)
+
+    monkeypatch.setattr(ParallelTrainer, "update", interrupted)
+    while train(tmp_path / "run", options):
+        pass
+    assert same(results(tmp_path / "run"), results(tmp_path / "whole"))
+    scores = [
+        [row["val_bleu"] for row in read_log(tmp_path / name) if "val_bleu" in row]
+        for name in ("run", "whole")
+    ]
+    assert len(scores[0]) == 4 and scores[0] == scores[1]
 
 
 @needs_fork

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,8 +11,22 @@ from torch.testing import assert_close
 
 import the_annotated_transformer as tat
 from tests.helpers import assert_gradient_of_the_loss, uneven_pairs
+from translator.__main__ import without_bleu
+from translator.corpus import encode_pairs
+from translator.files import model_folder
+from translator.model_folder import read_translator
+from translator.scoring import score
+from translator.search import Search
 from translator.settings import Limits, Progress, Settings, build_model
-from translator.trainer import Muon, Objective, ParallelTrainer, make_optimizers
+from translator.sources import load_pairs
+from translator.trainer import (
+    Muon,
+    Objective,
+    ParallelTrainer,
+    greedy_bleu,
+    make_optimizers,
+    sample,
+)
 
 
 # --- The loss ---
@@ -190,6 +205,36 @@ def test_updates_draw_different_dropout():
     losses = [trainer.update(pairs) for _ in range(3)]
     assert len(set(losses)) == 3
     assert trainer.model.training
+
+
+# --- Translations of a validation ---
+def test_the_quick_score_is_that_of_the_search():
+    """Catches another text, a lost end, and rows that are not in the order of their references."""
+    translator, pairs = (
+        read_translator(model_folder(), torch.device("cpu")),
+        load_pairs("captions", "val")[:20],
+    )
+    sources, references = map(list, zip(*pairs, strict=True))
+    expected = score(Search(translator).translate(sources), references)["bleu"]
+    ids = encode_pairs(translator.tokenizer, pairs, translator.languages)
+    assert 20 < expected < 90
+    assert greedy_bleu(translator.model, translator.tokenizer, ids) == pytest.approx(expected)
+
+
+def test_sentences_of_a_validation_are_spread_over_it():
+    """Catches the first ones alone, a long one, and a run whose model can't be translated with."""
+    pairs = [tat.Pair([i], [i]) for i in range(450)]
+    pairs[7:7] = [tat.Pair([5] * 201, [5])]
+    rows = [pair.src[0] for pair in sample(pairs)]
+    assert len(rows) == 200 == len(set(rows)) and rows[0] == 0 and rows[-1] > 440
+    assert sorted(rows) == rows and sample(pairs[:5]) == pairs[:5]
+    model = small_trainer().model
+    for shard, val_pairs, said in (
+        (True, pairs, "whole model"),
+        (False, pairs[7:8], "no held-out"),
+    ):
+        assert said in without_bleu(SimpleNamespace(val_pairs=val_pairs), model, shard)
+    assert without_bleu(SimpleNamespace(val_pairs=pairs), model, shard=False) == ""
 
 
 # --- The end of a run ---
