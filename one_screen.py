@@ -5,7 +5,7 @@ from collections import deque
 from itertools import chain, cycle
 from math import cos, exp, inf, log, sin, sqrt
 from operator import add, mul
-from sys import argv
+from sys import argv, stdout
 from time import time
 
 N, d_model, d_ff, h = 1, 16, 32, 2     # layers, widths, heads; the paper's base: 6, 512, 2048, 8
@@ -187,7 +187,6 @@ def greedy_decode(word):                     # the highest score's letter, until
         number += letters[scores.index(max(scores))]
     tape.clear()                             # nothing is learned from this
     return number[1:].rstrip(">")
-
 def right():                                 # how many of the numbers that it has never seen
     return sum(greedy_decode(german_number(n)) == str(n) for n in held_out)
 
@@ -229,6 +228,7 @@ def gradient_errors(by=1e-5):                # each gradient against the slope b
         yield abs(slope / sum(map(dot, G, signs)) - 1)
 
 if __name__ == "__main__":
+    getattr(stdout, "reconfigure", dict)(errors="replace")   # an old terminal may lack letters
     print(sum(len(W) * len(W[0]) for W in parameters), "parameters; their gradients are wrong by",
           f"{max(gradient_errors()):.0e} at most", flush=True)
     begin, checkpoints = time(), []
@@ -244,7 +244,7 @@ if __name__ == "__main__":
     for W, *last in zip(parameters, *checkpoints[-5:]):    # W, and what it was five times (6.1)
         W[:] = each(lambda *ws: mean(ws), *last)
     print("with the mean of the last five checkpoints:", right())
-    number = greedy_decode(word)             # the last attention that this computes is to the word
+    signs = " .:+#" if "█".encode(stdout.encoding or "utf-8", "replace") == b"?" else " ░▒▓█"
     print("Where it looks for each digit (cross-attention, mean of the heads):\n   ", *word, ">")
-    for digit, row in zip(number + ">", each(lambda *ws: mean(ws), *maps)):
-        print(" ", digit, *(" ░▒▓█"[round(4 * weight)] for weight in row))
+    for digit, row in zip(greedy_decode(word) + ">", each(lambda *ws: mean(ws), *maps)):
+        print(" ", digit, *(signs[round(4 * weight)] for weight in row))

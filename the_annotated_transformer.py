@@ -79,6 +79,7 @@
 # %%
 # @title The door to the command line
 import builtins
+import os
 import sys
 
 
@@ -89,6 +90,7 @@ def in_notebook(module: str) -> bool:
 
 
 if __name__ == "__main__" and not in_notebook(__name__):  # before anything else is loaded
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # python -P and -I leave it out
     from translator.__main__ import main
 
     sys.exit(main())
@@ -102,9 +104,9 @@ import html
 import itertools
 import json
 import math
-import os
 import random
 import re
+import shutil
 import tempfile
 import threading
 import time
@@ -3479,6 +3481,7 @@ def multi30k(
 
     pooch.get_logger().setLevel("WARNING")
     folder = os.getenv("MULTI30K_CACHE") or pooch.os_cache("annotated-transformer") / "multi30k"
+    folder = Path(folder).expanduser()
     sides = []
     for name in (f"{split}.de.gz", f"{split}.en.gz"):
         path = pooch.retrieve(f"{repository}data/task1/raw/{name}", CHECKSUMS[name], name, folder)
@@ -3550,7 +3553,7 @@ def read_split(source: str, split: str) -> list[tuple[str, str]]:
 @functools.cache
 def choose_data() -> str:
     """The source of the data: $ANNOTATED_DATA, or multi30k, or phrases if that cannot be had."""
-    wanted = os.environ.get("ANNOTATED_DATA") or "multi30k"
+    wanted = os.path.expanduser(os.environ.get("ANNOTATED_DATA") or "multi30k")
     # a wrong checksum is a ValueError, and a user without a home folder a RuntimeError
     failures = (OSError, ValueError, RuntimeError) if wanted == "multi30k" else OSError
     try:
@@ -3655,6 +3658,10 @@ class Tokenizer:
         self.vocabulary = vocabulary  # a tokenizers.Tokenizer
         self.vocabulary.encode_special_tokens = True  # the text "</s>" in a sentence is text
         self.words = type(vocabulary.model).__name__ == "WordLevel"
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
+        self.vocabulary.encode_special_tokens = True  # copies and pickles forget it
 
     def __len__(self) -> int:
         return self.vocabulary.get_vocab_size()
@@ -3772,30 +3779,72 @@ class Translator(NamedTuple):
     languages: tuple[str, str] = ("de", "en")
 
 
+def unwrapped(model: nn.Module) -> Transformer:
+    """The model that `torch.compile`, `DataParallel` or `DistributedDataParallel` has wrapped."""
+    inner = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
+    return unwrapped(inner) if isinstance(inner, nn.Module) else model
+
+
+def savable_weights(model: Transformer, vocab: int) -> dict[str, Tensor]:
+    """The weights by name; ValueError for a model that `make_model` wouldn't build again."""
+
+    def shapes(model: nn.Module) -> dict[str, tuple]:
+        return {name: tuple(p.shape) for name, p in model.named_parameters()}
+
+    def kinds(model: nn.Module) -> list[str]:
+        return [type(m).__name__ for m in model.modules() if not isinstance(m, nn.Dropout)]
+
+    settings = {name: value for name, value in model.settings.items() if name != "modern"}
+    with torch.device("meta"):  # sizes without numbers
+        again = make_model(vocab, vocab, **settings)
+    if shapes(model) != shapes(again) or kinds(model) != kinds(again):
+        reason = "its layers, sizes or tied matrices are not those of make_model(vocab, vocab, ...)"
+        raise ValueError(f"{reason}, so nobody could load it; save its state_dict() instead")
+    return {name: p.detach().contiguous() for name, p in model.named_parameters()}
+
+
+def check_place(folder: Path) -> None:
+    """Raise FileExistsError for a folder of something else, such as a run of the program."""
+    names = {"config.json", "model.safetensors", "tokenizer.json"}
+    held = (
+        [p.name for p in folder.iterdir() if not p.name.startswith(".")] if folder.is_dir() else []
+    )
+    others = set(held) - names  # without those of a file manager
+    if held and not others:
+        config = folder / "config.json"
+        about = json.loads(config.read_text("utf-8")) if config.exists() else {}
+        others = set() if {"vocab", "settings"} <= set(about) else set(held)
+    if others:
+        held = f"{folder} holds {min(others)}"
+        raise FileExistsError(f"{held}, so it's something else; give another folder")
+
+
 def save_translator(translator: Translator, folder: str | Path) -> None:
     """Write a folder with the weights, the vocabulary, and the settings given to `make_model`.
 
-    Raises FileExistsError for a folder of something else, such as a run of the program.
+    Raises FileExistsError for a folder of something else, ValueError for a model that was changed.
     """
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
-    (model, tokenizer, (src, tgt)), folder = translator, Path(folder)
+    (model, tokenizer, (src, tgt)) = translator
+    model = unwrapped(model)
+    folder = Path(folder).expanduser().resolve()
+    weights = savable_weights(model, len(tokenizer))
+    check_place(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    mine = {p.name for p in folder.iterdir() if not p.name.startswith(".")}  # no file manager's
-    if others := mine - {"model.safetensors", "tokenizer.json", "config.json"}:
-        held = f"{folder} holds {min(others)}"
-        raise FileExistsError(f"{held}, so it's something else; give another folder")
     # what was there stays until all of the new is written
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         new = Path(name)
-        weights = {name: p.detach().contiguous() for name, p in model.named_parameters()}
-        save_file(weights, new / "model.safetensors")
+        (new / "model.safetensors").write_bytes(save(weights))
         (new / "tokenizer.json").write_text(tokenizer.vocabulary.to_str(pretty=True), "utf-8")
         settings = model.settings | {"d_k": model.settings["d_k"] or 0}
         about = {"src": src, "tgt": tgt, "vocab": len(tokenizer), "settings": settings}
         (new / "config.json").write_text(json.dumps(about, indent=1) + "\n", "utf-8")
-        for path in new.iterdir():
-            os.replace(path, folder / path.name)
+        for path in sorted(new.iterdir()):  # config.json first: it says whose folder it is
+            target = (folder / path.name).resolve()
+            with suppress(OSError):  # it is new, or the file system has no modes
+                shutil.copymode(target, path)
+            os.replace(path, target)
 
 
 # %%
@@ -3806,7 +3855,7 @@ def load_translator(folder: str | Path) -> Translator:
     from safetensors.torch import load_file
     from tokenizers import Tokenizer as Vocabulary
 
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         refuse_pointer((folder / name).read_bytes(), folder / name)
     about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -3858,6 +3907,7 @@ def translate_lines(
             raise ValueError(f"line {number} is not text ({line!r})")
     lines = [plain(line) for line in lines]
     model, tokenizer, (language, _) = translator
+    model = unwrapped(model)
     sources = [[*tokenizer.encode(line, language), EOS] for line in lines]
     order = sorted((i for i, s in enumerate(lines) if s.strip()), key=lambda i: len(sources[i]))
     results = [""] * len(lines)

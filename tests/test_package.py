@@ -78,6 +78,7 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
         "translator": "captions.txt ctranslate2_folder/README.md",
         "translator/models/multi30k-de-en":
             "README.md SHA256SUMS config.json model.safetensors tokenizer.json",
+        "translator/benchmarks/results": "curve.jsonl first_stage.jsonl plan.jsonl",
         "translator/explorer_page":
             "figure.html figure.js guesses.js inside.js models.json page.html panels.css "
             "panels.js say.js transformer.js trust.js",
@@ -112,6 +113,8 @@ def test_the_installed_command_translates(environment, tmp_path):
     out = run(program, "translate", "Ein Hund läuft.", cwd=tmp_path)
     assert any(re.search(r"\bdog\b", line) for line in out.splitlines()), out
     assert not list(tmp_path.iterdir())
+    measured = "from translator.plan import measured; print(len(measured()))"
+    assert int(run(environment / "bin/python", "-c", measured, cwd=tmp_path)) > 20
 
 
 def test_building_leaves_nothing_that_git_sees(clone, wheel):

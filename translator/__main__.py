@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout, suppress
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import cyclopts
 from cyclopts import Parameter
@@ -56,10 +56,21 @@ BEAM, ALPHA = 5, 1.8  # the document's
 Flat = Parameter(name="*")  # the fields of such a parameter are options of their own
 DEVICE = "as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelerator if there is one"
 Device = Annotated[str | None, Parameter(help=DEVICE)]
+
+
+def at_home(kind: Any, tokens: Any) -> Any:
+    """A path from the command line; a shell leaves the ~ of --run=~/x alone."""
+    path = os.path.expanduser(tokens[0].value)
+    return path if str in (kind, *get_args(kind)) else Path(path)
+
+
+HOME = Parameter(converter=at_home)
+File = Annotated[Path, HOME]
+Data = Annotated[str, HOME]
 MODEL = "the folder of a run or a model; by default models/multi30k-de-en"
-Model = Annotated[Path | None, Parameter(help=MODEL)]
+Model = Annotated[Path | None, Parameter(help=MODEL), HOME]
 Json = Annotated[bool, Parameter(name="--json")]
-Out = Annotated[Path, Parameter(help="the folder to write; it must not exist")]
+Out = Annotated[Path, Parameter(help="the folder to write; it must not exist"), HOME]
 ENGINE = "ctranslate2, or pytorch, which takes longer; by default what the model allows"
 Engine = Annotated[Literal["ctranslate2", "pytorch"] | None, Parameter(help=ENGINE)]
 TYPE = "of CTranslate2's numbers: float32, int8, int16, bfloat16, ...; by default the model's"
@@ -74,9 +85,9 @@ MENDABLE = cyclopts.CycloptsError, Refused, OSError, ModuleNotFoundError, Unicod
 
 
 def train(
-    *, data: str, run: Path | None = None, preset: Literal["tiny", "small", "base", "big"] = "tiny",
+    *, data: Data, run: File | None = None, preset: Literal["tiny", "small", "base", "big"] = "tiny",
     words: bool = False, src: str = "de", tgt: str = "en", held_out: float | None = None,
-    longest: Count | None = None, start_from: Path | None = None, device: Device = None,
+    longest: Count | None = None, start_from: File | None = None, device: Device = None,
     shard: bool = False, limits: Annotated[Limits | None, Flat] = None,
     changes: Annotated[options() | None, Flat] = None,
 ) -> None:  # fmt: skip
@@ -217,8 +228,8 @@ def report(run: "Run", new: int) -> None:
 
 
 def plan(
-    data: str, *, src: str = "de", tgt: str = "en", held_out: float | None = None,
-    start_from: Path | None = None, seconds: PositiveFloat = 20, as_json: Json = False,
+    data: Data, *, src: str = "de", tgt: str = "en", held_out: float | None = None,
+    start_from: File | None = None, seconds: PositiveFloat = 20, as_json: Json = False,
     device: Device = None,
 ) -> None:  # fmt: skip
     """Before a training: what is wrong with a text, what to train on it,
@@ -246,12 +257,17 @@ def plan(
 
 def readable(text: str) -> str:
     """A shell's argument as text that can be written, even if its bytes are not valid UTF-8."""
-    return plain(text.encode("utf-8", "replace").decode())
+    # where the system's encoding isn't UTF-8, Python keeps bytes above 127 as surrogates
+    try:
+        encoded = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        encoded = text.encode("utf-8", "replace")
+    return plain(encoded.decode("utf-8", "replace"))
 
 
 def translate(
     *sentence: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA,
-    input: Path | None = None, output: Path | None = None, as_json: Json = False,
+    input: File | None = None, output: File | None = None, as_json: Json = False,
     n_best: Count = 1, engine: Engine = None, type_: Type = None, device: Device = None,
 ) -> None:  # fmt: skip
     """Translate sentences; if none is given, translate a file or standard input line by line.
@@ -269,6 +285,7 @@ def translate(
     """
     if sentence and input:
         raise Refused("give sentences or --input, not both")
+    input = None if input == Path("-") else input
     if input and output and output.exists() and output.samefile(input):
         raise Refused(f"--input and --output are one file, {input}")
     for text in sentence:
@@ -339,7 +356,7 @@ def deliver(*lines: str) -> None:
 
 
 def evaluate(
-    *, data: str, split: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA,
+    *, data: Data, split: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA,
     as_json: Json = False, held_out: float | None = None, engine: Engine = None,
     type_: Type = None, device: Device = None,
 ) -> None:  # fmt: skip
@@ -379,7 +396,7 @@ def evaluate(
         raise Refused(f"not translated, and scored as if empty: {search.lost} of {count} sentences")
 
 
-def average(run: Path, *, out: Out, last: Count = 5) -> None:
+def average(run: File, *, out: Out, last: Count = 5) -> None:
     """Average the last checkpoints of a run into a model (Section 6.1).
 
     Args:
@@ -451,7 +468,7 @@ def compare_average(
         warn(f"take the run's own model, {run}: the average is no better{reason}")
 
 
-def explain(sentence: str, *, out: Path, model: Model = None) -> None:
+def explain(sentence: str, *, out: File, model: Model = None) -> None:
     """Write a page that shows how a sentence is translated:
     step by step, with all attention weights.
 
@@ -472,7 +489,8 @@ def explain(sentence: str, *, out: Path, model: Model = None) -> None:
     translator, data = read_translator(folder), read_json(folder / "config.json").get("data", "")
     page, translation = explorer.page(translator, folder.name, sentence, data)
     write_text(out, page)
-    print(f"{sentence}\n{translation}\n{out}")
+    if out != Path("-"):
+        print(f"{sentence}\n{translation}\n{out}")
 
 
 def export(
@@ -513,7 +531,7 @@ def export(
     print(f"{out}: for {to}, {quantization or 'float32'}; {how}")
 
 
-def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | None = None) -> None:
+def import_model(source: Data, *, out: Out, src: str | None = None, tgt: str | None = None) -> None:
     """Open a model that Marian trained, such as those of OPUS-MT,
     and write it as a folder for this program.
 
@@ -534,8 +552,8 @@ def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | No
 
 
 def judge(
-    file: Path, *, new: bool = False, gate: Integer | None = None, watch: bool = False,
-    split: str = "val", report: Path | None = None,
+    file: File, *, new: bool = False, gate: Integer | None = None, watch: bool = False,
+    split: str = "val", report: File | None = None,
 ) -> int:  # fmt: skip
     """Try a Transformer that you wrote yourself, gate by gate, with the shipped weights.
 
@@ -574,6 +592,7 @@ def judge(
         raise Refused(
             f"--split is {split}, and the data has no such sentences; val is always there"
         )
+    report = None if report == Path("-") else report  # it is said there anyway
     if report and report.exists() and report.samefile(file):
         raise Refused(f"--report is {file} itself")
     if report and not report.exists():
@@ -597,7 +616,7 @@ def judge(
 
 
 def doctor(
-    run: Path, *, data: str | None = None, held_out: float | None = None, as_json: Json = False
+    run: File, *, data: Data | None = None, held_out: float | None = None, as_json: Json = False
 ) -> None:
     """Examine a run or a model that trains and writes nonsense:
     what was measured, what it means, what it resembles, how good it is.
@@ -645,6 +664,22 @@ def explained(error: Exception, given: list[str]) -> str:
     return text
 
 
+def with_streams(arguments: list[str]) -> list[str]:
+    """Arguments in which `-`, a standard stream, belongs to its option.
+
+    `cyclopts` would take it for an option; alone it is the input.
+    """
+    joined: list[str] = []
+    for place, argument in enumerate(arguments):
+        if "--" in arguments[:place] or argument != "-":
+            joined.append(argument)
+        elif joined[-1:] and joined[-1] in ("--input", "--output", "--out", "--report"):
+            joined[-1] += "=-"
+        else:
+            joined.append("--input=-" if arguments[0] == "translate" else argument)
+    return joined
+
+
 def main(arguments: list[str] | None = None, name: str | None = None) -> int:
     """Run the command line and return the exit status.
 
@@ -658,6 +693,7 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
     for command in commands:
         app.command(command)
     app.command(import_model, name="import")
+    arguments = with_streams(sys.argv[1:] if arguments is None else arguments)
     with redirect_stdout(Steady(sys.stdout)) as out, redirect_stderr(Steady(sys.stderr)) as err:
         try:
             with within_memory("out of memory"):
@@ -671,8 +707,7 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
         except BrokenPipeError:  # the reader of `translate` has enough, such as `head`
             return 0
         except MENDABLE as error:
-            given = sys.argv[1:] if arguments is None else arguments
-            print(f"error: {explained(error, given)}", file=sys.stderr)
+            print(f"error: {explained(error, arguments)}", file=sys.stderr)
             return 2
         except Stopped as request:
             if os.environ.get("RANK") in (None, "", "0"):

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import textwrap
@@ -132,15 +133,17 @@ def model_folder(path: Path | None = None) -> Path:
     raise FileNotFoundError(f"no {SHIPPED_MODEL} here; {advice} and give --model runs/tiny")
 
 
-PARTIAL = ".partial"  # how the names of files end that are still being written
+# how the names of files and folders end that are still being written, and nobody else's
+PARTIAL = ".annotated-partial"
 SUMS = "SHA256SUMS"  # checksums of the files of a folder, as sha256sum writes and checks them
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file, then move it to `path` in one step.
+    """Let `write` fill a file of that name in a temporary folder, then move it to `path`.
 
     Raises OSError if that is impossible. The disk has the new content before the name is moved to
-    it, so `path` is whole even after a power failure.
+    it, so `path` is whole even after a power failure. A link is kept, and what it leads to is
+    replaced; a file that is replaced passes on its mode.
     """
     if not path.parent.is_dir() or path.is_dir():
         wrong = "this is a folder" if path.is_dir() else "its folder does not exist"
@@ -148,27 +151,48 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     # a new file would take the place of a device or a pipe
     if path.exists() and not path.is_file():
         raise OSError(f"{path}: this is no regular file")
-    name = None
+    target = Path(os.path.realpath(path))
+    folder = None
     try:
         with writing(path):
-            prefix = f".{path.name[:50]}."
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix, suffix=PARTIAL)
-            os.close(handle)
-            write(Path(name))
-            os.chmod(name, 0o644)
-            with open(name, "r+b") as file:
+            # a folder: what libraries leave of half a file when they are killed is in it, too
+            folder = tempfile.mkdtemp(PARTIAL, f".{target.name[:50]}.", target.parent)
+            new = Path(folder) / "new"
+            new.touch()  # with the mode that the user's `umask` gives
+            mode = (target if target.exists() else new).stat().st_mode
+            write(new)
+            with open(new, "r+b") as file:
                 os.fsync(file.fileno())
-            os.replace(name, path)
+            with suppress(OSError):  # some file systems have no modes
+                os.chmod(new, stat.S_IMODE(mode))
+            os.replace(new, target)
     finally:
-        if name:
-            Path(name).unlink(missing_ok=True)
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
     # some systems cannot keep a folder's names on the disk, and do it by themselves
     with suppress(OSError):
-        handle = os.open(path.parent, os.O_RDONLY)
+        handle = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def stream_of(path: Path) -> Any:
+    """The stream that a path names, as `-` and `/dev/stdout` do; None for any other path.
+
+    Opened by its name, a file behind `/dev/stdout` would lose what `>>` keeps.
+    """
+    if path == Path("-"):
+        return sys.stdout
+    for _ in range(40):  # links, as many as a system follows
+        if number := re.fullmatch(r"(?:/proc/[^/]+|/dev)/fd/(\d+)", os.path.abspath(path)):
+            named = {1: sys.stdout, 2: sys.stderr}.get(int(number[1]))
+            return named or os.fdopen(os.dup(int(number[1])), "w", encoding="utf-8")
+        if not path.is_symlink():
+            break
+        path = path.parent / os.readlink(path)
+    return None
 
 
 MEMORY = re.compile(
@@ -202,15 +226,18 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def remove_partial(folder: Path) -> None:
-    """Remove what killed writers have left in a folder, ours and that of safetensors inside it."""
-    for pattern in (f".*{PARTIAL}", ".tmp??????"):
-        for path in folder.glob(pattern):
-            path.unlink()
+    """Remove the temporary folders that killed writers have left in a folder."""
+    for path in folder.glob(f".*.????????{PARTIAL}"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
 
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[None]:
     """Make a folder, to be filled inside; removed if that fails. FileExistsError if it exists."""
+    if out == Path("-"):
+        raise Refused("--out is a folder here, and standard output is none; name a folder")
+    parents = [folder for folder in out.parents if not folder.exists()]
     try:
         out.mkdir(parents=True)
     except FileExistsError:
@@ -219,12 +246,24 @@ def new_folder(out: Path) -> Iterator[None]:
         yield
     except BaseException:
         shutil.rmtree(out)
+        with suppress(OSError):  # keep a folder that holds something else by now
+            for folder in parents:
+                folder.rmdir()
         raise
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    """Write a text file atomically; a stream, a device or a pipe gets the text as it is."""
+    if stream := stream_of(path):
+        stream.write(text)
+        stream.flush()
+        if error := getattr(stream, "lost", None):
+            raise error
+    elif path.exists() and not path.is_file() and not path.is_dir():
+        with writing(path):
+            path.write_text(text, encoding="utf-8")
+    else:
+        write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 # --- Checksums ---

@@ -18,7 +18,7 @@ from translator.files import (
     refusing,
     write_tensors,
 )
-from translator.processes import choose_device, load_weights
+from translator.processes import check_weights, choose_device, load_weights
 from translator.settings import Settings, build_model, saved_settings
 
 
@@ -83,9 +83,13 @@ def average_checkpoints(paths: list[Path]) -> dict[str, Tensor]:
 def write_model(out: Path, like: Path, weights: dict[str, Tensor]) -> None:
     """Write weights as a new model folder with the tokenizer and configuration of another.
 
-    Raises Refused for weights that are not finite (float16 overflows above 65,504), FileExistsError
-    if the folder exists.
+    Raises Refused for weights that are not finite (float16 overflows above 65,504) or do not fit,
+    FileExistsError if the folder exists.
     """
+    about = read_json(like / "config.json")
+    settings = saved_settings(about["settings"])
+    with torch.device("meta"):  # sizes without numbers
+        check_weights(build_model(settings, about["vocab"], about.get("marian")), weights, out)
     if not all(tensor.isfinite().all() for tensor in weights.values()):
         raise Refused(f"{out}: some weights are not finite")
     with new_folder(out):

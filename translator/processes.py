@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from the_annotated_transformer import unwrapped
 from translator.files import Refused, refusing, warn
 
 
@@ -205,12 +206,12 @@ def gathered(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """The model's parameters by name; a tied one appears once."""
-    return dict(model.named_parameters())
+    """The parameters by name, of a wrapped model the model's; a tied one appears once."""
+    return dict(unwrapped(model).named_parameters())
 
 
-def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
-    """Copy tensors into the model's parameters; raises Refused naming `path` if they do not fit."""
+def check_weights(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Raise Refused naming `path` if tensors do not fit the model's parameters."""
     own = weights_of(model)
     for name in sorted(own.keys() ^ tensors.keys()):
         wrong = "missing" if name in own else "not part of it"
@@ -219,5 +220,11 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> No
         if parameter.shape != tensors[name].shape:
             shapes = f"{tuple(tensors[name].shape)}, but the model needs {tuple(parameter.shape)}"
             raise Refused(f"{path}: {name} has shape {shapes}")
-        with torch.no_grad():
+
+
+def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Copy tensors into the model's parameters; raises Refused naming `path` if they do not fit."""
+    check_weights(model, tensors, path)
+    with torch.no_grad():
+        for name, parameter in weights_of(model).items():
             parameter.copy_(part_for(tensors[name], parameter))

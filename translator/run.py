@@ -30,7 +30,14 @@ from the_annotated_transformer import Pair, Tokenizer, Transformer, learn_bpe
 from translator import corpus, files
 from translator.corpus import SidedTokenizer, TokenStore, read_tokenizer
 from translator.files import Refused, nobody, read_json, refusing, warn, write_tensors, write_text
-from translator.processes import gathered, over_processes, processes, wait_for_all, weights_of
+from translator.processes import (
+    check_weights,
+    gathered,
+    over_processes,
+    processes,
+    wait_for_all,
+    weights_of,
+)
 from translator.settings import GONE, Progress, Settings, build_model, saved_settings
 from translator.sources import SPLITS, FullPairs, fingerprint, stream_pairs
 
@@ -41,6 +48,7 @@ STATE, BEFORE = "state.safetensors", "before.safetensors"  # to continue from, a
 SIZES = "N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie", "bpe"  # of a model
 TOKENS = [f"tokens/{split}{suffix}" for split in SPLITS for suffix in (".ids", ".starts")]
 STARTS = TOKENS[1::2]  # written after the ids, so what has them is whole
+BEGUN = ".annotated-start"  # an empty file: the tokens beside it are those of a start
 NO_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP  # of some file systems
 
 
@@ -98,8 +106,12 @@ class Run:
             yield
             return
         new = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
-        self.folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder / ".lock", timeout=0, fallback_to_soft=False)
+        place = self.folder / ".lock"
+        if new_lock := not place.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+        elif not place.is_file() or place.stat().st_size:
+            raise Refused(f"{place} is not that of a training; give another --run")
+        lock = FileLock(place, timeout=0, fallback_to_soft=False)
         try:
             lock.acquire()
         except Timeout:
@@ -107,12 +119,15 @@ class Run:
         except (NotImplementedError, OSError) as error:
             if getattr(error, "errno", errno.ENOSYS) not in NO_LOCKS:
                 raise
+        failed = True
         try:
             yield
+            failed = False
         finally:
             lock.release()
+            if failed and new_lock:  # perhaps in somebody's folder
+                place.unlink(missing_ok=True)
             if not (self.folder / "config.json").exists():  # nothing came of it
-                (self.folder / ".lock").unlink(missing_ok=True)
                 with suppress(OSError):  # keep a folder that holds something else
                     for folder in new:
                         folder.rmdir()
@@ -127,16 +142,15 @@ class Run:
         start: the folder of the model that a new run starts from.
         """
         # `create` writes `config.json` last, so it tells a run from what is left of a start that
-        # failed. Half files are cleared away before anything is read, but only in a folder that is
-        # known to be a run. Checksums come after all that they are of. What is whole by then does
+        # failed. Nothing is cleared away, not even half files, before the folder is known to be a
+        # run. Checksums come after all that they are of. What is whole by then does
         # not change any more, and so all processes may open it.
         if self.first:
             if (self.folder / "config.json").exists():
-                self.remove_partial()
                 self.repair()
             else:
                 self.create(start)
-                self.remove_partial()
+            self.remove_partial()
             # a new run, or someone edited a file and deleted the sums, as `check_sums` advises
             if not (self.folder / files.SUMS).exists():
                 files.write_sums(self.folder, ["config.json", "tokenizer.json", *TOKENS])
@@ -155,6 +169,7 @@ class Run:
         """Clear away the half files of writers that were killed."""
         for folder in (self.folder, self.folder / "tokens", self.checkpoints, self.folder / "best"):
             files.remove_partial(folder)
+        (self.folder / BEGUN).unlink(missing_ok=True)
 
     def create(self, start: Path | None) -> None:
         """Write vocabulary, tokens and configuration of a new run; Refused if they don't fit.
@@ -167,6 +182,7 @@ class Run:
             pass  # reads every line now, to find a damaged one
         next(iter(self.texts("train")))  # Refused, or missing, if there is no pair
         tokenizer = self.vocabulary(start)
+        (self.folder / BEGUN).touch()
         # a start that was interrupted has left these: tokens without their vocabulary are of no use
         for name in ("tokenizer.json", *STARTS):
             (self.folder / name).unlink(missing_ok=True)
@@ -183,10 +199,9 @@ class Run:
 
     def check_strangers(self) -> None:
         """Raise Refused for a folder of something else; an interrupted start may go on."""
-        strange = ["model.safetensors", "log.jsonl", "checkpoints", "best"]
-        # a start writes tokens before the vocabulary: one without them is somebody else's
-        if not (self.folder / STARTS[0]).exists():
-            strange.append("tokenizer.json")
+        strange = ["model.safetensors", "log.jsonl", "checkpoints", "best", files.SUMS]
+        if not (self.folder / BEGUN).exists():
+            strange += ["tokenizer.json", *TOKENS]
         for name in strange:
             if (self.folder / name).exists():
                 what = f"{self.folder} holds {name} but no config.json"
@@ -199,7 +214,7 @@ class Run:
             option, most = "--positions learned has", LEARNED
         if longest <= most:
             return
-        for name in TOKENS:
+        for name in (*TOKENS, BEGUN):
             (self.folder / name).unlink()
         with suppress(OSError):  # keep a folder that holds something else
             (self.folder / "tokens").rmdir()
@@ -336,6 +351,8 @@ class Run:
         If it is damaged, a note says so, and the state before it is taken. Raises Refused if that
         is damaged, too, or if they are another model's.
         """
+        with torch.device("meta"):  # else what is saved could not be read
+            check_weights(self.model(), weights_of(trainer.model), self.folder)
         paths = [self.checkpoints / name for name in (STATE, BEFORE)]
         paths = [path for path in paths if path.exists()]
         for path in paths:

@@ -3,10 +3,12 @@
 import gzip
 import itertools
 import os
+import secrets
+import shutil
 import textwrap
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +23,7 @@ from translator.files import (
     check_pointer,
     nobody,
     refusing,
+    stream_of,
     warn,
     writing,
 )
@@ -52,20 +55,39 @@ def open_file(path: Path, mode: str = "rb", **how: str) -> IO:
 
 @contextmanager
 def new_text(path: Path) -> Iterator[IO]:
-    """A file to write text to as it comes.
+    """A file to write text to as it comes, or the stream that `path` names.
 
-    One that holds something stays until the new one, with .partial in its name, is whole.
+    A file that holds something stays until the new one, beside it, is whole. Whoever is interrupted
+    learns where the lines are that are ready.
     """
-    kept = path.is_file() and path.stat().st_size > 0
-    place = path.with_name(f"{path.stem}{PARTIAL}{path.suffix}") if kept else path
-    file = open_file(place, "wt", encoding="utf-8")
+    if stream := stream_of(path):
+        yield stream
+        return
+    target, place = Path(os.path.realpath(path)), path  # links are kept
+    if held := path.is_file() and path.stat().st_size > 0:
+        random = secrets.token_hex(4)
+        place = target.with_name(f"{target.stem[:50]}.{random}{PARTIAL}{target.suffix}")
+    new = not place.exists()
+    file = open_file(place, "xt" if held else "wt", encoding="utf-8")
     try:
         yield file
-    finally:
         with writing(path):  # what was left to write
             file.close()
-    if kept:
-        os.replace(place, path)
+        if held:
+            with suppress(OSError):  # some file systems have no modes
+                shutil.copymode(target, place)
+            os.replace(place, target)
+    except BaseException:
+        empty = False
+        with suppress(OSError, ValueError):  # a pipe has no position, and a full disk no room
+            empty = file.tell() == 0
+        with suppress(OSError, ValueError):
+            file.close()
+        if empty and new:
+            place.unlink()
+        elif held:
+            warn(f"{path} is as it was, and the lines that were ready are in {place}")
+        raise
 
 
 LONGEST = 100_000  # bytes of a line: no sentence is longer, but a small .gz may unpack to far more
@@ -174,6 +196,7 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
     what = "multi30k needs a folder: MULTI30K_CACHE in the environment may name one"
     with refusing(what, RuntimeError):  # there is no home
         folder = folder or pooch.os_cache("annotated-transformer") / "multi30k"
+        folder = Path(folder).expanduser()
     store = pooch.create(folder, url, registry=MULTI30K_FILES, retry_if_failed=2)
     missing = not all((store.abspath / name).is_file() for name in names)
     what = f"multi30k: {names[0]} is not in {store.abspath} and could not be fetched"

@@ -206,7 +206,7 @@ class ParallelTrainer:
     def moments(self) -> dict[str, dict[str, Tensor]]:
         """The optimisers' state by weights' names: moving averages, Adam's number of updates."""
         states = {p: state for optimizer in self.optimizers for p, state in optimizer.state.items()}
-        return {name: states[p] for name, p in self.model.named_parameters()}
+        return {name: states[p] for name, p in weights_of(self.model).items()}
 
     def tensors(self) -> dict[str, Tensor]:
         """All that training goes on with, as KIND.NAME: weights, their averages and moments."""

@@ -371,6 +371,20 @@ def test_a_damaged_or_foreign_model_is_refused(capsys, copy, name, damage, messa
     assert message in refused(capsys, f"translate Hund --model {copy}")
 
 
+@pytest.mark.parametrize("config", ["{}", '{"settings": {"N": 1}}', "mine"])
+def test_a_refusal_comes_before_the_first_change(capsys, tmp_path, config):
+    """Somebody's folder with a `config.json`: nothing is deleted, and no lock stays."""
+    mine = ["config.json", ".tmp_notes", ".film.mp4.partial", "checkpoints/.tmpabcdef"]
+    (tmp_path / "checkpoints").mkdir()
+    for name in mine:
+        (tmp_path / name).write_text(config)
+    refused(capsys, training(tmp_path, "--steps 1"))
+    assert contents(tmp_path) == {tmp_path / name: config.encode() for name in mine}
+    (tmp_path / "config.json").unlink()
+    (tmp_path / ".lock").write_text("mine")
+    assert "is not that of a training" in refused(capsys, training(tmp_path, "--steps 1"))
+
+
 def test_a_folder_of_something_else_is_left_alone(capsys, tmp_path):
     (tmp_path / "model.safetensors").write_text("mine")
     error = refused(capsys, training(tmp_path, "--steps 1"))
@@ -422,6 +436,7 @@ def test_lost_tokens_are_made_again(tmp_path):
     for split in ("train", "val"):
         (tokens / f"{split}.ids").write_bytes(bytes(8))
         (tokens / f"{split}.starts").write_bytes(bytes(24))
+    (tmp_path / "r" / ".annotated-start").touch()
     command = f"train --data captions --run {tmp_path / 'r'} {TINY} --steps 1".split()
     assert main(command) == 0
     assert len(TokenStore(tokens / "train.ids", 100)) == 500

@@ -14,6 +14,7 @@ import signal
 import sys
 import types
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -214,12 +215,18 @@ def test_what_a_reader_has_is_not_written_over(capsys, tmp_path):
     (mine / "out").write_text("hours of work\n")
     command = ["translate", "--beam", "1", "--input", str(mine / "in")]
     command += ["--output", str(mine / "out")]
+    (mine / "out.partial").write_text("mine, too\n")
     assert main(command) == 2
     assert (mine / "out").read_text() == "hours of work\n"
-    assert (mine / "out.partial").read_text().count("\n") == 1
+    (ready,) = mine.glob("out.*.annotated-partial")
+    assert ready.read_text().count("\n") == 1
+    assert f"is as it was, and the lines that were ready are in {ready}" in capsys.readouterr().err
+    ready.unlink()
     (mine / "in").write_text("Ein Hund.\n")
     assert main(command) == 0
-    assert (mine / "out").read_text() == "A dog.\n" and not (mine / "out.partial").exists()
+    assert (mine / "out").read_text() == "A dog.\n"
+    assert {path.name for path in mine.iterdir()} == {"in", "out", "out.partial", "train.de"}
+    assert (mine / "out.partial").read_text() == "mine, too\n"
 
 
 def test_the_judge_writes_over_nothing_and_returns_what_it_found(monkeypatch, capsys, tmp_path):
@@ -651,7 +658,7 @@ def test_the_document_writes_over_no_run_and_says_who_reads_it(monkeypatch, tmp_
     for _ in range(2):
         tat.save_translator(translator, own)
         (own / ".DS_Store").touch()  # a file manager's
-    monkeypatch.setattr("safetensors.torch.save_file", Mock(side_effect=OSError("no space")))
+    monkeypatch.setattr("safetensors.torch.save", Mock(side_effect=OSError("no space")))
     before = {path.name: path.read_bytes() for path in own.iterdir()}
     with pytest.raises(OSError, match="no space"):
         tat.save_translator(translator, own)
@@ -683,21 +690,24 @@ def test_a_chart_keeps_its_picture_wherever_the_notebook_runs(monkeypatch, name)
     assert base64.b64decode(forms["image/png"]).startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "best/mine.txt", "log.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["tokenizer.json", "best/mine.txt", "log.jsonl", "tokens/train.ids", "SHA256SUMS"]
+)
 def test_a_folder_of_something_else_becomes_no_run(capsys, tmp_path, name):
     """Nothing in it is replaced or cleared away, not even what looks like a temporary file."""
     run = tmp_path / "run"
-    mine = [run / name, run / ".tmpabcdef", run / "tokens" / "mine.starts"]
+    mine = [run / name, run / ".tmpabcdef", run / "tokens" / "mine.starts", run / ".me.partial"]
     for path in mine:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine")
     command = f"train --data captions --run {run} {SMALL} --steps 1"
     assert "so it is no run" in refused(capsys, command)
+    assert {path.read_text() for path in run.rglob("*") if path.is_file()} == {"mine"}
     mine[0].unlink()
-    if mine[0].parent != run:
+    with suppress(OSError):
         mine[0].parent.rmdir()
     assert main(f"train --data captions --run {run} {SMALL} --steps 1".split()) == 0
-    assert mine[2].read_text() == "mine"
+    assert {path.read_text() for path in mine[1:]} == {"mine"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
