@@ -1817,11 +1817,12 @@ class PositionalEncoding(nn.Module):
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """x (B, T, d_model) begins at position `start`, which decoding token by token needs."""
         end = start + x.size(1)
+        table = self.table  # which another thread may replace
         if torch.compiler.is_exporting():  # a table would limit the length of sentences
-            return self.dropout(x + positional_encoding(end, x.size(-1))[start:].to(x))
-        if end > len(self.table):
-            self.table = positional_encoding(2 * end, x.size(-1)).to(self.table)
-        return self.dropout(x + self.table[start:end].to(x.dtype))
+            table = positional_encoding(end, x.size(-1))
+        elif end > len(table):
+            table = self.table = positional_encoding(2 * end, x.size(-1)).to(table)
+        return self.dropout(x + table[start:end].to(x))
 
 
 class LearnedPositions(nn.Module):

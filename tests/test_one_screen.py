@@ -212,6 +212,25 @@ def test_a_broken_derivative_is_found(name):
     assert any(error > 1e-5 for error in one.gradient_errors())
 
 
+def test_what_it_cannot_read_is_refused_in_a_sentence():
+    """Catches letters without an id, positions that begin again, and a number of other words."""
+    one = load()
+    for refused, message in (
+        (lambda: one.greedy_decode("quark"), "no number has the letter '[qak]'"),
+        (lambda: one.greedy_decode("Eins"), "no number has the letter 'E'"),
+        (lambda: one.embed(range(41)), "at most 40 letters, but this has 41"),
+        (lambda: one.german_number(1000), "from 0 to 999, not 1000"),
+        (lambda: one.german_number(-1), "from 0 to 999, not -1"),
+        (lambda: tat.german_number(1000), "1000 is not a number from 0 to 999"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            refused()
+    one.embed([0] * 40)
+    one.greedy_decode("eins")
+    one.loss(one.held_out[:3])  # what nobody goes back through doesn't hinder an update
+    assert one.update(1) == load().update(1) and not one.tape
+
+
 def test_it_fits_on_the_screen_and_needs_nothing():
     source = FILE.read_text("utf-8")
     lines = source.splitlines()

@@ -44,11 +44,14 @@ def score(
     BLEU is 13a cased; lower-cased; lower-cased after Moses tokenisation. For a script without
     spaces, all BLEU is of sacreBLEU's tokens for it. `length` is the length of the translations
     divided by the length of the references. `tell` is told if BLEU is 0 only because no translation
-    has four tokens.
+    has four tokens. ValueError unless there are as many references as translations.
     """
     from sacrebleu.metrics import BLEU, CHRF
     from sacremoses import MosesTokenizer
 
+    if len(translations) != len(references):
+        counts = f"{len(translations)} translations and {len(references)} references"
+        raise ValueError(f"each translation needs one reference, but there are {counts}")
     rules, sides = cut_of(references), (translations, references)
     lower = BLEU(lowercase=True, tokenize=rules)
     metrics = {"bleu": BLEU(tokenize=rules), "bleu_lower": lower, "chrf": CHRF()}

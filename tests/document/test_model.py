@@ -4,6 +4,7 @@ import copy
 import io
 import math
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+import since_2017 as since
 import the_annotated_transformer as tat
 
 pytestmark = pytest.mark.quick
@@ -265,6 +267,54 @@ def test_a_padded_query_is_harmless_and_a_query_without_keys_is_not():
     assert_close(tat.attention(x, x, x, open_rows)[0][:, :3], real_alone)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
+def test_a_mask_to_be_added_to_scores_is_refused(small_model, sentences, dtype):
+    """Catches nn.Transformer's masks of 0 and -inf, which hide what may be seen, in every form."""
+    hidden = -torch.inf if dtype.is_floating_point else -10_000
+    mask, x = torch.zeros(1, 6, 6, dtype=dtype), torch.randn(3, 6, 16).double()
+    mask[..., 3:] = hidden
+    plain, fused = tat.MultiHeadedAttention(4, 16).double(), since.FusedAttention(4, 16).double()
+    model, src, row = small_model(), sentences.src, mask[:, :1]
+    single = since.make_decoder_only(13, tat.Config(d_model=16, d_ff=24, h=4), N=1)
+    for refused in (
+        lambda: tat.attention(x, x, x, mask), lambda: since.tiled_attention(x, x, x, mask),
+        lambda: plain(x, x, x, mask), lambda: fused(x, x, x, mask),
+        lambda: model.encode(src, row), lambda: tat.beam_search(model, src, row, 9),
+        lambda: single(src, src, row, None), lambda: since.decoder_only_greedy(single, src, row, 9),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"true or 1 .* this one holds {hidden}"):
+            refused()
+    ones = (mask == 0).to(dtype)
+    assert_close(tat.attention(x, x, x, ones), tat.attention(x, x, x, mask == 0))
+
+
+@pytest.mark.parametrize("wrong", [-100, 11])
+def test_an_id_outside_the_vocabulary_is_named(small_model, sentences, wrong):
+    """Catches the ignored label of other programs, and torch's words that name no id."""
+    model, ids, sizes = small_model(), torch.tensor([[1, 5, wrong]]), "the vocabulary has 11"
+    for refused in (
+        lambda: model.decode(model.encode(ids[:, :2], None), None, ids, None),
+        lambda: tat.smoothed_loss(torch.randn(1, 3, 11), ids),
+        lambda: tat.smoothed_targets(ids, 11),
+    ):
+        with pytest.raises(ValueError, match=f"{wrong} is no id.*{sizes}"):
+            refused()
+    if wrong < 0:
+        for src, tgt in (([4, wrong], [1, 5]), ([4, 2], [1, 5, wrong])):
+            with pytest.raises(ValueError, match=f"{wrong} is no id"):
+                tat.make_batch([tat.Pair(src, tgt)])
+
+
+def test_exported_positions_have_no_end():
+    """Catches a limit of as many positions as the table had when the model was exported."""
+    place = tat.PositionalEncoding(8, 0.0)
+    sizes = ({1: torch.export.Dim.AUTO},)
+    exported = torch.export.export(place, (torch.zeros(2, 7, 8),), dynamic_shapes=sizes).module()
+    for size in (5, 300):
+        x = torch.randn(2, size, 8)
+        assert_close(exported(x), place(x))
+
+
 def test_positions_add_dropout_to_the_sum():
     """Catches dropout on the embedding only (Section 5.4: on the sums)."""
     y = tat.PositionalEncoding(64, 0.5)(torch.randn(2, 50, 64))
@@ -286,7 +336,11 @@ def shared(model: tat.Transformer) -> tuple[bool, bool]:
         ({"d_model": 7, "h": 1}, "d_model must be even .* it is 7"),
         ({"N": 0}, "N must be a whole number, at least 1, but it is 0"),
         ({"src_vocab": 0}, "src_vocab must be a whole number, at least 1, but it is 0"),
+        ({"N": 2.0}, "N must be a whole number, .* 2.0"),
+        ({"tgt_vocab": 9.0}, "tgt_vocab must be a whole number, .* 9.0"),
+        ({"d_k": 4.0}, "d_k must be a whole number, .* 4.0"),
         ({"dropout": -0.1}, "dropout must be at least 0 .* -0.1"),
+        ({"dropout": "0.1"}, "dropout must be at least 0 .* '0.1'"),
         ({"inner_dropout": 1.5}, "inner_dropout must be .* 1.5"),
         ({"norm": "rms"}, "norm must be post or pre, but it is rms"),
         ({"tie": "source"}, "tie must be none, target or all, but it is source"),
@@ -334,6 +388,46 @@ def test_a_formula_of_ones_own_is_not_recorded_as_the_papers(small_model, senten
     model.encoder.layers[1].self_attn = Even(4, 16).double()
     with pytest.raises(ValueError, match="Even weighs in a way of its own"), tat.recording(model):
         model(sentences.src, sentences.tgt, sentences.src_mask, sentences.tgt_mask)
+
+
+def test_threads_record_each_their_own_weights(small_model, sentences):
+    """Catches maps of another thread's sentence, and a formula that is not put back."""
+    model, batch = small_model(), sentences
+    attentions = {m for m in model.encoder.modules() if isinstance(m, tat.MultiHeadedAttention)}
+    with ThreadPoolExecutor(1) as thread:
+        recording, long = tat.recording(model), torch.full((1, 9), 5)
+        with tat.recording(model) as ours:
+            theirs = thread.submit(recording.__enter__).result()
+            model.encode(batch.src, batch.src_mask)
+            kept = dict(ours)
+            thread.submit(model.encode, long, None).result()
+            assert ours == kept and ours.keys() == theirs.keys() == attentions
+        theirs.clear()
+        model.encode(batch.src, batch.src_mask)
+        assert not theirs
+        thread.submit(model.encode, long, None).result()
+        assert {w.size(-1) for w in theirs.values()} == {9}
+        thread.submit(recording.__exit__, None, None, None).result()
+    assert tat.MultiHeadedAttention.weigh.__qualname__ == "MultiHeadedAttention.weigh"
+    assert not any(layer._forward_hooks for layer in model.modules())
+
+
+def test_dropout_is_off_until_the_last_thread_leaves(small_model):
+    """Catches dropout in a translation beside another, and a model left without its dropout."""
+    model = small_model(dropout=0.5).train()
+    model.encoder.eval()
+    before = [module.training for module in model.modules()]
+    with ThreadPoolExecutor(1) as thread:
+        evaluating = tat.evaluating(model)
+        thread.submit(evaluating.__enter__).result()
+        with tat.evaluating(model):
+            thread.submit(evaluating.__exit__, None, None, None).result()
+            assert not any(module.training for module in model.modules())
+            with tat.evaluating(model.train()):
+                assert not model.training
+            assert model.training
+            model.eval()
+    assert [module.training for module in model.modules()] == before
 
 
 # --- Copies, lengths, precision ---

@@ -1,5 +1,8 @@
 """The document since_2017, and the plain model, against PyTorch, the formulas, and each other."""
 
+import functools
+import math
+
 import pytest
 import torch
 
@@ -187,6 +190,10 @@ def test_tiles_have_the_gradient_of_equation_1(tile):
     torch.testing.assert_close(since.tiled_attention(q, K, v, tile=tile), tat.attention(q, K, v)[0])
 
 
+SEARCHES = [tat.greedy_decode, tat.greedy_decode_naive, tat.beam_search, since.decoder_only_greedy]
+SEARCHES.append(functools.partial(since.sample_decode, temperature=0))
+
+
 def test_samples_follow_the_probabilities(randomise):
     """Of many draws of one symbol, each occurs as often as the nucleus says."""
     model = randomise(tat.make_model(9, 9, N=1, d_model=8, d_ff=8, h=2)).eval()
@@ -198,6 +205,47 @@ def test_samples_follow_the_probabilities(randomise):
         drawn = since.sample_decode(model, src, tat.source_mask(src), 2, temperature, top_p)[:, 1]
         found = torch.bincount(drawn, minlength=9) / len(drawn)
         assert (found - p).abs().max() < 0.015 and (found[p == 0] == 0).all()
+
+
+@pytest.mark.parametrize("temperature", [0, 0.0, 1e-40])
+def test_temperature_zero_is_greedy(small_model, sentences, temperature):
+    """Catches a division by zero, and numbers that overflow on the way."""
+    model, b = small_model(), sentences
+    found = since.sample_decode(model, b.src, b.src_mask, 9, temperature)
+    assert torch.equal(found, tat.greedy_decode(model, b.src, b.src_mask, 9))
+    for logits in (torch.tensor([[1e30, 0.0, -1e30, 1e30]]), torch.zeros(1, 4).half()):
+        assert since.nucleus(logits, temperature).tolist() == [[1.0, 0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    "settings", [(-1.0,), (math.nan,), (math.inf,), (1.0, -0.1), (1.0, 1.5), (1.0, math.nan)]
+)
+def test_impossible_settings_of_a_draw_are_refused(settings):
+    """Catches the least probable token at a negative temperature, and a nucleus of all or none."""
+    with pytest.raises(ValueError, match=f"temperature .* top_p .* {settings[-1]}"):
+        since.nucleus(torch.randn(2, 9), *settings)
+
+
+def test_a_beginning_as_long_as_the_text_may_be_is_refused():
+    """Catches a beginning that comes back as it is."""
+    tokenizer = tat.learn_bpe([("zwei", "two dogs")], 10)
+    model = since.make_decoder_only(len(tokenizer), tat.Config(d_model=16, d_ff=16, h=2), N=1)
+    size = len(tokenizer.encode("two dogs", "en")) + 1
+    with pytest.raises(ValueError, match=f"{size} of {size} tokens already"):
+        since.write_text(model, tokenizer, "two dogs", longest=size)
+    assert since.write_text(model, tokenizer, "two dogs", 0, longest=size + 1).startswith("two")
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_every_search_takes_no_mask(small_model, sentences, search):
+    """None means that everything may be looked at, as in the model."""
+    src, config = sentences.src, tat.Config(d_model=16, d_ff=24, h=4)
+    alone = search is since.decoder_only_greedy
+    model = since.make_decoder_only(13, config, N=1).eval() if alone else small_model()
+    given = {"start_symbol": tat.BOS} if search is tat.greedy_decode_naive else {}
+    everything = torch.ones_like(src[:1, None])
+    found = [search(model, src, mask, max_len=8, **given) for mask in (None, everything)]
+    assert torch.equal(*found)
 
 
 def test_samples_end(variant, sentences):

@@ -52,6 +52,44 @@ def test_smoothed_loss_equals_its_definition(eps, pad):
     assert tat.smoothed_loss(logits, torch.full((3, 4), pad), eps, pad) == 0
 
 
+def test_another_padding_is_the_same_in_the_loss(small_model):
+    """Catches a loss that counts a batch's own padding, or leaves out id 0, which is a word here."""
+    src, tgt = torch.tensor([[5, 6, 0], [5, 7, 7]]), torch.tensor([[1, 0, 8, 9], [1, 0, 7, 7]])
+    model, batch = small_model(), tat.Batch(src, tgt, pad=7)
+    logits = model(src, tgt[:, :-1], batch.src_mask, batch.tgt_mask)
+    chosen = logits.log_softmax(-1).gather(-1, tgt[:, 1:, None])[..., 0]
+    expected = -chosen[tgt[:, 1:] != 7].sum()
+    assert_close(tat.batch_loss(model, batch, 0.0).double(), expected, rtol=1e-5, atol=0)
+    adam = torch.optim.Adam(model.parameters())
+    mean = tat.learn(model, adam, batch, 0.0)
+    assert mean == pytest.approx(expected.item() / batch.ntokens)
+
+
+@pytest.mark.parametrize("tgt", [[1, 7, 2], [0, 0, 0]], ids=["in the loss", "in the gradient"])
+def test_a_nan_stops_the_training_before_it_is_in_the_weights(small_model, tgt):
+    """A sentence of padding alone; catches weights lost, and a failed update that counts."""
+    model = small_model()
+    trainer = tat.Trainer(model, tat.Config(d_model=16))
+    good, bad = tat.Pair([5, 6, 2], [1, 7, 2]), tat.Pair([0, 0, 0], tgt)
+    trainer.update([good])
+    weights = [p.detach().clone() for p in model.parameters()]
+    for refused in (
+        lambda: trainer.update([good, bad]), lambda: tat.fit(trainer, [[good, bad]]),
+        lambda: tat.learn(model, trainer.optimizer, tat.make_batch([good, bad]), 1e-3),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="the gradient is nan, so no weight was changed"):
+            refused()
+    assert all(map(torch.equal, weights, model.parameters())) and trainer.step == 1
+
+
+def test_an_update_of_nothing_is_refused(small_model):
+    """Catches an update that learns from no pair, or in no part, and says nothing."""
+    for pairs, parts in (([], 1), ([tat.Pair([5, 2], [1, 2])], 0)):
+        trainer = tat.Trainer(small_model(), tat.Config(d_model=16, accumulate=parts))
+        with pytest.raises(ValueError, match=f"{len(pairs)} pairs can't .* {parts} micro-batches"):
+            trainer.update(pairs)
+
+
 def test_rate_is_equation_3():
     """Catches wrong exponents or factors, a peak off the warmup's end, a crash at step 0."""
     for d_model, factor, warmup in ((512, 1.0, 4000), (64, 0.5, 30)):

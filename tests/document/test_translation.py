@@ -3,12 +3,15 @@
 import dataclasses
 import gzip
 import hashlib
+import math
+import re
 
 import pytest
 import torch
 
 import the_annotated_transformer as tat
 from tests.helpers import ROOT
+from translator import scoring
 from translator.captions import caption_corpus
 from translator.model_folder import read_translator
 from translator.sources import MULTI30K_FILES, load_pairs
@@ -199,6 +202,38 @@ def test_one_sentence_gives_one_translation_and_a_list_gives_a_list():
     assert found == [tat.translate_lines(own, line) for line in lines]
     assert found[1] == found[3] == ""
     assert "dog" in found[0] and "book" in found[2] and "man" in found[4].lower()
+    assert tat.translate_lines(own, iter(lines)) == found
+
+
+@pytest.mark.parametrize("cell", [None, math.nan, 7, b"Hund"])
+def test_a_cell_that_is_no_text_is_named_before_anything_is_translated(cell):
+    """Catches an empty cell of a table after minutes of work, and one without its place."""
+    own, searched = tat.load_translator(MODEL), []
+    named = re.escape(repr(cell))
+    with pytest.raises(ValueError, match=rf"line 3 is not text \({named}\)"):
+        tat.translate_lines(own, ["Ein Hund.", "", cell], lambda *given: searched.append(given))
+    for refused in (
+        lambda: tat.to_pairs(own.tokenizer, [("Hund", cell)]),
+        lambda: own.tokenizer.encode(cell, "de"),
+    ):
+        with pytest.raises(ValueError, match=f"{named} is not text"):
+            refused()
+    assert not searched
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_batch_of_no_line_is_refused(size):
+    """Catches an empty translation of every line."""
+    with pytest.raises(ValueError, match=f"batch_size must be at least 1, but it is {size}"):
+        tat.translate_lines(tat.load_translator(MODEL), ["Ein Hund."], batch_size=size)
+
+
+@pytest.mark.parametrize("score", [tat.bleu, scoring.score])
+@pytest.mark.parametrize("sizes", [(1, 2), (2, 1)])
+def test_each_translation_needs_a_reference(score, sizes):
+    """Catches a score of the first lines alone."""
+    with pytest.raises(ValueError, match=f"are {sizes[0]} translations and {sizes[1]} references"):
+        score(*(["A dog runs fast."] * size for size in sizes))
 
 
 def test_what_is_missing_is_fetched(monkeypatch, tmp_path):
