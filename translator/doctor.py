@@ -62,7 +62,7 @@ LIKE = {
 WIRED = "future", "padding", "neighbours", "twice", "modes", "skipped", "diverged"
 EVERY = (
     "future", "past", "padding", "neighbours", "source", "source order", "target order",
-    "looks ahead", "twice",
+    "looks ahead", "twice", "each word", "modes",
 )  # fmt: skip
 
 
@@ -261,6 +261,8 @@ def of_finding(finding: Finding) -> Symptom:
     test, value, state = TESTS[finding.test], finding.value, "ill" if finding.ill else "well"
     if finding.test == "swap" and math.isfinite(value):
         state = "well" if value > YOUNG else "young" if value > 0.05 else "ill"
+    if finding.test == "overlap":
+        state = "well" if value > 0.1 else "young" if value > 0.03 else "ill"
     if finding.test in ("alone", "fed back") and value >= 0.9:
         state = "well"  # of two tokens as good as alike, rounding takes either
     means = {"well": "", "young": ": it reads, but little as yet", "ill": f": {test.means}"}[state]
