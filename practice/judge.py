@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import the_annotated_transformer as tat
-from practice.gates import GATES, Gate, World, as_arrays, world
+from practice.gates import GATES, Gate, World, as_arrays, small_world, world
 from practice.mistakes import CATALOGUE, SLIPS, made
 from practice.worker import LOADING_SECONDS
 
@@ -41,6 +41,7 @@ NEXT = (
     "what comes next: exercises.py, and practice/clinic.ipynb, where you find others' mistakes; in "
     "your own file, a training with your shift, loss, rate and adam"
 )
+WRITTEN_IN = "is a width, a number of layers or heads, or an id written into it?"
 LOOKING = 20  # seconds of the processor in which a mistake must be found
 
 
@@ -179,9 +180,10 @@ def sizes(arguments: tuple) -> str:
 
 
 def diagnosis(gate: Gate, answers: list[Callable], found: list[Any], bad: int) -> list[str]:
-    """The mistakes with which the document gives in every case what the reader's function gave."""
+    """The mistakes with which the document gives for each of the answers what the reader's function
+    gave; `bad` is the first wrong one."""
     names, end = [], time.process_time() + LOOKING
-    order = sorted(range(len(found)), key=lambda i: i != bad)
+    order = sorted(range(len(answers)), key=lambda i: i != bad)
     if any(part.size and not np.isfinite(part).any() for one in found for part in leaves(one)):
         return []  # nothing but NaN is like any other
     for name, known in KNOWN.items():
@@ -201,7 +203,10 @@ def try_gate(
     """Ask the reader's function all cases of a gate; `wrong` has the gates of wrong functions, and
     `end` is the time at which no call may go on, by time.monotonic."""
     seconds, found, right, notes = 0.0, [], [], []
-    cases = list(gate.cases(w))  # now: the inputs are the right ones, whatever is in force later
+    # now: the inputs are the right ones, whatever is in force later
+    cases = list(gate.cases(w))
+    shipped = len(cases)
+    cases += gate.cases(small_world())
 
     def verdict(state: str, sentence: str = "") -> Verdict:
         return Verdict(state, sentence, seconds, [*dict.fromkeys(notes)])
@@ -230,13 +235,22 @@ def try_gate(
     if bad is None:
         changes = any("changes" in note for note in notes)
         return verdict("wrong", "right numbers, but:") if changes else verdict("right")
-    names = [] if mend else diagnosis(gate, [answer for _, answer in cases], found, bad)
+    where = difference(found[bad], right[bad], gate.axes)
+    where += mend or f" (case {bad + 1} of {len(cases)}, given {sizes(cases[bad][0])})"
+    if bad >= shipped:
+        where += f"\nwith the shipped weights it is right: {WRITTEN_IN}"
+    names, more = [], ""
+    if not mend:
+        answers = [answer for _, answer in cases]
+        names = diagnosis(gate, answers, found, bad)
+        if not names and bad < shipped:
+            names = diagnosis(gate, answers[:shipped], found, bad)
+            more = f"\nwith weights of other sizes it gives something else: {WRITTEN_IN}"
     if names:
         lines = ", or ".join(KNOWN[name].line for name in names)
-        return verdict("wrong", f"this gives the same numbers: {lines}\n{KNOWN[names[0]].effect}")
-    where = difference(found[bad], right[bad], gate.axes)
-    case = f" (case {bad + 1} of {len(cases)}, given {sizes(cases[bad][0])})"
-    return verdict("wrong", where + (mend or f"{case}; no mistake that I tried gives this"))
+        effect = KNOWN[names[0]].effect
+        return verdict("wrong", f"this gives the same numbers: {lines}\n{effect}{more}")
+    return verdict("wrong", where if mend else f"{where}; no mistake that I tried gives this")
 
 
 # --- a translation by the reader's code, and the report ---

@@ -49,14 +49,14 @@ def changed(old: str, new: str) -> str:
 
 @pytest.mark.parametrize("name", ["in_numpy", "in_torch", "in_lists"])
 def test_a_right_file_passes_every_gate(name):
-    """One by one in a process of its own; in lists, only the first words of a translation."""
+    """One by one in a process of its own; in lists, only the first words of a real translation."""
     w = world()
     with closing(judge.Reader(MINE / f"{name}.py")) as reader:
         for gate in GATES:
             if (name, gate.function) == ("in_lists", "translate"):
 
                 def first(w, cases=gate.cases):
-                    return itertools.islice(cases(w), 1)
+                    return itertools.islice(cases(w), 1 if w is world() else None)
 
                 gate = dataclasses.replace(gate, cases=first)
             verdict = judge.try_gate(gate, w, reader, {})
@@ -343,7 +343,7 @@ def test_a_file_that_cannot_be_run_is_told_once(tmp_path):
     (path := tmp_path / "torch.py").write_text("import torch\ntorch.from_numpy\n", "utf-8")
     said: list[str] = []
     assert not judge.judge(path, say=said.append) and len(said) == 2
-    assert "nothing can be tried: line 2" in said[1] and "rename it" in said[1]
+    assert "line 2, torch.from_numpy: AttributeError" in said[1] and "rename it" in said[1]
 
 
 def test_a_score_says_what_was_translated(monkeypatch):
