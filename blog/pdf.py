@@ -2,7 +2,8 @@
 
     python blog/pdf.py build/the_annotated_transformer.html OUT.pdf [--chromium PATH]
 
-The page opens what is folded, and charts are the stills that the notebook holds. Nothing is fetched.
+The page opens what is folded, and charts are the stills that the notebook holds. Nothing is
+fetched.
 """
 
 import argparse

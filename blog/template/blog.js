@@ -252,7 +252,7 @@
     });
   });
 
-  // --- paper: what is folded opens, but not the answers to exercises, and the words before them ---
+  // --- paper: what is folded opens, but not the answers to exercises, in code and in words ---
 
   const isAnswer = (node) => node?.matches("details:has(> .celltag_hide-cell)");
   openOnPaper(

@@ -279,8 +279,8 @@ collections.Counter = Counter
       A.map((row) => B[0].map((_, j) => row.reduce((sum, a, k) => sum + a * B[k][j], 0)));
     const turned = (A) => A[0].map((_, j) => A.map((row) => row[j]));
     // The reader's code with what MicroPython doesn't read spelled as it does, on the same lines:
-    // row[::2] = x as _strided(row)[::2] = x, z.__getitem__ as a lambda, no / among parameters. If it
-    // still can't be compiled, [*ids, best] may be why: it becomes _list(*ids, best).
+    // row[::2] = x as _strided(row)[::2] = x, z.__getitem__ as a lambda, no / among parameters. If
+    // it still can't be compiled, [*ids, best] may be why: it becomes _list(*ids, best).
     function spelled(code, displays) {
       const literals = [];
       let text = code.replace(
@@ -291,8 +291,8 @@ collections.Counter = Counter
         .replace(/,\s*\/(?=\s*[,)])/g, "")
         .replace(/([A-Za-z_][\w.]*)\.__getitem__\b/g, "(lambda _key: $1[_key])")
         .replace(
-          /(?<=^\s*|[;:,=]\s*)([A-Za-z_][\w.]*(?:\[[^[\]:\n]*\])*)(?=\[[^[\]\n]*:[^[\]\n]*:[^[\]\n]*\](?:\s*,[^=\n]*)?\s*=(?!=))/gm,
-          "_strided($1)",
+          /(^\s*|[;:,=]\s*)([A-Za-z_][\w.]*(?:\[[^[\]:\n]*\])*)(?=\[[^[\]\n]*:[^[\]\n]*:[^[\]\n]*\](?:\s*,[^=\n]*)?\s*=(?!=))/gm,
+          "$1_strided($2)",
         );
       const marks = [...text],
         open = [];
