@@ -119,6 +119,12 @@ from the_annotated_transformer import (
     words_of,
 )
 
+if __name__ == "__main__" and not in_notebook(__name__):
+    print(
+        "The exercises: write where it says `your attempt`, and run this file again; or open "
+        "exercises.ipynb."
+    )
+
 
 # %%
 # @title What an attempt has to be

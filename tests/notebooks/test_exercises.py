@@ -2,6 +2,7 @@
 
 import math
 import re
+import runpy
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import since_2017
 import the_annotated_transformer as tat
 from blog import page
 from practice.mistakes import SLIPS, attention_with
-from tests.helpers import decided, node
+from tests.helpers import ROOT, decided, node
 from translator import explorer
 
 TEXT = Path(exercises.__file__).read_text(encoding="utf-8")
@@ -278,6 +279,12 @@ def test_checks_hold_where_python_leaves_asserts_out():
     exec(compile(TEXT, "exercises.py", "exec", optimize=1), optimised)
     assert not optimised["check_5_1"](3) and not optimised["check_4_1"]({"source"})
     assert optimised["check_5_1"](28)
+
+
+@pytest.mark.parametrize("name", ["exercises", "since_2017", "lab_notebook"])
+def test_a_script_says_what_it_is(name, capsys):
+    runpy.run_path(str(ROOT / f"{name}.py"), run_name="__main__")
+    assert f"{name}.ipynb" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ANSWERS)
