@@ -46,11 +46,17 @@
 import functools
 import itertools
 import math
+import numbers
+import operator
 import random
+import reprlib
+import textwrap
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args, get_origin
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +70,7 @@ from the_annotated_transformer import (
     LIVE,
     OUR_SENTENCES,
     PAD,
+    SPECIALS,
     UNK,
     CachedDecoder,
     Chart,
@@ -112,40 +119,150 @@ from the_annotated_transformer import (
     words_of,
 )
 
+if __name__ == "__main__" and not in_notebook(__name__):
+    print(
+        "The exercises: write where it says `your attempt`, and run this file again; or open "
+        "exercises.ipynb."
+    )
+
+
+# %%
+# @title What an attempt has to be
+class NotYet(Exception):
+    """What an attempt lacks, in a sentence."""
+
+
+def expect(condition: bool, sentence: str) -> None:
+    """NotYet, unless the condition holds. (`python -O` leaves an `assert` out.)"""
+    if not condition:
+        raise NotYet(sentence)
+
+
+KINDS = {  # by type hint: the types that are accepted, and what they are called
+    bool: (bool, "True or False"),
+    int: (numbers.Real, "a number"),
+    float: (numbers.Real, "a number"),
+    str: (str, "a text in quotes"),
+    set: ((set, frozenset, list, tuple), "a set"),
+    dict: (dict, "a dict"),
+    Counter: (dict, "a Counter"),
+    list: ((list, tuple), "a list"),
+    tuple: ((list, tuple), "a tuple"),
+    Tensor: (Tensor, "a tensor"),
+    nn.Module: (nn.Module, "a module"),
+}
+
+
+def of_kind(value: Any, hint: Any, what: str) -> Any:
+    """The value as a check takes it, or NotYet if it isn't of the kind of this type hint.
+
+    A tensor comes as float32 on the CPU; an array of one number is a number, too.
+    """
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if kind is Callable:
+        expect(callable(value), f"{what} should be a function, not {shown(value)}.")
+        return guarded(value, inner[1])
+    if kind not in KINDS:  # the check looks into it
+        return value
+    types, words = KINDS[kind]
+    if kind in (bool, int, float) and math.prod(getattr(value, "shape", (0,))) == 1:
+        value = value.item()
+    number_for_bool = isinstance(value, bool) and kind in (int, float)
+    expect(
+        isinstance(value, types) and not number_for_bool,
+        f"{what} should be {words}, not {shown(value)}.",
+    )
+    part = functools.partial(of_kind, what=f"Each part of {what.lower()}")
+    if kind is tuple:
+        expect(len(value) == len(inner), f"{what} should have {len(inner)} parts.")
+        return tuple(map(part, value, inner))
+    if kind is set:
+        return {part(element, inner[0]) for element in value}
+    if kind is dict:
+        return {part(key, inner[0]): part(entry, inner[1]) for key, entry in value.items()}
+    if kind is Tensor:
+        expect(not value.is_complex(), f"{what} should hold real numbers.")
+        return value.detach().float().cpu()
+    return value
+
+
+def shown(value: Any) -> str:
+    """A short answer as it is written, or the type of a long one."""
+    short = value is None or isinstance(value, (str, numbers.Number))
+    return reprlib.repr(value) if short else f"a value of the type {type(value).__name__}"
+
+
+# %%
+# @title What an attempt that is a function raises or gives back
+def guarded(function: Callable, hint: Any) -> Callable:
+    """A reader's function: what it raises becomes a sentence, and so does a wrong kind of result."""
+
+    def call(*arguments: Any) -> Any:
+        try:
+            result = function(*arguments)
+        except (NotImplementedError, NotYet):
+            raise
+        except (Exception, SystemExit) as error:
+            raise NotYet(complaint(error)) from None
+        expect(result is not None, "The function gives nothing back. Is a `return` missing?")
+        return of_kind(result, hint, "What the function gives back")
+
+    return call
+
+
+def complaint(error: BaseException) -> str:
+    """What a reader's code raised, and in which of its lines."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # behind the check's own
+    library = str(Path(torch.__file__).parent)
+    frames = [frame for frame in frames if not frame.filename.startswith(library)]
+    frames = [frame for frame in frames if frame.filename == frames[0].filename]
+    where = f", in line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
+    message = textwrap.shorten(str(error), 200)
+    return f"Your code raises {type(error).__name__}: {message}{where}"
+
 
 # %%
 # @title What a check does
+LONGEST_SENTENCE_LETTERS = 800  # one line, whatever an attempt has in it
+
+
 def checks(function: Callable[[Any], None]) -> Callable[[Any], bool]:
-    """Make `function` print that an attempt is right, or what's wrong with it, and return which."""
+    """Make `function` print that an attempt is right, or what's wrong with it, and return which.
+
+    The type hint of its parameter says which kind of attempt it takes.
+    """
     number = function.__name__.removeprefix("check_").replace("_", ".")
+    hint = function.__annotations__["attempt"]
 
     @functools.wraps(function)
     def check(attempt: Any) -> bool:
         try:
             if attempt is ...:
                 raise NotImplementedError
-            function(attempt)
+            function(of_kind(attempt, hint, "The answer"))
         except NotImplementedError:
             if in_notebook(__name__):
                 print(f"{number}: nothing is there yet.")
             return False
-        except AssertionError as wrong:
-            print(f"{number}: not yet. {wrong}")
-            return False
-        print(f"{number}: right.")
-        return True
+        except NotYet as lack:
+            sentence = str(lack)
+        except Exception as error:  # of the check, which can't do with the attempt what it has to
+            sentence = f"The check can't use this: {error}"
+        else:
+            print(f"{number}: right.")
+            return True
+        print(f"{number}: not yet. {textwrap.shorten(sentence, LONGEST_SENTENCE_LETTERS)}")
+        return False
 
     return check
 
 
-def same(found: Any, expected: Tensor, what: str) -> None:
-    """AssertionError that names `what`, unless a tensor has the expected shape and numbers."""
-    assert isinstance(found, Tensor), f"{what} should be a tensor, not {type(found).__name__}."
-    assert found.shape == expected.shape, (
-        f"{what} should have the shape {tuple(expected.shape)}, not {tuple(found.shape)}."
-    )
-    gap = (found - expected).abs().max().item()
-    assert gap < 1e-4, f"{what} is off by up to {gap:.2g}."
+def same(tensor: Tensor, expected: Tensor, what: str) -> None:
+    """NotYet that names `what`, unless a tensor has the expected shape and numbers."""
+    shapes = tuple(expected.shape), tuple(tensor.shape)
+    expect(shapes[0] == shapes[1], f"{what} should have the shape {shapes[0]}, not {shapes[1]}.")
+    gap = (tensor - expected).abs().max().item()
+    expect(gap < 1e-4, f"{what} is off by up to {gap:.2g}.")
 
 
 # %% [markdown]
@@ -180,10 +297,11 @@ def check_1_1(attempt: Callable[[Transformer, Tensor], Tensor]) -> None:
     src, order = torch.randperm(46)[:6].unsqueeze(0) + 4, torch.tensor([3, 1, 4, 0, 5, 2])
     memory, shuffled = attempt(model, src), attempt(model, src[:, order])
     shape = tuple(memory.shape)
-    assert shape == (1, 6, 32), f"The memory should have the shape (1, 6, 32), not {shape}."
+    expect(shape == (1, 6, 32), f"The memory should have the shape (1, 6, 32), not {shape}.")
     gap = (shuffled - memory[:, order]).abs().max().item()
-    assert gap < 1e-4, (
-        f"The shuffled source changes the vectors by up to {gap:.2g}: positions are still in."
+    expect(
+        gap < 1e-4,
+        f"The shuffled source changes the vectors by up to {gap:.2g}: positions are still in.",
     )
     same(memory, model.encoder(model.src_embed.embeddings(src), None), "The memory")
 
@@ -276,7 +394,7 @@ def check_1_2(attempt: Callable[[int, int, int], int]) -> None:
         }
         hint = next((text for text, part in missing.items() if found == expected - part), "")
         sizes = f"n = {n}, d = {d}, d_ff = {d_ff}"
-        assert found == expected, f"{sizes}: {expected:,}, not {found:,}. {hint}".strip()
+        expect(found == expected, f"{sizes}: {expected:,}, not {found:,}. {hint}".strip())
 
 
 # %%
@@ -352,15 +470,18 @@ def example_answer_1_2() -> Any:
 # %%
 # @title The check of 1.3
 @checks
-def check_1_3(attempt: type[nn.Module]) -> None:
+def check_1_3(attempt: Callable[[int, int, int], nn.Module]) -> None:
     """Token and position in their places, from any first position, for every row of the batch."""
     module, ids = attempt(12, 4, 50), torch.randint(4, 50, (2, 7))
-    found, places = module(ids), positional_encoding(7, 4)
+    forward = guarded(module, Tensor)
+    found, places = forward(ids), positional_encoding(7, 4)
+    shape = tuple(found.shape)
+    expect(shape == (2, 7, 16), f"The result should have the shape (2, 7, 16), not {shape}.")
     same(found[..., 12:], places.expand(2, 7, 4), "The position, in the last 4 entries of 16,")
     tables = [part for part in module.modules() if isinstance(part, Embeddings)]
-    assert len(tables) == 1, f"There should be one Embeddings in the module, not {len(tables)}."
+    expect(len(tables) == 1, f"There should be one Embeddings in the module, not {len(tables)}.")
     same(found[..., :12], tables[0](ids), "The token, in the first 12 entries of 16,")
-    rest = module(ids[:, 3:], 3)
+    rest = forward(ids[:, 3:], 3)
     same(rest, found[:, 3:], "The same ids, cut off before position 3 and with start = 3,")
 
 
@@ -445,6 +566,36 @@ def example_answer_1_3() -> None:
 
 
 # %%
+# @title Mistakes that the check of 1.4 knows
+def wrong_weights(products: Tensor, mask: Tensor) -> Iterable[tuple[str, Tensor]]:
+    """What goes wrong, in a sentence, and the weights of who does it; queries have the width 8."""
+    root = 8**0.5
+    scores = products / root
+    scales = {
+        "The scores are not divided by the root of the width.": 1,
+        "The scores are divided by the width, not by its root.": 1 / 8,
+        "The scores are multiplied by the root of the width, not divided by it.": root,
+        "The scores are divided by the root of the number of keys.": products.size(-1) ** -0.5,
+    }
+    for fill in (-math.inf, -1e9):
+        for sentence, scale in scales.items():
+            yield sentence, (products * scale).masked_fill(~mask, fill).softmax(-1)
+        flipped = scores.masked_fill(mask, fill).softmax(-1)
+        yield "The mask hides what it should show: 1 means may attend.", flipped
+        heads = scores.masked_fill(~mask, fill).softmax(-3)
+        yield "The softmax runs over the batch or the heads, not over the keys.", heads
+    yield "The mask is not used.", scores.softmax(-1)
+    after = scores.softmax(-1) * mask
+    yield "The mask comes after the softmax, when hidden keys have taken their share.", after
+    added = (scores + mask).softmax(-1)
+    yield "The mask is added to the scores: that moves them by 1 and hides nothing.", added
+    times = (scores * mask).softmax(-1)
+    yield "The mask is multiplied with the scores: a score of 0 hides nothing.", times
+    for raw in (scores, scores * mask, scores.masked_fill(~mask, -math.inf)):
+        yield "There is no softmax: the weights are scores.", raw
+
+
+# %%
 # @title The check of 1.4
 @checks
 def check_1_4(attempt: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
@@ -453,24 +604,20 @@ def check_1_4(attempt: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, 
         q, k, v = torch.randn(*shape, 5, 8), torch.randn(*shape, 6, 8), torch.randn(*shape, 6, 7)
         mask = torch.rand(5, 6) < 0.7
         mask[:, 0], mask[0, 1] = True, False  # something to see for each, and something hidden
-        output, weights = attempt(q, k, v, mask)
+        # copies: what works in place is right as well
+        output, weights = attempt(q.clone(), k.clone(), v.clone(), mask.clone())
         expected, right = attention(q, k, v, mask)
-        assert weights.shape == right.shape, (
-            f"The weights should have the shape {tuple(right.shape)}, not {tuple(weights.shape)}."
+        shapes = tuple(right.shape), tuple(weights.shape)
+        expect(
+            shapes[0] == shapes[1],
+            f"The weights should have the shape {shapes[0]}, not {shapes[1]}.",
         )
-        assert not torch.allclose(weights.sum(-2), torch.ones(6)), (
-            "The softmax runs over the queries, not over the keys."
+        expect(
+            not torch.allclose(weights.sum(-2), torch.ones(6)),
+            "The softmax runs over the queries, not over the keys.",
         )
-        products, root = q @ k.mT, 8**0.5
-        mistakes = {  # scores, and what is hidden
-            "The scores are not divided by the root of the width.": (products, ~mask),
-            "The scores are divided by the width, not by its root.": (products / 8, ~mask),
-            "The mask hides what it should show: 1 means may attend.": (products / root, mask),
-            "The mask is not used.": (products / root, torch.zeros_like(mask)),
-        }
-        for what, (scores, hidden) in mistakes.items():
-            wrong = scores.masked_fill(hidden, -math.inf).softmax(-1)
-            assert not torch.allclose(weights, wrong, equal_nan=True), what
+        for sentence, wrong in wrong_weights(q @ k.mT, mask):
+            expect(not torch.allclose(weights, wrong, equal_nan=True), sentence)
         same(weights.sum(-1), torch.ones(*shape, 5), "The sum of each query's weights")
         same(weights, right, "The weights")
         same(output, expected, "The output")
@@ -539,23 +686,41 @@ def example_answer_1_4() -> None:
 def check_2_1(attempt: Callable[[int, int, int, int], list[Pair]]) -> None:
     """Each target is its source backwards between BOS and EOS; all lengths; the seed decides."""
     seed = random.randrange(10**6)
-    pairs = attempt(200, seed, 3, 8)
-    assert len(pairs) == 200, f"You were asked for 200 pairs and made {len(pairs)}."
+
+    def pairs_of(seed: int) -> list[Pair]:
+        try:
+            rows = [
+                [[operator.index(i) for i in ids] for ids in pair]
+                for pair in attempt(200, seed, 3, 8)
+            ]
+            return [Pair(*row) for row in rows]
+        except TypeError:
+            raise NotYet("Each pair should be two lists of ids, source and target.") from None
+
+    pairs = pairs_of(seed)
+    expect(len(pairs) == 200, f"You were asked for 200 pairs and made {len(pairs)}.")
     for src, tgt in pairs:
-        assert src[-1] == EOS, f"A source should end with EOS = {EOS}: {src}."
-        assert tgt[0] == BOS and tgt[-1] == EOS, (
-            f"A target should begin with BOS = {BOS} and end with EOS = {EOS}: {tgt}."
+        expect(src[-1:] == [EOS], f"A source should end with EOS = {EOS}: {src}.")
+        expect(
+            tgt[:1] == [BOS] and tgt[-1:] == [EOS],
+            f"A target should begin with BOS = {BOS} and end with EOS = {EOS}: {tgt}.",
         )
         backwards = [BOS, *src[-2::-1], EOS]
-        assert tgt == backwards or tgt != [BOS, *src], f"{src} is copied, not reversed: {tgt}."
-        assert tgt == backwards, f"The target of {src} should be {backwards}, not {tgt}."
+        expect(tgt == backwards or tgt != [BOS, *src], f"{src} is copied, not reversed: {tgt}.")
+        expect(tgt == backwards, f"The target of {src} should be {backwards}, not {tgt}.")
     lengths = {len(src) - 1 for src, _ in pairs}
-    assert lengths == set(range(3, 9)), (
-        f"The lengths should go from 3 to 8; yours are {sorted(lengths)}."
+    expect(
+        lengths == set(range(3, 9)),
+        f"The lengths should go from 3 to 8; yours are {sorted(lengths)}.",
     )
-    assert attempt(200, seed, 3, 8) == pairs != attempt(200, seed + 1, 3, 8), (
-        "The seed should decide about the pairs."
+    tokens = {i for src, _ in pairs for i in src[:-1]}
+    first = len(SPECIALS)  # PAD, BOS, EOS and UNK are below it
+    expect(
+        tokens == set(range(first, 14)),
+        f"What is reversed should be the ids from {first} to 13, all of them and no others; "
+        f"yours are {sorted(tokens)}.",
     )
+    expect(pairs_of(seed) == pairs != pairs_of(seed + 1), "The seed should decide about the pairs.")
 
 
 # %%
@@ -630,11 +795,10 @@ def example_answer_2_1() -> Chart:
 def check_2_2(attempt: float) -> None:
     """The quotient of the highest rates, from the document's own schedule."""
     highest = [max(rate(step, 64, 1.0, warmup) for step in range(1, 500)) for warmup in (1, 150)]
-    assert not math.isclose(attempt, highest[1] / highest[0], rel_tol=0.02), "The other way round."
-    assert not math.isclose(attempt, 150, rel_tol=0.02), "The rate falls with the root of the step."
-    assert math.isclose(attempt, highest[0] / highest[1], rel_tol=0.02), (
-        f"{attempt} is not it (2% either way are allowed)."
-    )
+    close = functools.partial(math.isclose, attempt, rel_tol=0.02)
+    expect(not close(highest[1] / highest[0]), "The other way round.")
+    expect(not close(150), "The rate falls with the root of the step.")
+    expect(close(highest[0] / highest[1]), f"{attempt} is not it (2% either way are allowed).")
 
 
 # %%
@@ -714,17 +878,20 @@ def check_2_3(attempt: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     logits, eps = torch.randn(9, 13, requires_grad=True), random.uniform(0.05, 0.3)
     target = torch.tensor([4, 12, PAD, 5, 6, 7, PAD, 1, 2])
     expected = torch.autograd.grad(smoothed_loss(logits, target, eps), logits)[0]
-    found = attempt(logits.detach(), target, eps)
+    found = attempt(logits.detach().clone(), target.clone(), eps)
     shape = tuple(found.shape)
-    assert shape == (9, 13), f"The gradient should have the shape (9, 13), not {shape}."
-    assert not torch.allclose(found, -expected, atol=1e-5), (
-        "The sign is wrong: the loss falls if the right score rises."
+    expect(shape == (9, 13), f"The gradient should have the shape (9, 13), not {shape}.")
+    expect(
+        not torch.allclose(found, -expected, atol=1e-5),
+        "The sign is wrong: the loss falls if the right score rises.",
     )
-    assert found[target == PAD].abs().max() == 0, (
-        "A row whose target is padding should have no gradient."
+    expect(
+        found[target == PAD].abs().max() == 0,
+        "A row whose target is padding should have no gradient.",
     )
-    assert not torch.allclose(found, expected / (target != PAD).sum(), atol=1e-5), (
-        "That is the gradient of the mean, not of the sum."
+    expect(
+        not torch.allclose(found, expected / (target != PAD).sum(), atol=1e-5),
+        "That is the gradient of the mean, not of the sum.",
     )
     same(found, expected, "The gradient")
 
@@ -788,15 +955,14 @@ def example_answer_2_3() -> None:
 def check_3_1(attempt: Callable[[set[str], list[str]], Counter]) -> None:
     """How often each unknown word occurs, in a random text."""
     words = random.choices("abcdefgh", k=40)
-    found = attempt({"a", "b", "c"}, words)
+    found = dict(attempt({"a", "b", "c"}, [*words]))
     expected = Counter(word for word in words if word not in "abc")
-    assert not set(found) & {"a", "b", "c"}, "A known word is counted."
-    assert dict(found) != dict.fromkeys(expected, 1), (
-        "Each unknown word is counted once, however often it occurs."
+    expect(not set(found) & {"a", "b", "c"}, "A known word is counted.")
+    expect(
+        found != dict.fromkeys(expected, 1),
+        "Each unknown word is counted once, however often it occurs.",
     )
-    assert dict(found) == dict(expected), (
-        f"{words} has the unknown words {dict(expected)}, not {dict(found)}."
-    )
+    expect(found == dict(expected), f"{words} has the unknown words {dict(expected)}, not {found}.")
 
 
 # %%
@@ -873,17 +1039,22 @@ def example_answer_3_1() -> Any:
 @checks
 def check_3_2(attempt: dict[int, float]) -> None:
     """Tokens per second by budget: they rise at first, and not in proportion to the budget."""
-    assert len(attempt) >= 3, "Measure at three budgets at least."
+    expect(len(attempt) >= 3, "Measure at three budgets at least.")
+    positive = all(number > 0 for number in [*attempt, *attempt.values()])
+    expect(positive, "A budget and a speed are more than 0.")
     small, *_, large = sorted(attempt)
-    assert large >= 8 * small, (
-        f"{large} is not eight times {small}: the difference would drown in noise."
+    expect(
+        large >= 8 * small,
+        f"{large} is not eight times {small}: the difference would drown in noise.",
     )
     times = max(attempt.values()) / attempt[small]
-    assert times > 1, (
-        "The smallest batch is the fastest. Was the first, slow update in another one's time?"
+    expect(
+        times > 1,
+        "The smallest batch is the fastest. Was the first, slow update in another one's time?",
     )
-    assert times < large / small, (
-        "The speed rises as fast as the budget. Did you count the tokens, or the batches?"
+    expect(
+        times < large / small,
+        "The speed rises as fast as the budget. Did you count the tokens, or the batches?",
     )
     print(f"the best budget is {times:.1f} times as fast as {small}")
 
@@ -958,8 +1129,9 @@ def check_3_3(attempt: float) -> None:
     beginnings = [" ".join(english.split()[:-1]) for english in references]
     score = BLEU().corpus_score(beginnings, [references])
     share = (100 - 100 * score.bp) / (100 - score.score)
-    assert abs(attempt - share) < 0.02, (
-        f"Not {attempt}. How many n-grams of a shortened sentence are wrong?"
+    expect(
+        abs(attempt - share) < 0.02,
+        f"Not {attempt}. How many n-grams of a shortened sentence are wrong?",
     )
 
 
@@ -1030,11 +1202,12 @@ def example_answer_3_3() -> Any:
 @checks
 def check_4_1(attempt: set[str]) -> None:
     """The part of the cache that differs from hypothesis to hypothesis."""
-    unknown = set(attempt) - {"source", "target"}
-    assert not unknown, f"There are only source and target, not {', '.join(sorted(unknown))}."
-    assert "target" in attempt, "Then a hypothesis would go on with the words of another one."
-    assert "source" not in attempt, (
-        "It does no harm, but all hypotheses of a sentence read the same source."
+    unknown = ", ".join(sorted(attempt - {"source", "target"}))
+    expect(not unknown, f"There are only source and target, not {unknown}.")
+    expect("target" in attempt, "Then a hypothesis would go on with the words of another one.")
+    expect(
+        "source" not in attempt,
+        "It does no harm, but all hypotheses of a sentence read the same source.",
     )
 
 
@@ -1115,9 +1288,11 @@ def check_4_2(attempt: str) -> None:
     """What the length penalty does to the choice between two finished translations."""
     # 10 tokens against 8
     wins = [(-6 / (15 / 6) ** alpha) > (-5 / (13 / 6) ** alpha) for alpha in (0.0, 1.8)]
-    assert attempt in ("longer", "shorter", "either"), 'One of "longer", "shorter" and "either".'
-    assert (attempt == "longer") == (wins == [False, True]), (
-        "Try 8 tokens with log-probability -5 against 10 tokens with -6."
+    kinds = "longer", "shorter", "either"
+    expect(attempt in kinds, 'One of "longer", "shorter" and "either".')
+    expect(
+        (attempt == "longer") == (wins == [False, True]),
+        "Try 8 tokens with log-probability -5 against 10 tokens with -6.",
     )
 
 
@@ -1193,14 +1368,16 @@ def check_4_3(
     for n, weights in enumerate(checkpoints[1:], 1):
         halves = {name: (mean[name] + weights[name]) / 2 for name in mean}
         mean, expected = attempt(mean, weights, n), average_weights(before[: n + 1])
-        assert n == 1 or not torch.allclose(mean["a"], halves["a"]), (
-            "The newest checkpoint counts for half: n checkpoints are in the mean already."
+        expect(mean.keys() == expected.keys(), "The mean should have the names of the checkpoints.")
+        expect(
+            n == 1 or not torch.allclose(mean["a"], halves["a"]),
+            "The newest checkpoint counts for half: n checkpoints are in the mean already.",
         )
         for name in expected:
             same(mean[name], expected[name], f"The mean of {n + 1} checkpoints, {name},")
     both = zip(checkpoints, before, strict=True)
     kept = all(torch.equal(now[name], was[name]) for now, was in both for name in was)
-    assert kept, "A checkpoint was changed."
+    expect(kept, "A checkpoint was changed.")
 
 
 # %%
@@ -1279,8 +1456,8 @@ def example_answer_4_3() -> Chart:
 @checks
 def check_5_1(attempt: float) -> None:
     """3.5 days times 8 GPUs."""
-    assert attempt != 3.5, "That is the time of all eight together."
-    assert attempt == 3.5 * 8, f"Not {attempt}."
+    expect(attempt != 3.5, "That is the time of all eight together.")
+    expect(attempt == 3.5 * 8, f"Not {attempt}.")
 
 
 # %%
@@ -1338,8 +1515,7 @@ def example_answer_5_1() -> None:
 @checks
 def check_5_2(attempt: bool) -> None:
     """Another count of the same sentences."""
-    assert isinstance(attempt, bool), "True or False."
-    assert not attempt, "The sentences are the same; only the rule that scores them is different."
+    expect(not attempt, "The sentences are the same; only the rule that scores them is different.")
 
 
 # %%
@@ -1397,10 +1573,11 @@ def example_answer_5_2() -> None:
 def check_6_1(attempt: str) -> None:
     """The word that is being translated."""
     word = attempt.strip("▁ .").lower()
-    assert word != "junge", (
-        "The first layer looks there, at the word that was just translated. And the upper ones?"
+    expect(
+        word != "junge",
+        "The first layer looks there, at the word that was just translated. And the upper ones?",
     )
-    assert word == "spielt", f"Not {attempt}."
+    expect(word == "spielt", f"Not {attempt}.")
 
 
 # %%
@@ -1468,15 +1645,17 @@ def check_6_2(attempt: Callable[[Tensor, int, int], Tensor]) -> None:
     W_o, h = torch.randn(12, 12), 3
     head, before = random.randrange(h), W_o.clone()
     found = attempt(W_o, head, h)
-    assert torch.equal(W_o, before), "The matrix that was given has changed. Work on a clone."
+    expect(torch.equal(W_o, before), "The matrix that was given has changed. Work on a clone.")
     expected, rows = before.clone(), before.clone()
     expected[:, 4 * head : 4 * head + 4] = 0
     rows[4 * head : 4 * head + 4] = 0
-    assert found.shape == W_o.shape, (
-        f"The matrix should keep its shape {tuple(W_o.shape)}, not {tuple(found.shape)}."
+    expect(
+        found.shape == W_o.shape,
+        f"The matrix should keep its shape {tuple(W_o.shape)}, not {tuple(found.shape)}.",
     )
-    assert not torch.equal(found, rows), (
-        "These are rows, outputs of the layer. A head is a block of inputs."
+    expect(
+        not torch.equal(found, rows),
+        "These are rows, outputs of the layer. A head is a block of inputs.",
     )
     same(found, expected, f"The matrix without head {head} of {h}, counted from 0,")
 
@@ -1566,14 +1745,14 @@ def example_answer_6_2() -> Chart:
 @checks
 def check_6_3(attempt: bool) -> None:
     """The mean over all heads against the best single head, in every saved row."""
-    assert isinstance(attempt, bool), "True or False."
     for row in saved_rows("alignment"):
         heads = [head for head in row["heads"] if head["convention"] == "predicts"]
         rates = {(head["layer"], head["head"]): head["aer"] for head in heads}
         mean = rates["mean", "mean"]
         single = min(rate for place, rate in rates.items() if "mean" not in place)
-        assert attempt == (mean < single), (
-            f"The mean has an error rate of {mean:.3f}, the best head one of {single:.3f}."
+        expect(
+            attempt == (mean < single),
+            f"The mean has an error rate of {mean:.3f}, the best head one of {single:.3f}.",
         )
 
 
@@ -1649,11 +1828,10 @@ def check_7_1(attempt: Callable[[int, int, int, int, int], int]) -> None:
         x = torch.empty(1, length, 4 * d_k, dtype=kind)
         expected = N * sum(part.nbytes for part in layer.keys_values(x, x))
     found = attempt(N, length, h_kv, d_k, kind.itemsize)
-    assert 2 * found != expected, "Keys and values are two."
-    assert N * found != expected, "Every layer has its own."
-    assert found == expected, (
-        f"{N} layers, {length} tokens, {h_kv} heads of {d_k}, 2 bytes: {expected:,}, not {found:,}."
-    )
+    expect(2 * found != expected, "Keys and values are two.")
+    expect(N * found != expected, "Every layer has its own.")
+    sizes = f"{N} layers, {length} tokens, {h_kv} heads of {d_k}, 2 bytes"
+    expect(found == expected, f"{sizes}: {expected:,}, not {found:,}.")
 
 
 # %%
@@ -1719,9 +1897,10 @@ def example_answer_7_1() -> Any:
 @checks
 def check_7_2(attempt: str) -> None:
     """The name of the search."""
-    assert "beam" not in attempt.lower(), "Sampling follows one hypothesis, not several."
-    assert "greedy" in attempt.lower(), (
-        f"Not {attempt}. Which token is drawn if one has all the probability?"
+    expect("beam" not in attempt.lower(), "Sampling follows one hypothesis, not several.")
+    expect(
+        "greedy" in attempt.lower(),
+        f"Not {attempt}. Which token is drawn if one has all the probability?",
     )
 
 
@@ -1790,12 +1969,12 @@ def example_answer_7_2() -> Any:
 @checks
 def check_7_3(attempt: bool) -> None:
     """Scores of a turned query with keys that are turned from 0 and from 3."""
-    assert isinstance(attempt, bool), "True or False."
     query, keys = torch.randn(1, 16), torch.randn(6, 16)
     scores = [rotated(query, 2) @ rotated(keys, start).T for start in (0, 3)]
     changed = not torch.allclose(*scores, atol=1e-3)
-    assert attempt == changed, (
-        "The distance between query and keys is different: try it with `rotated`."
+    expect(
+        attempt == changed,
+        "The distance between query and keys is different: try it with `rotated`.",
     )
 
 

@@ -96,6 +96,7 @@ from the_annotated_transformer import (
     example,
     greedy_decode,
     grid,
+    in_notebook,
     load_split,
     make_model,
     our_model,
@@ -107,6 +108,9 @@ from the_annotated_transformer import (
 
 TEST, CPU, Seeds = "test_2016_flickr", " (CPU)", dict[int, dict[str, Any]]
 Runs = dict[tuple[str, str, str], Seeds]  # by kind, split and search
+
+if __name__ == "__main__" and not in_notebook(__name__):
+    print("The lab notebook: a document, to be read in lab_notebook.ipynb.")
 
 # %% [markdown]
 # ## What we claim

@@ -114,6 +114,7 @@ from the_annotated_transformer import (
     example,
     fit,
     greedy_decode_naive,
+    in_notebook,
     initialise,
     layer_norm,
     live_run,
@@ -134,6 +135,11 @@ from the_annotated_transformer import (
     translate_lines,
     with_attention,
 )
+
+if __name__ == "__main__" and not in_notebook(__name__):
+    print(
+        "Since 2017: a document, to be read in since_2017.ipynb; its code is for `import since_2017`."
+    )
 
 # %% [markdown]
 # ## A million tokens, with the parts of then and now

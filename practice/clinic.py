@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-sys.path += map(str, Path.cwd().parents)  # the document lies in a folder above this notebook
+# the document lies in a folder above this one; a notebook runs in its own folder
+sys.path += map(str, Path(globals().get("__file__", "clinic.ipynb")).resolve().parents)
 
 import torch
 from torch import Tensor, nn

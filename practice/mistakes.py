@@ -572,9 +572,11 @@ def average(b: float, old: Any, new: Any) -> Any:
 def adam_with(
     move: Callable = lambda m, v, c1, c2, eps: m / c1 / ((v / c2).sqrt() + eps),
     first: Callable = average, second: Callable = lambda b, old, g: average(b, old, g**2),
-    ahead: int = 0,
+    ahead: int = 0, given_back: Callable = lambda old, new, corrected: new,
+    moved_by: Callable = lambda old, new, g: new, decay: float = 0.0,
 ) -> type:
-    """Adam with one line changed: how far a weight moves, either average, or the step."""
+    """Adam with one line changed: how far a weight moves, either average, or the step; which of
+    the old, the new and the corrected averages are given back, and which it moves by."""
 
     class Adam(torch.optim.Optimizer):
         """In place of PyTorch's; the arguments are those that the document gives."""
@@ -590,10 +592,13 @@ def adam_with(
                 for p in [p for p in group["params"] if p.grad is not None]:
                     state = self.state[p]
                     t = state["step"] = state.get("step", 0) + 1
-                    m = state["exp_avg"] = first(b1, state.get("exp_avg", 0.0), p.grad)
-                    v = state["exp_avg_sq"] = second(b2, state.get("exp_avg_sq", 0.0), p.grad)
+                    zeros = torch.zeros_like(p)
+                    old = state.get("exp_avg", zeros), state.get("exp_avg_sq", zeros)
+                    m, v = new = first(b1, old[0], p.grad), second(b2, old[1], p.grad)
                     c1, c2 = 1 - b1 ** (t + ahead), 1 - b2 ** (t + ahead)
-                    p.sub_(group["lr"] * move(m, v, c1, c2, eps))
+                    state["exp_avg"], state["exp_avg_sq"] = given_back(old, new, (m / c1, v / c2))
+                    m, v = moved_by(old, new, p.grad)
+                    p.sub_(group["lr"] * (move(m, v, c1, c2, eps) + decay * p))
 
     return Adam
 
@@ -629,7 +634,7 @@ GREEDY, CACHE = "Greedy decoding", "Keeping keys and values"
 
 mistake("decoding_begins_with_eos", "decoding", "start_symbol = EOS", GREEDY, "heart",
         "fairseq begins with </s>.",
-        "It also trains with it. A model that was trained with <s> has never read </s> first.",
+        "fairseq's models learn with it. One that learned with <s> has never read </s> first.",
         page=True, trains=False, translate=functools.partial(right_translate, start=EOS))
 
 def every_step_at_position_zero(self, tokens):
@@ -761,6 +766,16 @@ slip("positions_not_added", "the positions aren't added",
 slip("positions_from_one", "positions 1, 2, 3, ...",
      "These weights learned that the first position is number 0.",
      positional_encoding=waves(pairwise, start=1))
+slip("first_position_everywhere", "positions(1, d_model) for every token",
+     "All tokens then stand at the same place, and nothing says in which order they come.",
+     **CATALOGUE["positions_by_row_of_batch"].puts)
+
+def positions_scaled(self, x, start=0):
+    return x + self.table[start : start + x.size(1)] * x.size(-1) ** 0.5
+
+slip("positions_scaled", "(table[ids] + positions) * math.sqrt(d_model)",
+     "Only the embeddings are multiplied; then the positions are added as they are.",
+     PositionalEncoding__forward=positions_scaled)
 slip("cosine_first", "cosine first, then sine",
      "Dimension 0 is a sine in Section 3.5, and in these weights.",
      positional_encoding=lambda n, d: right_encoding(n, d).unflatten(1, (-1, 2)).flip(2).flatten(1))
@@ -791,6 +806,17 @@ def scaled_by_length(query, key, value, mask=None, dropout=None):
 slip("scaled_by_length", "/ math.sqrt(T)  # the number of keys",
      "The sum is over d_k, not over the keys.",
      attention=scaled_by_length)
+slip("scaled_by_the_model's_width", "/ math.sqrt(d_model)  # for d_k",
+     "A head's query and key have d_k numbers each, and the score is a sum over those.",
+     MultiHeadedAttention__weigh=lambda self, Q, K, V, mask: right_attention(
+         Q / self.h**0.5, K, V, mask)[0])
+slip("keys_ask", "K @ Q.T  # for Q @ K.T",
+     "A row of the scores belongs to a query, which asks all keys; here it belongs to a key.",
+     attention=lambda Q, K, V, mask=None, dropout=None: right_attention(
+         K * Q.size(-1) ** 0.5, Q / K.size(-1) ** 0.5, V, mask))
+slip("softmax_over_all_heads", "softmax over the heads  # dim=0 of (h, T, S)",
+     "Each head has weights of its own: for each query, those of its keys add up to 1.",
+     **CATALOGUE["softmax_over_heads"].puts)
 slip("mask_ignored", "the mask isn't looked at",
      "What the mask should hide is seen.",
      attention=lambda Q, K, V, mask=None, dropout=None: right_attention(Q, K, V))
@@ -830,6 +856,48 @@ slip("heads_not_split", "a single head of full width",
      "One map instead of h.",
      split_heads=lambda x, h: x.unsqueeze(1))
 
+def heads_of(
+    sides: str = "xyy", matrices: str = "qkvo", transposed: str = ""
+) -> dict[str, Callable]:
+    """Attention whose queries, keys and values are of the sides x or y, by other matrices."""
+
+    def forward(self, query, key, value, mask=None):
+        def times(x: Tensor, number: int) -> Tensor:
+            name = matrices[number]
+            W = getattr(self, f"W_{name}").weight  # as nn.Linear keeps it: the judge's is W.T
+            return x @ (W if name in transposed else W.T)
+
+        given = [query if side == "x" else key for side in sides]
+        Q, K, V = (tat.split_heads(times(x, i), self.h) for i, x in enumerate(given))
+        return times(tat.join_heads(self.weigh(Q, K, V, tat.for_all_heads(mask))), 3)
+
+    return {"MultiHeadedAttention__forward": forward}
+
+FROM_Y = "x asks, so queries are of x; y is asked, so keys and values are both of y."
+slip("keys_and_values_from_x", "x @ W_k, x @ W_v  # x for y", FROM_Y, **heads_of("xxx"))
+slip("keys_from_x", "x @ W_k  # x for y", FROM_Y, **heads_of("xxy"))
+slip("values_from_x", "x @ W_v  # x for y", FROM_Y, **heads_of("xyx"))
+slip("queries_from_y", "y @ W_q  # y for x", FROM_Y, **heads_of("yyy"))
+slip("x_and_y_exchanged", "y @ W_q, x @ W_k, x @ W_v  # x and y exchanged",
+     FROM_Y, **heads_of("yxx"))
+OWN_MATRIX = "Queries, keys and values each have a matrix that was trained for them."
+slip("values_by_W_k", "y @ W_k for keys and values  # W_k twice", OWN_MATRIX,
+     **heads_of(matrices="qkko"))
+slip("keys_by_W_v", "y @ W_v for keys and values  # W_v twice", OWN_MATRIX,
+     **heads_of(matrices="qvvo"))
+slip("queries_by_W_k", "x @ W_k  # for x @ W_q", OWN_MATRIX, **heads_of(matrices="kkvo"))
+slip("values_by_W_q", "y @ W_q  # for y @ W_v", OWN_MATRIX, **heads_of(matrices="qkqo"))
+slip("queries_and_keys_exchanged", "x @ W_k, y @ W_q", OWN_MATRIX, **heads_of(matrices="kqvo"))
+slip("keys_and_values_exchanged", "y @ W_v, y @ W_k", OWN_MATRIX, **heads_of(matrices="qvko"))
+TRANSPOSED = (
+    "Here it's x @ W. Only nn.Linear keeps its matrix the other way round; a square one fits both "
+    "ways, so no shape tells."
+)
+slip("matrices_transposed", "x @ W.T  # all four", TRANSPOSED, **heads_of(transposed="qkvo"))
+slip("q_k_v_transposed", "x @ W_q.T, y @ W_k.T, y @ W_v.T", TRANSPOSED,
+     **heads_of(transposed="qkv"))
+slip("output_matrix_transposed", "heads @ W_o.T", TRANSPOSED, **heads_of(transposed="o"))
+
 def variance_of_a_sample(self, x):
     variance = x.var(-1, keepdim=True) + self.eps
     return self.weight * (x - x.mean(-1, keepdim=True)) / variance.sqrt() + self.bias
@@ -858,6 +926,24 @@ slip("no_epsilon", "/ std  # no epsilon",
 slip("norm_without_mean", "the mean isn't taken away",
      "That is RMSNorm; these weights were trained with LayerNorm.",
      LayerNorm__forward=normed(1e-5, 0.0, centred=False))
+slip("another_epsilon", "epsilon 1e-6  # for 1e-5",
+     "On rows that hardly vary, epsilon decides how large the result is.",
+     LayerNorm__forward=normed(1e-6, 0.0))
+
+def norm_of_2018(eps: float) -> Callable:
+    """The norm of the 2018 edition."""
+    return lambda self, x: self.bias + self.weight * (x - x.mean(-1, keepdim=True)) / (
+        x.std(-1, keepdim=True) + eps
+    )
+
+EDITION_OF_2018 = (
+    "That's the norm of The Annotated Transformer of 2018: its x.std divides by d - 1, and its "
+    "epsilon is outside the root. LayerNorm's variance divides by d, with epsilon inside."
+)
+slip("norm_of_2018", "(x - mean) / (x.std(-1) + 1e-6)", EDITION_OF_2018,
+     LayerNorm__forward=norm_of_2018(1e-6))
+slip("norm_of_2018_with_this_epsilon", "(x - mean) / (x.std(-1) + 1e-5)", EDITION_OF_2018,
+     LayerNorm__forward=norm_of_2018(1e-5))
 def norm_with(last: Callable, of: Callable = Tensor.mean, dim: Any = -1) -> Callable:
     """LayerNorm with something else done at its end, or with another sum of squares."""
 
@@ -872,6 +958,17 @@ def gain_then_bias(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
     """The right end."""
     return gain * x + bias
 
+slip("norm_over_positions", "mean and variance over the positions  # axis 0",
+     "Each row is normalised over its d_model numbers, which are axis 1 here, or -1.",
+     **CATALOGUE["norm_over_time"].puts)
+
+def centred_in_the_variance_alone(self, x):
+    variance = x.var(-1, keepdim=True, unbiased=False) + self.eps
+    return self.weight * x / variance.sqrt() + self.bias
+
+slip("mean_only_in_the_variance", "x / sqrt(variance + eps)  # for x - mean",
+     "The mean is taken away before the division as well.",
+     LayerNorm__forward=centred_in_the_variance_alone)
 slip("norm_of_the_whole", "x.mean(), x.var()  # over all positions at once",
      "Each position is normalised by itself; otherwise it would depend on all the others.",
      LayerNorm__forward=norm_with(gain_then_bias, dim=(-2, -1)))
@@ -911,6 +1008,40 @@ def norm_1_twice(self, x, src_mask):
 slip("norm_1_twice", "norm_1 before the network, too",
      "Each sublayer has a norm with a gain and a bias that were trained for it: here norm_2.",
      EncoderLayer__forward=norm_1_twice)
+
+def layers_of(order: Callable[[list], list], residual: Callable[[int, int], bool]) -> dict:
+    """Layers with their sublayers in another order, or some of them without a residual.
+
+    `residual` gets the number of a sublayer, counted from 0, and how many there are.
+    """
+
+    def run(layer: nn.Module, x: Tensor, sublayers: list[Callable]) -> Tensor:
+        numbered = list(zip(layer.sublayer, sublayers, strict=True))
+        for number, (connection, sublayer) in enumerate(order(numbered)):
+            y = sublayer(connection.norm(x))
+            x = x + y if residual(number, len(numbered)) else y
+        return x
+
+    def encoder(self, x, src_mask):
+        return run(self, x, [lambda z: self.self_attn(z, z, z, src_mask), self.feed_forward])
+
+    def decoder(self, x, memory, src_mask, tgt_mask):
+        return run(self, x, [
+            lambda z: self.self_attn(z, z, z, tgt_mask),
+            lambda z: self.src_attn(z, memory, memory, src_mask), self.feed_forward])
+
+    return {"EncoderLayer__forward": encoder, "DecoderLayer__forward": decoder}
+
+ONE_RESIDUAL = "What a sublayer computes is added to what went in, around each of them."
+slip("first_residual_missing", "x = self_attn(norm_1(x))  # no x +", ONE_RESIDUAL,
+     **layers_of(list, lambda number, _: number > 0))
+slip("last_residual_missing", "x = feed_forward(norm(x))  # no x +", ONE_RESIDUAL,
+     **layers_of(list, lambda number, last: number < last - 1))
+slip("middle_residual_missing", "x = src_attn(norm_2(x), memory)  # no x +", ONE_RESIDUAL,
+     DecoderLayer__forward=layers_of(list, lambda number, _: number != 1)["DecoderLayer__forward"])
+slip("network_first", "the network before the attention",
+     "In Figure 1 attention comes first; norm_1 is its norm.",
+     **layers_of(lambda sublayers: [sublayers[-1], *sublayers[:-1]], lambda *_: True))
 slip("no_b_1", "x @ W_1  # no + b_1",
      "Equation (2) adds b_1 before the ReLU: it decides how large a sum must be to pass.",
      PositionwiseFeedForward__forward=lambda self, x: self.W_2((x @ self.W_1.weight.T).relu()))
@@ -941,6 +1072,33 @@ def first_layer_every_time(self, x, *rest):
 slip("first_layer_every_time", "layers[0] N times",
      "Each layer has weights that were trained for its place.",
      Encoder__forward=first_layer_every_time, Decoder__forward=first_layer_every_time)
+
+def stack_with(change: Callable[[list], list], fed: bool = True, norm: bool = True) -> dict:
+    """Stacks of other layers; each may read what the first one read, or the last norm be missing."""
+
+    def forward(self, x, *rest):
+        y = x
+        for layer in change([*self.layers]):
+            y = layer(y if fed else x, *rest)
+        return self.norm(y) if norm else y
+
+    return {"Encoder__forward": forward, "Decoder__forward": forward}
+
+FIRST_ALONE = "The return ends the loop after its first layer; it belongs behind the loop."
+slip("return_in_the_loop", "return in the loop over the layers", FIRST_ALONE,
+     **stack_with(lambda layers: layers[:1]))
+slip("return_in_the_loop_without_norm", "return x in the loop over the layers", FIRST_ALONE,
+     **stack_with(lambda layers: layers[:1], norm=False))
+slip("each_layer_reads_the_embeddings", "y = layer(x)  # in each round the same x",
+     "Each layer reads what the one before it wrote, so only the last one counts here.",
+     **stack_with(list, fed=False))
+slip("last_layer_missing", "one layer too few", "All N layers of w are run.",
+     **stack_with(lambda layers: layers[:-1]))
+slip("first_layer_missing", "the first layer is left out", "All N layers of w are run.",
+     **stack_with(lambda layers: layers[1:]))
+slip("layers_reversed", "the last layer first",
+     "The layers of w are in their order, the first one first.",
+     **stack_with(lambda layers: layers[::-1]))
 
 def decoder_without_last_norm(self, x, memory, src_mask, tgt_mask):
     for layer in self.layers:
@@ -1007,6 +1165,9 @@ slip("nothing_cut_off", "ids, ids",
 slip("shift_the_other_way", "ids[1:], ids[:-1]  # the two swapped",
      "Each position would read a token and predict the one before it.",
      Batch____init__=batch_with(lambda tgt: tgt[:, 1:], lambda tgt: tgt[:, :-1]))
+slip("bos_in_front", "[bos] + ids[:-1], ids",
+     "ids begins with <s> already: it would be read twice, and asked for once.",
+     **CATALOGUE["bos_twice"].puts)
 slip("eos_in_front", "[eos] + ids[:-1], ids",
      "The first thing that is read is <s>, and ids begins with it already.",
      Batch____init__=batch_with(
@@ -1031,20 +1192,22 @@ slip("bos_counted", "[bos] + longest - 1 ids",
          [BOS, *row] for row in right_translate(model, pairs, n - 1)])
 
 def loop_with(
-    best: Callable = Tensor.argmax, end: int = EOS, last_alone: bool = False, most: int = 0
+    best: Callable = Tensor.argmax, end: int = EOS, last_alone: bool = False, most: int = 0,
+    causal: bool = True, read_at: int = -1, source: Callable[[list[int]], list[int]] = list,
 ) -> Callable:
     """Greedy decoding, one sentence after the other, with one thing changed."""
 
     def translate(model: nn.Module, pairs: list[Pair], longest: int = LONGEST) -> list[list[int]]:
         found = []
-        for src in (torch.tensor([pair.src]) for pair in pairs):
+        for src in (torch.tensor([source(pair.src)]) for pair in pairs):
             ids, mask = torch.tensor([[BOS]]), right_source(src)
             with tat.evaluating(model):
                 memory = model.encode(src, mask)
                 while ids.size(1) <= (most or longest) and ids[0, -1] != end:
                     read = ids[:, -1:] if last_alone else ids
-                    x = model.decode(memory, mask, read, right_target(read))
-                    ids = torch.cat((ids, best(model.generator.logits(x)[:, -1:], dim=-1)), 1)
+                    x = model.decode(memory, mask, read, right_target(read) if causal else None)
+                    scores = model.generator.logits(x[:, read_at]).unsqueeze(1)
+                    ids = torch.cat((ids, best(scores, dim=-1)), 1)
             found.append(ids[0, 1:].tolist())
         return found
 
@@ -1062,6 +1225,19 @@ slip("least_probable", "min  # for max",
 slip("last_token_alone", "scores(ids[-1:])",
      "What comes next depends on all that has been written, not only on the last token.",
      translate=loop_with(last_alone=True))
+slip("written_without_a_mask", "no causal mask in translate",
+     "Earlier positions then see later ones, which never happened in training. Many sentences come "
+     "out right all the same, by luck.",
+     translate=loop_with(causal=False))
+slip("first_position_read", "scores[0]  # for scores[-1]",
+     "What comes next is what the last position predicts.",
+     translate=loop_with(read_at=0))
+slip("source_begins_with_bos", "[bos] + src",
+     "The model has only read sources without <s>.",
+     translate=loop_with(source=lambda ids: [BOS, *ids]))
+slip("source_without_end", "src[:-1]",
+     "The model has only read sources with their </s>.",
+     translate=loop_with(source=lambda ids: ids[:-1]))
 slip("probabilities_for_logits", "softmax(logits)",
      "Logits are what goes into the softmax. (The loss takes it itself.)",
      **CATALOGUE["softmax_before_the_loss"].puts)
@@ -1076,13 +1252,21 @@ slip("logits_of_scaled_rows", "x @ (table * math.sqrt(d_model)).T",
      "sure.",
      Generator__logits=lambda self, x: self.proj(x) * x.size(-1) ** 0.5)
 
-def smoothed(share: Callable[[Tensor, Tensor, float], Tensor], mean: bool = False) -> Callable:
-    """The loss from another q: share(one-hot targets, tokens that aren't padding, eps)."""
+def smoothed(
+    share: Callable[[Tensor, Tensor, float], Tensor], mean: bool = False,
+    log_p: Callable[[Tensor], Tensor] = lambda logits: logits.log_softmax(-1),
+    divergence: bool = False,
+) -> Callable:
+    """The loss from another q: share(one-hot targets, tokens that aren't padding, eps).
+
+    Or from something else for log p, or the divergence of q and p for the cross-entropy.
+    """
 
     def loss(logits, target, eps=0.1, pad=PAD, padding=False):
         hot = nn.functional.one_hot(target, logits.size(-1)).to(logits.dtype)
         real = torch.arange(logits.size(-1)) != pad
-        each = -(share(hot, real, eps) * logits.log_softmax(-1)).sum(-1)
+        q = share(hot, real, eps)
+        each = -(q * log_p(logits)).sum(-1) + (torch.special.entr(q).sum(-1) * -divergence)
         each = each if padding else each * (target != pad)
         return each.sum() / (target != pad).sum() if mean else each.sum()
 
@@ -1109,6 +1293,40 @@ slip("right_token_without_share", "1 - smoothing for the right token, the rest f
      "That is what the authors' code does; here the right token has its part of the tenth as "
      "well.",
      smoothed_loss=smoothed(right_token_without_share))
+slip("smoothing_of_2018", "KLDivLoss with 1 - smoothing for the right token",
+     "That's LabelSmoothing of The Annotated Transformer of 2018: its divergence leaves out the "
+     "entropy of q, and the right token has no part of the tenth.",
+     smoothed_loss=smoothed(right_token_without_share, divergence=True))
+slip("divergence_for_cross_entropy", "KLDivLoss  # for cross-entropy",
+     "The divergence is the cross-entropy less the entropy of q: the gradient is the same, and the "
+     "number is not.",
+     smoothed_loss=smoothed(evenly, divergence=True))
+
+def share_taken_and_not_given(hot, real, eps):
+    return torch.where(hot > 0, 1 - eps, eps / real.sum()) * real
+
+WITHOUT_SHARE = (
+    "All tokens but padding share the smoothing, the right one included: it has 1 - smoothing and "
+    "its share. Without, q doesn't add up to 1."
+)
+slip("right_token_without_its_share", "1 - smoothing for the right token, without its share",
+     WITHOUT_SHARE, smoothed_loss=smoothed(share_taken_and_not_given))
+slip("gradient_without_its_share", "p - q  # q without the right token's share",
+     WITHOUT_SHARE, smoothed_loss=lambda logits, target, eps=0.1, pad=PAD: right_smoothed(
+         logits, target, eps, pad) + (eps / (logits.size(-1) - 1) * logits.gather(
+             -1, target.unsqueeze(-1))[:, 0] * (target != pad)).sum())
+slip("right_token_alone", "(1 - smoothing) * the right token's, and nothing else",
+     "What is taken away from the right token is shared out among all tokens but padding.",
+     smoothed_loss=smoothed(lambda hot, real, eps: (1 - eps) * hot))
+slip("smoothing_not_divided", "smoothing * log_p.sum()  # not divided",
+     "The tokens share the smoothing; here each has all of it.",
+     smoothed_loss=smoothed(lambda hot, real, eps: ((1 - eps) * hot + eps) * real))
+slip("no_logarithm", "p  # for log p",
+     "Cross-entropy is -q * log p, summed.",
+     smoothed_loss=smoothed(evenly, log_p=lambda logits: logits.softmax(-1)))
+slip("logits_for_log_probabilities", "logits  # for log p",
+     "log p is the logits less the logarithm of the sum of their exponentials.",
+     smoothed_loss=smoothed(evenly, log_p=lambda logits: logits))
 slip("no_smoothing", "no label smoothing",
      "Section 5.4 takes a tenth away from the right token.",
      smoothed_loss=smoothed(lambda hot, real, eps: hot))
@@ -1130,8 +1348,8 @@ slip("gradient_where_padding_is", "p where the target is padding",
      "There the loss is zero, and so is its gradient.",
      smoothed_loss=lambda logits, target, eps=0.1, pad=PAD: right_smoothed(
          logits, target, eps, pad) + (logits.logsumexp(-1) * (target == pad)).sum())
-slip("gradient_upside_down", "q - p",
-     "The derivative is p - q; an update goes against it.",
+slip("gradient_upside_down", "q - p  # or q * log p, without a minus",
+     "The loss is -q * log p, and its derivative p - q; an update goes against it.",
      smoothed_loss=lambda *arguments: -right_smoothed(*arguments))
 slip("shared_by_all_others", "smoothing / (vocab - 1) for all but the right token",
      "Padding is one of these others and has no share; the right token has one.",
@@ -1183,6 +1401,12 @@ slip("rate_only_falls", "step ** -0.5  # no min",
 slip("rate_grows_with_width", "d_model ** 0.5  # for -0.5",
      "A wide model needs a lower rate, not a higher one.",
      rate=rate_with(lambda s, d, w: d**0.5 * min(s**-0.5, s * w**-1.5)))
+slip("rate_divided_by_the_width", "1 / d_model  # for d_model ** -0.5",
+     "The rate falls with the root of the width.",
+     rate=rate_with(lambda s, d, w: min(s**-0.5, s * w**-1.5) / d))
+slip("rate_of_a_product", "(step * warmup) ** -1.5",
+     "The power is that of warmup alone; step rises as it is.",
+     rate=rate_with(lambda s, d, w: d**-0.5 * min(s**-0.5, (s * w) ** -1.5)))
 slip("rate_falls_like_the_step", "1 / step  # for step ** -0.5",
      "The rate falls with the root of the step: far more slowly.",
      rate=rate_with(lambda s, d, w: d**-0.5 * min(1 / s, s * w**-1.5)))
@@ -1222,3 +1446,50 @@ slip("first_average_is_a_sum", "m = b1 * m + g  # no (1 - b1)",
 slip("both_averages_are_sums", "m = b1 * m + g, v = b2 * v + g ** 2  # no (1 - b)",
      "Both are averages, so what is new counts as much as what is old gives up.",
      Adam=adam_with(first=lambda b, m, g: b * m + g, second=lambda b, v, g: b * v + g**2))
+slip("no_correction_of_m", "m  # for m / (1 - b1 ** step)",
+     "Both averages begin at zero and are too small at first; each has its correction.",
+     Adam=adam_with(lambda m, v, c1, c2, eps: m / ((v / c2).sqrt() + eps)))
+slip("no_correction_of_v", "v  # for v / (1 - b2 ** step)",
+     "Both averages begin at zero and are too small at first; each has its correction.",
+     Adam=adam_with(lambda m, v, c1, c2, eps: m / c1 / (v.sqrt() + eps)))
+slip("betas_of_the_corrections_exchanged", "m / (1 - b2 ** step), v / (1 - b1 ** step)",
+     "m is corrected by its own beta, 0.9, and v by 0.98.",
+     Adam=adam_with(lambda m, v, c1, c2, eps: m / c2 / ((v / c1).sqrt() + eps)))
+slip("correction_stands_still", "1 - b1, 1 - b2  # no ** step",
+     "The correction fades: it is 1 - b ** step, and nearly 1 after some steps.",
+     Adam=adam_with(lambda m, v, c1, c2, eps: m / 0.1 / ((v / 0.02).sqrt() + eps)))
+slip("corrected_averages_given_back", "return w, m / (1 - b1 ** step), v / (1 - b2 ** step)",
+     "The next step goes on with the averages as they are; corrected ones move the weights alone.",
+     Adam=adam_with(given_back=lambda old, new, corrected: corrected))
+slip("old_averages_given_back", "return w and the m and v that were given",
+     "The next step goes on with the new averages.",
+     Adam=adam_with(given_back=lambda old, new, corrected: old))
+slip("averages_exchanged", "return w, v, m",
+     "m comes before v.",
+     Adam=adam_with(given_back=lambda old, new, corrected: new[::-1]))
+slip("moved_by_the_old_averages", "w is moved before m and v are new",
+     "First the averages take in this gradient, then they move the weights.",
+     Adam=adam_with(moved_by=lambda old, new, g: old))
+slip("moved_by_the_gradient", "g / sqrt(v)  # for m",
+     "That's RMSProp; Adam moves by the average m.",
+     Adam=adam_with(lambda m, v, c1, c2, eps: m / ((v / c2).sqrt() + eps),
+                    moved_by=lambda old, new, g: (g, new[1])))
+slip("not_the_root_of_v", "m / (v + eps)  # no root",
+     "v is an average of squares; its root is the usual size of the gradient.",
+     Adam=adam_with(lambda m, v, c1, c2, eps: m / c1 / (v / c2 + eps)))
+slip("new_and_old_exchanged", "m = 0.1 * m + 0.9 * g, v = 0.02 * v + 0.98 * g ** 2",
+     "An average keeps most of what it was, and takes in little of what is new.",
+     Adam=adam_with(first=lambda b, m, g: average(1 - b, m, g),
+                    second=lambda b, v, g: average(1 - b, v, g**2)))
+slip("second_average_is_a_sum", "v = b2 * v + g ** 2  # no (1 - b2)",
+     "v is an average, so what is new counts as much as what is old gives up.",
+     Adam=adam_with(second=lambda b, v, g: b * v + g**2))
+slip("learning_rate_forgotten", "w - m / sqrt(v)  # no lrate",
+     "The schedule's rate says how far a weight moves.",
+     Adam=lambda p, lr, betas, eps: right_adam(p, 1.0, betas, eps))
+slip("weight_decay", "w - lrate * (... + 0.01 * w)",
+     "That's AdamW with its usual decay; the paper has none.",
+     Adam=adam_with(decay=0.01))
+slip("another_adam_epsilon", "epsilon 1e-8  # for 1e-9",
+     "1e-8 is what PyTorch takes; Section 5.3 has 1e-9.",
+     Adam=lambda p, lr, betas, eps: right_adam(p, lr, betas, 1e-8))

@@ -2,9 +2,11 @@
 
 import math
 import re
+import runpy
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,8 +14,8 @@ import exercises
 import since_2017
 import the_annotated_transformer as tat
 from blog import page
-from practice.mistakes import attention_with
-from tests.helpers import decided, node
+from practice.mistakes import SLIPS, attention_with
+from tests.helpers import ROOT, decided, node
 from translator import explorer
 
 TEXT = Path(exercises.__file__).read_text(encoding="utf-8")
@@ -41,6 +43,13 @@ def positions_behind(width: int, places: int, vocab: int) -> torch.nn.Module:
     return module
 
 
+def with_inside(token: int, *about: int) -> list[tat.Pair]:
+    """Right pairs, but for one token inside that no sequence may have."""
+    *_, (src, tgt) = pairs = exercises.reverse_pairs(*about)
+    src[0] = tgt[-2] = token
+    return pairs
+
+
 WRONG = [  # exercise, attempt, a part of what the check says
     ("1.1", lambda model, src: model.encode(src, None), "positions are still in"),
     ("1.1", lambda model, src: model.encode(src, None)[0], "shape (1, 6, 32), not (6, 32)"),
@@ -58,7 +67,17 @@ WRONG = [  # exercise, attempt, a part of what the check says
     ("1.4", lambda q, k, v, mask: masked(q, k, v, torch.ones_like(mask)), "The mask is not used"),
     ("1.4", lambda q, k, v, mask: masked(q, k, v, torch.ones_like(mask), dim=-2),
      "runs over the queries"),
-    ("1.4", attention_with(after=True), "The sum of each query's weights"),
+    ("1.4", attention_with(after=True), "The mask comes after the softmax"),
+    ("1.4", attention_with(fill=0.0), "a score of 0 hides nothing"),
+    ("1.4", attention_with(lambda d_k: d_k**0.5), "are multiplied by the root"),
+    ("1.4", attention_with(lambda d_k: 6**-0.5), "root of the number of keys"),
+    ("1.4", attention_with(flipped=True, fill=-1e9), "1 means may attend"),
+    ("1.4", attention_with(dim=-3, fill=-1e9), "over the batch or the heads"),
+    ("1.4", SLIPS["mask_added"].puts["attention"], "The mask is added"),
+    ("1.4", SLIPS["no_softmax"].puts["attention"], "no softmax"),
+    ("1.4", lambda q, k, v, mask: (masked(q, k, v, mask)[0], masked(q, k, v, mask)[1] * 2),
+     "The sum of each query's weights"),
+    ("1.4", lambda q, k, v, mask: masked(q, k, v, mask)[0], "a tuple, not a value of the type Ten"),
     ("1.4", lambda q, k, v, mask: masked(q, k, v + 1, mask), "The output"),
     ("2.1", lambda n, seed, a, b: tat.copy_pairs(n, 14, seed, a, b), "copied, not reversed"),
     ("2.1", lambda n, seed, a, b: exercises.reverse_pairs(n, 0, a, b), "seed should decide"),
@@ -66,6 +85,10 @@ WRONG = [  # exercise, attempt, a part of what the check says
      "lengths should go from 3 to 8"),
     ("2.1", lambda n, seed, a, b: [tat.Pair(s, t[::-1]) for s, t in tat.copy_pairs(n, 14, seed)],
      "begin with BOS"),
+    ("2.1", lambda *about: with_inside(tat.EOS, *about), "ids from 4 to 13"),
+    ("2.1", lambda *about: with_inside(tat.PAD, *about), "ids from 4 to 13"),
+    ("2.1", lambda *about: with_inside(14, *about), "ids from 4 to 13"),
+    ("2.1", lambda n, seed, a, b: [("ab", "ba")] * n, "two lists of ids"),
     ("2.2", 150, "root of the step"),
     ("2.2", 1 / 12.25, "other way round"),
     ("2.3", lambda logits, target, eps: -exercises.answer_2_3(logits, target, eps),
@@ -206,9 +229,62 @@ def test_an_empty_place_is_no_mistake(monkeypatch, capsys):
             assert capsys.readouterr().out == nothing * said
 
 
-def test_an_error_in_an_attempt_is_shown_as_it_is():
-    with pytest.raises(ZeroDivisionError):
-        exercises.check_1_2(lambda n, d, d_ff: 1 // 0)
+def test_an_error_in_an_attempt_is_told_with_its_line(capsys):
+    """Of the attempt, not of the check or of a library that it calls."""
+    assert not exercises.check_1_2(lambda n, d, d_ff: 1 // 0)
+    assert re.search(r"ZeroDivisionError: .*, in line \d+: .*1 // 0", capsys.readouterr().out)
+    assert not exercises.check_1_1(lambda model, src: torch.cat([src, model]))
+    assert "TypeError" in (said := capsys.readouterr().out) and "torch.cat([src, model])" in said
+
+
+ANYTHING = [
+    None, "", "12.2 days", -7, 2.5, math.nan, math.inf, 1j, b"x", [], [3], {}, {"a": 1}, object(),
+    torch.zeros(3), torch.zeros(()), torch.zeros(2, dtype=torch.complex64), [[]], {1: "a"},
+    {1: 0, 2: 0, 16: 0}, int, max, lambda: None, lambda *_: None, lambda *_: "no", lambda *_: [],
+    lambda *_: math.nan, lambda *_: torch.zeros(3, dtype=torch.bool), lambda *_: [torch.zeros(1)] * 2,
+    lambda *_: torch.zeros(()), lambda *_: {"a": 1}, lambda *_: {"a": torch.zeros(3, 4)}, lambda *_: 3,
+    lambda *_: torch.nn.Identity(), lambda *_: [(1, 2)] * 200, lambda *_: [((), ())] * 200,
+    lambda *_: exit(), lambda *_: (lambda: 3), torch.nn.Linear,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_an_attempt_of_any_kind_gets_one_sentence(number, few_phrases, capsys):
+    for attempt in ANYTHING:
+        assert not check_of(number)(attempt), attempt
+        said = capsys.readouterr().out
+        assert said.startswith(f"{number}: not yet. ") and said.count("\n") == 1, (attempt, said)
+
+
+def test_what_is_right_is_right_in_other_types_and_in_place(few_phrases):
+    def in_place(query, key, value, mask):
+        query /= 8**0.5
+        return exercises.answer_1_4(query * 8**0.5, key, value, mask)
+
+    def emptied(known, words):
+        return Counter(w for w in [words.pop() for _ in range(len(words))] if w not in known)
+
+    for number, attempt in [
+        ("1.2", lambda *sizes: float(exercises.answer_1_2(*sizes))),
+        ("1.4", lambda *given: [part.double() for part in exercises.answer_1_4(*given)]),
+        ("1.4", in_place), ("2.2", torch.tensor(12.25)), ("3.1", emptied), ("4.1", ["target"]),
+        ("2.3", lambda *given: exercises.answer_2_3(*given).double()), ("5.1", np.float32(28)),
+    ]:  # fmt: skip
+        assert check_of(number)(attempt), number
+
+
+def test_checks_hold_where_python_leaves_asserts_out():
+    """`python -O`: the wrong answers are wrong, the right ones right."""
+    optimised = {"__name__": "exercises"}
+    exec(compile(TEXT, "exercises.py", "exec", optimize=1), optimised)
+    assert not optimised["check_5_1"](3) and not optimised["check_4_1"]({"source"})
+    assert optimised["check_5_1"](28)
+
+
+@pytest.mark.parametrize("name", ["exercises", "since_2017", "lab_notebook"])
+def test_a_script_says_what_it_is(name, capsys):
+    runpy.run_path(str(ROOT / f"{name}.py"), run_name="__main__")
+    assert f"{name}.ipynb" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ANSWERS)
