@@ -260,7 +260,7 @@ def test_what_is_written_by_habit_is_understood(tab, body):
 
 HINTED = {  # what still isn't understood: the function's second line, and what is said of it
     "import numpy as np": "no packages",
-    "from dataclasses import dataclass": "judge mine.py takes any module",
+    "from dataclasses import dataclass": "judge mine.py` takes any module",
     "return {**{}, 1: 2}": "{**a, …}",
     "return step, *[2]": "write (*a, b)",
     "print(f'{[*[1], 2]}')": "list(a) + [b]",

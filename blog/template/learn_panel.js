@@ -16,6 +16,9 @@ function ownDocument(place, id, title, panel, ...given) {
     .map((id) => document.getElementById(`style-${id}`).textContent)
     .join("");
   const inScript = (value) => JSON.stringify(value).replace(/</g, "\\u003c"),
+    words = Object.entries({ rightToLeft, isolated, say }) // what say.js has
+      .map(([name, value]) => `globalThis.${name} = ${value};`)
+      .join(" "),
     root = document.documentElement,
     theme = () => root.dataset.theme ?? "";
   const frame = Object.assign(document.createElement("iframe"), {
@@ -26,7 +29,7 @@ function ownDocument(place, id, title, panel, ...given) {
     loading: "lazy",
   });
   frame.srcdoc = `<!DOCTYPE html><html lang="${root.lang}" data-theme="${theme()}"><title>${title}</title><style>${style}</style><body>
-    <script>globalThis.WORDS = ${inScript(globalThis.WORDS ?? {})}; globalThis.say = ${say}; (${inFrame})(); (${panel})(${given.map(inScript).join(", ")});<\/script></body></html>`;
+    <script>globalThis.WORDS = ${inScript(globalThis.WORDS ?? {})}; ${words} (${inFrame})(); (${panel})(${given.map(inScript).join(", ")});<\/script></body></html>`;
   place.after(frame);
   addEventListener("message", ({ source, data }) => {
     if (source !== frame.contentWindow) return;

@@ -930,7 +930,7 @@ collections.Counter = Counter
     });
   }
 
-  const JUDGE = { judge: "annotated-transformer judge mine.py" };
+  const JUDGE = { judge: "`annotated-transformer judge mine.py`" };
   const named = (mistake) =>
     `${say("This gives the same numbers: {code}.", { code: WRITTEN[mistake].line })} ${WRITTEN[mistake].effect}`;
   const TOLD = {
@@ -1170,7 +1170,7 @@ collections.Counter = Counter
       { className: "write-it" },
       el("summary", { textContent: say("Write it yourself: {name}", { name }) }),
       el("p", {
-        textContent: `${about} ${say("Python in plain lists. It is compared with the live model, for your sentence. Escape, then Tab, leaves the field.")} ${say("MicroPython runs it, a small Python without packages.")}`,
+        textContent: `${about} ${say("Python in plain lists. It is compared with the live model, for your sentence. Escape, then Tab, leaves the field.")} ${say("MicroPython, a small Python without packages, runs your function.")}`,
       }),
       field,
       el("div", { className: "controls" }, check, stop, put, where, take, again),
