@@ -140,7 +140,7 @@ def test_greedy_evaluates_without_gradients_and_restores_the_mode(
         seen.clear()
         search(model, sentences.src, sentences.src_mask, 5, *start)
         assert seen == {(False, False)}
-    with pytest.raises(IndexError):
+    with pytest.raises(ValueError, match="99 is no id"):
         greedy(model, torch.tensor([[99]]), torch.ones(1, 1, 1), max_len=5)
     assert {module.training for module in model.modules()} == {training}
 
