@@ -2225,6 +2225,8 @@ def pad_rows(rows: list[list[int]], pad: int = PAD) -> Tensor:
 class Batch:
     """Sources (B, S), targets (B, T + 1), and what the model needs of them (Sections 3.1, 5.1)."""
 
+    pad = PAD  # of a Batch whose own `__init__` names no other
+
     def __init__(self, src: Tensor, tgt: Tensor | None = None, pad: int = PAD):
         check_ids(src)
         self.src, self.src_mask, self.pad = src, source_mask(src, pad), pad  # (B, S), (B, 1, S)

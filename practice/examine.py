@@ -152,8 +152,8 @@ def of_trainer(trainer: tat.Trainer, weights: int | None = None) -> Patient:
     def update(pairs: list[Pair]) -> float:
         try:
             return trainer.update(pairs)
-        except ValueError:  # the gradient isn't finite, and is there to be seen
-            return math.nan
+        except ValueError:  # the gradient isn't finite, which is for the examination to see
+            return trainer.gradient(pairs)
 
     return Patient(predict, model, update, decode, trainer.config.smoothing, rate, weights)
 

@@ -61,7 +61,7 @@ def behaviour(config: Config) -> str:
     return str(
         [
             examine.of_trainer(trainer).predict(FEW[:4]).tolist(),
-            [trainer.update(FEW[i : i + 8]) for i in (0, 8)],
+            [examine.of_trainer(trainer).update(FEW[i : i + 8]) for i in (0, 8)],
             [p.sum().item() for p in trainer.model.parameters()],
             mistakes.translate(learned(), FEW[4:12]),
             list(itertools.islice(numbers, 20)),
