@@ -116,13 +116,24 @@ def patient_of(model: Transformer, longest: int, smoothing: float = 0.0) -> Pati
     return Patient(partial(predict_with, model), model, decode=decode, smoothing=smoothing)
 
 
+def run_of(folder: Path) -> Path:
+    """The run whose best model is in a folder, or else the folder itself."""
+    parent = folder.resolve().parent
+    best = folder.resolve().name == "best" and (parent / "config.json").exists()
+    return parent if best else folder
+
+
+def log_of(folder: Path) -> list[dict]:
+    """The log of a run; that of its best model ends with the lowest validation loss."""
+    run, rows = run_of(folder), read_log(run_of(folder))
+    losses = [row.get("val_loss") or math.inf for row in rows]
+    return rows if run == folder or not rows else rows[: losses.index(min(losses)) + 1]
+
+
 def tokens_of(folder: Path, split: str, translator: Translator) -> TokenStore | None:
-    """The tokens of a run, or of the run whose best model this is; None if they aren't there."""
-    for run in (folder, folder.resolve().parent):
-        store = token_store(run, split, translator.tokenizer)
-        if store.path.with_suffix(".starts").exists() and (run == folder or folder.name == "best"):
-            return store
-    return None
+    """The tokens of a model's run; None if they aren't there."""
+    store = token_store(run_of(folder), split, translator.tokenizer)
+    return store if store.path.with_suffix(".starts").exists() else None
 
 
 def some_pairs(
@@ -328,7 +339,7 @@ def diagnose(
     translator = read_translator(folder, torch.device("cpu"))
     settings = saved_settings(read_json(folder / "config.json")["settings"])
     pairs = some_pairs(folder, translator, data, held_out)
-    log, store = read_log(folder), tokens_of(folder, "train", translator)
+    log, store = log_of(folder), tokens_of(folder, "train", translator)
     step = max([row["step"] for row in log], default=0)
     lines = lines_of_train(folder, translator, data, held_out)
     expected = prospect(translator, lines, pairs, settings, step)
