@@ -163,6 +163,8 @@ def prospect(
     translator: Translator, train: list[str], pairs: list[Pair], settings: Settings, step: int
 ) -> Prospect:
     """What `plan` would do with such a text and expect of it; `train` are its target's lines."""
+    if not train:
+        return Prospect(0, None, 0, 100)
     changes, updates = plan.recipe(len(train))
     val = [("", translator.tokenizer.decode(words(pair.tgt))) for pair in pairs]
     seen = plan.seen([("", line) for line in train], val)
@@ -180,7 +182,8 @@ def lines_of_train(
     if store:
         pairs = store.pairs(range(min(len(store), FEW_PAIRS)))
         return [translator.tokenizer.decode(words(pair.tgt)) for pair in pairs]
-    if not data:
+    # of another text than a model's own nothing is to be expected
+    if not data or read_json(folder / "config.json").get("data") != data:
         return []
     try:
         texts = FullPairs(data, "train", *translator.languages, held_out)
@@ -241,6 +244,8 @@ def of_translations(
     said = f"{score:.1f} BLEU, and {right} of {len(pairs)} translations are the reference"
     if expected.known:
         said += f"; for this text plan expects {expected.low:.0f} to {expected.high:.0f} BLEU"
+    else:
+        said += "; what to expect isn't known"
     if score >= min(expected.low, GOOD_BLEU):
         return score, Symptom("translations", "well", said)
     early = expected.share is not None and expected.share < 0.5
@@ -355,7 +360,7 @@ def diagnose(
     of_run = of_log(log, settings.warmup, store.guessing() if store else None)
     if bleu >= expected.good:  # it has what such a text gives, however it came there
         of_run = [one for one in of_run if one.test != "falling"]
-    elif expected.share is not None and lines:
+    elif expected.share is not None:
         of_run.append(of_updates(expected, step))
     symptoms = of_run + shown + learning
     if any(one.state != "well" for one in symptoms if one.test in LEARNING):
