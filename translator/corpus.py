@@ -188,10 +188,11 @@ class TokenStore:
 
     def pairs(self, rows: Iterable[int]) -> list[Pair]:
         """The pairs with these numbers; Refused if a disk has spoilt them."""
-        ids, starts = mapped(self.path, self.kind), self.starts()
+        with refusing(f"{self.path}: damaged", ValueError):
+            ids, starts = mapped(self.path, self.kind), self.starts()
         spans = [starts[2 * row : 2 * row + 3].tolist() for row in rows]
         if any(end > len(ids) or ids[src:end].max() >= self.vocab for src, _, end in spans):
-            raise Refused(f"{self.path}: damaged, it holds ids that no token has; train again")
+            raise Refused(f"{self.path}: damaged; it lacks ids, or has some that no token has")
         return [Pair(ids[src:tgt].tolist(), ids[tgt:end].tolist()) for src, tgt, end in spans]
 
 

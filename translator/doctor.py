@@ -116,13 +116,24 @@ def patient_of(model: Transformer, longest: int, smoothing: float = 0.0) -> Pati
     return Patient(partial(predict_with, model), model, decode=decode, smoothing=smoothing)
 
 
+def run_of(folder: Path) -> Path:
+    """The run whose best model is in a folder, or else the folder itself."""
+    parent = folder.resolve().parent
+    best = folder.resolve().name == "best" and (parent / "config.json").exists()
+    return parent if best else folder
+
+
+def log_of(folder: Path) -> list[dict]:
+    """The log of a run; that of its best model ends with the lowest validation loss."""
+    run, rows = run_of(folder), read_log(run_of(folder))
+    losses = [row.get("val_loss") or math.inf for row in rows]
+    return rows if run == folder or not rows else rows[: losses.index(min(losses)) + 1]
+
+
 def tokens_of(folder: Path, split: str, translator: Translator) -> TokenStore | None:
-    """The tokens of a run, or of the run whose best model this is; None if they aren't there."""
-    for run in (folder, folder.resolve().parent):
-        store = token_store(run, split, translator.tokenizer)
-        if store.path.with_suffix(".starts").exists() and (run == folder or folder.name == "best"):
-            return store
-    return None
+    """The tokens of a model's run; None if they aren't there."""
+    store = token_store(run_of(folder), split, translator.tokenizer)
+    return store if store.path.with_suffix(".starts").exists() else None
 
 
 def some_pairs(
@@ -152,6 +163,8 @@ def prospect(
     translator: Translator, train: list[str], pairs: list[Pair], settings: Settings, step: int
 ) -> Prospect:
     """What `plan` would do with such a text and expect of it; `train` are its target's lines."""
+    if not train:
+        return Prospect(0, None, 0, 100)
     changes, updates = plan.recipe(len(train))
     val = [("", translator.tokenizer.decode(words(pair.tgt))) for pair in pairs]
     seen = plan.seen([("", line) for line in train], val)
@@ -169,7 +182,8 @@ def lines_of_train(
     if store:
         pairs = store.pairs(range(min(len(store), FEW_PAIRS)))
         return [translator.tokenizer.decode(words(pair.tgt)) for pair in pairs]
-    if not data:
+    # of another text than a model's own nothing is to be expected
+    if not data or read_json(folder / "config.json").get("data") != data:
         return []
     try:
         texts = FullPairs(data, "train", *translator.languages, held_out)
@@ -230,6 +244,8 @@ def of_translations(
     said = f"{score:.1f} BLEU, and {right} of {len(pairs)} translations are the reference"
     if expected.known:
         said += f"; for this text plan expects {expected.low:.0f} to {expected.high:.0f} BLEU"
+    else:
+        said += "; what to expect isn't known"
     if score >= min(expected.low, GOOD_BLEU):
         return score, Symptom("translations", "well", said)
     early = expected.share is not None and expected.share < 0.5
@@ -328,7 +344,7 @@ def diagnose(
     translator = read_translator(folder, torch.device("cpu"))
     settings = saved_settings(read_json(folder / "config.json")["settings"])
     pairs = some_pairs(folder, translator, data, held_out)
-    log, store = read_log(folder), tokens_of(folder, "train", translator)
+    log, store = log_of(folder), tokens_of(folder, "train", translator)
     step = max([row["step"] for row in log], default=0)
     lines = lines_of_train(folder, translator, data, held_out)
     expected = prospect(translator, lines, pairs, settings, step)
@@ -344,7 +360,7 @@ def diagnose(
     of_run = of_log(log, settings.warmup, store.guessing() if store else None)
     if bleu >= expected.good:  # it has what such a text gives, however it came there
         of_run = [one for one in of_run if one.test != "falling"]
-    elif expected.share is not None and lines:
+    elif expected.share is not None:
         of_run.append(of_updates(expected, step))
     symptoms = of_run + shown + learning
     if any(one.state != "well" for one in symptoms if one.test in LEARNING):

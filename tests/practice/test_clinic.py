@@ -271,6 +271,24 @@ def test_a_model_of_someone_else_is_examined_by_its_functions(wrong, test):
     assert list(found)[:1] == ([test] if test else [])
 
 
+def test_a_source_that_is_cut_is_seen(monkeypatch):
+    """Catches a look at the first words alone: behind the sixth nothing is read."""
+    right = tat.Transformer.encode
+
+    def encode(self, src, src_mask):
+        return right(self, src[:, :6], src_mask[..., :6])
+
+    def decode(self, memory, src_mask, tgt, tgt_mask):
+        return right_decode(self, memory, src_mask[..., :6], tgt, tgt_mask)
+
+    right_decode = tat.Transformer.decode
+    monkeypatch.setattr(tat.Transformer, "encode", encode)
+    monkeypatch.setattr(tat.Transformer, "decode", decode)
+    assert list(ill(functools.partial(examine.of_document, HEALTHY), exams=["wires"])) == [
+        "each word"
+    ]
+
+
 @pytest.mark.parametrize("backwards", [False, True])
 def test_what_is_learned_is_asked(backwards, monkeypatch):
     """Catches an evaluation that reads the source otherwise than the training did."""

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import shutil
 from functools import partial
 
 import numpy as np
@@ -10,11 +11,13 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
+from practice import examine
 from tests.helpers import ROOT, caption_files, decided
 from translator import doctor, plan
 from translator.__main__ import main
 from translator.corpus import TokenStore
 from translator.losses import add_losses, placeholders
+from translator.model_folder import read_translator
 from translator.search import fast_beam
 from translator.settings import make_settings
 from translator.sources import divided, load_pairs
@@ -354,11 +357,110 @@ def rows_of(*losses):
         (rows_of(5.4, 5.35), [("frequency", "young")]),
         (rows_of(5.4, 5.3, 5.3, 5.25, 5.25), [("frequency", "ill")]),
         ([*rows_of(3.0, 2.95), {"step": 200, "skipped": 150}], [("skipped", "ill")]),
+        (rows_of(3.0, None, 2.95), []),
+        ([*rows_of(3.0, None), {"step": 200, "skipped": None}], [("diverged", "ill")]),
+        (rows_of(5.4), [("warmup", "young")]),
         ([], []),
     ],
 )
 def test_what_a_log_shows(rows, found):
     assert [(one.test, one.state) for one in doctor.of_log(rows, 100, 5.5)] == found
+
+
+@pytest.mark.parametrize(
+    ("factor", "warmup", "ill"), [(0.75, 100, False), (22.5, 100, True), (0.75, 10**6, True)]
+)
+def test_a_rate_far_from_what_plan_takes_is_told(factor, warmup, ill):
+    """As the log has it, at its peak; a rate of the paper's base model is none of these."""
+    rows = [{"step": n, "lr": tat.rate(n, 128, factor, warmup)} for n in (1, 50, 100, 400)]
+    assert bool(doctor.of_rate(rows, 128)) is ill
+    base = [{"step": 4000, "lr": tat.rate(4000, 512, 1.0, 4000)}]
+    assert doctor.of_rate(base, 512) == []
+
+
+WELL = [doctor.Symptom(test, "well", "") for test in doctor.EVERY]
+
+
+@pytest.mark.parametrize(
+    ("ill", "first"),
+    [
+        (["future", "padding"], "no_causal_mask"),
+        (["source order"], "no_positions_in_encoder"),
+        (["future"], None),  # all that show the future on German numbers show padding as well
+        (["swap", "overlap"], "pairs_misaligned"),
+        (["rate", "swap", "variety"], "rate_too_high"),
+        (["evaluation", "overlap"], None),  # it has learned, and something else is asked
+        (["translations"], None),
+        (["modes", "swap"], None),
+    ],
+)
+def test_a_suspect_contradicts_no_test_that_passed(ill, first):
+    """Catches suspects by kind alone, such as a missing mask where the future is well."""
+    symptoms = [doctor.Symptom(test, "ill", "") for test in ill]
+    symptoms += [one for one in WELL if one.test not in ill]
+    names = [one.name for one in doctor.resembles(symptoms)]
+    assert names[:1] == ([first] if first else [])
+    for name in names:
+        assert not set(doctor.EVERY).difference(ill).intersection(*doctor.ill_tests()[name])
+
+
+@pytest.mark.parametrize(
+    ("bleu_expected", "share", "state"),
+    [((0, 100), 0.1, "well"), ((40, 90), 1.0, "ill"), ((40, 90), 0.1, "young")],
+)
+def test_few_updates_are_no_illness_and_many_that_came_to_nothing_are(
+    bleu_expected, share, state, trained
+):
+    """Nonsense is ill only where the text's updates were had; what nobody expects isn't missed."""
+    translator = read_translator(trained)
+    pairs = doctor.some_pairs(trained, translator, None)
+    prospect = doctor.Prospect(1000, share, *bleu_expected)
+    rows = [[tat.BOS + 5, tat.EOS] for _ in pairs]
+    bleu, symptom = doctor.of_translations(rows, pairs, translator, prospect)
+    assert bleu < 1 and symptom.state == state and "0 of" in symptom.said
+    right = [pair.tgt for pair in pairs]
+    bleu, symptom = doctor.of_translations(right, pairs, translator, prospect)
+    assert bleu == pytest.approx(100) and symptom.state == "well"
+
+
+def test_updates_are_held_beside_what_plan_would_take():
+    assert [
+        doctor.of_updates(doctor.Prospect(800, share, 3, 30), 9).state for share in (0.3, 0.9)
+    ] == ["young", "well"]
+
+
+def test_evaluation_is_held_beside_training(trained):
+    """The loss that the log has of train, beside that of the same text in evaluation."""
+    translator = read_translator(trained)
+    patient = doctor.patient_of(translator.model, 20)
+    train = doctor.some_of_train(doctor.tokens_of(trained, "train", translator))
+    loss = examine.own_loss(patient, train)
+    for logged, ill in ((loss, []), (loss - 0.6, ["evaluation"])):
+        found = doctor.of_modes(patient, train, train, [{"step": 1, "loss": logged}], False)
+        assert [one.test for one in found if one.state == "ill"] == ill
+
+
+def test_a_best_model_and_a_held_out_share_are_examined(trained, few_pairs, tmp_path, capsys):
+    """Without tokens in its folder, and with a source that has no val."""
+    assert main(["doctor", str(trained / "best")]) == 0
+    data = caption_files(tmp_path / "data", train=200, val=60)
+    for file in data.glob("val.*"):
+        file.unlink()
+    given = ["doctor", str(trained / "best"), "--data", str(data)]
+    assert main([*given, "--held-out", "0.2"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("undertrained") == 2 and "[swap]" in said and "BLEU" in said
+    assert main(given) == 2
+
+
+def test_spoilt_tokens_are_refused_in_a_line(trained, tmp_path, capsys):
+    run = tmp_path / "spoilt"
+    shutil.copytree(trained, run)
+    ids = run / "tokens" / "val.ids"
+    for spoilt in (b"\xff" * ids.stat().st_size, b""):
+        ids.write_bytes(spoilt)
+        assert main(["doctor", str(run)]) == 2
+        assert "val.ids: damaged" in capsys.readouterr().err
 
 
 def test_a_training_that_learns_nothing_says_so_once(tmp_path, capsys):
