@@ -29,11 +29,11 @@ import numpy as np
 import the_annotated_transformer as tat
 from practice.gates import GATES, Gate, World, as_arrays, small_world, world
 from practice.mistakes import CATALOGUE, SLIPS, made
-from practice.worker import LOADING_SECONDS
 
 CLOSE = 1e-4  # of a number, and of the largest: single precision passes, another formula doesn't
 KNOWN = CATALOGUE | SLIPS
 SPLIT_SECONDS = 60  # that the reader's code may translate for a score
+LOADING_SECONDS = 10  # for the file itself
 CAPTIONS_SECONDS = 120  # for our three sentences
 WHOLE_SECONDS = 600  # for all gates together
 LATE_SECONDS = 5  # for a call, after one that didn't end: what uses that function won't, either
@@ -73,7 +73,8 @@ class Reader:
 
     def start(self) -> dict[str, Any]:
         """Have the file loaded, and say what went wrong."""
-        worker = [sys.executable, str(Path(__file__).with_name("worker.py")), str(self.path)]
+        program = str(Path(__file__).with_name("worker.py"))
+        worker = [sys.executable, program, str(self.path), str(LOADING_SECONDS)]
         # one thread: for matrices this small, a second one only costs time
         environment = {"OMP_NUM_THREADS": "1"} | os.environ
         self.process = subprocess.Popen(

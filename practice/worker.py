@@ -1,6 +1,7 @@
 """The process in which a reader's file runs for the judge: it answers calls with what came of them.
 
-    python worker.py mine.py    calls come pickled on standard input, answers go to standard output
+    python worker.py mine.py 10    its seconds to be loaded; calls come pickled on standard input,
+                                   answers go to standard output
 
 The first answer says that the file was loaded. It imports NumPy and nothing of ours, so that it is
 there at once. The file may print, raise, loop, ask for all memory or end the process: none of that
@@ -29,7 +30,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 SHARE = 0.8  # of the machine's memory that a file may ask for
-LOADING_SECONDS = 10  # for the file itself
 MODULE = "judged_file"  # a name that no library has: the file's own may be that of one
 MAGIC = re.compile(r"^([ \t]*)(?=%{1,2}[a-z]|!\w)", re.M)  # a notebook's line for IPython begins
 WAITING_SHARE = 0.05  # of the time that passes: who computes less is waiting
@@ -162,7 +162,7 @@ def answer(module: Any, function: str, arguments: tuple, parts: int) -> dict[str
     return said
 
 
-def main(path: str) -> None:
+def main(path: str, loading_seconds: float) -> None:
     """Load the file, and answer calls until there are no more.
 
     A thread reads the calls, so that the judge never waits for this process to take one, and so
@@ -183,7 +183,7 @@ def main(path: str) -> None:
 
     threading.Thread(target=read, daemon=True).start()
     late = "the file itself doesn't end within {:g} seconds: put what trains into a function"
-    with limited(out, path, LOADING_SECONDS, late):
+    with limited(out, path, loading_seconds, late):
         try:
             module: Any = load(path)
             said = {}
@@ -244,4 +244,4 @@ def send(out: BinaryIO, said: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], float(sys.argv[2]))

@@ -240,10 +240,20 @@ def test_the_judge_writes_over_nothing_and_returns_what_it_found(monkeypatch, ca
     report.write_text("earlier")
     assert f"--report is {mine} itself" in refused(capsys, [*command, str(mine)])
     assert mine.read_text() == "mine"
+    notebook, text = tmp_path / "new.ipynb", tmp_path / "mine.txt"
+    text.write_text("mine")
+    assert "ends in .py" in refused(capsys, ["judge", "--new", str(notebook)])
+    assert not notebook.exists()
+    assert "only Python files" in refused(capsys, ["judge", str(text)])
+    assert "isn't a file" in refused(capsys, ["judge", str(tmp_path)])
+    assert "no such sentences" in refused(capsys, ["judge", str(mine), "--split", "nonsense"])
     ends = ((KeyboardInterrupt, 130, "earlier"), ([False], 1, "\n"), ([True], 0, "\n"))
     for right, status, left in ends:
         monkeypatch.setattr("practice.judge.judge", Mock(side_effect=right))
         assert main([*command, str(report)]) == status and report.read_text() == left
+    monkeypatch.setattr("practice.judge.judge", lambda path, gate, split, say: say("judged"))
+    monkeypatch.setattr("time.sleep", Mock(side_effect=[None, KeyboardInterrupt]))
+    assert main([*command, str(report), "--watch"]) == 130 and report.read_text() == "judged\n"
 
 
 # --- Signals ---
