@@ -540,7 +540,9 @@ def test_translate_answers_each_line_as_it_comes(run):
     """
     lines = [b"\xef\xbb\xbfEin Hund.", b"", b"  ", "a\u2028b\x0bc\x85d".encode()]
     lines += [b"</s> <pad>", b"Hund " * 300]
-    program = [sys.executable, ROOT / "the_annotated_transformer.py", "translate", "--model", run]
+    # -P: without the script's folder among those of modules
+    script = ROOT / "the_annotated_transformer.py"
+    program = [sys.executable, "-P", script, "translate", "--model", run]
     pipe, ascii_only = subprocess.PIPE, os.environ | {"PYTHONIOENCODING": "ascii"}
     with subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe, env=ascii_only) as process:
         stuck = threading.Timer(120, process.kill)
